@@ -1,0 +1,74 @@
+"""The simulator's exported functions: one gate around each `sim_` function.
+
+The sources under acl/sim define `sim_aclrtFree` and the like.  For each of them this module writes
+the exported `aclrtFree`, which counts the call, asks whether a fault is due, and traces.  So an
+export exists exactly if the simulator implements it.  Functions that belong to
+`libacl_op_compiler.so` are exported by a library of their own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import api
+from .api import Row
+
+DEFINITION = re.compile(r"^[A-Za-z_][\w \*]*?\bsim_((?:acl|Msprof|rt)\w+)\(", re.M)
+# Functions that CANN has in libacl_op_compiler.so, by the header that declares them.
+COMPILER_HEADER = "acl_op_compiler.h"
+
+
+def implemented() -> set[str]:
+    """The names that the simulator's sources define."""
+    sources = sorted((api.ROOT / "acl/sim").glob("*.c"))
+    return {m for path in sources if path.name != "exports.c" for m in DEFINITION.findall(path.read_text())}
+
+
+def gate(row: Row) -> str:
+    """The exported function around `sim_NAME`."""
+    name, returns = row["name"], row["returns"]
+    call = f"sim_{name}({', '.join(p['name'] for p in row['params'])})"
+    head = f"{api.prototype(row)}\n{{\n"
+    if returns == "aclError":
+        body = (
+            f"    aclError status = gate_enter(FN_{name});\n"
+            f"    if (status == ACL_SUCCESS) {{\n        status = {call};\n    }}\n"
+            f"    return gate_leave(FN_{name}, status);\n"
+        )
+    elif returns == "void":
+        body = f"    if (gate_enter(FN_{name}) == ACL_SUCCESS) {{\n        {call};\n    }}\n    (void)gate_leave(FN_{name}, ACL_SUCCESS);\n"
+    else:
+        zero = "NULL" if "*" in returns or row.get("pointer") else "0"
+        body = (
+            f"    {api.declare(returns, 'result')} = {zero};\n"
+            f"    if (gate_enter(FN_{name}) == ACL_SUCCESS) {{\n        result = {call};\n    }}\n"
+            f"    (void)gate_leave(FN_{name}, ACL_SUCCESS);\n    return result;\n"
+        )
+    return head + body + "}\n"
+
+
+def outputs(table: Row) -> dict[str, str]:
+    """exports.h (prototypes and numbers) and the gates, by library."""
+    have = implemented()
+    rows = [r for r in table["functions"] if r["name"] in have and not r.get("variadic")]
+    headers = sorted({r["header"] for r in rows} | {"acl.h"})
+    mark = f"/* {api.MARK} */\n"
+    numbers = [f"    FN_{r['name']}," for r in rows]
+    names = [f'    "{r["name"]}",' for r in rows]
+    exports_h = "\n".join([
+        mark, "#ifndef SIM_EXPORTS_H\n#define SIM_EXPORTS_H\n",
+        *[f'#include "acl/{h}"' for h in headers],
+        "\n/* The number of each exported function: an index for counters and faults. */",
+        "enum {", *numbers, "    FN_COUNT\n};\n",
+        "extern const char *const function_names[FN_COUNT];\n",
+        *[f"{api.prototype(r, 'sim_')};" for r in rows], "\n#endif\n",
+    ])
+    top = mark + '#include "core.h"\n#include "exports.h"\n\n'
+    main = [r for r in rows if r["header"] != COMPILER_HEADER]
+    compiler = [r for r in rows if r["header"] == COMPILER_HEADER]
+    table_c = "const char *const function_names[FN_COUNT] = {\n" + "\n".join(names) + "\n};\n\n"
+    return {
+        "acl/sim/exports.h": exports_h,
+        "acl/sim/exports.c": top + table_c + "\n".join(gate(r) for r in main),
+        "acl/sim/exports_op_compiler.c": top + "\n".join(gate(r) for r in compiler),
+    }
