@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import api, exports, headers
+from . import api, exports, headers, libacl
 
-MAKERS = [headers.outputs, exports.outputs]
+MAKERS = [headers.outputs, exports.outputs, libacl.outputs]
 
 
 def main() -> int:

@@ -1,0 +1,103 @@
+"""Builds the extensions (every `acl/**/*.pyx`) and the simulator; metadata is in pyproject.toml.
+
+`ACLPOOL_BUILD` chooses the build: release (default), debug (invariant checks after every mutation),
+sanitize (AddressSanitizer and UBSan), coverage.  Needs gcc (or clang) and Cython 3; no CANN, no NumPy.
+"""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import Cython.Compiler.Options
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).parent.resolve()
+MODE = os.environ.get("ACLPOOL_BUILD") or "release"
+COMPILE = {
+    "release": ["-O2", "-g0", "-DNDEBUG"],
+    "debug": ["-O1", "-g", "-UNDEBUG", "-DACL_POOL_DEBUG=2"],
+    "sanitize": ["-O1", "-g", "-UNDEBUG", "-fno-omit-frame-pointer", "-DACL_POOL_DEBUG=2",
+                 "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "coverage": ["-O0", "-g", "-UNDEBUG", "--coverage", "-DCYTHON_TRACE_NOGIL=1"],
+}
+LINK = {
+    "release": ["-Wl,-O1"],
+    "debug": [],
+    "sanitize": ["-fsanitize=address,undefined"],
+    "coverage": ["--coverage"],
+}
+# Aliasing: the loader stores what dlsym gives through `void **`.
+COMMON = ["-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing",
+          "-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]
+# Written in C beside a module of that name: acl/late/*.c belongs to acl._libacl.
+WITH_C = {"acl._libacl": "acl/late/*.c"}
+# Large, generated, and never hot.
+SMALL = {"acl._libacl": ["-O1"]}
+DIRECTIVES = {
+    "language_level": 3,
+    "binding": True,
+    "embedsignature": True,
+    "linetrace": MODE == "coverage",
+}
+
+
+def extensions() -> list[Extension]:
+    """One extension for each .pyx, with the C files that belong to it."""
+    found = []
+    for path in sorted((ROOT / "acl").rglob("*.pyx")):
+        source = path.relative_to(ROOT)
+        name = ".".join(source.with_suffix("").parts)
+        extra = sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name])) if name in WITH_C else []
+        flags = SMALL.get(name, []) if MODE == "release" else []
+        headers = [str(h.relative_to(ROOT)) for h in sorted((ROOT / "acl").rglob("*.h"))]
+        found.append(Extension(
+            name, [str(source), *extra], include_dirs=["acl/include", "acl"], libraries=["dl", "pthread"],
+            extra_compile_args=COMMON + COMPILE[MODE] + flags, extra_link_args=LINK[MODE],
+            depends=[h for h in headers if "/sim/" not in h],
+        ))
+    return found
+
+
+def simulator_builder():
+    """The module acl/sim/build.py, by its path: `acl` itself cannot be imported yet."""
+    path = ROOT / "acl/sim/build.py"
+    if not path.exists():
+        return None
+    spec = importlib.util.spec_from_file_location("simulator_build", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Build(build_ext):
+    """Extensions on two cores, then the simulator beside them."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or min(2, os.cpu_count() or 1)
+
+    def run(self):
+        super().run()
+        builder = simulator_builder()
+        if builder is not None:
+            package = ROOT / "acl" if self.inplace else Path(self.build_lib) / "acl"
+            builder.build(package / "sim" / "lib", MODE)
+
+
+def main() -> None:
+    if MODE not in COMPILE:
+        raise SystemExit(f"ACLPOOL_BUILD must be one of {', '.join(COMPILE)}, not {MODE!r}")
+    Cython.Compiler.Options.warning_errors = True
+    setup(
+        license="Apache-2.0",
+        ext_modules=cythonize(
+            extensions(), compiler_directives=DIRECTIVES, build_dir=f"build/cython-{MODE}",
+            include_path=["."], nthreads=0,
+        ),
+        cmdclass={"build_ext": Build},
+    )
+
+
+main()
