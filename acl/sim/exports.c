@@ -3,6 +3,255 @@
 #include "exports.h"
 
 const char *const function_names[FN_COUNT] = {
-
+    "aclInit",
+    "aclFinalize",
+    "aclGetRecentErrMsg",
+    "aclrtPeekAtLastError",
+    "aclrtGetLastError",
+    "aclrtCreateContext",
+    "aclrtDestroyContext",
+    "aclrtSetCurrentContext",
+    "aclrtGetCurrentContext",
+    "aclrtSetDevice",
+    "aclrtResetDevice",
+    "aclrtResetDeviceForce",
+    "aclrtGetDevice",
+    "aclrtGetRunMode",
+    "aclrtSynchronizeDevice",
+    "aclrtSynchronizeDeviceWithTimeout",
+    "aclrtGetDeviceCount",
+    "aclrtCreateStream",
+    "aclrtCreateStreamWithConfig",
+    "aclrtDestroyStream",
+    "aclrtDestroyStreamForce",
+    "aclrtSynchronizeStream",
+    "aclrtSynchronizeStreamWithTimeout",
+    "aclrtStreamQuery",
+    "aclrtCtxGetCurrentDefaultStream",
+    "aclrtLaunchHostFunc",
 };
 
+aclError aclInit(const char *configPath)
+{
+    aclError gate_status = gate_enter(FN_aclInit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclInit(configPath);
+    }
+    return gate_leave(FN_aclInit, gate_status);
+}
+
+aclError aclFinalize(void)
+{
+    aclError gate_status = gate_enter(FN_aclFinalize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclFinalize();
+    }
+    return gate_leave(FN_aclFinalize, gate_status);
+}
+
+const char *aclGetRecentErrMsg(void)
+{
+    gate_count(FN_aclGetRecentErrMsg);
+    return sim_aclGetRecentErrMsg();
+}
+
+aclError aclrtPeekAtLastError(aclrtLastErrLevel level)
+{
+    gate_count(FN_aclrtPeekAtLastError);
+    return sim_aclrtPeekAtLastError(level);
+}
+
+aclError aclrtGetLastError(aclrtLastErrLevel level)
+{
+    gate_count(FN_aclrtGetLastError);
+    return sim_aclrtGetLastError(level);
+}
+
+aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateContext);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateContext(context, deviceId);
+    }
+    return gate_leave(FN_aclrtCreateContext, gate_status);
+}
+
+aclError aclrtDestroyContext(aclrtContext context)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyContext);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyContext(context);
+    }
+    return gate_leave(FN_aclrtDestroyContext, gate_status);
+}
+
+aclError aclrtSetCurrentContext(aclrtContext context)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetCurrentContext);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetCurrentContext(context);
+    }
+    return gate_leave(FN_aclrtSetCurrentContext, gate_status);
+}
+
+aclError aclrtGetCurrentContext(aclrtContext *context)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetCurrentContext);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetCurrentContext(context);
+    }
+    return gate_leave(FN_aclrtGetCurrentContext, gate_status);
+}
+
+aclError aclrtSetDevice(int32_t deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetDevice);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetDevice(deviceId);
+    }
+    return gate_leave(FN_aclrtSetDevice, gate_status);
+}
+
+aclError aclrtResetDevice(int32_t deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetDevice);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetDevice(deviceId);
+    }
+    return gate_leave(FN_aclrtResetDevice, gate_status);
+}
+
+aclError aclrtResetDeviceForce(int32_t deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetDeviceForce);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetDeviceForce(deviceId);
+    }
+    return gate_leave(FN_aclrtResetDeviceForce, gate_status);
+}
+
+aclError aclrtGetDevice(int32_t *deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDevice);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDevice(deviceId);
+    }
+    return gate_leave(FN_aclrtGetDevice, gate_status);
+}
+
+aclError aclrtGetRunMode(aclrtRunMode *runMode)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetRunMode);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetRunMode(runMode);
+    }
+    return gate_leave(FN_aclrtGetRunMode, gate_status);
+}
+
+aclError aclrtSynchronizeDevice(void)
+{
+    aclError gate_status = gate_enter(FN_aclrtSynchronizeDevice);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSynchronizeDevice();
+    }
+    return gate_leave(FN_aclrtSynchronizeDevice, gate_status);
+}
+
+aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSynchronizeDeviceWithTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSynchronizeDeviceWithTimeout(timeout);
+    }
+    return gate_leave(FN_aclrtSynchronizeDeviceWithTimeout, gate_status);
+}
+
+aclError aclrtGetDeviceCount(uint32_t *count)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDeviceCount);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDeviceCount(count);
+    }
+    return gate_leave(FN_aclrtGetDeviceCount, gate_status);
+}
+
+aclError aclrtCreateStream(aclrtStream *stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateStream(stream);
+    }
+    return gate_leave(FN_aclrtCreateStream, gate_status);
+}
+
+aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateStreamWithConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateStreamWithConfig(stream, priority, flag);
+    }
+    return gate_leave(FN_aclrtCreateStreamWithConfig, gate_status);
+}
+
+aclError aclrtDestroyStream(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyStream(stream);
+    }
+    return gate_leave(FN_aclrtDestroyStream, gate_status);
+}
+
+aclError aclrtDestroyStreamForce(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyStreamForce);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyStreamForce(stream);
+    }
+    return gate_leave(FN_aclrtDestroyStreamForce, gate_status);
+}
+
+aclError aclrtSynchronizeStream(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtSynchronizeStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSynchronizeStream(stream);
+    }
+    return gate_leave(FN_aclrtSynchronizeStream, gate_status);
+}
+
+aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSynchronizeStreamWithTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSynchronizeStreamWithTimeout(stream, timeout);
+    }
+    return gate_leave(FN_aclrtSynchronizeStreamWithTimeout, gate_status);
+}
+
+aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamQuery);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamQuery(stream, status);
+    }
+    return gate_leave(FN_aclrtStreamQuery, gate_status);
+}
+
+aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtCtxGetCurrentDefaultStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCtxGetCurrentDefaultStream(stream);
+    }
+    return gate_leave(FN_aclrtCtxGetCurrentDefaultStream, gate_status);
+}
+
+aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchHostFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchHostFunc(stream, fn, args);
+    }
+    return gate_leave(FN_aclrtLaunchHostFunc, gate_status);
+}

@@ -3,14 +3,68 @@
 #ifndef SIM_EXPORTS_H
 #define SIM_EXPORTS_H
 
+#include "core.h"
 #include "acl/acl.h"
+#include "acl/acl_rt.h"
 
 /* The number of each exported function: an index for counters and faults. */
 enum {
+    FN_aclInit,
+    FN_aclFinalize,
+    FN_aclGetRecentErrMsg,
+    FN_aclrtPeekAtLastError,
+    FN_aclrtGetLastError,
+    FN_aclrtCreateContext,
+    FN_aclrtDestroyContext,
+    FN_aclrtSetCurrentContext,
+    FN_aclrtGetCurrentContext,
+    FN_aclrtSetDevice,
+    FN_aclrtResetDevice,
+    FN_aclrtResetDeviceForce,
+    FN_aclrtGetDevice,
+    FN_aclrtGetRunMode,
+    FN_aclrtSynchronizeDevice,
+    FN_aclrtSynchronizeDeviceWithTimeout,
+    FN_aclrtGetDeviceCount,
+    FN_aclrtCreateStream,
+    FN_aclrtCreateStreamWithConfig,
+    FN_aclrtDestroyStream,
+    FN_aclrtDestroyStreamForce,
+    FN_aclrtSynchronizeStream,
+    FN_aclrtSynchronizeStreamWithTimeout,
+    FN_aclrtStreamQuery,
+    FN_aclrtCtxGetCurrentDefaultStream,
+    FN_aclrtLaunchHostFunc,
     FN_COUNT
 };
 
 extern const char *const function_names[FN_COUNT];
 
+aclError sim_aclInit(const char *configPath);
+aclError sim_aclFinalize(void);
+const char *sim_aclGetRecentErrMsg(void);
+aclError sim_aclrtPeekAtLastError(aclrtLastErrLevel level);
+aclError sim_aclrtGetLastError(aclrtLastErrLevel level);
+aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId);
+aclError sim_aclrtDestroyContext(aclrtContext context);
+aclError sim_aclrtSetCurrentContext(aclrtContext context);
+aclError sim_aclrtGetCurrentContext(aclrtContext *context);
+aclError sim_aclrtSetDevice(int32_t deviceId);
+aclError sim_aclrtResetDevice(int32_t deviceId);
+aclError sim_aclrtResetDeviceForce(int32_t deviceId);
+aclError sim_aclrtGetDevice(int32_t *deviceId);
+aclError sim_aclrtGetRunMode(aclrtRunMode *runMode);
+aclError sim_aclrtSynchronizeDevice(void);
+aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
+aclError sim_aclrtGetDeviceCount(uint32_t *count);
+aclError sim_aclrtCreateStream(aclrtStream *stream);
+aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
+aclError sim_aclrtDestroyStream(aclrtStream stream);
+aclError sim_aclrtDestroyStreamForce(aclrtStream stream);
+aclError sim_aclrtSynchronizeStream(aclrtStream stream);
+aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
+aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status);
+aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
+aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
 
 #endif

@@ -3,7 +3,8 @@
 The sources under acl/sim define `sim_aclrtFree` and the like.  For each of them this module writes
 the exported `aclrtFree`, which counts the call, asks whether a fault is due, and traces.  So an
 export exists exactly if the simulator implements it.  Functions that belong to
-`libacl_op_compiler.so` are exported by a library of their own.
+`libacl_op_compiler.so` are exported by a library of their own, which links against libascendcl.so:
+their `sim_` functions, and the gate that they pass, are visible outside it.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from .api import Row
 DEFINITION = re.compile(r"^[A-Za-z_][\w \*]*?\bsim_((?:acl|Msprof|rt)\w+)\(", re.M)
 # Functions that CANN has in libacl_op_compiler.so, by the header that declares them.
 COMPILER_HEADER = "acl_op_compiler.h"
+# What must answer even in a forked child, where all else is refused.
+ALWAYS_ANSWERED = {"aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError"}
 
 
 def implemented() -> set[str]:
     """The names that the simulator's sources define."""
     sources = sorted((api.ROOT / "acl/sim").glob("*.c"))
-    return {m for path in sources if path.name != "exports.c" for m in DEFINITION.findall(path.read_text())}
+    return {m for path in sources if not path.name.startswith("exports") for m in DEFINITION.findall(path.read_text())}
 
 
 def gate(row: Row) -> str:
@@ -29,22 +32,35 @@ def gate(row: Row) -> str:
     name, returns = row["name"], row["returns"]
     call = f"sim_{name}({', '.join(p['name'] for p in row['params'])})"
     head = f"{api.prototype(row)}\n{{\n"
+    if name in ALWAYS_ANSWERED:
+        return f"{head}    gate_count(FN_{name});\n    return {call};\n}}\n"
+    far = "acl_sim_" if row["header"] == COMPILER_HEADER else ""
+    enter, leave = f"{far}gate_enter(FN_{name})", f"{far}gate_leave(FN_{name}, "
     if returns == "aclError":
         body = (
-            f"    aclError status = gate_enter(FN_{name});\n"
-            f"    if (status == ACL_SUCCESS) {{\n        status = {call};\n    }}\n"
-            f"    return gate_leave(FN_{name}, status);\n"
+            f"    aclError gate_status = {enter};\n"
+            f"    if (gate_status == ACL_SUCCESS) {{\n        gate_status = {call};\n    }}\n"
+            f"    return {leave}gate_status);\n"
         )
     elif returns == "void":
-        body = f"    if (gate_enter(FN_{name}) == ACL_SUCCESS) {{\n        {call};\n    }}\n    (void)gate_leave(FN_{name}, ACL_SUCCESS);\n"
+        body = (
+            f"    if ({enter} == ACL_SUCCESS) {{\n        {call};\n    }}\n"
+            f"    (void){leave}ACL_SUCCESS);\n"
+        )
     else:
         zero = "NULL" if "*" in returns or row.get("pointer") else "0"
         body = (
-            f"    {api.declare(returns, 'result')} = {zero};\n"
-            f"    if (gate_enter(FN_{name}) == ACL_SUCCESS) {{\n        result = {call};\n    }}\n"
-            f"    (void)gate_leave(FN_{name}, ACL_SUCCESS);\n    return result;\n"
+            f"    {api.declare(returns, 'gate_result')} = {zero};\n"
+            f"    if ({enter} == ACL_SUCCESS) {{\n        gate_result = {call};\n    }}\n"
+            f"    (void){leave}ACL_SUCCESS);\n    return gate_result;\n"
         )
     return head + body + "}\n"
+
+
+def declaration(row: Row) -> str:
+    """The prototype of `sim_NAME`."""
+    shared = "SIM_SHARED " if row["header"] == COMPILER_HEADER else ""
+    return f"{shared}{api.prototype(row, 'sim_')};"
 
 
 def outputs(table: Row) -> dict[str, str]:
@@ -57,11 +73,11 @@ def outputs(table: Row) -> dict[str, str]:
     names = [f'    "{r["name"]}",' for r in rows]
     exports_h = "\n".join([
         mark, "#ifndef SIM_EXPORTS_H\n#define SIM_EXPORTS_H\n",
-        *[f'#include "acl/{h}"' for h in headers],
+        '#include "core.h"', *[f'#include "acl/{h}"' for h in headers],
         "\n/* The number of each exported function: an index for counters and faults. */",
         "enum {", *numbers, "    FN_COUNT\n};\n",
         "extern const char *const function_names[FN_COUNT];\n",
-        *[f"{api.prototype(r, 'sim_')};" for r in rows], "\n#endif\n",
+        *[declaration(r) for r in rows], "\n#endif\n",
     ])
     top = mark + '#include "core.h"\n#include "exports.h"\n\n'
     main = [r for r in rows if r["header"] != COMPILER_HEADER]

@@ -1,0 +1,145 @@
+/* Configuration: what the ACL_SIM_* environment variables say, read once when the library loads.
+ *
+ * ACL_SIM_DEVICES       how many devices (2; 0 to 64)
+ * ACL_SIM_MEMORY        device memory of each, "32G"; or of one after another, "32G,16G" (the last
+ *                       one is repeated)
+ * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
+ * ACL_SIM_VERSION       of CANN (8.3.RC1)
+ * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
+ * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
+ * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
+ *
+ * A value that makes no sense is reported by aclInit, which then fails; the default is used.
+ * Thread rule: written before any thread of ours exists (or by the control door before aclInit). */
+#include "core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+Config config;
+
+static void problem_note(const char *name, const char *value, const char *expected)
+{
+    if (config.problem[0] == '\0') {
+        snprintf(config.problem, sizeof config.problem, "%s is '%.64s', expected %s", name, value,
+                 expected);
+    }
+}
+
+bool size_parse(const char *text, size_t *bytes)
+{
+    static const char units[] = "KMGT";
+    char *end;
+    if (*text < '0' || *text > '9') {
+        return false;
+    }
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    size_t shift = unit != NULL ? ((size_t)(unit - units) + 1) * 10 : 0;
+    end += unit != NULL;
+    if (errno != 0 || *end != '\0' || number > (SIZE_MAX >> shift)) {
+        return false;
+    }
+    *bytes = (size_t)number << shift;
+    return true;
+}
+
+static void text_read(const char *name, char *out, size_t size)
+{
+    const char *value = getenv(name);
+    if (value == NULL || *value == '\0') {
+        return;
+    }
+    if (strlen(value) >= size) {
+        problem_note(name, value, "a shorter text");
+        return;
+    }
+    memcpy(out, value, strlen(value) + 1);
+}
+
+static void flag_read(const char *name, bool *out)
+{
+    const char *value = getenv(name);
+    if (value == NULL || *value == '\0') {
+        return;
+    }
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0) {
+        problem_note(name, value, "0 or 1");
+        return;
+    }
+    *out = value[0] == '1';
+}
+
+static void devices_read(void)
+{
+    const char *value = getenv("ACL_SIM_DEVICES");
+    size_t count;
+    if (value == NULL || *value == '\0') {
+        return;
+    }
+    if (!size_parse(value, &count) || count > DEVICE_MAX) {
+        problem_note("ACL_SIM_DEVICES", value, "a number from 0 to 64");
+        return;
+    }
+    config.devices = (uint32_t)count;
+}
+
+static void capacity_read(void)
+{
+    const char *value = getenv("ACL_SIM_MEMORY");
+    char copy[256];
+    if (value == NULL || *value == '\0') {
+        return;
+    }
+    snprintf(copy, sizeof copy, "%s", value);
+    char *rest = NULL;
+    char *word = strtok_r(copy, ",", &rest);
+    size_t bytes = 0;
+    for (size_t i = 0; i < DEVICE_MAX; i++) {
+        if (word != NULL && (!size_parse(word, &bytes) || bytes == 0)) {
+            problem_note("ACL_SIM_MEMORY", value, "sizes such as 32G or 32G,16G");
+            return;
+        }
+        config.capacity[i] = bytes;
+        word = word != NULL ? strtok_r(NULL, ",", &rest) : NULL;
+    }
+}
+
+static void device_code_read(void)
+{
+    const char *value = getenv("ACL_SIM_DEVICE_CODE");
+    if (value == NULL || *value == '\0' || strcmp(value, "refuse") == 0) {
+        return;
+    }
+    if (strcmp(value, "skip") != 0) {
+        problem_note("ACL_SIM_DEVICE_CODE", value, "refuse or skip");
+        return;
+    }
+    config.device_code = DEVICE_CODE_SKIP;
+}
+
+bool soc_is(const char *prefix)
+{
+    return strncmp(config.soc, prefix, strlen(prefix)) == 0;
+}
+
+__attribute__((constructor(103))) static void config_read(void)
+{
+    config.devices = 2;
+    for (size_t i = 0; i < DEVICE_MAX; i++) {
+        config.capacity[i] = (size_t)32 << 30;
+    }
+    strcpy(config.soc, "Ascend910B1");
+    strcpy(config.version, "8.3.RC1");
+    config.allocators = true;
+    devices_read();
+    capacity_read();
+    text_read("ACL_SIM_SOC", config.soc, sizeof config.soc);
+    text_read("ACL_SIM_VERSION", config.version, sizeof config.version);
+    flag_read("ACL_SIM_STRICT", &config.strict);
+    flag_read("ACL_SIM_ALLOCATORS", &config.allocators);
+    device_code_read();
+}

@@ -1,0 +1,183 @@
+/* Devices: counting who uses them, the default context of each, waiting for one.
+ *
+ * The count is the process's, not the thread's: every aclrtSetDevice adds one, every aclrtResetDevice
+ * takes one, from whatever thread, and the last one ends the default context with its streams.
+ * Contexts made by aclrtCreateContext outlive that.
+ *
+ * Thread rule: any thread; `lock` guards the counts and the default contexts.  It is not held while
+ * a stream is waited for or a user's callback runs. */
+#include "device.h"
+#include "exports.h"
+#include "stream.h"
+
+typedef struct Device {
+    uint32_t references;
+    Context *context;
+    _Atomic aclError lost;
+} Device;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Device devices[DEVICE_MAX];
+static _Atomic int32_t default_device = -1;
+
+__attribute__((weak)) void memory_context_gone(Context *context)
+{
+    (void)context;
+}
+
+__attribute__((weak)) void memory_device_gone(int32_t device)
+{
+    (void)device;
+}
+
+aclError device_check(int32_t device)
+{
+    if (device < 0 || (uint32_t)device >= config.devices) {
+        return fail(ACL_ERROR_RT_INVALID_DEVICEID, "device %d, expected 0 to %d", device,
+                    (int)config.devices - 1);
+    }
+    return ACL_SUCCESS;
+}
+
+uint32_t device_references(int32_t device)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t references = devices[device].references;
+    pthread_mutex_unlock(&lock);
+    return references;
+}
+
+void device_set_lost(int32_t device, aclError code)
+{
+    atomic_store(&devices[device].lost, code);
+}
+
+aclError device_lost(int32_t device)
+{
+    return atomic_load_explicit(&devices[device].lost, memory_order_relaxed);
+}
+
+bool devices_in_use(void)
+{
+    return handle_live(HANDLE_CONTEXT) != 0;
+}
+
+void device_set_default(int32_t device)
+{
+    atomic_store(&default_device, device);
+}
+
+int32_t device_get_default(void)
+{
+    return atomic_load(&default_device);
+}
+
+aclError device_retain(int32_t device, Context **context)
+{
+    TRY(device_check(device));
+    Device *self = &devices[device];
+    aclError status = ACL_SUCCESS;
+    pthread_mutex_lock(&lock);
+    if (self->context == NULL) {
+        status = context_new(device, true, &self->context);
+    }
+    if (status == ACL_SUCCESS) {
+        self->references++;
+        *context = self->context;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Takes `count` references (0: all of them); the last gives the context to end. */
+static aclError device_release(int32_t device, bool all, Context **last)
+{
+    TRY(device_check(device));
+    Device *self = &devices[device];
+    *last = NULL;
+    pthread_mutex_lock(&lock);
+    uint32_t references = self->references;
+    if (references != 0) {
+        self->references = all ? 0 : references - 1;
+        if (self->references == 0) {
+            *last = self->context;
+            self->context = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (references == 0) {
+        return fail(ACL_ERROR_RT_CONTEXT_RELEASE_ERROR, "device %d is not set", device);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSetDevice(int32_t deviceId)
+{
+    Context *context;
+    TRY(device_retain(deviceId, &context));
+    context_make_current(context);
+    return ACL_SUCCESS;
+}
+
+static aclError device_reset(int32_t device, bool all)
+{
+    Context *last;
+    TRY(device_release(device, all, &last));
+    if (last != NULL) {
+        context_end(last);
+        context_make_current(NULL);
+        memory_device_gone(device);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtResetDevice(int32_t deviceId)
+{
+    return device_reset(deviceId, false);
+}
+
+aclError sim_aclrtResetDeviceForce(int32_t deviceId)
+{
+    return device_reset(deviceId, true);
+}
+
+aclError sim_aclrtGetDevice(int32_t *deviceId)
+{
+    Context *context;
+    REQUIRE(deviceId != NULL);
+    TRY(context_require(&context));
+    *deviceId = context->device;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetDeviceCount(uint32_t *count)
+{
+    REQUIRE(count != NULL);
+    *count = config.devices;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetRunMode(aclrtRunMode *runMode)
+{
+    REQUIRE(runMode != NULL);
+    *runMode = ACL_HOST;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSynchronizeDevice(void)
+{
+    Context *context;
+    TRY(context_require(&context));
+    return streams_synchronize(context, FOREVER);
+}
+
+aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
+{
+    Context *context;
+    if (timeout < -1 || timeout == 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
+                          timeout);
+    }
+    TRY(context_require(&context));
+    return streams_synchronize(context, deadline_after_ms(timeout));
+}

@@ -1,0 +1,50 @@
+/* The gate: counters, and whatever else is asked of each exported call.
+ *
+ * Thread rule: any thread; the counters are relaxed atomics. */
+#include "core.h"
+#include "device.h"
+#include "exports.h"
+
+#include <pthread.h>
+
+atomic_ullong gate_calls[FN_COUNT + 1];
+atomic_uint gate_watch;
+
+/* In a child of a process that uses devices there are handles but no worker threads. */
+static void fork_in_child(void)
+{
+    if (devices_in_use()) {
+        atomic_fetch_or(&gate_watch, GATE_FORKED);
+    }
+}
+
+__attribute__((constructor(104))) static void fork_watch(void)
+{
+    pthread_atfork(NULL, NULL, fork_in_child);
+}
+
+aclError gate_enter_watched(unsigned function)
+{
+    if (atomic_load(&gate_watch) & GATE_FORKED) {
+        return error_set(function_names[function], ACL_ERROR_RT_INTERNAL_ERROR,
+                         "this process was forked from one that uses the devices; "
+                         "use them in the parent, or only in the child");
+    }
+    return ACL_SUCCESS;
+}
+
+aclError gate_leave_watched(unsigned function, aclError status)
+{
+    (void)function;
+    return status;
+}
+
+aclError acl_sim_gate_enter(unsigned function)
+{
+    return gate_enter(function);
+}
+
+aclError acl_sim_gate_leave(unsigned function, aclError status)
+{
+    return gate_leave(function, status);
+}

@@ -1,0 +1,244 @@
+/* Streams: made, found, waited for, ended.
+ *
+ * Thread rule: any thread.  A handle that another thread destroys meanwhile gives 107017, never a
+ * fault: the memory of a dead stream stays readable (handle.c). */
+#include "stream.h"
+#include "exports.h"
+
+static _Atomic uint32_t next_id;
+
+aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **out)
+{
+    Stream *stream = handle_new(HANDLE_STREAM, sizeof *stream);
+    if (stream == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many streams");
+    }
+    stream->context = context;
+    stream->device = context->device;
+    stream->id = atomic_fetch_add(&next_id, 1);
+    stream->priority = priority;
+    stream->flags = flags;
+    pthread_mutex_init(&stream->lock, NULL);
+    aclError status = queue_make(stream);
+    if (status != ACL_SUCCESS) {
+        handle_retire(stream);
+        return status;
+    }
+    *out = stream;
+    return ACL_SUCCESS;
+}
+
+int32_t stream_device(const Stream *stream)
+{
+    return stream->device;
+}
+
+Context *stream_context(const Stream *stream)
+{
+    return stream->context;
+}
+
+uint32_t stream_id(const Stream *stream)
+{
+    return stream->id;
+}
+
+bool stream_idle(const Stream *stream)
+{
+    return atomic_load_explicit(&stream->completed, memory_order_acquire)
+           == atomic_load_explicit(&stream->submitted, memory_order_acquire);
+}
+
+aclError stream_resolve_any(aclrtStream handle, Stream **stream)
+{
+    Context *context;
+    TRY(context_require(&context));
+    *stream = handle != NULL ? handle : context->default_stream;
+    if (!handle_is(*stream, HANDLE_STREAM)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError stream_resolve(aclrtStream handle, Stream **stream)
+{
+    TRY(stream_resolve_any(handle, stream));
+    if ((*stream)->context != context_current()) {
+        return fail(ACL_ERROR_RT_STREAM_CONTEXT, "stream %p belongs to another context", handle);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size)
+{
+    aclError status;
+    pthread_mutex_lock(&stream->lock);
+    if (atomic_load_explicit(&stream->closing, memory_order_relaxed)) {
+        status = fail(ACL_ERROR_RT_INVALID_HANDLE, "stream %u is being destroyed", stream->id);
+    } else {
+        status = queue_push(stream, sort, payload, size);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+typedef struct Target {
+    const Stream *stream;
+    uint64_t count;
+} Target;
+
+static bool target_reached(const void *argument)
+{
+    const Target *target = argument;
+    return atomic_load(&target->stream->completed) >= target->count;
+}
+
+static bool stream_wait(const Stream *stream, int64_t deadline_ns)
+{
+    Target target = {stream, atomic_load(&stream->submitted)};
+    return park_wait(&stream->completed, target_reached, &target, deadline_ns);
+}
+
+aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
+{
+    if (!stream_wait(stream, deadline_ns)) {
+        return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %u is not done in time", stream->id);
+    }
+    aclError status = atomic_load(&stream->status);
+    if (status == ACL_SUCCESS) {
+        return ACL_SUCCESS;
+    }
+    if ((atomic_load(&stream->failure_mode) & 1) == 0) {
+        atomic_store(&stream->status, ACL_SUCCESS);
+    }
+    return fail(status, "a task of stream %u failed", stream->id);
+}
+
+aclError stream_synchronize(Stream *stream, int32_t timeout_ms)
+{
+    return stream_synchronize_until(stream, deadline_after_ms(timeout_ms));
+}
+
+aclError streams_synchronize(const Context *context, int64_t deadline_ns)
+{
+    aclError first = ACL_SUCCESS;
+    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next(HANDLE_STREAM, s)) {
+        if (s->context == context) {
+            aclError status = stream_synchronize_until(s, deadline_ns);
+            first = first == ACL_SUCCESS ? status : first;
+        }
+    }
+    return first;
+}
+
+void stream_abort(Stream *stream)
+{
+    atomic_store(&stream->drop_until, atomic_load(&stream->submitted));
+    uintptr_t key = atomic_load(&stream->parked);
+    if (key != 0) {
+        park_wake((const void *)key);
+    }
+}
+
+static bool target_reached_or_callback(const void *argument)
+{
+    const Target *target = argument;
+    return target_reached(argument) || atomic_load(&target->stream->in_callback);
+}
+
+bool stream_end(Stream *stream, StreamEnd how)
+{
+    bool own = stream_running() == stream;
+    if (how == STREAM_END_DRAINED && !own) {
+        stream_wait(stream, FOREVER);
+    }
+    if (!handle_kill(stream)) {
+        return false;
+    }
+    pthread_mutex_lock(&stream->lock);
+    atomic_store(&stream->closing, true);
+    bool started = stream->started;
+    pthread_mutex_unlock(&stream->lock);
+    if (!started) {
+        handle_retire(stream);
+        return true;
+    }
+    Target target = {stream, atomic_load(&stream->submitted)};
+    stream_abort(stream);
+    park_wake(&stream->submitted);
+    if (!own) {
+        park_wait(&stream->completed, target_reached_or_callback, &target, FOREVER);
+    }
+    return true;
+}
+
+static aclError stream_create(aclrtStream *out, uint32_t priority, uint32_t flags)
+{
+    Context *context;
+    Stream *stream;
+    TRY(context_require(&context));
+    TRY(stream_new(context, priority, flags, &stream));
+    *out = stream;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtCreateStream(aclrtStream *stream)
+{
+    REQUIRE(stream != NULL);
+    return stream_create(stream, 0, 0);
+}
+
+aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
+{
+    REQUIRE(stream != NULL);
+    return stream_create(stream, priority, flag);
+}
+
+static aclError stream_destroy(aclrtStream handle, StreamEnd how)
+{
+    Stream *stream;
+    REQUIRE(handle != NULL);
+    TRY(stream_resolve(handle, &stream));
+    if (!stream_end(stream, how)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", handle);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtDestroyStream(aclrtStream stream)
+{
+    return stream_destroy(stream, STREAM_END_DRAINED);
+}
+
+aclError sim_aclrtDestroyStreamForce(aclrtStream stream)
+{
+    return stream_destroy(stream, STREAM_END_NOW);
+}
+
+aclError sim_aclrtSynchronizeStream(aclrtStream stream)
+{
+    Stream *resolved;
+    TRY(stream_resolve_any(stream, &resolved));
+    return stream_synchronize_until(resolved, FOREVER);
+}
+
+aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
+{
+    Stream *resolved;
+    if (timeout < -1 || timeout == 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
+                          timeout);
+    }
+    TRY(stream_resolve_any(stream, &resolved));
+    return stream_synchronize(resolved, timeout);
+}
+
+aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
+{
+    Stream *resolved;
+    REQUIRE(status != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    *status = stream_idle(resolved) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
+    return ACL_SUCCESS;
+}

@@ -1,0 +1,84 @@
+/* Streams, as the spine's own files see them. */
+#ifndef SIM_STREAM_H
+#define SIM_STREAM_H
+
+#include "core.h"
+
+enum { TASK_INLINE = 96, QUEUE_TASKS = 32 };
+
+typedef struct Task {
+    const TaskClass *sort;
+    void *far;     /* the payload if it is too big for `near`; malloc'ed */
+    uint32_t size; /* of the payload */
+    uint32_t id;
+    _Alignas(16) unsigned char near[TASK_INLINE];
+} Task;
+
+/* A part of a stream's queue.  The submitter fills a slot, then publishes it by `submitted`. */
+typedef struct TaskBlock {
+    struct TaskBlock *next;
+    Task tasks[QUEUE_TASKS];
+} TaskBlock;
+
+struct Capture;
+
+struct Stream {
+    Context *context;
+    int32_t device;
+    uint32_t id;
+    uint32_t flags;
+    uint32_t priority;
+
+    /* Tasks put in, and tasks done or dropped: the queue is empty when they are equal. */
+    _Alignas(64) _Atomic uint64_t submitted;
+    _Atomic uint64_t drop_until; /* tasks before this number are dropped */
+    _Atomic bool closing;        /* the worker ends when the queue is empty */
+    pthread_mutex_t lock;        /* guards what submitters change */
+    TaskBlock *last;
+    bool started;
+    uint32_t next_task_id;
+    struct Capture *capture; /* not NULL: tasks go into its graph */
+
+    _Alignas(64) _Atomic uint64_t completed;
+    _Atomic aclError status;       /* of the first task that failed */
+    _Atomic bool in_callback;      /* the running task is in a user's function */
+    _Atomic uintptr_t parked;      /* key that the running task waits on */
+    TaskBlock *first;              /* the worker's end of the queue */
+
+    _Alignas(64) _Atomic uint64_t failure_mode;
+    _Atomic uint64_t subscriber; /* thread that processes its callbacks, 0: none */
+    _Atomic uint32_t overflow_switch;
+    _Atomic uint32_t user_tag;
+    _Atomic uint32_t cache_op_info;
+};
+
+typedef enum StreamEnd {
+    STREAM_END_DRAINED, /* after all its tasks */
+    STREAM_END_NOW      /* what is queued is dropped; only a running task is waited for */
+} StreamEnd;
+
+aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
+/* False if another thread ended it first. */
+bool stream_end(Stream *stream, StreamEnd how);
+/* Drops what is queued. */
+void stream_abort(Stream *stream);
+/* Waits for all streams of a context. */
+aclError streams_synchronize(const Context *context, int64_t deadline_ns);
+aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
+
+/* worker.c */
+aclError queue_make(Stream *stream);
+/* Puts a copy of the task in; the lock is held. */
+aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
+aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_t size);
+void task_drop(Task *task);
+static inline const void *task_payload(const Task *task)
+{
+    return task->far != NULL ? task->far : task->near;
+}
+
+/* context.c, device.c */
+void context_make_current(Context *context);
+aclError device_lost(int32_t device);
+
+#endif
