@@ -1,0 +1,621 @@
+"""The loops that every allocator is measured with.
+
+One allocator is four C values (`Allocator`): object, alloc, free and the getter of a block's address.
+The loops call them through those pointers, as ACL does, and never know whose they are: what two
+allocators cost is the difference of two runs of the same machine code, and the loop's own cost is
+the run with empty callbacks.
+
+Three loads: `Load.pairs` (alloc, read the address, free), `Load.replace` (a slot's block is freed,
+then another taken) and `Load.events` (a trace). A load runs on the calling thread, on Python threads or on
+threads made by pthread_create that Python has never seen; the GIL is released while it runs. Refused here:
+any interpretation of the results (`bench`, `replay`).
+"""
+
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free as c_free, malloc as c_malloc
+from libc.string cimport memcpy
+
+import threading
+
+__all__ = ["EVENT_BYTES", "Load", "Subject", "instructions_available", "run_foreign", "run_here",
+           "run_python", "ticks_per_ns"]
+
+
+cdef extern from "tools/clock.h" nogil:
+    uint64_t cpu_ns()
+    uint64_t wall_ns()
+    uint64_t ticks_now()
+    void spin_pause()
+    int instructions_open()
+    uint64_t instructions_read(int counter)
+    void instructions_close(int counter)
+
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef unsigned long pthread_t
+    int pthread_create(pthread_t *thread, const void *attributes, void *(*run)(void *) noexcept nogil,
+                       void *argument)
+    int pthread_join(pthread_t thread, void **result)
+
+
+cdef extern from *:
+    """
+    #define counter_add(where) __atomic_add_fetch(where, 1u, __ATOMIC_ACQ_REL)
+    #define counter_get(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
+    """
+    uint32_t counter_add(uint32_t *where) noexcept nogil
+    uint32_t counter_get(uint32_t *where) noexcept nogil
+
+
+EVENT_BYTES = sizeof(Event)
+
+# Buckets of a latency histogram: one per tick below 64, then 64 in each power of two.
+cdef enum:
+    BUCKETS = 64 * 48
+    MOST_ALLOCATORS = 64
+
+
+cdef enum LoadKind:
+    LOAD_PAIRS
+    LOAD_REPLACE
+    LOAD_EVENTS
+
+
+cdef struct Plan:
+    LoadKind kind
+    size_t count            # pairs, replacements or events in one run
+    size_t pair_size
+    Event *events
+    size_t event_count      # replacements go round in the events
+    void **slots
+    size_t slot_count
+    uint64_t failures       # allocations that were answered with NULL
+    uintptr_t sink          # keeps the read addresses alive
+    Allocator allocators[MOST_ALLOCATORS]
+
+
+cdef struct Sample:
+    uint64_t cpu
+    uint64_t wall
+    uint64_t instructions
+
+
+cdef struct Worker:
+    Plan *plan
+    Sample *samples
+    size_t repeats
+    uint32_t *arrived       # a spinning barrier: all workers start each repeat together
+    uint32_t workers
+
+
+# ---- the loops ---------------------------------------------------------------------------------
+
+cdef void run_pairs(Plan *plan) noexcept nogil:
+    cdef Allocator allocator = plan.allocators[0]
+    cdef size_t size = plan.pair_size
+    cdef uintptr_t sink = 0
+    cdef size_t i
+    cdef void *block
+    for i in range(plan.count):
+        block = allocator.alloc(allocator.state, size)
+        if block == NULL:
+            plan.failures += 1
+            continue
+        sink ^= <uintptr_t>allocator.address(block)
+        allocator.free(allocator.state, block)
+    plan.sink ^= sink
+
+
+cdef void run_replacements(Plan *plan) noexcept nogil:
+    cdef Allocator allocator = plan.allocators[0]
+    cdef Event *event = plan.events
+    cdef Event *end = plan.events + plan.event_count
+    cdef void **slots = plan.slots
+    cdef uintptr_t sink = 0
+    cdef size_t i
+    cdef void *block
+    for i in range(plan.count):
+        block = slots[event.slot]
+        if block != NULL:
+            allocator.free(allocator.state, block)
+        block = allocator.alloc(allocator.state, event.size)
+        slots[event.slot] = block
+        if block != NULL:
+            sink ^= <uintptr_t>allocator.address(block)
+        else:
+            plan.failures += 1
+        event += 1
+        if event == end:
+            event = plan.events
+    plan.sink ^= sink
+
+
+cdef inline void event_alloc(Plan *plan, const Event *event, uintptr_t *sink) noexcept nogil:
+    cdef Allocator *allocator = &plan.allocators[event.stream]
+    cdef void *block = allocator.alloc(allocator.state, event.size)
+    plan.slots[event.slot] = block
+    if block == NULL:
+        plan.failures += 1
+        return
+    sink[0] ^= <uintptr_t>allocator.address(block)
+
+
+cdef inline void event_free(Plan *plan, const Event *event) noexcept nogil:
+    cdef Allocator *allocator = &plan.allocators[event.stream]
+    cdef void *block = plan.slots[event.slot]
+    plan.slots[event.slot] = NULL
+    if block != NULL:
+        allocator.free(allocator.state, block)
+
+
+cdef void run_events(Plan *plan, size_t first, size_t count) noexcept nogil:
+    cdef uintptr_t sink = 0
+    cdef Event *event = plan.events + first
+    cdef Event *end = event + count
+    while event != end:
+        if event.size != 0:
+            event_alloc(plan, event, &sink)
+        else:
+            event_free(plan, event)
+        event += 1
+    plan.sink ^= sink
+
+
+cdef void plan_run(Plan *plan) noexcept nogil:
+    if plan.kind == LOAD_PAIRS:
+        run_pairs(plan)
+    elif plan.kind == LOAD_REPLACE:
+        run_replacements(plan)
+    else:
+        run_events(plan, 0, plan.count)
+
+
+# ---- the same work with a clock around each call -------------------------------------------------
+
+cdef struct Histogram:
+    uint64_t alloc[BUCKETS]
+    uint64_t free[BUCKETS]
+
+
+cdef inline size_t bucket_of(uint64_t ticks) noexcept nogil:
+    cdef size_t octave = 0
+    while ticks >= 128:
+        ticks >>= 1
+        octave += 1
+    if octave == 0 and ticks < 64:
+        return <size_t>ticks
+    octave = octave * 64 + <size_t>ticks
+    return octave if octave < BUCKETS else BUCKETS - 1
+
+
+cdef inline uint64_t bucket_ticks(size_t bucket) noexcept nogil:
+    cdef size_t octave
+    if bucket < 128:
+        return bucket
+    octave = bucket // 64 - 1
+    return (64 + bucket % 64) << octave
+
+
+cdef list histogram_pairs(const uint64_t *counts):
+    cdef size_t i
+    cdef size_t size = BUCKETS
+    return [(bucket_ticks(i), counts[i]) for i in range(size) if counts[i]]
+
+
+cdef inline void *alloc_timed(const Allocator *allocator, size_t size, Plan *plan,
+                              Histogram *out) noexcept nogil:
+    cdef uint64_t start = ticks_now()
+    cdef void *block = allocator.alloc(allocator.state, size)
+    if block != NULL:
+        plan.sink ^= <uintptr_t>allocator.address(block)
+    else:
+        plan.failures += 1
+    out.alloc[bucket_of(ticks_now() - start)] += 1
+    return block
+
+
+cdef inline void free_timed(const Allocator *allocator, void *block, Histogram *out) noexcept nogil:
+    cdef uint64_t start
+    if block == NULL:
+        return
+    start = ticks_now()
+    allocator.free(allocator.state, block)
+    out.free[bucket_of(ticks_now() - start)] += 1
+
+
+cdef void plan_time(Plan *plan, Histogram *out) noexcept nogil:
+    cdef Allocator *allocator = &plan.allocators[0]
+    cdef Event *event = plan.events
+    cdef size_t i
+    for i in range(plan.count):
+        if plan.kind == LOAD_PAIRS:
+            free_timed(allocator, alloc_timed(allocator, plan.pair_size, plan, out), out)
+            continue
+        allocator = &plan.allocators[event.stream]
+        if plan.kind == LOAD_REPLACE or event.size == 0:
+            free_timed(allocator, plan.slots[event.slot], out)
+            plan.slots[event.slot] = NULL
+        if event.size != 0:
+            plan.slots[event.slot] = alloc_timed(allocator, event.size, plan, out)
+        event += 1
+        if event == plan.events + plan.event_count:
+            event = plan.events
+
+
+cdef size_t plan_watch(Plan *plan, const uint64_t *counter, size_t first, size_t count) noexcept nogil:
+    """Runs events and counts the allocations during which `counter` moved."""
+    cdef uintptr_t sink = 0
+    cdef size_t moved = 0
+    cdef uint64_t before
+    cdef size_t i
+    for i in range(first, first + count):
+        if plan.events[i].size == 0:
+            event_free(plan, &plan.events[i])
+            continue
+        before = counter[0]
+        event_alloc(plan, &plan.events[i], &sink)
+        moved += before != counter[0]
+    plan.sink ^= sink
+    return moved
+
+
+# ---- threads -----------------------------------------------------------------------------------
+
+cdef void worker_wait(Worker *worker, size_t round_number) noexcept nogil:
+    cdef uint32_t wanted = <uint32_t>(round_number + 1) * worker.workers
+    counter_add(worker.arrived)
+    while counter_get(worker.arrived) < wanted:
+        spin_pause()
+
+
+cdef void *worker_run(void *argument) noexcept nogil:
+    cdef Worker *worker = <Worker *>argument
+    cdef uint64_t cpu, wall, instructions
+    cdef size_t i
+    cdef int counter = instructions_open()
+    for i in range(worker.repeats):
+        worker_wait(worker, i)
+        instructions = instructions_read(counter)
+        wall = wall_ns()
+        cpu = cpu_ns()
+        plan_run(worker.plan)
+        worker.samples[i].cpu = cpu_ns() - cpu
+        worker.samples[i].wall = wall_ns() - wall
+        worker.samples[i].instructions = instructions_read(counter) - instructions
+    instructions_close(counter)
+    return NULL
+
+
+cdef class Subject:
+    """An allocator under test: a name and four C values.
+
+    Parameters
+    ----------
+    name : str
+        What the results call it.
+    state, alloc, free, address : int
+        The allocator's first argument and its three functions, as addresses.
+    keep : object, optional
+        Kept alive as long as this object.
+    """
+
+    def __init__(self, str name not None, state, alloc, free, address, keep=None):
+        for what, value in (("alloc", alloc), ("free", free), ("address", address)):
+            if not value:
+                raise ValueError(f"allocator {name!r}: the {what} function is NULL")
+        self.name = name
+        self.keep = keep
+        self.allocator.state = <void *><size_t>state
+        # The one place where functions arrive as numbers: they are copied in, not cast.
+        cdef uintptr_t[3] functions = [alloc, free, address]
+        memcpy(&self.allocator.alloc, &functions[0], sizeof(uintptr_t))
+        memcpy(&self.allocator.free, &functions[1], sizeof(uintptr_t))
+        memcpy(&self.allocator.address, &functions[2], sizeof(uintptr_t))
+
+    def __repr__(self):
+        return f"<Subject {self.name}>"
+
+    def take(self, size_t size):
+        """Allocate `size` bytes and return the block as a number (0: no memory)."""
+        cdef void *block
+        with nogil:
+            block = self.allocator.alloc(self.allocator.state, size)
+        return <size_t>block
+
+    def give(self, size_t block):
+        """Free what `take` returned."""
+        with nogil:
+            self.allocator.free(self.allocator.state, <void *>block)
+
+    def address_of(self, size_t block):
+        """Device address of a block."""
+        cdef void *address
+        with nogil:
+            address = self.allocator.address(<void *>block)
+        return <size_t>address
+
+
+cdef class Load:
+    """Work for one thread: what to allocate and free, in which order, from which allocators.
+
+    Made by `pairs`, `replace` or `events`; `close()` frees every block that it still holds.
+    """
+
+    cdef Plan *plan
+    cdef list subjects
+    cdef readonly size_t allocations   # in one run
+
+    def __cinit__(self):
+        self.plan = <Plan *>calloc(1, sizeof(Plan))
+        if self.plan == NULL:
+            raise MemoryError("a load's plan")
+
+    def __init__(self, subjects):
+        cdef Subject subject
+        self.subjects = list(subjects)
+        if not 1 <= len(self.subjects) <= MOST_ALLOCATORS:
+            raise ValueError(f"a load wants 1 to {MOST_ALLOCATORS} allocators, got {len(self.subjects)}")
+        for i, subject in enumerate(self.subjects):
+            self.plan.allocators[i] = subject.allocator
+
+    @staticmethod
+    def pairs(Subject subject not None, size_t size, size_t count):
+        """`count` times: allocate `size` bytes, read the address, free."""
+        cdef Load load = Load([subject])
+        load.plan.kind = LOAD_PAIRS
+        load.plan.pair_size = size
+        load.plan.count = count
+        load.allocations = count
+        return load
+
+    @staticmethod
+    def replace(Subject subject not None, events, size_t count):
+        """`count` times: free the block in the next event's slot and allocate its size there."""
+        cdef Load load = Load([subject])
+        load.plan.kind = LOAD_REPLACE
+        load.take_events(events)
+        load.plan.count = count
+        load.allocations = count
+        for i in range(load.plan.event_count):
+            if load.plan.events[i].size == 0:
+                raise ValueError(f"event {i}: a replacement of 0 bytes")
+        return load
+
+    @staticmethod
+    def events(subjects, events):
+        """The events in order, once a run; stream numbers index `subjects`."""
+        cdef Load load = Load(subjects)
+        cdef size_t i
+        load.plan.kind = LOAD_EVENTS
+        load.take_events(events)
+        load.plan.count = load.plan.event_count
+        for i in range(load.plan.event_count):
+            load.allocations += load.plan.events[i].size != 0
+        return load
+
+    cdef int take_events(self, events) except -1:
+        cdef const unsigned char[::1] data = memoryview(events).cast("B")
+        cdef size_t i
+        cdef Plan *plan = self.plan
+        plan.event_count = <size_t>data.shape[0] // sizeof(Event)
+        if plan.event_count == 0:
+            raise ValueError("a load wants at least one event")
+        plan.events = <Event *>c_malloc(plan.event_count * sizeof(Event))
+        if plan.events == NULL:
+            raise MemoryError("a load's events")
+        memcpy(plan.events, &data[0], plan.event_count * sizeof(Event))
+        for i in range(plan.event_count):
+            if plan.events[i].stream >= <size_t>len(self.subjects):
+                raise ValueError(f"event {i}: stream {plan.events[i].stream}, but "
+                                 f"{len(self.subjects)} allocators")
+            plan.slot_count = max(plan.slot_count, <size_t>plan.events[i].slot + 1)
+        plan.slots = <void **>calloc(plan.slot_count, sizeof(void *))
+        if plan.slots == NULL:
+            raise MemoryError("a load's slots")
+        return self.check_slots()
+
+    cdef int check_slots(self) except -1:
+        """A slot belongs to one allocator, or `close` could not know whose block it holds."""
+        cdef Event *events = self.plan.events
+        cdef size_t i
+        cdef uint32_t *owners = <uint32_t *>calloc(self.plan.slot_count, sizeof(uint32_t))
+        if owners == NULL:
+            raise MemoryError("the owners of a load's slots")
+        try:
+            for i in range(self.plan.event_count):
+                if owners[events[i].slot] not in (0, events[i].stream + 1):
+                    raise ValueError(f"event {i}: slot {events[i].slot} belongs to another stream")
+                owners[events[i].slot] = events[i].stream + 1
+        finally:
+            c_free(owners)
+        return 0
+
+    def fill(self):
+        """Allocate the size of each slot's first event, in the order of slots: the warm state."""
+        cdef size_t i
+        cdef uintptr_t sink = 0
+        with nogil:
+            for i in range(self.plan.event_count):
+                if self.plan.slots[self.plan.events[i].slot] == NULL and self.plan.events[i].size:
+                    event_alloc(self.plan, &self.plan.events[i], &sink)
+        return <size_t>sink
+
+    def step(self, size_t first, size_t count):
+        """Run a part of an event load, untimed."""
+        self.check_range(first, count)
+        with nogil:
+            run_events(self.plan, first, count)
+
+    def watch(self, size_t counter, size_t first, size_t count):
+        """Run a part of an event load; how many allocations moved the uint64 at address `counter`."""
+        cdef size_t moved
+        self.check_range(first, count)
+        with nogil:
+            moved = plan_watch(self.plan, <const uint64_t *>counter, first, count)
+        return moved
+
+    cdef int check_range(self, size_t first, size_t count) except -1:
+        if self.plan.kind != LOAD_EVENTS:
+            raise TypeError("only a load of events runs in parts")
+        if first > self.plan.event_count or count > self.plan.event_count - first:
+            raise ValueError(f"events {first} to {first + count} of {self.plan.event_count}")
+        return 0
+
+    def latencies(self):
+        """Run once with a clock around each call.
+
+        Returns
+        -------
+        tuple of list
+            Two histograms, for alloc with the address read and for free: pairs of (ticks, how many),
+            rising, with the clock's own cost still in them.
+        """
+        cdef Histogram *out = <Histogram *>calloc(1, sizeof(Histogram))
+        if out == NULL:
+            raise MemoryError("a histogram")
+        try:
+            with nogil:
+                plan_time(self.plan, out)
+            return histogram_pairs(out.alloc), histogram_pairs(out.free)
+        finally:
+            c_free(out)
+
+    @property
+    def failures(self):
+        """Allocations that were answered with NULL so far."""
+        return self.plan.failures
+
+    @property
+    def held(self):
+        """Blocks in the slots."""
+        cdef size_t i
+        return sum(1 for i in range(self.plan.slot_count) if self.plan.slots[i] != NULL)
+
+    def close(self):
+        """Free every block still held, through the allocator of its slot's last event."""
+        cdef Event *event
+        cdef size_t i
+        if self.plan.slots == NULL:
+            return
+        with nogil:
+            for i in range(self.plan.event_count):
+                event = &self.plan.events[i]
+                event_free(self.plan, event)
+
+    def __dealloc__(self):
+        if self.plan != NULL:
+            c_free(self.plan.events)
+            c_free(self.plan.slots)
+            c_free(self.plan)
+
+
+cdef class Team:
+    """The C side of some loads that run at the same time."""
+
+    cdef list loads
+    cdef Worker *workers
+    cdef Sample *samples
+    cdef uint32_t arrived
+    cdef size_t repeats
+
+    def __cinit__(self, loads, size_t repeats):
+        cdef Load load
+        cdef size_t i
+        cdef size_t size = len(loads)
+        self.loads = list(loads)
+        self.repeats = repeats
+        self.workers = <Worker *>calloc(size, sizeof(Worker))
+        self.samples = <Sample *>calloc(size * repeats, sizeof(Sample))
+        if self.workers == NULL or self.samples == NULL:
+            raise MemoryError("a team of workers")
+        for i in range(size):
+            load = self.loads[i]
+            self.workers[i].plan = load.plan
+            self.workers[i].samples = &self.samples[i * repeats]
+            self.workers[i].repeats = repeats
+            self.workers[i].arrived = &self.arrived
+            self.workers[i].workers = <uint32_t>size
+
+    def run(self, size_t index):
+        with nogil:
+            worker_run(&self.workers[index])
+
+    def run_foreign(self):
+        cdef size_t size = len(self.loads)
+        cdef size_t started = 0
+        cdef size_t missing, i
+        cdef pthread_t *threads = <pthread_t *>calloc(size, sizeof(pthread_t))
+        if threads == NULL:
+            raise MemoryError("a team of threads")
+        with nogil:
+            while started < size:
+                if pthread_create(&threads[started], NULL, worker_run, &self.workers[started]) != 0:
+                    break
+                started += 1
+            # Threads that wait for one that could not be started would wait for ever.
+            for missing in range((size - started) * self.repeats):
+                counter_add(&self.arrived)
+            for i in range(started):
+                pthread_join(threads[i], NULL)
+        c_free(threads)
+        if started != size:
+            raise OSError(f"only {started} of {size} threads could be started")
+
+    def results(self):
+        return [[(self.samples[i * self.repeats + j].cpu, self.samples[i * self.repeats + j].wall,
+                  self.samples[i * self.repeats + j].instructions) for j in range(self.repeats)]
+                for i in range(<size_t>len(self.loads))]
+
+    def __dealloc__(self):
+        c_free(self.workers)
+        c_free(self.samples)
+
+
+def run_here(load, size_t repeats):
+    """Run a load on this thread; (cpu ns, wall ns, instructions) of each repeat."""
+    team = Team([load], repeats)
+    team.run(0)
+    return team.results()[0]
+
+
+def run_python(loads, size_t repeats):
+    """Run loads together, each on a `threading.Thread`; a list like `run_here`'s for each."""
+    team = Team(loads, repeats)
+    threads = [threading.Thread(target=team.run, args=(i,)) for i in range(len(loads))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return team.results()
+
+
+def run_foreign(loads, size_t repeats):
+    """Run loads together, each on a thread made by pthread_create, which Python has never seen."""
+    team = Team(loads, repeats)
+    team.run_foreign()
+    return team.results()
+
+
+def instructions_available():
+    """Whether this machine lets a thread count its own instructions."""
+    cdef int counter = instructions_open()
+    instructions_close(counter)
+    return counter >= 0
+
+
+def ticks_per_ns():
+    """How many ticks of the cheap clock a nanosecond has, and what reading it twice costs in ticks."""
+    cdef uint64_t wall, ticks, once, least = <uint64_t>-1
+    cdef size_t i
+    with nogil:
+        for i in range(10000):
+            once = ticks_now()
+            once = ticks_now() - once
+            least = min(least, once)
+        wall = wall_ns()
+        ticks = ticks_now()
+        while wall_ns() - wall < 20000000:
+            pass
+        ticks = ticks_now() - ticks
+        wall = wall_ns() - wall
+    return <double>ticks / <double>wall, least
