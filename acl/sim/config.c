@@ -7,11 +7,13 @@
  * ACL_SIM_VERSION       of CANN (8.3.RC1)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
  * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
+ * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
  * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
  *
  * A value that makes no sense is reported by aclInit, which then fails; the default is used.
  * Thread rule: written before any thread of ours exists (or by the control door before aclInit). */
 #include "core.h"
+#include "soc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -121,6 +123,17 @@ static void device_code_read(void)
     config.device_code = DEVICE_CODE_SKIP;
 }
 
+static void soc_read(void)
+{
+    char name[sizeof config.soc] = "Ascend910B1";
+    text_read("ACL_SIM_SOC", name, sizeof name);
+    if (soc_find(name) == NULL) {
+        problem_note("ACL_SIM_SOC", name, "a chip of a known family, as Ascend910B1 or Ascend310P3");
+        return;
+    }
+    strcpy(config.soc, name);
+}
+
 bool soc_is(const char *prefix)
 {
     return strncmp(config.soc, prefix, strlen(prefix)) == 0;
@@ -137,9 +150,10 @@ __attribute__((constructor(103))) static void config_read(void)
     config.allocators = true;
     devices_read();
     capacity_read();
-    text_read("ACL_SIM_SOC", config.soc, sizeof config.soc);
+    soc_read();
     text_read("ACL_SIM_VERSION", config.version, sizeof config.version);
     flag_read("ACL_SIM_STRICT", &config.strict);
     flag_read("ACL_SIM_ALLOCATORS", &config.allocators);
+    flag_read("ACL_SIM_STRICT_ALLOCATORS", &config.strict_allocators);
     device_code_read();
 }

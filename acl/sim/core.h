@@ -108,6 +108,7 @@ typedef enum HandleKind {
     HANDLE_BUNDLE,
     HANDLE_PROFILER,
     HANDLE_TDT,
+    HANDLE_MBUF,
     HANDLE_OTHER,
     HANDLE_KINDS
 } HandleKind;
@@ -137,7 +138,8 @@ typedef struct Config {
     char soc[64];                /* as aclrtGetSocName says it */
     char version[32];            /* of CANN, "8.3.RC1" */
     bool strict;                 /* the host must not touch device memory outside copies */
-    bool allocators;             /* whether aclrtAllocatorRegister works on this SoC */
+    bool allocators;             /* whether aclrtAllocatorRegister works, if the SoC has it */
+    bool strict_allocators;      /* refuse what the runtime's allocator registry only survives */
     DeviceCode device_code;      /* what launching code that the host cannot run does */
     char problem[256];           /* what was wrong with an ACL_SIM_* variable; "" if nothing */
 } Config;

@@ -3,15 +3,45 @@
 #include "exports.h"
 
 const char *const function_names[FN_COUNT] = {
+    "aclFloat16ToFloat",
+    "aclFloatToFloat16",
+    "aclCreateDataBuffer",
+    "aclDestroyDataBuffer",
+    "aclUpdateDataBuffer",
+    "aclGetDataBufferAddr",
+    "aclGetDataBufferSize",
+    "aclGetDataBufferSizeV2",
+    "aclDataTypeSize",
+    "aclrtGetSocName",
+    "aclGetCannAttributeList",
+    "aclGetCannAttribute",
+    "aclGetDeviceCapability",
+    "aclrtAllocatorCreateDesc",
+    "aclrtAllocatorDestroyDesc",
+    "aclrtAllocatorSetObjToDesc",
+    "aclrtAllocatorSetAllocFuncToDesc",
+    "aclrtAllocatorSetFreeFuncToDesc",
+    "aclrtAllocatorSetAllocAdviseFuncToDesc",
+    "aclrtAllocatorSetGetAddrFromBlockFuncToDesc",
+    "aclrtAllocatorRegister",
+    "aclrtAllocatorGetByStream",
+    "aclrtAllocatorUnregister",
     "aclInit",
     "aclFinalize",
     "aclGetRecentErrMsg",
+    "aclsysGetCANNVersion",
+    "aclsysGetVersionStr",
+    "aclsysGetVersionNum",
     "aclrtPeekAtLastError",
     "aclrtGetLastError",
     "aclrtCreateContext",
     "aclrtDestroyContext",
     "aclrtSetCurrentContext",
     "aclrtGetCurrentContext",
+    "aclrtCtxGetSysParamOpt",
+    "aclrtCtxSetSysParamOpt",
+    "aclrtGetSysParamOpt",
+    "aclrtSetSysParamOpt",
     "aclrtSetDevice",
     "aclrtResetDevice",
     "aclrtResetDeviceForce",
@@ -19,7 +49,10 @@ const char *const function_names[FN_COUNT] = {
     "aclrtGetRunMode",
     "aclrtSynchronizeDevice",
     "aclrtSynchronizeDeviceWithTimeout",
+    "aclrtSetTsDevice",
+    "aclrtGetDeviceUtilizationRate",
     "aclrtGetDeviceCount",
+    "aclrtHostMemMapCapabilities",
     "aclrtCreateStream",
     "aclrtCreateStreamWithConfig",
     "aclrtDestroyStream",
@@ -27,9 +60,298 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSynchronizeStream",
     "aclrtSynchronizeStreamWithTimeout",
     "aclrtStreamQuery",
+    "aclrtSetGroup",
+    "aclrtGetGroupCount",
+    "aclrtCreateGroupInfo",
+    "aclrtDestroyGroupInfo",
+    "aclrtGetAllGroupInfo",
+    "aclrtGetGroupInfoDetail",
+    "aclrtDeviceCanAccessPeer",
+    "aclrtDeviceEnablePeerAccess",
+    "aclrtDeviceDisablePeerAccess",
+    "aclrtSetOpWaitTimeout",
+    "aclrtSetOpExecuteTimeOut",
+    "aclrtSetOpExecuteTimeOutWithMs",
+    "aclrtSetOpExecuteTimeOutV2",
+    "aclrtGetOpTimeOutInterval",
+    "aclrtQueryDeviceStatus",
+    "aclrtDeviceGetBareTgid",
+    "aclrtGetMemUceInfo",
+    "aclrtMemUceRepair",
+    "aclrtGetDeviceInfo",
+    "aclrtGetDeviceCapability",
+    "aclrtDeviceGetUuid",
+    "aclrtDeviceSetLimit",
+    "aclrtDeviceGetLimit",
+    "aclrtDeviceGetPCIBusId",
+    "aclrtDeviceGetByPCIBusId",
+    "aclrtDeviceGetHostAtomicCapabilities",
+    "aclrtDeviceGetP2PAtomicCapabilities",
     "aclrtCtxGetCurrentDefaultStream",
+    "aclrtGetDeviceResLimit",
+    "aclrtSetDeviceResLimit",
+    "aclrtResetDeviceResLimit",
+    "aclrtGetStreamResLimit",
+    "aclrtSetStreamResLimit",
+    "aclrtResetStreamResLimit",
+    "aclrtUseStreamResInCurrentThread",
+    "aclrtUnuseStreamResInCurrentThread",
+    "aclrtGetResInCurrentThread",
+    "aclrtGetBufFromChain",
+    "aclrtGetBufChainNum",
+    "aclrtAppendBufChain",
+    "aclrtCopyBufRef",
+    "aclrtGetBufUserData",
+    "aclrtSetBufUserData",
+    "aclrtGetBufData",
+    "aclrtGetBufDataLen",
+    "aclrtSetBufDataLen",
+    "aclrtFreeBuf",
+    "aclrtAllocBuf",
+    "aclrtGetDevicesTopo",
+    "aclmdlInitDump",
+    "aclmdlSetDump",
+    "aclmdlFinalizeDump",
+    "aclrtGetVersion",
+    "aclrtGetLogicDevIdByUserDevId",
+    "aclrtGetUserDevIdByLogicDevId",
+    "aclrtGetLogicDevIdByPhyDevId",
+    "aclrtGetPhyDevIdByLogicDevId",
+    "aclrtGetUserDevIdByPhyDevId",
+    "aclrtGetPhyDevIdByUserDevId",
+    "aclrtProfTrace",
     "aclrtLaunchHostFunc",
+    "aclrtGetOpExecuteTimeout",
+    "aclrtDevicePeerAccessStatus",
+    "aclrtCheckArchCompatibility",
+    "aclrtGetErrorVerbose",
+    "aclrtRepairError",
+    "aclrtSnapShotProcessLock",
+    "aclrtSnapShotProcessUnlock",
+    "aclrtSnapShotProcessBackup",
+    "aclrtSnapShotProcessRestore",
+    "aclrtSnapShotCallbackRegister",
+    "aclrtSnapShotCallbackUnregister",
+    "aclrtCacheLastTaskOpInfo",
+    "aclrtCacheLastTaskExtendInfo",
+    "aclrtDeviceL2CacheFlush",
 };
+
+float aclFloat16ToFloat(aclFloat16 value)
+{
+    float gate_result = 0;
+    if (gate_enter(FN_aclFloat16ToFloat) == ACL_SUCCESS) {
+        gate_result = sim_aclFloat16ToFloat(value);
+    }
+    (void)gate_leave(FN_aclFloat16ToFloat, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclFloat16 aclFloatToFloat16(float value)
+{
+    aclFloat16 gate_result = 0;
+    if (gate_enter(FN_aclFloatToFloat16) == ACL_SUCCESS) {
+        gate_result = sim_aclFloatToFloat16(value);
+    }
+    (void)gate_leave(FN_aclFloatToFloat16, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclDataBuffer *aclCreateDataBuffer(void *data, size_t size)
+{
+    aclDataBuffer *gate_result = NULL;
+    if (gate_enter(FN_aclCreateDataBuffer) == ACL_SUCCESS) {
+        gate_result = sim_aclCreateDataBuffer(data, size);
+    }
+    (void)gate_leave(FN_aclCreateDataBuffer, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclDestroyDataBuffer(const aclDataBuffer *dataBuffer)
+{
+    aclError gate_status = gate_enter(FN_aclDestroyDataBuffer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclDestroyDataBuffer(dataBuffer);
+    }
+    return gate_leave(FN_aclDestroyDataBuffer, gate_status);
+}
+
+aclError aclUpdateDataBuffer(aclDataBuffer *dataBuffer, void *data, size_t size)
+{
+    aclError gate_status = gate_enter(FN_aclUpdateDataBuffer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclUpdateDataBuffer(dataBuffer, data, size);
+    }
+    return gate_leave(FN_aclUpdateDataBuffer, gate_status);
+}
+
+void *aclGetDataBufferAddr(const aclDataBuffer *dataBuffer)
+{
+    void *gate_result = NULL;
+    if (gate_enter(FN_aclGetDataBufferAddr) == ACL_SUCCESS) {
+        gate_result = sim_aclGetDataBufferAddr(dataBuffer);
+    }
+    (void)gate_leave(FN_aclGetDataBufferAddr, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint32_t aclGetDataBufferSize(const aclDataBuffer *dataBuffer)
+{
+    uint32_t gate_result = 0;
+    if (gate_enter(FN_aclGetDataBufferSize) == ACL_SUCCESS) {
+        gate_result = sim_aclGetDataBufferSize(dataBuffer);
+    }
+    (void)gate_leave(FN_aclGetDataBufferSize, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclGetDataBufferSizeV2(const aclDataBuffer *dataBuffer)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclGetDataBufferSizeV2) == ACL_SUCCESS) {
+        gate_result = sim_aclGetDataBufferSizeV2(dataBuffer);
+    }
+    (void)gate_leave(FN_aclGetDataBufferSizeV2, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclDataTypeSize(aclDataType dataType)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclDataTypeSize) == ACL_SUCCESS) {
+        gate_result = sim_aclDataTypeSize(dataType);
+    }
+    (void)gate_leave(FN_aclDataTypeSize, ACL_SUCCESS);
+    return gate_result;
+}
+
+const char *aclrtGetSocName(void)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_aclrtGetSocName) == ACL_SUCCESS) {
+        gate_result = sim_aclrtGetSocName();
+    }
+    (void)gate_leave(FN_aclrtGetSocName, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclGetCannAttributeList(const aclCannAttr **cannAttrList, size_t *num)
+{
+    aclError gate_status = gate_enter(FN_aclGetCannAttributeList);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclGetCannAttributeList(cannAttrList, num);
+    }
+    return gate_leave(FN_aclGetCannAttributeList, gate_status);
+}
+
+aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclGetCannAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclGetCannAttribute(cannAttr, value);
+    }
+    return gate_leave(FN_aclGetCannAttribute, gate_status);
+}
+
+aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclGetDeviceCapability);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclGetDeviceCapability(deviceId, deviceInfo, value);
+    }
+    return gate_leave(FN_aclGetDeviceCapability, gate_status);
+}
+
+aclrtAllocatorDesc aclrtAllocatorCreateDesc(void)
+{
+    aclrtAllocatorDesc gate_result = 0;
+    if (gate_enter(FN_aclrtAllocatorCreateDesc) == ACL_SUCCESS) {
+        gate_result = sim_aclrtAllocatorCreateDesc();
+    }
+    (void)gate_leave(FN_aclrtAllocatorCreateDesc, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorDestroyDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorDestroyDesc(allocatorDesc);
+    }
+    return gate_leave(FN_aclrtAllocatorDestroyDesc, gate_status);
+}
+
+aclError aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocator allocator)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorSetObjToDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorSetObjToDesc(allocatorDesc, allocator);
+    }
+    return gate_leave(FN_aclrtAllocatorSetObjToDesc, gate_status);
+}
+
+aclError aclrtAllocatorSetAllocFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorAllocFunc func)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorSetAllocFuncToDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorSetAllocFuncToDesc(allocatorDesc, func);
+    }
+    return gate_leave(FN_aclrtAllocatorSetAllocFuncToDesc, gate_status);
+}
+
+aclError aclrtAllocatorSetFreeFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorFreeFunc func)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorSetFreeFuncToDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorSetFreeFuncToDesc(allocatorDesc, func);
+    }
+    return gate_leave(FN_aclrtAllocatorSetFreeFuncToDesc, gate_status);
+}
+
+aclError aclrtAllocatorSetAllocAdviseFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorAllocAdviseFunc func)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorSetAllocAdviseFuncToDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorSetAllocAdviseFuncToDesc(allocatorDesc, func);
+    }
+    return gate_leave(FN_aclrtAllocatorSetAllocAdviseFuncToDesc, gate_status);
+}
+
+aclError aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorGetAddrFromBlockFunc func)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorSetGetAddrFromBlockFuncToDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorSetGetAddrFromBlockFuncToDesc(allocatorDesc, func);
+    }
+    return gate_leave(FN_aclrtAllocatorSetGetAddrFromBlockFuncToDesc, gate_status);
+}
+
+aclError aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocatorDesc)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorRegister(stream, allocatorDesc);
+    }
+    return gate_leave(FN_aclrtAllocatorRegister, gate_status);
+}
+
+aclError aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *allocatorDesc, aclrtAllocator *allocator, aclrtAllocatorAllocFunc *allocFunc, aclrtAllocatorFreeFunc *freeFunc, aclrtAllocatorAllocAdviseFunc *allocAdviseFunc, aclrtAllocatorGetAddrFromBlockFunc *getAddrFromBlockFunc)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorGetByStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorGetByStream(stream, allocatorDesc, allocator, allocFunc, freeFunc, allocAdviseFunc, getAddrFromBlockFunc);
+    }
+    return gate_leave(FN_aclrtAllocatorGetByStream, gate_status);
+}
+
+aclError aclrtAllocatorUnregister(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocatorUnregister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocatorUnregister(stream);
+    }
+    return gate_leave(FN_aclrtAllocatorUnregister, gate_status);
+}
 
 aclError aclInit(const char *configPath)
 {
@@ -53,6 +375,33 @@ const char *aclGetRecentErrMsg(void)
 {
     gate_count(FN_aclGetRecentErrMsg);
     return sim_aclGetRecentErrMsg();
+}
+
+aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *version)
+{
+    aclError gate_status = gate_enter(FN_aclsysGetCANNVersion);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclsysGetCANNVersion(name, version);
+    }
+    return gate_leave(FN_aclsysGetCANNVersion, gate_status);
+}
+
+aclError aclsysGetVersionStr(char *pkgName, char *versionStr)
+{
+    aclError gate_status = gate_enter(FN_aclsysGetVersionStr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclsysGetVersionStr(pkgName, versionStr);
+    }
+    return gate_leave(FN_aclsysGetVersionStr, gate_status);
+}
+
+aclError aclsysGetVersionNum(char *pkgName, int32_t *versionNum)
+{
+    aclError gate_status = gate_enter(FN_aclsysGetVersionNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclsysGetVersionNum(pkgName, versionNum);
+    }
+    return gate_leave(FN_aclsysGetVersionNum, gate_status);
 }
 
 aclError aclrtPeekAtLastError(aclrtLastErrLevel level)
@@ -101,6 +450,42 @@ aclError aclrtGetCurrentContext(aclrtContext *context)
         gate_status = sim_aclrtGetCurrentContext(context);
     }
     return gate_leave(FN_aclrtGetCurrentContext, gate_status);
+}
+
+aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtCtxGetSysParamOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCtxGetSysParamOpt(opt, value);
+    }
+    return gate_leave(FN_aclrtCtxGetSysParamOpt, gate_status);
+}
+
+aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
+{
+    aclError gate_status = gate_enter(FN_aclrtCtxSetSysParamOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCtxSetSysParamOpt(opt, value);
+    }
+    return gate_leave(FN_aclrtCtxSetSysParamOpt, gate_status);
+}
+
+aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetSysParamOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetSysParamOpt(opt, value);
+    }
+    return gate_leave(FN_aclrtGetSysParamOpt, gate_status);
+}
+
+aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetSysParamOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetSysParamOpt(opt, value);
+    }
+    return gate_leave(FN_aclrtSetSysParamOpt, gate_status);
 }
 
 aclError aclrtSetDevice(int32_t deviceId)
@@ -166,6 +551,24 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
     return gate_leave(FN_aclrtSynchronizeDeviceWithTimeout, gate_status);
 }
 
+aclError aclrtSetTsDevice(aclrtTsId tsId)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetTsDevice);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetTsDevice(tsId);
+    }
+    return gate_leave(FN_aclrtSetTsDevice, gate_status);
+}
+
+aclError aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDeviceUtilizationRate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDeviceUtilizationRate(deviceId, utilizationInfo);
+    }
+    return gate_leave(FN_aclrtGetDeviceUtilizationRate, gate_status);
+}
+
 aclError aclrtGetDeviceCount(uint32_t *count)
 {
     aclError gate_status = gate_enter(FN_aclrtGetDeviceCount);
@@ -173,6 +576,15 @@ aclError aclrtGetDeviceCount(uint32_t *count)
         gate_status = sim_aclrtGetDeviceCount(count);
     }
     return gate_leave(FN_aclrtGetDeviceCount, gate_status);
+}
+
+aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostMemMapCapabilities);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostMemMapCapabilities(deviceId, hacType, capabilities);
+    }
+    return gate_leave(FN_aclrtHostMemMapCapabilities, gate_status);
 }
 
 aclError aclrtCreateStream(aclrtStream *stream)
@@ -238,6 +650,250 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
     return gate_leave(FN_aclrtStreamQuery, gate_status);
 }
 
+aclError aclrtSetGroup(int32_t groupId)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetGroup);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetGroup(groupId);
+    }
+    return gate_leave(FN_aclrtSetGroup, gate_status);
+}
+
+aclError aclrtGetGroupCount(uint32_t *count)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetGroupCount);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetGroupCount(count);
+    }
+    return gate_leave(FN_aclrtGetGroupCount, gate_status);
+}
+
+aclrtGroupInfo *aclrtCreateGroupInfo(void)
+{
+    aclrtGroupInfo *gate_result = NULL;
+    if (gate_enter(FN_aclrtCreateGroupInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclrtCreateGroupInfo();
+    }
+    (void)gate_leave(FN_aclrtCreateGroupInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclrtDestroyGroupInfo(aclrtGroupInfo *groupInfo)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyGroupInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyGroupInfo(groupInfo);
+    }
+    return gate_leave(FN_aclrtDestroyGroupInfo, gate_status);
+}
+
+aclError aclrtGetAllGroupInfo(aclrtGroupInfo *groupInfo)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetAllGroupInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetAllGroupInfo(groupInfo);
+    }
+    return gate_leave(FN_aclrtGetAllGroupInfo, gate_status);
+}
+
+aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t groupIndex, aclrtGroupAttr attr, void *attrValue, size_t valueLen, size_t *paramRetSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetGroupInfoDetail);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetGroupInfoDetail(groupInfo, groupIndex, attr, attrValue, valueLen, paramRetSize);
+    }
+    return gate_leave(FN_aclrtGetGroupInfoDetail, gate_status);
+}
+
+aclError aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId, int32_t peerDeviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceCanAccessPeer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceCanAccessPeer(canAccessPeer, deviceId, peerDeviceId);
+    }
+    return gate_leave(FN_aclrtDeviceCanAccessPeer, gate_status);
+}
+
+aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceEnablePeerAccess);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceEnablePeerAccess(peerDeviceId, flags);
+    }
+    return gate_leave(FN_aclrtDeviceEnablePeerAccess, gate_status);
+}
+
+aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceDisablePeerAccess);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceDisablePeerAccess(peerDeviceId);
+    }
+    return gate_leave(FN_aclrtDeviceDisablePeerAccess, gate_status);
+}
+
+aclError aclrtSetOpWaitTimeout(uint32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetOpWaitTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetOpWaitTimeout(timeout);
+    }
+    return gate_leave(FN_aclrtSetOpWaitTimeout, gate_status);
+}
+
+aclError aclrtSetOpExecuteTimeOut(uint32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetOpExecuteTimeOut);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetOpExecuteTimeOut(timeout);
+    }
+    return gate_leave(FN_aclrtSetOpExecuteTimeOut, gate_status);
+}
+
+aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetOpExecuteTimeOutWithMs);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetOpExecuteTimeOutWithMs(timeout);
+    }
+    return gate_leave(FN_aclrtSetOpExecuteTimeOutWithMs, gate_status);
+}
+
+aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actualTimeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetOpExecuteTimeOutV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetOpExecuteTimeOutV2(timeout, actualTimeout);
+    }
+    return gate_leave(FN_aclrtSetOpExecuteTimeOutV2, gate_status);
+}
+
+aclError aclrtGetOpTimeOutInterval(uint64_t *interval)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetOpTimeOutInterval);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetOpTimeOutInterval(interval);
+    }
+    return gate_leave(FN_aclrtGetOpTimeOutInterval, gate_status);
+}
+
+aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus)
+{
+    aclError gate_status = gate_enter(FN_aclrtQueryDeviceStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtQueryDeviceStatus(deviceId, deviceStatus);
+    }
+    return gate_leave(FN_aclrtQueryDeviceStatus, gate_status);
+}
+
+aclError aclrtDeviceGetBareTgid(int32_t *pid)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetBareTgid);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetBareTgid(pid);
+    }
+    return gate_leave(FN_aclrtDeviceGetBareTgid, gate_status);
+}
+
+aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetMemUceInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetMemUceInfo(deviceId, memUceInfoArray, arraySize, retSize);
+    }
+    return gate_leave(FN_aclrtGetMemUceInfo, gate_status);
+}
+
+aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemUceRepair);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemUceRepair(deviceId, memUceInfoArray, arraySize);
+    }
+    return gate_leave(FN_aclrtMemUceRepair, gate_status);
+}
+
+aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDeviceInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDeviceInfo(deviceId, attr, value);
+    }
+    return gate_leave(FN_aclrtGetDeviceInfo, gate_status);
+}
+
+aclError aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatureType, int32_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDeviceCapability);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDeviceCapability(deviceId, devFeatureType, value);
+    }
+    return gate_leave(FN_aclrtGetDeviceCapability, gate_status);
+}
+
+aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetUuid);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetUuid(deviceId, uuid);
+    }
+    return gate_leave(FN_aclrtDeviceGetUuid, gate_status);
+}
+
+aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceSetLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceSetLimit(limit, value);
+    }
+    return gate_leave(FN_aclrtDeviceSetLimit, gate_status);
+}
+
+aclError aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetLimit(limit, value);
+    }
+    return gate_leave(FN_aclrtDeviceGetLimit, gate_status);
+}
+
+aclError aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t len)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetPCIBusId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetPCIBusId(deviceId, pciBusId, len);
+    }
+    return gate_leave(FN_aclrtDeviceGetPCIBusId, gate_status);
+}
+
+aclError aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetByPCIBusId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetByPCIBusId(pciBusId, deviceId);
+    }
+    return gate_leave(FN_aclrtDeviceGetByPCIBusId, gate_status);
+}
+
+aclError aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetHostAtomicCapabilities);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetHostAtomicCapabilities(capabilities, operations, count, deviceId);
+    }
+    return gate_leave(FN_aclrtDeviceGetHostAtomicCapabilities, gate_status);
+}
+
+aclError aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t srcDeviceId, int32_t dstDeviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetP2PAtomicCapabilities);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDeviceId, dstDeviceId);
+    }
+    return gate_leave(FN_aclrtDeviceGetP2PAtomicCapabilities, gate_status);
+}
+
 aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
 {
     aclError gate_status = gate_enter(FN_aclrtCtxGetCurrentDefaultStream);
@@ -247,6 +903,294 @@ aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
     return gate_leave(FN_aclrtCtxGetCurrentDefaultStream, gate_status);
 }
 
+aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDeviceResLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDeviceResLimit(deviceId, type, value);
+    }
+    return gate_leave(FN_aclrtGetDeviceResLimit, gate_status);
+}
+
+aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetDeviceResLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetDeviceResLimit(deviceId, type, value);
+    }
+    return gate_leave(FN_aclrtSetDeviceResLimit, gate_status);
+}
+
+aclError aclrtResetDeviceResLimit(int32_t deviceId)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetDeviceResLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetDeviceResLimit(deviceId);
+    }
+    return gate_leave(FN_aclrtResetDeviceResLimit, gate_status);
+}
+
+aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetStreamResLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetStreamResLimit(stream, type, value);
+    }
+    return gate_leave(FN_aclrtGetStreamResLimit, gate_status);
+}
+
+aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t value)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetStreamResLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetStreamResLimit(stream, type, value);
+    }
+    return gate_leave(FN_aclrtSetStreamResLimit, gate_status);
+}
+
+aclError aclrtResetStreamResLimit(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetStreamResLimit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetStreamResLimit(stream);
+    }
+    return gate_leave(FN_aclrtResetStreamResLimit, gate_status);
+}
+
+aclError aclrtUseStreamResInCurrentThread(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtUseStreamResInCurrentThread);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtUseStreamResInCurrentThread(stream);
+    }
+    return gate_leave(FN_aclrtUseStreamResInCurrentThread, gate_status);
+}
+
+aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtUnuseStreamResInCurrentThread);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtUnuseStreamResInCurrentThread(stream);
+    }
+    return gate_leave(FN_aclrtUnuseStreamResInCurrentThread, gate_status);
+}
+
+aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetResInCurrentThread);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetResInCurrentThread(type, value);
+    }
+    return gate_leave(FN_aclrtGetResInCurrentThread, gate_status);
+}
+
+aclError aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetBufFromChain);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetBufFromChain(headBuf, index, buf);
+    }
+    return gate_leave(FN_aclrtGetBufFromChain, gate_status);
+}
+
+aclError aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetBufChainNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetBufChainNum(headBuf, num);
+    }
+    return gate_leave(FN_aclrtGetBufChainNum, gate_status);
+}
+
+aclError aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf)
+{
+    aclError gate_status = gate_enter(FN_aclrtAppendBufChain);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAppendBufChain(headBuf, buf);
+    }
+    return gate_leave(FN_aclrtAppendBufChain, gate_status);
+}
+
+aclError aclrtCopyBufRef(const aclrtMbuf buf, aclrtMbuf *newBuf)
+{
+    aclError gate_status = gate_enter(FN_aclrtCopyBufRef);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCopyBufRef(buf, newBuf);
+    }
+    return gate_leave(FN_aclrtCopyBufRef, gate_status);
+}
+
+aclError aclrtGetBufUserData(const aclrtMbuf buf, void *dataPtr, size_t size, size_t offset)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetBufUserData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetBufUserData(buf, dataPtr, size, offset);
+    }
+    return gate_leave(FN_aclrtGetBufUserData, gate_status);
+}
+
+aclError aclrtSetBufUserData(aclrtMbuf buf, const void *dataPtr, size_t size, size_t offset)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetBufUserData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetBufUserData(buf, dataPtr, size, offset);
+    }
+    return gate_leave(FN_aclrtSetBufUserData, gate_status);
+}
+
+aclError aclrtGetBufData(const aclrtMbuf buf, void **dataPtr, size_t *size)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetBufData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetBufData(buf, dataPtr, size);
+    }
+    return gate_leave(FN_aclrtGetBufData, gate_status);
+}
+
+aclError aclrtGetBufDataLen(aclrtMbuf buf, size_t *len)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetBufDataLen);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetBufDataLen(buf, len);
+    }
+    return gate_leave(FN_aclrtGetBufDataLen, gate_status);
+}
+
+aclError aclrtSetBufDataLen(aclrtMbuf buf, size_t len)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetBufDataLen);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetBufDataLen(buf, len);
+    }
+    return gate_leave(FN_aclrtSetBufDataLen, gate_status);
+}
+
+aclError aclrtFreeBuf(aclrtMbuf buf)
+{
+    aclError gate_status = gate_enter(FN_aclrtFreeBuf);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFreeBuf(buf);
+    }
+    return gate_leave(FN_aclrtFreeBuf, gate_status);
+}
+
+aclError aclrtAllocBuf(aclrtMbuf *buf, size_t size)
+{
+    aclError gate_status = gate_enter(FN_aclrtAllocBuf);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtAllocBuf(buf, size);
+    }
+    return gate_leave(FN_aclrtAllocBuf, gate_status);
+}
+
+aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDevicesTopo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDevicesTopo(deviceId, otherDeviceId, value);
+    }
+    return gate_leave(FN_aclrtGetDevicesTopo, gate_status);
+}
+
+aclError aclmdlInitDump(void)
+{
+    aclError gate_status = gate_enter(FN_aclmdlInitDump);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlInitDump();
+    }
+    return gate_leave(FN_aclmdlInitDump, gate_status);
+}
+
+aclError aclmdlSetDump(const char *dumpCfgPath)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetDump);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetDump(dumpCfgPath);
+    }
+    return gate_leave(FN_aclmdlSetDump, gate_status);
+}
+
+aclError aclmdlFinalizeDump(void)
+{
+    aclError gate_status = gate_enter(FN_aclmdlFinalizeDump);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlFinalizeDump();
+    }
+    return gate_leave(FN_aclmdlFinalizeDump, gate_status);
+}
+
+aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetVersion);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetVersion(majorVersion, minorVersion, patchVersion);
+    }
+    return gate_leave(FN_aclrtGetVersion, gate_status);
+}
+
+aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const logicDevId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetLogicDevIdByUserDevId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetLogicDevIdByUserDevId(userDevid, logicDevId);
+    }
+    return gate_leave(FN_aclrtGetLogicDevIdByUserDevId, gate_status);
+}
+
+aclError aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const userDevid)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetUserDevIdByLogicDevId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetUserDevIdByLogicDevId(logicDevId, userDevid);
+    }
+    return gate_leave(FN_aclrtGetUserDevIdByLogicDevId, gate_status);
+}
+
+aclError aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const logicDevId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetLogicDevIdByPhyDevId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetLogicDevIdByPhyDevId(phyDevId, logicDevId);
+    }
+    return gate_leave(FN_aclrtGetLogicDevIdByPhyDevId, gate_status);
+}
+
+aclError aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *const phyDevId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetPhyDevIdByLogicDevId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetPhyDevIdByLogicDevId(logicDevId, phyDevId);
+    }
+    return gate_leave(FN_aclrtGetPhyDevIdByLogicDevId, gate_status);
+}
+
+aclError aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const userDevId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetUserDevIdByPhyDevId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetUserDevIdByPhyDevId(phyDevId, userDevId);
+    }
+    return gate_leave(FN_aclrtGetUserDevIdByPhyDevId, gate_status);
+}
+
+aclError aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phyDevId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetPhyDevIdByUserDevId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetPhyDevIdByUserDevId(userDevId, phyDevId);
+    }
+    return gate_leave(FN_aclrtGetPhyDevIdByUserDevId, gate_status);
+}
+
+aclError aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtProfTrace);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtProfTrace(userdata, length, stream);
+    }
+    return gate_leave(FN_aclrtProfTrace, gate_status);
+}
+
 aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
 {
     aclError gate_status = gate_enter(FN_aclrtLaunchHostFunc);
@@ -254,4 +1198,130 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
         gate_status = sim_aclrtLaunchHostFunc(stream, fn, args);
     }
     return gate_leave(FN_aclrtLaunchHostFunc, gate_status);
+}
+
+aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetOpExecuteTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetOpExecuteTimeout(timeoutMs);
+    }
+    return gate_leave(FN_aclrtGetOpExecuteTimeout, gate_status);
+}
+
+aclError aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status)
+{
+    aclError gate_status = gate_enter(FN_aclrtDevicePeerAccessStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDevicePeerAccessStatus(deviceId, peerDeviceId, status);
+    }
+    return gate_leave(FN_aclrtDevicePeerAccessStatus, gate_status);
+}
+
+aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)
+{
+    aclError gate_status = gate_enter(FN_aclrtCheckArchCompatibility);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCheckArchCompatibility(socVersion, canCompatible);
+    }
+    return gate_leave(FN_aclrtCheckArchCompatibility, gate_status);
+}
+
+aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetErrorVerbose);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetErrorVerbose(deviceId, errorInfo);
+    }
+    return gate_leave(FN_aclrtGetErrorVerbose, gate_status);
+}
+
+aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo)
+{
+    aclError gate_status = gate_enter(FN_aclrtRepairError);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRepairError(deviceId, errorInfo);
+    }
+    return gate_leave(FN_aclrtRepairError, gate_status);
+}
+
+aclError aclrtSnapShotProcessLock(int pid, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtSnapShotProcessLock);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSnapShotProcessLock(pid, reserve);
+    }
+    return gate_leave(FN_aclrtSnapShotProcessLock, gate_status);
+}
+
+aclError aclrtSnapShotProcessUnlock(int pid, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtSnapShotProcessUnlock);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSnapShotProcessUnlock(pid, reserve);
+    }
+    return gate_leave(FN_aclrtSnapShotProcessUnlock, gate_status);
+}
+
+aclError aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtSnapShotProcessBackup);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSnapShotProcessBackup(pid, args);
+    }
+    return gate_leave(FN_aclrtSnapShotProcessBackup, gate_status);
+}
+
+aclError aclrtSnapShotProcessRestore(int pid, aclrtSnapShotRestoreArgs *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtSnapShotProcessRestore);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSnapShotProcessRestore(pid, args);
+    }
+    return gate_leave(FN_aclrtSnapShotProcessRestore, gate_status);
+}
+
+aclError aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback, void *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtSnapShotCallbackRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSnapShotCallbackRegister(stage, callback, args);
+    }
+    return gate_leave(FN_aclrtSnapShotCallbackRegister, gate_status);
+}
+
+aclError aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback)
+{
+    aclError gate_status = gate_enter(FN_aclrtSnapShotCallbackUnregister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSnapShotCallbackUnregister(stage, callback);
+    }
+    return gate_leave(FN_aclrtSnapShotCallbackUnregister, gate_status);
+}
+
+aclError aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtCacheLastTaskOpInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCacheLastTaskOpInfo(infoPtr, infoSize);
+    }
+    return gate_leave(FN_aclrtCacheLastTaskOpInfo, gate_status);
+}
+
+aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const size_t infoSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtCacheLastTaskExtendInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCacheLastTaskExtendInfo(extendInfoPtr, infoSize);
+    }
+    return gate_leave(FN_aclrtCacheLastTaskExtendInfo, gate_status);
+}
+
+aclError aclrtDeviceL2CacheFlush(void *rsv)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceL2CacheFlush);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceL2CacheFlush(rsv);
+    }
+    return gate_leave(FN_aclrtDeviceL2CacheFlush, gate_status);
 }

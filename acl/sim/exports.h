@@ -5,19 +5,51 @@
 
 #include "core.h"
 #include "acl/acl.h"
+#include "acl/acl_base_rt.h"
 #include "acl/acl_rt.h"
+#include "acl/acl_rt_allocator.h"
 
 /* The number of each exported function: an index for counters and faults. */
 enum {
+    FN_aclFloat16ToFloat,
+    FN_aclFloatToFloat16,
+    FN_aclCreateDataBuffer,
+    FN_aclDestroyDataBuffer,
+    FN_aclUpdateDataBuffer,
+    FN_aclGetDataBufferAddr,
+    FN_aclGetDataBufferSize,
+    FN_aclGetDataBufferSizeV2,
+    FN_aclDataTypeSize,
+    FN_aclrtGetSocName,
+    FN_aclGetCannAttributeList,
+    FN_aclGetCannAttribute,
+    FN_aclGetDeviceCapability,
+    FN_aclrtAllocatorCreateDesc,
+    FN_aclrtAllocatorDestroyDesc,
+    FN_aclrtAllocatorSetObjToDesc,
+    FN_aclrtAllocatorSetAllocFuncToDesc,
+    FN_aclrtAllocatorSetFreeFuncToDesc,
+    FN_aclrtAllocatorSetAllocAdviseFuncToDesc,
+    FN_aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
+    FN_aclrtAllocatorRegister,
+    FN_aclrtAllocatorGetByStream,
+    FN_aclrtAllocatorUnregister,
     FN_aclInit,
     FN_aclFinalize,
     FN_aclGetRecentErrMsg,
+    FN_aclsysGetCANNVersion,
+    FN_aclsysGetVersionStr,
+    FN_aclsysGetVersionNum,
     FN_aclrtPeekAtLastError,
     FN_aclrtGetLastError,
     FN_aclrtCreateContext,
     FN_aclrtDestroyContext,
     FN_aclrtSetCurrentContext,
     FN_aclrtGetCurrentContext,
+    FN_aclrtCtxGetSysParamOpt,
+    FN_aclrtCtxSetSysParamOpt,
+    FN_aclrtGetSysParamOpt,
+    FN_aclrtSetSysParamOpt,
     FN_aclrtSetDevice,
     FN_aclrtResetDevice,
     FN_aclrtResetDeviceForce,
@@ -25,7 +57,10 @@ enum {
     FN_aclrtGetRunMode,
     FN_aclrtSynchronizeDevice,
     FN_aclrtSynchronizeDeviceWithTimeout,
+    FN_aclrtSetTsDevice,
+    FN_aclrtGetDeviceUtilizationRate,
     FN_aclrtGetDeviceCount,
+    FN_aclrtHostMemMapCapabilities,
     FN_aclrtCreateStream,
     FN_aclrtCreateStreamWithConfig,
     FN_aclrtDestroyStream,
@@ -33,22 +68,125 @@ enum {
     FN_aclrtSynchronizeStream,
     FN_aclrtSynchronizeStreamWithTimeout,
     FN_aclrtStreamQuery,
+    FN_aclrtSetGroup,
+    FN_aclrtGetGroupCount,
+    FN_aclrtCreateGroupInfo,
+    FN_aclrtDestroyGroupInfo,
+    FN_aclrtGetAllGroupInfo,
+    FN_aclrtGetGroupInfoDetail,
+    FN_aclrtDeviceCanAccessPeer,
+    FN_aclrtDeviceEnablePeerAccess,
+    FN_aclrtDeviceDisablePeerAccess,
+    FN_aclrtSetOpWaitTimeout,
+    FN_aclrtSetOpExecuteTimeOut,
+    FN_aclrtSetOpExecuteTimeOutWithMs,
+    FN_aclrtSetOpExecuteTimeOutV2,
+    FN_aclrtGetOpTimeOutInterval,
+    FN_aclrtQueryDeviceStatus,
+    FN_aclrtDeviceGetBareTgid,
+    FN_aclrtGetMemUceInfo,
+    FN_aclrtMemUceRepair,
+    FN_aclrtGetDeviceInfo,
+    FN_aclrtGetDeviceCapability,
+    FN_aclrtDeviceGetUuid,
+    FN_aclrtDeviceSetLimit,
+    FN_aclrtDeviceGetLimit,
+    FN_aclrtDeviceGetPCIBusId,
+    FN_aclrtDeviceGetByPCIBusId,
+    FN_aclrtDeviceGetHostAtomicCapabilities,
+    FN_aclrtDeviceGetP2PAtomicCapabilities,
     FN_aclrtCtxGetCurrentDefaultStream,
+    FN_aclrtGetDeviceResLimit,
+    FN_aclrtSetDeviceResLimit,
+    FN_aclrtResetDeviceResLimit,
+    FN_aclrtGetStreamResLimit,
+    FN_aclrtSetStreamResLimit,
+    FN_aclrtResetStreamResLimit,
+    FN_aclrtUseStreamResInCurrentThread,
+    FN_aclrtUnuseStreamResInCurrentThread,
+    FN_aclrtGetResInCurrentThread,
+    FN_aclrtGetBufFromChain,
+    FN_aclrtGetBufChainNum,
+    FN_aclrtAppendBufChain,
+    FN_aclrtCopyBufRef,
+    FN_aclrtGetBufUserData,
+    FN_aclrtSetBufUserData,
+    FN_aclrtGetBufData,
+    FN_aclrtGetBufDataLen,
+    FN_aclrtSetBufDataLen,
+    FN_aclrtFreeBuf,
+    FN_aclrtAllocBuf,
+    FN_aclrtGetDevicesTopo,
+    FN_aclmdlInitDump,
+    FN_aclmdlSetDump,
+    FN_aclmdlFinalizeDump,
+    FN_aclrtGetVersion,
+    FN_aclrtGetLogicDevIdByUserDevId,
+    FN_aclrtGetUserDevIdByLogicDevId,
+    FN_aclrtGetLogicDevIdByPhyDevId,
+    FN_aclrtGetPhyDevIdByLogicDevId,
+    FN_aclrtGetUserDevIdByPhyDevId,
+    FN_aclrtGetPhyDevIdByUserDevId,
+    FN_aclrtProfTrace,
     FN_aclrtLaunchHostFunc,
+    FN_aclrtGetOpExecuteTimeout,
+    FN_aclrtDevicePeerAccessStatus,
+    FN_aclrtCheckArchCompatibility,
+    FN_aclrtGetErrorVerbose,
+    FN_aclrtRepairError,
+    FN_aclrtSnapShotProcessLock,
+    FN_aclrtSnapShotProcessUnlock,
+    FN_aclrtSnapShotProcessBackup,
+    FN_aclrtSnapShotProcessRestore,
+    FN_aclrtSnapShotCallbackRegister,
+    FN_aclrtSnapShotCallbackUnregister,
+    FN_aclrtCacheLastTaskOpInfo,
+    FN_aclrtCacheLastTaskExtendInfo,
+    FN_aclrtDeviceL2CacheFlush,
     FN_COUNT
 };
 
 extern const char *const function_names[FN_COUNT];
 
+float sim_aclFloat16ToFloat(aclFloat16 value);
+aclFloat16 sim_aclFloatToFloat16(float value);
+aclDataBuffer *sim_aclCreateDataBuffer(void *data, size_t size);
+aclError sim_aclDestroyDataBuffer(const aclDataBuffer *dataBuffer);
+aclError sim_aclUpdateDataBuffer(aclDataBuffer *dataBuffer, void *data, size_t size);
+void *sim_aclGetDataBufferAddr(const aclDataBuffer *dataBuffer);
+uint32_t sim_aclGetDataBufferSize(const aclDataBuffer *dataBuffer);
+size_t sim_aclGetDataBufferSizeV2(const aclDataBuffer *dataBuffer);
+size_t sim_aclDataTypeSize(aclDataType dataType);
+const char *sim_aclrtGetSocName(void);
+aclError sim_aclGetCannAttributeList(const aclCannAttr **cannAttrList, size_t *num);
+aclError sim_aclGetCannAttribute(aclCannAttr cannAttr, int32_t *value);
+aclError sim_aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t *value);
+aclrtAllocatorDesc sim_aclrtAllocatorCreateDesc(void);
+aclError sim_aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc);
+aclError sim_aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocator allocator);
+aclError sim_aclrtAllocatorSetAllocFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorAllocFunc func);
+aclError sim_aclrtAllocatorSetFreeFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorFreeFunc func);
+aclError sim_aclrtAllocatorSetAllocAdviseFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorAllocAdviseFunc func);
+aclError sim_aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocatorGetAddrFromBlockFunc func);
+aclError sim_aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocatorDesc);
+aclError sim_aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *allocatorDesc, aclrtAllocator *allocator, aclrtAllocatorAllocFunc *allocFunc, aclrtAllocatorFreeFunc *freeFunc, aclrtAllocatorAllocAdviseFunc *allocAdviseFunc, aclrtAllocatorGetAddrFromBlockFunc *getAddrFromBlockFunc);
+aclError sim_aclrtAllocatorUnregister(aclrtStream stream);
 aclError sim_aclInit(const char *configPath);
 aclError sim_aclFinalize(void);
 const char *sim_aclGetRecentErrMsg(void);
+aclError sim_aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *version);
+aclError sim_aclsysGetVersionStr(char *pkgName, char *versionStr);
+aclError sim_aclsysGetVersionNum(char *pkgName, int32_t *versionNum);
 aclError sim_aclrtPeekAtLastError(aclrtLastErrLevel level);
 aclError sim_aclrtGetLastError(aclrtLastErrLevel level);
 aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId);
 aclError sim_aclrtDestroyContext(aclrtContext context);
 aclError sim_aclrtSetCurrentContext(aclrtContext context);
 aclError sim_aclrtGetCurrentContext(aclrtContext *context);
+aclError sim_aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
+aclError sim_aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
+aclError sim_aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value);
+aclError sim_aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 aclError sim_aclrtSetDevice(int32_t deviceId);
 aclError sim_aclrtResetDevice(int32_t deviceId);
 aclError sim_aclrtResetDeviceForce(int32_t deviceId);
@@ -56,7 +194,10 @@ aclError sim_aclrtGetDevice(int32_t *deviceId);
 aclError sim_aclrtGetRunMode(aclrtRunMode *runMode);
 aclError sim_aclrtSynchronizeDevice(void);
 aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
+aclError sim_aclrtSetTsDevice(aclrtTsId tsId);
+aclError sim_aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo);
 aclError sim_aclrtGetDeviceCount(uint32_t *count);
+aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities);
 aclError sim_aclrtCreateStream(aclrtStream *stream);
 aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
 aclError sim_aclrtDestroyStream(aclrtStream stream);
@@ -64,7 +205,80 @@ aclError sim_aclrtDestroyStreamForce(aclrtStream stream);
 aclError sim_aclrtSynchronizeStream(aclrtStream stream);
 aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
 aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status);
+aclError sim_aclrtSetGroup(int32_t groupId);
+aclError sim_aclrtGetGroupCount(uint32_t *count);
+aclrtGroupInfo *sim_aclrtCreateGroupInfo(void);
+aclError sim_aclrtDestroyGroupInfo(aclrtGroupInfo *groupInfo);
+aclError sim_aclrtGetAllGroupInfo(aclrtGroupInfo *groupInfo);
+aclError sim_aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t groupIndex, aclrtGroupAttr attr, void *attrValue, size_t valueLen, size_t *paramRetSize);
+aclError sim_aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId, int32_t peerDeviceId);
+aclError sim_aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags);
+aclError sim_aclrtDeviceDisablePeerAccess(int32_t peerDeviceId);
+aclError sim_aclrtSetOpWaitTimeout(uint32_t timeout);
+aclError sim_aclrtSetOpExecuteTimeOut(uint32_t timeout);
+aclError sim_aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout);
+aclError sim_aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actualTimeout);
+aclError sim_aclrtGetOpTimeOutInterval(uint64_t *interval);
+aclError sim_aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus);
+aclError sim_aclrtDeviceGetBareTgid(int32_t *pid);
+aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize);
+aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
+aclError sim_aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value);
+aclError sim_aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatureType, int32_t *value);
+aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid);
+aclError sim_aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value);
+aclError sim_aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value);
+aclError sim_aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t len);
+aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId);
+aclError sim_aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t deviceId);
+aclError sim_aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t srcDeviceId, int32_t dstDeviceId);
 aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
+aclError sim_aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t *value);
+aclError sim_aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value);
+aclError sim_aclrtResetDeviceResLimit(int32_t deviceId);
+aclError sim_aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t *value);
+aclError sim_aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t value);
+aclError sim_aclrtResetStreamResLimit(aclrtStream stream);
+aclError sim_aclrtUseStreamResInCurrentThread(aclrtStream stream);
+aclError sim_aclrtUnuseStreamResInCurrentThread(aclrtStream stream);
+aclError sim_aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value);
+aclError sim_aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf);
+aclError sim_aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num);
+aclError sim_aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf);
+aclError sim_aclrtCopyBufRef(const aclrtMbuf buf, aclrtMbuf *newBuf);
+aclError sim_aclrtGetBufUserData(const aclrtMbuf buf, void *dataPtr, size_t size, size_t offset);
+aclError sim_aclrtSetBufUserData(aclrtMbuf buf, const void *dataPtr, size_t size, size_t offset);
+aclError sim_aclrtGetBufData(const aclrtMbuf buf, void **dataPtr, size_t *size);
+aclError sim_aclrtGetBufDataLen(aclrtMbuf buf, size_t *len);
+aclError sim_aclrtSetBufDataLen(aclrtMbuf buf, size_t len);
+aclError sim_aclrtFreeBuf(aclrtMbuf buf);
+aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size);
+aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
+aclError sim_aclmdlInitDump(void);
+aclError sim_aclmdlSetDump(const char *dumpCfgPath);
+aclError sim_aclmdlFinalizeDump(void);
+aclError sim_aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion);
+aclError sim_aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const logicDevId);
+aclError sim_aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const userDevid);
+aclError sim_aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const logicDevId);
+aclError sim_aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *const phyDevId);
+aclError sim_aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const userDevId);
+aclError sim_aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phyDevId);
+aclError sim_aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream);
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
+aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
+aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
+aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
+aclError sim_aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo);
+aclError sim_aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo);
+aclError sim_aclrtSnapShotProcessLock(int pid, void *reserve);
+aclError sim_aclrtSnapShotProcessUnlock(int pid, void *reserve);
+aclError sim_aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args);
+aclError sim_aclrtSnapShotProcessRestore(int pid, aclrtSnapShotRestoreArgs *args);
+aclError sim_aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback, void *args);
+aclError sim_aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback);
+aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize);
+aclError sim_aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const size_t infoSize);
+aclError sim_aclrtDeviceL2CacheFlush(void *rsv);
 
 #endif

@@ -76,6 +76,7 @@ static const char *const kind_names[HANDLE_KINDS] = {
     [HANDLE_BUNDLE] = "bundle",
     [HANDLE_PROFILER] = "profiler",
     [HANDLE_TDT] = "tdt",
+    [HANDLE_MBUF] = "mbuf",
     [HANDLE_OTHER] = "other",
 };
 

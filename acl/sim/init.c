@@ -30,3 +30,11 @@ aclError sim_aclFinalize(void)
     }
     return ACL_SUCCESS;
 }
+
+bool acl_initialised(void)
+{
+    pthread_mutex_lock(&lock);
+    bool initialised = references != 0;
+    pthread_mutex_unlock(&lock);
+    return initialised;
+}
