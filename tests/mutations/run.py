@@ -1,0 +1,118 @@
+"""Break one rule at a time and see that the tests notice: `python tests/mutations/run.py [NAME ...]`.
+
+Each `NAME.patch` beside this file breaks one rule of the product.  Above its diff stand two lines:
+
+    Rule: what the patch breaks, in words
+    Tests: what is run against it (pytest arguments), and must fail
+
+The tree around this file is changed and put back, so run it in a copy (CI does).  First everything
+is built and all the tests that any patch names must pass as they are; then each patch is applied,
+the modules that it touches are rebuilt, and its tests must fail.  A patch that no longer applies, or
+does not compile, is an error, not a success.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+TEST_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One patch and what it says of itself."""
+
+    path: Path
+    rule: str
+    tests: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Mutation:
+        head = dict(
+            line.split(": ", 1)
+            for line in path.read_text().split("\n--- ", 1)[0].splitlines()
+            if line.startswith(("Rule: ", "Tests: "))
+        )
+        if set(head) != {"Rule", "Tests"}:
+            raise SystemExit(f"{path.name}: expected a `Rule: ` and a `Tests: ` line above the diff")
+        return cls(path, head["Rule"], tuple(shlex.split(head["Tests"])))
+
+
+def run(*command: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
+    """A command in the root, its output kept."""
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=seconds)
+
+
+def build() -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "setup.py", "-q", "build_ext", "--inplace")
+
+
+def pytest(*arguments: str) -> tuple[int, str]:
+    """pytest's exit code and output; a run that hangs counts as failed tests."""
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    try:
+        done = run(sys.executable, "-m", "pytest", *options, *arguments, seconds=TEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        return 1, f"no end after {TEST_SECONDS} s"
+    return done.returncode, done.stdout + done.stderr
+
+
+def patch(mutation: Mutation, *options: str) -> None:
+    done = run("patch", "-p1", "--no-backup-if-mismatch", *options, "-i", str(mutation.path))
+    if done.returncode:
+        raise SystemExit(f"{mutation.path.name} does not apply:\n{done.stdout}{done.stderr}")
+    # A clock too coarse to tell the patched file from the built one would skip the rebuild.
+    time.sleep(1.1)
+    for line in mutation.path.read_text().splitlines():
+        if line.startswith("+++ "):
+            os.utime(ROOT / line[4:].split("\t")[0].removeprefix("b/"))
+
+
+def noticed(mutation: Mutation) -> str:
+    """How the tests took the patch: `caught`, or what went wrong."""
+    patch(mutation)
+    try:
+        built = build()
+        if built.returncode:
+            return f"does not compile:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
+        code, output = pytest(*mutation.tests)
+    finally:
+        patch(mutation, "--reverse")
+    # 1: tests failed; a negative code: the process died, as a broken allocator may.
+    return "caught" if code == 1 or code < 0 or code >= 128 else f"SURVIVED (pytest said {code})\n{output[-1500:]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="patches to try (default: all)")
+    names = set(parser.parse_args().names)
+    found = [Mutation.read(p) for p in sorted(HERE.glob("*.patch")) if not names or p.stem in names]
+    if not found:
+        raise SystemExit("no such mutation")
+    built = build()
+    if built.returncode:
+        raise SystemExit(f"the tree does not build as it is:\n{built.stdout[-3000:]}{built.stderr[-3000:]}")
+    code, output = pytest(*sorted({test for m in found for test in m.tests}))
+    if code:
+        raise SystemExit(f"the tests fail without any mutation:\n{output[-3000:]}")
+    survived = 0
+    for mutation in found:
+        verdict = noticed(mutation)
+        survived += verdict != "caught"
+        print(f"{mutation.path.stem}: {verdict}  ({mutation.rule})", flush=True)
+    build()
+    print(f"{len(found) - survived} passed, {survived} failed")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
