@@ -1,0 +1,24 @@
+"""The arena's biased lock and the spin lock of `core/lock.h`, for `cimport`.  No GIL, no Python."""
+
+from libc.stdint cimport uint32_t
+
+cdef extern from "core/lock.h" nogil:
+    ctypedef struct SpinLock:
+        uint32_t word
+
+    ctypedef struct BiasedLock:
+        void *owner
+        uint32_t pinned
+        uint32_t revocations
+
+    bint spin_enter(SpinLock *lock)
+    void spin_leave(SpinLock *lock)
+    bint lock_enter_biased(BiasedLock *lock)
+    void lock_leave_biased(BiasedLock *lock)
+    void lock_enter(BiasedLock *lock)
+    void lock_leave(BiasedLock *lock)
+    void lock_take(BiasedLock *lock)
+    void lock_drop(BiasedLock *lock)
+    void lock_revoke(BiasedLock *lock)
+    void lock_start(BiasedLock *lock)
+    bint lock_bias_available()

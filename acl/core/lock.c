@@ -1,0 +1,41 @@
+/* The part of the biased lock that asks the kernel: registration and the process-wide barrier. */
+#define _GNU_SOURCE
+#include "lock.h"
+
+#include <linux/membarrier.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { BIAS_UNKNOWN, BIAS_YES, BIAS_NO };
+
+static int bias_state;
+
+static long membarrier(int command) {
+    return syscall(SYS_membarrier, command, 0, 0);
+}
+
+/* ACL_POOL_BIAS=0 answers no, as a kernel without membarrier does: for tests and for sandboxes. */
+static int bias_ask(void) {
+    const char *wish = getenv("ACL_POOL_BIAS");
+    if (wish != NULL && wish[0] == '0') {
+        return BIAS_NO;
+    }
+    return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 ? BIAS_YES : BIAS_NO;
+}
+
+bool lock_bias_available(void) {
+    int state = __atomic_load_n(&bias_state, __ATOMIC_RELAXED);
+    if (state == BIAS_UNKNOWN) {
+        state = bias_ask();
+        __atomic_store_n(&bias_state, state, __ATOMIC_RELAXED);
+    }
+    return state == BIAS_YES;
+}
+
+/* It cannot fail once registered; a process that lost the registration must not go on. */
+void lock_barrier(void) {
+    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+        abort();
+    }
+}

@@ -1,0 +1,183 @@
+/* The arena's lock, biased towards one thread, and a small spin lock.
+
+   A biased lock costs its owner two plain stores: no atomic read-modify-write, no fence.  Another
+   thread revokes the bias: it clears `owner`, has the kernel run a memory barrier on every CPU of
+   the process (membarrier), and waits until `busy` is 0.  Either the owner's store to `busy` came
+   before that barrier, and the revoker sees it; or its second look at `owner` comes after it, and
+   it backs off.  Where the kernel refuses membarrier no lock is ever biased.
+
+   After a revocation the lock is a spin lock.  A thread that takes it many times in a row without
+   meeting anybody becomes its owner; each revocation doubles how many times that is.
+
+   Not recursive.  Sections are a few hundred instructions; nobody sleeps in one.  ThreadSanitizer
+   cannot model the process-wide barrier: under it (LOCK_NO_BIAS) only the spin lock is left, and
+   the litmus test in tests/test_core_lock.py covers the rest. */
+#ifndef ACL_CORE_LOCK_H
+#define ACL_CORE_LOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sched.h>
+
+#if defined(__SANITIZE_THREAD__) && !defined(LOCK_NO_BIAS)
+#define LOCK_NO_BIAS 1
+#endif
+
+enum { LOCK_FIRST_STREAK = 8, LOCK_LAST_STREAK = 1 << 16, LOCK_SPINS = 64 };
+
+typedef struct SpinLock {
+    uint32_t word; /* 0 open, 1 taken */
+} SpinLock;
+
+typedef struct BiasedLock {
+    void *owner;     /* thread that may enter by `busy` alone; NULL: nobody */
+    uint32_t busy;   /* written by the owner only */
+    SpinLock spin;   /* what everybody else takes */
+    void *last;      /* who took `spin` last; this and all below are under `spin` */
+    uint32_t streak; /* times in a row that `last` took it unmet */
+    uint32_t wanted; /* streak that makes an owner */
+    uint32_t pinned; /* no owner while it is not 0 */
+    uint32_t revocations;
+    uint32_t biased; /* how `lock_take` got in; under the lock */
+} BiasedLock;
+
+bool lock_bias_available(void); /* asks the kernel once */
+void lock_barrier(void);        /* a full memory barrier in every running thread of the process */
+
+static inline void *lock_self(void) {
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_thread_pointer)
+#define LOCK_THREAD_POINTER 1
+#endif
+#endif
+#ifdef LOCK_THREAD_POINTER
+    return __builtin_thread_pointer();
+#else
+    static __thread char here;
+    return &here;
+#endif
+}
+
+static inline void lock_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static inline bool spin_try(SpinLock *lock) {
+    return __atomic_load_n(&lock->word, __ATOMIC_RELAXED) == 0 &&
+           __atomic_exchange_n(&lock->word, 1, __ATOMIC_ACQUIRE) == 0;
+}
+
+/* Takes the lock; true if somebody else held it. */
+static inline bool spin_enter(SpinLock *lock) {
+    if (spin_try(lock)) {
+        return false;
+    }
+    for (unsigned round = 0;; round++) {
+        for (unsigned pause = 0; pause < LOCK_SPINS; pause++) {
+            lock_pause();
+            if (spin_try(lock)) {
+                return true;
+            }
+        }
+        if (round > 1) {
+            sched_yield();
+        }
+    }
+}
+
+static inline void spin_leave(SpinLock *lock) {
+    __atomic_store_n(&lock->word, 0, __ATOMIC_RELEASE);
+}
+
+/* The owner's way in.  False: not the owner, or not any more; then lock_enter. */
+static inline bool lock_enter_biased(BiasedLock *lock) {
+#ifdef LOCK_NO_BIAS
+    (void)lock;
+    return false;
+#else
+    void *self = lock_self();
+    if (__builtin_expect(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) != self, 0)) {
+        return false;
+    }
+    __atomic_store_n(&lock->busy, 1, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__builtin_expect(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) != self, 0)) {
+        __atomic_store_n(&lock->busy, 0, __ATOMIC_RELEASE);
+        return false;
+    }
+    return true;
+#endif
+}
+
+static inline void lock_leave_biased(BiasedLock *lock) {
+    __atomic_store_n(&lock->busy, 0, __ATOMIC_RELEASE);
+}
+
+/* Ends the bias, if there is one.  The caller holds `spin`. */
+static inline void lock_revoke(BiasedLock *lock) {
+    if (__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == NULL) {
+        return;
+    }
+    __atomic_store_n(&lock->owner, NULL, __ATOMIC_RELAXED);
+    lock_barrier();
+    for (unsigned turn = 0; __atomic_load_n(&lock->busy, __ATOMIC_ACQUIRE) != 0; turn++) {
+        lock_pause();
+        if (turn > LOCK_SPINS) {
+            sched_yield();
+        }
+    }
+    lock->revocations++;
+    lock->streak = 0;
+    if (lock->wanted < LOCK_LAST_STREAK) {
+        lock->wanted *= 2;
+    }
+}
+
+/* Takes the lock from any thread; the section ends with lock_leave. */
+static inline void lock_enter(BiasedLock *lock) {
+    bool met = spin_enter(&lock->spin);
+    void *self = lock_self();
+    lock_revoke(lock);
+    if (lock->last != self || met) {
+        lock->last = self;
+        lock->streak = 0;
+    }
+}
+
+static inline void lock_leave(BiasedLock *lock) {
+#ifndef LOCK_NO_BIAS
+    if (lock->streak++ >= lock->wanted && lock->pinned == 0 && lock_bias_available()) {
+        __atomic_store_n(&lock->owner, lock->last, __ATOMIC_RELAXED);
+        lock->streak = 0;
+    }
+#endif
+    spin_leave(&lock->spin);
+}
+
+/* For sections that unlock half-way: whichever way in is open, and out by the same. */
+static inline void lock_take(BiasedLock *lock) {
+    if (lock_enter_biased(lock)) {
+        lock->biased = 1;
+        return;
+    }
+    lock_enter(lock);
+    lock->biased = 0;
+}
+
+static inline void lock_drop(BiasedLock *lock) {
+    if (lock->biased) {
+        lock_leave_biased(lock);
+    } else {
+        lock_leave(lock);
+    }
+}
+
+static inline void lock_start(BiasedLock *lock) {
+    *lock = (BiasedLock){.wanted = LOCK_FIRST_STREAK};
+}
+
+#endif
