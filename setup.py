@@ -32,7 +32,7 @@ LINK = {
 COMMON = ["-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing",
           "-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]
 # Written in C beside a module of that name: acl/late/*.c belongs to acl._libacl.
-WITH_C = {"acl._libacl": "acl/late/*.c"}
+WITH_C = {"acl._libacl": "acl/late/*.c", **dict.fromkeys(("acl._core", "acl._pages"), "acl/core/*.c")}
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}
 DIRECTIVES = {

@@ -8,7 +8,7 @@ size has its own bin, above there are 32 bins for each power of two.
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport (
-    Arena, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, UNIT_SHIFT,
+    Arena, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, UNIT_SHIFT,
 )
 
 cdef extern from *:
@@ -31,8 +31,10 @@ cdef extern from *:
 cdef enum:
     BIN_DEPTH = 8               # blocks looked at in a bin before the next bin is asked
 
-# Made of nothing but the slab: NULL when the host has no memory left for descriptors.
-cdef Block *block_make_slow(Arena *arena) noexcept nogil
+cdef bint slab_open(Arena *arena) noexcept nogil        # reserves host addresses for descriptors
+cdef void slab_close(Arena *arena) noexcept nogil
+cdef Block *slab_take(Arena *arena) noexcept nogil       # NULL: the host has no memory left
+cdef size_t cache_flush(Arena *arena) noexcept nogil     # all of it into the bins; says how much
 
 
 cdef inline size_t size_units(size_t size) noexcept nogil:
@@ -122,7 +124,7 @@ cdef inline Block *block_make(Arena *arena) noexcept nogil:
     if core_likely(block != NULL):
         arena.spare = block.bin_next
         return block
-    return block_make_slow(arena)
+    return slab_take(arena)
 
 
 cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
@@ -215,21 +217,3 @@ cdef inline void hole_release(Arena *arena, Block *block) noexcept nogil:
         block_join(arena, other, block)
         return
     hole_insert(bins, block)
-
-
-cdef inline size_t cache_flush(Arena *arena) noexcept nogil:
-    """Move every cached block into the bins, coalesced; says how many bytes that were."""
-    cdef size_t units, bytes = 0
-    cdef Block *block
-    cdef Block *after
-    for units in range(1, CACHE_UNITS + 1):
-        block = arena.cache[units]
-        arena.cache[units] = NULL
-        while block != NULL:
-            after = block.bin_next
-            bytes += block.size
-            block_release(arena, block)
-            block = after
-    if bytes != 0:
-        arena.counters.flushes += 1
-    return bytes

@@ -53,6 +53,7 @@ cdef enum:
     MAX_RANGES = 4096
     MAX_ARENAS = 1024
     TAGS = 64
+    MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
     MAX_FRAME_PAGES = 64        # a frame backs at most so many pages
 
 cdef enum BlockState:
@@ -199,6 +200,7 @@ cdef struct PoolOptions:
     size_t headroom             # bytes to leave free on the device
     size_t granule              # bytes of a page
     size_t virtual_bytes        # bytes of a range
+    aclrtMemAttr info_attr      # what `headroom` is read from
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
     bint steals                 # pages may move
     bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1: frees come before launches

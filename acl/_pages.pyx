@@ -24,7 +24,7 @@ from acl._bins cimport (
 from acl._core cimport (
     Arena, BINS, BLOCK_FREE, BLOCK_HOLE, BLOCK_MOVING, Bins, Block, CALL_FREE_PHYSICAL, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
-    DriverCall, Frame, MAX_RANGES, Pool, RANGE_KINDS, RANGE_LARGE, RANGE_TINY, Range, Source, UNIT,
+    Frame, MAX_RANGES, Pool, RANGE_KINDS, RANGE_LARGE, RANGE_TINY, Range, Source, UNIT,
     UNIT_SHIFT,
 )
 from acl._libacl cimport (
@@ -73,7 +73,7 @@ cdef inline char *block_end(Block *block) noexcept nogil:
 
 # --- the source --------------------------------------------------------------------------------
 
-cdef void source_count(Source *source, DriverCall call, aclError status) noexcept nogil:
+cdef void source_count(Source *source, uint32_t call, aclError status) noexcept nogil:
     spin_enter(&source.lock)
     source.calls[call] += 1
     if status != ACL_SUCCESS:
@@ -429,7 +429,7 @@ cdef void window_unclaim(Climb *climb) noexcept nogil:
     while not done:
         after = block.next
         done = block == last
-        piece_release(climb.arena, block)
+        piece_settle(climb.arena, block)
         block = after
 
 
@@ -612,7 +612,8 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
     return status == ACL_SUCCESS
 
 
-cdef uint32_t pages_move_out(Arena *arena, uint32_t want, bint wait, Frame **frames) noexcept nogil:
+cdef uint32_t pages_move_out(Arena *arena, uint32_t want, bint wait, uint64_t *counter,
+                             Frame **frames) noexcept nogil:
     """Detach, let the stream finish, unmap.  Without locks; says how many pages came out."""
     cdef Block *pieces
     cdef uint32_t taken = 0, pages = 0
@@ -630,6 +631,7 @@ cdef uint32_t pages_move_out(Arena *arena, uint32_t want, bint wait, Frame **fra
     if wait:
         arena.counters.syncs += 1
         arena.counters.sync_timeouts += not ready
+    counter[0] += pages
     pieces_settle(arena, pieces, pages)
     lock_drop(&arena.lock)
     return pages
@@ -640,7 +642,7 @@ cdef uint32_t pages_donate(Arena *arena, uint32_t want, bint wait) noexcept nogi
     cdef uint32_t pages
     if not arena.donates or not arena.pool.options.steals:
         return 0
-    pages = pages_move_out(arena, want, wait, &frames)
+    pages = pages_move_out(arena, want, wait, &arena.counters.donated, &frames)
     source_put(&arena.pool.source, frames, arena.pool.options.granule)
     return pages
 
@@ -690,9 +692,8 @@ cdef void take_own(Climb *climb) noexcept nogil:
     cdef uint32_t pages
     if not arena.donates or not arena.pool.options.steals:
         return
-    pages = pages_move_out(arena, climb.missing - climb.found, True, &frames)
+    pages = pages_move_out(arena, climb.missing - climb.found, True, &arena.counters.steals, &frames)
     climb_add(climb, frames, pages, RUNG_OWN)
-    arena.counters.steals += pages
 
 
 cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
@@ -707,9 +708,9 @@ cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
                 or climb.found >= climb.missing):
             continue
         frames = NULL
-        pages = pages_move_out(other, climb.missing - climb.found, wait, &frames)
+        pages = pages_move_out(other, climb.missing - climb.found, wait,
+                               &other.counters.donated, &frames)
         climb_add(climb, frames, pages, rung)
-        other.counters.donated += pages
 
 
 cdef bint growth_is_cheap(Climb *climb) noexcept nogil:

@@ -1,0 +1,66 @@
+"""The slab that block descriptors come from, and the cache's flush.
+
+Descriptors lie in one reserved stretch of host addresses, so that a pointer is checked for being one
+of them by a subtraction and a compare; the stretch is opened for use piece by piece.  Runs under the
+arena's lock; no GIL, no driver.
+"""
+
+from acl._core cimport CACHE_UNITS
+
+from posix.mman cimport (
+    MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE, mmap,
+    mprotect, munmap,
+)
+
+cdef enum:
+    SLAB_BYTES = 1 << 30        # 2^24 descriptors
+    SLAB_FIRST = 1 << 16
+
+
+cdef bint slab_open(Arena *arena) noexcept nogil:
+    cdef void *base = mmap(NULL, SLAB_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                           -1, 0)
+    if base == MAP_FAILED:
+        return False
+    arena.slab = <char *> base
+    arena.slab_bytes = SLAB_BYTES
+    arena.slab_ready = 0
+    arena.slab_used = 0
+    return True
+
+
+cdef void slab_close(Arena *arena) noexcept nogil:
+    if arena.slab != NULL:
+        munmap(arena.slab, arena.slab_bytes)
+        arena.slab = NULL
+
+
+cdef Block *slab_take(Arena *arena) noexcept nogil:
+    cdef size_t more
+    cdef Block *block
+    if arena.slab_used == arena.slab_ready:
+        more = arena.slab_ready if arena.slab_ready != 0 else SLAB_FIRST
+        if (arena.slab_ready + more > arena.slab_bytes
+                or mprotect(arena.slab + arena.slab_ready, more, PROT_READ | PROT_WRITE) != 0):
+            return NULL
+        arena.slab_ready += more
+    block = <Block *> (arena.slab + arena.slab_used)
+    arena.slab_used += sizeof(Block)
+    return block
+
+
+cdef size_t cache_flush(Arena *arena) noexcept nogil:
+    cdef size_t units, bytes = 0
+    cdef Block *block
+    cdef Block *after
+    for units in range(1, CACHE_UNITS + 1):
+        block = arena.cache[units]
+        arena.cache[units] = NULL
+        while block != NULL:
+            after = block.bin_next
+            bytes += block.size
+            block_release(arena, block)
+            block = after
+    if bytes != 0:
+        arena.counters.flushes += 1
+    return bytes

@@ -1,0 +1,283 @@
+"""The allocator on a page driver that only keeps books: for tests and for experiments.
+
+`Rig` makes a pool whose driver functions are the ones below: they hand out addresses and handles,
+count, and fail when told to.  Nothing is behind the addresses, so a rig measures and breaks the
+allocator without a device and without the simulator.  The books are global, as C function pointers
+carry no state: one rig at a time, driven from any thread.  Refused here: Python callbacks.
+"""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy, memset
+
+from acl._core cimport (
+    Arena, ArenaStats, Block, CALLS, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
+    CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
+    CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, aclError, aclmdlRI, aclmdlRICaptureStatus,
+    aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
+    aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc, arena_free, arena_stats,
+    on_alloc, on_alloc_advise, on_free, on_get_addr, pool_arena, pool_create, pool_destroy,
+)
+
+cdef extern from *:
+    """
+    #define count_up(where, by) __atomic_add_fetch(where, by, __ATOMIC_RELAXED)
+    #define count_down(where, by) __atomic_sub_fetch(where, by, __ATOMIC_RELAXED)
+    """
+    uint64_t count_up(uint64_t *where, uint64_t by) noexcept nogil
+    uint64_t count_down(uint64_t *where, uint64_t by) noexcept nogil
+
+__all__ = ["Rig"]
+
+CALL_NAMES = ("reserve", "release", "physical", "free_physical", "map", "unmap", "malloc", "free",
+              "sync", "query", "mem_info", "capture_info", "event")
+
+cdef struct Books:
+    uint64_t calls[16]
+    uint64_t fail_at[16]        # the call with this number fails; 0: none
+    int32_t fail_code[16]
+    uint64_t next_address
+    uint64_t next_handle
+    uint64_t physical           # bytes
+    uint64_t physical_peak
+    uint64_t capacity
+    uint64_t mapped             # mappings
+    uint64_t busy               # query says so, and a synchronisation expires
+    uint64_t capturing
+    uint64_t events
+
+cdef Books books
+
+
+cdef inline aclError note(uint32_t call) noexcept nogil:
+    cdef uint64_t number = count_up(&books.calls[call], 1)
+    return books.fail_code[call] if number == books.fail_at[call] else 0
+
+
+cdef aclError fake_reserve(void **addr, size_t size, size_t alignment, void *expect,
+                           uint64_t flags) noexcept nogil:
+    cdef aclError status = note(CALL_RESERVE)
+    if status == 0:
+        addr[0] = <void *> count_up(&books.next_address, size + (1 << 30))
+        addr[0] = <char *> addr[0] - size
+    return status
+
+
+cdef aclError fake_release(void *addr) noexcept nogil:
+    return note(CALL_RELEASE)
+
+
+cdef aclError fake_physical(aclrtDrvMemHandle *handle, size_t size,
+                            const aclrtPhysicalMemProp *prop, uint64_t flags) noexcept nogil:
+    cdef aclError status = note(CALL_PHYSICAL)
+    cdef uint64_t total
+    if status != 0:
+        return status
+    total = count_up(&books.physical, size)
+    if total > books.capacity:
+        count_down(&books.physical, size)
+        return 207001
+    if total > books.physical_peak:
+        books.physical_peak = total
+    # A handle carries its size, in granules of 64 KiB, below its number.
+    handle[0] = <void *> (count_up(&books.next_handle, 1) << 24 | size >> 16)
+    return 0
+
+
+cdef aclError fake_free_physical(aclrtDrvMemHandle handle) noexcept nogil:
+    cdef aclError status = note(CALL_FREE_PHYSICAL)
+    if status == 0:
+        count_down(&books.physical, (<uint64_t> handle & 0xFFFFFF) << 16)
+    return status
+
+
+cdef aclError fake_map(void *addr, size_t size, size_t offset, aclrtDrvMemHandle handle,
+                       uint64_t flags) noexcept nogil:
+    cdef aclError status = note(CALL_MAP)
+    if status == 0:
+        count_up(&books.mapped, 1)
+    return status
+
+
+cdef aclError fake_unmap(void *addr) noexcept nogil:
+    cdef aclError status = note(CALL_UNMAP)
+    if status == 0:
+        count_down(&books.mapped, 1)
+    return status
+
+
+cdef aclError fake_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy) noexcept nogil:
+    cdef aclError status = note(CALL_MALLOC)
+    cdef uint64_t total
+    if status != 0:
+        return status
+    total = count_up(&books.physical, size)
+    if total > books.capacity:
+        count_down(&books.physical, size)
+        return 207001
+    if total > books.physical_peak:
+        books.physical_peak = total
+    addr[0] = <char *> count_up(&books.next_address, size + (1 << 21)) - size
+    return 0
+
+
+cdef aclError fake_free(void *addr) noexcept nogil:
+    return note(CALL_FREE)
+
+
+cdef aclError fake_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
+    cdef aclError status = note(CALL_SYNC)
+    if status == 0 and books.busy:
+        return 507046
+    return 107027 if status == 0 and books.capturing else status
+
+
+cdef aclError fake_sync_device(int32_t timeout_ms) noexcept nogil:
+    cdef aclError status = note(CALL_SYNC)
+    return 507046 if status == 0 and books.busy else status
+
+
+cdef aclError fake_query(aclrtStream stream, aclrtStreamStatus *state) noexcept nogil:
+    state[0] = <aclrtStreamStatus> (1 if books.busy else 0)
+    return note(CALL_QUERY)
+
+
+cdef aclError fake_mem_info(aclrtMemAttr attr, size_t *room, size_t *total) noexcept nogil:
+    room[0] = books.capacity - books.physical
+    total[0] = books.capacity
+    return note(CALL_MEM_INFO)
+
+
+cdef aclError fake_capture_info(aclrtStream stream, aclmdlRICaptureStatus *state,
+                                aclmdlRI *graph) noexcept nogil:
+    state[0] = <aclmdlRICaptureStatus> (1 if books.capturing else 0)
+    graph[0] = <aclmdlRI> books.capturing
+    return note(CALL_CAPTURE_INFO)
+
+
+cdef aclError fake_event_create(aclrtEvent *event, uint32_t flag) noexcept nogil:
+    event[0] = <aclrtEvent> count_up(&books.events, 1)
+    return note(CALL_EVENT)
+
+
+cdef aclError fake_event_destroy(aclrtEvent event) noexcept nogil:
+    return note(CALL_EVENT)
+
+
+cdef aclError fake_event_record(aclrtEvent event, aclrtStream stream) noexcept nogil:
+    return note(CALL_EVENT)
+
+
+cdef aclError fake_event_query(aclrtEvent event, aclrtEventRecordedStatus *state) noexcept nogil:
+    state[0] = <aclrtEventRecordedStatus> (0 if books.busy else 1)
+    return note(CALL_EVENT)
+
+
+cdef void driver_fake(Driver *driver) noexcept nogil:
+    driver.reserve = fake_reserve
+    driver.release = fake_release
+    driver.physical = fake_physical
+    driver.free_physical = fake_free_physical
+    driver.map = fake_map
+    driver.unmap = fake_unmap
+    driver.malloc = fake_malloc
+    driver.free = fake_free
+    driver.sync = fake_sync
+    driver.sync_device = fake_sync_device
+    driver.query = fake_query
+    driver.mem_info = fake_mem_info
+    driver.capture_info = fake_capture_info
+    driver.event_create = fake_event_create
+    driver.event_destroy = fake_event_destroy
+    driver.event_record = fake_event_record
+    driver.event_query = fake_event_query
+
+
+def function_addresses():
+    """The addresses of alloc, free and getAddr, as ACL is given them."""
+    cdef uintptr_t[3] numbers
+    cdef void *(*alloc)(void *, size_t) noexcept nogil
+    cdef void (*release)(void *, void *) noexcept nogil
+    cdef void *(*address)(void *) noexcept nogil
+    alloc = on_alloc
+    release = on_free
+    address = on_get_addr
+    memcpy(&numbers[0], &alloc, sizeof(uintptr_t))
+    memcpy(&numbers[1], &release, sizeof(uintptr_t))
+    memcpy(&numbers[2], &address, sizeof(uintptr_t))
+    return list(numbers)
+
+
+cdef class Rig:
+    """A pool on the books, with one arena for each stream number (from 1)."""
+
+    cdef Pool *pool
+
+    def __cinit__(self, *, size_t limit=0, size_t headroom=0, size_t granule=2 << 20,
+                  size_t virtual_bytes=1 << 38, uint64_t capacity=1 << 40, bint steals=True,
+                  bint segments=False, bint early_frees=False):
+        cdef PoolOptions options
+        cdef Driver driver
+        memset(&books, 0, sizeof(books))
+        memset(&options, 0, sizeof(options))
+        books.next_address = 1 << 40
+        books.capacity = capacity
+        driver_fake(&driver)
+        options.limit = limit
+        options.headroom = headroom
+        options.granule = granule
+        options.virtual_bytes = virtual_bytes
+        options.sync_timeout_ms = 1000
+        options.steals = steals
+        options.segments = segments
+        options.early_frees = early_frees
+        self.pool = pool_create(&options, &driver)
+        if self.pool == NULL:
+            raise MemoryError("a pool")
+
+    def arena(self, size_t stream=1):
+        """The arena of a stream, as a number."""
+        return <size_t> self.find(stream)
+
+    cdef Arena *find(self, size_t stream) except NULL:
+        cdef Arena *arena = pool_arena(self.pool, <aclrtStream> stream)
+        if arena == NULL:
+            raise MemoryError("an arena")
+        return arena
+
+    def alloc(self, size_t size, size_t stream=1, tag=0):
+        return <size_t> arena_alloc(self.find(stream), size, tag)
+
+    def free(self, size_t block, size_t stream=1):
+        return arena_free(self.find(stream), <Block *> block)
+
+    def stats(self, size_t stream=1):
+        cdef ArenaStats stats
+        arena_stats(self.find(stream), &stats)
+        return stats
+
+    def reserved(self):
+        return self.pool.source.reserved
+
+    @staticmethod
+    def calls():
+        """How often each driver function was called."""
+        return {name: books.calls[i] for i, name in enumerate(CALL_NAMES)}
+
+    @staticmethod
+    def physical():
+        """Bytes of physical memory out, and their peak."""
+        return books.physical, books.physical_peak
+
+    @staticmethod
+    def set(*, fail=None, at=0, code=207001, busy=None, capturing=None, capacity=None):
+        """Change what the driver answers: fail the `at`-th next call of a function, and so on."""
+        if fail is not None:
+            index = CALL_NAMES.index(fail)
+            books.fail_at[index] = books.calls[index] + at
+            books.fail_code[index] = code
+        if busy is not None:
+            books.busy = busy
+        if capturing is not None:
+            books.capturing = capturing
+        if capacity is not None:
+            books.capacity = capacity
