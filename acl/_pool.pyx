@@ -14,7 +14,6 @@ from acl._core cimport (
     Arena, ArenaStats, Block, Pool as CorePool, PoolOptions, arena_alloc, arena_free, arena_stats,
     on_alloc, on_alloc_advise, on_free, on_get_addr, pool_arena, pool_create, pool_destroy,
 )
-from acl._error cimport check
 from acl._libacl cimport (
     ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtAllocatorCreateDesc, aclrtAllocatorDesc,
     aclrtAllocatorDestroyDesc, aclrtAllocatorRegister, aclrtAllocatorSetAllocAdviseFuncToDesc,
@@ -24,6 +23,13 @@ from acl._libacl cimport (
 )
 
 __all__ = ["Pool"]
+
+
+cdef int check(aclError status, str call) except -1:
+    if status != ACL_SUCCESS:
+        raise RuntimeError(f"{call}: {status}")
+    return 0
+
 
 SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
          "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -101,11 +107,11 @@ cdef class Pool:
         if status == ACL_SUCCESS:
             status = aclrtAllocatorRegister(<aclrtStream> stream, desc)
         aclrtAllocatorDestroyDesc(desc)
-        check(status, b"aclrtAllocatorRegister")
+        check(status, "aclrtAllocatorRegister")
 
     def unregister(self, size_t stream):
         """Take the registration back; blocks that are out may still be freed."""
-        check(aclrtAllocatorUnregister(<aclrtStream> stream), b"aclrtAllocatorUnregister")
+        check(aclrtAllocatorUnregister(<aclrtStream> stream), "aclrtAllocatorUnregister")
 
     def reserved(self):
         """Bytes of physical memory that the pool holds."""
