@@ -6,6 +6,7 @@ library, in C, under one lock, from any thread; the GIL is taken only to warn th
 stands in for a device.  It converts no status: that is `_error`'s work.
 """
 
+import os
 import warnings
 
 cdef extern from "late/loader.h" nogil:
@@ -29,7 +30,7 @@ cdef extern from "late/table.h" nogil:
     const char *const late_names[1]
     const LateCode late_codes[1]
 
-__all__ = ["backend", "error_codes", "functions", "library", "open"]
+__all__ = ["backend", "cann_version", "error_codes", "functions", "include_dir", "library", "open"]
 
 cdef void **all_slots[LATE_COUNT]
 
@@ -94,6 +95,22 @@ def library():
     open()
     cdef const char *path = late_path()
     return None if path is NULL else path.decode()
+
+
+def cann_version():
+    """CANN's version, such as `"8.5.0"`; None if the library doesn't tell, or there is none."""
+    cdef aclCANNPackageVersion version
+    if not open() or not late_has("aclsysGetCANNVersion"):
+        return None
+    cdef aclError status
+    with nogil:
+        status = aclsysGetCANNVersion(ACL_PKG_NAME_CANN, &version)
+    return None if status != 0 else version.version.decode(errors="replace")
+
+
+def include_dir():
+    """The folder that holds `acl/acl.h`."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
 def functions():

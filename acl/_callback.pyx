@@ -1,0 +1,179 @@
+"""Python functions in stream order: launched, called with the GIL, and their exceptions kept.
+
+The runtime gets a number, never an object: a number that is not waiting any more is ignored, so a
+stream that is destroyed with callbacks queued leaves nothing dangling.  What a callback held is
+dropped by the next call of the user on that stream, as dropping may free device memory or destroy
+a stream, which the runtime forbids on its callback threads.
+
+An exception goes to `sys.unraisablehook` at once and is raised again by the next `synchronize`.
+Where the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of ours takes the reports of the
+stream, as `aclrtLaunchCallback` wants it.
+"""
+
+import atexit
+import itertools
+import sys
+import threading
+from types import SimpleNamespace
+
+cimport cython
+
+from acl._error cimport check
+from acl._libacl cimport (
+    ACL_CALLBACK_NO_BLOCK,
+    aclError,
+    aclrtCallback,
+    aclrtHostFunc,
+    aclrtLaunchCallback,
+    aclrtLaunchHostFunc,
+    aclrtProcessReport,
+    aclrtStream,
+    aclrtSubscribeReport,
+    aclrtUnSubscribeReport,
+    libacl_has,
+)
+from libc.stdint cimport uint64_t
+
+cdef extern from "host/guard.h" nogil:
+    void guard_run(void (*run)(void *) noexcept nogil, void *argument)
+    void guard_close(int limit_ms)
+    void guard_reset()
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
+
+# How long an exit waits for callbacks that are running.
+cdef int EXIT_LIMIT_MS = 500
+# Every job that has not run, by its number; touched with the GIL only.
+cdef dict jobs = {}
+cdef object numbers = itertools.count(1)
+
+
+cdef void job_run(void *argument) noexcept with gil:
+    cdef tuple job = jobs.pop(<size_t> argument, None)
+    if job is not None:
+        job_call(<size_t> argument, <Callbacks> job[0], job)
+
+
+cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
+    """Call the function of a job; what it held goes to the owner's `finished`."""
+    owner.waiting.discard(number)
+    owner.finished.append(job)
+    try:
+        job[1](*job[2])
+    except BaseException as error:
+        owner.errors.append(error)
+        sys.unraisablehook(SimpleNamespace(
+            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__,
+            err_msg="Exception ignored in a callback on a stream", object=job[1],
+        ))
+    return 0
+
+
+cdef void job_enter(void *argument) noexcept nogil:
+    job_run(argument)
+
+
+cdef void on_host_func(void *argument) noexcept nogil:
+    guard_run(job_enter, argument)
+
+
+cdef aclrtHostFunc HOST_FUNC = on_host_func
+cdef aclrtCallback CALLBACK = on_host_func
+
+
+class Reporter(threading.Thread):
+    """Takes a stream's reports, and so runs its callbacks, until told to stop."""
+
+    def __init__(self):
+        super().__init__(name="acl callbacks", daemon=True)
+        self.stopping = False
+        self.started_up = threading.Event()
+        self.start()
+        self.started_up.wait()
+
+    def run(self):
+        self.started_up.set()
+        while not self.stopping:
+            with nogil:
+                aclrtProcessReport(100)
+
+
+@cython.final
+cdef class Callbacks:
+    """The callbacks of one stream."""
+
+    def __cinit__(self):
+        self.finished = []
+        self.errors = []
+        self.waiting = set()
+
+    cdef int launch(self, aclrtStream stream, object function, tuple arguments) except -1:
+        cdef size_t number = next(numbers)
+        cdef aclError status
+        cdef bint host_functions = libacl_has("aclrtLaunchHostFunc")
+        self.finished.clear()
+        if not host_functions and self.reporter is None:
+            reporter_start(self, stream)
+        jobs[number] = (self, function, arguments)
+        self.waiting.add(number)
+        with nogil:
+            if host_functions:
+                status = aclrtLaunchHostFunc(stream, HOST_FUNC, <void *> number)
+            else:
+                status = aclrtLaunchCallback(CALLBACK, <void *> number, ACL_CALLBACK_NO_BLOCK, stream)
+        if status != 0:
+            self.waiting.discard(number)
+            jobs.pop(number, None)
+        return check(status, "aclrtLaunchHostFunc" if host_functions else "aclrtLaunchCallback")
+
+    cdef int settle(self) except -1:
+        """Drop what the callbacks held; raise the oldest exception of one."""
+        self.finished.clear()
+        if self.errors:
+            raise self.errors.pop(0)
+        return 0
+
+    cdef int end(self, aclrtStream stream) except -1:
+        """Before the stream is destroyed: stop the reports.  After it: forget what never ran."""
+        cdef uint64_t thread
+        if self.reporter is not None:
+            thread = self.reporter.ident
+            self.reporter.stopping = True
+            self.reporter.join()
+            self.reporter = None
+            with nogil:
+                aclrtUnSubscribeReport(thread, stream)
+        while self.waiting:
+            jobs.pop(self.waiting.pop(), None)
+        self.finished.clear()
+        return 0
+
+
+cdef int reporter_start(Callbacks owner, aclrtStream stream) except -1:
+    cdef aclError status
+    reporter = Reporter()
+    cdef uint64_t thread = reporter.ident
+    with nogil:
+        status = aclrtSubscribeReport(thread, stream)
+    if status != 0:
+        reporter.stopping = True
+        reporter.join()
+    check(status, "aclrtSubscribeReport")
+    owner.reporter = reporter
+    return 0
+
+
+cdef void on_fork() noexcept nogil:
+    guard_reset()
+
+
+def leave():
+    """At interpreter exit: no callback enters Python any more."""
+    with nogil:
+        guard_close(EXIT_LIMIT_MS)
+
+
+pthread_atfork(NULL, NULL, on_fork)
+atexit.register(leave)
