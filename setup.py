@@ -6,6 +6,7 @@ sanitize (AddressSanitizer and UBSan), coverage.  Needs gcc (or clang) and Cytho
 
 import importlib.util
 import os
+import shutil
 from pathlib import Path
 
 import Cython.Compiler.Options
@@ -28,6 +29,7 @@ LINK = {
     "sanitize": ["-fsanitize=address,undefined"],
     "coverage": ["--coverage"],
 }
+SIMULATOR_MODE = {"release": "release", "debug": "debug", "sanitize": "asan", "coverage": "cov"}
 # Aliasing: the loader stores what dlsym gives through `void **`.
 COMMON = ["-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing",
           "-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]
@@ -60,15 +62,17 @@ def extensions() -> list[Extension]:
     return found
 
 
-def simulator_builder():
-    """The module acl/sim/build.py, by its path: `acl` itself cannot be imported yet."""
-    path = ROOT / "acl/sim/build.py"
-    if not path.exists():
-        return None
-    spec = importlib.util.spec_from_file_location("simulator_build", path)
+def simulator_build(folder: Path) -> None:
+    """Run acl/sim/build.py, found by its path as `acl` cannot be imported yet; keep the libraries."""
+    spec = importlib.util.spec_from_file_location("simulator_build", ROOT / "acl/sim/build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    made = module.build(ROOT / f"build/simulator-{MODE}", SIMULATOR_MODE[MODE])
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in made.glob("*.so"):
+        # Replaced, not rewritten: a running process may have the old one mapped.
+        shutil.copy2(library, folder / (library.name + ".new"))
+        (folder / (library.name + ".new")).replace(folder / library.name)
 
 
 class Build(build_ext):
@@ -80,10 +84,8 @@ class Build(build_ext):
 
     def run(self):
         super().run()
-        builder = simulator_builder()
-        if builder is not None:
-            package = ROOT / "acl" if self.inplace else Path(self.build_lib) / "acl"
-            builder.build(package / "sim" / "lib", MODE)
+        package = ROOT / "acl" if self.inplace else Path(self.build_lib) / "acl"
+        simulator_build(package / "sim" / "lib")
 
 
 def main() -> None:

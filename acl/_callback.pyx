@@ -12,11 +12,10 @@ stream, as `aclrtLaunchCallback` wants it.
 
 import atexit
 import itertools
-import sys
 import threading
-from types import SimpleNamespace
 
 cimport cython
+from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
 from acl._error cimport check
 from acl._libacl cimport (
@@ -64,10 +63,8 @@ cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
         job[1](*job[2])
     except BaseException as error:
         owner.errors.append(error)
-        sys.unraisablehook(SimpleNamespace(
-            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__,
-            err_msg="Exception ignored in a callback on a stream", object=job[1],
-        ))
+        PyErr_SetObject(type(error), error)
+        PyErr_WriteUnraisable(job[1])
     return 0
 
 

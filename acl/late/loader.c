@@ -81,7 +81,7 @@ static void remember_path(const char *asked)
 /* Every build of the simulator has this symbol, and nothing else has. */
 static const char *backend_of(void *handle)
 {
-    return dlsym(handle, "acl_sim_door") != NULL ? "sim" : "cann";
+    return dlsym(handle, "acl_sim_gate_enter") != NULL ? "sim" : "cann";
 }
 
 static bool try_path(const char *path, int flags)
