@@ -1,14 +1,14 @@
 """The loops that every allocator is measured with.
 
-One allocator is four C values (`Allocator`): object, alloc, free and the getter of a block's address.
-The loops call them through those pointers, as ACL does, and never know whose they are: what two
-allocators cost is the difference of two runs of the same machine code, and the loop's own cost is
-the run with empty callbacks.
+One allocator is four C values (`Allocator`): its state, alloc, free and the getter of a block's
+address.  The loops call them through those pointers, as ACL does, and never know whose they are:
+what two allocators cost is the difference of two runs of the same machine code, and the loop's own
+cost is the run with empty callbacks.
 
 Three loads: `Load.pairs` (alloc, read the address, free), `Load.replace` (a slot's block is freed,
-then another taken) and `Load.events` (a trace). A load runs on the calling thread, on Python threads or on
-threads made by pthread_create that Python has never seen; the GIL is released while it runs. Refused here:
-any interpretation of the results (`bench`, `replay`).
+then another taken) and `Load.events` (a trace).  A load runs on the calling thread, on Python
+threads or on threads made by pthread_create that Python has never seen; the GIL is released while
+it runs.  Refused here: any interpretation of the results (`bench`, `replay`).
 """
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
@@ -16,6 +16,8 @@ from libc.stdlib cimport calloc, free as c_free, malloc as c_malloc
 from libc.string cimport memcpy
 
 import threading
+
+from acl._libacl cimport aclrtContext, aclrtSetCurrentContext
 
 __all__ = ["EVENT_BYTES", "Load", "Subject", "instructions_available", "run_foreign", "run_here",
            "run_python", "ticks_per_ns"]
@@ -33,8 +35,8 @@ cdef extern from "tools/clock.h" nogil:
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
-    int pthread_create(pthread_t *thread, const void *attributes, void *(*run)(void *) noexcept nogil,
-                       void *argument)
+    int pthread_create(pthread_t *thread, const void *attributes,
+                       void *(*run)(void *) noexcept nogil, void *argument)
     int pthread_join(pthread_t thread, void **result)
 
 
@@ -86,17 +88,18 @@ cdef struct Worker:
     size_t repeats
     uint32_t *arrived       # a spinning barrier: all workers start each repeat together
     uint32_t workers
+    aclrtContext context    # made current on the worker's thread; NULL: none
 
 
-# ---- the loops ---------------------------------------------------------------------------------
+# ---- the loops ----
 
 cdef void run_pairs(Plan *plan) noexcept nogil:
     cdef Allocator allocator = plan.allocators[0]
     cdef size_t size = plan.pair_size
     cdef uintptr_t sink = 0
-    cdef size_t i
+    cdef size_t _
     cdef void *block
-    for i in range(plan.count):
+    for _ in range(plan.count):
         block = allocator.alloc(allocator.state, size)
         if block == NULL:
             plan.failures += 1
@@ -112,9 +115,9 @@ cdef void run_replacements(Plan *plan) noexcept nogil:
     cdef Event *end = plan.events + plan.event_count
     cdef void **slots = plan.slots
     cdef uintptr_t sink = 0
-    cdef size_t i
+    cdef size_t _
     cdef void *block
-    for i in range(plan.count):
+    for _ in range(plan.count):
         block = slots[event.slot]
         if block != NULL:
             allocator.free(allocator.state, block)
@@ -170,7 +173,7 @@ cdef void plan_run(Plan *plan) noexcept nogil:
         run_events(plan, 0, plan.count)
 
 
-# ---- the same work with a clock around each call -------------------------------------------------
+# ---- the same work with a clock around each call ----
 
 cdef struct Histogram:
     uint64_t alloc[BUCKETS]
@@ -226,8 +229,8 @@ cdef inline void free_timed(const Allocator *allocator, void *block, Histogram *
 cdef void plan_time(Plan *plan, Histogram *out) noexcept nogil:
     cdef Allocator *allocator = &plan.allocators[0]
     cdef Event *event = plan.events
-    cdef size_t i
-    for i in range(plan.count):
+    cdef size_t _
+    for _ in range(plan.count):
         if plan.kind == LOAD_PAIRS:
             free_timed(allocator, alloc_timed(allocator, plan.pair_size, plan, out), out)
             continue
@@ -242,7 +245,8 @@ cdef void plan_time(Plan *plan, Histogram *out) noexcept nogil:
             event = plan.events
 
 
-cdef size_t plan_watch(Plan *plan, const uint64_t *counter, size_t first, size_t count) noexcept nogil:
+cdef size_t plan_watch(Plan *plan, const uint64_t *counter, size_t first,
+                       size_t count) noexcept nogil:
     """Runs events and counts the allocations during which `counter` moved."""
     cdef uintptr_t sink = 0
     cdef size_t moved = 0
@@ -259,7 +263,7 @@ cdef size_t plan_watch(Plan *plan, const uint64_t *counter, size_t first, size_t
     return moved
 
 
-# ---- threads -----------------------------------------------------------------------------------
+# ---- threads ----
 
 cdef void worker_wait(Worker *worker, size_t round_number) noexcept nogil:
     cdef uint32_t wanted = <uint32_t>(round_number + 1) * worker.workers
@@ -273,6 +277,8 @@ cdef void *worker_run(void *argument) noexcept nogil:
     cdef uint64_t cpu, wall, instructions
     cdef size_t i
     cdef int counter = instructions_open()
+    if worker.context != NULL:
+        aclrtSetCurrentContext(worker.context)
     for i in range(worker.repeats):
         worker_wait(worker, i)
         instructions = instructions_read(counter)
@@ -354,7 +360,8 @@ cdef class Load:
         cdef Subject subject
         self.subjects = list(subjects)
         if not 1 <= len(self.subjects) <= MOST_ALLOCATORS:
-            raise ValueError(f"a load wants 1 to {MOST_ALLOCATORS} allocators, got {len(self.subjects)}")
+            raise ValueError(f"a load wants 1 to {MOST_ALLOCATORS} allocators, "
+                             f"got {len(self.subjects)}")
         for i, subject in enumerate(self.subjects):
             self.plan.allocators[i] = subject.allocator
 
@@ -447,7 +454,7 @@ cdef class Load:
             run_events(self.plan, first, count)
 
     def watch(self, size_t counter, size_t first, size_t count):
-        """Run a part of an event load; how many allocations moved the uint64 at address `counter`."""
+        """Run a part of an event load; how many allocations moved the uint64 at `counter`."""
         cdef size_t moved
         self.check_range(first, count)
         with nogil:
@@ -467,7 +474,7 @@ cdef class Load:
         Returns
         -------
         tuple of list
-            Two histograms, for alloc with the address read and for free: pairs of (ticks, how many),
+            Two histograms, for alloc with the address read and for free: (ticks, how many),
             rising, with the clock's own cost still in them.
         """
         cdef Histogram *out = <Histogram *>calloc(1, sizeof(Histogram))
@@ -518,7 +525,7 @@ cdef class Team:
     cdef uint32_t arrived
     cdef size_t repeats
 
-    def __cinit__(self, loads, size_t repeats):
+    def __cinit__(self, loads, size_t repeats, size_t context=0):
         cdef Load load
         cdef size_t i
         cdef size_t size = len(loads)
@@ -535,6 +542,7 @@ cdef class Team:
             self.workers[i].repeats = repeats
             self.workers[i].arrived = &self.arrived
             self.workers[i].workers = <uint32_t>size
+            self.workers[i].context = <aclrtContext>context
 
     def run(self, size_t index):
         with nogil:
@@ -543,7 +551,8 @@ cdef class Team:
     def run_foreign(self):
         cdef size_t size = len(self.loads)
         cdef size_t started = 0
-        cdef size_t missing, i
+        cdef size_t i
+        cdef size_t _
         cdef pthread_t *threads = <pthread_t *>calloc(size, sizeof(pthread_t))
         if threads == NULL:
             raise MemoryError("a team of threads")
@@ -553,7 +562,7 @@ cdef class Team:
                     break
                 started += 1
             # Threads that wait for one that could not be started would wait for ever.
-            for missing in range((size - started) * self.repeats):
+            for _ in range((size - started) * self.repeats):
                 counter_add(&self.arrived)
             for i in range(started):
                 pthread_join(threads[i], NULL)
@@ -578,9 +587,12 @@ def run_here(load, size_t repeats):
     return team.results()[0]
 
 
-def run_python(loads, size_t repeats):
-    """Run loads together, each on a `threading.Thread`; a list like `run_here`'s for each."""
-    team = Team(loads, repeats)
+def run_python(loads, size_t repeats, size_t context=0):
+    """Run loads together, each on a `threading.Thread`; a list like `run_here`'s for each.
+
+    `context`, if not 0, is the ACL context to make current on those threads.
+    """
+    team = Team(loads, repeats, context)
     threads = [threading.Thread(target=team.run, args=(i,)) for i in range(len(loads))]
     for thread in threads:
         thread.start()
@@ -589,9 +601,9 @@ def run_python(loads, size_t repeats):
     return team.results()
 
 
-def run_foreign(loads, size_t repeats):
-    """Run loads together, each on a thread made by pthread_create, which Python has never seen."""
-    team = Team(loads, repeats)
+def run_foreign(loads, size_t repeats, size_t context=0):
+    """As `run_python`, on threads made by pthread_create, which Python has never seen."""
+    team = Team(loads, repeats, context)
     team.run_foreign()
     return team.results()
 
@@ -604,11 +616,11 @@ def instructions_available():
 
 
 def ticks_per_ns():
-    """How many ticks of the cheap clock a nanosecond has, and what reading it twice costs in ticks."""
+    """Ticks of the cheap clock in a nanosecond, and what reading it twice costs in ticks."""
     cdef uint64_t wall, ticks, once, least = <uint64_t>-1
-    cdef size_t i
+    cdef size_t _
     with nogil:
-        for i in range(10000):
+        for _ in range(10000):
             once = ticks_now()
             once = ticks_now() - once
             least = min(least, once)

@@ -1,12 +1,13 @@
 """Other allocators' policies as host-side bookkeeping, to be replayed beside the pool.
 
-No memory is behind them: an "address" is a number, a driver call is a count in the `Ledger` that the pools of a
-replay share. What is modelled is where blocks go, what is asked of the driver, and what is given back
-when the ledger's limit is reached (everything that is free as a whole, after a stream sync, as each of the
-originals does); what is not is their speed. One pool serves one stream and one thread.
+No memory is behind them: an "address" is a number, a driver call is a count in the `Ledger` that
+the pools of a replay share.  What is modelled is where blocks go, what is asked of the driver, and what
+is given back when the ledger's limit is reached (everything that is free as a whole, after a stream
+sync, as each of the originals does); what is not is their speed.  One pool serves one stream and
+one thread.
 
 exact   free list per size rounded to 512 B          pow2    the same with power-of-two classes
-torch   2 MiB / 20 MiB / exact segments, best fit    ge      64 KiB pages, exact segments, delayed split
+torch   2 MiB / 20 MiB / exact segments, best fit    ge      64 KiB pages, exact, delayed split
 arena   one range that grows in 2 MiB pages          buddy   binary buddies in one growing range
 
 Blocks are descriptors from slabs; free ones of the coalescing policies stand in an array sorted by
@@ -22,8 +23,8 @@ from acl.tools._loops cimport Subject
 __all__ = ["CALLS", "POLICIES", "Ledger", "Policy"]
 
 POLICIES = ("exact", "pow2", "torch", "ge", "arena", "buddy")
-CALLS = ("aclrtMalloc", "aclrtFree", "aclrtMallocPhysical", "aclrtMapMem", "aclrtUnmapMem",
-         "aclrtFreePhysical", "aclrtSynchronizeStream")
+CALLS = ("aclrtMalloc", "aclrtFree", "aclrtMallocPhysical", "aclrtMapMem",
+         "aclrtUnmapMem", "aclrtFreePhysical", "aclrtSynchronizeStream")
 
 
 cdef enum:
@@ -115,7 +116,7 @@ cdef struct Pool:
     Pool *others            # ring of the pools that share the books
 
 
-# ---- books -------------------------------------------------------------------------------------
+# ---- books ----
 
 cdef void books_count(Books *books, Call call, uint64_t times, uint64_t size) noexcept nogil:
     books.calls[<int>call] += times
@@ -169,7 +170,7 @@ cdef void pool_recycle(Pool *pool) noexcept nogil:
         segments_recycle(pool)
 
 
-# ---- blocks and the sorted index ------------------------------------------------------------------
+# ---- blocks and the sorted index ----
 
 cdef bint slab_add(Pool *pool) noexcept nogil:
     cdef Slab *slab = <Slab *>calloc(1, sizeof(Slab))
@@ -288,7 +289,7 @@ cdef void block_release(Pool *pool, Block *block) noexcept nogil:
     index_insert(pool, block)
 
 
-# ---- exact and pow2: a free list per size class ------------------------------------------------------
+# ---- exact and pow2: a free list per size class ----
 
 cdef inline uint64_t round_up(uint64_t size, uint64_t grain) noexcept nogil:
     return (size + grain - 1) // grain * grain
@@ -320,7 +321,8 @@ cdef SizeClass *class_find(Pool *pool, uint64_t size) noexcept nogil:
             return NULL
         pool.classes = grown
         pool.class_room += 1024
-    memmove(pool.classes + low + 1, pool.classes + low, (pool.class_count - low) * sizeof(SizeClass))
+    memmove(pool.classes + low + 1, pool.classes + low,
+            (pool.class_count - low) * sizeof(SizeClass))
     pool.class_count += 1
     pool.classes[low].size = size
     pool.classes[low].first = NULL
@@ -360,7 +362,7 @@ cdef void classes_recycle(Pool *pool) noexcept nogil:
             block_drop(pool, block)
 
 
-# ---- torch and ge: segments, best fit, coalescing --------------------------------------------------
+# ---- torch and ge: segments, best fit, coalescing ----
 
 cdef uint64_t segment_size(const Pool *pool, uint64_t size) noexcept nogil:
     if pool.kind == KIND_GE:
@@ -431,7 +433,7 @@ cdef void segments_recycle(Pool *pool) noexcept nogil:
         index.count = kept
 
 
-# ---- arena: one range, mapped page by page at its end ------------------------------------------------
+# ---- arena: one range, mapped page by page at its end ----
 
 cdef Block *arena_extend(Pool *pool, uint64_t size) noexcept nogil:
     cdef Block *last = pool.last
@@ -456,8 +458,8 @@ cdef Block *arena_extend(Pool *pool, uint64_t size) noexcept nogil:
 
 cdef Block *arena_take(Pool *pool, uint64_t size) noexcept nogil:
     cdef Block *block = best_fit(pool, size, 0)
-    cdef int attempt
-    for attempt in range(2):
+    cdef int _
+    for _ in range(2):
         # Twice: a recycle during the first extension may have taken the free tail it counted on.
         if block == NULL:
             block = arena_extend(pool, size)
@@ -498,7 +500,7 @@ cdef void arena_recycle(Pool *pool) noexcept nogil:
         block = before
 
 
-# ---- buddy: powers of two in one growing range ---------------------------------------------------------
+# ---- buddy: powers of two in one growing range ----
 
 cdef inline uint32_t order_of(uint64_t size) noexcept nogil:
     cdef uint32_t order = 9
@@ -629,7 +631,7 @@ cdef void buddy_recycle(Pool *pool) noexcept nogil:
             pool_shrink(pool, block.size)
 
 
-# ---- the four values that the loops call ---------------------------------------------------------------
+# ---- the four values that the loops call ----
 
 cdef void *on_alloc(void *state, size_t size) noexcept nogil:
     cdef Pool *pool = <Pool *>state
@@ -659,7 +661,7 @@ cdef void *on_address(void *block) noexcept nogil:
     return <void *><uintptr_t>((<Block *>block).address + PAGE)
 
 
-# ---- Python face ----------------------------------------------------------------------------------------
+# ---- Python face ----
 
 cdef class Ledger:
     """What the pools of one replay took from the driver together.
