@@ -2,8 +2,8 @@
 
 `start()` puts a wrapper in front of each late-bound function that `meter.h` lists, so that the
 allocator's own counters need not be believed and the time spent in the driver can be taken off.
-The wrappers are process-wide and safe on any thread.  Calls that answer from thread-local state (the
-current context or device) are not counted.
+The wrappers are process-wide and safe on any thread.  Calls that answer from thread-local state
+(the current context or device) are not counted.
 """
 
 from libc.stdint cimport uint64_t
@@ -68,10 +68,12 @@ cdef void slots_fill() noexcept nogil:
     slots[METER_aclrtMemSetAccess] = <void **>&libacl.aclrtMemSetAccess
     slots[METER_aclrtGetMemInfo] = <void **>&libacl.aclrtGetMemInfo
     slots[METER_aclrtSynchronizeStream] = <void **>&libacl.aclrtSynchronizeStream
-    slots[METER_aclrtSynchronizeStreamWithTimeout] = <void **>&libacl.aclrtSynchronizeStreamWithTimeout
+    slots[METER_aclrtSynchronizeStreamWithTimeout] = (
+        <void **>&libacl.aclrtSynchronizeStreamWithTimeout)
     slots[METER_aclrtStreamQuery] = <void **>&libacl.aclrtStreamQuery
     slots[METER_aclrtSynchronizeDevice] = <void **>&libacl.aclrtSynchronizeDevice
-    slots[METER_aclrtSynchronizeDeviceWithTimeout] = <void **>&libacl.aclrtSynchronizeDeviceWithTimeout
+    slots[METER_aclrtSynchronizeDeviceWithTimeout] = (
+        <void **>&libacl.aclrtSynchronizeDeviceWithTimeout)
     slots[METER_aclrtSynchronizeEvent] = <void **>&libacl.aclrtSynchronizeEvent
     slots[METER_aclrtCreateEventExWithFlag] = <void **>&libacl.aclrtCreateEventExWithFlag
     slots[METER_aclrtRecordEvent] = <void **>&libacl.aclrtRecordEvent

@@ -1,10 +1,10 @@
 """Other allocators' policies as host-side bookkeeping, to be replayed beside the pool.
 
 No memory is behind them: an "address" is a number, a driver call is a count in the `Ledger` that
-the pools of a replay share.  What is modelled is where blocks go, what is asked of the driver, and what
-is given back when the ledger's limit is reached (everything that is free as a whole, after a stream
-sync, as each of the originals does); what is not is their speed.  One pool serves one stream and
-one thread.
+the pools of a replay share.  What is modelled is where blocks go, what is asked of the driver, and
+what is given back when the ledger's limit is reached (everything that is free as a whole, after a
+stream sync, as each of the originals does); what is not is their speed.  One pool serves one stream
+and one thread.
 
 exact   free list per size rounded to 512 B          pow2    the same with power-of-two classes
 torch   2 MiB / 20 MiB / exact segments, best fit    ge      64 KiB pages, exact, delayed split
@@ -248,7 +248,8 @@ cdef void index_remove(Pool *pool, Block *block) noexcept nogil:
 
 cdef Block *block_split(Pool *pool, Block *block, uint64_t size) noexcept nogil:
     # [ block ........ ][ next ]  =>  [ block ][ rest, free ][ next ]
-    cdef Block *rest = block_new(pool, block.address + size, block.size - size, block.index, STATE_FREE)
+    cdef Block *rest = block_new(pool, block.address + size, block.size - size, block.index,
+                                 STATE_FREE)
     if rest == NULL:
         return NULL
     rest.prev = block
