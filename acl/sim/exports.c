@@ -52,7 +52,34 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSetTsDevice",
     "aclrtGetDeviceUtilizationRate",
     "aclrtGetDeviceCount",
+    "aclrtMalloc",
+    "aclrtMallocAlign32",
+    "aclrtMallocCached",
+    "aclrtMallocWithCfg",
+    "aclrtMallocForTaskScheduler",
+    "aclrtMallocHostWithCfg",
+    "aclrtPointerGetAttributes",
+    "aclrtHostRegister",
+    "aclrtHostRegisterV2",
+    "aclrtHostGetDevicePointer",
+    "aclrtHostUnregister",
     "aclrtHostMemMapCapabilities",
+    "aclrtMemFlush",
+    "aclrtMemInvalidate",
+    "aclrtFree",
+    "aclrtMallocHost",
+    "aclrtFreeHost",
+    "aclrtFreeWithDevSync",
+    "aclrtFreeHostWithDevSync",
+    "aclrtMemcpy",
+    "aclrtMemset",
+    "aclrtMemcpyAsync",
+    "aclrtMemsetD32",
+    "aclrtMemsetD32Async",
+    "aclrtMemcpyAsyncWithCondition",
+    "aclrtMemcpy2d",
+    "aclrtMemcpy2dAsync",
+    "aclrtMemsetAsync",
     "aclrtCreateStream",
     "aclrtCreateStreamWithConfig",
     "aclrtDestroyStream",
@@ -69,6 +96,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtDeviceCanAccessPeer",
     "aclrtDeviceEnablePeerAccess",
     "aclrtDeviceDisablePeerAccess",
+    "aclrtGetMemInfo",
+    "aclrtGetMemUsageInfo",
     "aclrtSetOpWaitTimeout",
     "aclrtSetOpExecuteTimeOut",
     "aclrtSetOpExecuteTimeOutWithMs",
@@ -113,6 +142,7 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlSetDump",
     "aclmdlFinalizeDump",
     "aclrtGetVersion",
+    "aclrtCheckMemType",
     "aclrtGetLogicDevIdByUserDevId",
     "aclrtGetUserDevIdByLogicDevId",
     "aclrtGetLogicDevIdByPhyDevId",
@@ -134,6 +164,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSnapShotCallbackUnregister",
     "aclrtCacheLastTaskOpInfo",
     "aclrtCacheLastTaskExtendInfo",
+    "aclrtMemGetAddressRange",
+    "aclrtMemP2PMap",
     "aclrtDeviceL2CacheFlush",
 };
 
@@ -578,6 +610,105 @@ aclError aclrtGetDeviceCount(uint32_t *count)
     return gate_leave(FN_aclrtGetDeviceCount, gate_status);
 }
 
+aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    aclError gate_status = gate_enter(FN_aclrtMalloc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMalloc(devPtr, size, policy);
+    }
+    return gate_leave(FN_aclrtMalloc, gate_status);
+}
+
+aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocAlign32);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocAlign32(devPtr, size, policy);
+    }
+    return gate_leave(FN_aclrtMallocAlign32, gate_status);
+}
+
+aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocCached);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocCached(devPtr, size, policy);
+    }
+    return gate_leave(FN_aclrtMallocCached, gate_status);
+}
+
+aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocWithCfg);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocWithCfg(devPtr, size, policy, cfg);
+    }
+    return gate_leave(FN_aclrtMallocWithCfg, gate_status);
+}
+
+aclError aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocForTaskScheduler);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocForTaskScheduler(devPtr, size, policy, cfg);
+    }
+    return gate_leave(FN_aclrtMallocForTaskScheduler, gate_status);
+}
+
+aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocHostWithCfg);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocHostWithCfg(ptr, size, cfg);
+    }
+    return gate_leave(FN_aclrtMallocHostWithCfg, gate_status);
+}
+
+aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes)
+{
+    aclError gate_status = gate_enter(FN_aclrtPointerGetAttributes);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtPointerGetAttributes(ptr, attributes);
+    }
+    return gate_leave(FN_aclrtPointerGetAttributes, gate_status);
+}
+
+aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostRegister(ptr, size, type, devPtr);
+    }
+    return gate_leave(FN_aclrtHostRegister, gate_status);
+}
+
+aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostRegisterV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostRegisterV2(ptr, size, flag);
+    }
+    return gate_leave(FN_aclrtHostRegisterV2, gate_status);
+}
+
+aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostGetDevicePointer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostGetDevicePointer(pHost, pDevice, flag);
+    }
+    return gate_leave(FN_aclrtHostGetDevicePointer, gate_status);
+}
+
+aclError aclrtHostUnregister(void *ptr)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostUnregister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostUnregister(ptr);
+    }
+    return gate_leave(FN_aclrtHostUnregister, gate_status);
+}
+
 aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities)
 {
     aclError gate_status = gate_enter(FN_aclrtHostMemMapCapabilities);
@@ -585,6 +716,150 @@ aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, ac
         gate_status = sim_aclrtHostMemMapCapabilities(deviceId, hacType, capabilities);
     }
     return gate_leave(FN_aclrtHostMemMapCapabilities, gate_status);
+}
+
+aclError aclrtMemFlush(void *devPtr, size_t size)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemFlush);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemFlush(devPtr, size);
+    }
+    return gate_leave(FN_aclrtMemFlush, gate_status);
+}
+
+aclError aclrtMemInvalidate(void *devPtr, size_t size)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemInvalidate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemInvalidate(devPtr, size);
+    }
+    return gate_leave(FN_aclrtMemInvalidate, gate_status);
+}
+
+aclError aclrtFree(void *devPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtFree);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFree(devPtr);
+    }
+    return gate_leave(FN_aclrtFree, gate_status);
+}
+
+aclError aclrtMallocHost(void **hostPtr, size_t size)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocHost);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocHost(hostPtr, size);
+    }
+    return gate_leave(FN_aclrtMallocHost, gate_status);
+}
+
+aclError aclrtFreeHost(void *hostPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtFreeHost);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFreeHost(hostPtr);
+    }
+    return gate_leave(FN_aclrtFreeHost, gate_status);
+}
+
+aclError aclrtFreeWithDevSync(void *devPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtFreeWithDevSync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFreeWithDevSync(devPtr);
+    }
+    return gate_leave(FN_aclrtFreeWithDevSync, gate_status);
+}
+
+aclError aclrtFreeHostWithDevSync(void *hostPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtFreeHostWithDevSync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFreeHostWithDevSync(hostPtr);
+    }
+    return gate_leave(FN_aclrtFreeHostWithDevSync, gate_status);
+}
+
+aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpy);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpy(dst, destMax, src, count, kind);
+    }
+    return gate_leave(FN_aclrtMemcpy, gate_status);
+}
+
+aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemset(devPtr, maxCount, value, count);
+    }
+    return gate_leave(FN_aclrtMemset, gate_status);
+}
+
+aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyAsync(dst, destMax, src, count, kind, stream);
+    }
+    return gate_leave(FN_aclrtMemcpyAsync, gate_status);
+}
+
+aclError aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemsetD32);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemsetD32(ptr, memSize, value, N);
+    }
+    return gate_leave(FN_aclrtMemsetD32, gate_status);
+}
+
+aclError aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size_t N, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemsetD32Async);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemsetD32Async(ptr, memSize, value, N, stream);
+    }
+    return gate_leave(FN_aclrtMemsetD32Async, gate_status);
+}
+
+aclError aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyAsyncWithCondition);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyAsyncWithCondition(dst, destMax, src, count, kind, stream);
+    }
+    return gate_leave(FN_aclrtMemcpyAsyncWithCondition, gate_status);
+}
+
+aclError aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpy2d);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpy2d(dst, dpitch, src, spitch, width, height, kind);
+    }
+    return gate_leave(FN_aclrtMemcpy2d, gate_status);
+}
+
+aclError aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpy2dAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpy2dAsync(dst, dpitch, src, spitch, width, height, kind, stream);
+    }
+    return gate_leave(FN_aclrtMemcpy2dAsync, gate_status);
+}
+
+aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemsetAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemsetAsync(devPtr, maxCount, value, count, stream);
+    }
+    return gate_leave(FN_aclrtMemsetAsync, gate_status);
 }
 
 aclError aclrtCreateStream(aclrtStream *stream)
@@ -730,6 +1005,24 @@ aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId)
         gate_status = sim_aclrtDeviceDisablePeerAccess(peerDeviceId);
     }
     return gate_leave(FN_aclrtDeviceDisablePeerAccess, gate_status);
+}
+
+aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetMemInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetMemInfo(attr, free, total);
+    }
+    return gate_leave(FN_aclrtGetMemInfo, gate_status);
+}
+
+aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo, size_t inputNum, size_t *outputNum)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetMemUsageInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetMemUsageInfo(deviceId, memUsageInfo, inputNum, outputNum);
+    }
+    return gate_leave(FN_aclrtGetMemUsageInfo, gate_status);
 }
 
 aclError aclrtSetOpWaitTimeout(uint32_t timeout)
@@ -1128,6 +1421,15 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
     return gate_leave(FN_aclrtGetVersion, gate_status);
 }
 
+aclError aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType, uint32_t *checkResult, uint32_t reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtCheckMemType);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCheckMemType(addrList, size, memType, checkResult, reserve);
+    }
+    return gate_leave(FN_aclrtCheckMemType, gate_status);
+}
+
 aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const logicDevId)
 {
     aclError gate_status = gate_enter(FN_aclrtGetLogicDevIdByUserDevId);
@@ -1315,6 +1617,24 @@ aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const siz
         gate_status = sim_aclrtCacheLastTaskExtendInfo(extendInfoPtr, infoSize);
     }
     return gate_leave(FN_aclrtCacheLastTaskExtendInfo, gate_status);
+}
+
+aclError aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemGetAddressRange);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemGetAddressRange(ptr, pbase, psize);
+    }
+    return gate_leave(FN_aclrtMemGetAddressRange, gate_status);
+}
+
+aclError aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemP2PMap);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemP2PMap(devPtr, size, dstDevId, flags);
+    }
+    return gate_leave(FN_aclrtMemP2PMap, gate_status);
 }
 
 aclError aclrtDeviceL2CacheFlush(void *rsv)

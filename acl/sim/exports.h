@@ -60,7 +60,34 @@ enum {
     FN_aclrtSetTsDevice,
     FN_aclrtGetDeviceUtilizationRate,
     FN_aclrtGetDeviceCount,
+    FN_aclrtMalloc,
+    FN_aclrtMallocAlign32,
+    FN_aclrtMallocCached,
+    FN_aclrtMallocWithCfg,
+    FN_aclrtMallocForTaskScheduler,
+    FN_aclrtMallocHostWithCfg,
+    FN_aclrtPointerGetAttributes,
+    FN_aclrtHostRegister,
+    FN_aclrtHostRegisterV2,
+    FN_aclrtHostGetDevicePointer,
+    FN_aclrtHostUnregister,
     FN_aclrtHostMemMapCapabilities,
+    FN_aclrtMemFlush,
+    FN_aclrtMemInvalidate,
+    FN_aclrtFree,
+    FN_aclrtMallocHost,
+    FN_aclrtFreeHost,
+    FN_aclrtFreeWithDevSync,
+    FN_aclrtFreeHostWithDevSync,
+    FN_aclrtMemcpy,
+    FN_aclrtMemset,
+    FN_aclrtMemcpyAsync,
+    FN_aclrtMemsetD32,
+    FN_aclrtMemsetD32Async,
+    FN_aclrtMemcpyAsyncWithCondition,
+    FN_aclrtMemcpy2d,
+    FN_aclrtMemcpy2dAsync,
+    FN_aclrtMemsetAsync,
     FN_aclrtCreateStream,
     FN_aclrtCreateStreamWithConfig,
     FN_aclrtDestroyStream,
@@ -77,6 +104,8 @@ enum {
     FN_aclrtDeviceCanAccessPeer,
     FN_aclrtDeviceEnablePeerAccess,
     FN_aclrtDeviceDisablePeerAccess,
+    FN_aclrtGetMemInfo,
+    FN_aclrtGetMemUsageInfo,
     FN_aclrtSetOpWaitTimeout,
     FN_aclrtSetOpExecuteTimeOut,
     FN_aclrtSetOpExecuteTimeOutWithMs,
@@ -121,6 +150,7 @@ enum {
     FN_aclmdlSetDump,
     FN_aclmdlFinalizeDump,
     FN_aclrtGetVersion,
+    FN_aclrtCheckMemType,
     FN_aclrtGetLogicDevIdByUserDevId,
     FN_aclrtGetUserDevIdByLogicDevId,
     FN_aclrtGetLogicDevIdByPhyDevId,
@@ -142,6 +172,8 @@ enum {
     FN_aclrtSnapShotCallbackUnregister,
     FN_aclrtCacheLastTaskOpInfo,
     FN_aclrtCacheLastTaskExtendInfo,
+    FN_aclrtMemGetAddressRange,
+    FN_aclrtMemP2PMap,
     FN_aclrtDeviceL2CacheFlush,
     FN_COUNT
 };
@@ -197,7 +229,34 @@ aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 aclError sim_aclrtSetTsDevice(aclrtTsId tsId);
 aclError sim_aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo);
 aclError sim_aclrtGetDeviceCount(uint32_t *count);
+aclError sim_aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
+aclError sim_aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
+aclError sim_aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
+aclError sim_aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg);
+aclError sim_aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg);
+aclError sim_aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg);
+aclError sim_aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes);
+aclError sim_aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr);
+aclError sim_aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag);
+aclError sim_aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag);
+aclError sim_aclrtHostUnregister(void *ptr);
 aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities);
+aclError sim_aclrtMemFlush(void *devPtr, size_t size);
+aclError sim_aclrtMemInvalidate(void *devPtr, size_t size);
+aclError sim_aclrtFree(void *devPtr);
+aclError sim_aclrtMallocHost(void **hostPtr, size_t size);
+aclError sim_aclrtFreeHost(void *hostPtr);
+aclError sim_aclrtFreeWithDevSync(void *devPtr);
+aclError sim_aclrtFreeHostWithDevSync(void *hostPtr);
+aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind);
+aclError sim_aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count);
+aclError sim_aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N);
+aclError sim_aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size_t N, aclrtStream stream);
+aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind);
+aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
 aclError sim_aclrtCreateStream(aclrtStream *stream);
 aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
 aclError sim_aclrtDestroyStream(aclrtStream stream);
@@ -214,6 +273,8 @@ aclError sim_aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t gr
 aclError sim_aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId, int32_t peerDeviceId);
 aclError sim_aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags);
 aclError sim_aclrtDeviceDisablePeerAccess(int32_t peerDeviceId);
+aclError sim_aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total);
+aclError sim_aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo, size_t inputNum, size_t *outputNum);
 aclError sim_aclrtSetOpWaitTimeout(uint32_t timeout);
 aclError sim_aclrtSetOpExecuteTimeOut(uint32_t timeout);
 aclError sim_aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout);
@@ -258,6 +319,7 @@ aclError sim_aclmdlInitDump(void);
 aclError sim_aclmdlSetDump(const char *dumpCfgPath);
 aclError sim_aclmdlFinalizeDump(void);
 aclError sim_aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion);
+aclError sim_aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType, uint32_t *checkResult, uint32_t reserve);
 aclError sim_aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const logicDevId);
 aclError sim_aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const userDevid);
 aclError sim_aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const logicDevId);
@@ -279,6 +341,8 @@ aclError sim_aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapSh
 aclError sim_aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback);
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize);
 aclError sim_aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const size_t infoSize);
+aclError sim_aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize);
+aclError sim_aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t flags);
 aclError sim_aclrtDeviceL2CacheFlush(void *rsv);
 
 #endif

@@ -4,10 +4,9 @@
  * more than 1 MiB comes in huge pages if the policy allows, and falls back to normal ones when the
  * device has no whole huge page left.  Neither malloc nor free waits for a stream. */
 #include "memory.h"
-#include "exports.h"
-#include "pool.h"
 
-#include "ipc.h"
+#include "exports.h"
+#include "soc.h"
 
 static const size_t ALIGN = 32;
 static const size_t HUGE_OVER = (size_t)1 << 20;
@@ -17,17 +16,6 @@ typedef struct PagePlan {
     PageKind page;
     bool or_normal; /* if there is no such page */
 } PagePlan;
-
-/* AICoreSpec.padding_size of the SoC's platform file. */
-static size_t soc_padding(void)
-{
-    return soc_is("Ascend950") || soc_is("Ascend350") ? 0 : 32;
-}
-
-static bool soc_has_giant_pages(void)
-{
-    return soc_is("Ascend910B") || soc_is("Ascend910_93") || soc_is("Ascend950");
-}
 
 /* floor((size + 32 + padding - 1) / 32) * 32, or false on overflow. */
 static bool size_pad(size_t size, size_t padding, size_t *padded)
@@ -88,7 +76,7 @@ static aclError take(const char *function, void **out, size_t bytes, PagePlan pl
 {
     Context *context;
     TRY(context_require(&context));
-    if (plan.page == PAGE_GIANT && !soc_has_giant_pages()) {
+    if (plan.page == PAGE_GIANT && !soc_current()->has_huge1g) {
         return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                          "policy: %s has no pages of 1 GiB", config.soc);
     }
@@ -126,7 +114,7 @@ aclError sim_aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy
 {
     REQUIRE(devPtr);
     REQUIRE(size > 0);
-    return take_padded(__func__, devPtr, size, soc_padding(), policy);
+    return take_padded(__func__, devPtr, size, soc_current()->padding, policy);
 }
 
 aclError sim_aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
@@ -142,7 +130,7 @@ aclError sim_aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy 
     REQUIRE(size > 0);
     bool known = policy == ACL_MEM_MALLOC_HUGE_FIRST || policy == ACL_MEM_MALLOC_HUGE_ONLY ||
                  policy == ACL_MEM_MALLOC_NORMAL_ONLY || policy == ACL_MEM_MALLOC_HUGE1G_ONLY;
-    return take_padded(__func__, devPtr, size, soc_padding(),
+    return take_padded(__func__, devPtr, size, soc_current()->padding,
                        known ? policy : ACL_MEM_MALLOC_HUGE_FIRST);
 }
 
@@ -213,14 +201,7 @@ aclError memory_free(const char *function, void *address)
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "%p is not the beginning of an allocation", address);
     }
-    if (view.info.kind == MEMORY_POOL) {
-        pool_block_freed(view.info.owner, at, &view);
-    } else if (view.info.kind == MEMORY_MANAGED) {
-        managed_freed(at);
-        arena_give_held(arena, at, &view, BOOK_MALLOC);
-    } else if (!view.info.exported || ipc_block_freed(at)) {
-        arena_give_held(arena, at, &view, BOOK_MALLOC);
-    }
+    arena_give_held(arena, at, &view, BOOK_MALLOC);
     return ACL_SUCCESS;
 }
 
@@ -235,4 +216,13 @@ aclError sim_aclrtFreeWithDevSync(void *devPtr)
     REQUIRE(devPtr);
     TRY(sim_aclrtSynchronizeDevice());
     return memory_free(__func__, devPtr);
+}
+
+/* Memory outlives its device's last reset, as it outlives contexts; what was freed goes back. */
+void memory_device_gone(int32_t device)
+{
+    Arena *arena = arena_existing(device);
+    for (int i = 0; arena != NULL && i < ZONE_COUNT; i++) {
+        zone_purge(&arena->zones[i]);
+    }
 }

@@ -104,6 +104,9 @@ aclError memory_check(const char *function, const char *argument, const void *ad
 /* The part of memory_check that tasks repeat, without a message. */
 bool memory_reachable(const void *address, size_t bytes, bool write);
 
+/* Frees what the malloc families and the pools gave; 107000 for anything else. */
+aclError memory_free(const char *function, void *address);
+
 /* Around a kernel's run: in strict mode the device's memory is accessible in between. */
 void memory_window_open(int32_t device); /* windows nest; each device has its own */
 void memory_window_close(int32_t device);

@@ -1,5 +1,4 @@
 /* Zones: see zone.h.  The structure is that of a two-level segregated fit with boundary tags. */
-#define _GNU_SOURCE
 #include "zone.h"
 
 #include <sys/mman.h>
