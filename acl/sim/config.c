@@ -22,6 +22,23 @@
 
 Config config;
 
+/* What acl_sim_set put in place of the environment's variables. */
+enum { OVERRIDES = 16, OVERRIDE_NAME = 32, OVERRIDE_VALUE = 256 };
+static struct {
+    char name[OVERRIDE_NAME];
+    char value[OVERRIDE_VALUE];
+} overrides[OVERRIDES];
+
+const char *setting(const char *name)
+{
+    for (size_t i = 0; i < OVERRIDES; i++) {
+        if (strcmp(overrides[i].name, name) == 0) {
+            return overrides[i].value;
+        }
+    }
+    return getenv(name);
+}
+
 static void problem_note(const char *name, const char *value, const char *expected)
 {
     if (config.problem[0] == '\0') {
@@ -51,7 +68,7 @@ bool size_parse(const char *text, size_t *bytes)
 
 static void text_read(const char *name, char *out, size_t size)
 {
-    const char *value = getenv(name);
+    const char *value = setting(name);
     if (value == NULL || *value == '\0') {
         return;
     }
@@ -64,7 +81,7 @@ static void text_read(const char *name, char *out, size_t size)
 
 static void flag_read(const char *name, bool *out)
 {
-    const char *value = getenv(name);
+    const char *value = setting(name);
     if (value == NULL || *value == '\0') {
         return;
     }
@@ -77,7 +94,7 @@ static void flag_read(const char *name, bool *out)
 
 static void devices_read(void)
 {
-    const char *value = getenv("ACL_SIM_DEVICES");
+    const char *value = setting("ACL_SIM_DEVICES");
     size_t count;
     if (value == NULL || *value == '\0') {
         return;
@@ -91,7 +108,7 @@ static void devices_read(void)
 
 static void capacity_read(void)
 {
-    const char *value = getenv("ACL_SIM_MEMORY");
+    const char *value = setting("ACL_SIM_MEMORY");
     char copy[256];
     if (value == NULL || *value == '\0') {
         return;
@@ -112,7 +129,7 @@ static void capacity_read(void)
 
 static void device_code_read(void)
 {
-    const char *value = getenv("ACL_SIM_DEVICE_CODE");
+    const char *value = setting("ACL_SIM_DEVICE_CODE");
     if (value == NULL || *value == '\0' || strcmp(value, "refuse") == 0) {
         return;
     }
@@ -139,8 +156,10 @@ bool soc_is(const char *prefix)
     return strncmp(config.soc, prefix, strlen(prefix)) == 0;
 }
 
-__attribute__((constructor(103))) static void config_read(void)
+/* All settings anew. */
+static void config_fill(void)
 {
+    memset(&config, 0, sizeof config);
     config.devices = 2;
     for (size_t i = 0; i < DEVICE_MAX; i++) {
         config.capacity[i] = (size_t)32 << 30;
@@ -156,4 +175,37 @@ __attribute__((constructor(103))) static void config_read(void)
     flag_read("ACL_SIM_ALLOCATORS", &config.allocators);
     flag_read("ACL_SIM_STRICT_ALLOCATORS", &config.strict_allocators);
     device_code_read();
+}
+
+__attribute__((constructor(103))) static void config_read(void)
+{
+    config_fill();
+}
+
+aclError setting_change(const char *name, const char *value)
+{
+    size_t slot = 0;
+    while (slot < OVERRIDES && overrides[slot].name[0] != '\0' &&
+           strcmp(overrides[slot].name, name) != 0) {
+        slot++;
+    }
+    if (slot == OVERRIDES || strlen(name) >= OVERRIDE_NAME || strlen(value) >= OVERRIDE_VALUE) {
+        return fail(ACL_ERROR_INVALID_PARAM, "%.64s: too many settings, or too long", name);
+    }
+    char before[OVERRIDE_VALUE];
+    bool was_set = overrides[slot].name[0] != '\0';
+    memcpy(before, overrides[slot].value, sizeof before);
+    strcpy(overrides[slot].name, name);
+    strcpy(overrides[slot].value, value);
+    config_fill();
+    if (config.problem[0] == '\0') {
+        return ACL_SUCCESS;
+    }
+    aclError status = fail(ACL_ERROR_INVALID_PARAM, "%s", config.problem);
+    memcpy(overrides[slot].value, before, sizeof before);
+    if (!was_set) {
+        overrides[slot].name[0] = '\0';
+    }
+    config_fill();
+    return status;
 }

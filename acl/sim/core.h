@@ -147,6 +147,11 @@ typedef struct Config {
 extern Config config;
 /* Whether the SoC's name begins with `prefix`, as in soc_is("Ascend310P"). */
 bool soc_is(const char *prefix);
+/* The text of an ACL_SIM_* setting: what the control door said, else the environment's; or NULL. */
+const char *setting(const char *name);
+/* Sets it for this process and reads the configuration anew; 100000, with the old value back, if it
+ * makes no sense.  Only while no device is in use. */
+aclError setting_change(const char *name, const char *value);
 /* "32G", "512M", "4096" in bytes; false if it is no size. */
 bool size_parse(const char *text, size_t *bytes);
 

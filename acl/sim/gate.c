@@ -3,6 +3,7 @@
  * Thread rule: any thread; the counters are relaxed atomics. */
 #include "core.h"
 #include "device.h"
+#include "door.h"
 #include "exports.h"
 
 #include <pthread.h>
@@ -25,17 +26,23 @@ __attribute__((constructor(104))) static void fork_watch(void)
 
 aclError gate_enter_watched(unsigned function)
 {
-    if (atomic_load(&gate_watch) & GATE_FORKED) {
+    unsigned watch = atomic_load(&gate_watch);
+    if (watch & GATE_FORKED) {
         return error_set(function_names[function], ACL_ERROR_RT_INTERNAL_ERROR,
                          "this process was forked from one that uses the devices; "
                          "use them in the parent, or only in the child");
     }
-    return ACL_SUCCESS;
+    if (watch & GATE_LATENCY) {
+        latency_wait(function);
+    }
+    return watch & GATE_FAULTS ? fault_due(function) : ACL_SUCCESS;
 }
 
 aclError gate_leave_watched(unsigned function, aclError status)
 {
-    (void)function;
+    if (atomic_load(&gate_watch) & GATE_TRACE) {
+        trace_write(function, status);
+    }
     return status;
 }
 

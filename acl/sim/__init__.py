@@ -1,0 +1,401 @@
+"""The host simulator's own controls: a world with as many devices, chips and faults as a test wants.
+
+The simulator is a `libascendcl.so` beside this file.  It is configured by the `ACL_SIM_*` variables,
+which serve any program, and from Python by the functions here, which act on the library as this
+process has it loaded (loading it if need be).  Everything is process-wide.
+
+Nothing here imports NumPy or opens the library before a function that needs it is called.  Any
+thread may call anything; `configure` and `reset` want a moment when no device is in use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+__all__ = [
+    "Fault",
+    "configuration",
+    "configure",
+    "counters",
+    "device_lost",
+    "fail_stream",
+    "fault",
+    "library_dir",
+    "live_handles",
+    "parse_sizes",
+    "physical_bytes",
+    "physical_peak",
+    "reset",
+    "reset_counters",
+    "reset_physical_peak",
+    "socs",
+    "trace",
+]
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_library: ctypes.CDLL | None = None
+
+#: What each keyword of `configure` sets.
+_SETTINGS = {
+    "devices": "ACL_SIM_DEVICES",
+    "capacity": "ACL_SIM_MEMORY",
+    "soc": "ACL_SIM_SOC",
+    "cann": "ACL_SIM_VERSION",
+    "strict": "ACL_SIM_STRICT",
+    "strict_allocators": "ACL_SIM_STRICT_ALLOCATORS",
+    "allocators": "ACL_SIM_ALLOCATORS",
+    "device_code": "ACL_SIM_DEVICE_CODE",
+    "latency": "ACL_SIM_LATENCY",
+}
+
+
+def library_dir() -> Path:
+    """The folder with `libascendcl.so` and the libraries that programs expect beside it.
+
+    Returns
+    -------
+    pathlib.Path
+        To be put on a linker's or a loader's path (`-L`, `LD_LIBRARY_PATH`).
+    """
+    return Path(__file__).resolve().parent / "lib"
+
+
+def _sim() -> ctypes.CDLL:
+    """The library, opened once; the loader of `acl` opens the same file and so the same library."""
+    global _library
+    if _library is None:
+        opened = ctypes.CDLL(str(library_dir() / "libascendcl.so"))
+        for name, result in (
+            ("function", ctypes.c_char_p), ("kind", ctypes.c_char_p), ("calls", ctypes.c_uint64),
+            ("live", ctypes.c_size_t), ("get", ctypes.c_size_t), ("fault_hits", ctypes.c_uint64),
+            ("physical_bytes", ctypes.c_size_t), ("physical_peak", ctypes.c_size_t), ("soc", ctypes.c_char_p),
+        ):
+            getattr(opened, f"acl_sim_{name}").restype = result
+        for name in ("function", "kind", "calls", "live", "soc"):
+            getattr(opened, f"acl_sim_{name}").argtypes = [ctypes.c_size_t]
+        opened.aclGetRecentErrMsg.restype = ctypes.c_char_p
+        _library = opened
+    return _library
+
+
+def _check(status: int) -> None:
+    """Raise ValueError with the library's newest message unless the status is success."""
+    if status != 0:
+        text: bytes = _sim().aclGetRecentErrMsg() or b""
+        newest = text.decode(errors="replace").splitlines()[:1]
+        what = newest[0].partition(f"failed with {status}: ")[2] if newest else ""
+        raise ValueError(what or f"the simulator refused with {status}")
+
+
+def _encode(name: str, value: object) -> bytes:
+    if isinstance(value, bool):
+        return b"1" if value else b"0"
+    if name == "capacity":
+        return parse_sizes(value).encode()
+    return str(value).encode()
+
+
+def parse_sizes(value: object) -> str:
+    """Sizes of memory as the library reads them.
+
+    Parameters
+    ----------
+    value : int, str or sequence of these
+        Bytes, or a text with a unit: `8 * 2**30`, `"8GiB"`, `"512M"`, `"8G,4G"`, `["8G", 4 * 2**30]`.
+        Units are powers of 1024.  The last size also serves the devices after it.
+
+    Returns
+    -------
+    str
+        The bytes, separated by commas.
+
+    Raises
+    ------
+    ValueError
+        If a text is no size, or a size is not positive.
+    """
+    if isinstance(value, str):
+        parts: Sequence[object] = value.split(",")
+    elif isinstance(value, Sequence):
+        parts = value
+    else:
+        parts = [value]
+    found = []
+    for part in parts:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", str(part), re.IGNORECASE)
+        size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
+        if size <= 0:
+            raise ValueError(f"capacity is {part!r}, expected a positive size such as 8GiB, 512M or 4096")
+        found.append(str(size))
+    if not found:
+        raise ValueError("capacity is empty, expected at least one size")
+    return ",".join(found)
+
+
+def configure(**settings: object) -> None:
+    """Choose the simulated world.
+
+    Parameters
+    ----------
+    devices : int
+        How many there are: 0 to 64 (default 2).
+    capacity : int, str or sequence
+        Memory of each device, as `parse_sizes` takes it (default 32 GiB each).
+    soc : str
+        The chip: one of `socs()` or another of their families (default Ascend910B1).
+    cann : str
+        The version of CANN to report, as "8.3.RC1".
+    strict : bool
+        Whether device memory is out of the host's reach outside copies.
+    strict_allocators : bool
+        Whether registering an allocator with a function never set, or on a dead stream, is refused.
+    allocators : bool
+        Whether aclrtAllocatorRegister works (where the chip has it).
+    device_code : str
+        What launching code that the host cannot run does: "refuse" or "skip".
+    latency : str
+        How long driver calls take: "off", "pcie" or "memory".  May be changed at any time.
+
+    Raises
+    ------
+    TypeError
+        If there is no setting of that name.
+    ValueError
+        If a value makes no sense, or a device is in use.  What was set before it in the call stays.
+    """
+    for name, value in settings.items():
+        variable = _SETTINGS.get(name)
+        if variable is None:
+            raise TypeError(f"there is no setting {name!r}; there are {', '.join(_SETTINGS)}")
+        _check(_sim().acl_sim_set(variable.encode(), _encode(name, value)))
+
+
+def configuration() -> dict[str, str]:
+    """The settings in effect, as texts.
+
+    Returns
+    -------
+    dict
+        From the keywords of `configure` to what the library would read.
+    """
+    buffer = ctypes.create_string_buffer(4096)
+    found = {}
+    for name, variable in _SETTINGS.items():
+        if _sim().acl_sim_get(variable.encode(), buffer, len(buffer)):
+            found[name] = buffer.value.decode()
+    return found
+
+
+def socs() -> list[str]:
+    """The chips that the simulator knows, the default one first."""
+    return _names("soc")
+
+
+def _names(what: str) -> list[str]:
+    """The library's names of functions, kinds of handle or chips."""
+    ask = getattr(_sim(), f"acl_sim_{what}")
+    found = []
+    while (name := ask(len(found))) is not None:
+        found.append(name.decode())
+    return found
+
+
+def counters() -> dict[str, int]:
+    """How often each function was called in this process since it started or `reset_counters`.
+
+    Returns
+    -------
+    dict
+        From name to calls, for the functions that were called at all.  Calls that a fault stopped
+        count too.
+    """
+    calls = _sim().acl_sim_calls
+    found = {name: calls(i) for i, name in enumerate(_names("function"))}
+    return {name: count for name, count in found.items() if count}
+
+
+def reset_counters() -> None:
+    """Count from zero again."""
+    _sim().acl_sim_calls_clear()
+
+
+def live_handles() -> dict[str, int]:
+    """How many objects of each kind exist now: what leaked, at the end of a test.
+
+    Returns
+    -------
+    dict
+        From kind ("stream", "event", ...) to number, for kinds that have any.
+    """
+    live = _sim().acl_sim_live
+    found = {name: live(i) for i, name in enumerate(_names("kind"))}
+    return {name: count for name, count in found.items() if count}
+
+
+def physical_bytes(device: int = 0) -> int:
+    """Bytes of a device's memory in use: everything allocated or mapped, by anybody in the process."""
+    return int(_sim().acl_sim_physical_bytes(device))
+
+
+def physical_peak(device: int = 0) -> int:
+    """The most that `physical_bytes` was since the start or `reset_physical_peak`."""
+    return int(_sim().acl_sim_physical_peak(device))
+
+
+def reset_physical_peak(device: int = 0) -> None:
+    """Measure the peak from the present value on."""
+    _sim().acl_sim_physical_reset_peak(device)
+
+
+class Fault:
+    """Calls that fail: in force from its making until `remove`; also a context manager.
+
+    Made by `fault`.
+
+    Attributes
+    ----------
+    rule : str
+        The rule, as `ACL_SIM_FAULTS` would have it.
+    """
+
+    def __init__(self, rule: str) -> None:
+        number = ctypes.c_uint32()
+        _check(_sim().acl_sim_fault_add(rule.encode(), ctypes.byref(number)))
+        self.rule = rule
+        self._number = number.value
+        self._active = True
+
+    @property
+    def hits(self) -> int:
+        """How many calls it has made fail."""
+        return int(_sim().acl_sim_fault_hits(self._number))
+
+    def remove(self) -> None:
+        """End it; may be called twice."""
+        if self._active:
+            self._active = False
+            _sim().acl_sim_fault_remove(self._number)
+
+    def __enter__(self) -> Fault:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<acl.sim.Fault {self.rule!r}, {'active' if self._active else 'removed'}>"
+
+
+def fault(
+    function: str,
+    *,
+    nth: int | None = None,
+    every: int | None = None,
+    p: float | None = None,
+    seed: int | None = None,
+    times: int | None = None,
+    code: int | None = None,
+) -> Fault:
+    """Make calls of a function fail.
+
+    Parameters
+    ----------
+    function : str
+        Its name, or "*" for all.
+    nth : int
+        Only the nth call from now, once.
+    every : int
+        Every so many calls.
+    p : float
+        Each call with this probability; with the same `seed` the same calls.
+    seed : int
+        Of the rule's own random sequence.
+    times : int
+        At most so many failures.
+    code : int
+        The status to return; by default 207001 (out of memory) from functions that get memory and
+        507899 (driver) from the rest.  Functions that return no status return NULL or 0.
+
+    Returns
+    -------
+    Fault
+        In force already.  Use it in a `with` statement, or call its `remove`.
+
+    Raises
+    ------
+    ValueError
+        If the simulator has no such function, or a number makes no sense.
+
+    Examples
+    --------
+    >>> with acl.sim.fault("aclrtMalloc", nth=3, code=207001) as broken:
+    ...     run()
+    >>> broken.hits
+    1
+    """
+    choices = {"nth": nth, "every": every, "p": p, "seed": seed, "times": times, "code": code}
+    given = [f"{key}={value}" for key, value in choices.items() if value is not None]
+    return Fault(":".join([function, *given]))
+
+
+@contextmanager
+def device_lost(device: int = 0, code: int = 507899) -> Iterator[None]:
+    """Let a device answer every call with an error while the `with` statement lasts."""
+    _check(_sim().acl_sim_device_lost(device, code))
+    try:
+        yield
+    finally:
+        _sim().acl_sim_device_lost(device, 0)
+
+
+def fail_stream(stream: int, code: int = 507015) -> None:
+    """Put a task on a stream that fails with `code` when its turn comes.
+
+    Parameters
+    ----------
+    stream : int
+        The stream's handle.
+    code : int
+        The status that synchronising the stream then gives.
+    """
+    _check(_sim().acl_sim_stream_fail(ctypes.c_void_p(stream), code))
+
+
+@contextmanager
+def trace(path: str | Path) -> Iterator[Path]:
+    """Write a line for each call, `SECONDS THREAD FUNCTION STATUS`, while the `with` statement lasts.
+
+    Parameters
+    ----------
+    path : path
+        The file; it is emptied first.
+
+    Yields
+    ------
+    pathlib.Path
+    """
+    target = Path(path)
+    _check(_sim().acl_sim_set(b"ACL_SIM_TRACE", str(target).encode()))
+    try:
+        yield target
+    finally:
+        _check(_sim().acl_sim_set(b"ACL_SIM_TRACE", b""))
+
+
+def reset() -> None:
+    """End all faults, the trace and the latency model, and count from zero.
+
+    Devices, handles and memory stay as they are, and so do the settings of `configure`.
+    """
+    library = _sim()
+    library.acl_sim_fault_clear()
+    _check(library.acl_sim_set(b"ACL_SIM_TRACE", b""))
+    _check(library.acl_sim_set(b"ACL_SIM_LATENCY", b"off"))
+    reset_counters()

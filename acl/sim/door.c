@@ -1,0 +1,178 @@
+/* door.c: the parts of the control door that are about settings, counters and handles.
+
+   Thread rule: counters and handle counts are read without locks, so a reading is of one moment per
+   number, not of all at once. */
+#include "door.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+#include "exports.h"
+#include "soc.h"
+
+/* Settings that take effect when the library reads its configuration. */
+static const char *const configured[] = {
+    "ACL_SIM_DEVICES", "ACL_SIM_MEMORY",     "ACL_SIM_SOC",
+    "ACL_SIM_VERSION", "ACL_SIM_STRICT",     "ACL_SIM_STRICT_ALLOCATORS",
+    "ACL_SIM_ALLOCATORS", "ACL_SIM_DEVICE_CODE",
+};
+
+static bool is_configured(const char *variable)
+{
+    for (size_t i = 0; i < sizeof configured / sizeof configured[0]; i++) {
+        if (strcmp(configured[i], variable) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+aclError acl_sim_set(const char *variable, const char *value)
+{
+    REQUIRE(variable);
+    REQUIRE(value);
+    if (strcmp(variable, "ACL_SIM_TRACE") == 0) {
+        return trace_open(value);
+    }
+    if (strcmp(variable, "ACL_SIM_LATENCY") == 0) {
+        return latency_choose(value);
+    }
+    if (!is_configured(variable)) {
+        return fail(ACL_ERROR_INVALID_PARAM, "there is no setting %.64s", variable);
+    }
+    if (devices_in_use()) {
+        return fail(ACL_ERROR_RELATIVE_RESOURCE_NOT_CLEARED,
+                    "%s can be set only while no device is in use", variable);
+    }
+    return setting_change(variable, value);
+}
+
+size_t acl_sim_get(const char *variable, char *value, size_t size)
+{
+    char sizes[DEVICE_MAX * 24] = "";
+    size_t used = 0;
+    if (strcmp(variable, "ACL_SIM_DEVICES") == 0) {
+        return (size_t)snprintf(value, size, "%u", config.devices);
+    }
+    if (strcmp(variable, "ACL_SIM_SOC") == 0) {
+        return (size_t)snprintf(value, size, "%s", config.soc);
+    }
+    if (strcmp(variable, "ACL_SIM_VERSION") == 0) {
+        return (size_t)snprintf(value, size, "%s", config.version);
+    }
+    if (strcmp(variable, "ACL_SIM_STRICT") == 0) {
+        return (size_t)snprintf(value, size, "%d", config.strict);
+    }
+    if (strcmp(variable, "ACL_SIM_STRICT_ALLOCATORS") == 0) {
+        return (size_t)snprintf(value, size, "%d", config.strict_allocators);
+    }
+    if (strcmp(variable, "ACL_SIM_LATENCY") == 0) {
+        return (size_t)snprintf(value, size, "%s", latency_chosen());
+    }
+    if (strcmp(variable, "ACL_SIM_MEMORY") == 0) {
+        for (uint32_t i = 0; i < config.devices; i++) {
+            used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%zu", i ? "," : "",
+                                     config.capacity[i]);
+        }
+        return (size_t)snprintf(value, size, "%s", sizes);
+    }
+    return 0;
+}
+
+const char *acl_sim_function(size_t index)
+{
+    return index < FN_COUNT ? function_names[index] : NULL;
+}
+
+uint64_t acl_sim_calls(size_t index)
+{
+    return index < FN_COUNT ? atomic_load_explicit(&gate_calls[index], memory_order_relaxed) : 0;
+}
+
+void acl_sim_calls_clear(void)
+{
+    for (size_t i = 0; i < FN_COUNT; i++) {
+        atomic_store_explicit(&gate_calls[i], 0, memory_order_relaxed);
+    }
+}
+
+const char *acl_sim_kind(size_t index)
+{
+    return index < HANDLE_KINDS ? handle_kind_name((HandleKind)index) : NULL;
+}
+
+size_t acl_sim_live(size_t index)
+{
+    return index < HANDLE_KINDS ? handle_live((HandleKind)index) : 0;
+}
+
+const char *acl_sim_soc(size_t index)
+{
+    return soc_name_at(index);
+}
+
+/* ---- what the environment asks for ----------------------------------------------------------- */
+
+static void complain(const char *variable)
+{
+    fprintf(stderr, "acl.sim: %s: %s", variable, sim_aclGetRecentErrMsg());
+}
+
+static void faults_from_environment(void)
+{
+    char copy[4096];
+    const char *text = getenv("ACL_SIM_FAULTS");
+    uint32_t number;
+    if (text == NULL || *text == '\0') {
+        return;
+    }
+    snprintf(copy, sizeof copy, "%s", text);
+    char *rest = NULL;
+    for (char *rule = strtok_r(copy, ",", &rest); rule != NULL; rule = strtok_r(NULL, ",", &rest)) {
+        if (acl_sim_fault_add(rule, &number) != ACL_SUCCESS) {
+            complain("ACL_SIM_FAULTS");
+        }
+    }
+}
+
+__attribute__((constructor(105))) static void environment_apply(void)
+{
+    const char *trace = getenv("ACL_SIM_TRACE");
+    const char *latency = getenv("ACL_SIM_LATENCY");
+    faults_from_environment();
+    if (trace != NULL && *trace != '\0' && trace_open(trace) != ACL_SUCCESS) {
+        complain("ACL_SIM_TRACE");
+    }
+    if (latency != NULL && *latency != '\0' && latency_choose(latency) != ACL_SUCCESS) {
+        complain("ACL_SIM_LATENCY");
+    }
+}
+
+/* ACL_SIM_COUNTERS=FILE ('-': standard error): the counters as a JSON object when the process ends. */
+__attribute__((destructor)) static void counters_write(void)
+{
+    const char *path = getenv("ACL_SIM_COUNTERS");
+    if (path == NULL || *path == '\0') {
+        return;
+    }
+    bool to_stderr = strcmp(path, "-") == 0;
+    FILE *file = to_stderr ? stderr : fopen(path, "w");
+    if (file == NULL) {
+        fprintf(stderr, "acl.sim: ACL_SIM_COUNTERS: cannot write %s\n", path);
+        return;
+    }
+    const char *separator = "{";
+    for (size_t i = 0; i < FN_COUNT; i++) {
+        if (acl_sim_calls(i) != 0) {
+            fprintf(file, "%s\"%s\": %llu", separator, function_names[i],
+                    (unsigned long long)acl_sim_calls(i));
+            separator = ", ";
+        }
+    }
+    fputs(*separator == '{' ? "{}\n" : "}\n", file);
+    if (!to_stderr) {
+        fclose(file);
+    }
+}

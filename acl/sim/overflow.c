@@ -1,0 +1,138 @@
+/* overflow.c: what a device does with numbers that are too large, and whether that happened.
+
+   The simulator's operators follow IEEE arithmetic and do not watch for overflow: the status reads
+   "none" (64 zero bytes), in stream order, and a reset is a task that does nothing.
+
+   Thread rule: a device's mode and a stream's switch are atomic. */
+#include <string.h>
+
+#include "core.h"
+#include "exports.h"
+#include "soc.h"
+#include "stream.h"
+
+enum { STATUS_SIZE = 64 };
+
+/* Kept plus one; 0: the chip's own mode. */
+static _Atomic int32_t device_modes[DEVICE_MAX];
+
+static aclrtFloatOverflowMode chip_mode(void)
+{
+    return soc_current()->has_inf_nan ? ACL_RT_OVERFLOW_MODE_INFNAN
+                                      : ACL_RT_OVERFLOW_MODE_SATURATION;
+}
+
+aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
+{
+    Context *context;
+    TRY(context_require(&context));
+    REQUIRE_RT((unsigned)mode < ACL_RT_OVERFLOW_MODE_UNDEF);
+    if (mode == ACL_RT_OVERFLOW_MODE_INFNAN && !soc_current()->has_inf_nan) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no infinities: it always saturates",
+                    config.soc);
+    }
+    atomic_store(&device_modes[context->device], (int32_t)mode + 1);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
+{
+    Context *context;
+    REQUIRE(mode);
+    TRY(context_require(&context));
+    int32_t kept = atomic_load(&device_modes[context->device]);
+    *mode = kept != 0 ? (aclrtFloatOverflowMode)(kept - 1) : chip_mode();
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
+{
+    Stream *resolved;
+    REQUIRE(flag <= 1);
+    TRY(stream_resolve_any(stream, &resolved));
+    atomic_store(&resolved->overflow_switch, flag);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
+{
+    Stream *resolved;
+    REQUIRE(flag);
+    TRY(stream_resolve_any(stream, &resolved));
+    *flag = atomic_load(&resolved->overflow_switch);
+    return ACL_SUCCESS;
+}
+
+static aclError status_write(Stream *stream, const void *payload)
+{
+    void *const *output = payload;
+    (void)stream;
+    memset(memory_inner(*output, STATUS_SIZE), 0, STATUS_SIZE);
+    return ACL_SUCCESS;
+}
+
+static aclError status_reset(Stream *stream, const void *payload)
+{
+    (void)stream;
+    (void)payload;
+    return ACL_SUCCESS;
+}
+
+static const TaskClass write_task = {.name = "overflow status", .run = status_write};
+static const TaskClass reset_task = {.name = "overflow reset", .run = status_reset};
+
+/* The checks in the runtime's order: the output, its size, then the stream. */
+static aclError status_submit(void *output, uint64_t size, aclrtStream handle, const char *function)
+{
+    Stream *stream;
+    if (output == NULL) {
+        return error_argument(function, ACL_ERROR_INVALID_PARAM, "outputAddr");
+    }
+    if (size != STATUS_SIZE) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "outputSize is %llu, expected %d", (unsigned long long)size, STATUS_SIZE);
+    }
+    TRY(stream_resolve(handle, &stream));
+    return stream_submit(stream, &write_task, &output, sizeof output);
+}
+
+static aclError reset_submit(aclrtStream handle)
+{
+    Stream *stream;
+    TRY(stream_resolve(handle, &stream));
+    return stream_submit(stream, &reset_task, NULL, 0);
+}
+
+aclError sim_aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream stream)
+{
+    return status_submit(outputAddr, outputSize, stream, __func__);
+}
+
+aclError sim_aclrtResetOverflowStatus(aclrtStream stream)
+{
+    return reset_submit(stream);
+}
+
+aclError sim_aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream)
+{
+    return status_submit(outputAddr, outputSize, stream, __func__);
+}
+
+aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream)
+{
+    return reset_submit(stream);
+}
+
+/* checkMode is kept by nobody: there is one way of not overflowing. */
+aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize,
+    uint32_t checkMode, aclrtStream stream)
+{
+    (void)checkMode;
+    return status_submit(outputAddr, outputSize, stream, __func__);
+}
+
+aclError sim_aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream)
+{
+    (void)checkMode;
+    return reset_submit(stream);
+}

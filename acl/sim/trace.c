@@ -1,0 +1,158 @@
+/* trace.c: the trace of calls, and how long driver calls take.
+
+   The trace has a line for each exported call, written in one piece when the call returns:
+
+       SECONDS THREAD FUNCTION STATUS
+
+   with the seconds since the library was loaded.  The latency model lets a call take at least as
+   long as the chosen preset says, by waiting before it is served; it is off by default.
+
+   Thread rule: the file descriptor and the preset are atomic; a trace that is closed while calls
+   are on their way loses their lines. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "door.h"
+#include "exports.h"
+
+static _Atomic int trace_file = -1;
+static int64_t loaded_ns;
+
+__attribute__((constructor(104))) static void clock_start(void)
+{
+    loaded_ns = now_ns();
+}
+
+aclError trace_open(const char *path)
+{
+    int file = -1;
+    if (*path != '\0') {
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+        if (file < 0) {
+            return fail(ACL_ERROR_WRITE_FILE, "cannot write %.200s: %s", path, strerror(errno));
+        }
+    }
+    int before = atomic_exchange(&trace_file, file);
+    if (file >= 0) {
+        atomic_fetch_or(&gate_watch, GATE_TRACE);
+    } else {
+        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_TRACE);
+    }
+    if (before >= 0) {
+        close(before);
+    }
+    return ACL_SUCCESS;
+}
+
+void trace_write(unsigned function, aclError status)
+{
+    char line[160];
+    int file = atomic_load(&trace_file);
+    if (file < 0) {
+        return;
+    }
+    int64_t at_ns = now_ns() - loaded_ns;
+    int length = snprintf(line, sizeof line, "%lld.%06lld %ld %s %d\n",
+                          (long long)(at_ns / 1000000000), (long long)(at_ns / 1000 % 1000000),
+                          syscall(SYS_gettid), function_names[function], status);
+    if (length > 0 && write(file, line, (size_t)length) != length) {
+        (void)trace_open(""); /* the disk is full: better no trace than a torn one */
+    }
+}
+
+/* ---- latency --------------------------------------------------------------------------------- */
+
+typedef struct Cost {
+    const char *function; /* its name, or the beginning of several names if it ends in * */
+    uint32_t us;
+} Cost;
+
+/* Orders of magnitude of a driver call through PCIe to one card (see docs/simulator.md): a call into
+   the kernel driver costs tens of microseconds, getting or returning pages hundreds, a launch a few. */
+static const Cost pcie[] = {
+    {"aclrtMallocHost*", 150}, {"aclrtMallocPhysical", 60}, {"aclrtMalloc*", 120},
+    {"aclrtFreeHost*", 80},    {"aclrtFreePhysical", 40},   {"aclrtFree*", 100},
+    {"aclrtReserveMemAddress*", 20}, {"aclrtReleaseMemAddress", 20},
+    {"aclrtMapMem", 30},       {"aclrtUnmapMem", 30},       {"aclrtMemSetAccess", 10},
+    {"aclrtSynchronize*", 10}, {"aclrtMemcpyAsync*", 5},    {"aclrtMemcpy*", 20},
+    {"aclrtMemset*", 10},      {"aclrtLaunch*", 4},         {"aclrtCreateStream*", 200},
+    {"aclrtDestroyStream*", 100}, {"aclrtRecordEvent*", 3}, {"aclrtStreamWaitEvent*", 3},
+    {NULL, 0},
+};
+
+/* Only the memory manager costs: for comparing allocators. */
+static const Cost memory[] = {
+    {"aclrtMallocPhysical", 60}, {"aclrtMallocHost*", 150}, {"aclrtMalloc*", 120},
+    {"aclrtFreePhysical", 40},   {"aclrtFreeHost*", 80},    {"aclrtFree*", 100},
+    {"aclrtReserveMemAddress*", 20}, {"aclrtReleaseMemAddress", 20},
+    {"aclrtMapMem", 30},         {"aclrtUnmapMem", 30},     {"aclrtMemSetAccess", 10},
+    {NULL, 0},
+};
+
+static const struct {
+    const char *name;
+    const Cost *costs;
+} presets[] = {{"off", NULL}, {"pcie", pcie}, {"memory", memory}};
+
+enum { PRESETS = sizeof presets / sizeof presets[0] };
+
+static _Atomic size_t preset;
+static uint32_t cost_us[PRESETS][FN_COUNT + 1]; /* filled before the preset is chosen */
+
+static uint32_t cost_find(const Cost *costs, const char *function)
+{
+    for (; costs->function != NULL; costs++) {
+        size_t length = strlen(costs->function);
+        bool matches = costs->function[length - 1] == '*'
+                           ? strncmp(costs->function, function, length - 1) == 0
+                           : strcmp(costs->function, function) == 0;
+        if (matches) {
+            return costs->us;
+        }
+    }
+    return 0;
+}
+
+aclError latency_choose(const char *name)
+{
+    for (size_t i = 0; i < PRESETS; i++) {
+        if (strcmp(presets[i].name, name) != 0) {
+            continue;
+        }
+        for (size_t f = 0; presets[i].costs != NULL && f < FN_COUNT; f++) {
+            cost_us[i][f] = cost_find(presets[i].costs, function_names[f]);
+        }
+        atomic_store(&preset, i);
+        if (i != 0) {
+            atomic_fetch_or(&gate_watch, GATE_LATENCY);
+        } else {
+            atomic_fetch_and(&gate_watch, ~(unsigned)GATE_LATENCY);
+        }
+        return ACL_SUCCESS;
+    }
+    return fail(ACL_ERROR_INVALID_PARAM, "no latency preset is called %.64s; there are off, pcie, "
+                "memory", name);
+}
+
+const char *latency_chosen(void)
+{
+    return presets[atomic_load(&preset)].name;
+}
+
+/* Spins: sleeping is far coarser than the times in question. */
+void latency_wait(unsigned function)
+{
+    uint32_t us = cost_us[atomic_load_explicit(&preset, memory_order_relaxed)][function];
+    if (us == 0) {
+        return;
+    }
+    int64_t until_ns = now_ns() + (int64_t)us * 1000;
+    while (now_ns() < until_ns) {
+    }
+}

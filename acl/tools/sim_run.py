@@ -1,0 +1,127 @@
+"""`aclpool sim run -- PROGRAM ARGS`: any program, C or Python, on the simulator.
+
+The program is replaced by itself with an environment in which `libascendcl.so` is the simulator's:
+its folder is put first on the loader's path, so whatever links against CANN's libraries, opens them
+by name or starts other programs finds ours.  Nothing is preloaded: frameworks behave differently
+when LD_PRELOAD is set.  The options become the `ACL_SIM_*` variables that the library reads; what is
+not given is left as the environment has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from acl import sim
+
+__all__ = ["add_parser", "environment", "main", "run"]
+
+# Option, variable, what to put after the option, help.
+SETTINGS = [
+    ("devices", "ACL_SIM_DEVICES", "N", "how many devices there are (default 2)"),
+    ("capacity", "ACL_SIM_MEMORY", "SIZE", "memory of each device, as 8GiB or 512M; 8G,4G for one after another"),
+    ("soc", "ACL_SIM_SOC", "NAME", "the chip, as Ascend910B1 or Ascend310P3"),
+    ("cann", "ACL_SIM_VERSION", "VERSION", "the version of CANN to report"),
+    ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, or a preset's name"),
+    ("faults", "ACL_SIM_FAULTS", "SPEC", "calls that fail, as aclrtMalloc:nth=3:code=207001"),
+    ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file"),
+    ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, write how often each function was called ('-': to stderr)"),
+]
+SWITCHES = [
+    ("strict", "ACL_SIM_STRICT", "the host must not touch device memory outside copies"),
+    ("strict-allocators", "ACL_SIM_STRICT_ALLOCATORS",
+     "refuse to register an allocator with a function missing or on a dead stream"),
+]
+
+
+def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, str]:
+    """The environment in which a program runs on the simulator.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        The parsed options of `aclpool sim run`.
+    base : dict
+        The environment to start from; it is not changed.
+
+    Returns
+    -------
+    dict
+    """
+    made = dict(base)
+    folder = str(sim.library_dir())
+    rest = [part for part in base.get("LD_LIBRARY_PATH", "").split(":") if part and part != folder]
+    made["LD_LIBRARY_PATH"] = ":".join([folder, *rest])
+    made["ACL_BACKEND"] = "sim"
+    made.pop("ACL_LIBRARY", None)
+    for option, variable, _, _ in SETTINGS:
+        value = getattr(options, option)
+        if value is not None:
+            made[variable] = str(sim.parse_sizes(value)) if option == "capacity" else value
+    for option, variable, _ in SWITCHES:
+        if getattr(options, option.replace("-", "_")):
+            made[variable] = "1"
+    return made
+
+
+def command(program: list[str]) -> list[str]:
+    """The program as it is started: a Python script by this interpreter, the rest as it stands."""
+    if program[0].endswith(".py") and not os.access(program[0], os.X_OK) and Path(program[0]).is_file():
+        return [sys.executable, *program]
+    return program
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replace this process by the program; returns only if that fails."""
+    program = options.program[1:] if options.program[:1] == ["--"] else options.program
+    if not program:
+        print("aclpool sim run: which program? (aclpool sim run -- PROGRAM ARGS)", file=sys.stderr)
+        return 2
+    try:
+        env = environment(options, dict(os.environ))
+    except ValueError as error:
+        print(f"aclpool sim run: {error}", file=sys.stderr)
+        return 2
+    line = command(program)
+    path = shutil.which(line[0], path=env.get("PATH"))
+    if path is None:
+        print(f"aclpool sim run: {line[0]}: not found", file=sys.stderr)
+        return 127
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(path, line, env)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `aclpool sim run`."""
+    for option, _, what, text in SETTINGS:
+        parser.add_argument(f"--{option}", metavar=what, help=text)
+    for option, _, text in SWITCHES:
+        parser.add_argument(f"--{option}", action="store_true", help=text)
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ARGS", help="what to run")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `sim`, with its verb `run`, to the `aclpool` command."""
+    parser = subparsers.add_parser("sim", help="run programs on the simulator", description=__doc__,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verb = verbs.add_parser("run", help="run a program, C or Python, on the simulator",
+                            formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
+    add_arguments(verb)
+    verb.set_defaults(run=run)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`python -m acl.tools.sim_run [OPTIONS] -- PROGRAM ARGS`."""
+    parser = argparse.ArgumentParser(prog="aclpool sim run", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
