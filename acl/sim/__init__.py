@@ -74,11 +74,11 @@ def _sim() -> ctypes.CDLL:
             ("function", ctypes.c_char_p), ("kind", ctypes.c_char_p), ("calls", ctypes.c_uint64),
             ("live", ctypes.c_size_t), ("get", ctypes.c_size_t), ("fault_hits", ctypes.c_uint64),
             ("physical_bytes", ctypes.c_size_t), ("physical_peak", ctypes.c_size_t), ("soc", ctypes.c_char_p),
+            ("message", ctypes.c_char_p),
         ):
             getattr(opened, f"acl_sim_{name}").restype = result
         for name in ("function", "kind", "calls", "live", "soc"):
             getattr(opened, f"acl_sim_{name}").argtypes = [ctypes.c_size_t]
-        opened.aclGetRecentErrMsg.restype = ctypes.c_char_p
         _library = opened
     return _library
 
@@ -86,7 +86,7 @@ def _sim() -> ctypes.CDLL:
 def _check(status: int) -> None:
     """Raise ValueError with the library's newest message unless the status is success."""
     if status != 0:
-        text: bytes = _sim().aclGetRecentErrMsg() or b""
+        text: bytes = _sim().acl_sim_message() or b""
         newest = text.decode(errors="replace").splitlines()[:1]
         what = newest[0].partition(f"failed with {status}: ")[2] if newest else ""
         raise ValueError(what or f"the simulator refused with {status}")
@@ -199,7 +199,7 @@ def socs() -> list[str]:
 def _names(what: str) -> list[str]:
     """The library's names of functions, kinds of handle or chips."""
     ask = getattr(_sim(), f"acl_sim_{what}")
-    found = []
+    found: list[str] = []
     while (name := ask(len(found))) is not None:
         found.append(name.decode())
     return found

@@ -81,6 +81,11 @@ size_t acl_sim_get(const char *variable, char *value, size_t size)
     return 0;
 }
 
+const char *acl_sim_message(void)
+{
+    return sim_aclGetRecentErrMsg();
+}
+
 const char *acl_sim_function(size_t index)
 {
     return index < FN_COUNT ? function_names[index] : NULL;

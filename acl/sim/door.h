@@ -15,6 +15,9 @@ SIM_SHARED aclError acl_sim_set(const char *variable, const char *value);
 /* The value in effect, as acl_sim_set takes it; 0 if there is no such setting, else its length. */
 SIM_SHARED size_t acl_sim_get(const char *variable, char *value, size_t size);
 
+/* As aclGetRecentErrMsg, but not counted as a call of it. */
+SIM_SHARED const char *acl_sim_message(void);
+
 /* Counters: functions are numbered from 0; NULL ends the names. */
 SIM_SHARED const char *acl_sim_function(size_t index);
 SIM_SHARED uint64_t acl_sim_calls(size_t index);

@@ -103,6 +103,12 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSetOpExecuteTimeOutWithMs",
     "aclrtSetOpExecuteTimeOutV2",
     "aclrtGetOpTimeOutInterval",
+    "aclrtSetStreamOverflowSwitch",
+    "aclrtGetStreamOverflowSwitch",
+    "aclrtSetDeviceSatMode",
+    "aclrtGetDeviceSatMode",
+    "aclrtGetOverflowStatus",
+    "aclrtResetOverflowStatus",
     "aclrtQueryDeviceStatus",
     "aclrtDeviceGetBareTgid",
     "aclrtGetMemUceInfo",
@@ -150,6 +156,10 @@ const char *const function_names[FN_COUNT] = {
     "aclrtGetUserDevIdByPhyDevId",
     "aclrtGetPhyDevIdByUserDevId",
     "aclrtProfTrace",
+    "aclrtGetFloatOverflowStatus",
+    "aclrtResetFloatOverflowStatus",
+    "aclrtNpuGetFloatOverFlowStatus",
+    "aclrtNpuClearFloatOverFlowStatus",
     "aclrtLaunchHostFunc",
     "aclrtGetOpExecuteTimeout",
     "aclrtDevicePeerAccessStatus",
@@ -1070,6 +1080,60 @@ aclError aclrtGetOpTimeOutInterval(uint64_t *interval)
     return gate_leave(FN_aclrtGetOpTimeOutInterval, gate_status);
 }
 
+aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetStreamOverflowSwitch);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetStreamOverflowSwitch(stream, flag);
+    }
+    return gate_leave(FN_aclrtSetStreamOverflowSwitch, gate_status);
+}
+
+aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetStreamOverflowSwitch);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetStreamOverflowSwitch(stream, flag);
+    }
+    return gate_leave(FN_aclrtGetStreamOverflowSwitch, gate_status);
+}
+
+aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetDeviceSatMode);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetDeviceSatMode(mode);
+    }
+    return gate_leave(FN_aclrtSetDeviceSatMode, gate_status);
+}
+
+aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetDeviceSatMode);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetDeviceSatMode(mode);
+    }
+    return gate_leave(FN_aclrtGetDeviceSatMode, gate_status);
+}
+
+aclError aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetOverflowStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetOverflowStatus(outputAddr, outputSize, stream);
+    }
+    return gate_leave(FN_aclrtGetOverflowStatus, gate_status);
+}
+
+aclError aclrtResetOverflowStatus(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetOverflowStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetOverflowStatus(stream);
+    }
+    return gate_leave(FN_aclrtResetOverflowStatus, gate_status);
+}
+
 aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus)
 {
     aclError gate_status = gate_enter(FN_aclrtQueryDeviceStatus);
@@ -1491,6 +1555,42 @@ aclError aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream)
         gate_status = sim_aclrtProfTrace(userdata, length, stream);
     }
     return gate_leave(FN_aclrtProfTrace, gate_status);
+}
+
+aclError aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFloatOverflowStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFloatOverflowStatus(outputAddr, outputSize, stream);
+    }
+    return gate_leave(FN_aclrtGetFloatOverflowStatus, gate_status);
+}
+
+aclError aclrtResetFloatOverflowStatus(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetFloatOverflowStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetFloatOverflowStatus(stream);
+    }
+    return gate_leave(FN_aclrtResetFloatOverflowStatus, gate_status);
+}
+
+aclError aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtNpuGetFloatOverFlowStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNpuGetFloatOverFlowStatus(outputAddr, outputSize, checkMode, stream);
+    }
+    return gate_leave(FN_aclrtNpuGetFloatOverFlowStatus, gate_status);
+}
+
+aclError aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtNpuClearFloatOverFlowStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNpuClearFloatOverFlowStatus(checkMode, stream);
+    }
+    return gate_leave(FN_aclrtNpuClearFloatOverFlowStatus, gate_status);
 }
 
 aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)

@@ -111,6 +111,12 @@ enum {
     FN_aclrtSetOpExecuteTimeOutWithMs,
     FN_aclrtSetOpExecuteTimeOutV2,
     FN_aclrtGetOpTimeOutInterval,
+    FN_aclrtSetStreamOverflowSwitch,
+    FN_aclrtGetStreamOverflowSwitch,
+    FN_aclrtSetDeviceSatMode,
+    FN_aclrtGetDeviceSatMode,
+    FN_aclrtGetOverflowStatus,
+    FN_aclrtResetOverflowStatus,
     FN_aclrtQueryDeviceStatus,
     FN_aclrtDeviceGetBareTgid,
     FN_aclrtGetMemUceInfo,
@@ -158,6 +164,10 @@ enum {
     FN_aclrtGetUserDevIdByPhyDevId,
     FN_aclrtGetPhyDevIdByUserDevId,
     FN_aclrtProfTrace,
+    FN_aclrtGetFloatOverflowStatus,
+    FN_aclrtResetFloatOverflowStatus,
+    FN_aclrtNpuGetFloatOverFlowStatus,
+    FN_aclrtNpuClearFloatOverFlowStatus,
     FN_aclrtLaunchHostFunc,
     FN_aclrtGetOpExecuteTimeout,
     FN_aclrtDevicePeerAccessStatus,
@@ -280,6 +290,12 @@ aclError sim_aclrtSetOpExecuteTimeOut(uint32_t timeout);
 aclError sim_aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout);
 aclError sim_aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actualTimeout);
 aclError sim_aclrtGetOpTimeOutInterval(uint64_t *interval);
+aclError sim_aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag);
+aclError sim_aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag);
+aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode);
+aclError sim_aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode);
+aclError sim_aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream stream);
+aclError sim_aclrtResetOverflowStatus(aclrtStream stream);
 aclError sim_aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus);
 aclError sim_aclrtDeviceGetBareTgid(int32_t *pid);
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize);
@@ -327,6 +343,10 @@ aclError sim_aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *con
 aclError sim_aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const userDevId);
 aclError sim_aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phyDevId);
 aclError sim_aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream);
+aclError sim_aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream);
+aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream);
+aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream);
+aclError sim_aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
 aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
 aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
