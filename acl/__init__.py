@@ -1,3 +1,53 @@
-"""AscendCL for Python: pyACL's names with pyACL's conventions, and our own names beside them."""
+"""AscendCL for Python: pyACL's names with pyACL's conventions, and our own names beside them.
+
+`import aclpool as acl` gets this module on every machine, also where CANN's own `acl` comes first.
+"""
+
+import importlib
+
+from acl._buffer import Buffer, HostBuffer
+from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
+from acl._device import Context, Device
+from acl._error import AclError, InvalidArgumentError, NotSupportedError, OutOfMemoryError, TimeoutError
+from acl._libacl import backend, cann_version, include_dir, library
+from acl._stream import Event, Stream
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AclError",
+    "Buffer",
+    "Context",
+    "Device",
+    "Event",
+    "HostBuffer",
+    "InvalidArgumentError",
+    "NotSupportedError",
+    "OutOfMemoryError",
+    "Stream",
+    "TimeoutError",
+    "backend",
+    "cann_version",
+    "copy",
+    "copy_2d",
+    "copy_async",
+    "fill",
+    "include_dir",
+    "library",
+    "sim",
+    "to_bytes",
+    "to_numpy",
+]
+
+# Loaded at first use, so that `import acl` stays quick.
+_MODULES = {"sim"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"acl.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
