@@ -30,7 +30,9 @@ cdef extern from "late/table.h" nogil:
     const char *const late_names[1]
     const LateCode late_codes[1]
 
-__all__ = ["backend", "cann_version", "error_codes", "functions", "include_dir", "library", "open"]
+__all__ = [
+    "backend", "cann_version", "error_codes", "failure", "functions", "include_dir", "library", "open",
+]
 
 cdef void **all_slots[LATE_COUNT]
 
@@ -95,6 +97,13 @@ def library():
     open()
     cdef const char *path = late_path()
     return None if path is NULL else path.decode()
+
+
+def failure():
+    """What was tried in vain, one line for each place; None if a library is open."""
+    open()
+    cdef const char *text = late_failure()
+    return None if text is NULL else text.decode(errors="replace")
 
 
 def cann_version():

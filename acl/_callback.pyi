@@ -1,0 +1,13 @@
+import threading
+from typing import final
+
+class Reporter(threading.Thread):
+    stopping: bool
+    started_up: threading.Event
+    def __init__(self) -> None: ...
+    def run(self) -> None: ...
+
+@final
+class Callbacks: ...
+
+def leave() -> None: ...

@@ -1,0 +1,51 @@
+"""The command `aclpool`: finds the tool that is asked for and runs it.
+
+Each tool is a module of this package with `add_parser(subparsers)` and `run(arguments) -> int`; only
+the one that is asked for is imported whole, and one that cannot be imported is named, not fatal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+import acl
+
+__all__ = ["TOOLS", "main", "parser"]
+
+#: The tools, in the order in which `--help` lists them.
+TOOLS = ("doctor", "sim", "run", "bench", "replay", "snapshot", "metrics")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `aclpool` with all its tools."""
+    top = argparse.ArgumentParser(prog="aclpool", description="Tools for acl, its pool and its simulator.")
+    top.add_argument("--version", action="version", version=f"aclpool {acl.__version__}")
+    subparsers = top.add_subparsers(title="tools", metavar="TOOL", required=True)
+    for name in TOOLS:
+        module = f"acl.tools.{name}"
+        try:
+            tool = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            continue
+        known = set(subparsers.choices)
+        tool.add_parser(subparsers)
+        for added in subparsers.choices.keys() - known:
+            if subparsers.choices[added].get_default("run") is None:
+                subparsers.choices[added].set_defaults(run=tool.run)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `aclpool` with these arguments (the process's own if None); its exit code."""
+    choice = parser().parse_args(arguments)
+    code: int = choice.run(choice)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

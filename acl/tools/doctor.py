@@ -1,0 +1,149 @@
+"""`aclpool doctor`: which `acl` and which library this machine uses, what is missing, what to do.
+
+Looks, opens the library, and runs a small self-test on the current device; changes nothing.  Each
+finding has a verdict: ok, note (works, but know it) or bad; one bad finding makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.machinery
+import json
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import acl
+from acl import _libacl
+
+__all__ = ["Finding", "add_parser", "examine", "run"]
+
+VARIABLES = ("ACL_BACKEND", "ACL_LIBRARY", "ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "LD_PRELOAD")
+#: Functions that a part of acl wants, and what is lost without them.
+WANTED = {
+    "aclrtAllocatorRegister": "the pool can't serve dynamic-shape models and operators",
+    "aclrtReserveMemAddress": "the pool works in segments instead of stealing pages",
+    "aclrtMapMem": "the pool works in segments instead of stealing pages",
+    "aclrtAllocatorGetByStream": "registrations can't be read back; nothing else is lost",
+    "aclrtLaunchHostFunc": "callbacks on streams run on a thread of ours",
+    "aclmdlExecuteAsync": "models can't run",
+    "aclopExecuteV2": "single operators can't run",
+}
+
+
+@dataclass
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    verdict: str
+    value: str
+    advice: str = ""
+
+
+def find_modules() -> list[Finding]:
+    """What `import acl` finds, and whether that is us."""
+    ours = Path(acl.__file__).resolve().parent
+    spec = importlib.machinery.PathFinder.find_spec("acl", sys.path)
+    origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+    findings = [Finding("python", "ok", f"{platform.python_version()} {platform.machine()} {sys.executable}")]
+    findings.append(Finding("aclpool", "ok", f"{acl.__version__} in {ours}"))
+    if origin is None or origin.parent == ours:
+        findings.append(Finding("import acl", "ok", "this package"))
+    else:
+        advice = "write `import aclpool as acl`: it finds this package in any order of sys.path"
+        findings.append(Finding("import acl", "note", f"{origin}, not this package", advice))
+    return findings
+
+
+def find_environment() -> list[Finding]:
+    found = [f"{name}={os.environ[name]}" for name in VARIABLES if os.environ.get(name)]
+    return [Finding("environment", "ok", ", ".join(found) or "no variable that matters is set")]
+
+
+def find_library() -> list[Finding]:
+    """Which library is open, and what it lacks."""
+    backend = acl.backend()
+    if backend is None:
+        advice = "install CANN and source its set_env.sh, or set ACL_BACKEND=sim"
+        return [Finding("library", "bad", _libacl.failure() or "none", advice)]
+    findings = [Finding("library", "ok", f"{acl.library()} ({backend}, CANN {acl.cann_version() or 'unknown'})")]
+    if backend == "sim":
+        asked = os.environ.get("ACL_BACKEND") == "sim" or bool(os.environ.get("ACL_LIBRARY"))
+        advice = "" if asked else "no CANN was found: source its set_env.sh, or set ACL_BACKEND=sim to say it is meant"
+        findings.append(Finding("simulator", "ok" if asked else "note", "stands in for a device", advice))
+    have = _libacl.functions()
+    missing = sorted(name for name, there in have.items() if not there)
+    findings.append(Finding("functions", "ok", f"{len(have) - len(missing)} of {len(have)}"))
+    for name, loss in WANTED.items():
+        if not have[name]:
+            findings.append(Finding(name, "note", "missing", loss))
+    return findings
+
+
+def find_devices() -> list[Finding]:
+    """The devices and their memory."""
+    count = acl.Device.count()
+    if count == 0:
+        return [Finding("devices", "bad", "none", "check that the driver sees a device: npu-smi info")]
+    findings = [Finding("devices", "ok", f"{count} x {acl.Device(0).name}")]
+    for ordinal in range(count):
+        free, total = acl.Device(ordinal).memory_info()
+        findings.append(Finding(f"device {ordinal}", "ok", f"{free >> 20} of {total >> 20} MiB free"))
+    return findings
+
+
+def self_test() -> list[Finding]:
+    """Bytes to the device, on a stream, and back."""
+    pattern = bytes(range(256)) * 16
+    with acl.Stream() as stream, acl.Buffer(len(pattern), stream=stream) as there:
+        acl.copy(there, pattern)
+        back = acl.to_bytes(there)
+    if back != pattern:
+        return [Finding("self-test", "bad", "copied bytes came back changed", "report this machine's CANN version")]
+    return [Finding("self-test", "ok", "allocate, copy there and back, compare")]
+
+
+def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """The findings of a look, or its error as a finding."""
+    try:
+        return look()
+    except Exception as error:
+        return [Finding(what, "bad", f"{type(error).__name__}: {error}", "see the message")]
+
+
+def examine() -> list[Finding]:
+    """All findings, in order; the later ones only if a library is open."""
+    findings = find_modules() + find_environment() + find_library()
+    if acl.backend() is not None:
+        findings += attempt("devices", find_devices) + attempt("self-test", self_test)
+    return findings
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `doctor` to the command line."""
+    parser = subparsers.add_parser("doctor", help="say what this machine uses, lacks, and needs", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the findings; 1 if one is bad."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what it would say is among the findings
+        findings = examine()
+    healthy = all(finding.verdict != "bad" for finding in findings)
+    if arguments.json:
+        print(json.dumps({"healthy": healthy, "findings": [asdict(f) for f in findings]}, indent=2))
+        return 0 if healthy else 1
+    width = max(len(finding.what) for finding in findings)
+    for finding in findings:
+        print(f"{finding.verdict:4} {finding.what:{width}}  {finding.value}")
+        if finding.advice:
+            print(f"{'':4} {'':{width}}  -> {finding.advice}")
+    print("healthy" if healthy else "not healthy")
+    return 0 if healthy else 1
