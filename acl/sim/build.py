@@ -87,7 +87,8 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 2, com
     flags = MODES[mode]
     sources = sorted(HERE.glob("*.c"))
     with ThreadPoolExecutor(jobs) as pool:
-        made = dict(zip((s.name for s in sources), pool.map(lambda s: _compile(s, objects, flags, compiler), sources), strict=True))
+        compiled = pool.map(lambda s: _compile(s, objects, flags, compiler), sources)
+        made = dict(zip((s.name for s in sources), compiled, strict=True))
     own = made.pop(COMPILER_SOURCE)
     link = [compiler, "-shared", "-pthread", *flags]
     _link(link, folder / "libascendcl.so", [str(o) for o in made.values()], ["-lm", "-ldl"])

@@ -189,6 +189,8 @@ static inline aclError gate_leave(unsigned function, aclError status)
 /* The same for libacl_op_compiler.so, which cannot reach the counters. */
 SIM_SHARED aclError acl_sim_gate_enter(unsigned function);
 SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
+/* What a function does that is exported only because programs link against its name. */
+SIM_SHARED aclError acl_sim_unsupported(const char *function);
 
 /* ---- time and waiting (park.c) --------------------------------------------------------------- */
 int64_t now_ns(void); /* CLOCK_MONOTONIC */

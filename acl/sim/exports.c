@@ -1745,3 +1745,317 @@ aclError aclrtDeviceL2CacheFlush(void *rsv)
     }
     return gate_leave(FN_aclrtDeviceL2CacheFlush, gate_status);
 }
+
+aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)
+{
+    (void)dataType;
+    (void)numDims;
+    (void)dims;
+    (void)format;
+    (void)acl_sim_unsupported("aclCreateTensorDesc");
+    return NULL;
+}
+
+void aclDestroyTensorDesc(const aclTensorDesc *desc)
+{
+    (void)desc;
+    (void)acl_sim_unsupported("aclDestroyTensorDesc");
+}
+
+aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
+{
+    (void)desc;
+    (void)acl_sim_unsupported("aclGetTensorDescType");
+    return 0;
+}
+
+aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc)
+{
+    (void)desc;
+    (void)acl_sim_unsupported("aclGetTensorDescFormat");
+    return 0;
+}
+
+size_t aclGetTensorDescNumDims(const aclTensorDesc *desc)
+{
+    (void)desc;
+    (void)acl_sim_unsupported("aclGetTensorDescNumDims");
+    return 0;
+}
+
+aclError aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t *dimSize)
+{
+    (void)desc;
+    (void)index;
+    (void)dimSize;
+    return acl_sim_unsupported("aclGetTensorDescDimV2");
+}
+
+void aclSetTensorDescName(aclTensorDesc *desc, const char *name)
+{
+    (void)desc;
+    (void)name;
+    (void)acl_sim_unsupported("aclSetTensorDescName");
+}
+
+aclError aclSetTensorFormat(aclTensorDesc *desc, aclFormat format)
+{
+    (void)desc;
+    (void)format;
+    return acl_sim_unsupported("aclSetTensorFormat");
+}
+
+aclError aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims)
+{
+    (void)desc;
+    (void)numDims;
+    (void)dims;
+    return acl_sim_unsupported("aclSetTensorShape");
+}
+
+aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
+{
+    (void)desc;
+    (void)memType;
+    return acl_sim_unsupported("aclSetTensorPlaceMent");
+}
+
+aclError aclrtProcessReport(int32_t timeout)
+{
+    (void)timeout;
+    return acl_sim_unsupported("aclrtProcessReport");
+}
+
+aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    (void)event;
+    (void)flag;
+    return acl_sim_unsupported("aclrtCreateEventExWithFlag");
+}
+
+aclError aclrtDestroyEvent(aclrtEvent event)
+{
+    (void)event;
+    return acl_sim_unsupported("aclrtDestroyEvent");
+}
+
+aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+{
+    (void)event;
+    (void)stream;
+    return acl_sim_unsupported("aclrtRecordEvent");
+}
+
+aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream)
+{
+    (void)event;
+    (void)stream;
+    return acl_sim_unsupported("aclrtResetEvent");
+}
+
+aclError aclrtSynchronizeEvent(aclrtEvent event)
+{
+    (void)event;
+    return acl_sim_unsupported("aclrtSynchronizeEvent");
+}
+
+aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
+{
+    (void)ms;
+    (void)startEvent;
+    (void)endEvent;
+    return acl_sim_unsupported("aclrtEventElapsedTime");
+}
+
+aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
+{
+    (void)virPtr;
+    (void)size;
+    (void)alignment;
+    (void)expectPtr;
+    (void)flags;
+    return acl_sim_unsupported("aclrtReserveMemAddress");
+}
+
+aclError aclrtReleaseMemAddress(void *virPtr)
+{
+    (void)virPtr;
+    return acl_sim_unsupported("aclrtReleaseMemAddress");
+}
+
+aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags)
+{
+    (void)handle;
+    (void)size;
+    (void)prop;
+    (void)flags;
+    return acl_sim_unsupported("aclrtMallocPhysical");
+}
+
+aclError aclrtFreePhysical(aclrtDrvMemHandle handle)
+{
+    (void)handle;
+    return acl_sim_unsupported("aclrtFreePhysical");
+}
+
+aclError aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags)
+{
+    (void)virPtr;
+    (void)size;
+    (void)offset;
+    (void)handle;
+    (void)flags;
+    return acl_sim_unsupported("aclrtMapMem");
+}
+
+aclError aclrtUnmapMem(void *virPtr)
+{
+    (void)virPtr;
+    return acl_sim_unsupported("aclrtUnmapMem");
+}
+
+aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+{
+    (void)stream;
+    (void)event;
+    return acl_sim_unsupported("aclrtStreamWaitEvent");
+}
+
+aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
+{
+    (void)binHandle;
+    (void)kernelName;
+    (void)funcHandle;
+    return acl_sim_unsupported("aclrtBinaryGetFunction");
+}
+
+aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle)
+{
+    (void)handle;
+    (void)handleType;
+    (void)flags;
+    (void)shareableHandle;
+    return acl_sim_unsupported("aclrtMemExportToShareableHandle");
+}
+
+aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId, aclrtDrvMemHandle *handle)
+{
+    (void)shareableHandle;
+    (void)deviceId;
+    (void)handle;
+    return acl_sim_unsupported("aclrtMemImportFromShareableHandle");
+}
+
+aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid, size_t pidNum)
+{
+    (void)shareableHandle;
+    (void)pid;
+    (void)pidNum;
+    return acl_sim_unsupported("aclrtMemSetPidToShareableHandle");
+}
+
+aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr)
+{
+    (void)funcHandle;
+    (void)aicAddr;
+    (void)aivAddr;
+    return acl_sim_unsupported("aclrtGetFunctionAddr");
+}
+
+aclError aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
+{
+    (void)data;
+    (void)length;
+    (void)options;
+    (void)binHandle;
+    return acl_sim_unsupported("aclrtBinaryLoadFromData");
+}
+
+aclopAttr *aclopCreateAttr(void)
+{
+    (void)acl_sim_unsupported("aclopCreateAttr");
+    return NULL;
+}
+
+void aclopDestroyAttr(const aclopAttr *attr)
+{
+    (void)attr;
+    (void)acl_sim_unsupported("aclopDestroyAttr");
+}
+
+aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrBool");
+}
+
+aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrInt");
+}
+
+aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrFloat");
+}
+
+aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrString");
+}
+
+aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrDataType");
+}
+
+aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values)
+{
+    (void)attr;
+    (void)attrName;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListBool");
+}
+
+aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues, const int64_t *values)
+{
+    (void)attr;
+    (void)attrName;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListInt");
+}
+
+aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues, const float *values)
+{
+    (void)attr;
+    (void)attrName;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListFloat");
+}
+
+aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists, const int *numValues, const int64_t *const values[])
+{
+    (void)attr;
+    (void)attrName;
+    (void)numLists;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListListInt");
+}

@@ -5,7 +5,10 @@
 
 #include "core.h"
 #include "acl/acl.h"
+#include "acl/acl_base_mdl.h"
 #include "acl/acl_base_rt.h"
+#include "acl/acl_op.h"
+#include "acl/acl_op_compiler.h"
 #include "acl/acl_rt.h"
 #include "acl/acl_rt_allocator.h"
 

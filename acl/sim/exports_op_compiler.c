@@ -2,3 +2,19 @@
 #include "core.h"
 #include "exports.h"
 
+aclError aclopCompileAndExecute(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream)
+{
+    (void)opType;
+    (void)numInputs;
+    (void)inputDesc;
+    (void)inputs;
+    (void)numOutputs;
+    (void)outputDesc;
+    (void)outputs;
+    (void)attr;
+    (void)engineType;
+    (void)compileFlag;
+    (void)opPath;
+    (void)stream;
+    return acl_sim_unsupported("aclopCompileAndExecute");
+}

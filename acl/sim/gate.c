@@ -55,3 +55,9 @@ aclError acl_sim_gate_leave(unsigned function, aclError status)
 {
     return gate_leave(function, status);
 }
+
+aclError acl_sim_unsupported(const char *function)
+{
+    return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                     "the simulator does not implement %s", function);
+}

@@ -57,6 +57,36 @@ def gate(row: Row) -> str:
     return head + body + "}\n"
 
 
+# What torch_npu, MindSpore's and ONNX Runtime's providers bind when they load: exported even while the
+# simulator does not implement it, and refused when called.  Nothing that programs probe by dlsym.
+LINKED = """
+aclCreateTensorDesc aclDestroyTensorDesc aclGetTensorDescDimV2 aclGetTensorDescFormat aclGetTensorDescNumDims
+aclGetTensorDescType aclSetTensorDescName aclSetTensorFormat aclSetTensorPlaceMent aclSetTensorShape
+aclopCompileAndExecute aclopCreateAttr aclopDestroyAttr aclopSetAttrBool aclopSetAttrDataType aclopSetAttrFloat
+aclopSetAttrInt aclopSetAttrListBool aclopSetAttrListFloat aclopSetAttrListInt aclopSetAttrListListInt
+aclopSetAttrString aclrtBinaryGetFunction aclrtBinaryLoadFromData aclrtCreateEventExWithFlag aclrtDestroyEvent
+aclrtEventElapsedTime aclrtFreePhysical aclrtGetFunctionAddr aclrtMallocPhysical aclrtMapMem
+aclrtMemExportToShareableHandle aclrtMemImportFromShareableHandle aclrtMemSetPidToShareableHandle
+aclrtProcessReport aclrtRecordEvent aclrtReleaseMemAddress aclrtReserveMemAddress aclrtResetEvent
+aclrtStreamWaitEvent aclrtSynchronizeEvent aclrtUnmapMem
+""".split()
+
+
+def refusal(row: Row) -> str:
+    """The exported function of a name that only linkers need yet."""
+    ignored = "".join(f"    (void){p['name']};\n" for p in row["params"])
+    call = f'acl_sim_unsupported("{row["name"]}")'
+    returns = row["returns"]
+    if returns == "aclError":
+        last = f"    return {call};\n"
+    elif returns == "void":
+        last = f"    (void){call};\n"
+    else:
+        zero = "NULL" if "*" in returns or row.get("pointer") else "0"
+        last = f"    (void){call};\n    return {zero};\n"
+    return f"{api.prototype(row)}\n{{\n{ignored}{last}}}\n"
+
+
 def declaration(row: Row) -> str:
     """The prototype of `sim_NAME`."""
     shared = "SIM_SHARED " if row["header"] == COMPILER_HEADER else ""
@@ -67,7 +97,8 @@ def outputs(table: Row) -> dict[str, str]:
     """exports.h (prototypes and numbers) and the gates, by library."""
     have = implemented()
     rows = [r for r in table["functions"] if r["name"] in have and not r.get("variadic")]
-    headers = sorted({r["header"] for r in rows} | {"acl.h"})
+    refused = [r for r in table["functions"] if r["name"] in LINKED and r["name"] not in have]
+    headers = sorted({r["header"] for r in rows + refused} | {"acl.h"})
     mark = f"/* {api.MARK} */\n"
     numbers = [f"    FN_{r['name']}," for r in rows]
     names = [f'    "{r["name"]}",' for r in rows]
@@ -85,6 +116,8 @@ def outputs(table: Row) -> dict[str, str]:
     table_c = "const char *const function_names[FN_COUNT] = {\n" + "\n".join(names) + "\n};\n\n"
     return {
         "acl/sim/exports.h": exports_h,
-        "acl/sim/exports.c": top + table_c + "\n".join(gate(r) for r in main),
-        "acl/sim/exports_op_compiler.c": top + "\n".join(gate(r) for r in compiler),
+        "acl/sim/exports.c": top + table_c + "\n".join(
+            [gate(r) for r in main] + [refusal(r) for r in refused if r["header"] != COMPILER_HEADER]),
+        "acl/sim/exports_op_compiler.c": top + "\n".join(
+            [gate(r) for r in compiler] + [refusal(r) for r in refused if r["header"] == COMPILER_HEADER]),
     }
