@@ -1,25 +1,26 @@
 """The allocators that `aclpool bench` compares: how each is found, opened and closed.
 
 `available(names)` gives one `Candidate` per allocator; `open()` makes a `Subject` for the loops or
-raises `Unavailable` with the reason, which the table shows. Nothing is installed or downloaded: what is
-not on the machine is left out.
+raises `Unavailable` with the reason, which the table shows. Nothing is installed or downloaded: what
+is not on the machine is left out.
 """
 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from acl.tools import _peers
+from acl.tools import _meter, _peers
 from acl.tools._loops import Subject
 
-__all__ = ["CANDIDATES", "Candidate", "Opened", "PoolUnderTest", "Unavailable", "choose"]
+__all__ = ["CANDIDATES", "Candidate", "Opened", "PoolUnderTest", "Unavailable", "choose", "inside"]
 
 FLUSH_AT = 64 << 30
+LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/lib/*-linux-gnu", "/usr/lib64", "/usr/lib")
 
 
 class Unavailable(Exception):
@@ -54,12 +55,29 @@ class Candidate:
         Its callbacks run Python code: thousands of times slower on some threads.
     shareable : bool
         Several threads may use one subject.
+    preload : bool
+        A malloc that works only if it was there when the process began.
     """
 
     name: str
     open: Callable[[], Opened]
     python: bool = False
     shareable: bool = True
+    preload: bool = False
+
+    def library(self) -> str:
+        """The file to preload.
+
+        Raises
+        ------
+        Unavailable
+            If it is not on this machine.
+        """
+        for file in LIBRARIES[self.name][0]:
+            path = library_path(file)
+            if path is not None:
+                return path
+        raise Unavailable(f"none of {', '.join(LIBRARIES[self.name][0])} is installed")
 
 
 # ---- ours ----
@@ -72,7 +90,12 @@ class PoolUnderTest:
 
         self.acl = acl
         acl.Device(0).use()
-        self.pool = acl.Pool(device=0, **options)
+        # A pool takes its driver functions when it is made: the wrappers stay with this one alone.
+        _meter.start()
+        try:
+            self.pool = acl.Pool(device=0, **options)
+        finally:
+            _meter.stop()
         self.streams: list[Any] = []
 
     def subject(self) -> Subject:
@@ -143,6 +166,14 @@ LIBRARIES = {
     "jemalloc": (("libjemalloc.so.2", "libjemalloc.so"), "malloc", "free"),
     "tcmalloc": (("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"), "tc_malloc", "tc_free"),
 }
+
+
+def library_path(file: str) -> str | None:
+    """Where the loader finds a library, without keeping it open."""
+    for folder in LIBRARY_FOLDERS:
+        for path in sorted(Path("/").glob(f"{folder[1:]}/{file}")):
+            return str(path)
+    return None
 
 
 def open_library(name: str) -> Opened:
@@ -274,12 +305,24 @@ def open_rmm() -> Opened:
     return Opened(_peers.python("rmm", lambda size: rmm.DeviceBuffer(size=size, mr=pool)))
 
 
+def inside(candidate: Candidate) -> Candidate:
+    """A preloaded allocator, seen from the process in which it is the malloc."""
+    def open_here() -> Opened:
+        process = ctypes.CDLL(None)
+        malloc, free = LIBRARIES[candidate.name][1:]
+        functions = [ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0
+                     for symbol in (malloc, free)]
+        return Opened(_peers.library(candidate.name, functions[0], functions[1]))
+
+    return Candidate(candidate.name, open_here)
+
+
 def open_floor() -> Opened:
     return Opened(_peers.floor(), _peers.floor)
 
 
 def library_candidate(name: str) -> Candidate:
-    return Candidate(name, lambda: open_library(name))
+    return Candidate(name, lambda: open_library(name), preload=name in ("jemalloc", "tcmalloc"))
 
 
 CANDIDATES = (
