@@ -125,7 +125,7 @@ class Progress:
 
 
 Row = dict[str, Any]
-Job = tuple[str, Callable[[], list[Row]]]
+Job = tuple[str, str, Callable[[], list[Row]]]      # allocator, what is measured, how
 
 
 def jobs(options: Options, candidates: Sequence[Any]) -> Iterator[Job]:
@@ -137,10 +137,11 @@ def jobs(options: Options, candidates: Sequence[Any]) -> Iterator[Job]:
             if candidate.preload:
                 continue
             for text, job in runs.RUNS[name](candidate, options):
-                yield f"{name} {candidate.name}{text}", job
+                yield candidate.name, f"{name} {candidate.name}{text}", job
     for candidate in candidates:
-        if candidate.preload and any(name in ("W1", "W2", "W3", "W4", "W5") for name in options.workloads):
-            yield f"{candidate.name} in a process of its own", runs.preloaded_job(candidate, options)
+        if candidate.preload and any(name.startswith("W") for name in options.workloads):
+            text = f"{candidate.name} in a process of its own"
+            yield candidate.name, text, runs.preloaded_job(candidate, options)
 
 
 def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:
@@ -150,16 +151,14 @@ def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:
     work = list(jobs(options, candidates))
     progress = Progress(len(work))
     rows: list[Row] = []
-    missing: set[str] = set()
-    for text, job in work:
+    missing: dict[str, str] = {}
+    for name, text, job in work:
         progress.step(text)
         try:
-            rows += job()
+            rows += [] if name in missing else job()
         except Unavailable as reason:
-            name = text.split()[1] if text.split()[0] in WORKLOADS else text.split()[0]
-            if name not in missing:
-                rows.append({"workload": None, "allocator": name, "unavailable": str(reason)})
-            missing.add(name)
+            missing[name] = str(reason)
+    rows += [{"workload": None, "allocator": name, "unavailable": reason} for name, reason in missing.items()]
     progress.end()
     return rows
 

@@ -22,6 +22,7 @@ COLUMNS = (
     ("p50", "p50_ns", "{:,.0f}"), ("p99", "p99_ns", "{:,.0f}"), ("p99.9", "p999_ns", "{:,.0f}"),
     ("free p99", "free_p99_ns", "{:,.0f}"), ("ratio", "reserved_ratio", "{:.3f}"),
     ("driver calls", "driver_calls", "{:,}"), ("instr", "instructions", "{:,.1f}"),
+    ("failed", "failures", "{:,}"),
 )
 TITLES = {
     "W1": "W1 hot pair, 64 KiB", "W2": "W2 mixed, 32 sizes", "W3": "W3 random sizes",
@@ -78,7 +79,7 @@ def label(row: Row) -> str:
     if row.get("live_blocks"):
         parts.append(f"{row['what']}, {row['live_blocks']:,} live")
     if row.get("distinct_sizes"):
-        parts.append(f"{row['distinct_sizes']:,} sizes")
+        parts.append(f"{row['distinct_sizes']:,} size{'s' if row['distinct_sizes'] > 1 else ''}")
     if row["workload"] == "W4":
         parts.append(f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
                      + (f", {row['arena']} arena" if row["threads"] > 1 else ""))
@@ -88,7 +89,12 @@ def label(row: Row) -> str:
 
 
 def cells(row: Row) -> list[str]:
-    return [label(row)] + ["" if row.get(key) is None else form.format(row[key]) for _, key, form in COLUMNS]
+    return [label(row)] + ["" if empty(key, row.get(key)) else form.format(row[key])
+                           for _, key, form in COLUMNS]
+
+
+def empty(key: str, value: float | None) -> bool:
+    return value is None or (key == "failures" and not value)
 
 
 def block(title: str, rows: list[Row]) -> str:

@@ -87,13 +87,14 @@ class PoolUnderTest:
 
     def __init__(self, **options: Any) -> None:
         import acl
+        from acl._pool import Pool
 
         self.acl = acl
         acl.Device(0).use()
         # A pool takes its driver functions when it is made: the wrappers stay with this one alone.
         _meter.start()
         try:
-            self.pool = acl.Pool(device=0, **options)
+            self.pool = Pool(device=0, **options)
         finally:
             _meter.stop()
         self.streams: list[Any] = []
@@ -102,17 +103,16 @@ class PoolUnderTest:
         """The arena of a new stream, through `aclrtAllocatorGetByStream`."""
         stream = self.acl.Stream()
         self.streams.append(stream)
-        self.pool.register(stream)
+        self.pool.register(stream.handle)
         return _peers.registered("aclpool", stream.handle, (self.pool, stream))
 
     def close(self) -> None:
         """Unregister and give the memory back; every block must be free by then."""
         for stream in self.streams:
             stream.synchronize()
-            self.pool.unregister(stream)
+            self.pool.unregister(stream.handle)
             stream.close()
         self.streams.clear()
-        self.pool.close()
 
 
 def open_pool() -> Opened:
