@@ -65,7 +65,8 @@ class AclError(RuntimeError):
     function : str
         The C function that failed.
     message : str
-        The runtime's own message (``aclGetRecentErrMsg``); empty if it had none.
+        The runtime's own messages (``aclGetRecentErrMsg``), the newest first; empty if it had none.
+        The exception's text shows the newest.
     hint : str
         What to do about it; empty if nothing is known.
     """
@@ -78,7 +79,9 @@ class AclError(RuntimeError):
         self.hint = HINTS.get(code, "")
         text = f"{function} failed with {self.name} ({code})"
         if message:
-            text += f": {message}"
+            # The runtime puts a new message in front of those it has told before.
+            newest, _, _ = message.partition("\n[PID")
+            text += f": {newest}"
         if self.hint:
             text += f" [hint: {self.hint}]"
         super().__init__(text)

@@ -1,5 +1,9 @@
 /* The loader: see loader.h.
 
+   ACL_BACKEND (cann, sim, auto) and ACL_LIBRARY (a path) choose the library.  ACL_WITHOUT hides
+   functions of it, by name or, with `newer`, all that CANN 8.1.RC1 lacked: it shows how a program
+   fares on an older CANN.
+
    One mutex guards the opening; it is never held while `warn` runs, and no function of the library
    is called under it but its constructors.  Pointers are published with release stores after the
    table is complete, so a thread sees a stub or the real function, both of which work. */
@@ -194,12 +198,33 @@ static void *symbol_find(const char *name, bool *open_companions)
     return symbol;
 }
 
+/* Whether ACL_WITHOUT lists a function, or says `newer` and CANN 8.1.RC1 did not have it. */
+static bool is_hidden(int function, const char *list)
+{
+    size_t length;
+    for (const char *word = list; word != NULL && *word != '\0'; word += length + (word[length] == ',')) {
+        length = strcspn(word, ",");
+        const char *name = late_names[function];
+        if (strlen(name) == length && strncmp(word, name, length) == 0) {
+            return true;
+        }
+        if (length == strlen("newer") && strncmp(word, "newer", length) == 0 && late_newer[function]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The one place where what dlsym gives becomes a function pointer. */
 static void bind_all(void)
 {
     void **table = (void **)&late_table;
     bool open_companions = true;
+    const char *without = getenv("ACL_WITHOUT");
     for (int i = 0; i < LATE_COUNT; i++) {
+        if (is_hidden(i, without)) {
+            continue;
+        }
         void *symbol = dlsym(library.handle, late_names[i]);
         if (symbol == NULL) {
             symbol = symbol_find(late_names[i], &open_companions);

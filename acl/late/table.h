@@ -1718,6 +1718,7 @@ typedef struct LateCode {
 
 extern LateTable late_table;
 extern const char *const late_names[LATE_COUNT];
+extern const bool late_newer[LATE_COUNT]; /* not in CANN 8.1.RC1 */
 #define LATE_CODES 254
 extern const LateCode late_codes[LATE_CODES]; /* by value */
 

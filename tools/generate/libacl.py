@@ -192,6 +192,7 @@ def table_h(table: Row) -> str:
         "typedef struct LateCode {\n    int value;\n    const char *name;\n} LateCode;\n",
         "extern LateTable late_table;",
         "extern const char *const late_names[LATE_COUNT];",
+        "extern const bool late_newer[LATE_COUNT]; /* not in CANN 8.1.RC1 */",
         f"#define LATE_CODES {len(table['errors'])}",
         "extern const LateCode late_codes[LATE_CODES]; /* by value */\n",
         "#endif\n",
@@ -225,6 +226,8 @@ def stubs_c(table: Row) -> str:
         *[stub(f) for f in functions],
         "LateTable late_table = {", *[f"    .{f['name']} = stub_{f['name']}," for f in functions], "};\n",
         "const char *const late_names[LATE_COUNT] = {", *[f'    "{f["name"]}",' for f in functions], "};\n",
+        "const bool late_newer[LATE_COUNT] = {",
+        *[f"    [LATE_{f['name']}] = true," for f in functions if f["since"] == "newer"], "};\n",
         "const LateCode late_codes[LATE_CODES] = {",
         *[f'    {{{r["value"]}, "{r["name"]}"}},' for r in by_value], "};\n",
     ])

@@ -1,0 +1,40 @@
+"""Fixtures; and the environment: everything runs on the simulator unless a test says otherwise."""
+
+import gc
+import os
+from collections.abc import Iterator
+from types import ModuleType
+
+os.environ.setdefault("ACL_BACKEND", "sim")
+
+import pytest
+
+import acl
+import acl.sim
+
+
+@pytest.fixture
+def sim() -> Iterator[ModuleType]:
+    """The simulator's controls; faults, trace and counters are reset afterwards."""
+    acl.sim.reset()
+    yield acl.sim
+    acl.sim.reset()
+
+
+@pytest.fixture
+def no_leaks(sim: ModuleType) -> Iterator[None]:
+    """The test must leave as many live handles and bytes behind as it found."""
+    acl.Device(0).use()
+    gc.collect()
+    handles, used = sim.live_handles(), sim.physical_bytes()
+    yield
+    gc.collect()
+    assert sim.live_handles() == handles
+    assert sim.physical_bytes() == used
+
+
+@pytest.fixture
+def stream() -> Iterator[acl.Stream]:
+    """A stream on device 0."""
+    with acl.Stream(0) as made:
+        yield made
