@@ -1,0 +1,70 @@
+/* op_cast.c: conversions of type, and copies. */
+#include "op.h"
+
+#include <string.h>
+
+/* ONNX's numbers of data types, in the order of the file format. */
+static const aclDataType onnx_types[] = {
+    [1] = ACL_FLOAT, [2] = ACL_UINT8, [3] = ACL_INT8, [4] = ACL_UINT16, [5] = ACL_INT16,
+    [6] = ACL_INT32, [7] = ACL_INT64, [8] = ACL_STRING, [9] = ACL_BOOL, [10] = ACL_FLOAT16,
+    [11] = ACL_DOUBLE, [12] = ACL_UINT32, [13] = ACL_UINT64, [16] = ACL_BF16,
+};
+
+aclDataType type_from_onnx(int64_t number)
+{
+    if (number < 1 || number > 16 || (number > 13 && number < 16)) {
+        return ACL_DT_UNDEFINED;
+    }
+    return onnx_types[number];
+}
+
+static bool cast_infer(OpCall *call)
+{
+    op_same(call, 0);
+    int64_t to = attr_int(call, "to", 0);
+    call->outputs[0].type = type_from_onnx(to);
+    if (type_size(call->outputs[0].type) == 0) {
+        return op_fail(call, "attribute to: ONNX data type %lld is not supported", (long long)to);
+    }
+    return true;
+}
+
+static bool castlike_infer(OpCall *call)
+{
+    op_same(call, 0);
+    call->outputs[0].type = call->inputs[1]->type;
+    return true;
+}
+
+static bool aclcast_infer(OpCall *call)
+{
+    op_same(call, 0);
+    int64_t to = attr_int(call, "dst_type", -1);
+    call->outputs[0].type = (aclDataType)to;
+    if (type_size(call->outputs[0].type) == 0) {
+        return op_fail(call, "attribute dst_type: data type %lld is not supported", (long long)to);
+    }
+    return true;
+}
+
+static bool copy_infer(OpCall *call)
+{
+    return op_same(call, 0);
+}
+
+static bool cast_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    convert(out->data, out->type, in->data, in->type, 1, tensor_count(in));
+    return true;
+}
+
+const OpKind ops_cast[] = {
+    {"Cast", OP_ONNX, 1, 1, 1, 0, cast_infer, NULL, cast_run, 0, 0},
+    {"CastLike", OP_ONNX, 2, 2, 1, 0, castlike_infer, NULL, cast_run, 0, 0},
+    {"Cast", OP_ACL, 1, 1, 1, 0, aclcast_infer, NULL, cast_run, 0, 0},
+    {"Identity", OP_ONNX, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, 0},
+    {"Dropout", OP_ONNX, 1, 3, 1, 0, copy_infer, NULL, cast_run, 0, 0},
+    {"TensorMove", OP_ACL, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, 0},
+    {0},
+};

@@ -1,0 +1,306 @@
+/* op_resize.c: Resize (nearest, linear, cubic), Upsample's heirs, DepthToSpace and SpaceToDepth.
+
+   Resizing is separable: each axis has, for every output place, a few source places with weights
+   ("taps"), computed once per call. The last three dimensions may change size; those before them are
+   planes. Antialiasing and cropping are refused. */
+#include "op.h"
+#include "strided.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { AXES = 3, TAPS = 4 };
+
+typedef struct Tap {
+    int64_t index[TAPS];
+    float weight[TAPS];
+} Tap;
+
+typedef struct Resize {
+    double scale[TENSOR_RANK_MAX];
+    int64_t out[TENSOR_RANK_MAX];
+    int taps;                      /* 1, 2 or 4 */
+} Resize;
+
+static bool modes_check(const OpCall *call, Resize *resize)
+{
+    static const char *const transforms[] = {
+        "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric",
+    };
+    const char *mode = attr_string(call, "mode", "nearest");
+    const char *transform = attr_string(call, "coordinate_transformation_mode", "half_pixel");
+    bool known = false;
+    for (size_t i = 0; i < sizeof transforms / sizeof transforms[0]; i++) {
+        known = known || strcmp(transform, transforms[i]) == 0;
+    }
+    if (!known || attr_int(call, "antialias", 0) != 0 || attr_int(call, "exclude_outside", 0) != 0
+        || strcmp(attr_string(call, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0) {
+        return op_fail(call, "coordinate_transformation_mode %s with antialias %lld is not supported", transform,
+            (long long)attr_int(call, "antialias", 0));
+    }
+    resize->taps = strcmp(mode, "nearest") == 0 ? 1 : strcmp(mode, "linear") == 0 ? 2 : strcmp(mode, "cubic") == 0 ? 4 : 0;
+    return resize->taps != 0 || op_fail(call, "mode %s is not supported", mode);
+}
+
+static bool target_check(const OpCall *call, const Resize *resize)
+{
+    const Tensor *in = call->inputs[0];
+    for (int d = 0; d < in->rank; d++) {
+        if (resize->out[d] < 0 || (resize->out[d] != in->dims[d] && (d < in->rank - AXES || in->dims[d] == 0))) {
+            return op_fail(call, "dimension %d: %lld cannot become %lld (only the last %d may change)", d,
+                (long long)in->dims[d], (long long)resize->out[d], (int)AXES);
+        }
+    }
+    return true;
+}
+
+static bool resize_plan(const OpCall *call, Resize *resize)
+{
+    IntList axes, sizes;
+    const Tensor *in = call->inputs[0], *scales = op_input(call, 2);
+    if (!modes_check(call, resize) || !op_ints(call, "axes", -1, &axes)) {
+        return false;
+    }
+    bool by_size = op_input(call, 3) != NULL && tensor_count(call->inputs[3]) > 0;
+    sizes.count = -1;
+    if (by_size && !op_ints(call, "sizes", 3, &sizes)) {
+        return false;
+    }
+    int64_t named = axes.count < 0 ? in->rank : axes.count;
+    int64_t given = by_size ? sizes.count : scales == NULL ? 0 : tensor_count(scales);
+    if (given != named) {
+        return op_fail(call, "%s: expected %lld values, got %lld", by_size ? "sizes" : "scales", (long long)named, (long long)given);
+    }
+    for (int d = 0; d < in->rank; d++) {
+        resize->out[d] = in->dims[d];
+        resize->scale[d] = 1.0;
+    }
+    for (int i = 0; i < (int)named; i++) {
+        int d = axis_normal(axes.count < 0 ? i : axes.values[i], in->rank);
+        double scale = by_size ? 1.0 : tensor_get_real(scales, i);
+        if (d < 0 || !(scale > 0.0 && scale < 0x1p20)) {
+            return op_fail(call, "axes and scales: entry %d is out of range", i);
+        }
+        resize->out[d] = by_size ? sizes.values[i] : (int64_t)floor((double)in->dims[d] * scale);
+        resize->scale[d] = by_size ? (double)sizes.values[i] / (double)in->dims[d] : scale;
+    }
+    return target_check(call, resize);
+}
+
+static bool resize_infer(OpCall *call)
+{
+    Resize resize;
+    if (!resize_plan(call, &resize)) {
+        return false;
+    }
+    op_same(call, 0);
+    memcpy(call->outputs[0].dims, resize.out, sizeof resize.out);
+    return true;
+}
+
+static int64_t axis_or_one(const int64_t *dims, int rank, int axis)
+{
+    int d = rank - AXES + axis;
+    return d < 0 ? 1 : dims[d];
+}
+
+static int64_t resize_workspace(const OpCall *call)
+{
+    Resize resize;
+    int64_t places = 0;
+    if (!resize_plan(call, &resize)) {
+        return 0;
+    }
+    for (int a = 0; a < AXES; a++) {
+        places += axis_or_one(resize.out, call->inputs[0]->rank, a);
+    }
+    return places * (int64_t)sizeof(Tap);
+}
+
+/* --- where an output place lies in the input --- */
+
+static double source_place(const char *transform, int64_t at, double scale, int64_t in, int64_t out)
+{
+    double x = (double)at;
+    switch (transform[0]) {
+    case 'a':
+        if (transform[1] == 's') {
+            return x / scale;
+        }
+        return out <= 1 ? 0.0 : x * (double)(in - 1) / (double)(out - 1);
+    case 'p':
+        return out <= 1 ? 0.0 : (x + 0.5) / scale - 0.5;
+    default:
+        if (strcmp(transform, "half_pixel_symmetric") == 0) {
+            double adjust = (double)out / (scale * (double)in), center = (double)in / 2.0;
+            return center * (1.0 - adjust) + (x + 0.5) / scale - 0.5;
+        }
+        return (x + 0.5) / scale - 0.5;
+    }
+}
+
+static int64_t nearest_place(const char *mode, double x)
+{
+    if (strcmp(mode, "floor") == 0) {
+        return (int64_t)floor(x);
+    }
+    if (strcmp(mode, "ceil") == 0) {
+        return (int64_t)ceil(x);
+    }
+    if (strcmp(mode, "round_prefer_ceil") == 0) {
+        return (int64_t)floor(x + 0.5);
+    }
+    return (int64_t)ceil(x - 0.5);
+}
+
+static void cubic_weights(double t, double a, float *weight)
+{
+    double d[TAPS] = {1.0 + t, t, 1.0 - t, 2.0 - t};
+    for (int i = 0; i < TAPS; i++) {
+        double x = d[i];
+        double value = x <= 1.0 ? ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0 : ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
+        weight[i] = (float)value;
+    }
+}
+
+static void taps_fill(const OpCall *call, const Resize *resize, int d, Tap *taps)
+{
+    const Tensor *in = call->inputs[0];
+    const char *transform = attr_string(call, "coordinate_transformation_mode", "half_pixel");
+    const char *nearest = attr_string(call, "nearest_mode", "round_prefer_floor");
+    int64_t length = d < 0 ? 1 : in->dims[d], count = d < 0 ? 1 : resize->out[d];
+    bool still = d < 0 || (resize->scale[d] == 1.0 && length == count);
+    for (int64_t i = 0; i < count; i++) {
+        double x = still ? (double)i : source_place(transform, i, resize->scale[d], length, count);
+        int64_t low = resize->taps == 1 ? nearest_place(nearest, x) : (int64_t)floor(x);
+        float part = (float)(x - floor(x));
+        taps[i] = (Tap){.weight = {1.0F - part, part}};
+        if (resize->taps == TAPS) {
+            cubic_weights(x - floor(x), attr_float(call, "cubic_coeff_a", -0.75), taps[i].weight);
+        } else if (resize->taps == 1) {
+            taps[i].weight[0] = 1.0F;
+        }
+        for (int t = 0; t < resize->taps; t++) {
+            int64_t at = low + t - (resize->taps == TAPS ? 1 : 0);
+            taps[i].index[t] = at < 0 ? 0 : at >= length ? length - 1 : at;
+        }
+    }
+}
+
+typedef struct Plane {
+    int64_t in[AXES], out[AXES];
+    const Tap *taps[AXES];
+    int count[AXES];    /* taps that matter along each axis */
+} Plane;
+
+static double place_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y, const Tap *x)
+{
+    double sum = 0.0;
+    for (int a = 0; a < p->count[0]; a++) {
+        for (int b = 0; b < p->count[1]; b++) {
+            int64_t row = base + (z->index[a] * p->in[1] + y->index[b]) * p->in[2];
+            double weight = (double)z->weight[a] * (double)y->weight[b];
+            for (int c = 0; c < p->count[2]; c++) {
+                sum += weight * (double)x->weight[c] * tensor_get_real(in, row + x->index[c]);
+            }
+        }
+    }
+    return sum;
+}
+
+static void plane_run(const OpCall *call, const Plane *p, bool nearest, int64_t index)
+{
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    int64_t size = type_size(in->type), to = index * p->out[0] * p->out[1] * p->out[2];
+    int64_t base = index * p->in[0] * p->in[1] * p->in[2];
+    for (int64_t row = 0; row < p->out[0] * p->out[1]; row++) {
+        const Tap *z = &p->taps[0][row / p->out[1]], *y = &p->taps[1][row % p->out[1]];
+        for (int64_t i = 0; i < p->out[2]; i++, to++) {
+            const Tap *x = &p->taps[2][i];
+            char *place = (char *)out->data + to * size;
+            if (nearest) {
+                int64_t from = base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2] + x->index[0];
+                memcpy(place, (const char *)in->data + from * size, (size_t)size);
+            } else {
+                double value = place_sum(p, in, base, z, y, x);
+                convert(place, out->type, &value, ACL_DOUBLE, 1, 1);
+            }
+        }
+    }
+}
+
+static bool resize_run(const OpCall *call)
+{
+    Resize resize;
+    Plane plane;
+    const Tensor *in = call->inputs[0];
+    Tap *taps = call->workspace;
+    if (!resize_plan(call, &resize)) {
+        return false;
+    }
+    for (int a = 0; a < AXES; a++) {
+        int d = in->rank - AXES + a;
+        plane.in[a] = axis_or_one(in->dims, in->rank, a);
+        plane.out[a] = axis_or_one(resize.out, in->rank, a);
+        bool still = d < 0 || (resize.scale[d] == 1.0 && plane.in[a] == plane.out[a]);
+        plane.count[a] = still ? 1 : resize.taps;
+        taps_fill(call, &resize, d, taps);
+        if (still) {
+            for (int64_t i = 0; i < plane.out[a]; i++) {
+                taps[i] = (Tap){.index = {i}, .weight = {1.0F}};
+            }
+        }
+        plane.taps[a] = taps;
+        taps += plane.out[a];
+    }
+    int planes = in->rank > AXES ? in->rank - AXES : 0;
+    for (int64_t i = 0; i < dims_count(in->dims, planes) && tensor_count(&call->outputs[0]) > 0; i++) {
+        plane_run(call, &plane, resize.taps == 1, i);
+    }
+    return true;
+}
+
+/* --- DepthToSpace, SpaceToDepth --- */
+
+static bool blocks_infer(OpCall *call)
+{
+    const Tensor *in = call->inputs[0];
+    int64_t b = attr_int(call, "blocksize", 0);
+    bool deep = call->kind->variant == 0;
+    bool fits = in->rank == 4 && b > 0 && (deep ? in->dims[1] % (b * b) == 0 : in->dims[2] % b == 0 && in->dims[3] % b == 0);
+    if (!fits) {
+        char text[128];
+        return op_fail(call, "blocksize %lld does not fit shape %s", (long long)b, shape_text(in, text, sizeof text));
+    }
+    op_same(call, 0);
+    int64_t *dims = call->outputs[0].dims;
+    dims[1] = deep ? dims[1] / (b * b) : dims[1] * b * b;
+    dims[2] = deep ? dims[2] * b : dims[2] / b;
+    dims[3] = deep ? dims[3] * b : dims[3] / b;
+    return true;
+}
+
+/* Both are one box: [n, block y, block x, channel, y, x], from the deep side to the wide or back. */
+static bool blocks_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    bool deep = call->kind->variant == 0;
+    const Tensor *low = deep ? in : out, *high = deep ? out : in;
+    int64_t b = attr_int(call, "blocksize", 0), c = high->dims[1], h = low->dims[2], w = low->dims[3];
+    bool crd = strcmp(attr_string(call, "mode", "DCR"), "CRD") == 0;
+    int64_t plane = h * w, channel = crd ? b * b * plane : plane, block = crd ? plane : c * plane;
+    Strided box = {.rank = 6, .dims = {low->dims[0], b, b, c, h, w}};
+    int64_t deep_strides[6] = {b * b * c * plane, b * block, block, channel, w, 1};
+    int64_t wide_strides[6] = {b * b * c * plane, w * b, 1, b * b * plane, b * w * b, b};
+    memcpy(box.from, deep ? deep_strides : wide_strides, sizeof deep_strides);
+    memcpy(box.to, deep ? wide_strides : deep_strides, sizeof wide_strides);
+    strided_copy(&box, out->data, in->data, type_size(in->type));
+    return true;
+}
+
+const OpKind ops_resize[] = {
+    {"Resize", OP_ONNX, 1, 4, 1, 12, resize_infer, resize_workspace, resize_run, 0, 0},
+    {"DepthToSpace", OP_ONNX, 1, 1, 1, 0, blocks_infer, NULL, blocks_run, 0, 0},
+    {"SpaceToDepth", OP_ONNX, 1, 1, 1, 0, blocks_infer, NULL, blocks_run, 1, 0},
+    {0},
+};

@@ -1,0 +1,294 @@
+/* op_unary.c: operators that map each element by itself.
+
+   float16 and bfloat16 pass through blocks of float32; integers have loops where ONNX defines the
+   operator for them. Two parameters (alpha, beta and the like) reach every loop. */
+#include "op.h"
+#include "vmath.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 512 };
+
+typedef void (*Loop)(const void *in, void *out, int64_t n, double p, double q);
+
+#define LOOP(NAME, T, R, EXPRESSION) \
+    static void NAME(const void *pin, void *pout, int64_t n, double dp, double dq) \
+    { \
+        const T *in = pin; \
+        R *out = pout; \
+        T p = (T)dp, q = (T)dq; \
+        (void)p; \
+        (void)q; \
+        for (int64_t i = 0; i < n; i++) { \
+            T x = in[i]; \
+            out[i] = (R)(EXPRESSION); \
+        } \
+    }
+
+#define REAL(NAME, SINGLE, TWICE) \
+    LOOP(NAME##_f32, float, float, SINGLE) \
+    LOOP(NAME##_f64, double, double, TWICE)
+
+#define WHOLE(NAME, EXPRESSION) \
+    LOOP(NAME##_i32, int32_t, int32_t, EXPRESSION) \
+    LOOP(NAME##_i64, int64_t, int64_t, EXPRESSION)
+
+#define INF_TEST (isinf(x) && (x > 0 ? q != 0 : p != 0))
+#define GELU_TANH(T, TANH) \
+    ((T)0.5 * x * ((T)1 + TANH((T)0.7978845608028654 * (x + (T)0.044715 * x * x * x))))
+
+REAL(abs, fabsf(x), fabs(x))
+WHOLE(abs, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
+REAL(neg, -x, -x)
+WHOLE(neg, 0 - (uint64_t)x)
+REAL(sign, x > 0 ? 1 : x < 0 ? -1 : x, x > 0 ? 1 : x < 0 ? -1 : x)
+WHOLE(sign, x > 0 ? 1 : x < 0 ? -1 : 0)
+REAL(exp, exp_fast(x), exp(x))
+REAL(log, logf(x), log(x))
+REAL(sqrt, sqrtf(x), sqrt(x))
+REAL(rsqrt, 1.0F / sqrtf(x), 1.0 / sqrt(x))
+REAL(reciprocal, 1.0F / x, 1.0 / x)
+REAL(square, x *x, x *x)
+WHOLE(square, (uint64_t)x * (uint64_t)x)
+REAL(floor, floorf(x), floor(x))
+REAL(ceil, ceilf(x), ceil(x))
+REAL(round, rintf(x), rint(x))
+REAL(sigmoid, sigmoid_fast(x), 1.0 / (1.0 + exp(-x)))
+REAL(tanh, tanh_fast(x), tanh(x))
+REAL(erf, erf_fast(x), erf(x))
+REAL(gelu, 0.5F * x * (1.0F + erf_fast(x * 0.70710678F)), 0.5 * x * (1.0 + erf(x * 0.7071067811865476)))
+REAL(gelutanh, GELU_TANH(float, tanh_fast), GELU_TANH(double, tanh))
+REAL(fastgelu, x *sigmoid_fast(1.702F * x), x / (1.0 + exp(-1.702 * x)))
+REAL(relu, x < 0 ? 0 : x, x < 0 ? 0 : x)
+WHOLE(relu, x < 0 ? 0 : x)
+REAL(leaky, x < 0 ? p * x : x, x < 0 ? p * x : x)
+REAL(elu, x < 0 ? p *expm1f(x) : x, x < 0 ? p *expm1(x) : x)
+REAL(selu, q *(x > 0 ? x : p * expm1f(x)), q *(x > 0 ? x : p * expm1(x)))
+REAL(celu, x < 0 ? p *expm1f(x / p) : x, x < 0 ? p *expm1(x / p) : x)
+REAL(softplus, (x > 0 ? x : 0) + log1pf(expf(-fabsf(x))), (x > 0 ? x : 0) + log1p(exp(-fabs(x))))
+REAL(softsign, x / (1.0F + fabsf(x)), x / (1.0 + fabs(x)))
+REAL(hardsigmoid, fminf(1.0F, fmaxf(0.0F, p * x + q)), fmin(1.0, fmax(0.0, p * x + q)))
+REAL(hardswish, x *fminf(1.0F, fmaxf(0.0F, x / 6.0F + 0.5F)), x *fmin(1.0, fmax(0.0, x / 6.0 + 0.5)))
+REAL(swish, x *sigmoid_fast(p * x), x / (1.0 + exp(-p * x)))
+REAL(mish, x *tanhf(log1pf(expf(x))), x *tanh(log1p(exp(x))))
+REAL(threshold, x > p ? x : 0, x > p ? x : 0)
+REAL(sin, sinf(x), sin(x))
+REAL(cos, cosf(x), cos(x))
+REAL(tan, tanf(x), tan(x))
+REAL(asin, asinf(x), asin(x))
+REAL(acos, acosf(x), acos(x))
+REAL(atan, atanf(x), atan(x))
+REAL(sinh, sinhf(x), sinh(x))
+REAL(cosh, coshf(x), cosh(x))
+REAL(asinh, asinhf(x), asinh(x))
+REAL(acosh, acoshf(x), acosh(x))
+REAL(atanh, atanhf(x), atanh(x))
+REAL(log1p, log1pf(x), log1p(x))
+REAL(expm1, expm1f(x), expm1(x))
+REAL(same, x, x)
+WHOLE(same, x)
+WHOLE(not, x == 0)
+WHOLE(bitnot, ~x)
+LOOP(isnan_f32, float, uint8_t, isnan(x))
+LOOP(isnan_f64, double, uint8_t, isnan(x))
+LOOP(isinf_f32, float, uint8_t, INF_TEST)
+LOOP(isinf_f64, double, uint8_t, INF_TEST)
+REAL(clip, x < p ? (p > q ? q : p) : x > q ? q : x, x < p ? (p > q ? q : p) : x > q ? q : x)
+
+/* int64_t bounds do not survive as doubles: clip's integers carry them in the bits instead. */
+static void clip_i64(const void *pin, void *pout, int64_t n, double dp, double dq)
+{
+    const int64_t *in = pin;
+    int64_t *out = pout;
+    int64_t low, high;
+    memcpy(&low, &dp, sizeof low);
+    memcpy(&high, &dq, sizeof high);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = in[i] < low ? low : in[i];
+        out[i] = x > high ? high : x;
+    , 0}
+}
+
+enum { FLOATS = 1, WHOLES = 2, ANY = 3, BOOLS = 4 };
+
+typedef struct Family {
+    Loop f32, f64, i32, i64;
+    int accepts;
+    bool tests;            /* the output is bool */
+    const char *p_name, *q_name;
+    double p, q;           /* where the attributes are absent */
+} Family;
+
+enum {
+    ABS, NEG, SIGN, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SQUARE, FLOOR, CEIL, ROUND, SIGMOID, TANH,
+    ERF, GELU, GELUTANH, FASTGELU, RELU, LEAKY, ELU, SELU, CELU, SOFTPLUS, SOFTSIGN, HARDSIGMOID,
+    HARDSWISH, SWISH, MISH, THRESHOLD, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH,
+    ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISINF, CLIP,
+};
+
+#define F(NAME) .f32 = NAME##_f32, .f64 = NAME##_f64
+#define I(NAME) .i32 = NAME##_i32, .i64 = NAME##_i64
+#define ONLY(NAME) {F(NAME), .accepts = FLOATS, 0}
+
+static const Family families[] = {
+    [ABS] = {F(abs), I(abs), .accepts = ANY, 0}, [NEG] = {F(neg), I(neg), .accepts = ANY, 0},
+    [SIGN] = {F(sign), I(sign), .accepts = ANY, 0}, [EXP] = ONLY(exp), [LOG] = ONLY(log),
+    [SQRT] = ONLY(sqrt), [RSQRT] = ONLY(rsqrt), [RECIPROCAL] = ONLY(reciprocal),
+    [SQUARE] = {F(square), I(square), .accepts = ANY, 0}, [FLOOR] = ONLY(floor),
+    [CEIL] = ONLY(ceil), [ROUND] = ONLY(round), [SIGMOID] = ONLY(sigmoid), [TANH] = ONLY(tanh),
+    [ERF] = ONLY(erf), [GELU] = ONLY(gelu), [GELUTANH] = ONLY(gelutanh),
+    [FASTGELU] = ONLY(fastgelu), [RELU] = {F(relu), I(relu), .accepts = ANY, 0},
+    [LEAKY] = {F(leaky), .accepts = FLOATS, .p_name = "alpha", .p = 0.01, 0},
+    [ELU] = {F(elu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0, 0},
+    [SELU] = {F(selu), .accepts = FLOATS, .p_name = "alpha", .q_name = "gamma",
+        .p = 1.67326319217681884765625, .q = 1.05070102214813232421875, 0},
+    [CELU] = {F(celu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0, 0},
+    [SOFTPLUS] = ONLY(softplus), [SOFTSIGN] = ONLY(softsign),
+    [HARDSIGMOID] = {F(hardsigmoid), .accepts = FLOATS, .p_name = "alpha", .q_name = "beta",
+        .p = 0.2, .q = 0.5, 0},
+    [HARDSWISH] = ONLY(hardswish),
+    [SWISH] = {F(swish), .accepts = FLOATS, .p_name = "scale", .p = 1.0, 0},
+    [MISH] = ONLY(mish),
+    [THRESHOLD] = {F(threshold), .accepts = FLOATS, .p_name = "alpha", .p = 1.0, 0},
+    [SIN] = ONLY(sin), [COS] = ONLY(cos), [TAN] = ONLY(tan), [ASIN] = ONLY(asin),
+    [ACOS] = ONLY(acos), [ATAN] = ONLY(atan), [SINH] = ONLY(sinh), [COSH] = ONLY(cosh),
+    [ASINH] = ONLY(asinh), [ACOSH] = ONLY(acosh), [ATANH] = ONLY(atanh), [LOG1P] = ONLY(log1p),
+    [EXPM1] = ONLY(expm1), [SAME] = {F(same), I(same), .accepts = ANY | BOOLS, 0},
+    [NOT] = {I(not), .accepts = BOOLS, 0}, [BITNOT] = {I(bitnot), .accepts = WHOLES, 0},
+    [ISNAN] = {F(isnan), .accepts = FLOATS, .tests = true, 0},
+    [ISINF] = {F(isinf), .accepts = FLOATS, .tests = true, .p_name = "detect_negative",
+        .q_name = "detect_positive", .p = 1.0, .q = 1.0, 0},
+    [CLIP] = {F(clip), .i32 = NULL, .i64 = clip_i64, .accepts = ANY, 0},
+};
+
+static bool unary_infer(OpCall *call)
+{
+    const Family *family = &families[call->kind->variant];
+    const Tensor *in = call->inputs[0];
+    int is = type_is_float(in->type) ? FLOATS : in->type == ACL_BOOL ? BOOLS : WHOLES;
+    if ((family->accepts & is) == 0) {
+        return op_fail(call, "input 0: %s is not defined for %s", call->kind->name,
+            type_name(in->type));
+    , 0}
+    op_same(call, 0);
+    if (family->tests) {
+        call->outputs[0].type = ACL_BOOL;
+    , 0}
+    return true;
+}
+
+static void blocks_run(Loop loop, aclDataType compute, const Tensor *in, const Tensor *out,
+    bool tests, const double *parameters)
+{
+    int64_t count = tensor_count(in);
+    if (in->type == compute && (tests || out->type == compute)) {
+        loop(in->data, out->data, count, parameters[0], parameters[1]);
+        return;
+    , 0}
+    _Alignas(64) char x[BLOCK * 8], y[BLOCK * 8];
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        convert(x, compute, (const char *)in->data + at * type_size(in->type), in->type, 1, n);
+        loop(x, y, n, parameters[0], parameters[1]);
+        convert((char *)out->data + at * type_size(out->type), out->type, y,
+            tests ? ACL_BOOL : compute, 1, n);
+    , 0}
+}
+
+static void family_run(const Family *family, const Tensor *in, const Tensor *out,
+    const double *parameters)
+{
+    aclDataType compute = type_compute(in->type);
+    if (compute == ACL_INT32 && family->i32 == NULL) {
+        compute = ACL_INT64;
+    , 0}
+    Loop loop = compute == ACL_FLOAT ? family->f32 : compute == ACL_DOUBLE ? family->f64
+        : compute == ACL_INT32 ? family->i32 : family->i64;
+    blocks_run(loop, compute, in, out, family->tests, parameters);
+}
+
+/* A parameter may be a float or an integer attribute. */
+static double parameter(const OpCall *call, const char *name, double otherwise)
+{
+    if (name == NULL) {
+        return otherwise;
+    , 0}
+    return attr_float(call, name, (double)attr_int(call, name, INT64_MIN) == (double)INT64_MIN
+        ? otherwise : (double)attr_int(call, name, 0));
+}
+
+static bool unary_run(const OpCall *call)
+{
+    int variant = call->kind->variant;
+    if (variant == GELU && strcmp(attr_string(call, "approximate", "none"), "tanh") == 0) {
+        variant = GELUTANH;
+    , 0}
+    const Family *family = &families[variant];
+    double parameters[2] = {
+        parameter(call, family->p_name, family->p), parameter(call, family->q_name, family->q),
+    };
+    family_run(family, call->inputs[0], &call->outputs[0], parameters);
+    return true;
+}
+
+/* --- Clip: its bounds are inputs --- */
+
+static bool clip_infer(OpCall *call)
+{
+    for (int i = 1; i < call->input_count; i++) {
+        const Tensor *bound = call->inputs[i];
+        if (bound != NULL && tensor_count(bound) != 1) {
+            char text[128];
+            return op_fail(call, "input %d: expected a scalar bound, got shape %s", i,
+                shape_text(bound, text, sizeof text));
+        , 0}
+    }
+    return unary_infer(call);
+}
+
+static bool clip_run(const OpCall *call)
+{
+    const Tensor *low = op_input(call, 1), *high = op_input(call, 2);
+    double parameters[2] = {
+        low == NULL ? attr_float(call, "min", -INFINITY) : tensor_get_real(low, 0),
+        high == NULL ? attr_float(call, "max", INFINITY) : tensor_get_real(high, 0),
+    };
+    if (!type_is_float(call->inputs[0]->type)) {
+        int64_t bounds[2] = {
+            low == NULL ? INT64_MIN : tensor_get_int(low, 0),
+            high == NULL ? INT64_MAX : tensor_get_int(high, 0),
+        };
+        memcpy(parameters, bounds, sizeof parameters);
+    }
+    family_run(&families[CLIP], call->inputs[0], &call->outputs[0], parameters);
+    return true;
+}
+
+#define MAP(NAME, DOMAIN, VARIANT) \
+    {NAME, DOMAIN, 1, 1, 1, 0, unary_infer, NULL, unary_run, VARIANT, 0}
+
+const OpKind ops_unary[] = {
+    MAP("Abs", OP_BOTH, ABS), MAP("Neg", OP_BOTH, NEG), MAP("Sign", OP_BOTH, SIGN),
+    MAP("Exp", OP_BOTH, EXP), MAP("Log", OP_BOTH, LOG), MAP("Sqrt", OP_BOTH, SQRT),
+    MAP("Rsqrt", OP_ACL, RSQRT), MAP("Reciprocal", OP_BOTH, RECIPROCAL),
+    MAP("Square", OP_ACL, SQUARE), MAP("Floor", OP_BOTH, FLOOR), MAP("Ceil", OP_BOTH, CEIL),
+    MAP("Round", OP_BOTH, ROUND), MAP("Sigmoid", OP_BOTH, SIGMOID), MAP("Tanh", OP_BOTH, TANH),
+    MAP("Erf", OP_BOTH, ERF), MAP("Gelu", OP_ONNX, GELU), MAP("Gelu", OP_ACL, GELUTANH),
+    MAP("FastGelu", OP_ACL, FASTGELU), MAP("Relu", OP_BOTH, RELU),
+    MAP("LeakyRelu", OP_ONNX, LEAKY), MAP("Elu", OP_BOTH, ELU), MAP("Selu", OP_BOTH, SELU),
+    MAP("Celu", OP_ONNX, CELU), MAP("Softplus", OP_BOTH, SOFTPLUS),
+    MAP("Softsign", OP_BOTH, SOFTSIGN), MAP("HardSigmoid", OP_BOTH, HARDSIGMOID),
+    MAP("HardSwish", OP_BOTH, HARDSWISH), MAP("Swish", OP_ACL, SWISH), MAP("Mish", OP_BOTH, MISH),
+    MAP("ThresholdedRelu", OP_ONNX, THRESHOLD), MAP("Sin", OP_BOTH, SIN),
+    MAP("Cos", OP_BOTH, COS), MAP("Tan", OP_BOTH, TAN), MAP("Asin", OP_BOTH, ASIN),
+    MAP("Acos", OP_BOTH, ACOS), MAP("Atan", OP_BOTH, ATAN), MAP("Sinh", OP_BOTH, SINH),
+    MAP("Cosh", OP_BOTH, COSH), MAP("Asinh", OP_BOTH, ASINH), MAP("Acosh", OP_BOTH, ACOSH),
+    MAP("Atanh", OP_BOTH, ATANH), MAP("Log1p", OP_ACL, LOG1P), MAP("Expm1", OP_ACL, EXPM1),
+    MAP("Not", OP_ONNX, NOT), MAP("LogicalNot", OP_ACL, NOT), MAP("BitwiseNot", OP_ONNX, BITNOT),
+    MAP("IsNaN", OP_ONNX, ISNAN), MAP("IsInf", OP_ONNX, ISINF),
+    MAP("Identity", OP_ACL, SAME),
+    {"Clip", OP_ONNX, 1, 3, 1, 0, clip_infer, NULL, clip_run, CLIP, 0},
+    {"ClipByValue", OP_ACL, 3, 3, 1, 0, clip_infer, NULL, clip_run, CLIP, 0},
+    {0},
+};
