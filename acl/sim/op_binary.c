@@ -52,8 +52,8 @@ typedef void (*Loop)(const void *a, int64_t sa, const void *b, int64_t sb, void 
     LOOP(NAME##_i32, int32_t, uint8_t, EXPRESSION) \
     LOOP(NAME##_i64, int64_t, uint8_t, EXPRESSION)
 
-#define WHOLE_ROW(NAME) {NULL, NULL, NAME##_i32, NAME##_i64, 0}
-#define ROW(NAME) {NAME##_f32, NAME##_f64, NAME##_i32, NAME##_i64, 0}
+#define WHOLE_ROW(NAME) {NULL, NULL, NAME##_i32, NAME##_i64}
+#define ROW(NAME) {NAME##_f32, NAME##_f64, NAME##_i32, NAME##_i64}
 
 /* --- integer helpers: nothing here may trap or overflow --- */
 
@@ -61,7 +61,7 @@ static int64_t whole_div(int64_t x, int64_t y)
 {
     if (y == 0) {
         return 0;
-    , 0}
+    }
     return y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
 }
 
@@ -69,29 +69,29 @@ static int64_t floor_div(int64_t x, int64_t y)
 {
     int64_t q = whole_div(x, y);
     return y != 0 && y != -1 && x % y != 0 && (x < 0) != (y < 0) ? q - 1 : q;
-, 0}
+}
 
 static int64_t whole_rem(int64_t x, int64_t y)
 {
     return y == 0 || y == -1 ? 0 : x % y;
-, 0}
+}
 
 /* Remainder with the divisor's sign, as Python's. */
 static int64_t floor_mod(int64_t x, int64_t y)
 {
     int64_t rest = whole_rem(x, y);
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
-, 0}
+}
 
 static int64_t whole_pow(int64_t x, int64_t y)
 {
     if (y < 0) {
         return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
-    , 0}
+    }
     uint64_t result = 1;
     for (uint64_t base = (uint64_t)x; y != 0; y >>= 1, base *= base) {
         result *= (y & 1) != 0 ? base : 1;
-    , 0}
+    }
     return (int64_t)result;
 }
 
@@ -99,12 +99,12 @@ static double real_mod(double x, double y)
 {
     double rest = fmod(x, y);
     return rest != 0.0 && (rest < 0.0) != (y < 0.0) ? rest + y : rest;
-, 0}
+}
 
 static double real_pow(double x, double y)
 {
     return y == 2.0 ? x * x : pow(x, y);
-, 0}
+}
 
 #define NAN_OR(TEST) (isnan(x) ? x : isnan(y) ? y : (TEST) ? x : y)
 
@@ -151,13 +151,13 @@ static const Loop loops[][4] = {
 static bool variant_tests(int variant)
 {
     return variant >= EQUAL && variant <= XOR;
-, 0}
+}
 
 static Loop loop_for(int variant, aclDataType compute)
 {
     int column = compute == ACL_FLOAT ? 0 : compute == ACL_DOUBLE ? 1 : compute == ACL_INT32 ? 2 : 3;
     return loops[variant][column];
-, 0}
+}
 
 /* --- running one pair --- */
 
@@ -180,7 +180,7 @@ static void row_converted(Loop loop, aclDataType compute, const Operand *a, cons
         convert(y, compute, pb, b->type, b->stride, b->stride == 0 ? 1 : n);
         loop(x, a->stride != 0, y, b->stride != 0, z, n);
         convert(out + at * type_size(out_type), out_type, z, tests ? ACL_BOOL : compute, 1, n);
-    , 0}
+    }
 }
 
 /* The type that both operands can be computed in. */
@@ -188,14 +188,14 @@ static aclDataType pair_compute(int variant, const Tensor *a, const Tensor *b)
 {
     if (variant == POW && a->type != b->type) {
         return ACL_DOUBLE;
-    , 0}
+    }
     return type_compute(a->type);
 }
 
 static void pair_run(int variant, const Tensor *a, const Tensor *b, const Tensor *out)
 {
     Spread spread;
-    spread_plan(&spread, out, (const Tensor *const[]){a, b, 0}, 2);
+    spread_plan(&spread, out, (const Tensor *const[]){a, b}, 2);
     aclDataType compute = pair_compute(variant, a, b);
     bool tests = variant_tests(variant);
     Loop loop = loop_for(variant, compute);
@@ -224,7 +224,7 @@ static bool broadcast_fail(const OpCall *call, const Tensor *a, const Tensor *b)
     char x[128], y[128];
     return op_fail(call, "shapes %s and %s cannot be broadcast together",
         shape_text(a, x, sizeof x), shape_text(b, y, sizeof y));
-, 0}
+}
 
 static bool types_check(const OpCall *call)
 {
@@ -235,11 +235,11 @@ static bool types_check(const OpCall *call)
         if (type != a->type && variant != POW) {
             return op_fail(call, "input %d: expected %s like input 0, got %s", i,
                 type_name(a->type), type_name(type));
-        , 0}
+        }
     }
     if (variant >= BITAND && variant <= BITXOR && type_is_float(a->type)) {
         return op_fail(call, "input 0: expected an integer type, got %s", type_name(a->type));
-    , 0}
+    }
     return true;
 }
 
@@ -247,7 +247,7 @@ static bool binary_infer(OpCall *call)
 {
     if (!types_check(call)) {
         return false;
-    , 0}
+    }
     Tensor *out = &call->outputs[0];
     out->type = variant_tests(call->kind->variant) ? ACL_BOOL : call->inputs[0]->type;
     tensor_shape_copy(out, call->inputs[0]);
@@ -255,7 +255,7 @@ static bool binary_infer(OpCall *call)
         Tensor so_far = *out;
         if (!dims_broadcast(&so_far, call->inputs[i], out)) {
             return broadcast_fail(call, &so_far, call->inputs[i]);
-        , 0}
+        }
     }
     return true;
 }
@@ -265,7 +265,7 @@ static bool binary_run(const OpCall *call)
     int variant = call->kind->variant;
     if (variant == MOD && attr_int(call, "fmod", 0) != 0) {
         variant = FMOD;
-    , 0}
+    }
     pair_run(variant, call->inputs[0], call->inputs[1], &call->outputs[0]);
     return true;
 }
@@ -281,7 +281,7 @@ static bool fold_run(const OpCall *call)
         call->input_count == 1 ? &neutral : call->inputs[1], out);
     for (int i = 2; i < call->input_count; i++) {
         pair_run(variant, out, call->inputs[i], out);
-    , 0}
+    }
     if (call->kind->variant == MEAN) {
         double number = (double)call->input_count;
         Tensor divisor = {.type = ACL_DOUBLE, .rank = 0, .data = &number};

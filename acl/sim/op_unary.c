@@ -107,7 +107,7 @@ static void clip_i64(const void *pin, void *pout, int64_t n, double dp, double d
     for (int64_t i = 0; i < n; i++) {
         int64_t x = in[i] < low ? low : in[i];
         out[i] = x > high ? high : x;
-    , 0}
+    }
 }
 
 enum { FLOATS = 1, WHOLES = 2, ANY = 3, BOOLS = 4 };
@@ -129,37 +129,37 @@ enum {
 
 #define F(NAME) .f32 = NAME##_f32, .f64 = NAME##_f64
 #define I(NAME) .i32 = NAME##_i32, .i64 = NAME##_i64
-#define ONLY(NAME) {F(NAME), .accepts = FLOATS, 0}
+#define ONLY(NAME) {F(NAME), .accepts = FLOATS}
 
 static const Family families[] = {
-    [ABS] = {F(abs), I(abs), .accepts = ANY, 0}, [NEG] = {F(neg), I(neg), .accepts = ANY, 0},
-    [SIGN] = {F(sign), I(sign), .accepts = ANY, 0}, [EXP] = ONLY(exp), [LOG] = ONLY(log),
+    [ABS] = {F(abs), I(abs), .accepts = ANY}, [NEG] = {F(neg), I(neg), .accepts = ANY},
+    [SIGN] = {F(sign), I(sign), .accepts = ANY}, [EXP] = ONLY(exp), [LOG] = ONLY(log),
     [SQRT] = ONLY(sqrt), [RSQRT] = ONLY(rsqrt), [RECIPROCAL] = ONLY(reciprocal),
-    [SQUARE] = {F(square), I(square), .accepts = ANY, 0}, [FLOOR] = ONLY(floor),
+    [SQUARE] = {F(square), I(square), .accepts = ANY}, [FLOOR] = ONLY(floor),
     [CEIL] = ONLY(ceil), [ROUND] = ONLY(round), [SIGMOID] = ONLY(sigmoid), [TANH] = ONLY(tanh),
     [ERF] = ONLY(erf), [GELU] = ONLY(gelu), [GELUTANH] = ONLY(gelutanh),
-    [FASTGELU] = ONLY(fastgelu), [RELU] = {F(relu), I(relu), .accepts = ANY, 0},
-    [LEAKY] = {F(leaky), .accepts = FLOATS, .p_name = "alpha", .p = 0.01, 0},
-    [ELU] = {F(elu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0, 0},
+    [FASTGELU] = ONLY(fastgelu), [RELU] = {F(relu), I(relu), .accepts = ANY},
+    [LEAKY] = {F(leaky), .accepts = FLOATS, .p_name = "alpha", .p = 0.01},
+    [ELU] = {F(elu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
     [SELU] = {F(selu), .accepts = FLOATS, .p_name = "alpha", .q_name = "gamma",
-        .p = 1.67326319217681884765625, .q = 1.05070102214813232421875, 0},
-    [CELU] = {F(celu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0, 0},
+        .p = 1.67326319217681884765625, .q = 1.05070102214813232421875},
+    [CELU] = {F(celu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
     [SOFTPLUS] = ONLY(softplus), [SOFTSIGN] = ONLY(softsign),
     [HARDSIGMOID] = {F(hardsigmoid), .accepts = FLOATS, .p_name = "alpha", .q_name = "beta",
-        .p = 0.2, .q = 0.5, 0},
+        .p = 0.2, .q = 0.5},
     [HARDSWISH] = ONLY(hardswish),
-    [SWISH] = {F(swish), .accepts = FLOATS, .p_name = "scale", .p = 1.0, 0},
+    [SWISH] = {F(swish), .accepts = FLOATS, .p_name = "scale", .p = 1.0},
     [MISH] = ONLY(mish),
-    [THRESHOLD] = {F(threshold), .accepts = FLOATS, .p_name = "alpha", .p = 1.0, 0},
+    [THRESHOLD] = {F(threshold), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
     [SIN] = ONLY(sin), [COS] = ONLY(cos), [TAN] = ONLY(tan), [ASIN] = ONLY(asin),
     [ACOS] = ONLY(acos), [ATAN] = ONLY(atan), [SINH] = ONLY(sinh), [COSH] = ONLY(cosh),
     [ASINH] = ONLY(asinh), [ACOSH] = ONLY(acosh), [ATANH] = ONLY(atanh), [LOG1P] = ONLY(log1p),
-    [EXPM1] = ONLY(expm1), [SAME] = {F(same), I(same), .accepts = ANY | BOOLS, 0},
-    [NOT] = {I(not), .accepts = BOOLS, 0}, [BITNOT] = {I(bitnot), .accepts = WHOLES, 0},
-    [ISNAN] = {F(isnan), .accepts = FLOATS, .tests = true, 0},
+    [EXPM1] = ONLY(expm1), [SAME] = {F(same), I(same), .accepts = ANY | BOOLS},
+    [NOT] = {I(not), .accepts = BOOLS}, [BITNOT] = {I(bitnot), .accepts = WHOLES},
+    [ISNAN] = {F(isnan), .accepts = FLOATS, .tests = true},
     [ISINF] = {F(isinf), .accepts = FLOATS, .tests = true, .p_name = "detect_negative",
-        .q_name = "detect_positive", .p = 1.0, .q = 1.0, 0},
-    [CLIP] = {F(clip), .i32 = NULL, .i64 = clip_i64, .accepts = ANY, 0},
+        .q_name = "detect_positive", .p = 1.0, .q = 1.0},
+    [CLIP] = {F(clip), .i32 = NULL, .i64 = clip_i64, .accepts = ANY},
 };
 
 static bool unary_infer(OpCall *call)
@@ -170,11 +170,11 @@ static bool unary_infer(OpCall *call)
     if ((family->accepts & is) == 0) {
         return op_fail(call, "input 0: %s is not defined for %s", call->kind->name,
             type_name(in->type));
-    , 0}
+    }
     op_same(call, 0);
     if (family->tests) {
         call->outputs[0].type = ACL_BOOL;
-    , 0}
+    }
     return true;
 }
 
@@ -185,7 +185,7 @@ static void blocks_run(Loop loop, aclDataType compute, const Tensor *in, const T
     if (in->type == compute && (tests || out->type == compute)) {
         loop(in->data, out->data, count, parameters[0], parameters[1]);
         return;
-    , 0}
+    }
     _Alignas(64) char x[BLOCK * 8], y[BLOCK * 8];
     for (int64_t at = 0; at < count; at += BLOCK) {
         int64_t n = count - at < BLOCK ? count - at : BLOCK;
@@ -193,7 +193,7 @@ static void blocks_run(Loop loop, aclDataType compute, const Tensor *in, const T
         loop(x, y, n, parameters[0], parameters[1]);
         convert((char *)out->data + at * type_size(out->type), out->type, y,
             tests ? ACL_BOOL : compute, 1, n);
-    , 0}
+    }
 }
 
 static void family_run(const Family *family, const Tensor *in, const Tensor *out,
@@ -202,7 +202,7 @@ static void family_run(const Family *family, const Tensor *in, const Tensor *out
     aclDataType compute = type_compute(in->type);
     if (compute == ACL_INT32 && family->i32 == NULL) {
         compute = ACL_INT64;
-    , 0}
+    }
     Loop loop = compute == ACL_FLOAT ? family->f32 : compute == ACL_DOUBLE ? family->f64
         : compute == ACL_INT32 ? family->i32 : family->i64;
     blocks_run(loop, compute, in, out, family->tests, parameters);
@@ -213,7 +213,7 @@ static double parameter(const OpCall *call, const char *name, double otherwise)
 {
     if (name == NULL) {
         return otherwise;
-    , 0}
+    }
     return attr_float(call, name, (double)attr_int(call, name, INT64_MIN) == (double)INT64_MIN
         ? otherwise : (double)attr_int(call, name, 0));
 }
@@ -223,7 +223,7 @@ static bool unary_run(const OpCall *call)
     int variant = call->kind->variant;
     if (variant == GELU && strcmp(attr_string(call, "approximate", "none"), "tanh") == 0) {
         variant = GELUTANH;
-    , 0}
+    }
     const Family *family = &families[variant];
     double parameters[2] = {
         parameter(call, family->p_name, family->p), parameter(call, family->q_name, family->q),
@@ -242,7 +242,7 @@ static bool clip_infer(OpCall *call)
             char text[128];
             return op_fail(call, "input %d: expected a scalar bound, got shape %s", i,
                 shape_text(bound, text, sizeof text));
-        , 0}
+        }
     }
     return unary_infer(call);
 }
