@@ -1,11 +1,17 @@
-/* User's functions called by the simulator's threads.
+/* Host functions: a stream's task that calls a function of the user.
+ *
+ * All streams of a device share one thread for them, as with the runtime: the stream's worker hands
+ * the call over and waits until it returned.  So host functions of one device never overlap.
  *
  * When an interpreter goes down, its callbacks must not be called any more: callbacks are detached,
  * and those running are waited for.
  *
  * Thread rule: any thread; no lock is held while a user's function runs. */
-#include "stream.h"
+#include "callback.h"
 #include "exports.h"
+#include "stream.h"
+
+#include <string.h>
 
 static _Atomic bool detached;
 static _Atomic uint32_t inside;
@@ -17,23 +23,115 @@ bool callback_begin(void)
         callback_end();
         return false;
     }
-    Stream *stream = stream_running();
-    if (stream != NULL) {
-        atomic_store(&stream->in_callback, true);
-        park_wake(&stream->completed);
-    }
     return true;
 }
 
 void callback_end(void)
 {
-    Stream *stream = stream_running();
-    if (stream != NULL) {
-        atomic_store(&stream->in_callback, false);
-    }
     if (atomic_fetch_sub(&inside, 1) == 1) {
         park_wake(&inside);
     }
+}
+
+static bool nobody_inside(const void *argument)
+{
+    (void)argument;
+    return atomic_load(&inside) == 0;
+}
+
+bool callbacks_detach(int32_t timeout_ms)
+{
+    atomic_store(&detached, true);
+    return park_wait(&inside, nobody_inside, NULL, deadline_after_ms(timeout_ms));
+}
+
+void callbacks_attach(void)
+{
+    atomic_store(&detached, false);
+}
+
+void callback_waits(Stream *stream, bool waits)
+{
+    atomic_store(&stream->in_callback, waits);
+    if (waits) {
+        park_wake(&stream->completed);
+    }
+}
+
+/* A function that waits for its device's thread. */
+typedef struct HostCall {
+    struct HostCall *next;
+    Stream *stream;
+    aclrtHostFunc function;
+    void *argument;
+    _Atomic bool done;
+} HostCall;
+
+typedef struct HostThread {
+    pthread_mutex_t lock;
+    HostCall *first, *last;
+    _Atomic uint64_t queued;
+    bool started;
+} HostThread;
+
+static HostThread threads[DEVICE_MAX];
+
+__attribute__((constructor(105))) static void threads_make(void)
+{
+    for (size_t i = 0; i < DEVICE_MAX; i++) {
+        pthread_mutex_init(&threads[i].lock, NULL);
+    }
+}
+
+static bool calls_are_queued(const void *argument)
+{
+    const HostThread *thread = argument;
+    return atomic_load(&thread->queued) != 0;
+}
+
+static HostCall *call_take(HostThread *thread)
+{
+    pthread_mutex_lock(&thread->lock);
+    HostCall *call = thread->first;
+    thread->first = call->next;
+    atomic_fetch_sub(&thread->queued, 1);
+    pthread_mutex_unlock(&thread->lock);
+    return call;
+}
+
+static void *host_thread_work(void *argument)
+{
+    HostThread *thread = argument;
+    for (;;) {
+        park_wait(&thread->queued, calls_are_queued, thread, FOREVER);
+        HostCall *call = call_take(thread);
+        if (callback_begin()) {
+            stream_set_running(call->stream);
+            call->function(call->argument);
+            stream_set_running(NULL);
+            callback_end();
+        }
+        atomic_store(&call->done, true);
+        park_wake(thread);
+    }
+    return NULL;
+}
+
+/* The lock is held. */
+static int host_thread_start(HostThread *thread)
+{
+    if (thread->started) {
+        return 0;
+    }
+    int error = thread_start(host_thread_work, thread);
+    thread->started = error == 0;
+    return error;
+}
+
+static bool call_is_done(const void *argument)
+{
+    const HostCall *call = argument;
+    return atomic_load(&call->done);
 }
 
 typedef struct HostFunction {
@@ -43,12 +141,28 @@ typedef struct HostFunction {
 
 static aclError host_function_run(Stream *stream, const void *payload)
 {
-    const HostFunction *call = payload;
-    (void)stream;
-    if (callback_begin()) {
-        call->function(call->argument);
-        callback_end();
+    const HostFunction *task = payload;
+    HostThread *thread = &threads[stream->device];
+    HostCall call = {NULL, stream, task->function, task->argument, false};
+    pthread_mutex_lock(&thread->lock);
+    int error = host_thread_start(thread);
+    if (error != 0) {
+        pthread_mutex_unlock(&thread->lock);
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no thread for host functions: %s",
+                    strerror(error));
     }
+    callback_waits(stream, true);
+    if (thread->first == NULL) {
+        thread->first = &call;
+    } else {
+        thread->last->next = &call;
+    }
+    thread->last = &call;
+    atomic_fetch_add(&thread->queued, 1);
+    pthread_mutex_unlock(&thread->lock);
+    park_wake(&thread->queued);
+    park_wait(thread, call_is_done, &call, FOREVER);
+    callback_waits(stream, false);
     return ACL_SUCCESS;
 }
 
@@ -57,8 +171,16 @@ static const TaskClass host_function_task = {"host function", host_function_run,
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
 {
     Stream *resolved;
-    HostFunction call = {fn, args};
+    HostFunction task = {fn, args};
     TRY(stream_resolve(stream, &resolved));
     REQUIRE_RT(fn != NULL);
-    return stream_submit(resolved, &host_function_task, &call, sizeof call);
+    switch (report_subscription(resolved)) {
+    case SUBSCRIBED_REPORTS:
+        return fail(ACL_ERROR_RT_STREAM_SUBSCRIBE,
+                    "stream %u is subscribed by aclrtSubscribeReport", resolved->id);
+    case SUBSCRIBED_HOST_FUNCTIONS:
+        return report_launch(resolved, fn, args, true);
+    default:
+        return stream_submit(resolved, &host_function_task, &task, sizeof task);
+    }
 }

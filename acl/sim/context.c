@@ -4,6 +4,7 @@
  * thread destroyed counts as none. */
 #include "device.h"
 #include "exports.h"
+#include "state.h"
 #include "stream.h"
 
 static _Thread_local Context *current;
@@ -44,6 +45,9 @@ aclError context_require(Context **out)
 
 aclError context_new(int32_t device, bool is_default, Context **out)
 {
+    if (context_count(device) == 0) {
+        device_state_tell(device, ACL_RT_DEVICE_STATE_SET_PRE);
+    }
     Context *context = handle_new(HANDLE_CONTEXT, sizeof *context);
     if (context == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many contexts");

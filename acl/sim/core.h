@@ -38,15 +38,17 @@ aclError error_set_quiet(const char *function, aclError code, const char *format
 aclError error_argument(const char *function, aclError code, const char *condition)
     __attribute__((cold));
 
-/* Leaves a message for aclGetRecentErrMsg, remembers the last error, and is `code`. */
-#define fail(code, ...) error_set(__func__, (code), __VA_ARGS__)
-#define fail_quiet(code, ...) error_set_quiet(__func__, (code), __VA_ARGS__)
+/* Leaves a message for aclGetRecentErrMsg, remembers the last error, and is `code` (which is
+ * evaluated twice: the compiler then sees that it is not success). */
+#define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
+#define fail_quiet(code, ...) (error_set_quiet(__func__, (code), __VA_ARGS__), (code))
 
 /* The ACL layer's argument check: 100000 unless the condition (or pointer) holds. */
 #define REQUIRE(condition)                                                              \
     do {                                                                                \
         if (!SIM_LIKELY(condition)) {                                                   \
-            return error_argument(__func__, ACL_ERROR_INVALID_PARAM, #condition);       \
+            error_argument(__func__, ACL_ERROR_INVALID_PARAM, #condition);              \
+            return ACL_ERROR_INVALID_PARAM;                                             \
         }                                                                               \
     } while (0)
 
@@ -54,7 +56,8 @@ aclError error_argument(const char *function, aclError code, const char *conditi
 #define REQUIRE_RT(condition)                                                           \
     do {                                                                                \
         if (!SIM_LIKELY(condition)) {                                                   \
-            return error_argument(__func__, ACL_ERROR_RT_PARAM_INVALID, #condition);    \
+            error_argument(__func__, ACL_ERROR_RT_PARAM_INVALID, #condition);           \
+            return ACL_ERROR_RT_PARAM_INVALID;                                          \
         }                                                                               \
     } while (0)
 

@@ -8,6 +8,7 @@
  * a stream is waited for or a user's callback runs. */
 #include "device.h"
 #include "exports.h"
+#include "state.h"
 #include "stream.h"
 
 typedef struct Device {
@@ -72,24 +73,45 @@ int32_t device_get_default(void)
     return atomic_load(&default_device);
 }
 
+/* The default context if there is one, with a reference more. */
+static Context *device_join(Device *self)
+{
+    pthread_mutex_lock(&lock);
+    Context *context = self->context;
+    self->references += context != NULL;
+    pthread_mutex_unlock(&lock);
+    return context;
+}
+
+/* Makes `made` the default context unless another thread was faster; the one in force. */
+static Context *device_settle(Device *self, Context *made)
+{
+    pthread_mutex_lock(&lock);
+    if (self->context == NULL) {
+        self->context = made;
+    }
+    Context *context = self->context;
+    self->references++;
+    pthread_mutex_unlock(&lock);
+    if (context != made) {
+        context_end(made);
+    }
+    return context;
+}
+
 aclError device_retain(int32_t device, Context **context)
 {
     TRY(device_check(device));
-    Device *self = &devices[device];
-    aclError status = ACL_SUCCESS;
-    pthread_mutex_lock(&lock);
-    if (self->context == NULL) {
-        status = context_new(device, true, &self->context);
+    *context = device_join(&devices[device]);
+    if (*context == NULL) {
+        Context *made;
+        TRY(context_new(device, true, &made));
+        *context = device_settle(&devices[device], made);
     }
-    if (status == ACL_SUCCESS) {
-        self->references++;
-        *context = self->context;
-    }
-    pthread_mutex_unlock(&lock);
-    return status;
+    return ACL_SUCCESS;
 }
 
-/* Takes `count` references (0: all of them); the last gives the context to end. */
+/* Takes one reference or all; with the last goes the context, which the caller has to end. */
 static aclError device_release(int32_t device, bool all, Context **last)
 {
     TRY(device_check(device));
@@ -116,6 +138,7 @@ aclError sim_aclrtSetDevice(int32_t deviceId)
     Context *context;
     TRY(device_retain(deviceId, &context));
     context_make_current(context);
+    device_state_tell(deviceId, ACL_RT_DEVICE_STATE_SET_POST);
     return ACL_SUCCESS;
 }
 
@@ -124,9 +147,11 @@ static aclError device_reset(int32_t device, bool all)
     Context *last;
     TRY(device_release(device, all, &last));
     if (last != NULL) {
+        device_state_tell(device, ACL_RT_DEVICE_STATE_RESET_PRE);
         context_end(last);
         context_make_current(NULL);
         memory_device_gone(device);
+        device_state_tell(device, ACL_RT_DEVICE_STATE_RESET_POST);
     }
     return ACL_SUCCESS;
 }
@@ -174,10 +199,17 @@ aclError sim_aclrtSynchronizeDevice(void)
 aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
 {
     Context *context;
-    if (timeout < -1 || timeout == 0) {
-        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
-                          timeout);
-    }
+    TRY(timeout_check_sign(timeout, __func__));
+    REQUIRE_RT(timeout != 0);
     TRY(context_require(&context));
     return streams_synchronize(context, deadline_after_ms(timeout));
+}
+
+aclError sim_aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *active)
+{
+    REQUIRE(flags == NULL);
+    REQUIRE(active != NULL);
+    TRY(device_check(deviceId));
+    *active = device_references(deviceId) != 0;
+    return ACL_SUCCESS;
 }

@@ -34,6 +34,10 @@ const char *const function_names[FN_COUNT] = {
     "aclsysGetVersionNum",
     "aclrtPeekAtLastError",
     "aclrtGetLastError",
+    "aclrtSubscribeReport",
+    "aclrtLaunchCallback",
+    "aclrtProcessReport",
+    "aclrtUnSubscribeReport",
     "aclrtCreateContext",
     "aclrtDestroyContext",
     "aclrtSetCurrentContext",
@@ -46,6 +50,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtResetDevice",
     "aclrtResetDeviceForce",
     "aclrtGetDevice",
+    "aclrtSetStreamFailureMode",
     "aclrtGetRunMode",
     "aclrtSynchronizeDevice",
     "aclrtSynchronizeDeviceWithTimeout",
@@ -80,13 +85,39 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemcpy2d",
     "aclrtMemcpy2dAsync",
     "aclrtMemsetAsync",
+    "aclrtCreateEvent",
+    "aclrtCreateEventWithFlag",
+    "aclrtCreateEventExWithFlag",
+    "aclrtDestroyEvent",
+    "aclrtRecordEvent",
+    "aclrtRecordEventWithFlag",
+    "aclrtResetEvent",
+    "aclrtQueryEvent",
+    "aclrtQueryEventStatus",
+    "aclrtQueryEventWaitStatus",
+    "aclrtSynchronizeEvent",
+    "aclrtSynchronizeEventWithTimeout",
+    "aclrtEventElapsedTime",
+    "aclrtEventGetTimestamp",
+    "aclrtHostMemMapCapabilities",
+    "aclrtGetThreadLastTaskId",
+    "aclrtStreamGetId",
+    "aclrtCreateStreamConfigHandle",
+    "aclrtDestroyStreamConfigHandle",
+    "aclrtSetStreamConfigOpt",
     "aclrtCreateStream",
+    "aclrtCreateStreamV2",
     "aclrtCreateStreamWithConfig",
     "aclrtDestroyStream",
     "aclrtDestroyStreamForce",
     "aclrtSynchronizeStream",
     "aclrtSynchronizeStreamWithTimeout",
     "aclrtStreamQuery",
+    "aclrtStreamGetPriority",
+    "aclrtStreamGetFlags",
+    "aclrtStreamWaitEvent",
+    "aclrtStreamWaitEventWithFlag",
+    "aclrtStreamWaitEventWithTimeout",
     "aclrtSetGroup",
     "aclrtGetGroupCount",
     "aclrtCreateGroupInfo",
@@ -109,11 +140,21 @@ const char *const function_names[FN_COUNT] = {
     "aclrtGetDeviceSatMode",
     "aclrtGetOverflowStatus",
     "aclrtResetOverflowStatus",
+    "aclrtSubscribeHostFunc",
+    "aclrtProcessHostFunc",
+    "aclrtUnSubscribeHostFunc",
     "aclrtQueryDeviceStatus",
     "aclrtDeviceGetBareTgid",
     "aclrtGetMemUceInfo",
     "aclrtMemUceRepair",
+    "aclrtStreamAbort",
+    "aclrtGetStreamAvailableNum",
+    "aclrtSetStreamAttribute",
+    "aclrtGetStreamAttribute",
+    "aclrtGetEventId",
+    "aclrtGetEventAvailNum",
     "aclrtGetDeviceInfo",
+    "aclrtDeviceGetStreamPriorityRange",
     "aclrtGetDeviceCapability",
     "aclrtDeviceGetUuid",
     "aclrtDeviceSetLimit",
@@ -123,6 +164,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtDeviceGetHostAtomicCapabilities",
     "aclrtDeviceGetP2PAtomicCapabilities",
     "aclrtCtxGetCurrentDefaultStream",
+    "aclrtGetPrimaryCtxState",
     "aclrtGetDeviceResLimit",
     "aclrtSetDeviceResLimit",
     "aclrtResetDeviceResLimit",
@@ -144,6 +186,18 @@ const char *const function_names[FN_COUNT] = {
     "aclrtFreeBuf",
     "aclrtAllocBuf",
     "aclrtGetDevicesTopo",
+    "aclmdlRICaptureBegin",
+    "aclmdlRICaptureGetInfo",
+    "aclmdlRICaptureEnd",
+    "aclmdlRICaptureThreadExchangeMode",
+    "aclmdlRIExecuteAsync",
+    "aclmdlRIExecute",
+    "aclmdlRIDestroy",
+    "aclmdlRISetName",
+    "aclmdlRIGetName",
+    "aclmdlRIGetId",
+    "aclmdlRIDestroyRegisterCallback",
+    "aclmdlRIDestroyUnregisterCallback",
     "aclmdlInitDump",
     "aclmdlSetDump",
     "aclmdlFinalizeDump",
@@ -161,9 +215,15 @@ const char *const function_names[FN_COUNT] = {
     "aclrtNpuGetFloatOverFlowStatus",
     "aclrtNpuClearFloatOverFlowStatus",
     "aclrtLaunchHostFunc",
+    "aclrtRegStreamStateCallback",
+    "aclrtRegDeviceStateCallback",
+    "aclrtSetDeviceTaskAbortCallback",
     "aclrtGetOpExecuteTimeout",
     "aclrtDevicePeerAccessStatus",
+    "aclrtStreamStop",
     "aclrtCheckArchCompatibility",
+    "aclmdlRIAbort",
+    "aclmdlRICaptureToModelRIBegin",
     "aclrtGetErrorVerbose",
     "aclrtRepairError",
     "aclrtSnapShotProcessLock",
@@ -458,6 +518,42 @@ aclError aclrtGetLastError(aclrtLastErrLevel level)
     return sim_aclrtGetLastError(level);
 }
 
+aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtSubscribeReport);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSubscribeReport(threadId, stream);
+    }
+    return gate_leave(FN_aclrtSubscribeReport, gate_status);
+}
+
+aclError aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchCallback(fn, userData, blockType, stream);
+    }
+    return gate_leave(FN_aclrtLaunchCallback, gate_status);
+}
+
+aclError aclrtProcessReport(int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtProcessReport);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtProcessReport(timeout);
+    }
+    return gate_leave(FN_aclrtProcessReport, gate_status);
+}
+
+aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtUnSubscribeReport);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtUnSubscribeReport(threadId, stream);
+    }
+    return gate_leave(FN_aclrtUnSubscribeReport, gate_status);
+}
+
 aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
 {
     aclError gate_status = gate_enter(FN_aclrtCreateContext);
@@ -564,6 +660,15 @@ aclError aclrtGetDevice(int32_t *deviceId)
         gate_status = sim_aclrtGetDevice(deviceId);
     }
     return gate_leave(FN_aclrtGetDevice, gate_status);
+}
+
+aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetStreamFailureMode);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetStreamFailureMode(stream, mode);
+    }
+    return gate_leave(FN_aclrtSetStreamFailureMode, gate_status);
 }
 
 aclError aclrtGetRunMode(aclrtRunMode *runMode)
@@ -717,6 +822,130 @@ aclError aclrtHostUnregister(void *ptr)
         gate_status = sim_aclrtHostUnregister(ptr);
     }
     return gate_leave(FN_aclrtHostUnregister, gate_status);
+aclError aclrtCreateEvent(aclrtEvent *event)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateEvent(event);
+    }
+    return gate_leave(FN_aclrtCreateEvent, gate_status);
+}
+
+aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateEventWithFlag);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateEventWithFlag(event, flag);
+    }
+    return gate_leave(FN_aclrtCreateEventWithFlag, gate_status);
+}
+
+aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateEventExWithFlag);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateEventExWithFlag(event, flag);
+    }
+    return gate_leave(FN_aclrtCreateEventExWithFlag, gate_status);
+}
+
+aclError aclrtDestroyEvent(aclrtEvent event)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyEvent(event);
+    }
+    return gate_leave(FN_aclrtDestroyEvent, gate_status);
+}
+
+aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtRecordEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRecordEvent(event, stream);
+    }
+    return gate_leave(FN_aclrtRecordEvent, gate_status);
+}
+
+aclError aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtRecordEventWithFlag);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRecordEventWithFlag(event, stream, flag);
+    }
+    return gate_leave(FN_aclrtRecordEventWithFlag, gate_status);
+}
+
+aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtResetEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtResetEvent(event, stream);
+    }
+    return gate_leave(FN_aclrtResetEvent, gate_status);
+}
+
+aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status)
+{
+    aclError gate_status = gate_enter(FN_aclrtQueryEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtQueryEvent(event, status);
+    }
+    return gate_leave(FN_aclrtQueryEvent, gate_status);
+}
+
+aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
+{
+    aclError gate_status = gate_enter(FN_aclrtQueryEventStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtQueryEventStatus(event, status);
+    }
+    return gate_leave(FN_aclrtQueryEventStatus, gate_status);
+}
+
+aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status)
+{
+    aclError gate_status = gate_enter(FN_aclrtQueryEventWaitStatus);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtQueryEventWaitStatus(event, status);
+    }
+    return gate_leave(FN_aclrtQueryEventWaitStatus, gate_status);
+}
+
+aclError aclrtSynchronizeEvent(aclrtEvent event)
+{
+    aclError gate_status = gate_enter(FN_aclrtSynchronizeEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSynchronizeEvent(event);
+    }
+    return gate_leave(FN_aclrtSynchronizeEvent, gate_status);
+}
+
+aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtSynchronizeEventWithTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSynchronizeEventWithTimeout(event, timeout);
+    }
+    return gate_leave(FN_aclrtSynchronizeEventWithTimeout, gate_status);
+}
+
+aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
+{
+    aclError gate_status = gate_enter(FN_aclrtEventElapsedTime);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtEventElapsedTime(ms, startEvent, endEvent);
+    }
+    return gate_leave(FN_aclrtEventElapsedTime, gate_status);
+}
+
+aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
+{
+    aclError gate_status = gate_enter(FN_aclrtEventGetTimestamp);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtEventGetTimestamp(event, timestamp);
+    }
+    return gate_leave(FN_aclrtEventGetTimestamp, gate_status);
 }
 
 aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities)
@@ -870,6 +1099,50 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
         gate_status = sim_aclrtMemsetAsync(devPtr, maxCount, value, count, stream);
     }
     return gate_leave(FN_aclrtMemsetAsync, gate_status);
+aclError aclrtGetThreadLastTaskId(uint32_t *taskId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetThreadLastTaskId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetThreadLastTaskId(taskId);
+    }
+    return gate_leave(FN_aclrtGetThreadLastTaskId, gate_status);
+}
+
+aclError aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamGetId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamGetId(stream, streamId);
+    }
+    return gate_leave(FN_aclrtStreamGetId, gate_status);
+}
+
+aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
+{
+    aclrtStreamConfigHandle *gate_result = NULL;
+    if (gate_enter(FN_aclrtCreateStreamConfigHandle) == ACL_SUCCESS) {
+        gate_result = sim_aclrtCreateStreamConfigHandle();
+    }
+    (void)gate_leave(FN_aclrtCreateStreamConfigHandle, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyStreamConfigHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyStreamConfigHandle(handle);
+    }
+    return gate_leave(FN_aclrtDestroyStreamConfigHandle, gate_status);
+}
+
+aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetStreamConfigOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetStreamConfigOpt(handle, attr, attrValue, valueSize);
+    }
+    return gate_leave(FN_aclrtSetStreamConfigOpt, gate_status);
 }
 
 aclError aclrtCreateStream(aclrtStream *stream)
@@ -879,6 +1152,15 @@ aclError aclrtCreateStream(aclrtStream *stream)
         gate_status = sim_aclrtCreateStream(stream);
     }
     return gate_leave(FN_aclrtCreateStream, gate_status);
+}
+
+aclError aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateStreamV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateStreamV2(stream, handle);
+    }
+    return gate_leave(FN_aclrtCreateStreamV2, gate_status);
 }
 
 aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
@@ -933,6 +1215,51 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
         gate_status = sim_aclrtStreamQuery(stream, status);
     }
     return gate_leave(FN_aclrtStreamQuery, gate_status);
+}
+
+aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamGetPriority);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamGetPriority(stream, priority);
+    }
+    return gate_leave(FN_aclrtStreamGetPriority, gate_status);
+}
+
+aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamGetFlags);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamGetFlags(stream, flags);
+    }
+    return gate_leave(FN_aclrtStreamGetFlags, gate_status);
+}
+
+aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamWaitEvent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamWaitEvent(stream, event);
+    }
+    return gate_leave(FN_aclrtStreamWaitEvent, gate_status);
+}
+
+aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamWaitEventWithFlag);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamWaitEventWithFlag(stream, event, timeout, flag);
+    }
+    return gate_leave(FN_aclrtStreamWaitEventWithFlag, gate_status);
+}
+
+aclError aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamWaitEventWithTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamWaitEventWithTimeout(stream, event, timeout);
+    }
+    return gate_leave(FN_aclrtStreamWaitEventWithTimeout, gate_status);
 }
 
 aclError aclrtSetGroup(int32_t groupId)
@@ -1132,6 +1459,31 @@ aclError aclrtResetOverflowStatus(aclrtStream stream)
         gate_status = sim_aclrtResetOverflowStatus(stream);
     }
     return gate_leave(FN_aclrtResetOverflowStatus, gate_status);
+aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream)
+{
+    aclError gate_status = gate_enter(FN_aclrtSubscribeHostFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSubscribeHostFunc(hostFuncThreadId, exeStream);
+    }
+    return gate_leave(FN_aclrtSubscribeHostFunc, gate_status);
+}
+
+aclError aclrtProcessHostFunc(int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtProcessHostFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtProcessHostFunc(timeout);
+    }
+    return gate_leave(FN_aclrtProcessHostFunc, gate_status);
+}
+
+aclError aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream)
+{
+    aclError gate_status = gate_enter(FN_aclrtUnSubscribeHostFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtUnSubscribeHostFunc(hostFuncThreadId, exeStream);
+    }
+    return gate_leave(FN_aclrtUnSubscribeHostFunc, gate_status);
 }
 
 aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus)
@@ -1170,6 +1522,60 @@ aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, s
     return gate_leave(FN_aclrtMemUceRepair, gate_status);
 }
 
+aclError aclrtStreamAbort(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamAbort);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamAbort(stream);
+    }
+    return gate_leave(FN_aclrtStreamAbort, gate_status);
+}
+
+aclError aclrtGetStreamAvailableNum(uint32_t *streamCount)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetStreamAvailableNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetStreamAvailableNum(streamCount);
+    }
+    return gate_leave(FN_aclrtGetStreamAvailableNum, gate_status);
+}
+
+aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetStreamAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetStreamAttribute(stream, stmAttrType, value);
+    }
+    return gate_leave(FN_aclrtSetStreamAttribute, gate_status);
+}
+
+aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetStreamAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetStreamAttribute(stream, stmAttrType, value);
+    }
+    return gate_leave(FN_aclrtGetStreamAttribute, gate_status);
+}
+
+aclError aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetEventId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetEventId(event, eventId);
+    }
+    return gate_leave(FN_aclrtGetEventId, gate_status);
+}
+
+aclError aclrtGetEventAvailNum(uint32_t *eventCount)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetEventAvailNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetEventAvailNum(eventCount);
+    }
+    return gate_leave(FN_aclrtGetEventAvailNum, gate_status);
+}
+
 aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value)
 {
     aclError gate_status = gate_enter(FN_aclrtGetDeviceInfo);
@@ -1177,6 +1583,15 @@ aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value
         gate_status = sim_aclrtGetDeviceInfo(deviceId, attr, value);
     }
     return gate_leave(FN_aclrtGetDeviceInfo, gate_status);
+}
+
+aclError aclrtDeviceGetStreamPriorityRange(int32_t *leastPriority, int32_t *greatestPriority)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceGetStreamPriorityRange);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceGetStreamPriorityRange(leastPriority, greatestPriority);
+    }
+    return gate_leave(FN_aclrtDeviceGetStreamPriorityRange, gate_status);
 }
 
 aclError aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatureType, int32_t *value)
@@ -1258,6 +1673,15 @@ aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
         gate_status = sim_aclrtCtxGetCurrentDefaultStream(stream);
     }
     return gate_leave(FN_aclrtCtxGetCurrentDefaultStream, gate_status);
+}
+
+aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *active)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetPrimaryCtxState);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetPrimaryCtxState(deviceId, flags, active);
+    }
+    return gate_leave(FN_aclrtGetPrimaryCtxState, gate_status);
 }
 
 aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t *value)
@@ -1449,6 +1873,114 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
     return gate_leave(FN_aclrtGetDevicesTopo, gate_status);
 }
 
+aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureBegin);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureBegin(stream, mode);
+    }
+    return gate_leave(FN_aclmdlRICaptureBegin, gate_status);
+}
+
+aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureGetInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureGetInfo(stream, status, modelRI);
+    }
+    return gate_leave(FN_aclmdlRICaptureGetInfo, gate_status);
+}
+
+aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureEnd);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureEnd(stream, modelRI);
+    }
+    return gate_leave(FN_aclmdlRICaptureEnd, gate_status);
+}
+
+aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureThreadExchangeMode);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureThreadExchangeMode(mode);
+    }
+    return gate_leave(FN_aclmdlRICaptureThreadExchangeMode, gate_status);
+}
+
+aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIExecuteAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIExecuteAsync(modelRI, stream);
+    }
+    return gate_leave(FN_aclmdlRIExecuteAsync, gate_status);
+}
+
+aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIExecute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIExecute(modelRI, timeout);
+    }
+    return gate_leave(FN_aclmdlRIExecute, gate_status);
+}
+
+aclError aclmdlRIDestroy(aclmdlRI modelRI)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIDestroy);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIDestroy(modelRI);
+    }
+    return gate_leave(FN_aclmdlRIDestroy, gate_status);
+}
+
+aclError aclmdlRISetName(aclmdlRI modelRI, const char *name)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRISetName);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRISetName(modelRI, name);
+    }
+    return gate_leave(FN_aclmdlRISetName, gate_status);
+}
+
+aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIGetName);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIGetName(modelRI, maxLen, name);
+    }
+    return gate_leave(FN_aclmdlRIGetName, gate_status);
+}
+
+aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIGetId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIGetId(modelRI, modelRIId);
+    }
+    return gate_leave(FN_aclmdlRIGetId, gate_status);
+}
+
+aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void *userData)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIDestroyRegisterCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIDestroyRegisterCallback(modelRI, func, userData);
+    }
+    return gate_leave(FN_aclmdlRIDestroyRegisterCallback, gate_status);
+}
+
+aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIDestroyUnregisterCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIDestroyUnregisterCallback(modelRI, func);
+    }
+    return gate_leave(FN_aclmdlRIDestroyUnregisterCallback, gate_status);
+}
+
 aclError aclmdlInitDump(void)
 {
     aclError gate_status = gate_enter(FN_aclmdlInitDump);
@@ -1602,6 +2134,33 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
     return gate_leave(FN_aclrtLaunchHostFunc, gate_status);
 }
 
+aclError aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback, void *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtRegStreamStateCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRegStreamStateCallback(regName, callback, args);
+    }
+    return gate_leave(FN_aclrtRegStreamStateCallback, gate_status);
+}
+
+aclError aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallback callback, void *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtRegDeviceStateCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRegDeviceStateCallback(regName, callback, args);
+    }
+    return gate_leave(FN_aclrtRegDeviceStateCallback, gate_status);
+}
+
+aclError aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbortCallback callback, void *args)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetDeviceTaskAbortCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetDeviceTaskAbortCallback(regName, callback, args);
+    }
+    return gate_leave(FN_aclrtSetDeviceTaskAbortCallback, gate_status);
+}
+
 aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs)
 {
     aclError gate_status = gate_enter(FN_aclrtGetOpExecuteTimeout);
@@ -1620,6 +2179,15 @@ aclError aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int
     return gate_leave(FN_aclrtDevicePeerAccessStatus, gate_status);
 }
 
+aclError aclrtStreamStop(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamStop);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamStop(stream);
+    }
+    return gate_leave(FN_aclrtStreamStop, gate_status);
+}
+
 aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)
 {
     aclError gate_status = gate_enter(FN_aclrtCheckArchCompatibility);
@@ -1627,6 +2195,24 @@ aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompati
         gate_status = sim_aclrtCheckArchCompatibility(socVersion, canCompatible);
     }
     return gate_leave(FN_aclrtCheckArchCompatibility, gate_status);
+}
+
+aclError aclmdlRIAbort(aclmdlRI modelRI)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIAbort);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIAbort(modelRI);
+    }
+    return gate_leave(FN_aclmdlRIAbort, gate_status);
+}
+
+aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureToModelRIBegin);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureToModelRIBegin(stream, modelRI, mode);
+    }
+    return gate_leave(FN_aclmdlRICaptureToModelRIBegin, gate_status);
 }
 
 aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo)

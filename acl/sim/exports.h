@@ -45,6 +45,10 @@ enum {
     FN_aclsysGetVersionNum,
     FN_aclrtPeekAtLastError,
     FN_aclrtGetLastError,
+    FN_aclrtSubscribeReport,
+    FN_aclrtLaunchCallback,
+    FN_aclrtProcessReport,
+    FN_aclrtUnSubscribeReport,
     FN_aclrtCreateContext,
     FN_aclrtDestroyContext,
     FN_aclrtSetCurrentContext,
@@ -57,6 +61,7 @@ enum {
     FN_aclrtResetDevice,
     FN_aclrtResetDeviceForce,
     FN_aclrtGetDevice,
+    FN_aclrtSetStreamFailureMode,
     FN_aclrtGetRunMode,
     FN_aclrtSynchronizeDevice,
     FN_aclrtSynchronizeDeviceWithTimeout,
@@ -91,13 +96,39 @@ enum {
     FN_aclrtMemcpy2d,
     FN_aclrtMemcpy2dAsync,
     FN_aclrtMemsetAsync,
+    FN_aclrtCreateEvent,
+    FN_aclrtCreateEventWithFlag,
+    FN_aclrtCreateEventExWithFlag,
+    FN_aclrtDestroyEvent,
+    FN_aclrtRecordEvent,
+    FN_aclrtRecordEventWithFlag,
+    FN_aclrtResetEvent,
+    FN_aclrtQueryEvent,
+    FN_aclrtQueryEventStatus,
+    FN_aclrtQueryEventWaitStatus,
+    FN_aclrtSynchronizeEvent,
+    FN_aclrtSynchronizeEventWithTimeout,
+    FN_aclrtEventElapsedTime,
+    FN_aclrtEventGetTimestamp,
+    FN_aclrtHostMemMapCapabilities,
+    FN_aclrtGetThreadLastTaskId,
+    FN_aclrtStreamGetId,
+    FN_aclrtCreateStreamConfigHandle,
+    FN_aclrtDestroyStreamConfigHandle,
+    FN_aclrtSetStreamConfigOpt,
     FN_aclrtCreateStream,
+    FN_aclrtCreateStreamV2,
     FN_aclrtCreateStreamWithConfig,
     FN_aclrtDestroyStream,
     FN_aclrtDestroyStreamForce,
     FN_aclrtSynchronizeStream,
     FN_aclrtSynchronizeStreamWithTimeout,
     FN_aclrtStreamQuery,
+    FN_aclrtStreamGetPriority,
+    FN_aclrtStreamGetFlags,
+    FN_aclrtStreamWaitEvent,
+    FN_aclrtStreamWaitEventWithFlag,
+    FN_aclrtStreamWaitEventWithTimeout,
     FN_aclrtSetGroup,
     FN_aclrtGetGroupCount,
     FN_aclrtCreateGroupInfo,
@@ -120,11 +151,21 @@ enum {
     FN_aclrtGetDeviceSatMode,
     FN_aclrtGetOverflowStatus,
     FN_aclrtResetOverflowStatus,
+    FN_aclrtSubscribeHostFunc,
+    FN_aclrtProcessHostFunc,
+    FN_aclrtUnSubscribeHostFunc,
     FN_aclrtQueryDeviceStatus,
     FN_aclrtDeviceGetBareTgid,
     FN_aclrtGetMemUceInfo,
     FN_aclrtMemUceRepair,
+    FN_aclrtStreamAbort,
+    FN_aclrtGetStreamAvailableNum,
+    FN_aclrtSetStreamAttribute,
+    FN_aclrtGetStreamAttribute,
+    FN_aclrtGetEventId,
+    FN_aclrtGetEventAvailNum,
     FN_aclrtGetDeviceInfo,
+    FN_aclrtDeviceGetStreamPriorityRange,
     FN_aclrtGetDeviceCapability,
     FN_aclrtDeviceGetUuid,
     FN_aclrtDeviceSetLimit,
@@ -134,6 +175,7 @@ enum {
     FN_aclrtDeviceGetHostAtomicCapabilities,
     FN_aclrtDeviceGetP2PAtomicCapabilities,
     FN_aclrtCtxGetCurrentDefaultStream,
+    FN_aclrtGetPrimaryCtxState,
     FN_aclrtGetDeviceResLimit,
     FN_aclrtSetDeviceResLimit,
     FN_aclrtResetDeviceResLimit,
@@ -155,6 +197,18 @@ enum {
     FN_aclrtFreeBuf,
     FN_aclrtAllocBuf,
     FN_aclrtGetDevicesTopo,
+    FN_aclmdlRICaptureBegin,
+    FN_aclmdlRICaptureGetInfo,
+    FN_aclmdlRICaptureEnd,
+    FN_aclmdlRICaptureThreadExchangeMode,
+    FN_aclmdlRIExecuteAsync,
+    FN_aclmdlRIExecute,
+    FN_aclmdlRIDestroy,
+    FN_aclmdlRISetName,
+    FN_aclmdlRIGetName,
+    FN_aclmdlRIGetId,
+    FN_aclmdlRIDestroyRegisterCallback,
+    FN_aclmdlRIDestroyUnregisterCallback,
     FN_aclmdlInitDump,
     FN_aclmdlSetDump,
     FN_aclmdlFinalizeDump,
@@ -172,9 +226,15 @@ enum {
     FN_aclrtNpuGetFloatOverFlowStatus,
     FN_aclrtNpuClearFloatOverFlowStatus,
     FN_aclrtLaunchHostFunc,
+    FN_aclrtRegStreamStateCallback,
+    FN_aclrtRegDeviceStateCallback,
+    FN_aclrtSetDeviceTaskAbortCallback,
     FN_aclrtGetOpExecuteTimeout,
     FN_aclrtDevicePeerAccessStatus,
+    FN_aclrtStreamStop,
     FN_aclrtCheckArchCompatibility,
+    FN_aclmdlRIAbort,
+    FN_aclmdlRICaptureToModelRIBegin,
     FN_aclrtGetErrorVerbose,
     FN_aclrtRepairError,
     FN_aclrtSnapShotProcessLock,
@@ -224,6 +284,10 @@ aclError sim_aclsysGetVersionStr(char *pkgName, char *versionStr);
 aclError sim_aclsysGetVersionNum(char *pkgName, int32_t *versionNum);
 aclError sim_aclrtPeekAtLastError(aclrtLastErrLevel level);
 aclError sim_aclrtGetLastError(aclrtLastErrLevel level);
+aclError sim_aclrtSubscribeReport(uint64_t threadId, aclrtStream stream);
+aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream);
+aclError sim_aclrtProcessReport(int32_t timeout);
+aclError sim_aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream);
 aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId);
 aclError sim_aclrtDestroyContext(aclrtContext context);
 aclError sim_aclrtSetCurrentContext(aclrtContext context);
@@ -236,6 +300,7 @@ aclError sim_aclrtSetDevice(int32_t deviceId);
 aclError sim_aclrtResetDevice(int32_t deviceId);
 aclError sim_aclrtResetDeviceForce(int32_t deviceId);
 aclError sim_aclrtGetDevice(int32_t *deviceId);
+aclError sim_aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode);
 aclError sim_aclrtGetRunMode(aclrtRunMode *runMode);
 aclError sim_aclrtSynchronizeDevice(void);
 aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
@@ -270,13 +335,39 @@ aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void
 aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind);
 aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
+aclError sim_aclrtCreateEvent(aclrtEvent *event);
+aclError sim_aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag);
+aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag);
+aclError sim_aclrtDestroyEvent(aclrtEvent event);
+aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
+aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag);
+aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream);
+aclError sim_aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status);
+aclError sim_aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status);
+aclError sim_aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status);
+aclError sim_aclrtSynchronizeEvent(aclrtEvent event);
+aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout);
+aclError sim_aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent);
+aclError sim_aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp);
+aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities);
+aclError sim_aclrtGetThreadLastTaskId(uint32_t *taskId);
+aclError sim_aclrtStreamGetId(aclrtStream stream, int32_t *streamId);
+aclrtStreamConfigHandle *sim_aclrtCreateStreamConfigHandle(void);
+aclError sim_aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle);
+aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize);
 aclError sim_aclrtCreateStream(aclrtStream *stream);
+aclError sim_aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle *handle);
 aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
 aclError sim_aclrtDestroyStream(aclrtStream stream);
 aclError sim_aclrtDestroyStreamForce(aclrtStream stream);
 aclError sim_aclrtSynchronizeStream(aclrtStream stream);
 aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
 aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status);
+aclError sim_aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority);
+aclError sim_aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags);
+aclError sim_aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
+aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout, uint32_t flag);
+aclError sim_aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, int32_t timeout);
 aclError sim_aclrtSetGroup(int32_t groupId);
 aclError sim_aclrtGetGroupCount(uint32_t *count);
 aclrtGroupInfo *sim_aclrtCreateGroupInfo(void);
@@ -299,11 +390,21 @@ aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode);
 aclError sim_aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode);
 aclError sim_aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream stream);
 aclError sim_aclrtResetOverflowStatus(aclrtStream stream);
+aclError sim_aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream);
+aclError sim_aclrtProcessHostFunc(int32_t timeout);
+aclError sim_aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream);
 aclError sim_aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus);
 aclError sim_aclrtDeviceGetBareTgid(int32_t *pid);
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize);
 aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
+aclError sim_aclrtStreamAbort(aclrtStream stream);
+aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount);
+aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
+aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
+aclError sim_aclrtGetEventId(aclrtEvent event, uint32_t *eventId);
+aclError sim_aclrtGetEventAvailNum(uint32_t *eventCount);
 aclError sim_aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value);
+aclError sim_aclrtDeviceGetStreamPriorityRange(int32_t *leastPriority, int32_t *greatestPriority);
 aclError sim_aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatureType, int32_t *value);
 aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid);
 aclError sim_aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value);
@@ -313,6 +414,7 @@ aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId);
 aclError sim_aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t deviceId);
 aclError sim_aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t srcDeviceId, int32_t dstDeviceId);
 aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
+aclError sim_aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *active);
 aclError sim_aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t *value);
 aclError sim_aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value);
 aclError sim_aclrtResetDeviceResLimit(int32_t deviceId);
@@ -334,6 +436,18 @@ aclError sim_aclrtSetBufDataLen(aclrtMbuf buf, size_t len);
 aclError sim_aclrtFreeBuf(aclrtMbuf buf);
 aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size);
 aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
+aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode);
+aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI);
+aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI);
+aclError sim_aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode);
+aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream);
+aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout);
+aclError sim_aclmdlRIDestroy(aclmdlRI modelRI);
+aclError sim_aclmdlRISetName(aclmdlRI modelRI, const char *name);
+aclError sim_aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name);
+aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId);
+aclError sim_aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void *userData);
+aclError sim_aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func);
 aclError sim_aclmdlInitDump(void);
 aclError sim_aclmdlSetDump(const char *dumpCfgPath);
 aclError sim_aclmdlFinalizeDump(void);
@@ -351,9 +465,15 @@ aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream);
 aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
+aclError sim_aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback, void *args);
+aclError sim_aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallback callback, void *args);
+aclError sim_aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbortCallback callback, void *args);
 aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
 aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
+aclError sim_aclrtStreamStop(aclrtStream stream);
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
+aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
+aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode);
 aclError sim_aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo);
 aclError sim_aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo);
 aclError sim_aclrtSnapShotProcessLock(int pid, void *reserve);

@@ -1,11 +1,12 @@
-/* Streams: made, found, waited for, ended.
+/* Streams: made, found, fed, waited for, ended.  (The exported calls: stream_api.c.)
  *
  * Thread rule: any thread.  A handle that another thread destroys meanwhile gives 107017, never a
  * fault: the memory of a dead stream stays readable (handle.c). */
-#include "stream.h"
-#include "exports.h"
+#include "capture.h"
+#include "state.h"
 
 static _Atomic uint32_t next_id;
+static _Thread_local uint32_t last_task_id;
 
 aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **out)
 {
@@ -25,6 +26,7 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
         return status;
     }
     *out = stream;
+    stream_state_tell(stream, ACL_RT_STREAM_STATE_CREATE_POST);
     return ACL_SUCCESS;
 }
 
@@ -52,10 +54,13 @@ bool stream_idle(const Stream *stream)
 aclError stream_resolve_any(aclrtStream handle, Stream **stream)
 {
     Context *context;
+    if (handle != NULL && !handle_is(handle, HANDLE_STREAM)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
+    }
     TRY(context_require(&context));
     *stream = handle != NULL ? handle : context->default_stream;
-    if (!handle_is(*stream, HANDLE_STREAM)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
+    if (handle == NULL && !handle_is(*stream, HANDLE_STREAM)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "the default stream was destroyed");
     }
     return ACL_SUCCESS;
 }
@@ -76,7 +81,12 @@ aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payloa
     if (atomic_load_explicit(&stream->closing, memory_order_relaxed)) {
         status = fail(ACL_ERROR_RT_INVALID_HANDLE, "stream %u is being destroyed", stream->id);
     } else {
-        status = queue_push(stream, sort, payload, size);
+        Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
+        status = graph != NULL ? capture_push(stream, graph, sort, payload, size)
+                               : queue_push(stream, sort, payload, size);
+    }
+    if (status == ACL_SUCCESS) {
+        last_task_id = stream->next_task_id++;
     }
     pthread_mutex_unlock(&stream->lock);
     return status;
@@ -101,6 +111,10 @@ static bool stream_wait(const Stream *stream, int64_t deadline_ns)
 
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
 {
+    if ((stream->flags & STREAM_SELF_RUNNING) != 0) {
+        return ACL_SUCCESS;
+    }
+    TRY(capture_check_stream(stream));
     if (!stream_wait(stream, deadline_ns)) {
         return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %u is not done in time", stream->id);
     }
@@ -122,6 +136,7 @@ aclError stream_synchronize(Stream *stream, int32_t timeout_ms)
 aclError streams_synchronize(const Context *context, int64_t deadline_ns)
 {
     aclError first = ACL_SUCCESS;
+    TRY(capture_forbids_sync());
     for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
          s = handle_next(HANDLE_STREAM, s)) {
         if (s->context == context) {
@@ -132,12 +147,24 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns)
     return first;
 }
 
-void stream_abort(Stream *stream)
+static void drop_before(Stream *stream, uint64_t number)
 {
-    atomic_store(&stream->drop_until, atomic_load(&stream->submitted));
+    atomic_store(&stream->drop_until, number);
     uintptr_t key = atomic_load(&stream->parked);
     if (key != 0) {
         park_wake((const void *)key);
+    }
+}
+
+void stream_abort(Stream *stream)
+{
+    drop_before(stream, atomic_load(&stream->submitted));
+}
+
+void stream_stop(Stream *stream)
+{
+    if (atomic_load(&stream->parked) != 0) {
+        drop_before(stream, atomic_load(&stream->completed) + 1);
     }
 }
 
@@ -150,12 +177,15 @@ static bool target_reached_or_callback(const void *argument)
 bool stream_end(Stream *stream, StreamEnd how)
 {
     bool own = stream_running() == stream;
+    stream_state_tell(stream, ACL_RT_STREAM_STATE_DESTROY_PRE);
     if (how == STREAM_END_DRAINED && !own) {
         stream_wait(stream, FOREVER);
     }
     if (!handle_kill(stream)) {
         return false;
     }
+    capture_stream_gone(stream);
+    report_stream_gone(stream);
     pthread_mutex_lock(&stream->lock);
     atomic_store(&stream->closing, true);
     bool started = stream->started;
@@ -173,72 +203,7 @@ bool stream_end(Stream *stream, StreamEnd how)
     return true;
 }
 
-static aclError stream_create(aclrtStream *out, uint32_t priority, uint32_t flags)
+uint32_t stream_last_task_id(void)
 {
-    Context *context;
-    Stream *stream;
-    TRY(context_require(&context));
-    TRY(stream_new(context, priority, flags, &stream));
-    *out = stream;
-    return ACL_SUCCESS;
-}
-
-aclError sim_aclrtCreateStream(aclrtStream *stream)
-{
-    REQUIRE(stream != NULL);
-    return stream_create(stream, 0, 0);
-}
-
-aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
-{
-    REQUIRE(stream != NULL);
-    return stream_create(stream, priority, flag);
-}
-
-static aclError stream_destroy(aclrtStream handle, StreamEnd how)
-{
-    Stream *stream;
-    REQUIRE(handle != NULL);
-    TRY(stream_resolve(handle, &stream));
-    if (!stream_end(stream, how)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", handle);
-    }
-    return ACL_SUCCESS;
-}
-
-aclError sim_aclrtDestroyStream(aclrtStream stream)
-{
-    return stream_destroy(stream, STREAM_END_DRAINED);
-}
-
-aclError sim_aclrtDestroyStreamForce(aclrtStream stream)
-{
-    return stream_destroy(stream, STREAM_END_NOW);
-}
-
-aclError sim_aclrtSynchronizeStream(aclrtStream stream)
-{
-    Stream *resolved;
-    TRY(stream_resolve_any(stream, &resolved));
-    return stream_synchronize_until(resolved, FOREVER);
-}
-
-aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
-{
-    Stream *resolved;
-    if (timeout < -1 || timeout == 0) {
-        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
-                          timeout);
-    }
-    TRY(stream_resolve_any(stream, &resolved));
-    return stream_synchronize(resolved, timeout);
-}
-
-aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
-{
-    Stream *resolved;
-    REQUIRE(status != NULL);
-    TRY(stream_resolve_any(stream, &resolved));
-    *status = stream_idle(resolved) ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
-    return ACL_SUCCESS;
+    return last_task_id;
 }

@@ -4,7 +4,11 @@
 
 #include "core.h"
 
-enum { TASK_INLINE = 96, QUEUE_TASKS = 32 };
+enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8, STREAM_IDS = 2048 };
+
+/* Streams that run when somebody else starts them: waiting for one returns at once. */
+#define STREAM_SELF_RUNNING \
+    (ACL_STREAM_PERSISTENT | ACL_STREAM_DEVICE_USE_ONLY | ACL_STREAM_CPU_SCHEDULE)
 
 typedef struct Task {
     const TaskClass *sort;
@@ -20,14 +24,15 @@ typedef struct TaskBlock {
     Task tasks[QUEUE_TASKS];
 } TaskBlock;
 
-struct Capture;
+struct Graph;
+struct Reporter;
 
 struct Stream {
     Context *context;
     int32_t device;
     uint32_t id;
     uint32_t flags;
-    uint32_t priority;
+    _Atomic uint32_t priority;
 
     /* Tasks put in, and tasks done or dropped: the queue is empty when they are equal. */
     _Alignas(64) _Atomic uint64_t submitted;
@@ -37,7 +42,7 @@ struct Stream {
     TaskBlock *last;
     bool started;
     uint32_t next_task_id;
-    struct Capture *capture; /* not NULL: tasks go into its graph */
+    _Atomic(struct Graph *) graph; /* not NULL: tasks go into it; changed under the lock */
 
     _Alignas(64) _Atomic uint64_t completed;
     _Atomic aclError status;       /* of the first task that failed */
@@ -46,7 +51,7 @@ struct Stream {
     TaskBlock *first;              /* the worker's end of the queue */
 
     _Alignas(64) _Atomic uint64_t failure_mode;
-    _Atomic uint64_t subscriber; /* thread that processes its callbacks, 0: none */
+    struct Reporter *subscriber; /* whose thread runs its callbacks; guarded by report.c's lock */
     _Atomic uint32_t overflow_switch;
     _Atomic uint32_t user_tag;
     _Atomic uint32_t cache_op_info;
@@ -62,20 +67,35 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
 bool stream_end(Stream *stream, StreamEnd how);
 /* Drops what is queued. */
 void stream_abort(Stream *stream);
+/* Ends the wait of the running task, if it is in one. */
+void stream_stop(Stream *stream);
 /* Waits for all streams of a context. */
 aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 
+/* Number of the last task that the calling thread submitted. */
+uint32_t stream_last_task_id(void);
+
 /* worker.c */
+/* What stream_running says in this thread: for threads that run a stream's host functions. */
+void stream_set_running(Stream *stream);
 aclError queue_make(Stream *stream);
 /* Puts a copy of the task in; the lock is held. */
 aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
 aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_t size);
 void task_drop(Task *task);
+bool stream_is_dropping(const Stream *stream);
 static inline const void *task_payload(const Task *task)
 {
     return task->far != NULL ? task->far : task->near;
 }
+
+/* report.c */
+/* Gives up the stream's subscription. */
+void report_stream_gone(Stream *stream);
+
+/* 107000, not remembered as the last error, for a timeout below -1. */
+aclError timeout_check_sign(int32_t timeout, const char *function);
 
 /* context.c, device.c */
 void context_make_current(Context *context);

@@ -4,6 +4,7 @@
  * `submitted` counts it.  The thread is started by the first task, and ends with the stream.
  *
  * Thread rule: queue_push under stream->lock; the rest is the worker's. */
+#include "callback.h"
 #include "stream.h"
 
 #include <errno.h>
@@ -16,6 +17,11 @@ static _Thread_local Stream *running;
 Stream *stream_running(void)
 {
     return running;
+}
+
+void stream_set_running(Stream *stream)
+{
+    running = stream;
 }
 
 aclError queue_make(Stream *stream)
@@ -51,7 +57,7 @@ void task_drop(Task *task)
     task->far = NULL;
 }
 
-static bool stream_is_dropping(const Stream *stream)
+bool stream_is_dropping(const Stream *stream)
 {
     return atomic_load(&stream->completed) < atomic_load(&stream->drop_until);
 }
@@ -103,8 +109,7 @@ static void *stream_work(void *argument)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static aclError worker_start(Stream *stream)
+int thread_start(void *(*work)(void *), void *argument)
 {
     sigset_t all, before;
     pthread_attr_t detached;
@@ -113,9 +118,15 @@ static aclError worker_start(Stream *stream)
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&thread, &detached, stream_work, stream);
+    int error = pthread_create(&thread, &detached, work, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
+    return error;
+}
+
+static aclError worker_start(Stream *stream)
+{
+    int error = thread_start(stream_work, stream);
     if (error != 0) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no thread for the stream: %s",
                     strerror(error));
@@ -146,7 +157,7 @@ aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, 
         free(next);
         return status;
     }
-    task->id = stream->next_task_id++;
+    task->id = stream->next_task_id;
     if (next != NULL) {
         stream->last->next = next;
         stream->last = next;

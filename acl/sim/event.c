@@ -1,0 +1,364 @@
+/* Events: made, recorded, reset, waited for by streams.  (What the host asks: event_query.c.)
+ *
+ * Every record has a number.  An event is complete when the last record that was queued has been
+ * reached.  What a stream's wait waits for differs by sort (event.h): the plain and the Ex ones fix
+ * the record at the call, the flagged ones look at a flag when the stream gets there.
+ *
+ * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
+ * is safe. */
+#include "event.h"
+#include "capture.h"
+#include "exports.h"
+#include "stream.h"
+
+enum {
+    FLAGS_KNOWN = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | 4 | ACL_EVENT_TIME_LINE,
+    FLAGS_WAITABLE = ACL_EVENT_SYNC | 4 | ACL_EVENT_EXTERNAL | ACL_EVENT_IPC
+};
+
+static _Atomic uint32_t next_id;
+
+aclError event_new(EventSort sort, uint32_t flags, Event **out)
+{
+    Event *event = handle_new(HANDLE_EVENT, sizeof *event);
+    if (event == NULL) {
+        return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "too many events");
+    }
+    event->sort = sort;
+    event->flags = flags;
+    event->id = atomic_fetch_add(&next_id, 1) % EVENT_IDS;
+    atomic_store(&event->users, 1);
+    pthread_mutex_init(&event->lock, NULL);
+    *out = event;
+    return ACL_SUCCESS;
+}
+
+aclError event_resolve(aclrtEvent handle, Event **event)
+{
+    if (!handle_is(handle, HANDLE_EVENT)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no event that lives", handle);
+    }
+    *event = handle;
+    return ACL_SUCCESS;
+}
+
+void event_use(Event *event)
+{
+    atomic_fetch_add_explicit(&event->users, 1, memory_order_relaxed);
+}
+
+void event_release(Event *event)
+{
+    if (atomic_fetch_sub(&event->users, 1) == 1) {
+        handle_retire(event);
+    }
+}
+
+static void number_raise(_Atomic uint64_t *number, uint64_t to)
+{
+    uint64_t seen = atomic_load(number);
+    while (seen < to && !atomic_compare_exchange_weak(number, &seen, to)) {
+    }
+}
+
+void event_complete(Event *event, uint64_t number, int64_t time_ns)
+{
+    if (number > atomic_load(&event->stamped)) {
+        atomic_store(&event->time_ns, time_ns);
+        number_raise(&event->stamped, number);
+    }
+    number_raise(&event->done, number);
+    atomic_store(&event->flag, 1);
+    park_wake(event);
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static aclError event_create(aclrtEvent *out, EventSort sort, uint32_t flags)
+{
+    Context *context;
+    Event *event;
+    TRY(context_require(&context));
+    TRY(event_new(sort, flags, &event));
+    *out = event;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtCreateEvent(aclrtEvent *event)
+{
+    REQUIRE(event != NULL);
+    return event_create(event, EVENT_PLAIN, FLAGS_KNOWN);
+}
+
+static aclError flags_check(uint32_t flag, uint32_t alone)
+{
+    bool known = flag != 0 && (flag & ~(uint32_t)FLAGS_KNOWN) == 0;
+    if (!known && (flag == 0 || (flag & (flag - 1)) != 0 || (flag & alone) == 0)) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag 0x%x is no set of ACL_EVENT_* that goes here",
+                    flag);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    REQUIRE(event != NULL);
+    TRY(flags_check(flag, ACL_EVENT_DEVICE_USE_ONLY | ACL_EVENT_EXTERNAL));
+    return event_create(event, EVENT_FLAGGED, flag);
+}
+
+aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    REQUIRE(event != NULL);
+    TRY(flags_check(flag, ACL_EVENT_IPC));
+    return event_create(event, EVENT_EX, flag);
+}
+
+aclError sim_aclrtDestroyEvent(aclrtEvent event)
+{
+    Event *resolved;
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    if (!handle_kill(resolved)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", event);
+    }
+    event_release(resolved);
+    return ACL_SUCCESS;
+}
+
+/* ---- record and reset ------------------------------------------------------------------------ */
+
+typedef struct EventTask {
+    Event *event;
+    uint64_t number;    /* of the record; 0 in a graph: the next one at each execution */
+    int64_t timeout_ns; /* of a wait; FOREVER */
+    bool is_flag;       /* a wait for the flag instead of a record */
+} EventTask;
+
+static aclError record_run(Stream *stream, const void *payload)
+{
+    const EventTask *task = payload;
+    uint64_t number = task->number;
+    (void)stream;
+    if (number == 0) {
+        number = atomic_fetch_add(&task->event->recorded, 1) + 1;
+    }
+    event_complete(task->event, number, now_ns());
+    return ACL_SUCCESS;
+}
+
+/* A record that was thrown away must not leave anybody waiting. */
+static void record_drop(void *payload)
+{
+    EventTask *task = payload;
+    if (atomic_load(&task->event->done) < task->number) {
+        number_raise(&task->event->done, task->number);
+        park_wake(task->event);
+    }
+    event_release(task->event);
+}
+
+static const TaskClass record_task = {"event record", record_run, record_drop,
+                                      ACL_MODEL_RI_TASK_EVENT_RECORD};
+
+static aclError record_queue(Event *event, Stream *stream, bool in_graph)
+{
+    pthread_mutex_lock(&event->lock);
+    uint64_t number = in_graph ? 0 : atomic_load(&event->recorded) + 1;
+    EventTask task = {event, number, FOREVER, false};
+    event_use(event);
+    aclError status = stream_submit(stream, &record_task, &task, sizeof task);
+    if (status == ACL_SUCCESS && !in_graph) {
+        number_raise(&event->recorded, number);
+        atomic_store(&event->capture, 0);
+    }
+    pthread_mutex_unlock(&event->lock);
+    if (status != ACL_SUCCESS) {
+        event_release(event);
+    }
+    return status;
+}
+
+aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+{
+    Event *resolved;
+    Stream *on;
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_resolve(stream, &on));
+    if (stream_is_capturing(on)) {
+        return capture_record_event(on, resolved);
+    }
+    return record_queue(resolved, on, false);
+}
+
+/* Records and waits that a graph does towards the world outside it. */
+static aclError external_check(const Event *event, const Stream *stream)
+{
+    if (event->sort != EVENT_EX || event->flags != ACL_EVENT_SYNC) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                    "external records and waits want an event of aclrtCreateEventExWithFlag("
+                    "ACL_EVENT_SYNC)");
+    }
+    if (!stream_is_capturing(stream)) {
+        return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "stream %u is not being captured",
+                    stream->id);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag)
+{
+    Event *resolved;
+    Stream *on;
+    REQUIRE(event != NULL);
+    REQUIRE(flag <= ACL_EVENT_RECORD_EXTERNAL);
+    if (flag == ACL_EVENT_RECORD_DEFAULT) {
+        return sim_aclrtRecordEvent(event, stream);
+    }
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_resolve(stream, &on));
+    TRY(external_check(resolved, on));
+    return record_queue(resolved, on, true);
+}
+
+static aclError reset_run(Stream *stream, const void *payload)
+{
+    const EventTask *task = payload;
+    (void)stream;
+    atomic_store(&task->event->flag, 0);
+    return ACL_SUCCESS;
+}
+
+static void event_task_drop(void *payload)
+{
+    event_release(((EventTask *)payload)->event);
+}
+
+static const TaskClass reset_task = {"event reset", reset_run, event_task_drop,
+                                     ACL_MODEL_RI_TASK_EVENT_RESET};
+
+static aclError waitable_check(const Event *event)
+{
+    if ((event->flags & FLAGS_WAITABLE) == 0) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                    "an event of flags 0x%x, without ACL_EVENT_SYNC, cannot be waited for or reset",
+                    event->flags);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
+{
+    Event *resolved;
+    Stream *on;
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_resolve(stream, &on));
+    if (resolved->sort == EVENT_EX) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                    "events of aclrtCreateEventExWithFlag need no reset");
+    }
+    TRY(waitable_check(resolved));
+    EventTask task = {resolved, 0, FOREVER, false};
+    event_use(resolved);
+    aclError status = stream_submit(on, &reset_task, &task, sizeof task);
+    if (status != ACL_SUCCESS) {
+        event_release(resolved);
+    }
+    return status;
+}
+
+/* ---- a stream waits -------------------------------------------------------------------------- */
+
+static bool wait_ready(const void *argument)
+{
+    const EventTask *task = argument;
+    return task->is_flag ? atomic_load(&task->event->flag) != 0
+                         : atomic_load(&task->event->done) >= task->number;
+}
+
+static aclError wait_run(Stream *stream, const void *payload)
+{
+    const EventTask *task = payload;
+    int64_t deadline = task->timeout_ns < 0 ? FOREVER : now_ns() + task->timeout_ns;
+    if (stream_park(stream, task->event, wait_ready, task, deadline)) {
+        return ACL_SUCCESS;
+    }
+    bool expired = deadline >= 0 && now_ns() >= deadline;
+    return expired ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
+}
+
+static void wait_drop(void *payload)
+{
+    EventTask *task = payload;
+    atomic_fetch_sub(&task->event->waits, 1);
+    event_release(task->event);
+}
+
+static const TaskClass wait_task = {"event wait", wait_run, wait_drop,
+                                    ACL_MODEL_RI_TASK_EVENT_WAIT};
+
+static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns)
+{
+    bool is_flag = event->sort == EVENT_FLAGGED;
+    EventTask task = {event, atomic_load(&event->recorded), timeout_ns, is_flag};
+    event_use(event);
+    atomic_fetch_add(&event->waits, 1);
+    aclError status = stream_submit(stream, &wait_task, &task, sizeof task);
+    if (status != ACL_SUCCESS) {
+        wait_drop(&task);
+    }
+    return status;
+}
+
+static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t timeout_ns)
+{
+    Event *resolved;
+    Stream *on;
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_resolve(stream, &on));
+    TRY(waitable_check(resolved));
+    if (stream_is_capturing(on) || atomic_load(&resolved->capture) != 0) {
+        return capture_wait_event(on, resolved);
+    }
+    if (!event_is_recorded(resolved) && resolved->sort == EVENT_PLAIN) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "event %u was never recorded", resolved->id);
+    }
+    if (!event_is_recorded(resolved) && resolved->sort == EVENT_EX) {
+        return ACL_SUCCESS;
+    }
+    return wait_queue(resolved, on, timeout_ns);
+}
+
+aclError sim_aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+{
+    REQUIRE(event != NULL);
+    return stream_wait_event(stream, event, FOREVER);
+}
+
+aclError sim_aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, int32_t timeout)
+{
+    if (timeout < 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected 0 or more", timeout);
+    }
+    REQUIRE_RT(event != NULL);
+    return stream_wait_event(stream, event, timeout == 0 ? FOREVER : (int64_t)timeout * 1000000);
+}
+
+aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout, uint32_t flag)
+{
+    Event *resolved;
+    Stream *on;
+    REQUIRE(event != NULL);
+    REQUIRE(flag <= ACL_EVENT_WAIT_EXTERNAL);
+    REQUIRE(flag == ACL_EVENT_WAIT_DEFAULT || timeout == 0);
+    if (flag == ACL_EVENT_WAIT_DEFAULT) {
+        return stream_wait_event(stream, event, timeout == 0 ? FOREVER
+                                                             : (int64_t)timeout * 1000000);
+    }
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_resolve(stream, &on));
+    TRY(external_check(resolved, on));
+    return wait_queue(resolved, on, FOREVER);
+}

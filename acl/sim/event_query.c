@@ -1,0 +1,169 @@
+/* Events, as the host asks about them: queries, waiting, time.
+ *
+ * The three queries differ in polarity: QueryEventStatus says COMPLETE = 1, the other two 0.  None
+ * of these calls needs a current context.
+ *
+ * Thread rule: any thread; queries take no lock. */
+#include "event.h"
+#include "capture.h"
+#include "exports.h"
+
+static aclError captured_check(const Event *event)
+{
+    if (atomic_load_explicit(&event->capture, memory_order_acquire) != 0) {
+        return fail(ACL_ERROR_RT_EVENT_CAPTURED, "event %u was recorded in a capture", event->id);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
+{
+    Event *resolved;
+    REQUIRE(event != NULL);
+    REQUIRE(status != NULL);
+    TRY(event_resolve(event, &resolved));
+    TRY(captured_check(resolved));
+    bool complete = event_is_recorded(resolved) && event_is_done(resolved);
+    *status = complete ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
+    return ACL_SUCCESS;
+}
+
+static aclError old_query_resolve(aclrtEvent event, Event **resolved)
+{
+    TRY(event_resolve(event, resolved));
+    if ((*resolved)->sort == EVENT_EX) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                    "ask events of aclrtCreateEventExWithFlag by aclrtQueryEventStatus");
+    }
+    return captured_check(*resolved);
+}
+
+aclError sim_aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status)
+{
+    Event *resolved;
+    REQUIRE(event != NULL);
+    REQUIRE(status != NULL);
+    TRY(old_query_resolve(event, &resolved));
+    *status = event_is_done(resolved) ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status)
+{
+    Event *resolved;
+    REQUIRE(event != NULL);
+    REQUIRE(status != NULL);
+    TRY(old_query_resolve(event, &resolved));
+    bool waiting = atomic_load_explicit(&resolved->waits, memory_order_acquire) != 0;
+    *status = waiting ? ACL_EVENT_WAIT_STATUS_NOT_READY : ACL_EVENT_WAIT_STATUS_COMPLETE;
+    return ACL_SUCCESS;
+}
+
+typedef struct Reached {
+    const Event *event;
+    uint64_t number;
+} Reached;
+
+static bool record_is_reached(const void *argument)
+{
+    const Reached *wait = argument;
+    return atomic_load(&wait->event->done) >= wait->number;
+}
+
+static aclError event_synchronize(aclrtEvent event, int64_t deadline_ns)
+{
+    Event *resolved;
+    TRY(event_resolve(event, &resolved));
+    TRY(captured_check(resolved));
+    TRY(capture_forbids_sync());
+    Reached wait = {resolved, atomic_load(&resolved->recorded)};
+    event_use(resolved);
+    bool reached = park_wait(resolved, record_is_reached, &wait, deadline_ns);
+    event_release(resolved);
+    if (!reached) {
+        return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "the event is not reached in time");
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSynchronizeEvent(aclrtEvent event)
+{
+    REQUIRE(event != NULL);
+    return event_synchronize(event, FOREVER);
+}
+
+aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
+{
+    Event *resolved;
+    if (timeout < -1) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
+                          timeout);
+    }
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    REQUIRE_RT(timeout != 0);
+    return event_synchronize(event, deadline_after_ms(timeout));
+}
+
+/* When the last record was reached. */
+static aclError event_time(const Event *event, int64_t *time_ns)
+{
+    TRY(captured_check(event));
+    uint64_t recorded = atomic_load(&event->recorded);
+    if (recorded == 0 || atomic_load(&event->stamped) < recorded) {
+        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "event %u has no time: its record is not reached",
+                    event->id);
+    }
+    *time_ns = atomic_load(&event->time_ns);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
+{
+    Event *start, *end;
+    int64_t start_ns, end_ns;
+    REQUIRE(ms != NULL);
+    REQUIRE(startEvent != NULL);
+    REQUIRE(endEvent != NULL);
+    TRY(event_resolve(startEvent, &start));
+    TRY(event_resolve(endEvent, &end));
+    TRY(event_time(start, &start_ns));
+    TRY(event_time(end, &end_ns));
+    *ms = (float)((double)(end_ns - start_ns) * 1e-6);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
+{
+    Event *resolved;
+    int64_t time_ns;
+    REQUIRE(event != NULL);
+    REQUIRE(timestamp != NULL);
+    TRY(event_resolve(event, &resolved));
+    TRY(event_time(resolved, &time_ns));
+    *timestamp = (uint64_t)time_ns / 1000;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
+{
+    Event *resolved;
+    REQUIRE(event != NULL);
+    REQUIRE(eventId != NULL);
+    TRY(event_resolve(event, &resolved));
+    if (resolved->sort != EVENT_FLAGGED && !event_is_recorded(resolved)) {
+        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "an event gets its number at its first record");
+    }
+    *eventId = resolved->id;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetEventAvailNum(uint32_t *eventCount)
+{
+    Context *context;
+    REQUIRE(eventCount != NULL);
+    TRY(context_require(&context));
+    size_t live = handle_live(HANDLE_EVENT);
+    *eventCount = live < EVENT_IDS ? (uint32_t)(EVENT_IDS - live) : 0;
+    return ACL_SUCCESS;
+}

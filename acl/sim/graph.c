@@ -1,0 +1,306 @@
+/* Graphs: what a capture or a build recorded, executed as often as one likes.
+ *
+ * The tasks are kept in the order in which they were recorded.  That order respects every edge
+ * (an event is recorded before it is waited for), so an execution runs them one after another on the
+ * stream that it was given to; branches of a graph do not overlap.
+ *
+ * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do not
+ * change while an execution is queued. */
+#include "capture.h"
+#include "exports.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic uint64_t next_number = 1;
+
+aclError graph_new(Context *context, GraphState state, Graph **out)
+{
+    Graph *graph = handle_new(HANDLE_MODEL_RI, sizeof *graph);
+    if (graph == NULL) {
+        return fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "too many graphs");
+    }
+    graph->number = atomic_fetch_add(&next_number, 1);
+    graph->id = (uint32_t)graph->number;
+    graph->context = context;
+    graph->owner = pthread_self();
+    atomic_store(&graph->state, state);
+    atomic_store(&graph->users, 1);
+    pthread_mutex_init(&graph->lock, NULL);
+    *out = graph;
+    return ACL_SUCCESS;
+}
+
+aclError graph_resolve(aclmdlRI handle, Graph **graph)
+{
+    if (!handle_is(handle, HANDLE_MODEL_RI)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives", handle);
+    }
+    *graph = handle;
+    return ACL_SUCCESS;
+}
+
+uint32_t graph_lane(Graph *graph, Stream *stream)
+{
+    for (uint32_t i = 0; i < graph->lane_count; i++) {
+        if (graph->lanes[i].stream == stream) {
+            return i;
+        }
+    }
+    GraphLane *more = realloc(graph->lanes, (graph->lane_count + 1) * sizeof *more);
+    if (more == NULL) {
+        return UINT32_MAX;
+    }
+    graph->lanes = more;
+    graph->lanes[graph->lane_count] = (GraphLane){stream, stream->id, 0, 0};
+    return graph->lane_count++;
+}
+
+aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload, size_t size)
+{
+    if (graph->count == graph->room) {
+        size_t room = graph->room == 0 ? 16 : graph->room * 2;
+        GraphTask **more = realloc(graph->tasks, room * sizeof *more);
+        if (more == NULL) {
+            return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+        }
+        graph->tasks = more;
+        graph->room = room;
+    }
+    GraphTask *made = aligned_alloc(16, sizeof *made);
+    if (made == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    memset(made, 0, sizeof *made);
+    aclError status = task_fill(&made->task, sort, payload, size);
+    if (status != ACL_SUCCESS) {
+        free(made);
+        return status;
+    }
+    made->lane = lane;
+    made->task.id = (uint32_t)graph->count;
+    graph->lanes[lane].steps++;
+    graph->tasks[graph->count++] = made;
+    return ACL_SUCCESS;
+}
+
+static void graph_free(Graph *graph)
+{
+    for (size_t i = 0; i < graph->count; i++) {
+        GraphTask *task = graph->tasks[i];
+        task_drop(&task->task);
+        if (task->handle != NULL) {
+            handle_retire(task->handle);
+        }
+        free(task);
+    }
+    free(graph->tasks);
+    free(graph->lanes);
+    while (graph->on_destroy != NULL) {
+        DestroyCallback *next = graph->on_destroy->next;
+        free(graph->on_destroy);
+        graph->on_destroy = next;
+    }
+    handle_retire(graph);
+}
+
+void graph_release(Graph *graph)
+{
+    if (atomic_fetch_sub(&graph->users, 1) == 1) {
+        graph_free(graph);
+    }
+}
+
+/* ---- execution ------------------------------------------------------------------------------- */
+
+static aclError graph_run(Stream *stream, const void *payload)
+{
+    Graph *graph = *(Graph *const *)payload;
+    aclError status = ACL_SUCCESS;
+    atomic_store(&graph->runner, stream);
+    for (size_t i = 0; i < graph->count && status == ACL_SUCCESS; i++) {
+        const GraphTask *task = graph->tasks[i];
+        if (!task->disabled && !stream_is_dropping(stream)) {
+            status = task->task.sort->run(stream, task_payload(&task->task));
+        }
+    }
+    atomic_store(&graph->runner, NULL);
+    return status;
+}
+
+static void graph_drop(void *payload)
+{
+    Graph *graph = *(Graph **)payload;
+    atomic_fetch_sub(&graph->running, 1);
+    graph_release(graph);
+}
+
+static const TaskClass graph_task = {"graph", graph_run, graph_drop, 0};
+
+aclError graph_submit(Graph *graph, Stream *stream)
+{
+    if (atomic_load(&graph->state) != GRAPH_READY) {
+        return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is not complete", graph->id);
+    }
+    atomic_fetch_add(&graph->users, 1);
+    atomic_fetch_add(&graph->running, 1);
+    aclError status = stream_submit(stream, &graph_task, &graph, sizeof graph);
+    if (status != ACL_SUCCESS) {
+        graph_drop(&graph);
+    }
+    return status;
+}
+
+aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
+{
+    Graph *graph;
+    Stream *on;
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    TRY(stream_resolve(stream, &on));
+    return graph_submit(graph, on);
+}
+
+/* On a stream of its own, which ends with the call: at the timeout the rest is dropped. */
+aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
+{
+    Graph *graph;
+    Stream *stream;
+    Context *context;
+    REQUIRE(modelRI != NULL);
+    if (timeout < -1 || timeout == 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
+                          timeout);
+    }
+    TRY(graph_resolve(modelRI, &graph));
+    TRY(context_require(&context));
+    TRY(capture_forbids_sync());
+    TRY(stream_new(context, 0, 0, &stream));
+    aclError status = graph_submit(graph, stream);
+    if (status == ACL_SUCCESS) {
+        status = stream_synchronize(stream, timeout);
+    }
+    stream_end(stream, STREAM_END_NOW);
+    return status;
+}
+
+static bool graph_is_still(const void *argument)
+{
+    const Graph *graph = argument;
+    return atomic_load(&graph->running) == 0;
+}
+
+aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    if (atomic_load(&graph->state) == GRAPH_CAPTURING) {
+        return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is being captured", graph->id);
+    }
+    if (!graph_is_still(graph)) {
+        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is being executed", graph->id);
+    }
+    if (!handle_kill(graph)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", modelRI);
+    }
+    for (DestroyCallback *call = graph->on_destroy; call != NULL; call = call->next) {
+        call->function(call->argument);
+    }
+    graph_release(graph);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    Stream *runner = atomic_load(&graph->runner);
+    if (runner != NULL) {
+        stream_abort(runner);
+    }
+    return ACL_SUCCESS;
+}
+
+/* ---- names and callbacks --------------------------------------------------------------------- */
+
+aclError sim_aclmdlRISetName(aclmdlRI modelRI, const char *name)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(name != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    REQUIRE_RT(strlen(name) < sizeof graph->name);
+    pthread_mutex_lock(&graph->lock);
+    strcpy(graph->name, name);
+    pthread_mutex_unlock(&graph->lock);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(name != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    pthread_mutex_lock(&graph->lock);
+    bool fits = strlen(graph->name) < maxLen;
+    if (fits) {
+        strcpy(name, graph->name);
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return fits ? ACL_SUCCESS
+                : fail(ACL_ERROR_RT_PARAM_INVALID, "maxLen %u is too small for the name", maxLen);
+}
+
+aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(modelRIId != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    *modelRIId = graph->id;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void *userData)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(func != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    DestroyCallback *made = malloc(sizeof *made);
+    if (made == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    made->function = func;
+    made->argument = userData;
+    pthread_mutex_lock(&graph->lock);
+    made->next = graph->on_destroy;
+    graph->on_destroy = made;
+    pthread_mutex_unlock(&graph->lock);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
+{
+    Graph *graph;
+    DestroyCallback *found;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(func != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    pthread_mutex_lock(&graph->lock);
+    DestroyCallback **link = &graph->on_destroy;
+    while (*link != NULL && (*link)->function != func) {
+        link = &(*link)->next;
+    }
+    found = *link;
+    if (found != NULL) {
+        *link = found->next;
+    }
+    pthread_mutex_unlock(&graph->lock);
+    free(found);
+    return found != NULL ? ACL_SUCCESS
+                         : fail(ACL_ERROR_RT_PARAM_INVALID, "that callback is not registered");
+}

@@ -1,0 +1,336 @@
+/* Callbacks that a thread of the user's runs: subscribe, launch, process.
+ *
+ * A thread subscribes streams; a launched callback is put into the thread's queue when the stream
+ * gets there, and the thread runs it inside aclrtProcessReport.  aclrtSubscribeHostFunc does the
+ * same for host functions.
+ *
+ * Thread rule: `lock` guards the list of threads, their queues and who subscribed a stream.  It is
+ * not held while a callback runs. */
+#include "callback.h"
+#include "exports.h"
+#include "stream.h"
+
+#include <stdlib.h>
+
+typedef struct ReportCall {
+    struct ReportCall *next;
+    Stream *stream;
+    aclrtCallback function;
+    void *argument;
+    _Atomic int users; /* the queue, and the task that waits */
+    _Atomic bool done;
+} ReportCall;
+
+/* A thread that subscribed; kept for good, as threads that do so are few. */
+typedef struct Reporter {
+    struct Reporter *next;
+    uint64_t thread;
+    Subscription sort;
+    uint32_t streams;
+    ReportCall *first, *last;
+    _Atomic uint32_t queued;
+} Reporter;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Reporter *reporters;
+
+static void call_release(ReportCall *call)
+{
+    if (atomic_fetch_sub(&call->users, 1) == 1) {
+        free(call);
+    }
+}
+
+static void call_finish(ReportCall *call)
+{
+    Stream *stream = call->stream;
+    atomic_store(&call->done, true);
+    park_wake(&stream->in_callback);
+    call_release(call);
+}
+
+/* The lock is held. */
+static Reporter *reporter_find(uint64_t thread, Subscription sort)
+{
+    Reporter *found = reporters;
+    while (found != NULL && (found->thread != thread || found->sort != sort)) {
+        found = found->next;
+    }
+    return found;
+}
+
+static Reporter *reporter_make(uint64_t thread, Subscription sort)
+{
+    Reporter *made = calloc(1, sizeof *made);
+    if (made != NULL) {
+        made->thread = thread;
+        made->sort = sort;
+        made->next = reporters;
+        reporters = made;
+    }
+    return made;
+}
+
+Subscription report_subscription(Stream *stream)
+{
+    pthread_mutex_lock(&lock);
+    Subscription sort = stream->subscriber != NULL ? stream->subscriber->sort : SUBSCRIBED_NOT;
+    pthread_mutex_unlock(&lock);
+    return sort;
+}
+
+static aclError report_subscribe(uint64_t thread, aclrtStream handle, Subscription sort)
+{
+    Stream *stream;
+    aclError status = ACL_SUCCESS;
+    TRY(stream_resolve_any(handle, &stream));
+    pthread_mutex_lock(&lock);
+    if (stream->subscriber != NULL) {
+        status = fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u is subscribed already", stream->id);
+    } else {
+        Reporter *reporter = reporter_find(thread, sort);
+        reporter = reporter != NULL ? reporter : reporter_make(thread, sort);
+        stream->subscriber = reporter;
+        if (reporter == NULL) {
+            status = fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+        } else {
+            reporter->streams++;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Takes the stream's calls out of the queue; the lock is held. */
+static ReportCall *calls_withdraw(Reporter *reporter, const Stream *stream)
+{
+    ReportCall *taken = NULL;
+    ReportCall **link = &reporter->first;
+    reporter->last = NULL;
+    while (*link != NULL) {
+        ReportCall *call = *link;
+        if (call->stream == stream) {
+            *link = call->next;
+            call->next = taken;
+            taken = call;
+            atomic_fetch_sub(&reporter->queued, 1);
+        } else {
+            reporter->last = call;
+            link = &call->next;
+        }
+    }
+    return taken;
+}
+
+static ReportCall *subscription_end(Stream *stream)
+{
+    Reporter *reporter = stream->subscriber;
+    stream->subscriber = NULL;
+    reporter->streams--;
+    return calls_withdraw(reporter, stream);
+}
+
+static void calls_finish(ReportCall *call)
+{
+    while (call != NULL) {
+        ReportCall *next = call->next;
+        call_finish(call);
+        call = next;
+    }
+}
+
+void report_stream_gone(Stream *stream)
+{
+    ReportCall *withdrawn = NULL;
+    pthread_mutex_lock(&lock);
+    if (stream->subscriber != NULL) {
+        withdrawn = subscription_end(stream);
+    }
+    pthread_mutex_unlock(&lock);
+    calls_finish(withdrawn);
+}
+
+static aclError report_unsubscribe(uint64_t thread, aclrtStream handle, Subscription sort)
+{
+    Stream *stream;
+    aclError status = ACL_SUCCESS;
+    ReportCall *withdrawn = NULL;
+    TRY(stream_resolve_any(handle, &stream));
+    pthread_mutex_lock(&lock);
+    if (reporter_find(thread, sort) == NULL) {
+        status = fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "thread %llu never subscribed a stream",
+                      (unsigned long long)thread);
+    } else if (stream->subscriber == NULL || stream->subscriber->thread != thread
+               || stream->subscriber->sort != sort) {
+        status = fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u is not subscribed by that thread",
+                      stream->id);
+    } else {
+        withdrawn = subscription_end(stream);
+    }
+    pthread_mutex_unlock(&lock);
+    calls_finish(withdrawn);
+    return status;
+}
+
+/* ---- the stream's side ----------------------------------------------------------------------- */
+
+typedef struct ReportTask {
+    aclrtCallback function;
+    void *argument;
+    bool blocks;
+} ReportTask;
+
+static bool call_is_done(const void *argument)
+{
+    const ReportCall *call = argument;
+    return atomic_load(&call->done);
+}
+
+/* False if nobody subscribes the stream any more. */
+static bool call_queue(Stream *stream, ReportCall *call)
+{
+    pthread_mutex_lock(&lock);
+    Reporter *reporter = stream->subscriber;
+    if (reporter != NULL) {
+        if (reporter->first == NULL) {
+            reporter->first = call;
+        } else {
+            reporter->last->next = call;
+        }
+        reporter->last = call;
+        atomic_fetch_add(&reporter->queued, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    if (reporter != NULL) {
+        park_wake(reporter);
+    }
+    return reporter != NULL;
+}
+
+static aclError report_run(Stream *stream, const void *payload)
+{
+    const ReportTask *task = payload;
+    ReportCall *call = calloc(1, sizeof *call);
+    if (call == NULL) {
+        return ACL_ERROR_RT_RESOURCE_ALLOC_FAIL;
+    }
+    call->stream = stream;
+    call->function = task->function;
+    call->argument = task->argument;
+    atomic_store(&call->users, 2);
+    if (!call_queue(stream, call)) {
+        free(call);
+        return ACL_SUCCESS;
+    }
+    if (task->blocks) {
+        callback_waits(stream, true);
+        stream_park(stream, &stream->in_callback, call_is_done, call, FOREVER);
+        callback_waits(stream, false);
+    }
+    call_release(call);
+    return ACL_SUCCESS;
+}
+
+static const TaskClass report_task = {"callback", report_run, NULL, 0};
+
+aclError report_launch(Stream *stream, aclrtCallback function, void *argument, bool blocks)
+{
+    ReportTask task = {function, argument, blocks};
+    return stream_submit(stream, &report_task, &task, sizeof task);
+}
+
+aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream)
+{
+    Stream *resolved;
+    REQUIRE(blockType == ACL_CALLBACK_NO_BLOCK || blockType == ACL_CALLBACK_BLOCK);
+    TRY(stream_resolve(stream, &resolved));
+    REQUIRE_RT(fn != NULL);
+    if (report_subscription(resolved) != SUBSCRIBED_REPORTS) {
+        return fail(ACL_ERROR_RT_STREAM_NO_CB_REG, "stream %u has no aclrtSubscribeReport",
+                    resolved->id);
+    }
+    return report_launch(resolved, fn, userData, blockType == ACL_CALLBACK_BLOCK);
+}
+
+/* ---- the thread's side ----------------------------------------------------------------------- */
+
+static bool calls_are_queued(const void *argument)
+{
+    const Reporter *reporter = argument;
+    return atomic_load(&reporter->queued) != 0;
+}
+
+static ReportCall *call_take(Reporter *reporter)
+{
+    pthread_mutex_lock(&lock);
+    ReportCall *call = reporter->first;
+    if (call != NULL) {
+        reporter->first = call->next;
+        atomic_fetch_sub(&reporter->queued, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
+static aclError report_process(int32_t timeout, Subscription sort, const char *function)
+{
+    uint64_t self = (uint64_t)(uintptr_t)pthread_self();
+    pthread_mutex_lock(&lock);
+    Reporter *reporter = reporter_find(self, sort);
+    bool subscribed = reporter != NULL && reporter->streams != 0;
+    pthread_mutex_unlock(&lock);
+    if (!subscribed) {
+        return error_set(function, ACL_ERROR_RT_THREAD_SUBSCRIBE,
+                         "this thread is subscribed to no stream");
+    }
+    park_wait(reporter, calls_are_queued, reporter, deadline_after_ms(timeout));
+    ReportCall *call = call_take(reporter);
+    if (call == NULL) {
+        return error_set(function, ACL_ERROR_RT_REPORT_TIMEOUT, "no callback within %d ms",
+                         timeout);
+    }
+    call->function(call->argument);
+    call_finish(call);
+    return ACL_SUCCESS;
+}
+
+static aclError timeout_check(int32_t timeout, const char *function)
+{
+    if (timeout < -1 || timeout == 0) {
+        return error_set(function, ACL_ERROR_INVALID_PARAM,
+                         "timeout %d, expected -1 or more than 0", timeout);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
+{
+    return report_subscribe(threadId, stream, SUBSCRIBED_REPORTS);
+}
+
+aclError sim_aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream)
+{
+    return report_unsubscribe(threadId, stream, SUBSCRIBED_REPORTS);
+}
+
+aclError sim_aclrtProcessReport(int32_t timeout)
+{
+    TRY(timeout_check(timeout, __func__));
+    return report_process(timeout, SUBSCRIBED_REPORTS, __func__);
+}
+
+aclError sim_aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream)
+{
+    return report_subscribe(hostFuncThreadId, exeStream, SUBSCRIBED_HOST_FUNCTIONS);
+}
+
+aclError sim_aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream)
+{
+    return report_unsubscribe(hostFuncThreadId, exeStream, SUBSCRIBED_HOST_FUNCTIONS);
+}
+
+aclError sim_aclrtProcessHostFunc(int32_t timeout)
+{
+    TRY(timeout_check(timeout, __func__));
+    return report_process(timeout, SUBSCRIBED_HOST_FUNCTIONS, __func__);
+}

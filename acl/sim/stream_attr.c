@@ -1,0 +1,113 @@
+/* Streams: what happens after a failure, attributes, stopping and aborting.
+ *
+ * Thread rule: any thread; the attributes are atomics of the stream. */
+#include "capture.h"
+#include "exports.h"
+
+/* Only bit 0 of the mode counts, and stopping on failure cannot be undone. */
+static aclError failure_mode_set(Stream *stream, uint64_t mode)
+{
+    uint64_t stop = mode & ACL_STOP_ON_FAILURE;
+    if (stop == 0 && (atomic_load(&stream->failure_mode) & ACL_STOP_ON_FAILURE) != 0) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "stream %u stops on failure for good",
+                    stream->id);
+    }
+    atomic_store(&stream->failure_mode, stop);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
+{
+    Stream *resolved;
+    REQUIRE_RT(stream != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    return failure_mode_set(resolved, mode);
+}
+
+static aclError priority_set(Stream *stream, uint32_t priority)
+{
+    REQUIRE_RT(priority < STREAM_PRIORITIES);
+    atomic_store(&stream->priority, priority);
+    return ACL_SUCCESS;
+}
+
+static aclError cache_op_info_set(Stream *stream, uint32_t value)
+{
+    REQUIRE_RT(value <= 1);
+    atomic_store(&stream->cache_op_info, value);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value)
+{
+    Stream *resolved;
+    REQUIRE(value != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    switch (stmAttrType) {
+    case ACL_STREAM_ATTR_FAILURE_MODE:
+        return failure_mode_set(resolved, value->failureMode);
+    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
+        atomic_store(&resolved->overflow_switch, value->overflowSwitch);
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
+        atomic_store(&resolved->user_tag, value->userCustomTag);
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_CACHE_OP_INFO:
+        return cache_op_info_set(resolved, value->cacheOpInfoSwitch);
+    case ACL_STREAM_ATTR_PRIORITY:
+        return priority_set(resolved, value->streamPriority);
+    default:
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "stmAttrType %d, expected 1 to 5",
+                    (int)stmAttrType);
+    }
+}
+
+aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value)
+{
+    Stream *resolved;
+    REQUIRE(value != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    switch (stmAttrType) {
+    case ACL_STREAM_ATTR_FAILURE_MODE:
+        value->failureMode = atomic_load(&resolved->failure_mode);
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
+        value->overflowSwitch = atomic_load(&resolved->overflow_switch);
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_USER_CUSTOM_TAG:
+        value->userCustomTag = atomic_load(&resolved->user_tag);
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_CACHE_OP_INFO:
+        value->cacheOpInfoSwitch = atomic_load(&resolved->cache_op_info);
+        return ACL_SUCCESS;
+    case ACL_STREAM_ATTR_PRIORITY:
+        value->streamPriority = atomic_load(&resolved->priority);
+        return ACL_SUCCESS;
+    default:
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "stmAttrType %d, expected 1 to 5",
+                    (int)stmAttrType);
+    }
+}
+
+/* What is queued is thrown away and a running wait is given up; the stream stays usable. */
+aclError sim_aclrtStreamAbort(aclrtStream stream)
+{
+    Stream *resolved;
+    REQUIRE_RT(stream != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    TRY(capture_check_stream(resolved));
+    stream_abort(resolved);
+    atomic_store(&resolved->status, ACL_SUCCESS);
+    return ACL_SUCCESS;
+}
+
+/* Only the running task is given up; the tasks behind it stay and run. */
+aclError sim_aclrtStreamStop(aclrtStream stream)
+{
+    Stream *resolved;
+    REQUIRE_RT(stream != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    TRY(capture_check_stream(resolved));
+    stream_stop(resolved);
+    return ACL_SUCCESS;
+}
