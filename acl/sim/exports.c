@@ -57,6 +57,20 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSetTsDevice",
     "aclrtGetDeviceUtilizationRate",
     "aclrtGetDeviceCount",
+    "aclrtCreateEvent",
+    "aclrtCreateEventWithFlag",
+    "aclrtCreateEventExWithFlag",
+    "aclrtDestroyEvent",
+    "aclrtRecordEvent",
+    "aclrtRecordEventWithFlag",
+    "aclrtResetEvent",
+    "aclrtQueryEvent",
+    "aclrtQueryEventStatus",
+    "aclrtQueryEventWaitStatus",
+    "aclrtSynchronizeEvent",
+    "aclrtSynchronizeEventWithTimeout",
+    "aclrtEventElapsedTime",
+    "aclrtEventGetTimestamp",
     "aclrtMalloc",
     "aclrtMallocAlign32",
     "aclrtMallocCached",
@@ -69,6 +83,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtHostGetDevicePointer",
     "aclrtHostUnregister",
     "aclrtHostMemMapCapabilities",
+    "aclrtGetThreadLastTaskId",
+    "aclrtStreamGetId",
     "aclrtMemFlush",
     "aclrtMemInvalidate",
     "aclrtFree",
@@ -85,23 +101,6 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemcpy2d",
     "aclrtMemcpy2dAsync",
     "aclrtMemsetAsync",
-    "aclrtCreateEvent",
-    "aclrtCreateEventWithFlag",
-    "aclrtCreateEventExWithFlag",
-    "aclrtDestroyEvent",
-    "aclrtRecordEvent",
-    "aclrtRecordEventWithFlag",
-    "aclrtResetEvent",
-    "aclrtQueryEvent",
-    "aclrtQueryEventStatus",
-    "aclrtQueryEventWaitStatus",
-    "aclrtSynchronizeEvent",
-    "aclrtSynchronizeEventWithTimeout",
-    "aclrtEventElapsedTime",
-    "aclrtEventGetTimestamp",
-    "aclrtHostMemMapCapabilities",
-    "aclrtGetThreadLastTaskId",
-    "aclrtStreamGetId",
     "aclrtCreateStreamConfigHandle",
     "aclrtDestroyStreamConfigHandle",
     "aclrtSetStreamConfigOpt",
@@ -725,103 +724,6 @@ aclError aclrtGetDeviceCount(uint32_t *count)
     return gate_leave(FN_aclrtGetDeviceCount, gate_status);
 }
 
-aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
-{
-    aclError gate_status = gate_enter(FN_aclrtMalloc);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMalloc(devPtr, size, policy);
-    }
-    return gate_leave(FN_aclrtMalloc, gate_status);
-}
-
-aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
-{
-    aclError gate_status = gate_enter(FN_aclrtMallocAlign32);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMallocAlign32(devPtr, size, policy);
-    }
-    return gate_leave(FN_aclrtMallocAlign32, gate_status);
-}
-
-aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
-{
-    aclError gate_status = gate_enter(FN_aclrtMallocCached);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMallocCached(devPtr, size, policy);
-    }
-    return gate_leave(FN_aclrtMallocCached, gate_status);
-}
-
-aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
-{
-    aclError gate_status = gate_enter(FN_aclrtMallocWithCfg);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMallocWithCfg(devPtr, size, policy, cfg);
-    }
-    return gate_leave(FN_aclrtMallocWithCfg, gate_status);
-}
-
-aclError aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
-{
-    aclError gate_status = gate_enter(FN_aclrtMallocForTaskScheduler);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMallocForTaskScheduler(devPtr, size, policy, cfg);
-    }
-    return gate_leave(FN_aclrtMallocForTaskScheduler, gate_status);
-}
-
-aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg)
-{
-    aclError gate_status = gate_enter(FN_aclrtMallocHostWithCfg);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMallocHostWithCfg(ptr, size, cfg);
-    }
-    return gate_leave(FN_aclrtMallocHostWithCfg, gate_status);
-}
-
-aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes)
-{
-    aclError gate_status = gate_enter(FN_aclrtPointerGetAttributes);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtPointerGetAttributes(ptr, attributes);
-    }
-    return gate_leave(FN_aclrtPointerGetAttributes, gate_status);
-}
-
-aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr)
-{
-    aclError gate_status = gate_enter(FN_aclrtHostRegister);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtHostRegister(ptr, size, type, devPtr);
-    }
-    return gate_leave(FN_aclrtHostRegister, gate_status);
-}
-
-aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
-{
-    aclError gate_status = gate_enter(FN_aclrtHostRegisterV2);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtHostRegisterV2(ptr, size, flag);
-    }
-    return gate_leave(FN_aclrtHostRegisterV2, gate_status);
-}
-
-aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag)
-{
-    aclError gate_status = gate_enter(FN_aclrtHostGetDevicePointer);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtHostGetDevicePointer(pHost, pDevice, flag);
-    }
-    return gate_leave(FN_aclrtHostGetDevicePointer, gate_status);
-}
-
-aclError aclrtHostUnregister(void *ptr)
-{
-    aclError gate_status = gate_enter(FN_aclrtHostUnregister);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtHostUnregister(ptr);
-    }
-    return gate_leave(FN_aclrtHostUnregister, gate_status);
 aclError aclrtCreateEvent(aclrtEvent *event)
 {
     aclError gate_status = gate_enter(FN_aclrtCreateEvent);
@@ -948,6 +850,105 @@ aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
     return gate_leave(FN_aclrtEventGetTimestamp, gate_status);
 }
 
+aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    aclError gate_status = gate_enter(FN_aclrtMalloc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMalloc(devPtr, size, policy);
+    }
+    return gate_leave(FN_aclrtMalloc, gate_status);
+}
+
+aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocAlign32);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocAlign32(devPtr, size, policy);
+    }
+    return gate_leave(FN_aclrtMallocAlign32, gate_status);
+}
+
+aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocCached);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocCached(devPtr, size, policy);
+    }
+    return gate_leave(FN_aclrtMallocCached, gate_status);
+}
+
+aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocWithCfg);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocWithCfg(devPtr, size, policy, cfg);
+    }
+    return gate_leave(FN_aclrtMallocWithCfg, gate_status);
+}
+
+aclError aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocForTaskScheduler);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocForTaskScheduler(devPtr, size, policy, cfg);
+    }
+    return gate_leave(FN_aclrtMallocForTaskScheduler, gate_status);
+}
+
+aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocHostWithCfg);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocHostWithCfg(ptr, size, cfg);
+    }
+    return gate_leave(FN_aclrtMallocHostWithCfg, gate_status);
+}
+
+aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes)
+{
+    aclError gate_status = gate_enter(FN_aclrtPointerGetAttributes);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtPointerGetAttributes(ptr, attributes);
+    }
+    return gate_leave(FN_aclrtPointerGetAttributes, gate_status);
+}
+
+aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostRegister(ptr, size, type, devPtr);
+    }
+    return gate_leave(FN_aclrtHostRegister, gate_status);
+}
+
+aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostRegisterV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostRegisterV2(ptr, size, flag);
+    }
+    return gate_leave(FN_aclrtHostRegisterV2, gate_status);
+}
+
+aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostGetDevicePointer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostGetDevicePointer(pHost, pDevice, flag);
+    }
+    return gate_leave(FN_aclrtHostGetDevicePointer, gate_status);
+}
+
+aclError aclrtHostUnregister(void *ptr)
+{
+    aclError gate_status = gate_enter(FN_aclrtHostUnregister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtHostUnregister(ptr);
+    }
+    return gate_leave(FN_aclrtHostUnregister, gate_status);
+}
+
 aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities)
 {
     aclError gate_status = gate_enter(FN_aclrtHostMemMapCapabilities);
@@ -955,6 +956,24 @@ aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, ac
         gate_status = sim_aclrtHostMemMapCapabilities(deviceId, hacType, capabilities);
     }
     return gate_leave(FN_aclrtHostMemMapCapabilities, gate_status);
+}
+
+aclError aclrtGetThreadLastTaskId(uint32_t *taskId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetThreadLastTaskId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetThreadLastTaskId(taskId);
+    }
+    return gate_leave(FN_aclrtGetThreadLastTaskId, gate_status);
+}
+
+aclError aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
+{
+    aclError gate_status = gate_enter(FN_aclrtStreamGetId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtStreamGetId(stream, streamId);
+    }
+    return gate_leave(FN_aclrtStreamGetId, gate_status);
 }
 
 aclError aclrtMemFlush(void *devPtr, size_t size)
@@ -1099,22 +1118,6 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
         gate_status = sim_aclrtMemsetAsync(devPtr, maxCount, value, count, stream);
     }
     return gate_leave(FN_aclrtMemsetAsync, gate_status);
-aclError aclrtGetThreadLastTaskId(uint32_t *taskId)
-{
-    aclError gate_status = gate_enter(FN_aclrtGetThreadLastTaskId);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtGetThreadLastTaskId(taskId);
-    }
-    return gate_leave(FN_aclrtGetThreadLastTaskId, gate_status);
-}
-
-aclError aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
-{
-    aclError gate_status = gate_enter(FN_aclrtStreamGetId);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtStreamGetId(stream, streamId);
-    }
-    return gate_leave(FN_aclrtStreamGetId, gate_status);
 }
 
 aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
@@ -1459,6 +1462,8 @@ aclError aclrtResetOverflowStatus(aclrtStream stream)
         gate_status = sim_aclrtResetOverflowStatus(stream);
     }
     return gate_leave(FN_aclrtResetOverflowStatus, gate_status);
+}
+
 aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream)
 {
     aclError gate_status = gate_enter(FN_aclrtSubscribeHostFunc);
@@ -2406,53 +2411,6 @@ aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
     return acl_sim_unsupported("aclSetTensorPlaceMent");
 }
 
-aclError aclrtProcessReport(int32_t timeout)
-{
-    (void)timeout;
-    return acl_sim_unsupported("aclrtProcessReport");
-}
-
-aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
-{
-    (void)event;
-    (void)flag;
-    return acl_sim_unsupported("aclrtCreateEventExWithFlag");
-}
-
-aclError aclrtDestroyEvent(aclrtEvent event)
-{
-    (void)event;
-    return acl_sim_unsupported("aclrtDestroyEvent");
-}
-
-aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
-{
-    (void)event;
-    (void)stream;
-    return acl_sim_unsupported("aclrtRecordEvent");
-}
-
-aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream)
-{
-    (void)event;
-    (void)stream;
-    return acl_sim_unsupported("aclrtResetEvent");
-}
-
-aclError aclrtSynchronizeEvent(aclrtEvent event)
-{
-    (void)event;
-    return acl_sim_unsupported("aclrtSynchronizeEvent");
-}
-
-aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
-{
-    (void)ms;
-    (void)startEvent;
-    (void)endEvent;
-    return acl_sim_unsupported("aclrtEventElapsedTime");
-}
-
 aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
 {
     (void)virPtr;
@@ -2498,13 +2456,6 @@ aclError aclrtUnmapMem(void *virPtr)
 {
     (void)virPtr;
     return acl_sim_unsupported("aclrtUnmapMem");
-}
-
-aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
-{
-    (void)stream;
-    (void)event;
-    return acl_sim_unsupported("aclrtStreamWaitEvent");
 }
 
 aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)

@@ -68,6 +68,20 @@ enum {
     FN_aclrtSetTsDevice,
     FN_aclrtGetDeviceUtilizationRate,
     FN_aclrtGetDeviceCount,
+    FN_aclrtCreateEvent,
+    FN_aclrtCreateEventWithFlag,
+    FN_aclrtCreateEventExWithFlag,
+    FN_aclrtDestroyEvent,
+    FN_aclrtRecordEvent,
+    FN_aclrtRecordEventWithFlag,
+    FN_aclrtResetEvent,
+    FN_aclrtQueryEvent,
+    FN_aclrtQueryEventStatus,
+    FN_aclrtQueryEventWaitStatus,
+    FN_aclrtSynchronizeEvent,
+    FN_aclrtSynchronizeEventWithTimeout,
+    FN_aclrtEventElapsedTime,
+    FN_aclrtEventGetTimestamp,
     FN_aclrtMalloc,
     FN_aclrtMallocAlign32,
     FN_aclrtMallocCached,
@@ -80,6 +94,8 @@ enum {
     FN_aclrtHostGetDevicePointer,
     FN_aclrtHostUnregister,
     FN_aclrtHostMemMapCapabilities,
+    FN_aclrtGetThreadLastTaskId,
+    FN_aclrtStreamGetId,
     FN_aclrtMemFlush,
     FN_aclrtMemInvalidate,
     FN_aclrtFree,
@@ -96,23 +112,6 @@ enum {
     FN_aclrtMemcpy2d,
     FN_aclrtMemcpy2dAsync,
     FN_aclrtMemsetAsync,
-    FN_aclrtCreateEvent,
-    FN_aclrtCreateEventWithFlag,
-    FN_aclrtCreateEventExWithFlag,
-    FN_aclrtDestroyEvent,
-    FN_aclrtRecordEvent,
-    FN_aclrtRecordEventWithFlag,
-    FN_aclrtResetEvent,
-    FN_aclrtQueryEvent,
-    FN_aclrtQueryEventStatus,
-    FN_aclrtQueryEventWaitStatus,
-    FN_aclrtSynchronizeEvent,
-    FN_aclrtSynchronizeEventWithTimeout,
-    FN_aclrtEventElapsedTime,
-    FN_aclrtEventGetTimestamp,
-    FN_aclrtHostMemMapCapabilities,
-    FN_aclrtGetThreadLastTaskId,
-    FN_aclrtStreamGetId,
     FN_aclrtCreateStreamConfigHandle,
     FN_aclrtDestroyStreamConfigHandle,
     FN_aclrtSetStreamConfigOpt,
@@ -307,6 +306,20 @@ aclError sim_aclrtSynchronizeDeviceWithTimeout(int32_t timeout);
 aclError sim_aclrtSetTsDevice(aclrtTsId tsId);
 aclError sim_aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo);
 aclError sim_aclrtGetDeviceCount(uint32_t *count);
+aclError sim_aclrtCreateEvent(aclrtEvent *event);
+aclError sim_aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag);
+aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag);
+aclError sim_aclrtDestroyEvent(aclrtEvent event);
+aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
+aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag);
+aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream);
+aclError sim_aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status);
+aclError sim_aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status);
+aclError sim_aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status);
+aclError sim_aclrtSynchronizeEvent(aclrtEvent event);
+aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout);
+aclError sim_aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent);
+aclError sim_aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp);
 aclError sim_aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 aclError sim_aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 aclError sim_aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
@@ -319,6 +332,8 @@ aclError sim_aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag);
 aclError sim_aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag);
 aclError sim_aclrtHostUnregister(void *ptr);
 aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities);
+aclError sim_aclrtGetThreadLastTaskId(uint32_t *taskId);
+aclError sim_aclrtStreamGetId(aclrtStream stream, int32_t *streamId);
 aclError sim_aclrtMemFlush(void *devPtr, size_t size);
 aclError sim_aclrtMemInvalidate(void *devPtr, size_t size);
 aclError sim_aclrtFree(void *devPtr);
@@ -335,23 +350,6 @@ aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void
 aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind);
 aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
-aclError sim_aclrtCreateEvent(aclrtEvent *event);
-aclError sim_aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag);
-aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag);
-aclError sim_aclrtDestroyEvent(aclrtEvent event);
-aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream);
-aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag);
-aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream);
-aclError sim_aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status);
-aclError sim_aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status);
-aclError sim_aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status);
-aclError sim_aclrtSynchronizeEvent(aclrtEvent event);
-aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout);
-aclError sim_aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent);
-aclError sim_aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp);
-aclError sim_aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, aclrtHostMemMapCapability *capabilities);
-aclError sim_aclrtGetThreadLastTaskId(uint32_t *taskId);
-aclError sim_aclrtStreamGetId(aclrtStream stream, int32_t *streamId);
 aclrtStreamConfigHandle *sim_aclrtCreateStreamConfigHandle(void);
 aclError sim_aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle);
 aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize);
