@@ -149,7 +149,7 @@ def configure(**settings: object) -> None:
     soc : str
         The chip: one of `socs()` or another of their families (default Ascend910B1).
     cann : str
-        The version of CANN to report, as "8.3.RC1".
+        The version of CANN to report, as "8.5.0".
     strict : bool
         Whether device memory is out of the host's reach outside copies.
     strict_allocators : bool

@@ -96,7 +96,8 @@ bool allocator_find(aclrtStream stream, Registration *registration)
 static aclError descriptor_require(aclrtAllocatorDesc handle, const char *function)
 {
     if (!handle_is(handle, HANDLE_ALLOCATOR_DESC)) {
-        return error_argument(function, ACL_ERROR_INVALID_PARAM, "allocatorDesc is a live descriptor");
+        return error_argument(function, ACL_ERROR_INVALID_PARAM,
+                              "allocatorDesc is a live descriptor");
     }
     return ACL_SUCCESS;
 }

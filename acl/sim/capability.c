@@ -175,14 +175,13 @@ static aclError atomics_fill(uint32_t *capabilities, const aclrtAtomicOperation 
                              (int)operations[i]);
         }
     }
+    const uint32_t reductions =
+        ACL_RT_ATOMIC_CAPABILITY_SIGNED | ACL_RT_ATOMIC_CAPABILITY_REDUCTION |
+        ACL_RT_ATOMIC_CAPABILITY_SCALAR16 | ACL_RT_ATOMIC_CAPABILITY_SCALAR32;
     for (uint32_t i = 0; i < count; i++) {
         bool by_copy = operations[i] >= ACL_RT_ATOMIC_OPERATION_DMA_ADD &&
                        operations[i] <= ACL_RT_ATOMIC_OPERATION_DMA_MAX;
-        capabilities[i] = by_copy && with_reduction
-                              ? ACL_RT_ATOMIC_CAPABILITY_SIGNED | ACL_RT_ATOMIC_CAPABILITY_REDUCTION |
-                                    ACL_RT_ATOMIC_CAPABILITY_SCALAR16 |
-                                    ACL_RT_ATOMIC_CAPABILITY_SCALAR32
-                              : 0;
+        capabilities[i] = by_copy && with_reduction ? reductions : 0;
     }
     return ACL_SUCCESS;
 }

@@ -4,7 +4,7 @@
  * ACL_SIM_MEMORY        device memory of each, "32G"; or of one after another, "32G,16G" (the last
  *                       one is repeated)
  * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
- * ACL_SIM_VERSION       of CANN (8.3.RC1)
+ * ACL_SIM_VERSION       of CANN (9.0.0)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
  * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
  * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
@@ -145,7 +145,7 @@ static void soc_read(void)
     char name[sizeof config.soc] = "Ascend910B1";
     text_read("ACL_SIM_SOC", name, sizeof name);
     if (soc_find(name) == NULL) {
-        problem_note("ACL_SIM_SOC", name, "a chip of a known family, as Ascend910B1 or Ascend310P3");
+        problem_note("ACL_SIM_SOC", name, "a chip of a known family, as Ascend910B1");
         return;
     }
     strcpy(config.soc, name);
@@ -165,7 +165,7 @@ static void config_fill(void)
         config.capacity[i] = (size_t)32 << 30;
     }
     strcpy(config.soc, "Ascend910B1");
-    strcpy(config.version, "8.3.RC1");
+    strcpy(config.version, "9.0.0");
     config.allocators = true;
     devices_read();
     capacity_read();

@@ -55,8 +55,8 @@ aclFloat16 sim_aclFloatToFloat16(float value)
         uint32_t normal = ((uint32_t)(exponent + HALF_BIAS) << FLOAT_MANTISSA_BITS) | mantissa;
         magnitude = shift_rounded(normal, FLOAT_MANTISSA_BITS - HALF_MANTISSA_BITS);
     } else if (exponent >= -HALF_BIAS - HALF_MANTISSA_BITS) {
-        uint32_t lost = (uint32_t)(FLOAT_MANTISSA_BITS - HALF_MANTISSA_BITS + 1 - HALF_BIAS - exponent);
-        magnitude = shift_rounded(mantissa | FLOAT_HIDDEN_BIT, lost);
+        int lost = FLOAT_MANTISSA_BITS - HALF_MANTISSA_BITS + 1 - HALF_BIAS - exponent;
+        magnitude = shift_rounded(mantissa | FLOAT_HIDDEN_BIT, (uint32_t)lost);
     } else {
         magnitude = 0;
     }

@@ -155,7 +155,7 @@ __attribute__((constructor(105))) static void environment_apply(void)
     }
 }
 
-/* ACL_SIM_COUNTERS=FILE ('-': standard error): the counters as a JSON object when the process ends. */
+/* ACL_SIM_COUNTERS=FILE ('-': standard error): the counters as JSON when the process ends. */
 __attribute__((destructor)) static void counters_write(void)
 {
     const char *path = getenv("ACL_SIM_COUNTERS");

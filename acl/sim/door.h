@@ -1,6 +1,6 @@
 /* door.h: the control door: what tests and tools do to the simulator from outside the API.
 
-   Exported with names of their own (acl_sim_*), so that a program written for CANN never meets them.
+   Exported with names of their own (acl_sim_*), which no program written for CANN meets.
    acl.sim in Python and the ACL_SIM_* variables reach everything here.
 
    Thread rule: any thread.  Settings (acl_sim_set) want a moment when no device is in use. */

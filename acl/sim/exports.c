@@ -220,6 +220,10 @@ const char *const function_names[FN_COUNT] = {
     "aclrtGetOpExecuteTimeout",
     "aclrtDevicePeerAccessStatus",
     "aclrtStreamStop",
+    "aclrtRandomNumAsync",
+    "aclrtGetOpExecuteTimeout",
+    "aclrtDevicePeerAccessStatus",
+    "aclrtTaskUpdateAsync",
     "aclrtCheckArchCompatibility",
     "aclmdlRIAbort",
     "aclmdlRICaptureToModelRIBegin",
@@ -2164,6 +2168,13 @@ aclError aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbo
         gate_status = sim_aclrtSetDeviceTaskAbortCallback(regName, callback, args);
     }
     return gate_leave(FN_aclrtSetDeviceTaskAbortCallback, gate_status);
+aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtRandomNumAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRandomNumAsync(taskInfo, stream, reserve);
+    }
+    return gate_leave(FN_aclrtRandomNumAsync, gate_status);
 }
 
 aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs)
@@ -2191,6 +2202,13 @@ aclError aclrtStreamStop(aclrtStream stream)
         gate_status = sim_aclrtStreamStop(stream);
     }
     return gate_leave(FN_aclrtStreamStop, gate_status);
+aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTaskUpdateInfo *info, aclrtStream execStream)
+{
+    aclError gate_status = gate_enter(FN_aclrtTaskUpdateAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtTaskUpdateAsync(taskStream, taskId, info, execStream);
+    }
+    return gate_leave(FN_aclrtTaskUpdateAsync, gate_status);
 }
 
 aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)

@@ -231,6 +231,10 @@ enum {
     FN_aclrtGetOpExecuteTimeout,
     FN_aclrtDevicePeerAccessStatus,
     FN_aclrtStreamStop,
+    FN_aclrtRandomNumAsync,
+    FN_aclrtGetOpExecuteTimeout,
+    FN_aclrtDevicePeerAccessStatus,
+    FN_aclrtTaskUpdateAsync,
     FN_aclrtCheckArchCompatibility,
     FN_aclmdlRIAbort,
     FN_aclmdlRICaptureToModelRIBegin,
@@ -469,6 +473,10 @@ aclError sim_aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTas
 aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
 aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
 aclError sim_aclrtStreamStop(aclrtStream stream);
+aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve);
+aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
+aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
+aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTaskUpdateInfo *info, aclrtStream execStream);
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
 aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode);

@@ -1,45 +1,82 @@
-/* group.c: computing-power groups, which none of the simulated chips has.
+/* group.c: computing-power groups: one group that is the whole chip, or none.
 
-   The runtime of these chips exports the calls and refuses them, and so does this file: counting or
-   choosing groups is 207000, and there is no group to describe. */
+   Chips that are not divided have one group, number 0, with all their cores; a chip without groups
+   refuses each call with 207000, as the runtime does.  No state, no lock. */
+#include <string.h>
+
 #include "core.h"
 #include "exports.h"
+#include "soc.h"
 
-static aclError refuse(const char *function)
+/* The attributes of a group, in the order of aclrtGroupAttr. */
+struct tagRtGroupInfo {
+    int32_t values[ACL_GROUP_GROUPID_INT + 1];
+};
+
+enum { GROUPS = 1, COPY_ENGINES = 10, ACTIVE_STREAMS = 48 };
+
+static aclError groups_require(const char *function)
 {
-    return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                     "%s is not divided into groups", config.soc);
+    if (!soc_current()->has_groups) {
+        return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                         "%s is not divided into groups", config.soc);
+    }
+    return ACL_SUCCESS;
 }
 
 aclError sim_aclrtSetGroup(int32_t groupId)
 {
-    (void)groupId;
-    return refuse(__func__);
+    Context *context;
+    TRY(groups_require(__func__));
+    TRY(context_require(&context));
+    REQUIRE_RT(groupId >= 0 && groupId < GROUPS);
+    return ACL_SUCCESS;
 }
 
 aclError sim_aclrtGetGroupCount(uint32_t *count)
 {
+    Context *context;
     REQUIRE(count);
-    return refuse(__func__);
+    TRY(groups_require(__func__));
+    TRY(context_require(&context));
+    *count = GROUPS;
+    return ACL_SUCCESS;
 }
 
 aclrtGroupInfo *sim_aclrtCreateGroupInfo(void)
 {
-    (void)refuse(__func__);
-    return NULL;
+    Context *context;
+    if (groups_require(__func__) != ACL_SUCCESS || context_require(&context) != ACL_SUCCESS) {
+        return NULL;
+    }
+    return handle_new(HANDLE_GROUP_INFO, sizeof(aclrtGroupInfo));
 }
 
 aclError sim_aclrtDestroyGroupInfo(aclrtGroupInfo *groupInfo)
 {
     REQUIRE(groupInfo);
-    return fail(ACL_ERROR_INVALID_PARAM, "groupInfo %p is not from aclrtCreateGroupInfo",
-                (void *)groupInfo);
+    REQUIRE(handle_is(groupInfo, HANDLE_GROUP_INFO));
+    handle_retire(groupInfo);
+    return ACL_SUCCESS;
 }
 
 aclError sim_aclrtGetAllGroupInfo(aclrtGroupInfo *groupInfo)
 {
+    Context *context;
     REQUIRE(groupInfo);
-    return refuse(__func__);
+    TRY(groups_require(__func__));
+    TRY(context_require(&context));
+    REQUIRE(handle_is(groupInfo, HANDLE_GROUP_INFO));
+    const Soc *soc = soc_current();
+    *groupInfo = (aclrtGroupInfo){.values = {
+        [ACL_GROUP_AICORE_INT] = (int32_t)soc->ai_cores,
+        [ACL_GROUP_AIV_INT] = (int32_t)soc->vector_cores,
+        [ACL_GROUP_AIC_INT] = (int32_t)soc->ai_cpus,
+        [ACL_GROUP_SDMANUM_INT] = COPY_ENGINES,
+        [ACL_GROUP_ASQNUM_INT] = ACTIVE_STREAMS,
+        [ACL_GROUP_GROUPID_INT] = 0,
+    }};
+    return ACL_SUCCESS;
 }
 
 aclError sim_aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t groupIndex,
@@ -48,8 +85,12 @@ aclError sim_aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t gr
     REQUIRE(groupInfo);
     REQUIRE(attrValue);
     REQUIRE(paramRetSize);
-    (void)groupIndex;
-    (void)attr;
-    (void)valueLen;
-    return refuse(__func__);
+    TRY(groups_require(__func__));
+    REQUIRE(handle_is(groupInfo, HANDLE_GROUP_INFO));
+    REQUIRE(groupIndex >= 0 && groupIndex < GROUPS);
+    REQUIRE((unsigned)attr <= ACL_GROUP_GROUPID_INT);
+    REQUIRE(valueLen >= sizeof groupInfo->values[0]);
+    memcpy(attrValue, &groupInfo->values[attr], sizeof groupInfo->values[0]);
+    *paramRetSize = sizeof groupInfo->values[0];
+    return ACL_SUCCESS;
 }

@@ -1,10 +1,10 @@
 /* health.c: reports of hardware faults and their repair, snapshots, and hints about tasks.
 
-   The simulated hardware has no faults of its own (faults that tests order come back as codes of the
-   calls that they hit), so the reports are empty and repairs have nothing to do.
+   The simulated hardware has no faults of its own (faults that tests order come back as codes of
+   the calls that they hit), so the reports are empty and repairs have nothing to do.
 
-   Thread rule: the snapshot's state and its callbacks are under one mutex, which is dropped before a
-   callback is called. */
+   Thread rule: the snapshot's state and its callbacks are under one mutex, which is dropped before
+   a callback is called. */
 #include <string.h>
 #include <unistd.h>
 

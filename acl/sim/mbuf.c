@@ -3,8 +3,8 @@
    A buffer is a handle on data that copies of the handle share.  A chain is a list that starts at a
    head; its members are freed with the head.
 
-   Thread rule: reference counts are atomic.  A chain, and a buffer's length and user area, belong to
-   one thread at a time. */
+   Thread rule: reference counts are atomic.  A chain, and a buffer's length and user area, belong
+   to one thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,7 @@
    profiling off; the runtime calls have successors in the API (aclrtBinaryLoadFromData,
    aclrtLaunchKernel) and are refused.
 
-   The declarations are this file's: CANN ships none of them in the headers of the API.  Thread rule:
-   no state but the counter behind the hash, which is none. */
+   The declarations are this file's: no header of the API has them.  No state. */
 #include <time.h>
 
 #include "core.h"

@@ -19,7 +19,7 @@ static const Soc socs[] = {
         .l2_size = 192 * MIB, .memory_size = 64 * GIB, .link = SOC_LINK_HCCS,
         .has_hbm = true, .has_huge1g = true, .has_virtual_memory = true, .has_allocator = true,
         .has_peer_access = true, .has_ipc_event = true, .has_random = true,
-        .has_inf_nan = true, .has_bf16 = true,
+        .has_inf_nan = true, .has_bf16 = true, .has_groups = true,
     },
     {
         .name = "Ascend910_9391", .family = "Ascend910_93", .architecture = 2201, .padding = 32,
@@ -27,20 +27,20 @@ static const Soc socs[] = {
         .l2_size = 192 * MIB, .memory_size = 64 * GIB, .link = SOC_LINK_SIO,
         .has_hbm = true, .has_huge1g = true, .has_virtual_memory = true, .has_allocator = true,
         .has_peer_access = true, .has_ipc_event = true, .has_random = true,
-        .has_inf_nan = true, .has_bf16 = true,
+        .has_inf_nan = true, .has_bf16 = true, .has_groups = true,
     },
     {
         .name = "Ascend310P3", .family = "Ascend310P", .architecture = 2002, .padding = 32,
         .ai_cores = 8, .cube_cores = 0, .vector_cores = 7, .ai_cpus = 7,
         .l2_size = 16 * MIB, .memory_size = 24000000000, .link = SOC_LINK_PIX,
         .has_virtual_memory = true, .has_allocator = true, .has_peer_access = true,
-        .compiles_at_run = true,
+        .compiles_at_run = true, .has_groups = true,
     },
     {
         .name = "Ascend310B1", .family = "Ascend310B", .architecture = 3002, .padding = 32,
         .ai_cores = 1, .cube_cores = 1, .vector_cores = 1, .ai_cpus = 4,
         .l2_size = 4 * MIB, .memory_size = 32 * GIB, .link = SOC_LINK_PIX,
-        .has_virtual_memory = true, .has_allocator = false,
+        .has_virtual_memory = true, .has_allocator = false, .has_groups = true,
     },
     {
         .name = "Ascend910A", .family = "Ascend910", .architecture = 1001, .padding = 32,
@@ -55,7 +55,7 @@ static const Soc socs[] = {
         .l2_size = 128 * MIB, .memory_size = 128 * GIB, .link = SOC_LINK_HCCS,
         .has_hbm = true, .has_huge1g = true, .has_virtual_memory = true, .has_allocator = true,
         .has_peer_access = true, .has_ipc_event = true, .has_random = true,
-        .has_inf_nan = true, .has_bf16 = true,
+        .has_inf_nan = true, .has_bf16 = true, .has_groups = true,
     },
 };
 

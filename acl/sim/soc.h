@@ -36,6 +36,7 @@ typedef struct Soc {
     bool has_peer_access;
     bool has_ipc_event;
     bool has_random;          /* aclrtRandomNumAsync: a unit of its own on the chip */
+    bool has_groups;          /* aclrtGetGroupCount and the rest of its group */
     bool has_inf_nan;         /* ACL_RT_OVERFLOW_MODE_INFNAN can be switched on */
     bool has_bf16;
     bool compiles_at_run;     /* ACL_CANN_ATTR_JIT_COMPILE is the default */
@@ -44,7 +45,7 @@ typedef struct Soc {
 /* The row of the configured chip. */
 const Soc *soc_current(void);
 
-/* The row of that name, else the row of its family (Ascend910B3 is served as Ascend910B1), or NULL. */
+/* The row of that name, else that of its family (Ascend910B3 is served as Ascend910B1), or NULL. */
 const Soc *soc_find(const char *name);
 
 /* The names of all rows, in the table's order; ends with NULL. */

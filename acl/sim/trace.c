@@ -73,8 +73,8 @@ typedef struct Cost {
     uint32_t us;
 } Cost;
 
-/* Orders of magnitude of a driver call through PCIe to one card (see docs/simulator.md): a call into
-   the kernel driver costs tens of microseconds, getting or returning pages hundreds, a launch a few. */
+/* Orders of magnitude of a driver call through PCIe to one card: one into the kernel driver costs
+   tens of microseconds, getting or returning pages about a hundred, a launch a few. */
 static const Cost pcie[] = {
     {"aclrtMallocHost*", 150}, {"aclrtMallocPhysical", 60}, {"aclrtMalloc*", 120},
     {"aclrtFreeHost*", 80},    {"aclrtFreePhysical", 40},   {"aclrtFree*", 100},
