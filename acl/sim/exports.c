@@ -214,15 +214,13 @@ const char *const function_names[FN_COUNT] = {
     "aclrtNpuGetFloatOverFlowStatus",
     "aclrtNpuClearFloatOverFlowStatus",
     "aclrtLaunchHostFunc",
+    "aclrtRandomNumAsync",
     "aclrtRegStreamStateCallback",
     "aclrtRegDeviceStateCallback",
     "aclrtSetDeviceTaskAbortCallback",
     "aclrtGetOpExecuteTimeout",
     "aclrtDevicePeerAccessStatus",
     "aclrtStreamStop",
-    "aclrtRandomNumAsync",
-    "aclrtGetOpExecuteTimeout",
-    "aclrtDevicePeerAccessStatus",
     "aclrtTaskUpdateAsync",
     "aclrtCheckArchCompatibility",
     "aclmdlRIAbort",
@@ -2143,6 +2141,15 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
     return gate_leave(FN_aclrtLaunchHostFunc, gate_status);
 }
 
+aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtRandomNumAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRandomNumAsync(taskInfo, stream, reserve);
+    }
+    return gate_leave(FN_aclrtRandomNumAsync, gate_status);
+}
+
 aclError aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback, void *args)
 {
     aclError gate_status = gate_enter(FN_aclrtRegStreamStateCallback);
@@ -2168,13 +2175,6 @@ aclError aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbo
         gate_status = sim_aclrtSetDeviceTaskAbortCallback(regName, callback, args);
     }
     return gate_leave(FN_aclrtSetDeviceTaskAbortCallback, gate_status);
-aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve)
-{
-    aclError gate_status = gate_enter(FN_aclrtRandomNumAsync);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtRandomNumAsync(taskInfo, stream, reserve);
-    }
-    return gate_leave(FN_aclrtRandomNumAsync, gate_status);
 }
 
 aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs)
@@ -2202,6 +2202,8 @@ aclError aclrtStreamStop(aclrtStream stream)
         gate_status = sim_aclrtStreamStop(stream);
     }
     return gate_leave(FN_aclrtStreamStop, gate_status);
+}
+
 aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTaskUpdateInfo *info, aclrtStream execStream)
 {
     aclError gate_status = gate_enter(FN_aclrtTaskUpdateAsync);

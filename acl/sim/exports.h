@@ -225,15 +225,13 @@ enum {
     FN_aclrtNpuGetFloatOverFlowStatus,
     FN_aclrtNpuClearFloatOverFlowStatus,
     FN_aclrtLaunchHostFunc,
+    FN_aclrtRandomNumAsync,
     FN_aclrtRegStreamStateCallback,
     FN_aclrtRegDeviceStateCallback,
     FN_aclrtSetDeviceTaskAbortCallback,
     FN_aclrtGetOpExecuteTimeout,
     FN_aclrtDevicePeerAccessStatus,
     FN_aclrtStreamStop,
-    FN_aclrtRandomNumAsync,
-    FN_aclrtGetOpExecuteTimeout,
-    FN_aclrtDevicePeerAccessStatus,
     FN_aclrtTaskUpdateAsync,
     FN_aclrtCheckArchCompatibility,
     FN_aclmdlRIAbort,
@@ -467,15 +465,13 @@ aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream);
 aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
+aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve);
 aclError sim_aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback, void *args);
 aclError sim_aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallback callback, void *args);
 aclError sim_aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbortCallback callback, void *args);
 aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
 aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
 aclError sim_aclrtStreamStop(aclrtStream stream);
-aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve);
-aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
-aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
 aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTaskUpdateInfo *info, aclrtStream execStream);
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
