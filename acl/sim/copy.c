@@ -5,6 +5,7 @@
  * fails with 507013.  Synchronous copies run on the caller's thread and wait for no stream. */
 #include "copy.h"
 
+#include "capture.h"
 #include "exports.h"
 #include "stream.h"
 
@@ -100,7 +101,7 @@ static bool copy_done(const void *argument)
 /* Nobody can wait for a task of a graph, nor inside a task of the same stream. */
 static bool copy_may_wait(const Stream *stream)
 {
-    return stream->capture == NULL && stream_running() != stream;
+    return !stream_is_capturing(stream) && stream_running() != stream;
 }
 
 aclError copy_submit(Stream *stream, const Copy *copy, CopyEnds ends)
