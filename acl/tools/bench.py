@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["add_arguments", "main", "run"]
+__all__ = ["add_arguments", "add_parser", "main", "run"]
 
 WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "live", "sizes", "python")
 DESCRIPTION = """\
@@ -55,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", action="append", default=[], metavar="FILE",
                         help="write a bar chart; the ending says which: .svg or .png")
     parser.add_argument("--only", help=argparse.SUPPRESS)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The command line of `aclpool bench`."""
+    add_arguments(subparsers.add_parser("bench", help="what an allocation costs, beside other allocators"))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,270 @@
+"""Small plots without a plotting package: a list of shapes, written as SVG or as PNG.
+
+`bars` and `lines` lay a chart out as shapes (`Box`, `Path`, `Text`) on a fixed canvas; `save` writes
+them by the file's ending. SVG follows the reader's light or dark setting. PNG is drawn here, with a
+letter shape of five by seven dots (`pixel_font`); it wants NumPy and nothing else. Refused: styling,
+interaction, more than a dozen series.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+from acl.tools.pixel_font import GLYPHS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Box", "Drawing", "Path", "Text", "bars", "lines", "save"]
+
+COLOURS = ("#3b6fb6", "#d9793a", "#4a9b5e", "#b5495b", "#7a62a8", "#8a6d4e", "#c069a5", "#6f7680",
+           "#a3a03a", "#3f9fae", "#555555", "#c9a227")
+INK, GRID, PAPER = "#222222", "#d5d5d5", "#ffffff"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A filled rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+
+
+@dataclass(frozen=True)
+class Path:
+    """A line through points."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float = 1.5
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text; `anchor` is start, middle or end, `y` its base line."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    colour: str = INK
+
+
+@dataclass
+class Drawing:
+    """Shapes in the order in which they are painted."""
+
+    width: int
+    height: int
+    shapes: list[Box | Path | Text] = field(default_factory=list)
+
+
+# ---- charts ----
+
+def scale_text(value: float) -> str:
+    """A number for an axis: 1, 20, 3.5k, 2M."""
+    for limit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:g}{sign}"
+    return f"{value:g}"
+
+
+def nice_steps(top: float, count: int = 5) -> list[float]:
+    """About `count` round numbers from 0 to `top`."""
+    if top <= 0:
+        return [0.0, 1.0]
+    raw = top / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
+    return [step * i for i in range(int(top / step) + 1)]
+
+
+def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Drawing:
+    """Horizontal bars on a logarithmic axis, in groups; the value stands behind its bar."""
+    left, right, line = 190, 90, 18
+    rows = sum(len(group) + 2 for _, group in groups)
+    drawing = Drawing(860, 40 + rows * line + 20)
+    drawing.shapes.append(Text(12, 22, title))
+    most = max((value for _, group in groups for _, value in group), default=1.0)
+    decades = max(1, math.ceil(math.log10(max(most, 10))))
+    room = drawing.width - left - right
+
+    def place(value: float) -> float:
+        return max(0.0, math.log10(max(value, 1.0))) / decades * room
+
+    for decade in range(decades + 1):
+        x = left + place(10.0 ** decade)
+        drawing.shapes.append(Path(((x, 36), (x, drawing.height - 24)), GRID, 1))
+        drawing.shapes.append(Text(x, drawing.height - 8, scale_text(10.0 ** decade), "middle"))
+    y = 40.0
+    for heading, group in groups:
+        drawing.shapes.append(Text(12, y + 13, heading))
+        y += line
+        for i, (name, value) in enumerate(group):
+            drawing.shapes.append(Text(left - 8, y + 13, name, "end"))
+            drawing.shapes.append(Box(left, y + 3, max(1.0, place(value)), line - 5, COLOURS[i % len(COLOURS)]))
+            drawing.shapes.append(Text(left + max(1.0, place(value)) + 6, y + 13, f"{value:,.1f}"))
+            y += line
+        y += line
+    return drawing
+
+
+def lines(title: str, x_label: str, y_label: str,
+          series: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> Drawing:
+    """Lines over a common x axis, both axes from 0; (name, xs, ys) each."""
+    drawing = Drawing(900, 420)
+    left, right, top, bottom = 80, 20, 64, 50
+    right_most = max((max(xs) for _, xs, _ in series if len(xs)), default=1.0) or 1.0
+    highest = max((max(ys) for _, _, ys in series if len(ys)), default=1.0) or 1.0
+    room_x, room_y = drawing.width - left - right, drawing.height - top - bottom
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + x / right_most * room_x, top + (1 - y / (highest * 1.05)) * room_y
+
+    drawing.shapes.append(Text(12, 22, title))
+    for value in nice_steps(highest):
+        start, end = place(0, value), place(right_most, value)
+        drawing.shapes += [Path((start, end), GRID, 1), Text(left - 8, start[1] + 4, scale_text(value), "end")]
+    for value in nice_steps(right_most, 8):
+        x = place(value, 0)[0]
+        drawing.shapes.append(Text(x, drawing.height - bottom + 18, scale_text(value), "middle"))
+    drawing.shapes.append(Text(left + room_x / 2, drawing.height - 10, x_label, "middle"))
+    drawing.shapes.append(Text(12, top - 8, y_label))
+    x = float(left)
+    for i, (name, xs, ys) in enumerate(series):
+        colour = COLOURS[i % len(COLOURS)]
+        drawing.shapes.append(Path(tuple(place(a, b) for a, b in zip(xs, ys, strict=True)), colour))
+        drawing.shapes += [Box(x, 34, 12, 8, colour), Text(x + 18, 43, name)]
+        x += 18 + 8 * len(name) + 16
+    return drawing
+
+
+# ---- SVG ----
+
+STYLE = """\
+<style>
+text { font: 12px ui-monospace, Menlo, Consolas, monospace; }
+@media (prefers-color-scheme: dark) {
+ .paper { fill: #16181c; } .ink { fill: #e4e4e4; } .grid { stroke: #3a3d44; }
+}
+</style>"""
+
+
+def svg_shape(shape: Box | Path | Text) -> str:
+    if isinstance(shape, Box):
+        return (f'<rect x="{shape.x:.1f}" y="{shape.y:.1f}" width="{shape.width:.1f}" '
+                f'height="{shape.height:.1f}" fill="{shape.colour}"/>')
+    if isinstance(shape, Path):
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
+        kind = ' class="grid"' if shape.colour == GRID else ""
+        return (f'<polyline{kind} points="{points}" fill="none" stroke="{shape.colour}" '
+                f'stroke-width="{shape.width}"/>')
+    kind = ' class="ink"' if shape.colour == INK else ""
+    return (f'<text{kind} x="{shape.x:.1f}" y="{shape.y:.1f}" text-anchor="{shape.anchor}" '
+            f'fill="{shape.colour}">{escape(shape.text)}</text>')
+
+
+def svg(drawing: Drawing) -> str:
+    """The drawing as an SVG document."""
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {drawing.width} {drawing.height}" '
+        f'width="{drawing.width}" height="{drawing.height}" role="img">', STYLE,
+        f'<rect class="paper" width="{drawing.width}" height="{drawing.height}" fill="{PAPER}"/>',
+        *map(svg_shape, drawing.shapes), "</svg>", ""])
+
+
+# ---- PNG ----
+
+SCALE = 2
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+class Canvas:
+    """Pixels, twice as many each way as the drawing has units."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        import numpy as np
+
+        self.pixels: NDArray[Any] = np.full((drawing.height * SCALE, drawing.width * SCALE, 3), 255, np.uint8)
+
+    def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
+        """A rectangle, cut at the edges."""
+        top, left = max(0, round(y * SCALE)), max(0, round(x * SCALE))
+        bottom, right = round((y + height) * SCALE), round((x + width) * SCALE)
+        self.pixels[top:max(bottom, top + 1), left:max(right, left + 1)] = rgb(colour)
+
+    def line(self, path: Path) -> None:
+        """Each segment as a row of small squares."""
+        import numpy as np
+
+        half = max(1, round(path.width * SCALE / 2))
+        height, width, _ = self.pixels.shape
+        for (x0, y0), (x1, y1) in zip(path.points, path.points[1:], strict=False):
+            count = int(max(abs(x1 - x0), abs(y1 - y0)) * SCALE) + 2
+            xs = np.clip(np.round(np.linspace(x0, x1, count) * SCALE).astype(int), 0, width - 1)
+            ys = np.clip(np.round(np.linspace(y0, y1, count) * SCALE).astype(int), 0, height - 1)
+            for step in range(half):
+                self.pixels[np.clip(ys + step, 0, height - 1), xs] = rgb(path.colour)
+                self.pixels[ys, np.clip(xs + step, 0, width - 1)] = rgb(path.colour)
+
+    def text(self, text: Text) -> None:
+        """Letters of five by seven dots, six units apart."""
+        width = 6.0 * len(text.text)
+        x = text.x - {"start": 0.0, "middle": width / 2, "end": width}[text.anchor]
+        for letter in text.text:
+            for row, dots in enumerate(GLYPHS.get(letter, GLYPHS["?"])):
+                for column in range(5):
+                    if dots >> (4 - column) & 1:
+                        self.box(x + column, text.y - 8 + row, 1, 1, text.colour)
+            x += 6
+
+
+def png(drawing: Drawing) -> bytes:
+    """The drawing as a PNG file."""
+    canvas = Canvas(drawing)
+    for shape in drawing.shapes:
+        if isinstance(shape, Box):
+            canvas.box(shape.x, shape.y, shape.width, shape.height, shape.colour)
+        elif isinstance(shape, Path):
+            canvas.line(shape)
+        else:
+            canvas.text(shape)
+    height, width, _ = canvas.pixels.shape
+    rows = b"".join(b"\0" + canvas.pixels[y].tobytes() for y in range(height))
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 6))
+            + chunk(b"IEND", b""))
+
+
+def save(drawing: Drawing, file_name: str) -> None:
+    """Write a drawing; the ending of the name says as what.
+
+    Raises
+    ------
+    ValueError
+        If it ends in neither .svg nor .png.
+    """
+    path = FilePath(file_name)
+    if path.suffix == ".svg":
+        path.write_text(svg(drawing), encoding="utf-8")
+    elif path.suffix == ".png":
+        path.write_bytes(png(drawing))
+    else:
+        raise ValueError(f"{file_name!r}: a plot's name ends in .svg or .png")

@@ -1,0 +1,80 @@
+"""What driver calls cost on hardware, as far as anybody has published it.
+
+The table gives microseconds per call and per MiB. There are no public figures for Ascend's calls, so
+those of the CUDA calls with the same job stand in: the virtual-memory calls as measured on an A100
+with 2 MiB pages for vAttention (Prabhu et al., ASPLOS 2025, arXiv 2405.04437, table of VMM call
+latencies: reserve 2, create 29, map 2 and set-access 38, unmap 34, release 23, address free 1; one Ascend
+map call does what map and set-access do there), and for plain allocations the ratio that GMLake (Guo
+et al., ASPLOS 2024, table 1) gives between them and create, about 1.6 ms for 2 GiB, with a base of
+50 us for a small one. Synchronising is the call alone: waiting for work is the work's time. The point of
+the model is the order of magnitude; `--latency FILE` puts other figures in their place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["PRICES", "load_prices", "priced_ms"]
+
+#: Microseconds: (per call, per MiB that the call names).
+PRICES: dict[str, tuple[float, float]] = {
+    "aclrtMalloc": (50.0, 0.78),
+    "aclrtMallocAlign32": (50.0, 0.78),
+    "aclrtFree": (50.0, 0.0),
+    "aclrtReserveMemAddress": (2.0, 0.0),
+    "aclrtReleaseMemAddress": (1.0, 0.0),
+    "aclrtMallocPhysical": (27.4, 0.78),
+    "aclrtFreePhysical": (23.0, 0.0),
+    "aclrtMapMem": (40.0, 0.0),
+    "aclrtUnmapMem": (34.0, 0.0),
+    "aclrtMemSetAccess": (38.0, 0.0),
+    "aclrtGetMemInfo": (10.0, 0.0),
+    "aclrtSynchronizeStream": (10.0, 0.0),
+    "aclrtSynchronizeStreamWithTimeout": (10.0, 0.0),
+    "aclrtSynchronizeDevice": (10.0, 0.0),
+    "aclrtSynchronizeDeviceWithTimeout": (10.0, 0.0),
+    "aclrtSynchronizeEvent": (10.0, 0.0),
+    "aclrtStreamQuery": (2.0, 0.0),
+    "aclrtCreateEventExWithFlag": (5.0, 0.0),
+    "aclrtRecordEvent": (3.0, 0.0),
+    "aclrtQueryEventStatus": (2.0, 0.0),
+    "aclrtStreamWaitEvent": (3.0, 0.0),
+    "aclrtDestroyEvent": (3.0, 0.0),
+}
+
+
+def load_prices(path: str | Path) -> dict[str, tuple[float, float]]:
+    """The table with a JSON file's entries in place of its own: name to us, or [us, us per MiB].
+
+    Raises
+    ------
+    ValueError
+        Naming the entry that is not a price.
+    """
+    try:
+        entries = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(entries, dict):
+        raise ValueError(f"{path}: expected an object of prices, got {type(entries).__name__}")
+    prices = dict(PRICES)
+    for name, entry in entries.items():
+        numbers = entry if isinstance(entry, list) else [entry, 0.0]
+        if len(numbers) != 2 or not all(
+            isinstance(n, int | float) and not isinstance(n, bool) and n >= 0 for n in numbers
+        ):
+            raise ValueError(f"{path}: {name}: expected microseconds or [microseconds, microseconds "
+                             f"per MiB], got {entry!r}")
+        prices[name] = (float(numbers[0]), float(numbers[1]))
+    return prices
+
+
+def priced_ms(calls: Mapping[str, tuple[int, int]], prices: Mapping[str, tuple[float, float]]) -> float:
+    """Milliseconds that these calls, name to (how many, bytes), would take."""
+    total = 0.0
+    for name, (count, size) in calls.items():
+        each, per_mib = prices.get(name, (0.0, 0.0))
+        total += count * each + size / (1 << 20) * per_mib
+    return total / 1000
