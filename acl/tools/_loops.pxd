@@ -24,4 +24,4 @@ cdef struct Event:
 cdef class Subject:
     cdef Allocator allocator
     cdef readonly str name
-    cdef object keep        # what has to live as long as the function pointers
+    cdef readonly object keep   # what has to live as long as the function pointers

@@ -8,6 +8,7 @@ EVENT_BYTES: int
 
 class Subject:
     name: str
+    keep: Any
     def __init__(self, name: str, state: int, alloc: int, free: int, address: int,
                  keep: object = None) -> None: ...
     def take(self, size: int) -> int: ...

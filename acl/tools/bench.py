@@ -182,7 +182,7 @@ def run(arguments: argparse.Namespace) -> int:
         candidates = tuple(each for each in bench_subjects.CANDIDATES if each.name == arguments.only)
         candidates = tuple(bench_subjects.inside(each) for each in candidates)
     os.environ.setdefault("ACL_BACKEND", "sim")
-    document = {"machine": bench_report.machine(), "quick": options.quick,
+    document: dict[str, Any] = {"machine": bench_report.machine(), "quick": options.quick,
                 "results": bench_report.with_floor(collect(options, candidates))}
     if arguments.json == "-":
         json.dump(document, sys.stdout, indent=1)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -124,8 +125,8 @@ def run_hot(candidate: Candidate, options: Options) -> Iterator[Job]:
                                 options)]
             return [measured("W1", candidate, opened, scaled(candidate, count, options), options)]
 
-    yield "", lambda: job(False)
-    yield ", foreign thread", lambda: job(True)
+    yield "", partial(job, False)
+    yield ", foreign thread", partial(job, True)
 
 
 def mixed_load(subject: Subject, work: workloads.Replacements, count: int) -> Load:
@@ -147,8 +148,8 @@ def run_mixed(candidate: Candidate, options: Options) -> Iterator[Job]:
             load.close()
             return [result]
 
-    yield "", lambda: job(False)
-    yield ", foreign thread", lambda: job(True)
+    yield "", partial(job, False)
+    yield ", foreign thread", partial(job, True)
 
 
 # ---- W3, W5 ----
@@ -217,7 +218,7 @@ def run_threads(candidate: Candidate, options: Options) -> Iterator[Job]:
             for on_foreign in (False, True):
                 text = f", {threads} threads, {'one arena' if shared else 'own arenas'}"
                 yield (text + (", foreign" if on_foreign else ""),
-                       lambda t=threads, s=shared, f=on_foreign: job(t, s, f))
+                       partial(job, threads, shared, on_foreign))
 
 
 def threads_row(candidate: Candidate, timings: list[Timing], shared: bool, on_foreign: bool) -> Row:
@@ -253,7 +254,7 @@ def run_live(candidate: Candidate, options: Options) -> Iterator[Job]:
 
     if candidate.name in SCALED:
         for count in LIVE[:4] if options.quick else LIVE:
-            yield f", {count} live blocks", lambda n=count: job(n)
+            yield f", {count} live blocks", partial(job, count)
 
 
 def run_sizes(candidate: Candidate, options: Options) -> Iterator[Job]:
@@ -266,7 +267,7 @@ def run_sizes(candidate: Candidate, options: Options) -> Iterator[Job]:
 
     if candidate.name in SCALED:
         for distinct in DISTINCT:
-            yield f", {distinct} sizes", lambda k=distinct: job(k)
+            yield f", {distinct} sizes", partial(job, distinct)
 
 
 # ---- from Python ----

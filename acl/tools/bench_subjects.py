@@ -82,6 +82,40 @@ class Candidate:
 
 # ---- ours ----
 
+class SimulatorBooks:
+    """Physical bytes by the simulator's own count, above what was taken before."""
+
+    def __init__(self) -> None:
+        from acl import sim
+
+        self.sim = sim
+        self.base = sim.physical_bytes(0)
+        sim.reset_physical_peak(0)
+
+    def reserved(self) -> int:
+        """Bytes taken now."""
+        return int(self.sim.physical_bytes(0) - self.base)
+
+    def reserved_peak(self) -> int:
+        """Most bytes taken at any time since this was made."""
+        return int(self.sim.physical_peak(0) - self.base)
+
+
+class PoolBooks:
+    """The pool's own count, for a device whose books nobody keeps for us."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+    def reserved(self) -> int:
+        """Bytes reserved now."""
+        return int(self.pool.stats().reserved)
+
+    def reserved_peak(self) -> int:
+        """Most bytes reserved at any time."""
+        return int(self.pool.stats().reserved_peak)
+
+
 class PoolUnderTest:
     """A pool on device 0 whose arenas are reached the way ACL reaches them."""
 
@@ -91,12 +125,15 @@ class PoolUnderTest:
 
         self.acl = acl
         acl.Device(0).use()
+        simulated = acl.backend() == "sim"
+        books = SimulatorBooks() if simulated else None
         # A pool takes its driver functions when it is made: the wrappers stay with this one alone.
         _meter.start()
         try:
             self.pool = Pool(device=0, **options)
         finally:
             _meter.stop()
+        self.books: SimulatorBooks | PoolBooks = books or PoolBooks(self.pool)
         self.streams: list[Any] = []
 
     def subject(self) -> Subject:
@@ -105,6 +142,10 @@ class PoolUnderTest:
         self.streams.append(stream)
         self.pool.register(stream.handle)
         return _peers.registered("aclpool", stream.handle, (self.pool, stream))
+
+    def steals(self) -> int:
+        """How often pages were moved inside the pool, by its own count."""
+        return int(self.pool.stats().steals)
 
     def close(self) -> None:
         """Unregister and give the memory back; every block must be free by then."""
@@ -121,7 +162,7 @@ def open_pool() -> Opened:
     except (ImportError, AttributeError, OSError) as error:
         raise Unavailable(f"no pool here: {error}") from error
     return Opened(under_test.subject(), under_test.subject, under_test.close,
-                  under_test=under_test)
+                  under_test.books.reserved_peak, under_test)
 
 
 # ---- the runtime's own ----
@@ -241,7 +282,7 @@ def ctypes_subject(name: str, alloc: Callable[..., int], free: Callable[..., Non
         ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda block: block),
     )
     addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
-    return Subject(name, 0, *addresses, functions)
+    return Subject(name, 0, addresses[0], addresses[1], addresses[2], functions)
 
 
 def open_ctypes() -> Opened:
@@ -275,7 +316,7 @@ class Counted:
 
 def open_cupy() -> Opened:
     try:
-        from cupy.cuda import memory
+        from cupy.cuda import memory  # type: ignore[import-not-found, unused-ignore]
     except Exception as error:
         raise Unavailable(f"CuPy does not import: {error}") from error
     device = Counted()
@@ -291,7 +332,7 @@ def open_cupy() -> Opened:
 
 def open_rmm() -> Opened:
     try:
-        import rmm
+        import rmm  # type: ignore[import-not-found, unused-ignore]
     except Exception as error:
         raise Unavailable(f"RMM does not import: {error}") from error
     device = Counted()

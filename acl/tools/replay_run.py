@@ -91,7 +91,8 @@ def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, flo
     numbers = numbers_of(trace, passes, ledger.calls(), prices, ledger.reserved_peak, slow, 0, load.failures)
     numbers["growths"] = ledger.growths
     numbers["passes"] = details
-    timed = Load.events([Policy(name, fresh).subject() for fresh in [Ledger(limit)] for _ in pools], events)
+    fresh = Ledger(limit)
+    timed = Load.events([Policy(name, fresh).subject() for _ in pools], events)
     host = min(cpu for cpu, _, _ in run_here(timed, 3)) / len(trace)
     numbers["ns_per_event"] = numbers["ns_per_event_host"] = round(host, 2)
     if limit:
