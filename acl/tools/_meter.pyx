@@ -43,6 +43,7 @@ cdef extern from "tools/meter.h" nogil:
         METER_aclrtQueryEventStatus
         METER_aclrtStreamWaitEvent
         METER_aclrtDestroyEvent
+        METER_aclmdlRICaptureGetInfo
         METER_COUNT
     MeterReading meter_readings[1]
     MeterReading meter_sum
@@ -80,6 +81,7 @@ cdef void slots_fill() noexcept nogil:
     slots[METER_aclrtQueryEventStatus] = <void **>&libacl.aclrtQueryEventStatus
     slots[METER_aclrtStreamWaitEvent] = <void **>&libacl.aclrtStreamWaitEvent
     slots[METER_aclrtDestroyEvent] = <void **>&libacl.aclrtDestroyEvent
+    slots[METER_aclmdlRICaptureGetInfo] = <void **>&libacl.aclmdlRICaptureGetInfo
 
 
 slots_fill()

@@ -44,7 +44,10 @@
     X(aclrtQueryEventStatus, (aclrtEvent event, aclrtEventRecordedStatus *status),                 \
       (event, status), 0)                                                                          \
     X(aclrtStreamWaitEvent, (aclrtStream stream, aclrtEvent event), (stream, event), 0)            \
-    X(aclrtDestroyEvent, (aclrtEvent event), (event), 0)
+    X(aclrtDestroyEvent, (aclrtEvent event), (event), 0)                                           \
+    X(aclmdlRICaptureGetInfo,                                                                      \
+      (aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *graph),                        \
+      (stream, status, graph), 0)
 
 typedef struct MeterReading {
     uint64_t calls;

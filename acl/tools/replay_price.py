@@ -42,6 +42,7 @@ PRICES: dict[str, tuple[float, float]] = {
     "aclrtQueryEventStatus": (2.0, 0.0),
     "aclrtStreamWaitEvent": (3.0, 0.0),
     "aclrtDestroyEvent": (3.0, 0.0),
+    "aclmdlRICaptureGetInfo": (1.0, 0.0),
 }
 
 
