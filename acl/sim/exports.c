@@ -104,6 +104,13 @@ const char *const function_names[FN_COUNT] = {
     "aclrtCreateStreamConfigHandle",
     "aclrtDestroyStreamConfigHandle",
     "aclrtSetStreamConfigOpt",
+    "aclrtReserveMemAddress",
+    "aclrtReleaseMemAddress",
+    "aclrtMallocPhysical",
+    "aclrtFreePhysical",
+    "aclrtMapMem",
+    "aclrtUnmapMem",
+    "aclrtMemMapNoAccess",
     "aclrtCreateStream",
     "aclrtCreateStreamV2",
     "aclrtCreateStreamWithConfig",
@@ -143,6 +150,13 @@ const char *const function_names[FN_COUNT] = {
     "aclrtProcessHostFunc",
     "aclrtUnSubscribeHostFunc",
     "aclrtQueryDeviceStatus",
+    "aclrtMemExportToShareableHandle",
+    "aclrtMemExportToShareableHandleV2",
+    "aclrtMemImportFromShareableHandle",
+    "aclrtMemImportFromShareableHandleV2",
+    "aclrtMemSetPidToShareableHandle",
+    "aclrtMemSetPidToShareableHandleV2",
+    "aclrtMemGetAllocationGranularity",
     "aclrtDeviceGetBareTgid",
     "aclrtGetMemUceInfo",
     "aclrtMemUceRepair",
@@ -227,6 +241,8 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlRICaptureToModelRIBegin",
     "aclrtGetErrorVerbose",
     "aclrtRepairError",
+    "aclrtMemSetAccess",
+    "aclrtMemGetAccess",
     "aclrtSnapShotProcessLock",
     "aclrtSnapShotProcessUnlock",
     "aclrtSnapShotProcessBackup",
@@ -235,9 +251,14 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSnapShotCallbackUnregister",
     "aclrtCacheLastTaskOpInfo",
     "aclrtCacheLastTaskExtendInfo",
+    "aclrtMemRetainAllocationHandle",
+    "aclrtMemGetAllocationPropertiesFromHandle",
+    "aclrtReserveMemAddressNoUCMemory",
     "aclrtMemGetAddressRange",
     "aclrtMemP2PMap",
+    "aclrtMemMapSelectedLink",
     "aclrtDeviceL2CacheFlush",
+    "aclrtMemMapSetLink",
 };
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -1148,6 +1169,67 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamCon
         gate_status = sim_aclrtSetStreamConfigOpt(handle, attr, attrValue, valueSize);
     }
     return gate_leave(FN_aclrtSetStreamConfigOpt, gate_status);
+aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtReserveMemAddress);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtReserveMemAddress(virPtr, size, alignment, expectPtr, flags);
+    }
+    return gate_leave(FN_aclrtReserveMemAddress, gate_status);
+}
+
+aclError aclrtReleaseMemAddress(void *virPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtReleaseMemAddress);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtReleaseMemAddress(virPtr);
+    }
+    return gate_leave(FN_aclrtReleaseMemAddress, gate_status);
+}
+
+aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtMallocPhysical);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMallocPhysical(handle, size, prop, flags);
+    }
+    return gate_leave(FN_aclrtMallocPhysical, gate_status);
+}
+
+aclError aclrtFreePhysical(aclrtDrvMemHandle handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtFreePhysical);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFreePhysical(handle);
+    }
+    return gate_leave(FN_aclrtFreePhysical, gate_status);
+}
+
+aclError aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtMapMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMapMem(virPtr, size, offset, handle, flags);
+    }
+    return gate_leave(FN_aclrtMapMem, gate_status);
+}
+
+aclError aclrtUnmapMem(void *virPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtUnmapMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtUnmapMem(virPtr);
+    }
+    return gate_leave(FN_aclrtUnmapMem, gate_status);
+}
+
+aclError aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemMapNoAccess);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemMapNoAccess(virPtr, size, offset, handle, flags);
+    }
+    return gate_leave(FN_aclrtMemMapNoAccess, gate_status);
 }
 
 aclError aclrtCreateStream(aclrtStream *stream)
@@ -1500,6 +1582,69 @@ aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatu
         gate_status = sim_aclrtQueryDeviceStatus(deviceId, deviceStatus);
     }
     return gate_leave(FN_aclrtQueryDeviceStatus, gate_status);
+}
+
+aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemExportToShareableHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemExportToShareableHandle(handle, handleType, flags, shareableHandle);
+    }
+    return gate_leave(FN_aclrtMemExportToShareableHandle, gate_status);
+}
+
+aclError aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t flags, aclrtMemSharedHandleType shareType, void *shareableHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemExportToShareableHandleV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemExportToShareableHandleV2(handle, flags, shareType, shareableHandle);
+    }
+    return gate_leave(FN_aclrtMemExportToShareableHandleV2, gate_status);
+}
+
+aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId, aclrtDrvMemHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemImportFromShareableHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemImportFromShareableHandle(shareableHandle, deviceId, handle);
+    }
+    return gate_leave(FN_aclrtMemImportFromShareableHandle, gate_status);
+}
+
+aclError aclrtMemImportFromShareableHandleV2(void *shareableHandle, aclrtMemSharedHandleType shareType, uint64_t flags, aclrtDrvMemHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemImportFromShareableHandleV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemImportFromShareableHandleV2(shareableHandle, shareType, flags, handle);
+    }
+    return gate_leave(FN_aclrtMemImportFromShareableHandleV2, gate_status);
+}
+
+aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid, size_t pidNum)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemSetPidToShareableHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemSetPidToShareableHandle(shareableHandle, pid, pidNum);
+    }
+    return gate_leave(FN_aclrtMemSetPidToShareableHandle, gate_status);
+}
+
+aclError aclrtMemSetPidToShareableHandleV2(void *shareableHandle, aclrtMemSharedHandleType shareType, int32_t *pid, size_t pidNum)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemSetPidToShareableHandleV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemSetPidToShareableHandleV2(shareableHandle, shareType, pid, pidNum);
+    }
+    return gate_leave(FN_aclrtMemSetPidToShareableHandleV2, gate_status);
+}
+
+aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGranularityOptions option, size_t *granularity)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemGetAllocationGranularity);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemGetAllocationGranularity(prop, option, granularity);
+    }
+    return gate_leave(FN_aclrtMemGetAllocationGranularity, gate_status);
 }
 
 aclError aclrtDeviceGetBareTgid(int32_t *pid)
@@ -2258,6 +2403,24 @@ aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo)
     return gate_leave(FN_aclrtRepairError, gate_status);
 }
 
+aclError aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, size_t count)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemSetAccess);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemSetAccess(virPtr, size, desc, count);
+    }
+    return gate_leave(FN_aclrtMemSetAccess, gate_status);
+}
+
+aclError aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_t *flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemGetAccess);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemGetAccess(virPtr, location, flag);
+    }
+    return gate_leave(FN_aclrtMemGetAccess, gate_status);
+}
+
 aclError aclrtSnapShotProcessLock(int pid, void *reserve)
 {
     aclError gate_status = gate_enter(FN_aclrtSnapShotProcessLock);
@@ -2330,6 +2493,33 @@ aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const siz
     return gate_leave(FN_aclrtCacheLastTaskExtendInfo, gate_status);
 }
 
+aclError aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemRetainAllocationHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemRetainAllocationHandle(virPtr, handle);
+    }
+    return gate_leave(FN_aclrtMemRetainAllocationHandle, gate_status);
+}
+
+aclError aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle, aclrtPhysicalMemProp *prop)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemGetAllocationPropertiesFromHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemGetAllocationPropertiesFromHandle(handle, prop);
+    }
+    return gate_leave(FN_aclrtMemGetAllocationPropertiesFromHandle, gate_status);
+}
+
+aclError aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtReserveMemAddressNoUCMemory);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtReserveMemAddressNoUCMemory(virPtr, size, alignment, expectPtr, flags);
+    }
+    return gate_leave(FN_aclrtReserveMemAddressNoUCMemory, gate_status);
+}
+
 aclError aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize)
 {
     aclError gate_status = gate_enter(FN_aclrtMemGetAddressRange);
@@ -2346,6 +2536,15 @@ aclError aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t fl
         gate_status = sim_aclrtMemP2PMap(devPtr, size, dstDevId, flags);
     }
     return gate_leave(FN_aclrtMemP2PMap, gate_status);
+}
+
+aclError aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, uint32_t linkIdx)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemMapSelectedLink);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemMapSelectedLink(virPtrDst, size, virPtrSrc, linkIdx);
+    }
+    return gate_leave(FN_aclrtMemMapSelectedLink, gate_status);
 }
 
 aclError aclrtDeviceL2CacheFlush(void *rsv)
@@ -2615,4 +2814,11 @@ aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numL
     (void)numValues;
     (void)values;
     return acl_sim_unsupported("aclopSetAttrListListInt");
+aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemMapSetLink);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemMapSetLink(handle, adviceLink);
+    }
+    return gate_leave(FN_aclrtMemMapSetLink, gate_status);
 }

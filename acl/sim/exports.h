@@ -115,6 +115,13 @@ enum {
     FN_aclrtCreateStreamConfigHandle,
     FN_aclrtDestroyStreamConfigHandle,
     FN_aclrtSetStreamConfigOpt,
+    FN_aclrtReserveMemAddress,
+    FN_aclrtReleaseMemAddress,
+    FN_aclrtMallocPhysical,
+    FN_aclrtFreePhysical,
+    FN_aclrtMapMem,
+    FN_aclrtUnmapMem,
+    FN_aclrtMemMapNoAccess,
     FN_aclrtCreateStream,
     FN_aclrtCreateStreamV2,
     FN_aclrtCreateStreamWithConfig,
@@ -154,6 +161,13 @@ enum {
     FN_aclrtProcessHostFunc,
     FN_aclrtUnSubscribeHostFunc,
     FN_aclrtQueryDeviceStatus,
+    FN_aclrtMemExportToShareableHandle,
+    FN_aclrtMemExportToShareableHandleV2,
+    FN_aclrtMemImportFromShareableHandle,
+    FN_aclrtMemImportFromShareableHandleV2,
+    FN_aclrtMemSetPidToShareableHandle,
+    FN_aclrtMemSetPidToShareableHandleV2,
+    FN_aclrtMemGetAllocationGranularity,
     FN_aclrtDeviceGetBareTgid,
     FN_aclrtGetMemUceInfo,
     FN_aclrtMemUceRepair,
@@ -238,6 +252,8 @@ enum {
     FN_aclmdlRICaptureToModelRIBegin,
     FN_aclrtGetErrorVerbose,
     FN_aclrtRepairError,
+    FN_aclrtMemSetAccess,
+    FN_aclrtMemGetAccess,
     FN_aclrtSnapShotProcessLock,
     FN_aclrtSnapShotProcessUnlock,
     FN_aclrtSnapShotProcessBackup,
@@ -246,9 +262,14 @@ enum {
     FN_aclrtSnapShotCallbackUnregister,
     FN_aclrtCacheLastTaskOpInfo,
     FN_aclrtCacheLastTaskExtendInfo,
+    FN_aclrtMemRetainAllocationHandle,
+    FN_aclrtMemGetAllocationPropertiesFromHandle,
+    FN_aclrtReserveMemAddressNoUCMemory,
     FN_aclrtMemGetAddressRange,
     FN_aclrtMemP2PMap,
+    FN_aclrtMemMapSelectedLink,
     FN_aclrtDeviceL2CacheFlush,
+    FN_aclrtMemMapSetLink,
     FN_COUNT
 };
 
@@ -355,6 +376,13 @@ aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size
 aclrtStreamConfigHandle *sim_aclrtCreateStreamConfigHandle(void);
 aclError sim_aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle);
 aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize);
+aclError sim_aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
+aclError sim_aclrtReleaseMemAddress(void *virPtr);
+aclError sim_aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags);
+aclError sim_aclrtFreePhysical(aclrtDrvMemHandle handle);
+aclError sim_aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags);
+aclError sim_aclrtUnmapMem(void *virPtr);
+aclError sim_aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags);
 aclError sim_aclrtCreateStream(aclrtStream *stream);
 aclError sim_aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle *handle);
 aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
@@ -394,6 +422,13 @@ aclError sim_aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeSt
 aclError sim_aclrtProcessHostFunc(int32_t timeout);
 aclError sim_aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream);
 aclError sim_aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus);
+aclError sim_aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle);
+aclError sim_aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t flags, aclrtMemSharedHandleType shareType, void *shareableHandle);
+aclError sim_aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId, aclrtDrvMemHandle *handle);
+aclError sim_aclrtMemImportFromShareableHandleV2(void *shareableHandle, aclrtMemSharedHandleType shareType, uint64_t flags, aclrtDrvMemHandle *handle);
+aclError sim_aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid, size_t pidNum);
+aclError sim_aclrtMemSetPidToShareableHandleV2(void *shareableHandle, aclrtMemSharedHandleType shareType, int32_t *pid, size_t pidNum);
+aclError sim_aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGranularityOptions option, size_t *granularity);
 aclError sim_aclrtDeviceGetBareTgid(int32_t *pid);
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize);
 aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
@@ -478,6 +513,8 @@ aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
 aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode);
 aclError sim_aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo);
 aclError sim_aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo);
+aclError sim_aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, size_t count);
+aclError sim_aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_t *flag);
 aclError sim_aclrtSnapShotProcessLock(int pid, void *reserve);
 aclError sim_aclrtSnapShotProcessUnlock(int pid, void *reserve);
 aclError sim_aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args);
@@ -486,8 +523,13 @@ aclError sim_aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapSh
 aclError sim_aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback);
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize);
 aclError sim_aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const size_t infoSize);
+aclError sim_aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle);
+aclError sim_aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle, aclrtPhysicalMemProp *prop);
+aclError sim_aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
 aclError sim_aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize);
 aclError sim_aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t flags);
+aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, uint32_t linkIdx);
 aclError sim_aclrtDeviceL2CacheFlush(void *rsv);
+aclError sim_aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink);
 
 #endif
