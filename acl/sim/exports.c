@@ -101,9 +101,6 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemcpy2d",
     "aclrtMemcpy2dAsync",
     "aclrtMemsetAsync",
-    "aclrtCreateStreamConfigHandle",
-    "aclrtDestroyStreamConfigHandle",
-    "aclrtSetStreamConfigOpt",
     "aclrtReserveMemAddress",
     "aclrtReleaseMemAddress",
     "aclrtMallocPhysical",
@@ -111,6 +108,9 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMapMem",
     "aclrtUnmapMem",
     "aclrtMemMapNoAccess",
+    "aclrtCreateStreamConfigHandle",
+    "aclrtDestroyStreamConfigHandle",
+    "aclrtSetStreamConfigOpt",
     "aclrtCreateStream",
     "aclrtCreateStreamV2",
     "aclrtCreateStreamWithConfig",
@@ -1143,32 +1143,6 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
     return gate_leave(FN_aclrtMemsetAsync, gate_status);
 }
 
-aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
-{
-    aclrtStreamConfigHandle *gate_result = NULL;
-    if (gate_enter(FN_aclrtCreateStreamConfigHandle) == ACL_SUCCESS) {
-        gate_result = sim_aclrtCreateStreamConfigHandle();
-    }
-    (void)gate_leave(FN_aclrtCreateStreamConfigHandle, ACL_SUCCESS);
-    return gate_result;
-}
-
-aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle)
-{
-    aclError gate_status = gate_enter(FN_aclrtDestroyStreamConfigHandle);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtDestroyStreamConfigHandle(handle);
-    }
-    return gate_leave(FN_aclrtDestroyStreamConfigHandle, gate_status);
-}
-
-aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize)
-{
-    aclError gate_status = gate_enter(FN_aclrtSetStreamConfigOpt);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtSetStreamConfigOpt(handle, attr, attrValue, valueSize);
-    }
-    return gate_leave(FN_aclrtSetStreamConfigOpt, gate_status);
 aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
 {
     aclError gate_status = gate_enter(FN_aclrtReserveMemAddress);
@@ -1230,6 +1204,34 @@ aclError aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset, aclrtDrvM
         gate_status = sim_aclrtMemMapNoAccess(virPtr, size, offset, handle, flags);
     }
     return gate_leave(FN_aclrtMemMapNoAccess, gate_status);
+}
+
+aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
+{
+    aclrtStreamConfigHandle *gate_result = NULL;
+    if (gate_enter(FN_aclrtCreateStreamConfigHandle) == ACL_SUCCESS) {
+        gate_result = sim_aclrtCreateStreamConfigHandle();
+    }
+    (void)gate_leave(FN_aclrtCreateStreamConfigHandle, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyStreamConfigHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyStreamConfigHandle(handle);
+    }
+    return gate_leave(FN_aclrtDestroyStreamConfigHandle, gate_status);
+}
+
+aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetStreamConfigOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetStreamConfigOpt(handle, attr, attrValue, valueSize);
+    }
+    return gate_leave(FN_aclrtSetStreamConfigOpt, gate_status);
 }
 
 aclError aclrtCreateStream(aclrtStream *stream)
@@ -2556,6 +2558,15 @@ aclError aclrtDeviceL2CacheFlush(void *rsv)
     return gate_leave(FN_aclrtDeviceL2CacheFlush, gate_status);
 }
 
+aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemMapSetLink);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemMapSetLink(handle, adviceLink);
+    }
+    return gate_leave(FN_aclrtMemMapSetLink, gate_status);
+}
+
 aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)
 {
     (void)dataType;
@@ -2630,84 +2641,12 @@ aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
     return acl_sim_unsupported("aclSetTensorPlaceMent");
 }
 
-aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
-{
-    (void)virPtr;
-    (void)size;
-    (void)alignment;
-    (void)expectPtr;
-    (void)flags;
-    return acl_sim_unsupported("aclrtReserveMemAddress");
-}
-
-aclError aclrtReleaseMemAddress(void *virPtr)
-{
-    (void)virPtr;
-    return acl_sim_unsupported("aclrtReleaseMemAddress");
-}
-
-aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags)
-{
-    (void)handle;
-    (void)size;
-    (void)prop;
-    (void)flags;
-    return acl_sim_unsupported("aclrtMallocPhysical");
-}
-
-aclError aclrtFreePhysical(aclrtDrvMemHandle handle)
-{
-    (void)handle;
-    return acl_sim_unsupported("aclrtFreePhysical");
-}
-
-aclError aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags)
-{
-    (void)virPtr;
-    (void)size;
-    (void)offset;
-    (void)handle;
-    (void)flags;
-    return acl_sim_unsupported("aclrtMapMem");
-}
-
-aclError aclrtUnmapMem(void *virPtr)
-{
-    (void)virPtr;
-    return acl_sim_unsupported("aclrtUnmapMem");
-}
-
 aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
 {
     (void)binHandle;
     (void)kernelName;
     (void)funcHandle;
     return acl_sim_unsupported("aclrtBinaryGetFunction");
-}
-
-aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle)
-{
-    (void)handle;
-    (void)handleType;
-    (void)flags;
-    (void)shareableHandle;
-    return acl_sim_unsupported("aclrtMemExportToShareableHandle");
-}
-
-aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId, aclrtDrvMemHandle *handle)
-{
-    (void)shareableHandle;
-    (void)deviceId;
-    (void)handle;
-    return acl_sim_unsupported("aclrtMemImportFromShareableHandle");
-}
-
-aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid, size_t pidNum)
-{
-    (void)shareableHandle;
-    (void)pid;
-    (void)pidNum;
-    return acl_sim_unsupported("aclrtMemSetPidToShareableHandle");
 }
 
 aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr)
@@ -2814,11 +2753,4 @@ aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numL
     (void)numValues;
     (void)values;
     return acl_sim_unsupported("aclopSetAttrListListInt");
-aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink)
-{
-    aclError gate_status = gate_enter(FN_aclrtMemMapSetLink);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtMemMapSetLink(handle, adviceLink);
-    }
-    return gate_leave(FN_aclrtMemMapSetLink, gate_status);
 }

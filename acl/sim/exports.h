@@ -112,9 +112,6 @@ enum {
     FN_aclrtMemcpy2d,
     FN_aclrtMemcpy2dAsync,
     FN_aclrtMemsetAsync,
-    FN_aclrtCreateStreamConfigHandle,
-    FN_aclrtDestroyStreamConfigHandle,
-    FN_aclrtSetStreamConfigOpt,
     FN_aclrtReserveMemAddress,
     FN_aclrtReleaseMemAddress,
     FN_aclrtMallocPhysical,
@@ -122,6 +119,9 @@ enum {
     FN_aclrtMapMem,
     FN_aclrtUnmapMem,
     FN_aclrtMemMapNoAccess,
+    FN_aclrtCreateStreamConfigHandle,
+    FN_aclrtDestroyStreamConfigHandle,
+    FN_aclrtSetStreamConfigOpt,
     FN_aclrtCreateStream,
     FN_aclrtCreateStreamV2,
     FN_aclrtCreateStreamWithConfig,
@@ -373,9 +373,6 @@ aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void
 aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind);
 aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
-aclrtStreamConfigHandle *sim_aclrtCreateStreamConfigHandle(void);
-aclError sim_aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle);
-aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize);
 aclError sim_aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
 aclError sim_aclrtReleaseMemAddress(void *virPtr);
 aclError sim_aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags);
@@ -383,6 +380,9 @@ aclError sim_aclrtFreePhysical(aclrtDrvMemHandle handle);
 aclError sim_aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags);
 aclError sim_aclrtUnmapMem(void *virPtr);
 aclError sim_aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags);
+aclrtStreamConfigHandle *sim_aclrtCreateStreamConfigHandle(void);
+aclError sim_aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle);
+aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize);
 aclError sim_aclrtCreateStream(aclrtStream *stream);
 aclError sim_aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle *handle);
 aclError sim_aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
