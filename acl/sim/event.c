@@ -11,6 +11,8 @@
 #include "exports.h"
 #include "stream.h"
 
+#include <unistd.h>
+
 enum {
     FLAGS_KNOWN = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | 4 | ACL_EVENT_TIME_LINE,
     FLAGS_WAITABLE = ACL_EVENT_SYNC | 4 | ACL_EVENT_EXTERNAL | ACL_EVENT_IPC
@@ -27,6 +29,7 @@ aclError event_new(EventSort sort, uint32_t flags, Event **out)
     event->sort = sort;
     event->flags = flags;
     event->id = atomic_fetch_add(&next_id, 1) % EVENT_IDS;
+    event->counts = &event->own;
     atomic_store(&event->users, 1);
     pthread_mutex_init(&event->lock, NULL);
     *out = event;
@@ -50,6 +53,9 @@ void event_use(Event *event)
 void event_release(Event *event)
 {
     if (atomic_fetch_sub(&event->users, 1) == 1) {
+        if (event->ipc != NULL) {
+            ipc_event_drop(event);
+        }
         handle_retire(event);
     }
 }
@@ -63,11 +69,11 @@ static void number_raise(_Atomic uint64_t *number, uint64_t to)
 
 void event_complete(Event *event, uint64_t number, int64_t time_ns)
 {
-    if (number > atomic_load(&event->stamped)) {
-        atomic_store(&event->time_ns, time_ns);
-        number_raise(&event->stamped, number);
+    if (number > atomic_load(&event->counts->stamped)) {
+        atomic_store(&event->counts->time_ns, time_ns);
+        number_raise(&event->counts->stamped, number);
     }
-    number_raise(&event->done, number);
+    number_raise(&event->counts->done, number);
     atomic_store(&event->flag, 1);
     park_wake(event);
 }
@@ -80,6 +86,11 @@ static aclError event_create(aclrtEvent *out, EventSort sort, uint32_t flags)
     Event *event;
     TRY(context_require(&context));
     TRY(event_new(sort, flags, &event));
+    aclError status = flags == ACL_EVENT_IPC ? ipc_event_make(event) : ACL_SUCCESS;
+    if (status != ACL_SUCCESS) {
+        event_release(event);
+        return status;
+    }
     *out = event;
     return ACL_SUCCESS;
 }
@@ -141,18 +152,20 @@ static aclError record_run(Stream *stream, const void *payload)
     uint64_t number = task->number;
     (void)stream;
     if (number == 0) {
-        number = atomic_fetch_add(&task->event->recorded, 1) + 1;
+        number = atomic_fetch_add(&task->event->counts->recorded, 1) + 1;
     }
     event_complete(task->event, number, now_ns());
     return ACL_SUCCESS;
 }
 
-/* A record that was thrown away must not leave anybody waiting. */
+/* A record that was thrown away must not leave anybody waiting; one that was never queued, of an
+ * event that is not shared, had no number yet. */
 static void record_drop(void *payload)
 {
     EventTask *task = payload;
-    if (atomic_load(&task->event->done) < task->number) {
-        number_raise(&task->event->done, task->number);
+    if (task->number <= atomic_load(&task->event->counts->recorded) &&
+        atomic_load(&task->event->counts->done) < task->number) {
+        number_raise(&task->event->counts->done, task->number);
         park_wake(task->event);
     }
     event_release(task->event);
@@ -161,22 +174,42 @@ static void record_drop(void *payload)
 static const TaskClass record_task = {"event record", record_run, record_drop,
                                       ACL_MODEL_RI_TASK_EVENT_RECORD};
 
+/* The next record's number.  Other processes take numbers of an IPC event, too, so it is taken at
+ * once, and a record that then fails counts as reached. */
+static uint64_t record_number(Event *event)
+{
+    if (event->ipc == NULL) {
+        return atomic_load(&event->counts->recorded) + 1;
+    }
+    atomic_store(&event->counts->recorder, (int32_t)getpid());
+    return atomic_fetch_add(&event->counts->recorded, 1) + 1;
+}
+
 static aclError record_queue(Event *event, Stream *stream, bool in_graph)
 {
     pthread_mutex_lock(&event->lock);
-    uint64_t number = in_graph ? 0 : atomic_load(&event->recorded) + 1;
+    uint64_t number = in_graph ? 0 : record_number(event);
     EventTask task = {event, number, FOREVER, false};
     event_use(event);
     aclError status = stream_submit(stream, &record_task, &task, sizeof task);
     if (status == ACL_SUCCESS && !in_graph) {
-        number_raise(&event->recorded, number);
+        number_raise(&event->counts->recorded, number);
         atomic_store(&event->capture, 0);
     }
     pthread_mutex_unlock(&event->lock);
     if (status != ACL_SUCCESS) {
-        event_release(event);
+        record_drop(&task);
     }
     return status;
+}
+
+/* A graph cannot hold what other processes see. */
+static aclError capture_takes(const Event *event)
+{
+    if (event->ipc != NULL) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "IPC events do not go into captures");
+    }
+    return ACL_SUCCESS;
 }
 
 aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
@@ -187,6 +220,7 @@ aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     TRY(event_resolve(event, &resolved));
     TRY(stream_resolve(stream, &on));
     if (stream_is_capturing(on)) {
+        TRY(capture_takes(resolved));
         return capture_record_event(on, resolved);
     }
     return record_queue(resolved, on, false);
@@ -271,21 +305,40 @@ aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
 
 /* ---- a stream waits -------------------------------------------------------------------------- */
 
-static bool wait_ready(const void *argument)
+static bool flag_is_set(const void *argument)
 {
-    const EventTask *task = argument;
-    return task->is_flag ? atomic_load(&task->event->flag) != 0
-                         : atomic_load(&task->event->done) >= task->number;
+    return atomic_load(&((const Event *)argument)->flag) != 0;
+}
+
+typedef struct Reached {
+    const Event *event;
+    uint64_t number;
+} Reached;
+
+static bool record_is_reached(const void *argument)
+{
+    const Reached *wait = argument;
+    return atomic_load(&wait->event->counts->done) >= wait->number;
+}
+
+bool event_wait(Event *event, uint64_t number, Stream *stream, int64_t deadline_ns)
+{
+    Reached wait = {event, number};
+    if (event->ipc != NULL) {
+        return ipc_event_wait(event, number, stream, deadline_ns);
+    }
+    return stream != NULL ? stream_park(stream, event, record_is_reached, &wait, deadline_ns)
+                          : park_wait(event, record_is_reached, &wait, deadline_ns);
 }
 
 static aclError wait_run(Stream *stream, const void *payload)
 {
     const EventTask *task = payload;
     int64_t deadline = task->timeout_ns < 0 ? FOREVER : now_ns() + task->timeout_ns;
-    if (stream_park(stream, task->event, wait_ready, task, deadline)) {
-        return ACL_SUCCESS;
-    }
-    bool expired = deadline >= 0 && now_ns() >= deadline;
+    bool reached = task->is_flag
+                       ? stream_park(stream, task->event, flag_is_set, task->event, deadline)
+                       : event_wait(task->event, task->number, stream, deadline);
+    bool expired = !reached && deadline >= 0 && now_ns() >= deadline;
     return expired ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
 }
 
@@ -302,7 +355,7 @@ static const TaskClass wait_task = {"event wait", wait_run, wait_drop,
 static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns)
 {
     bool is_flag = event->sort == EVENT_FLAGGED;
-    EventTask task = {event, atomic_load(&event->recorded), timeout_ns, is_flag};
+    EventTask task = {event, atomic_load(&event->counts->recorded), timeout_ns, is_flag};
     event_use(event);
     atomic_fetch_add(&event->waits, 1);
     aclError status = stream_submit(stream, &wait_task, &task, sizeof task);
@@ -320,6 +373,7 @@ static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t 
     TRY(stream_resolve(stream, &on));
     TRY(waitable_check(resolved));
     if (stream_is_capturing(on) || atomic_load(&resolved->capture) != 0) {
+        TRY(capture_takes(resolved));
         return capture_wait_event(on, resolved);
     }
     if (!event_is_recorded(resolved) && resolved->sort == EVENT_PLAIN) {

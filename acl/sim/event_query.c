@@ -59,26 +59,15 @@ aclError sim_aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *s
     return ACL_SUCCESS;
 }
 
-typedef struct Reached {
-    const Event *event;
-    uint64_t number;
-} Reached;
-
-static bool record_is_reached(const void *argument)
-{
-    const Reached *wait = argument;
-    return atomic_load(&wait->event->done) >= wait->number;
-}
-
 static aclError event_synchronize(aclrtEvent event, int64_t deadline_ns)
 {
     Event *resolved;
     TRY(event_resolve(event, &resolved));
     TRY(captured_check(resolved));
     TRY(capture_forbids_sync());
-    Reached wait = {resolved, atomic_load(&resolved->recorded)};
+    uint64_t number = atomic_load(&resolved->counts->recorded);
     event_use(resolved);
-    bool reached = park_wait(resolved, record_is_reached, &wait, deadline_ns);
+    bool reached = event_wait(resolved, number, NULL, deadline_ns);
     event_release(resolved);
     if (!reached) {
         return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "the event is not reached in time");
@@ -109,12 +98,12 @@ aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
 static aclError event_time(const Event *event, int64_t *time_ns)
 {
     TRY(captured_check(event));
-    uint64_t recorded = atomic_load(&event->recorded);
-    if (recorded == 0 || atomic_load(&event->stamped) < recorded) {
+    uint64_t recorded = atomic_load(&event->counts->recorded);
+    if (recorded == 0 || atomic_load(&event->counts->stamped) < recorded) {
         return fail(ACL_ERROR_RT_INTERNAL_ERROR, "event %u has no time: its record is not reached",
                     event->id);
     }
-    *time_ns = atomic_load(&event->time_ns);
+    *time_ns = atomic_load(&event->counts->time_ns);
     return ACL_SUCCESS;
 }
 

@@ -1,0 +1,239 @@
+/* ipc_event.c: events that several processes record and wait for.
+
+   The counts of an IPC event lie in a page of memory with a file descriptor of its own (memfd).  The
+   exported handle names the process and the descriptor; importing opens it through /proc, which
+   works as long as the exporting process lives, for processes of the same user.  The page goes with
+   the last process that has it; nothing is left behind if one dies.
+
+   Nobody wakes a waiter in another process, so waits look again every millisecond or less.  A record
+   whose process died while it was pending counts as reached.
+
+   Thread rule: as for all events; the page holds only atomics. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "event.h"
+#include "exports.h"
+#include "soc.h"
+
+#define PAGE_MAGIC UINT64_C(0x61636c73696d6576) /* "aclsimev" */
+
+static const int64_t FIRST_LOOK_NS = 50000;
+static const int64_t LAST_LOOK_NS = 1000000;
+
+typedef struct SharedPage {
+    uint64_t magic;
+    uint64_t token; /* tells this event from a later one with the same descriptor */
+    EventCounts counts;
+} SharedPage;
+
+struct IpcEvent {
+    SharedPage *page;
+    int file;      /* -1: imported, the exporter has it */
+    int32_t owner; /* the process whose descriptor it is */
+    int descriptor;
+};
+
+/* What the 64 bytes of a handle hold. */
+typedef struct ExportedEvent {
+    uint64_t magic;
+    uint64_t token;
+    int32_t owner;
+    int32_t descriptor;
+} ExportedEvent;
+
+_Static_assert(sizeof(ExportedEvent) <= ACL_IPC_EVENT_HANDLE_SIZE, "fits in a handle");
+
+/* Maps the file and hangs it into the event. */
+static aclError page_attach(Event *event, int file, struct IpcEvent kept)
+{
+    struct stat status;
+    if (fstat(file, &status) != 0 || status.st_size != (off_t)sizeof(SharedPage)) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "the handle is of an event that was destroyed");
+    }
+    void *page = mmap(NULL, sizeof(SharedPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (page == MAP_FAILED) {
+        return fail(ACL_ERROR_RT_DRV_INTERNAL_ERROR, "cannot map an IPC event: %s",
+                    strerror(errno));
+    }
+    event->ipc = malloc(sizeof *event->ipc);
+    if (event->ipc == NULL) {
+        munmap(page, sizeof(SharedPage));
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory for an IPC event");
+    }
+    kept.page = page;
+    *event->ipc = kept;
+    event->counts = &kept.page->counts;
+    return ACL_SUCCESS;
+}
+
+aclError ipc_event_make(Event *event)
+{
+    if (!soc_current()->has_ipc_event) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no events between processes",
+                    config.soc);
+    }
+    int file = memfd_create("acl-sim-event", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, sizeof(SharedPage)) != 0) {
+        aclError status = fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "no memory for an IPC event: %s",
+                               strerror(errno));
+        if (file >= 0) {
+            close(file);
+        }
+        return status;
+    }
+    struct IpcEvent kept = {.file = file, .owner = (int32_t)getpid(), .descriptor = file};
+    aclError status = page_attach(event, file, kept);
+    if (status != ACL_SUCCESS) {
+        close(file);
+        return status;
+    }
+    SharedPage *page = event->ipc->page;
+    if (getrandom(&page->token, sizeof page->token, 0) != (ssize_t)sizeof page->token) {
+        page->token = (uint64_t)now_ns();
+    }
+    page->magic = PAGE_MAGIC;
+    return ACL_SUCCESS;
+}
+
+void ipc_event_drop(Event *event)
+{
+    struct IpcEvent *kept = event->ipc;
+    event->counts = &event->own; /* late readers of a dead handle stay inside it */
+    event->ipc = NULL;
+    munmap(kept->page, sizeof(SharedPage));
+    if (kept->file >= 0) {
+        close(kept->file);
+    }
+    free(kept);
+}
+
+/* Whether the process that queued the last record is gone, so that nobody will reach it. */
+static bool recorder_is_dead(const EventCounts *counts)
+{
+    int32_t process = atomic_load(&counts->recorder);
+    return process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH;
+}
+
+static void number_raise(_Atomic uint64_t *number, uint64_t to)
+{
+    uint64_t seen = atomic_load(number);
+    while (seen < to && !atomic_compare_exchange_weak(number, &seen, to)) {
+    }
+}
+
+typedef struct SharedWait {
+    EventCounts *counts;
+    uint64_t number;
+} SharedWait;
+
+static bool number_is_reached(const void *argument)
+{
+    const SharedWait *wait = argument;
+    return atomic_load(&wait->counts->done) >= wait->number;
+}
+
+/* Waits until `until_ns`: true if that was enough.  *aborted: the stream ends the wait. */
+static bool wait_slice(const SharedWait *wait, Event *event, Stream *stream, int64_t until_ns,
+                       bool *aborted)
+{
+    bool reached = stream != NULL
+                       ? stream_park(stream, event, number_is_reached, wait, until_ns)
+                       : park_wait(event, number_is_reached, wait, until_ns);
+    *aborted = stream != NULL && !reached && now_ns() < until_ns;
+    return reached;
+}
+
+bool ipc_event_wait(Event *event, uint64_t number, Stream *stream, int64_t deadline_ns)
+{
+    SharedWait wait = {event->counts, number};
+    int64_t pause_ns = FIRST_LOOK_NS;
+    bool aborted = false;
+    for (;;) {
+        int64_t until_ns = now_ns() + pause_ns;
+        bool last = deadline_ns >= 0 && deadline_ns <= until_ns;
+        if (wait_slice(&wait, event, stream, last ? deadline_ns : until_ns, &aborted)) {
+            return true;
+        }
+        if (last || aborted) {
+            return false;
+        }
+        if (pause_ns < LAST_LOOK_NS) {
+            pause_ns *= 2;
+        } else if (recorder_is_dead(wait.counts)) {
+            number_raise(&wait.counts->done, atomic_load(&wait.counts->recorded));
+        }
+    }
+}
+
+aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
+{
+    Event *resolved;
+    REQUIRE(event);
+    REQUIRE(handle);
+    TRY(event_resolve(event, &resolved));
+    if (resolved->ipc == NULL) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID,
+                    "event %u was not made by aclrtCreateEventExWithFlag(ACL_EVENT_IPC)",
+                    resolved->id);
+    }
+    ExportedEvent exported = {.magic = PAGE_MAGIC, .token = resolved->ipc->page->token,
+                              .owner = resolved->ipc->owner,
+                              .descriptor = resolved->ipc->descriptor};
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle->reserved, &exported, sizeof exported);
+    return ACL_SUCCESS;
+}
+
+/* Opens the exporter's descriptor, and looks whether it is still the same event's. */
+static aclError page_open(const ExportedEvent *exported, Event *event)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", exported->owner, exported->descriptor);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID,
+                    "the event's process %d cannot be reached: %s (has it destroyed the event, or "
+                    "ended?)", exported->owner, strerror(errno));
+    }
+    struct IpcEvent kept = {.file = -1, .owner = exported->owner,
+                            .descriptor = exported->descriptor};
+    aclError status = page_attach(event, file, kept);
+    close(file);
+    TRY(status);
+    const SharedPage *page = event->ipc->page;
+    if (page->magic != PAGE_MAGIC || page->token != exported->token) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "the handle is of an event that was destroyed");
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event)
+{
+    Context *context;
+    Event *made;
+    ExportedEvent exported;
+    REQUIRE(event);
+    TRY(context_require(&context));
+    memcpy(&exported, handle.reserved, sizeof exported);
+    if (exported.magic != PAGE_MAGIC || exported.owner <= 0 || exported.descriptor < 0) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "that is no handle of aclrtIpcGetEventHandle");
+    }
+    TRY(event_new(EVENT_EX, ACL_EVENT_IPC, &made));
+    aclError status = page_open(&exported, made);
+    if (status != ACL_SUCCESS) {
+        handle_kill(made);
+        event_release(made);
+        return status;
+    }
+    *event = made;
+    return ACL_SUCCESS;
+}
