@@ -251,11 +251,11 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSnapShotCallbackUnregister",
     "aclrtCacheLastTaskOpInfo",
     "aclrtCacheLastTaskExtendInfo",
+    "aclrtIpcGetEventHandle",
+    "aclrtIpcOpenEventHandle",
     "aclrtMemRetainAllocationHandle",
     "aclrtMemGetAllocationPropertiesFromHandle",
     "aclrtReserveMemAddressNoUCMemory",
-    "aclrtIpcGetEventHandle",
-    "aclrtIpcOpenEventHandle",
     "aclrtMemGetAddressRange",
     "aclrtMemP2PMap",
     "aclrtMemMapSelectedLink",
@@ -2497,6 +2497,24 @@ aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const siz
     return gate_leave(FN_aclrtCacheLastTaskExtendInfo, gate_status);
 }
 
+aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcGetEventHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcGetEventHandle(event, handle);
+    }
+    return gate_leave(FN_aclrtIpcGetEventHandle, gate_status);
+}
+
+aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcOpenEventHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcOpenEventHandle(handle, event);
+    }
+    return gate_leave(FN_aclrtIpcOpenEventHandle, gate_status);
+}
+
 aclError aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle)
 {
     aclError gate_status = gate_enter(FN_aclrtMemRetainAllocationHandle);
@@ -2522,22 +2540,6 @@ aclError aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t ali
         gate_status = sim_aclrtReserveMemAddressNoUCMemory(virPtr, size, alignment, expectPtr, flags);
     }
     return gate_leave(FN_aclrtReserveMemAddressNoUCMemory, gate_status);
-aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
-{
-    aclError gate_status = gate_enter(FN_aclrtIpcGetEventHandle);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtIpcGetEventHandle(event, handle);
-    }
-    return gate_leave(FN_aclrtIpcGetEventHandle, gate_status);
-}
-
-aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event)
-{
-    aclError gate_status = gate_enter(FN_aclrtIpcOpenEventHandle);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtIpcOpenEventHandle(handle, event);
-    }
-    return gate_leave(FN_aclrtIpcOpenEventHandle, gate_status);
 }
 
 aclError aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize)

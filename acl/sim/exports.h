@@ -262,11 +262,11 @@ enum {
     FN_aclrtSnapShotCallbackUnregister,
     FN_aclrtCacheLastTaskOpInfo,
     FN_aclrtCacheLastTaskExtendInfo,
+    FN_aclrtIpcGetEventHandle,
+    FN_aclrtIpcOpenEventHandle,
     FN_aclrtMemRetainAllocationHandle,
     FN_aclrtMemGetAllocationPropertiesFromHandle,
     FN_aclrtReserveMemAddressNoUCMemory,
-    FN_aclrtIpcGetEventHandle,
-    FN_aclrtIpcOpenEventHandle,
     FN_aclrtMemGetAddressRange,
     FN_aclrtMemP2PMap,
     FN_aclrtMemMapSelectedLink,
@@ -525,11 +525,11 @@ aclError sim_aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapSh
 aclError sim_aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback);
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize);
 aclError sim_aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const size_t infoSize);
+aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle);
+aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event);
 aclError sim_aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle);
 aclError sim_aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle, aclrtPhysicalMemProp *prop);
 aclError sim_aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
-aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle);
-aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event);
 aclError sim_aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize);
 aclError sim_aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t flags);
 aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, uint32_t linkIdx);
