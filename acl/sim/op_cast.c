@@ -63,8 +63,8 @@ const OpKind ops_cast[] = {
     {"Cast", OP_ONNX, 1, 1, 1, 0, cast_infer, NULL, cast_run, 0, 0},
     {"CastLike", OP_ONNX, 2, 2, 1, 0, castlike_infer, NULL, cast_run, 0, 0},
     {"Cast", OP_ACL, 1, 1, 1, 0, aclcast_infer, NULL, cast_run, 0, 0},
-    {"Identity", OP_ONNX, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, 0},
-    {"Dropout", OP_ONNX, 1, 3, 1, 0, copy_infer, NULL, cast_run, 0, 0},
+    {"Identity", OP_ONNX, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, OP_VIEW},
+    {"Dropout", OP_ONNX, 1, 3, 1, 0, copy_infer, NULL, cast_run, 0, OP_VIEW},
     {"TensorMove", OP_ACL, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, 0},
     {0},
 };
