@@ -76,7 +76,7 @@ def _load_vendor() -> ModuleType | None:
 
 _acl, _vendor = _load_ours()
 __version__: str = _acl.__version__
-__all__ = list(_acl.__all__)  # noqa: PLE0605
+__all__ = list(_acl.__all__)
 
 
 def __getattr__(name: str) -> object:

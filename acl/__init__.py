@@ -5,11 +5,13 @@
 
 import importlib
 
+from acl import _root, mdl, op, prof, rt, util
 from acl._buffer import Buffer, HostBuffer
 from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
 from acl._error import AclError, InvalidArgumentError, NotSupportedError, OutOfMemoryError, TimeoutError
 from acl._libacl import backend, cann_version, include_dir, library
+from acl._root import *  # noqa: F403
 from acl._stream import Event, Stream
 
 __version__ = "0.1.0"
@@ -34,10 +36,13 @@ __all__ = [
     "fill",
     "include_dir",
     "library",
-    "sim",
+    "sim",  # noqa: F405
     "to_bytes",
     "to_numpy",
 ]
+# The surface of pyACL.
+__all__ += ["mdl", "op", "prof", "rt", "util"]
+__all__ += _root.__all__
 
 # Loaded at first use, so that `import acl` stays quick.
 _MODULES = {"sim"}

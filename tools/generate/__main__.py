@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import api, exports, headers, libacl
+from . import api, exports, headers, libacl, pyacl
 
-MAKERS = [headers.outputs, exports.outputs, libacl.outputs]
+MAKERS = [headers.outputs, exports.outputs, libacl.outputs, pyacl.outputs]
 
 
 def main() -> int:

@@ -1,0 +1,194 @@
+"""How a function of the pyACL surface takes its arguments and gives its results.
+
+The functions are built-in functions like those of CANN's own module, made from `PyMethodDef`s: a
+`def` with typed parameters would raise with its own texts, accept other types, and take twice as
+long to build.  One function, `take`, knows every rule of pyACL's argument conversions: exact ints
+and floats by a fast path here, the rest by CPython's own `PyArg_Parse`, whose behaviour the
+vendor's functions have.  What it refuses becomes `TypeError("acl.rt.malloc args parse failed")`,
+with the reason as the cause.
+
+Everything here holds the GIL.  It calls no function of ACL.
+"""
+
+import sys
+
+from cpython.object cimport PyObject
+from libc.limits cimport INT_MAX, INT_MIN
+from libc.stdint cimport int64_t
+
+cdef extern from "Python.h":
+    bint PyLong_CheckExact(PyObject *value) noexcept
+    unsigned long long PyLong_AsUnsignedLongLongMask(PyObject *value) noexcept
+    long long PyLong_AsLongLongAndOverflow(PyObject *value, int *overflow) noexcept
+    bint PyFloat_CheckExact(PyObject *value) noexcept
+    double PyFloat_AS_DOUBLE(PyObject *value) noexcept
+    int PyArg_Parse(PyObject *value, const char *format, ...) except 0
+    object PyCFunction_NewEx(PyMethodDef *method, object self, object module)
+    PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t i) noexcept
+    Py_ssize_t PyTuple_GET_SIZE(PyObject *items) noexcept
+
+cdef enum:
+    MOST = 24       # parameters of one function
+
+# What a kind is called when an argument is not of it.
+cdef dict EXPECTED = {
+    "b": "an int from 0 to 255", "B": "an int", "h": "an int of 16 bits", "H": "an int",
+    "i": "an int of 32 bits", "I": "an int", "k": "an int", "K": "an int", "l": "an int of 64 bits",
+    "L": "an int of 64 bits", "s": "a str without NUL", "z": "a str without NUL, or None",
+    "f": "a float",
+}
+
+
+cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
+    """The argument by the fast path; false if it is not an exact int or float that fits."""
+    cdef int overflow = 0
+    cdef int64_t number
+    if kind == c"k" or kind == c"K":
+        if not PyLong_CheckExact(given):
+            return False
+        out.k = PyLong_AsUnsignedLongLongMask(given)
+        return True
+    if kind == c"i":
+        if not PyLong_CheckExact(given):
+            return False
+        number = PyLong_AsLongLongAndOverflow(given, &overflow)
+        if overflow or number < INT_MIN or number > INT_MAX:
+            return False
+        out.i = <int> number        # in range: just tested
+        return True
+    if kind == c"I":
+        if not PyLong_CheckExact(given):
+            return False
+        out.I = <unsigned int> PyLong_AsUnsignedLongLongMask(given)     # masked, as pyACL does
+        return True
+    if kind == c"O":
+        out.o = given
+        return True
+    if kind == c"f" and PyFloat_CheckExact(given):
+        out.f = <float> PyFloat_AS_DOUBLE(given)
+        return True
+    return False
+
+
+cdef int value_slow(char kind, PyObject *given, Value *out) except -1:
+    """The argument by CPython's own converter."""
+    cdef char[2] format
+    if kind == c" " or kind == c"|" or kind == 0:
+        raise TypeError("too many arguments")
+    format[0] = kind
+    format[1] = 0
+    out.k = 0
+    PyArg_Parse(given, format, out)
+    return 0
+
+
+cdef str function_name(const char *what):
+    """`acl.rt.malloc` of "ki acl.rt.malloc size policy"."""
+    return what.decode().split(" ")[1]
+
+
+cdef list parameter_names(const char *what):
+    return what.decode().split(" ")[2:]
+
+
+cdef int fail(const char *what, Py_ssize_t argument, char kind, PyObject *given) except -1:
+    """Raises the TypeError of a function whose argument (from 0) is not of its kind."""
+    parameters = parameter_names(what)
+    if given == NULL:
+        reason = f"argument {argument + 1} ({parameters[argument]}) is missing"
+    elif argument >= len(parameters):
+        reason = f"at most {len(parameters)} arguments are taken, more were given"
+    else:
+        expected = EXPECTED.get(chr(kind), "another type")
+        reason = f"argument {argument + 1} ({parameters[argument]}): expected {expected}, got "
+        reason += f"{<object> given!r:.80} of type {type(<object> given).__name__}"
+    raise TypeError(f"{function_name(what)} args parse failed") from TypeError(reason)
+
+
+cdef int take_slow(const char *what, char kind, Py_ssize_t i, PyObject *given, Value *out) except -1:
+    """Argument number `i` by CPython's converter, or the TypeError."""
+    try:
+        value_slow(kind, given, out)
+    except (TypeError, ValueError, OverflowError):
+        fail(what, i, kind, given)
+    return 0
+
+
+cdef int take_named(
+    const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names, Value *out
+) except -1:
+    """Arguments of which some are given by keyword: sorts them, then takes them in order."""
+    cdef PyObject *sorted_args[MOST]
+    cdef Py_ssize_t i, place, most = 0
+    parameters = parameter_names(what)
+    for i in range(MOST):
+        sorted_args[i] = args[i] if i < n else NULL
+    for i in range(PyTuple_GET_SIZE(names)):
+        name = <str> PyTuple_GET_ITEM(names, i)
+        if name not in parameters:
+            reason = f"there is no parameter {name!r}"
+            raise TypeError(f"{function_name(what)} args parse failed") from TypeError(reason)
+        place = parameters.index(name)
+        if sorted_args[place] != NULL:
+            reason = f"parameter {name!r} was given twice"
+            raise TypeError(f"{function_name(what)} args parse failed") from TypeError(reason)
+        sorted_args[place] = args[n + i]
+        most = max(most, place + 1)
+    return take(what, sorted_args, max(n, most), NULL, out)
+
+
+cdef int take(
+    const char *what, PyObject *const *args, Py_ssize_t n, PyObject *names, Value *out
+) except -1:
+    """The arguments of a function as C values, by what = "kinds name parameter parameter ...".
+
+    A kind is a letter of pyACL's (and `PyArg_Parse`'s) language; those after `|` may be left out
+    and are 0 then.  Objects and strings are borrowed from the arguments.
+    """
+    cdef Py_ssize_t i
+    cdef const char *kind = what
+    if names != NULL and PyTuple_GET_SIZE(names):
+        return take_named(what, args, n, names, out)
+    for i in range(n):
+        if kind[0] == c"|":
+            kind += 1
+        if args[i] == NULL:
+            return fail(what, i, kind[0], NULL)
+        if not value_fast(kind[0], args[i], &out[i]):
+            take_slow(what, kind[0], i, args[i], &out[i])
+        kind += 1
+    if kind[0] == c" ":
+        return 0
+    if kind[0] != c"|":
+        return fail(what, n, kind[0], NULL)
+    while kind[1] != c" ":
+        kind += 1
+        out[n].k = 0
+        n += 1
+    return 0
+
+
+cdef object text(const char *value):
+    """A string of the library; None for NULL."""
+    if value == NULL:
+        return None
+    return value.decode("utf-8", "replace")
+
+
+cdef object refuse(const char *what, int argument, str expected, object got):
+    """The TypeError for an argument (from 1) whose type is wrong in a way that only its use shows."""
+    name = function_name(what)
+    parameter = parameter_names(what)[argument - 1]
+    cause = TypeError(f"argument {argument} ({parameter}): expected {expected}, got {got!r:.80}")
+    error = TypeError(f"{name}: argument {argument} is not {expected}")
+    error.__cause__ = cause
+    return error
+
+
+cdef object install(str module, PyMethodDef *methods):
+    """Puts the functions into their module; those of `acl._root` say that they are `acl`'s."""
+    found = sys.modules[module]
+    public = module.removesuffix("._root")
+    while methods.ml_name != NULL:
+        setattr(found, methods.ml_name.decode(), PyCFunction_NewEx(methods, found, public))
+        methods += 1
