@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from types import ModuleType
 
-os.environ.setdefault("ACL_BACKEND", "sim")
+os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 
 import pytest
 
