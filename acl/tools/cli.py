@@ -1,7 +1,7 @@
 """The command `aclpool`: finds the tool that is asked for and runs it.
 
-Each tool is a module of this package with `add_parser(subparsers)` and `run(arguments) -> int`; only
-the one that is asked for is imported whole, and one that cannot be imported is named, not fatal.
+Each tool is a module of this package with `add_parser(subparsers)` and `run(arguments) -> int`, and
+imports what is heavy only in `run`.  A module that is not there is left out.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ def parser() -> argparse.ArgumentParser:
         except ModuleNotFoundError as error:
             if error.name != module:
                 raise
+            continue
+        if not hasattr(tool, "add_parser"):
             continue
         known = set(subparsers.choices)
         tool.add_parser(subparsers)

@@ -1,0 +1,139 @@
+"""Python functions on streams: thread, order, exceptions, what they hold."""
+
+import gc
+import sys
+import threading
+import weakref
+from types import ModuleType
+
+import pytest
+from support.child import run_python
+
+import acl
+
+
+class Thing:
+    """Something that can be watched."""
+
+
+@pytest.fixture
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What went to sys.unraisablehook."""
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: seen.append(args.exc_value))
+    return seen
+
+
+def test_it_runs_on_another_thread_with_its_arguments(stream: acl.Stream) -> None:
+    seen: list[object] = []
+    stream.launch(lambda *arguments: seen.append((threading.get_ident(), arguments)), 1, "two")
+    stream.synchronize()
+    [(thread, arguments)] = seen
+    assert thread != threading.get_ident()
+    assert arguments == (1, "two")
+
+
+def test_an_exception_is_reported_and_raised_at_the_next_synchronize(
+    stream: acl.Stream, unraisable: list[object]
+) -> None:
+    def fail() -> None:
+        raise KeyError("lost?")
+
+    stream.launch(fail)
+    with pytest.raises(KeyError, match="lost"):
+        stream.synchronize()
+    assert [type(error) for error in unraisable] == [KeyError]
+    stream.synchronize()
+
+
+def test_each_exception_is_raised_once_in_order(stream: acl.Stream, unraisable: list[object]) -> None:
+    def fail(number: int) -> None:
+        raise ValueError(number)
+
+    for number in range(3):
+        stream.launch(fail, number)
+    for number in range(3):
+        with pytest.raises(ValueError, match=str(number)):
+            stream.synchronize()
+    stream.synchronize()
+    assert len(unraisable) == 3
+
+
+def test_work_goes_on_after_an_exception(stream: acl.Stream, unraisable: list[object]) -> None:
+    done: list[int] = []
+    stream.launch(lambda: 1 / 0)
+    stream.launch(done.append, 1)
+    with pytest.raises(ZeroDivisionError):
+        stream.synchronize()
+    assert done == [1]
+
+
+def test_not_callable(stream: acl.Stream) -> None:
+    with pytest.raises(TypeError, match="function must be callable, not int"):
+        stream.launch(3)  # type: ignore[arg-type]
+
+
+def test_what_a_callback_held_is_dropped_by_the_user(stream: acl.Stream) -> None:
+    thing, where = Thing(), []
+    watch = weakref.finalize(thing, lambda: where.append(threading.get_ident()))
+    stream.launch(lambda held: None, thing)
+    del thing
+    stream.synchronize()
+    assert where == [threading.get_ident()]
+    assert not watch.alive
+
+
+def test_a_failed_launch_keeps_nothing(stream: acl.Stream, sim: ModuleType) -> None:
+    thing = Thing()
+    gone = weakref.ref(thing)
+    with sim.fault("aclrtLaunchHostFunc", nth=1), pytest.raises(acl.AclError):
+        stream.launch(lambda held: None, thing)
+    del thing
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_stream_dropped_with_a_callback_queued_is_no_crash(no_leaks: None) -> None:
+    done: list[int] = []
+    made = acl.Stream()
+    made.launch(done.append, 1)
+    del made
+    gc.collect()
+
+
+def test_a_callback_may_hold_its_stream(no_leaks: None) -> None:
+    made, seen = acl.Stream(), []
+    made.launch(lambda held: seen.append(held.closed), made)
+    made.synchronize()
+    assert seen == [False]
+    made.close()
+
+
+OLD_CANN = """
+    import threading, time, acl
+    from acl import _libacl
+    assert not _libacl.functions()["aclrtLaunchHostFunc"]
+    done = []
+    with acl.Stream() as stream, acl.Stream() as other:
+        for number in range(20):
+            stream.launch(done.append, number)
+        other.launch(done.append, "other")
+        stream.synchronize()
+        other.synchronize()
+        print(sorted(map(str, done)) == sorted([*map(str, range(20)), "other"]))
+        print([n for n in done if n != "other"] == list(range(20)))
+        import sys
+        sys.unraisablehook = lambda args: print("reported", args.exc_value)
+        stream.launch(lambda: 1 / 0)
+        try:
+            stream.synchronize()
+        except ZeroDivisionError:
+            print("raised")
+    print(threading.active_count())
+"""
+
+
+def test_callbacks_without_host_functions() -> None:
+    done = run_python(OLD_CANN, ACL_WITHOUT="newer")
+    assert done.stdout.split("\n")[:-1] == ["True", "True", "reported division by zero", "raised", "1"], done.stderr
+    assert done.returncode == 0

@@ -1,0 +1,156 @@
+"""Device and Context: which one a thread works on."""
+
+import threading
+from types import ModuleType
+
+import pytest
+
+import acl
+
+
+def in_thread(function: object) -> object:
+    """What a function gives, or raises, in a new thread."""
+    answers: list[object] = []
+
+    def body() -> None:
+        try:
+            answers.append(function())  # type: ignore[operator]
+        except Exception as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def test_count_and_name(sim: ModuleType) -> None:
+    assert acl.Device.count() == 2
+    assert acl.Device(0).name == "Ascend910B1"
+
+
+def test_a_new_thread_has_no_device() -> None:
+    assert in_thread(acl.Device.current) is None
+    assert in_thread(acl.Context.current) is None
+
+
+def test_use_is_per_thread() -> None:
+    acl.Device(0).use()
+    assert in_thread(lambda: (acl.Device(1).use(), acl.Device.current())[1]) == acl.Device(1)
+    assert acl.Device.current() == acl.Device(0)
+
+
+def test_an_object_in_a_new_thread_takes_device_0() -> None:
+    assert in_thread(lambda: acl.Stream().device) == 0
+
+
+def test_with_restores_what_was_current() -> None:
+    acl.Device(0).use()
+    with acl.Device(1), acl.Device(0), acl.Device(1):
+        assert acl.Device.current() == acl.Device(1)
+    assert acl.Device.current() == acl.Device(0)
+
+
+def test_with_restores_after_an_error() -> None:
+    acl.Device(0).use()
+    with pytest.raises(ZeroDivisionError), acl.Device(1):
+        raise ZeroDivisionError
+    assert acl.Device.current() == acl.Device(0)
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(acl.InvalidArgumentError) as raised:
+        acl.Device(77).use()
+    assert raised.value.code == 107001
+    assert "Device.count()" in raised.value.hint
+
+
+def test_a_negative_ordinal() -> None:
+    with pytest.raises(ValueError, match="ordinal must be 0 or more, not -1"):
+        acl.Device(-1)
+
+
+def test_memory_info_is_of_that_device(no_leaks: None) -> None:
+    acl.Device(0).use()
+    free, total = acl.Device(1).memory_info()
+    with acl.Buffer(64 << 20):
+        assert acl.Device(1).memory_info() == (free, total)
+        assert acl.Device(0).memory_info()[0] <= free - (64 << 20)
+    assert acl.Device.current() == acl.Device(0)
+
+
+def test_synchronize_waits_for_the_work(stream: acl.Stream) -> None:
+    gate, done = threading.Event(), []
+    stream.launch(lambda: done.append(gate.wait(10)))
+    threading.Timer(0.05, gate.set).start()
+    acl.Device(0).synchronize()
+    assert done == [True]
+
+
+def test_synchronize_times_out(stream: acl.Stream) -> None:
+    gate = threading.Event()
+    stream.launch(gate.wait, 10)
+    with pytest.raises(acl.TimeoutError) as raised:
+        acl.Device(0).synchronize(timeout_ms=20)
+    assert raised.value.function == "aclrtSynchronizeDeviceWithTimeout"
+    gate.set()
+    acl.Device(0).synchronize(timeout_ms=10_000)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 2**31])
+def test_timeouts_that_the_runtime_refuses(timeout_ms: int, stream: acl.Stream) -> None:
+    for wait in (acl.Device(0).synchronize, stream.synchronize, acl.Event().synchronize):
+        with pytest.raises(ValueError, match=f"timeout_ms must be None or 1 to 2147483647, not {timeout_ms}"):
+            wait(timeout_ms=timeout_ms)
+
+
+def test_equality_hash_and_repr() -> None:
+    assert acl.Device(1) == acl.Device(1) != acl.Device(0)
+    assert len({acl.Device(1), acl.Device(1), acl.Device(0)}) == 2
+    assert repr(acl.Device(1)) == "Device(1)"
+
+
+def test_a_context_becomes_current_and_goes(no_leaks: None) -> None:
+    before = acl.Context.current()
+    context = acl.Context(1)
+    assert acl.Context.current() == context
+    assert acl.Device.current() == acl.Device(1)
+    assert before is not None
+    before.use()
+    context.close()
+    context.close()
+    assert context.closed
+    with pytest.raises(ValueError, match="the Context is closed"):
+        context.use()
+    assert acl.Device.current() == acl.Device(0)
+
+
+def test_with_a_context(no_leaks: None) -> None:
+    acl.Device(0).use()
+    context = acl.Context(0)
+    acl.Device(1).use()
+    with context:
+        assert acl.Context.current() == context
+    assert acl.Device.current() == acl.Device(1)
+    acl.Device(0).use()
+    context.close()
+
+
+def test_a_borrowed_context_is_not_destroyed(no_leaks: None) -> None:
+    context = acl.Context.current()
+    assert context is not None
+    context.close()
+    with acl.Stream():
+        pass
+
+
+def test_init_by_somebody_else_is_success() -> None:
+    from support.child import run_python
+    done = run_python("""
+        import ctypes, acl
+        library = ctypes.CDLL(acl.library())
+        assert library.aclInit(None) == 0
+        with acl.Buffer(100): pass
+        print("fine")
+    """)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == ("fine", "", 0)

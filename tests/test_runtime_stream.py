@@ -1,0 +1,252 @@
+"""Stream and Event: order, waiting, lifetimes."""
+
+import gc
+import threading
+import time
+from types import ModuleType
+
+import pytest
+
+import acl
+from acl import _stream
+
+
+def hold(stream: acl.Stream) -> threading.Event:
+    """Keep a stream busy until the event is set."""
+    gate = threading.Event()
+    stream.launch(gate.wait, 30)
+    return gate
+
+
+def test_query_tells_whether_work_is_done(stream: acl.Stream) -> None:
+    assert stream.query() is True
+    gate = hold(stream)
+    assert stream.query() is False
+    gate.set()
+    stream.synchronize()
+    assert stream.query() is True
+
+
+def test_synchronize_times_out_and_the_work_goes_on(stream: acl.Stream) -> None:
+    gate = hold(stream)
+    with pytest.raises(acl.TimeoutError) as raised:
+        stream.synchronize(timeout_ms=20)
+    assert raised.value.function == "aclrtSynchronizeStreamWithTimeout"
+    gate.set()
+    stream.synchronize(timeout_ms=10_000)
+
+
+def test_work_runs_in_order(stream: acl.Stream) -> None:
+    order: list[int] = []
+    for number in range(50):
+        stream.launch(order.append, number)
+    stream.synchronize()
+    assert order == list(range(50))
+
+
+def test_streams_run_side_by_side(stream: acl.Stream) -> None:
+    with acl.Stream() as other:
+        gate = hold(stream)
+        done: list[int] = []
+        other.launch(done.append, 1)
+        other.synchronize()
+        assert (done, stream.query()) == ([1], False)
+        gate.set()
+
+
+def test_an_event_orders_two_streams(stream: acl.Stream) -> None:
+    with acl.Stream() as other, acl.Event() as event:
+        order: list[str] = []
+        gate = hold(stream)
+        stream.launch(order.append, "first")
+        event.record(stream)
+        other.wait_event(event)
+        other.launch(order.append, "second")
+        assert other.query() is False
+        gate.set()
+        other.synchronize()
+        assert order == ["first", "second"]
+
+
+def test_event_query_and_synchronize(stream: acl.Stream) -> None:
+    with acl.Event() as event:
+        gate = hold(stream)
+        event.record(stream)
+        assert event.query() is False
+        with pytest.raises(acl.TimeoutError) as raised:
+            event.synchronize(timeout_ms=20)
+        assert raised.value.function == "aclrtSynchronizeEventWithTimeout"
+        gate.set()
+        event.synchronize()
+        assert event.query() is True
+
+
+def test_record_makes_an_event(stream: acl.Stream) -> None:
+    with stream.record() as event:
+        event.synchronize(timeout_ms=10_000)
+        assert event.query()
+
+
+def test_elapsed_time(stream: acl.Stream) -> None:
+    with acl.Event(timing=True) as start, acl.Event(timing=True) as end:
+        start.record(stream)
+        stream.launch(time.sleep, 0.03)
+        end.record(stream)
+        stream.synchronize()
+        assert start.elapsed_ms(end) >= 25
+
+
+def test_elapsed_time_needs_timing(stream: acl.Stream) -> None:
+    with acl.Event() as start, acl.Event(timing=True) as end, pytest.raises(ValueError, match="timing=True"):
+        start.elapsed_ms(end)
+
+
+def test_the_default_stream(no_leaks: None) -> None:
+    default = acl.Stream.default()
+    assert (default.handle, repr(default)) == (0, "<Stream default>")
+    done: list[int] = []
+    default.launch(done.append, 1)
+    default.synchronize()
+    assert done == [1]
+    default.close()
+    default.close()
+
+
+def test_priority_flags_and_failure_mode(no_leaks: None) -> None:
+    least, greatest = acl.Device(0).stream_priorities()
+    with acl.Stream(priority=greatest, flags=1, stop_on_failure=True) as made:
+        assert made.query()
+    assert least >= greatest
+
+
+def test_a_stream_on_another_device(no_leaks: None) -> None:
+    with acl.Stream(1) as made:
+        assert made.device == 1
+        assert acl.Device.current() == acl.Device(1)
+    acl.Device(0).use()
+
+
+def test_close_waits_and_may_be_called_twice(no_leaks: None) -> None:
+    made, done = acl.Stream(), []
+    made.launch(lambda: (time.sleep(0.05), done.append(1)))
+    made.close()
+    assert done == [1]
+    made.close()
+    assert made.closed
+    assert repr(made) == "<Stream closed>"
+
+
+@pytest.mark.parametrize("use", [
+    lambda s: s.query(), lambda s: s.synchronize(), lambda s: s.synchronize(timeout_ms=5), lambda s: s.record(),
+    lambda s: s.launch(print), lambda s: s.abort(), lambda s: s.handle, lambda s: s.wait_event(acl.Event()),
+    lambda s: acl.Event().record(s), lambda s: acl.Buffer(1, stream=s), lambda s: acl.fill(acl.Buffer(1), stream=s),
+    lambda s: acl.copy(acl.Buffer(1), acl.Buffer(1), stream=s),
+])
+def test_use_after_close(use: object, no_leaks: None) -> None:
+    made = acl.Stream()
+    made.close()
+    with pytest.raises(ValueError, match="the Stream is closed"):
+        use(made)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("use", [
+    lambda e: e.query(), lambda e: e.synchronize(), lambda e: e.record(), lambda e: e.handle,
+    lambda e: e.elapsed_ms(e), lambda e: acl.Stream.default().wait_event(e),
+])
+def test_use_of_a_closed_event(use: object, no_leaks: None) -> None:
+    event = acl.Event()
+    event.close()
+    event.close()
+    with pytest.raises(ValueError, match="the Event is closed"):
+        use(event)  # type: ignore[operator]
+
+
+def test_dropping_destroys(no_leaks: None) -> None:
+    made, event = acl.Stream(), acl.Event()
+    del made, event
+    gc.collect()
+
+
+def test_a_borrowed_stream_is_not_destroyed(stream: acl.Stream) -> None:
+    borrowed = acl.Stream.from_handle(stream.handle)
+    assert borrowed == stream
+    assert hash(borrowed) == hash(stream)
+    borrowed.close()
+    assert stream.query()
+
+
+def test_a_borrowed_handle_that_is_no_stream() -> None:
+    with pytest.raises(acl.InvalidArgumentError) as raised:
+        acl.Stream.from_handle(0x1234560).query()
+    assert raised.value.code == 107017
+
+
+def test_stream_of_another_context_is_refused(stream: acl.Stream) -> None:
+    with acl.Device(1), acl.Buffer(16) as there, pytest.raises(acl.InvalidArgumentError) as raised:
+        acl.fill(there, stream=stream)
+    assert raised.value.code == 107003
+    assert "context" in raised.value.hint
+
+
+def test_init_twice_is_refused(stream: acl.Stream) -> None:
+    with pytest.raises(ValueError, match="exists already"):
+        stream.__init__()  # type: ignore[misc]
+    event = acl.Event()
+    with pytest.raises(ValueError, match="exists already"):
+        event.__init__()  # type: ignore[misc]
+
+
+def test_objects_without_init_are_harmless() -> None:
+    with pytest.raises(ValueError, match="closed"):
+        acl.Event.__new__(acl.Event).query()
+    acl.Event.__new__(acl.Event).close()
+
+
+def test_made_hooks_see_new_streams(no_leaks: None) -> None:
+    seen: list[int] = []
+    hook = lambda made: seen.append(made.handle)  # noqa: E731
+    _stream.made_hooks.append(hook)
+    try:
+        with acl.Stream() as made:
+            assert seen == [made.handle]
+    finally:
+        _stream.made_hooks.remove(hook)
+
+
+def test_on_close_gets_the_handle_after_the_end(sim: ModuleType) -> None:
+    made, seen = acl.Stream(), []
+    handle = made.handle
+    before = sim.live_handles()["stream"]
+    made.on_close(lambda gone: seen.append((gone, sim.live_handles().get("stream", 0))))
+    made.close()
+    assert seen == [(handle, before - 1)]
+
+
+def test_many_threads_on_one_stream(stream: acl.Stream) -> None:
+    done: list[int] = []
+
+    def body() -> None:
+        acl.Device(0).use()
+        for _ in range(100):
+            stream.launch(done.append, 1)
+            stream.query()
+        stream.synchronize()
+
+    threads = [threading.Thread(target=body) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 400
+
+
+def test_synchronize_drops_the_gil(stream: acl.Stream) -> None:
+    gate, beats = hold(stream), []
+    waiter = threading.Thread(target=stream.synchronize)
+    waiter.start()
+    for _ in range(5):
+        beats.append(1)
+        time.sleep(0.001)
+    assert waiter.is_alive()
+    gate.set()
+    waiter.join()
