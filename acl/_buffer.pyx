@@ -11,6 +11,7 @@ tracked by the garbage collector, as it can't be part of a cycle.
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.number cimport PyNumber_Index
 
 from acl._device cimport alive_add, current_device, current_ensure, fork_count, forked_raise, leaving
 from acl._error cimport check
@@ -152,8 +153,10 @@ cdef class Buffer:
         if policy not in POLICIES:
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
         pages = POLICIES[policy]
-        stream_raw(stream, &raw)
-        current_ensure()
+        if stream is None:
+            current_ensure(NULL)
+        else:
+            stream_raw(stream, &raw)
         with nogil:
             status = aclrtMalloc(&address, wanted, pages)
         check(status, "aclrtMalloc")
@@ -252,6 +255,7 @@ cdef class Buffer:
 
 cdef size_t size_checked(object size) except 0:
     """A size in bytes, at least 1."""
+    size = PyNumber_Index(size)
     if size < 1:
         raise ValueError(f"size must be at least 1 byte, not {size}")
     return size
@@ -305,7 +309,7 @@ cdef class HostBuffer:
         cdef void *address = NULL
         if self.address is not NULL:
             raise ValueError("the HostBuffer exists already")
-        current_ensure()
+        current_ensure(NULL)
         with nogil:
             status = aclrtMallocHost(&address, wanted)
         check(status, "aclrtMallocHost")

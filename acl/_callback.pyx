@@ -19,7 +19,7 @@ from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
 from acl._error cimport check
 from acl._libacl cimport (
-    ACL_CALLBACK_NO_BLOCK,
+    ACL_CALLBACK_BLOCK,
     aclError,
     aclrtCallback,
     aclrtHostFunc,
@@ -119,7 +119,7 @@ cdef class Callbacks:
             if host_functions:
                 status = aclrtLaunchHostFunc(stream, HOST_FUNC, <void *> number)
             else:
-                status = aclrtLaunchCallback(CALLBACK, <void *> number, ACL_CALLBACK_NO_BLOCK, stream)
+                status = aclrtLaunchCallback(CALLBACK, <void *> number, ACL_CALLBACK_BLOCK, stream)
         if status != 0:
             self.waiting.discard(number)
             jobs.pop(number, None)

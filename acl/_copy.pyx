@@ -117,6 +117,11 @@ cdef bint is_pageable(Side side) noexcept:
     return not side.on_device and side.pinned is None
 
 
+cdef bint is_synchronous(Side to, Side of) noexcept:
+    """Whether the runtime can't queue the copy: pageable memory, or host to host."""
+    return is_pageable(to) or is_pageable(of) or not (to.on_device or of.on_device)
+
+
 cdef Stream stream_of(Stream given, Side target, Side source):
     """The stream that a copy goes to: the one given, else a buffer's own, else None."""
     if given is not None:
@@ -195,8 +200,9 @@ cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except
     """Copy in the stream's order and wait; memory the runtime may not read later waits first."""
     wait_others(stream, target, source)
     if stream is None:
+        current_ensure(NULL)
         return copy_now(target, source, count)
-    if is_pageable(target) or is_pageable(source):
+    if is_synchronous(target, source):
         stream.wait_done()
         return copy_now(target, source, count)
     copy_queue(target, source, count, stream)
@@ -222,7 +228,6 @@ def copy(target, source, *, size_t target_offset=0, size_t source_offset=0, nbyt
     side_part(to, target_offset, "target")
     side_part(of, source_offset, "source")
     cdef size_t count = count_of(to, of, nbytes)
-    current_ensure()
     copy_wait(to, of, count, stream_of(stream, to, of))
 
 
@@ -240,11 +245,10 @@ def copy_async(
     side_part(to, target_offset, "target")
     side_part(of, source_offset, "source")
     cdef size_t count = count_of(to, of, nbytes)
-    current_ensure()
     cdef Stream queue = stream_of(stream, to, of)
     if queue is None:
         queue = Stream.default()
-    if is_pageable(to) or is_pageable(of):
+    if is_synchronous(to, of):
         queue.wait_done()
         copy_now(to, of, count)
         return
@@ -273,6 +277,7 @@ cdef int copy_rows(
     cdef aclrtStream raw
     cdef aclrtMemcpyKind kind = kind_of(to, of)
     if stream is None:
+        current_ensure(NULL)
         with nogil:
             status = aclrtMemcpy2d(to.address, to_pitch, of.address, of_pitch, width, height, kind)
         return check(status, "aclrtMemcpy2d")
@@ -297,14 +302,13 @@ def copy_2d(
         return
     pitch_check(to, target_pitch, width, height, "target")
     pitch_check(of, source_pitch, width, height, "source")
-    current_ensure()
     cdef Stream queue = stream_of(stream, to, of)
-    cdef bint pageable = is_pageable(to) or is_pageable(of)
-    if wait or pageable:
+    cdef bint synchronous = is_synchronous(to, of)
+    if wait or synchronous:
         wait_others(queue, to, of)
     elif queue is None:
         queue = Stream.default()
-    if pageable and queue is not None:
+    if synchronous and queue is not None:
         queue.wait_done()
         queue = None
     copy_rows(to, target_pitch, of, source_pitch, width, height, queue)
@@ -330,13 +334,13 @@ def fill(Buffer target not None, value=0, *, size_t offset=0, nbytes=None, Strea
     if count > to.size:
         raise ValueError(f"nbytes must be at most {to.size}, not {count}")
     cdef int32_t byte = value
-    current_ensure()
     cdef Stream queue = stream_of(stream, to, None)
     if wait:
         wait_others(queue, to, None)
     elif queue is None:
         queue = Stream.default()
     if queue is None:
+        current_ensure(NULL)
         with nogil:
             status = aclrtMemset(to.address, to.size, byte, count)
         check(status, "aclrtMemset")
@@ -358,7 +362,6 @@ def to_bytes(Buffer source not None):
     cdef Side to = Side.__new__(Side)
     to.address = PyBytes_AS_STRING(content)     # new and not yet shown to anybody: ours to fill
     to.size = of.size
-    current_ensure()
     copy_wait(to, of, of.size, stream_of(None, to, of))
     return content
 

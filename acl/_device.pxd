@@ -13,9 +13,12 @@ cdef bint leaving
 cdef int alive
 cdef void alive_add(int change) noexcept
 
-# Starts ACL once in a process, and makes device 0 current in a thread that has none.
+# Starts ACL once in a process.
 cdef int runtime_start() except -1
-cdef int current_ensure() except -1
+# The same, and gives a thread without a current context this one, or device 0's if it is NULL.
+cdef int current_ensure(aclrtContext preferred) except -1
+# The thread's context, or NULL.
+cdef aclrtContext current_context() noexcept
 # Raises for a handle that a parent process made.
 cdef int forked_raise(object handle) except -1
 # The number of the thread's current device, or -1.

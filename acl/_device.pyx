@@ -44,6 +44,16 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
 
+cdef extern from *:
+    """
+    /* Whether this thread was seen to have a current context: fork_count + 1 then, so that a child
+       of the process starts anew.  A reset elsewhere may take the context away; the runtime says so. */
+    static _Thread_local int thread_ready;
+    static void thread_is_ready(int value) { thread_ready = value; }
+    """
+    int thread_ready
+    void thread_is_ready(int value) nogil
+
 cdef int first_process = getpid()
 # How often we started ACL in this process: so often we count down at exit.
 cdef int started = 0
@@ -87,17 +97,22 @@ cdef int runtime_start() except -1:
     return 0
 
 
-cdef int current_ensure() except -1:
+cdef int current_ensure(aclrtContext preferred) except -1:
     cdef aclrtContext context = NULL
     cdef aclError status
+    if thread_ready == fork_count + 1:
+        return 0
     runtime_start()
     with nogil:
         status = aclrtGetCurrentContext(&context)
-        if status != 0 or context is NULL:
+        if status == 0 and context is not NULL:
+            preferred = NULL
+        elif preferred is not NULL:
+            status = aclrtSetCurrentContext(preferred)
+        else:
             status = aclrtSetDevice(0)
-            context = NULL
-    if context is NULL:
-        check(status, "aclrtSetDevice")
+    check(status, "aclrtSetDevice" if preferred is NULL else "aclrtSetCurrentContext")
+    thread_is_ready(fork_count + 1)
     return 0
 
 
@@ -110,7 +125,6 @@ cdef int current_device() except? -2:
 
 
 cdef aclrtContext current_context() noexcept:
-    """The thread's context, or NULL."""
     cdef aclrtContext context = NULL
     cdef aclError status
     with nogil:
@@ -249,6 +263,7 @@ cdef class Device:
         cdef int32_t ordinal = self.ordinal
         cdef aclError status
         runtime_start()
+        thread_is_ready(0)
         if force:
             with nogil:
                 status = aclrtResetDeviceForce(ordinal)
@@ -290,7 +305,7 @@ cdef class Context:
         if self.raw is not NULL:
             raise ValueError(f"{self!r} exists already")
         if device is None:
-            current_ensure()
+            current_ensure(NULL)
             ordinal = current_device()
         else:
             runtime_start()

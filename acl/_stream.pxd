@@ -3,7 +3,7 @@
 cimport cython
 
 from acl._callback cimport Callbacks
-from acl._libacl cimport aclrtEvent, aclrtStream
+from acl._libacl cimport aclrtContext, aclrtEvent, aclrtStream
 
 
 @cython.final
@@ -13,6 +13,7 @@ cdef class Stream:
     cdef bint is_closed
     cdef int made                   # fork_count at its making
     cdef readonly int device        # the device it was made on; -1 if it is not ours
+    cdef aclrtContext context       # where it was made; NULL if it is not ours
     cdef Callbacks callbacks        # None until the first launch
     cdef list closers               # called with the handle once it is destroyed
     cdef object __weakref__
@@ -20,7 +21,7 @@ cdef class Stream:
     cdef int wait_done(self) except -1
 
 
-# The handle of an open stream; None means the default stream (NULL).
+# The handle of an open stream, for a thread that then has a context; None: the default stream (NULL).
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1
 
 

@@ -1,14 +1,22 @@
 """Streams, in which work runs in order, and events, which order streams among each other.
 
-Every call that can block drops the GIL.  A stream may be used from any thread whose current context
-is the stream's own.  `close` waits for the stream's work, then destroys it; a stream that is merely
+Every call that can block drops the GIL.  A stream may be used from any thread: one that has no
+current context gets the stream's; one that has another is refused by the runtime (107003).  `close` waits for the stream's work, then destroys it; a stream that is merely
 dropped is destroyed without that wait.  Not here: copies (`_copy`) and memory (`_buffer`).
 """
 
 cimport cython
 
 from acl._callback cimport Callbacks
-from acl._device cimport alive_add, current_device, current_ensure, fork_count, forked_raise, leaving
+from acl._device cimport (
+    alive_add,
+    current_context,
+    current_device,
+    current_ensure,
+    fork_count,
+    forked_raise,
+    leaving,
+)
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_EVENT_RECORDED_STATUS_COMPLETE,
@@ -48,12 +56,14 @@ made_hooks: list = []
 
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
     if stream is None:
+        current_ensure(NULL)
         raw[0] = NULL
         return 0
     if stream.is_closed:
         raise ValueError("the Stream is closed")
     if stream.made != fork_count:
         forked_raise(stream)
+    current_ensure(stream.context)
     raw[0] = stream.raw
     return 0
 
@@ -90,7 +100,7 @@ cdef class Stream:
         if device is not None:
             (device if isinstance(device, Device) else Device(device)).use()
         else:
-            current_ensure()
+            current_ensure(NULL)
         with nogil:
             status = aclrtCreateStreamWithConfig(&raw, priority, flags)
         check(status, "aclrtCreateStreamWithConfig")
@@ -98,6 +108,7 @@ cdef class Stream:
         self.owned = True
         self.made = fork_count
         self.device = current_device()
+        self.context = current_context()
         alive_add(1)
         if stop_on_failure:
             with nogil:
@@ -111,7 +122,7 @@ cdef class Stream:
     @staticmethod
     def default():
         """The default stream of whatever context is current where it is used."""
-        current_ensure()
+        current_ensure(NULL)
         cdef Stream stream = Stream.__new__(Stream)
         stream.made = fork_count
         stream.device = -1
@@ -195,7 +206,8 @@ cdef class Stream:
     def launch(self, function, *arguments):
         """Call a Python function in stream order, on a thread of the runtime.
 
-        The function must not call the device or wait for this stream: the runtime refuses that in
+        The stream waits until the function returns, and a device runs one such function at a time,
+        whatever the stream: keep it short.  The function must not call the device or wait for this stream: the runtime refuses that in
         callbacks.  An exception in it goes to `sys.unraisablehook`, and the next `synchronize`
         raises it again.
         """
@@ -304,7 +316,7 @@ cdef class Event:
         cdef uint32_t flags = ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE if timing else ACL_EVENT_SYNC
         if self.raw is not NULL:
             raise ValueError("the Event exists already")
-        current_ensure()
+        current_ensure(NULL)
         with nogil:
             status = aclrtCreateEventExWithFlag(&raw, flags)
         check(status, "aclrtCreateEventExWithFlag")

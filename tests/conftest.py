@@ -24,7 +24,8 @@ def sim() -> Iterator[ModuleType]:
 @pytest.fixture
 def no_leaks(sim: ModuleType) -> Iterator[None]:
     """The test must leave as many live handles and bytes behind as it found."""
-    acl.Device(0).use()
+    for ordinal in reversed(range(acl.Device.count())):  # each has a default context from here on
+        acl.Device(ordinal).use()
     gc.collect()
     handles, used = sim.live_handles(), sim.physical_bytes()
     yield

@@ -1,0 +1,218 @@
+"""Copies and fills: every pair of sides, order, bounds."""
+
+import array
+import threading
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import acl
+
+PATTERN = bytes(range(256))
+
+
+def device(content: bytes) -> acl.Buffer:
+    buffer = acl.Buffer(len(content))
+    acl.copy(buffer, content)
+    return buffer
+
+
+def pinned(content: bytes) -> acl.HostBuffer:
+    host = acl.HostBuffer(len(content))
+    memoryview(host)[:] = content
+    return host
+
+
+SOURCES = {
+    "buffer": device, "pinned": pinned, "bytes": bytes, "bytearray": bytearray, "memoryview": memoryview,
+    "array": lambda content: array.array("B", content), "numpy": lambda content: np.frombuffer(content, "u1"),
+    "pinned numpy": lambda content: pinned(content).numpy(),
+}
+TARGETS = {
+    "buffer": acl.Buffer, "pinned": acl.HostBuffer, "bytearray": bytearray,
+    "numpy": lambda size: np.zeros(size, "u1"), "pinned numpy": lambda size: acl.HostBuffer(size).numpy(),
+}
+
+
+def content(thing: object) -> bytes:
+    return acl.to_bytes(thing) if isinstance(thing, acl.Buffer) else bytes(memoryview(thing))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_stream", [False, True])
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_pair(source: str, target: str, on_stream: bool, stream: acl.Stream, no_leaks: None) -> None:
+    there = TARGETS[target](256)
+    acl.copy(there, SOURCES[source](PATTERN), stream=stream if on_stream else None)
+    assert content(there) == PATTERN
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_pair_asynchronously(source: str, target: str, stream: acl.Stream, no_leaks: None) -> None:
+    there, here = TARGETS[target](256), SOURCES[source](PATTERN)
+    acl.copy_async(there, here, stream)
+    stream.synchronize()
+    assert content(there) == PATTERN
+
+
+def test_parts(no_leaks: None) -> None:
+    buffer = device(bytes(16))
+    acl.copy(buffer, PATTERN, target_offset=3, source_offset=10, nbytes=4)
+    assert acl.to_bytes(buffer) == bytes([0, 0, 0, 10, 11, 12, 13]) + bytes(9)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"nbytes": 257}, "nbytes must be at most the source's 256, not 257"),
+    ({}, "the target must have room for 256 bytes, not 100"),
+    ({"target_offset": 101}, "target_offset must be at most 100, not 101"),
+    ({"source_offset": 257}, "source_offset must be at most 256, not 257"),
+    ({"target_offset": 90, "nbytes": 11}, "the target must have room for 11 bytes, not 10"),
+])
+@pytest.mark.parametrize("function", [acl.copy, acl.copy_async])
+def test_bounds(function: object, arguments: dict[str, int], message: str, no_leaks: None) -> None:
+    with acl.Buffer(100) as buffer, pytest.raises(ValueError, match=message):
+        function(buffer, PATTERN, **arguments)  # type: ignore[operator]
+
+
+def test_sides_that_are_no_memory() -> None:
+    with acl.Buffer(8) as buffer:
+        with pytest.raises(TypeError, match="source must be a Buffer, a HostBuffer, or .* not str"):
+            acl.copy(buffer, "text")
+        with pytest.raises(ValueError, match="target must be writable and contiguous"):
+            acl.copy(b"12345678", buffer)
+        with pytest.raises(ValueError, match="source must be contiguous"):
+            acl.copy(buffer, np.zeros((8, 8), "u1")[:, 0])
+
+
+def test_arrays_of_any_type_and_order(no_leaks: None) -> None:
+    for made in (np.arange(12, dtype="float64").reshape(3, 4), np.asfortranarray(np.ones((3, 4), "int16"))):
+        buffer = acl.Buffer(made.nbytes)
+        acl.copy(buffer, made)
+        assert acl.to_bytes(buffer) == made.tobytes("A")
+
+
+def test_to_numpy(no_leaks: None) -> None:
+    buffer = device(np.arange(6, dtype="int32").tobytes() + b"xy")
+    assert acl.to_numpy(buffer, "int32").tolist() == [0, 1, 2, 3, 4, 5]
+    assert acl.to_numpy(buffer, "int32", (2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert acl.to_numpy(buffer, "int32", 1).tolist() == [0]
+    with pytest.raises(ValueError, match="nbytes must be at most"):
+        acl.to_numpy(buffer, "int32", (3, 3))
+
+
+def test_no_bytes_is_nothing(no_leaks: None) -> None:
+    with acl.Buffer(8) as buffer:
+        acl.copy(buffer, b"")
+        acl.fill(buffer, 1, nbytes=0)
+        acl.copy_2d(buffer, 8, b"", 8, 0, 3)
+
+
+def test_an_asynchronous_copy_returns_at_once(stream: acl.Stream, no_leaks: None) -> None:
+    gate = threading.Event()
+    buffer, host = device(bytes(16)), pinned(b"sixteen bytes ok")
+    stream.launch(gate.wait, 30)
+    acl.copy_async(buffer, host, stream)
+    assert stream.query() is False
+    gate.set()
+    stream.synchronize()
+    assert acl.to_bytes(buffer) == b"sixteen bytes ok"
+
+
+def test_a_synchronous_copy_waits_for_copies_still_queued(stream: acl.Stream, no_leaks: None) -> None:
+    gate = threading.Event()
+    buffer, host = device(bytes(4)), pinned(b"late")
+    stream.launch(gate.wait, 30)
+    acl.copy_async(buffer, host, stream)
+    threading.Timer(0.05, gate.set).start()
+    assert acl.to_bytes(buffer) == b"late"
+
+
+def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_leaks: None) -> None:
+    # The fill is queued behind a callback that is still held: the copy must not race past it.
+    gate = threading.Event()
+    buffer = acl.Buffer(8, stream=stream)
+    stream.launch(gate.wait, 30)
+    acl.fill(buffer, 7, wait=False)
+    threading.Timer(0.05, gate.set).start()
+    assert acl.to_bytes(buffer) == bytes([7] * 8)
+    stream.launch(gate.wait, 30)
+    acl.copy(buffer, b"ordered!")
+    assert acl.to_bytes(buffer) == b"ordered!"
+    buffer.close()
+
+
+def test_between_buffers_of_two_streams(stream: acl.Stream, no_leaks: None) -> None:
+    gate = threading.Event()
+    with acl.Stream() as other, acl.Buffer(8, stream=stream) as here, acl.Buffer(8, stream=other) as there:
+        stream.launch(gate.wait, 30)
+        acl.fill(here, 5, wait=False)
+        threading.Timer(0.05, gate.set).start()
+        acl.copy(there, here)
+        assert acl.to_bytes(there) == bytes([5] * 8)
+
+
+def test_fill(no_leaks: None) -> None:
+    buffer = device(bytes(8))
+    acl.fill(buffer, 255, offset=2, nbytes=3)
+    assert acl.to_bytes(buffer) == bytes([0, 0, 255, 255, 255, 0, 0, 0])
+    acl.fill(buffer)
+    assert acl.to_bytes(buffer) == bytes(8)
+
+
+@pytest.mark.parametrize("value", [-1, 256])
+def test_fill_values(value: int, no_leaks: None) -> None:
+    with acl.Buffer(8) as buffer, pytest.raises(ValueError, match=f"value must be 0 to 255, not {value}"):
+        acl.fill(buffer, value)
+
+
+def test_fill_bounds(no_leaks: None) -> None:
+    with acl.Buffer(8) as buffer:
+        with pytest.raises(ValueError, match="nbytes must be at most 6, not 7"):
+            acl.fill(buffer, offset=2, nbytes=7)
+        with pytest.raises(TypeError):
+            acl.fill(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_stream", [False, True])
+def test_rows(on_stream: bool, stream: acl.Stream, no_leaks: None) -> None:
+    queue = stream if on_stream else None
+    grid = np.arange(48, dtype="u1").reshape(6, 8)
+    buffer = device(bytes(6 * 5))
+    acl.copy_2d(buffer, 5, grid, 8, 3, 6, stream=queue)
+    there = acl.to_numpy(buffer, "u1", (6, 5))
+    assert (there[:, :3] == grid[:, :3]).all()
+    assert not there[:, 3:].any()
+    back = np.zeros((6, 4), "u1")
+    acl.copy_2d(back, 4, buffer, 5, 3, 6, stream=queue)
+    assert (back[:, :3] == grid[:, :3]).all()
+
+
+def test_rows_without_waiting(stream: acl.Stream, no_leaks: None) -> None:
+    gate = threading.Event()
+    buffer, host = device(bytes(8)), pinned(b"abcdefgh")
+    stream.launch(gate.wait, 30)
+    acl.copy_2d(buffer, 4, host, 4, 2, 2, stream=stream, wait=False)
+    assert stream.query() is False
+    gate.set()
+    assert acl.to_bytes(buffer) == b"ab\0\0ef\0\0"
+
+
+@pytest.mark.parametrize(("pitch", "width", "height", "message"), [
+    (4, 5, 1, "target_pitch must be at least the width 5, not 4"),
+    (4, 4, 3, "target must have room for 3 rows of 4 bytes 4 apart, not 8 bytes"),
+    (2**63, 4, 2, "target must have room"),
+    (4, 4, 2**63, "target must have room"),
+])
+def test_rows_bounds(pitch: int, width: int, height: int, message: str, no_leaks: None) -> None:
+    with acl.Buffer(8) as buffer, pytest.raises(ValueError, match=message):
+        acl.copy_2d(buffer, pitch, bytes(64), 64, width, height)
+
+
+def test_copies_from_a_thread_without_a_device(stream: acl.Stream, sim: ModuleType, no_leaks: None) -> None:
+    with acl.Device(1), acl.Stream(1) as other, acl.Buffer(8, stream=other) as there:
+        thread = threading.Thread(target=acl.copy, args=(there, b"threaded"))
+        thread.start()
+        thread.join()
+        assert acl.to_bytes(there) == b"threaded"
