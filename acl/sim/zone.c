@@ -276,8 +276,18 @@ static bool stale_add(Zone *zone, uint32_t first, uint32_t units)
             return false;
         }
     }
-    zone->stale[zone->stale_count++] = (ZoneRange){first, units};
     zone->stale_bytes += units * zone->unit;
+    if (zone->stale_count == ZONE_STALE_MAX) {
+        /* Full: another thread is on its way to purge. Only free parts are ever taken, so a range
+           that covers more than was freed does no harm. */
+        ZoneRange *last = &zone->stale[ZONE_STALE_MAX - 1];
+        uint32_t end = last->first + last->units;
+        uint32_t from = first < last->first ? first : last->first;
+        end = end > first + units ? end : first + units;
+        *last = (ZoneRange){from, end - from};
+        return false;
+    }
+    zone->stale[zone->stale_count++] = (ZoneRange){first, units};
     return zone->stale_count == ZONE_STALE_MAX || zone->stale_bytes >= PURGE_STALE_AT;
 }
 
