@@ -116,7 +116,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`python -m acl.tools.sim_run [OPTIONS] -- PROGRAM ARGS`."""
+    """`python -m acl.tools.sim [OPTIONS] -- PROGRAM ARGS`."""
     parser = argparse.ArgumentParser(prog="aclpool sim run", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
