@@ -1,0 +1,14 @@
+/* Just enough JSON to read a configuration file. */
+#ifndef SIM_JSON_H
+#define SIM_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether `text` is one JSON value and nothing else. */
+bool json_is_valid(const char *text);
+/* The scalar at `path` ("outer", "inner", NULL), as text without quotes.  False if the text is no
+ * JSON, has nothing there, or what is there is no scalar or does not fit. */
+bool json_find(const char *text, const char *const *path, char *out, size_t size);
+
+#endif
