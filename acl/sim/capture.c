@@ -21,7 +21,7 @@ bool captures_are_active(void)
 static Graph *capture_of(const Stream *stream)
 {
     Graph *graph = atomic_load_explicit(&stream->graph, memory_order_acquire);
-    return graph != NULL && atomic_load(&graph->state) != GRAPH_BUILDING ? graph : NULL;
+    return graph != NULL && !graph->is_built ? graph : NULL;
 }
 
 bool stream_is_capturing(const Stream *stream)
@@ -66,6 +66,9 @@ aclError capture_forbids_sync(void)
 aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const void *payload, size_t size)
 {
     aclError status = ACL_ERROR_RT_RESOURCE_ALLOC_FAIL;
+    if (graph->is_built && atomic_load(&graph->state) != GRAPH_BUILDING) {
+        return fail(ACL_ERROR_RT_STREAM_MODEL, "modelRI %u is complete", graph->id);
+    }
     pthread_mutex_lock(&graph->lock);
     uint32_t lane = graph_lane(graph, stream);
     if (lane != UINT32_MAX) {
@@ -206,14 +209,9 @@ aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI,
     return capture_start(resolved, graph, mode);
 }
 
-/* Every stream of the capture queues its tasks again. */
-static void lanes_leave(Graph *graph)
+static void capture_leave(Graph *graph)
 {
-    for (uint32_t i = 0; i < graph->lane_count; i++) {
-        Stream *stream = graph->lanes[i].stream;
-        Graph *expected = graph;
-        atomic_compare_exchange_strong(&stream->graph, &expected, NULL);
-    }
+    graph_unbind(graph);
     atomic_fetch_sub(&active, 1);
 }
 
@@ -259,7 +257,7 @@ aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
                                         valid ? GRAPH_READY : GRAPH_INVALID)) {
         valid = false;
     }
-    lanes_leave(graph);
+    capture_leave(graph);
     *modelRI = valid ? graph : NULL;
     if (valid) {
         return ACL_SUCCESS;
@@ -279,7 +277,7 @@ void capture_stream_gone(Stream *stream)
         return;
     }
     if (graph->lanes[0].stream == stream) {
-        lanes_leave(graph);
+        capture_leave(graph);
         if (handle_kill(graph)) {
             graph_release(graph);
         }

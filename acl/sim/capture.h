@@ -18,6 +18,7 @@ typedef struct GraphLane {
     uint32_t stream_id;
     uint32_t steps;  /* taken */
     uint32_t joined; /* of them, those that another lane waited for */
+    bool is_head;    /* of a built graph: runs when it is executed */
 } GraphLane;
 
 typedef struct DestroyCallback {
@@ -34,6 +35,7 @@ typedef struct Graph {
     char name[128];
     Context *context;
     aclmdlRICaptureMode mode;
+    bool is_built;   /* by aclmdlRIBuildBegin, not captured */
     pthread_t owner; /* thread that began the capture */
     _Atomic GraphState state;
     _Atomic uint32_t users;   /* the handle, and each queued execution */
@@ -69,6 +71,7 @@ aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const vo
                     size_t size);
 /* The stream's lane, made if need be; UINT32_MAX without memory.  The graph's lock is held. */
 uint32_t graph_lane(Graph *graph, Stream *stream);
+void graph_unbind(Graph *graph);
 void graph_release(Graph *graph);
 aclError graph_submit(Graph *graph, Stream *stream);
 

@@ -28,6 +28,7 @@ Context *context_current(void)
 aclError context_require(Context **out)
 {
     Context *context = context_current();
+    error_note_text = NULL;
     int32_t device = device_get_default();
     if (context == NULL && device >= 0) {
         TRY(device_retain(device, &context));

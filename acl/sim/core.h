@@ -38,6 +38,9 @@ aclError error_set_quiet(const char *function, aclError code, const char *format
 aclError error_argument(const char *function, aclError code, const char *condition)
     __attribute__((cold));
 
+/* A message without an error; gone at the thread's next call that needs a context. */
+extern _Thread_local const char *error_note_text;
+
 /* Leaves a message for aclGetRecentErrMsg, remembers the last error, and is `code` (which is
  * evaluated twice: the compiler then sees that it is not success). */
 #define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
@@ -258,6 +261,8 @@ bool stream_idle(const Stream *stream);
  * stream is aborted or destroyed. */
 bool stream_park(Stream *stream, const void *key, ParkReady ready, const void *argument,
                  int64_t deadline_ns);
+/* Whether what the stream's running task does is unwanted: it was aborted or is destroyed. */
+bool stream_is_dropping(const Stream *stream);
 int32_t stream_device(const Stream *stream);
 Context *stream_context(const Stream *stream);
 uint32_t stream_id(const Stream *stream);

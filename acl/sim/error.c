@@ -2,7 +2,9 @@
  *
  * Messages pile up: the newest is put in front and reading takes nothing away, as observed with the
  * runtime.  Codes of the ACL layer are returned but not remembered as the last error; those of the
- * runtime are, and success does not clear them.
+ * runtime are, and success does not clear them.  A note is a message without an error: it is there
+ * until the thread's next call that needs a context, so that programs which take any message for a
+ * failure see none after work that succeeded.
  *
  * Thread rule: everything is thread-local. */
 #include "core.h"
@@ -16,9 +18,29 @@
 
 enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 512 };
 
-static _Thread_local char text[TEXT_MAX];  /* all messages, newest first */
-static _Thread_local char shown[TEXT_MAX]; /* what aclGetRecentErrMsg last returned */
+typedef struct Messages {
+    char text[TEXT_MAX];  /* all messages, newest first */
+    char shown[TEXT_MAX]; /* what aclGetRecentErrMsg last returned */
+} Messages;
+
+static _Thread_local Messages *messages; /* made by the first message */
 static _Thread_local aclError last;
+_Thread_local const char *error_note_text;
+static pthread_key_t messages_key;
+
+__attribute__((constructor(101))) static void messages_key_make(void)
+{
+    pthread_key_create(&messages_key, free);
+}
+
+static Messages *messages_get(void)
+{
+    if (messages == NULL) {
+        messages = calloc(1, sizeof *messages);
+        pthread_setspecific(messages_key, messages);
+    }
+    return messages;
+}
 
 void sim_panic(const char *what, const char *file, int line)
 {
@@ -34,14 +56,18 @@ static const char *public_name(const char *function)
 
 static void text_push(const char *line)
 {
+    Messages *all = messages_get();
+    if (all == NULL) {
+        return;
+    }
     size_t length = strlen(line);
-    size_t kept = strlen(text);
+    size_t kept = strlen(all->text);
     if (kept + length + 1 > TEXT_MAX) {
         kept = TEXT_MAX - length - 1;
     }
-    memmove(text + length, text, kept);
-    memcpy(text, line, length);
-    text[length + kept] = '\0';
+    memmove(all->text + length, all->text, kept);
+    memcpy(all->text, line, length);
+    all->text[length + kept] = '\0';
 }
 
 /* Whether a code is one that the runtime remembers: 107xxx, 207xxx, 507xxx. */
@@ -100,11 +126,18 @@ aclError sim_aclrtGetLastError(aclrtLastErrLevel level)
     return code;
 }
 
+/* Without a context the runtime's own look-up leaves a message, and so does this. */
 const char *sim_aclGetRecentErrMsg(void)
 {
-    if (text[0] == '\0') {
+    if (messages == NULL && error_note_text != NULL) {
+        return error_note_text;
+    }
+    if (messages == NULL && context_current() == NULL) {
+        text_push("[PID: 0] EH0007: aclGetRecentErrMsg: no context is current in this thread\n");
+    }
+    if (messages == NULL) {
         return NULL;
     }
-    memcpy(shown, text, sizeof shown);
-    return shown;
+    memcpy(messages->shown, messages->text, sizeof messages->shown);
+    return messages->shown;
 }

@@ -28,12 +28,23 @@ const char *const function_names[FN_COUNT] = {
     "aclrtAllocatorUnregister",
     "aclInit",
     "aclFinalize",
+    "aclFinalizeReference",
     "aclGetRecentErrMsg",
     "aclsysGetCANNVersion",
     "aclsysGetVersionStr",
     "aclsysGetVersionNum",
     "aclrtPeekAtLastError",
     "aclrtGetLastError",
+    "aclrtSetExceptionInfoCallback",
+    "aclrtExceptionInfoCallbackRegister",
+    "aclrtExceptionInfoCallbackUnregister",
+    "aclrtGetTaskIdFromExceptionInfo",
+    "aclrtGetStreamIdFromExceptionInfo",
+    "aclrtGetThreadIdFromExceptionInfo",
+    "aclrtGetDeviceIdFromExceptionInfo",
+    "aclrtGetErrorCodeFromExceptionInfo",
+    "aclrtGetArgsFromExceptionInfo",
+    "aclrtGetFuncHandleFromExceptionInfo",
     "aclrtSubscribeReport",
     "aclrtLaunchCallback",
     "aclrtProcessReport",
@@ -159,11 +170,21 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemGetAllocationGranularity",
     "aclrtDeviceGetBareTgid",
     "aclrtGetMemUceInfo",
+    "aclrtDeviceTaskAbort",
     "aclrtMemUceRepair",
     "aclrtStreamAbort",
+    "aclrtValueWrite",
+    "aclrtValueWait",
     "aclrtGetStreamAvailableNum",
     "aclrtSetStreamAttribute",
     "aclrtGetStreamAttribute",
+    "aclrtCreateNotify",
+    "aclrtDestroyNotify",
+    "aclrtCntNotifyCreate",
+    "aclrtCntNotifyDestroy",
+    "aclrtRecordNotify",
+    "aclrtWaitAndResetNotify",
+    "aclrtGetNotifyId",
     "aclrtGetEventId",
     "aclrtGetEventAvailNum",
     "aclrtGetDeviceInfo",
@@ -187,6 +208,14 @@ const char *const function_names[FN_COUNT] = {
     "aclrtUseStreamResInCurrentThread",
     "aclrtUnuseStreamResInCurrentThread",
     "aclrtGetResInCurrentThread",
+    "aclrtCreateLabel",
+    "aclrtSetLabel",
+    "aclrtDestroyLabel",
+    "aclrtCreateLabelList",
+    "aclrtDestroyLabelList",
+    "aclrtSwitchLabelByIndex",
+    "aclrtActiveStream",
+    "aclrtSwitchStream",
     "aclrtGetBufFromChain",
     "aclrtGetBufChainNum",
     "aclrtAppendBufChain",
@@ -199,6 +228,11 @@ const char *const function_names[FN_COUNT] = {
     "aclrtFreeBuf",
     "aclrtAllocBuf",
     "aclrtGetDevicesTopo",
+    "aclrtNotifyBatchReset",
+    "aclrtNotifyGetExportKey",
+    "aclrtNotifyImportByKey",
+    "aclrtNotifySetImportPid",
+    "aclrtNotifySetImportPidInterServer",
     "aclmdlRICaptureBegin",
     "aclmdlRICaptureGetInfo",
     "aclmdlRICaptureEnd",
@@ -206,6 +240,11 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlRIExecuteAsync",
     "aclmdlRIExecute",
     "aclmdlRIDestroy",
+    "aclmdlRIBuildBegin",
+    "aclmdlRIBindStream",
+    "aclmdlRIEndTask",
+    "aclmdlRIBuildEnd",
+    "aclmdlRIUnbindStream",
     "aclmdlRISetName",
     "aclmdlRIGetName",
     "aclmdlRIGetId",
@@ -215,6 +254,10 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlSetDump",
     "aclmdlFinalizeDump",
     "aclrtGetVersion",
+    "aclInitCallbackRegister",
+    "aclInitCallbackUnRegister",
+    "aclFinalizeCallbackRegister",
+    "aclFinalizeCallbackUnRegister",
     "aclrtCheckMemType",
     "aclrtGetLogicDevIdByUserDevId",
     "aclrtGetUserDevIdByLogicDevId",
@@ -239,6 +282,11 @@ const char *const function_names[FN_COUNT] = {
     "aclrtCheckArchCompatibility",
     "aclmdlRIAbort",
     "aclmdlRICaptureToModelRIBegin",
+    "aclrtCntNotifyRecord",
+    "aclrtCntNotifyWaitWithTimeout",
+    "aclrtCntNotifyReset",
+    "aclrtCntNotifyGetId",
+    "aclrtPersistentTaskClean",
     "aclrtGetErrorVerbose",
     "aclrtRepairError",
     "aclrtMemSetAccess",
@@ -497,6 +545,15 @@ aclError aclFinalize(void)
     return gate_leave(FN_aclFinalize, gate_status);
 }
 
+aclError aclFinalizeReference(uint64_t *refCount)
+{
+    aclError gate_status = gate_enter(FN_aclFinalizeReference);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclFinalizeReference(refCount);
+    }
+    return gate_leave(FN_aclFinalizeReference, gate_status);
+}
+
 const char *aclGetRecentErrMsg(void)
 {
     gate_count(FN_aclGetRecentErrMsg);
@@ -540,6 +597,101 @@ aclError aclrtGetLastError(aclrtLastErrLevel level)
 {
     gate_count(FN_aclrtGetLastError);
     return sim_aclrtGetLastError(level);
+}
+
+aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetExceptionInfoCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetExceptionInfoCallback(callback);
+    }
+    return gate_leave(FN_aclrtSetExceptionInfoCallback, gate_status);
+}
+
+aclError aclrtExceptionInfoCallbackRegister(aclrtExceptionInfoCallback callback)
+{
+    aclError gate_status = gate_enter(FN_aclrtExceptionInfoCallbackRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtExceptionInfoCallbackRegister(callback);
+    }
+    return gate_leave(FN_aclrtExceptionInfoCallbackRegister, gate_status);
+}
+
+aclError aclrtExceptionInfoCallbackUnregister(aclrtExceptionInfoCallback callback)
+{
+    aclError gate_status = gate_enter(FN_aclrtExceptionInfoCallbackUnregister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtExceptionInfoCallbackUnregister(callback);
+    }
+    return gate_leave(FN_aclrtExceptionInfoCallbackUnregister, gate_status);
+}
+
+uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info)
+{
+    uint32_t gate_result = 0;
+    if (gate_enter(FN_aclrtGetTaskIdFromExceptionInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclrtGetTaskIdFromExceptionInfo(info);
+    }
+    (void)gate_leave(FN_aclrtGetTaskIdFromExceptionInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info)
+{
+    uint32_t gate_result = 0;
+    if (gate_enter(FN_aclrtGetStreamIdFromExceptionInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclrtGetStreamIdFromExceptionInfo(info);
+    }
+    (void)gate_leave(FN_aclrtGetStreamIdFromExceptionInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info)
+{
+    uint32_t gate_result = 0;
+    if (gate_enter(FN_aclrtGetThreadIdFromExceptionInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclrtGetThreadIdFromExceptionInfo(info);
+    }
+    (void)gate_leave(FN_aclrtGetThreadIdFromExceptionInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info)
+{
+    uint32_t gate_result = 0;
+    if (gate_enter(FN_aclrtGetDeviceIdFromExceptionInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclrtGetDeviceIdFromExceptionInfo(info);
+    }
+    (void)gate_leave(FN_aclrtGetDeviceIdFromExceptionInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
+{
+    uint32_t gate_result = 0;
+    if (gate_enter(FN_aclrtGetErrorCodeFromExceptionInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclrtGetErrorCodeFromExceptionInfo(info);
+    }
+    (void)gate_leave(FN_aclrtGetErrorCodeFromExceptionInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr, uint32_t *devArgsLen)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetArgsFromExceptionInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetArgsFromExceptionInfo(info, devArgsPtr, devArgsLen);
+    }
+    return gate_leave(FN_aclrtGetArgsFromExceptionInfo, gate_status);
+}
+
+aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, aclrtFuncHandle *func)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFuncHandleFromExceptionInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFuncHandleFromExceptionInfo(info, func);
+    }
+    return gate_leave(FN_aclrtGetFuncHandleFromExceptionInfo, gate_status);
 }
 
 aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
@@ -1669,6 +1821,15 @@ aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, 
     return gate_leave(FN_aclrtGetMemUceInfo, gate_status);
 }
 
+aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtDeviceTaskAbort);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDeviceTaskAbort(deviceId, timeout);
+    }
+    return gate_leave(FN_aclrtDeviceTaskAbort, gate_status);
+}
+
 aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize)
 {
     aclError gate_status = gate_enter(FN_aclrtMemUceRepair);
@@ -1685,6 +1846,24 @@ aclError aclrtStreamAbort(aclrtStream stream)
         gate_status = sim_aclrtStreamAbort(stream);
     }
     return gate_leave(FN_aclrtStreamAbort, gate_status);
+}
+
+aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtValueWrite);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtValueWrite(devAddr, value, flag, stream);
+    }
+    return gate_leave(FN_aclrtValueWrite, gate_status);
+}
+
+aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtValueWait);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtValueWait(devAddr, value, flag, stream);
+    }
+    return gate_leave(FN_aclrtValueWait, gate_status);
 }
 
 aclError aclrtGetStreamAvailableNum(uint32_t *streamCount)
@@ -1712,6 +1891,69 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
         gate_status = sim_aclrtGetStreamAttribute(stream, stmAttrType, value);
     }
     return gate_leave(FN_aclrtGetStreamAttribute, gate_status);
+}
+
+aclError aclrtCreateNotify(aclrtNotify *notify, uint64_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateNotify);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateNotify(notify, flag);
+    }
+    return gate_leave(FN_aclrtCreateNotify, gate_status);
+}
+
+aclError aclrtDestroyNotify(aclrtNotify notify)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyNotify);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyNotify(notify);
+    }
+    return gate_leave(FN_aclrtDestroyNotify, gate_status);
+}
+
+aclError aclrtCntNotifyCreate(aclrtCntNotify *cntNotify, uint64_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtCntNotifyCreate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCntNotifyCreate(cntNotify, flag);
+    }
+    return gate_leave(FN_aclrtCntNotifyCreate, gate_status);
+}
+
+aclError aclrtCntNotifyDestroy(aclrtCntNotify cntNotify)
+{
+    aclError gate_status = gate_enter(FN_aclrtCntNotifyDestroy);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCntNotifyDestroy(cntNotify);
+    }
+    return gate_leave(FN_aclrtCntNotifyDestroy, gate_status);
+}
+
+aclError aclrtRecordNotify(aclrtNotify notify, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtRecordNotify);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRecordNotify(notify, stream);
+    }
+    return gate_leave(FN_aclrtRecordNotify, gate_status);
+}
+
+aclError aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uint32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_aclrtWaitAndResetNotify);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtWaitAndResetNotify(notify, stream, timeout);
+    }
+    return gate_leave(FN_aclrtWaitAndResetNotify, gate_status);
+}
+
+aclError aclrtGetNotifyId(aclrtNotify notify, uint32_t *notifyId)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetNotifyId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetNotifyId(notify, notifyId);
+    }
+    return gate_leave(FN_aclrtGetNotifyId, gate_status);
 }
 
 aclError aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
@@ -1921,6 +2163,78 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value)
     return gate_leave(FN_aclrtGetResInCurrentThread, gate_status);
 }
 
+aclError aclrtCreateLabel(aclrtLabel *label)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateLabel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateLabel(label);
+    }
+    return gate_leave(FN_aclrtCreateLabel, gate_status);
+}
+
+aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetLabel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetLabel(label, stream);
+    }
+    return gate_leave(FN_aclrtSetLabel, gate_status);
+}
+
+aclError aclrtDestroyLabel(aclrtLabel label)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyLabel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyLabel(label);
+    }
+    return gate_leave(FN_aclrtDestroyLabel, gate_status);
+}
+
+aclError aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList *labelList)
+{
+    aclError gate_status = gate_enter(FN_aclrtCreateLabelList);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCreateLabelList(labels, num, labelList);
+    }
+    return gate_leave(FN_aclrtCreateLabelList, gate_status);
+}
+
+aclError aclrtDestroyLabelList(aclrtLabelList labelList)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyLabelList);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyLabelList(labelList);
+    }
+    return gate_leave(FN_aclrtDestroyLabelList, gate_status);
+}
+
+aclError aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtSwitchLabelByIndex);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSwitchLabelByIndex(ptr, maxValue, labelList, stream);
+    }
+    return gate_leave(FN_aclrtSwitchLabelByIndex, gate_status);
+}
+
+aclError aclrtActiveStream(aclrtStream activeStream, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtActiveStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtActiveStream(activeStream, stream);
+    }
+    return gate_leave(FN_aclrtActiveStream, gate_status);
+}
+
+aclError aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValue, aclrtCompareDataType dataType, aclrtStream trueStream, aclrtStream falseStream, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtSwitchStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSwitchStream(leftValue, cond, rightValue, dataType, trueStream, falseStream, stream);
+    }
+    return gate_leave(FN_aclrtSwitchStream, gate_status);
+}
+
 aclError aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf)
 {
     aclError gate_status = gate_enter(FN_aclrtGetBufFromChain);
@@ -2029,6 +2343,51 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
     return gate_leave(FN_aclrtGetDevicesTopo, gate_status);
 }
 
+aclError aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifyBatchReset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifyBatchReset(notifies, num);
+    }
+    return gate_leave(FN_aclrtNotifyBatchReset, gate_status);
+}
+
+aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifyGetExportKey);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifyGetExportKey(notify, key, len, flags);
+    }
+    return gate_leave(FN_aclrtNotifyGetExportKey, gate_status);
+}
+
+aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifyImportByKey);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifyImportByKey(notify, key, flags);
+    }
+    return gate_leave(FN_aclrtNotifyImportByKey, gate_status);
+}
+
+aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifySetImportPid);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifySetImportPid(notify, pid, num);
+    }
+    return gate_leave(FN_aclrtNotifySetImportPid, gate_status);
+}
+
+aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifySetImportPidInterServer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifySetImportPidInterServer(notify, serverPids, num);
+    }
+    return gate_leave(FN_aclrtNotifySetImportPidInterServer, gate_status);
+}
+
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
 {
     aclError gate_status = gate_enter(FN_aclmdlRICaptureBegin);
@@ -2090,6 +2449,51 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI)
         gate_status = sim_aclmdlRIDestroy(modelRI);
     }
     return gate_leave(FN_aclmdlRIDestroy, gate_status);
+}
+
+aclError aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIBuildBegin);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIBuildBegin(modelRI, flag);
+    }
+    return gate_leave(FN_aclmdlRIBuildBegin, gate_status);
+}
+
+aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIBindStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIBindStream(modelRI, stream, flag);
+    }
+    return gate_leave(FN_aclmdlRIBindStream, gate_status);
+}
+
+aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIEndTask);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIEndTask(modelRI, stream);
+    }
+    return gate_leave(FN_aclmdlRIEndTask, gate_status);
+}
+
+aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIBuildEnd);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIBuildEnd(modelRI, reserve);
+    }
+    return gate_leave(FN_aclmdlRIBuildEnd, gate_status);
+}
+
+aclError aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIUnbindStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIUnbindStream(modelRI, stream);
+    }
+    return gate_leave(FN_aclmdlRIUnbindStream, gate_status);
 }
 
 aclError aclmdlRISetName(aclmdlRI modelRI, const char *name)
@@ -2171,6 +2575,42 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
         gate_status = sim_aclrtGetVersion(majorVersion, minorVersion, patchVersion);
     }
     return gate_leave(FN_aclrtGetVersion, gate_status);
+}
+
+aclError aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc, void *userData)
+{
+    aclError gate_status = gate_enter(FN_aclInitCallbackRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclInitCallbackRegister(type, cbFunc, userData);
+    }
+    return gate_leave(FN_aclInitCallbackRegister, gate_status);
+}
+
+aclError aclInitCallbackUnRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc)
+{
+    aclError gate_status = gate_enter(FN_aclInitCallbackUnRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclInitCallbackUnRegister(type, cbFunc);
+    }
+    return gate_leave(FN_aclInitCallbackUnRegister, gate_status);
+}
+
+aclError aclFinalizeCallbackRegister(aclRegisterCallbackType type, aclFinalizeCallbackFunc cbFunc, void *userData)
+{
+    aclError gate_status = gate_enter(FN_aclFinalizeCallbackRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclFinalizeCallbackRegister(type, cbFunc, userData);
+    }
+    return gate_leave(FN_aclFinalizeCallbackRegister, gate_status);
+}
+
+aclError aclFinalizeCallbackUnRegister(aclRegisterCallbackType type, aclFinalizeCallbackFunc cbFunc)
+{
+    aclError gate_status = gate_enter(FN_aclFinalizeCallbackUnRegister);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclFinalizeCallbackUnRegister(type, cbFunc);
+    }
+    return gate_leave(FN_aclFinalizeCallbackUnRegister, gate_status);
 }
 
 aclError aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType, uint32_t *checkResult, uint32_t reserve)
@@ -2387,6 +2827,51 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
         gate_status = sim_aclmdlRICaptureToModelRIBegin(stream, modelRI, mode);
     }
     return gate_leave(FN_aclmdlRICaptureToModelRIBegin, gate_status);
+}
+
+aclError aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyRecordInfo *info)
+{
+    aclError gate_status = gate_enter(FN_aclrtCntNotifyRecord);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCntNotifyRecord(cntNotify, stream, info);
+    }
+    return gate_leave(FN_aclrtCntNotifyRecord, gate_status);
+}
+
+aclError aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyWaitInfo *info)
+{
+    aclError gate_status = gate_enter(FN_aclrtCntNotifyWaitWithTimeout);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCntNotifyWaitWithTimeout(cntNotify, stream, info);
+    }
+    return gate_leave(FN_aclrtCntNotifyWaitWithTimeout, gate_status);
+}
+
+aclError aclrtCntNotifyReset(aclrtCntNotify cntNotify, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtCntNotifyReset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCntNotifyReset(cntNotify, stream);
+    }
+    return gate_leave(FN_aclrtCntNotifyReset, gate_status);
+}
+
+aclError aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId)
+{
+    aclError gate_status = gate_enter(FN_aclrtCntNotifyGetId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCntNotifyGetId(cntNotify, notifyId);
+    }
+    return gate_leave(FN_aclrtCntNotifyGetId, gate_status);
+}
+
+aclError aclrtPersistentTaskClean(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtPersistentTaskClean);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtPersistentTaskClean(stream);
+    }
+    return gate_leave(FN_aclrtPersistentTaskClean, gate_status);
 }
 
 aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo)

@@ -39,12 +39,23 @@ enum {
     FN_aclrtAllocatorUnregister,
     FN_aclInit,
     FN_aclFinalize,
+    FN_aclFinalizeReference,
     FN_aclGetRecentErrMsg,
     FN_aclsysGetCANNVersion,
     FN_aclsysGetVersionStr,
     FN_aclsysGetVersionNum,
     FN_aclrtPeekAtLastError,
     FN_aclrtGetLastError,
+    FN_aclrtSetExceptionInfoCallback,
+    FN_aclrtExceptionInfoCallbackRegister,
+    FN_aclrtExceptionInfoCallbackUnregister,
+    FN_aclrtGetTaskIdFromExceptionInfo,
+    FN_aclrtGetStreamIdFromExceptionInfo,
+    FN_aclrtGetThreadIdFromExceptionInfo,
+    FN_aclrtGetDeviceIdFromExceptionInfo,
+    FN_aclrtGetErrorCodeFromExceptionInfo,
+    FN_aclrtGetArgsFromExceptionInfo,
+    FN_aclrtGetFuncHandleFromExceptionInfo,
     FN_aclrtSubscribeReport,
     FN_aclrtLaunchCallback,
     FN_aclrtProcessReport,
@@ -170,11 +181,21 @@ enum {
     FN_aclrtMemGetAllocationGranularity,
     FN_aclrtDeviceGetBareTgid,
     FN_aclrtGetMemUceInfo,
+    FN_aclrtDeviceTaskAbort,
     FN_aclrtMemUceRepair,
     FN_aclrtStreamAbort,
+    FN_aclrtValueWrite,
+    FN_aclrtValueWait,
     FN_aclrtGetStreamAvailableNum,
     FN_aclrtSetStreamAttribute,
     FN_aclrtGetStreamAttribute,
+    FN_aclrtCreateNotify,
+    FN_aclrtDestroyNotify,
+    FN_aclrtCntNotifyCreate,
+    FN_aclrtCntNotifyDestroy,
+    FN_aclrtRecordNotify,
+    FN_aclrtWaitAndResetNotify,
+    FN_aclrtGetNotifyId,
     FN_aclrtGetEventId,
     FN_aclrtGetEventAvailNum,
     FN_aclrtGetDeviceInfo,
@@ -198,6 +219,14 @@ enum {
     FN_aclrtUseStreamResInCurrentThread,
     FN_aclrtUnuseStreamResInCurrentThread,
     FN_aclrtGetResInCurrentThread,
+    FN_aclrtCreateLabel,
+    FN_aclrtSetLabel,
+    FN_aclrtDestroyLabel,
+    FN_aclrtCreateLabelList,
+    FN_aclrtDestroyLabelList,
+    FN_aclrtSwitchLabelByIndex,
+    FN_aclrtActiveStream,
+    FN_aclrtSwitchStream,
     FN_aclrtGetBufFromChain,
     FN_aclrtGetBufChainNum,
     FN_aclrtAppendBufChain,
@@ -210,6 +239,11 @@ enum {
     FN_aclrtFreeBuf,
     FN_aclrtAllocBuf,
     FN_aclrtGetDevicesTopo,
+    FN_aclrtNotifyBatchReset,
+    FN_aclrtNotifyGetExportKey,
+    FN_aclrtNotifyImportByKey,
+    FN_aclrtNotifySetImportPid,
+    FN_aclrtNotifySetImportPidInterServer,
     FN_aclmdlRICaptureBegin,
     FN_aclmdlRICaptureGetInfo,
     FN_aclmdlRICaptureEnd,
@@ -217,6 +251,11 @@ enum {
     FN_aclmdlRIExecuteAsync,
     FN_aclmdlRIExecute,
     FN_aclmdlRIDestroy,
+    FN_aclmdlRIBuildBegin,
+    FN_aclmdlRIBindStream,
+    FN_aclmdlRIEndTask,
+    FN_aclmdlRIBuildEnd,
+    FN_aclmdlRIUnbindStream,
     FN_aclmdlRISetName,
     FN_aclmdlRIGetName,
     FN_aclmdlRIGetId,
@@ -226,6 +265,10 @@ enum {
     FN_aclmdlSetDump,
     FN_aclmdlFinalizeDump,
     FN_aclrtGetVersion,
+    FN_aclInitCallbackRegister,
+    FN_aclInitCallbackUnRegister,
+    FN_aclFinalizeCallbackRegister,
+    FN_aclFinalizeCallbackUnRegister,
     FN_aclrtCheckMemType,
     FN_aclrtGetLogicDevIdByUserDevId,
     FN_aclrtGetUserDevIdByLogicDevId,
@@ -250,6 +293,11 @@ enum {
     FN_aclrtCheckArchCompatibility,
     FN_aclmdlRIAbort,
     FN_aclmdlRICaptureToModelRIBegin,
+    FN_aclrtCntNotifyRecord,
+    FN_aclrtCntNotifyWaitWithTimeout,
+    FN_aclrtCntNotifyReset,
+    FN_aclrtCntNotifyGetId,
+    FN_aclrtPersistentTaskClean,
     FN_aclrtGetErrorVerbose,
     FN_aclrtRepairError,
     FN_aclrtMemSetAccess,
@@ -302,12 +350,23 @@ aclError sim_aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *a
 aclError sim_aclrtAllocatorUnregister(aclrtStream stream);
 aclError sim_aclInit(const char *configPath);
 aclError sim_aclFinalize(void);
+aclError sim_aclFinalizeReference(uint64_t *refCount);
 const char *sim_aclGetRecentErrMsg(void);
 aclError sim_aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *version);
 aclError sim_aclsysGetVersionStr(char *pkgName, char *versionStr);
 aclError sim_aclsysGetVersionNum(char *pkgName, int32_t *versionNum);
 aclError sim_aclrtPeekAtLastError(aclrtLastErrLevel level);
 aclError sim_aclrtGetLastError(aclrtLastErrLevel level);
+aclError sim_aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback);
+aclError sim_aclrtExceptionInfoCallbackRegister(aclrtExceptionInfoCallback callback);
+aclError sim_aclrtExceptionInfoCallbackUnregister(aclrtExceptionInfoCallback callback);
+uint32_t sim_aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info);
+uint32_t sim_aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info);
+uint32_t sim_aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info);
+uint32_t sim_aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info);
+uint32_t sim_aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info);
+aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr, uint32_t *devArgsLen);
+aclError sim_aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, aclrtFuncHandle *func);
 aclError sim_aclrtSubscribeReport(uint64_t threadId, aclrtStream stream);
 aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream);
 aclError sim_aclrtProcessReport(int32_t timeout);
@@ -433,11 +492,21 @@ aclError sim_aclrtMemSetPidToShareableHandleV2(void *shareableHandle, aclrtMemSh
 aclError sim_aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGranularityOptions option, size_t *granularity);
 aclError sim_aclrtDeviceGetBareTgid(int32_t *pid);
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize);
+aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout);
 aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
 aclError sim_aclrtStreamAbort(aclrtStream stream);
+aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
+aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount);
 aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
 aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
+aclError sim_aclrtCreateNotify(aclrtNotify *notify, uint64_t flag);
+aclError sim_aclrtDestroyNotify(aclrtNotify notify);
+aclError sim_aclrtCntNotifyCreate(aclrtCntNotify *cntNotify, uint64_t flag);
+aclError sim_aclrtCntNotifyDestroy(aclrtCntNotify cntNotify);
+aclError sim_aclrtRecordNotify(aclrtNotify notify, aclrtStream stream);
+aclError sim_aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uint32_t timeout);
+aclError sim_aclrtGetNotifyId(aclrtNotify notify, uint32_t *notifyId);
 aclError sim_aclrtGetEventId(aclrtEvent event, uint32_t *eventId);
 aclError sim_aclrtGetEventAvailNum(uint32_t *eventCount);
 aclError sim_aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value);
@@ -461,6 +530,14 @@ aclError sim_aclrtResetStreamResLimit(aclrtStream stream);
 aclError sim_aclrtUseStreamResInCurrentThread(aclrtStream stream);
 aclError sim_aclrtUnuseStreamResInCurrentThread(aclrtStream stream);
 aclError sim_aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value);
+aclError sim_aclrtCreateLabel(aclrtLabel *label);
+aclError sim_aclrtSetLabel(aclrtLabel label, aclrtStream stream);
+aclError sim_aclrtDestroyLabel(aclrtLabel label);
+aclError sim_aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList *labelList);
+aclError sim_aclrtDestroyLabelList(aclrtLabelList labelList);
+aclError sim_aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList, aclrtStream stream);
+aclError sim_aclrtActiveStream(aclrtStream activeStream, aclrtStream stream);
+aclError sim_aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValue, aclrtCompareDataType dataType, aclrtStream trueStream, aclrtStream falseStream, aclrtStream stream);
 aclError sim_aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf);
 aclError sim_aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num);
 aclError sim_aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf);
@@ -473,6 +550,11 @@ aclError sim_aclrtSetBufDataLen(aclrtMbuf buf, size_t len);
 aclError sim_aclrtFreeBuf(aclrtMbuf buf);
 aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size);
 aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
+aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num);
+aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags);
+aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags);
+aclError sim_aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num);
+aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num);
 aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode);
 aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI);
 aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI);
@@ -480,6 +562,11 @@ aclError sim_aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode);
 aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream);
 aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout);
 aclError sim_aclmdlRIDestroy(aclmdlRI modelRI);
+aclError sim_aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag);
+aclError sim_aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag);
+aclError sim_aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream);
+aclError sim_aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve);
+aclError sim_aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream);
 aclError sim_aclmdlRISetName(aclmdlRI modelRI, const char *name);
 aclError sim_aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name);
 aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId);
@@ -489,6 +576,10 @@ aclError sim_aclmdlInitDump(void);
 aclError sim_aclmdlSetDump(const char *dumpCfgPath);
 aclError sim_aclmdlFinalizeDump(void);
 aclError sim_aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion);
+aclError sim_aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc, void *userData);
+aclError sim_aclInitCallbackUnRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc);
+aclError sim_aclFinalizeCallbackRegister(aclRegisterCallbackType type, aclFinalizeCallbackFunc cbFunc, void *userData);
+aclError sim_aclFinalizeCallbackUnRegister(aclRegisterCallbackType type, aclFinalizeCallbackFunc cbFunc);
 aclError sim_aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType, uint32_t *checkResult, uint32_t reserve);
 aclError sim_aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const logicDevId);
 aclError sim_aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const userDevid);
@@ -513,6 +604,11 @@ aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrt
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
 aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode);
+aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyRecordInfo *info);
+aclError sim_aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyWaitInfo *info);
+aclError sim_aclrtCntNotifyReset(aclrtCntNotify cntNotify, aclrtStream stream);
+aclError sim_aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId);
+aclError sim_aclrtPersistentTaskClean(aclrtStream stream);
 aclError sim_aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo);
 aclError sim_aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo);
 aclError sim_aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, size_t count);

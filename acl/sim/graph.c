@@ -6,7 +6,7 @@
  *
  * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do not
  * change while an execution is queued. */
-#include "capture.h"
+#include "build_graph.h"
 #include "exports.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ uint32_t graph_lane(Graph *graph, Stream *stream)
         return UINT32_MAX;
     }
     graph->lanes = more;
-    graph->lanes[graph->lane_count] = (GraphLane){stream, stream->id, 0, 0};
+    graph->lanes[graph->lane_count] = (GraphLane){.stream = stream, .stream_id = stream->id};
     return graph->lane_count++;
 }
 
@@ -104,6 +104,15 @@ static void graph_free(Graph *graph)
     handle_retire(graph);
 }
 
+/* Streams that fed it queue their tasks again. */
+void graph_unbind(Graph *graph)
+{
+    for (uint32_t i = 0; i < graph->lane_count; i++) {
+        Graph *expected = graph;
+        atomic_compare_exchange_strong(&graph->lanes[i].stream->graph, &expected, NULL);
+    }
+}
+
 void graph_release(Graph *graph)
 {
     if (atomic_fetch_sub(&graph->users, 1) == 1) {
@@ -113,17 +122,22 @@ void graph_release(Graph *graph)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
+static aclError captured_run(const Graph *graph, Stream *stream)
+{
+    for (size_t i = 0; i < graph->count && !stream_is_dropping(stream); i++) {
+        const GraphTask *task = graph->tasks[i];
+        if (!task->disabled) {
+            TRY(task->task.sort->run(stream, task_payload(&task->task)));
+        }
+    }
+    return ACL_SUCCESS;
+}
+
 static aclError graph_run(Stream *stream, const void *payload)
 {
     Graph *graph = *(Graph *const *)payload;
-    aclError status = ACL_SUCCESS;
     atomic_store(&graph->runner, stream);
-    for (size_t i = 0; i < graph->count && status == ACL_SUCCESS; i++) {
-        const GraphTask *task = graph->tasks[i];
-        if (!task->disabled && !stream_is_dropping(stream)) {
-            status = task->task.sort->run(stream, task_payload(&task->task));
-        }
-    }
+    aclError status = graph->is_built ? built_run(graph, stream) : captured_run(graph, stream);
     atomic_store(&graph->runner, NULL);
     return status;
 }
@@ -204,6 +218,7 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     if (!handle_kill(graph)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", modelRI);
     }
+    graph_unbind(graph);
     for (DestroyCallback *call = graph->on_destroy; call != NULL; call = call->next) {
         call->function(call->argument);
     }

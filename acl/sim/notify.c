@@ -20,7 +20,7 @@ static Notify *notify_new(HandleKind kind)
     return notify;
 }
 
-static aclError notify_create(void **out, HandleKind kind)
+aclError notify_create(void **out, HandleKind kind)
 {
     Context *context;
     TRY(context_require(&context));

@@ -103,7 +103,7 @@ static bool target_reached(const void *argument)
     return atomic_load(&target->stream->completed) >= target->count;
 }
 
-static bool stream_wait(const Stream *stream, int64_t deadline_ns)
+bool stream_wait(const Stream *stream, int64_t deadline_ns)
 {
     Target target = {stream, atomic_load(&stream->submitted)};
     return park_wait(&stream->completed, target_reached, &target, deadline_ns);

@@ -15,6 +15,7 @@ typedef struct Task {
     void *far;     /* the payload if it is too big for `near`; malloc'ed */
     uint32_t size; /* of the payload */
     uint32_t id;
+    uint32_t thread; /* who submitted it */
     _Alignas(16) unsigned char near[TASK_INLINE];
 } Task;
 
@@ -69,6 +70,8 @@ bool stream_end(Stream *stream, StreamEnd how);
 void stream_abort(Stream *stream);
 /* Ends the wait of the running task, if it is in one. */
 void stream_stop(Stream *stream);
+/* Until what is queued now is done; false at the deadline. */
+bool stream_wait(const Stream *stream, int64_t deadline_ns);
 /* Waits for all streams of a context. */
 aclError streams_synchronize(const Context *context, int64_t deadline_ns);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
@@ -84,7 +87,6 @@ aclError queue_make(Stream *stream);
 aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
 aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_t size);
 void task_drop(Task *task);
-bool stream_is_dropping(const Stream *stream);
 static inline const void *task_payload(const Task *task)
 {
     return task->far != NULL ? task->far : task->near;

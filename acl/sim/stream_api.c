@@ -49,6 +49,7 @@ static aclError stream_create(aclrtStream *out, uint32_t priority, size_t flags)
     TRY(context_require(&context));
     TRY(stream_new(context, priority_normalise(priority), known, &stream));
     *out = stream;
+    error_note_text = "a simulated stream was made: its tasks run on a thread of the host\n";
     return ACL_SUCCESS;
 }
 

@@ -3,6 +3,7 @@
  * Thread rule: any thread; the attributes are atomics of the stream. */
 #include "capture.h"
 #include "exports.h"
+#include "state.h"
 
 /* Only bit 0 of the mode counts, and stopping on failure cannot be undone. */
 static aclError failure_mode_set(Stream *stream, uint64_t mode)
@@ -98,6 +99,56 @@ aclError sim_aclrtStreamAbort(aclrtStream stream)
     TRY(capture_check_stream(resolved));
     stream_abort(resolved);
     atomic_store(&resolved->status, ACL_SUCCESS);
+    return ACL_SUCCESS;
+}
+
+static void streams_abort(int32_t device)
+{
+    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next(HANDLE_STREAM, s)) {
+        if (s->device == device) {
+            stream_abort(s);
+            atomic_store(&s->status, ACL_SUCCESS);
+        }
+    }
+}
+
+static int64_t abort_deadline(uint32_t timeout_ms)
+{
+    return timeout_ms == 0 ? FOREVER : now_ns() + (int64_t)timeout_ms * 1000000;
+}
+
+/* Drops what all streams of the device have queued, and waits (0: for ever) until they are idle. */
+aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
+{
+    TRY(device_check(deviceId));
+    int64_t deadline = abort_deadline(timeout);
+    if (device_abort_tell(deviceId, ACL_RT_DEVICE_TASK_ABORT_PRE, timeout) != 0) {
+        return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a callback refused before the abort");
+    }
+    streams_abort(deviceId);
+    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next(HANDLE_STREAM, s)) {
+        if (s->device == deviceId && s != stream_running() && !stream_wait(s, deadline)) {
+            return fail(ACL_ERROR_RT_TIMEOUT, "stream %u still works after %u ms", s->id, timeout);
+        }
+    }
+    if (device_abort_tell(deviceId, ACL_RT_DEVICE_TASK_ABORT_POST, timeout) != 0) {
+        return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a callback failed after the abort");
+    }
+    return ACL_SUCCESS;
+}
+
+/* Takes the tasks out of a persistent stream, so that others can be put in. */
+aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
+{
+    Stream *resolved;
+    REQUIRE_RT(stream != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    if ((resolved->flags & ACL_STREAM_PERSISTENT) == 0) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "stream %u is not persistent", resolved->id);
+    }
+    stream_abort(resolved);
     return ACL_SUCCESS;
 }
 

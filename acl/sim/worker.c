@@ -5,14 +5,26 @@
  *
  * Thread rule: queue_push under stream->lock; the rest is the worker's. */
 #include "callback.h"
+#include "exception.h"
 #include "stream.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static _Thread_local Stream *running;
+static _Thread_local uint32_t own_thread;
+
+static uint32_t thread_number(void)
+{
+    if (own_thread == 0) {
+        own_thread = (uint32_t)syscall(SYS_gettid);
+    }
+    return own_thread;
+}
 
 Stream *stream_running(void)
 {
@@ -41,6 +53,7 @@ aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_
         }
     }
     task->sort = sort;
+    task->thread = thread_number();
     task->size = (uint32_t)size;
     if (size != 0) {
         memcpy(task->far != NULL ? task->far : task->near, payload, size);
@@ -70,6 +83,7 @@ static void task_do(Stream *stream, Task *task)
         aclError status = task->sort->run(stream, task_payload(task));
         aclError none = ACL_SUCCESS;
         if (status != ACL_SUCCESS) {
+            exception_report(stream, task, status);
             atomic_compare_exchange_strong(&stream->status, &none, status);
         }
     }
