@@ -8,6 +8,7 @@
  *
  * Thread rule: any thread; no lock is held while a user's function runs. */
 #include "callback.h"
+#include "door.h"
 #include "exports.h"
 #include "stream.h"
 
@@ -39,13 +40,14 @@ static bool nobody_inside(const void *argument)
     return atomic_load(&inside) == 0;
 }
 
-bool callbacks_detach(int32_t timeout_ms)
+aclError acl_sim_callbacks_detach(int32_t timeout_ms)
 {
     atomic_store(&detached, true);
-    return park_wait(&inside, nobody_inside, NULL, deadline_after_ms(timeout_ms));
+    bool left = park_wait(&inside, nobody_inside, NULL, deadline_after_ms(timeout_ms));
+    return left ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
 }
 
-void callbacks_attach(void)
+void acl_sim_callbacks_attach(void)
 {
     atomic_store(&detached, false);
 }

@@ -4,10 +4,6 @@
 
 #include "core.h"
 
-/* No callback is begun any more; true once none is running, false if one still is after the
- * timeout (-1: wait for ever). */
-bool callbacks_detach(int32_t timeout_ms);
-void callbacks_attach(void);
 /* Whether the stream's task is in, or waits for, a user's function: destroying the stream does not
  * wait for such a task. */
 void callback_waits(Stream *stream, bool waits);
