@@ -19,6 +19,7 @@ from acl._libacl cimport (
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEM_MALLOC_HUGE_ONLY,
     ACL_MEM_MALLOC_NORMAL_ONLY,
+    ACL_STREAM_STATUS_COMPLETE,
     aclError,
     aclrtFree,
     aclrtFreeHost,
@@ -26,6 +27,8 @@ from acl._libacl cimport (
     aclrtMallocHost,
     aclrtMemMallocPolicy,
     aclrtStream,
+    aclrtStreamQuery,
+    aclrtStreamStatus,
     aclrtSynchronizeStream,
 )
 from acl._stream cimport Stream, stream_raw
@@ -58,11 +61,18 @@ cdef object pending_add(object pending, Stream stream):
 
 
 cdef int stream_settle(Stream stream) noexcept:
-    """Wait for a stream, unless it is gone, and so are its copies."""
+    """Wait for a stream, unless it is gone, and so are its copies.
+
+    A wait that fails says nothing of copies still in flight, so it is tried again if there are any.
+    """
     cdef aclrtStream raw = stream.raw
-    if not stream.is_closed and stream.made == fork_count:
-        with nogil:
-            aclrtSynchronizeStream(raw)
+    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+    if stream.is_closed or stream.made != fork_count:
+        return 0
+    with nogil:
+        if aclrtSynchronizeStream(raw) != 0:
+            if aclrtStreamQuery(raw, &state) == 0 and state != ACL_STREAM_STATUS_COMPLETE:
+                aclrtSynchronizeStream(raw)
     return 0
 
 

@@ -168,6 +168,16 @@ cdef void side_keep(Side side, Stream stream) noexcept:
         side.pinned.pending = pending_add(side.pinned.pending, stream)
 
 
+cdef int queue_wait(Stream stream, Side target, Side source) except -1:
+    """Wait for what was just queued; if that fails, closing the memory has to wait for it."""
+    try:
+        return stream.wait_done()
+    except BaseException:
+        side_keep(target, stream)
+        side_keep(source, stream)
+        raise
+
+
 cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
     """How many bytes to copy; raises if a side is too short."""
     cdef size_t count = source.size if nbytes is None else nbytes
@@ -206,7 +216,7 @@ cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except
         stream.wait_done()
         return copy_now(target, source, count)
     copy_queue(target, source, count, stream)
-    return stream.wait_done()
+    return queue_wait(stream, target, source)
 
 
 def copy(target, source, *, size_t target_offset=0, size_t source_offset=0, nbytes=None, Stream stream=None):
@@ -313,7 +323,7 @@ def copy_2d(
         queue = None
     copy_rows(to, target_pitch, of, source_pitch, width, height, queue)
     if queue is not None and wait:
-        queue.wait_done()
+        queue_wait(queue, to, of)
     elif queue is not None:
         side_keep(to, queue)
         side_keep(of, queue)
@@ -350,7 +360,7 @@ def fill(Buffer target not None, value=0, *, size_t offset=0, nbytes=None, Strea
         status = aclrtMemsetAsync(to.address, to.size, byte, count, raw)
     check(status, "aclrtMemsetAsync")
     if wait:
-        queue.wait_done()
+        queue_wait(queue, to, None)
     else:
         side_keep(to, queue)
 

@@ -301,12 +301,14 @@ cdef class Context:
 
     def __init__(self, device=None):
         cdef aclError status
-        cdef int32_t ordinal
+        cdef int32_t ordinal = -1
         if self.raw is not NULL:
             raise ValueError(f"{self!r} exists already")
         if device is None:
             current_ensure(NULL)
-            ordinal = current_device()
+            with nogil:
+                status = aclrtGetDevice(&ordinal)
+            check(status, "aclrtGetDevice")
         else:
             runtime_start()
             ordinal = (<Device> device).ordinal if isinstance(device, Device) else device

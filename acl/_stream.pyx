@@ -19,11 +19,14 @@ from acl._device cimport (
 )
 from acl._error cimport check
 from acl._libacl cimport (
+    ACL_ERROR_RT_CONTEXT_NULL,
+    ACL_ERROR_RT_STREAM_CONTEXT,
     ACL_EVENT_RECORDED_STATUS_COMPLETE,
     ACL_EVENT_SYNC,
     ACL_EVENT_TIME_LINE,
     ACL_STREAM_STATUS_COMPLETE,
     aclError,
+    aclrtContext,
     aclrtCreateEventExWithFlag,
     aclrtCreateStreamWithConfig,
     aclrtDestroyEvent,
@@ -31,8 +34,10 @@ from acl._libacl cimport (
     aclrtEvent,
     aclrtEventElapsedTime,
     aclrtEventRecordedStatus,
+    aclrtGetCurrentContext,
     aclrtQueryEventStatus,
     aclrtRecordEvent,
+    aclrtSetCurrentContext,
     aclrtSetStreamFailureMode,
     aclrtStream,
     aclrtStreamAbort,
@@ -68,12 +73,31 @@ cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
     return 0
 
 
+cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogil:
+    """Destroy a stream from a thread that works in another context, or in none."""
+    cdef aclrtContext before = NULL
+    cdef int status
+    aclrtGetCurrentContext(&before)
+    status = aclrtSetCurrentContext(context)
+    if status == 0:
+        status = aclrtDestroyStream(raw)
+    if before is not NULL:
+        aclrtSetCurrentContext(before)
+    return status
+
+
 cdef int stream_destroy(Stream stream) noexcept nogil:
     """Destroy an owned stream, if it is not yet; its status."""
     cdef aclrtStream raw = stream.raw
+    cdef int status
     stream.is_closed = True
     stream.raw = NULL
-    return aclrtDestroyStream(raw) if stream.owned and raw is not NULL else 0
+    if not stream.owned or raw is NULL:
+        return 0
+    status = aclrtDestroyStream(raw)
+    if stream.context is not NULL and status in (ACL_ERROR_RT_STREAM_CONTEXT, ACL_ERROR_RT_CONTEXT_NULL):
+        status = destroy_in_context(raw, stream.context)
+    return status
 
 
 @cython.final

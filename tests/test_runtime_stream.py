@@ -166,6 +166,27 @@ def test_dropping_destroys(no_leaks: None) -> None:
     gc.collect()
 
 
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_stream_ends_from_any_context(end: str, no_leaks: None) -> None:
+    made = [acl.Stream(0)]
+    acl.Device(1).use()
+    if end == "close":
+        made[0].close()
+    made.clear()
+    assert acl.Device.current() == acl.Device(1)
+    acl.Device(0).use()
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_stream_ends_in_a_thread_without_a_context(end: str, no_leaks: None) -> None:
+    made = [acl.Stream(1)]
+    acl.Device(0).use()
+    thread = threading.Thread(target=made[0].close if end == "close" else made.clear)
+    thread.start()
+    thread.join()
+    made.clear()
+
+
 def test_a_borrowed_stream_is_not_destroyed(stream: acl.Stream) -> None:
     borrowed = acl.Stream.from_handle(stream.handle)
     assert borrowed == stream

@@ -1,0 +1,89 @@
+"""Fork: handles refuse in the child, with a clear error, and the parent is unharmed."""
+
+import pytest
+from support.child import run_python
+
+PARENT = """
+    import os, sys, acl
+    stream, event, buffer, host = acl.Stream(), acl.Event(), acl.Buffer(64), acl.HostBuffer(64)
+    context = acl.Context.current()
+    acl.copy(buffer, bytes(range(64)))
+
+    def refused(use):
+        try:
+            use()
+        except RuntimeError as error:
+            assert "before a fork" in str(error) and "spawn" in str(error), error
+            return True
+        return False
+"""
+
+USES = """
+        uses = [
+            stream.query, stream.synchronize, stream.record, stream.close, lambda: stream.launch(print),
+            event.query, event.record, event.synchronize, event.close, context.use,
+            lambda: buffer.address, lambda: buffer.view(0, 1), buffer.close, host.close, lambda: memoryview(host),
+            lambda: acl.to_bytes(buffer), lambda: acl.copy(buffer, host), lambda: acl.fill(buffer),
+            acl.Stream, acl.Event, lambda: acl.Buffer(1), lambda: acl.HostBuffer(1), acl.Context,
+            acl.Device(0).use, acl.Device(0).synchronize, acl.Device(0).memory_info,
+        ]
+"""
+
+
+@pytest.mark.subprocess_heavy
+def test_the_child_is_refused_and_the_parent_unharmed() -> None:
+    done = run_python(PARENT + """
+    child = os.fork()
+    if child == 0:
+""" + USES + """
+        answers = [refused(use) for use in uses]
+        os._exit(0 if all(answers) else 1 + answers.index(False))
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status))
+    print(acl.to_bytes(buffer) == bytes(range(64)), stream.query())
+    stream.close(), event.close(), buffer.close(), host.close()
+    """)
+    assert done.stdout.split() == ["0", "True", "True"], done.stderr
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.mark.subprocess_heavy
+def test_a_child_ends_silently_with_the_parents_objects() -> None:
+    done = run_python(PARENT + """
+    import time
+    stream.launch(time.sleep, 0.2)
+    time.sleep(0.05)
+    child = os.fork()
+    if child == 0:
+        del stream, event, buffer, host, context
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), flush=True)
+    stream.synchronize()
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
+@pytest.mark.subprocess_heavy
+def test_a_fork_before_the_first_use_is_fine() -> None:
+    done = run_python("""
+        import os, acl
+        child = os.fork()
+        with acl.Buffer(16) as buffer, acl.Stream() as stream:
+            acl.copy(buffer, bytes(16), stream=stream)
+        if child:
+            _, status = os.waitpid(child, 0)
+            print(os.waitstatus_to_exitcode(status))
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
+@pytest.mark.subprocess_heavy
+def test_spawned_workers_work() -> None:
+    done = run_python("""
+        import multiprocessing, acl
+        acl.Stream().close()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.apply(acl.Device.count))
+    """)
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr

@@ -1,0 +1,131 @@
+"""The interpreter's end: silent, exit code 0, no hang, whatever is alive at that moment."""
+
+import pytest
+from support.child import run_python
+
+ALIVE = """
+    import acl
+    stream, event, context = acl.Stream(), acl.Event(timing=True), acl.Context(0)
+    buffer, host = acl.Buffer(1 << 20), acl.HostBuffer(1 << 20)
+    array, part = host.numpy(), buffer.view(10, 10)
+    acl.copy_async(buffer, host, stream.default())
+"""
+
+CASES = {
+    "live objects": ALIVE,
+    "live objects in a cycle": ALIVE + """
+    class Holder: pass
+    holder = Holder()
+    holder.everything = [holder, stream, event, context, buffer, host, array, part]
+    """,
+    "live objects in a module that outlives ours": ALIVE + """
+    import sys
+    sys.everything = [stream, event, context, buffer, host, array, part]
+    """,
+    "callbacks queued behind one that runs": """
+    import acl, time
+    stream = acl.Stream()
+    for _ in range(100):
+        stream.launch(time.sleep, 0.01)
+    """,
+    "a callback that runs for long": """
+    import acl, time
+    stream = acl.Stream()
+    stream.launch(time.sleep, 1000)
+    stream.launch(print, "must not be called")
+    time.sleep(0.1)
+    """,
+    "a callback that never drops the GIL for long": """
+    import acl, time
+    def spin():
+        while True:
+            pass
+    stream = acl.Stream()
+    stream.launch(spin)
+    time.sleep(0.1)
+    """,
+    "callbacks on both devices at once": """
+    import acl, time
+    streams = [acl.Stream(0), acl.Stream(1)]
+    for number, stream in enumerate(streams):
+        with acl.Device(number):
+            for _ in range(50):
+                stream.launch(time.sleep, 0.005)
+    """,
+    "a callback that imports and allocates": """
+    import acl
+    def busy():
+        import json, decimal
+        while True:
+            json.dumps([decimal.Decimal(1)] * 10, default=str)
+    stream = acl.Stream()
+    stream.launch(busy)
+    import time
+    time.sleep(0.1)
+    """,
+    "a daemon thread inside a synchronize": """
+    import acl, threading, time
+    stream = acl.Stream()
+    stream.launch(time.sleep, 1000)
+    threading.Thread(target=stream.synchronize, daemon=True).start()
+    time.sleep(0.1)
+    """,
+    "a daemon thread that allocates": """
+    import acl, threading, time
+    acl.Device(0).use()
+    def body():
+        while True:
+            with acl.Buffer(4096), acl.Stream(): pass
+    threading.Thread(target=body, daemon=True).start()
+    time.sleep(0.1)
+    """,
+    "sys.exit in the middle": ALIVE + """
+    import sys
+    stream.default().launch(len, ())
+    sys.exit(0)
+    """,
+    "objects closed by atexit": ALIVE + """
+    import atexit
+    for thing in (stream, event, buffer):
+        atexit.register(thing.close)
+    """,
+    "objects closed by atexit after our own exit": """
+    import atexit
+    later = []
+    atexit.register(lambda: [thing.close() for thing in later])
+    import acl
+    later += [acl.Stream(), acl.Event(), acl.Buffer(100), acl.HostBuffer(100), acl.Context(0)]
+    """,
+    "nothing but the import": "import acl",
+}
+
+
+@pytest.mark.subprocess_heavy
+@pytest.mark.parametrize("older", [False, True], ids=["", "older CANN"])
+@pytest.mark.parametrize("case", CASES)
+def test_exit_is_silent(case: str, older: bool) -> None:
+    done = run_python(CASES[case], timeout=20, ACL_WITHOUT="newer" if older else "")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+@pytest.mark.subprocess_heavy
+def test_exit_is_silent_many_times() -> None:
+    # The moment at which the interpreter ends varies; so does where the callback's thread is then.
+    code = """
+        import acl, time, os
+        streams = [acl.Stream() for _ in range(3)]
+        for stream in streams:
+            for _ in range(200):
+                stream.launch(lambda: [n * n for n in range(50)])
+        time.sleep(int.from_bytes(os.urandom(1), "big") / 50_000)
+    """
+    for _ in range(15):
+        done = run_python(code, timeout=20)
+        assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_an_uncaught_error_keeps_its_exit_code() -> None:
+    done = run_python("import acl; stream = acl.Stream(); stream.launch(len, ()); raise KeyError('mine')")
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert "KeyError: 'mine'" in done.stderr
