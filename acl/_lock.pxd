@@ -7,7 +7,6 @@ cdef extern from "core/lock.h" nogil:
         uint32_t word
 
     ctypedef struct BiasedLock:
-        void *owner
         uint32_t pinned
         uint32_t revocations
 

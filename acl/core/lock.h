@@ -7,7 +7,10 @@
    it backs off.  Where the kernel refuses membarrier no lock is ever biased.
 
    After a revocation the lock is a spin lock.  A thread that takes it many times in a row without
-   meeting anybody becomes its owner; each revocation doubles how many times that is.
+   meeting anybody becomes its owner; each revocation doubles how many times that is.  A thread may
+   be stopped between its first look at `owner` and its store to `busy`, for as long as the scheduler
+   likes, so a `busy` word belongs to one thread for ever (a LockSeat): a late store never falls
+   into another owner's word.  When all seats are taken, other threads stay with the spin lock.
 
    Not recursive.  Sections are a few hundred instructions; nobody sleeps in one.  ThreadSanitizer
    cannot model the process-wide barrier: under it (LOCK_NO_BIAS) only the spin lock is left, and
@@ -23,15 +26,21 @@
 #define LOCK_NO_BIAS 1
 #endif
 
-enum { LOCK_FIRST_STREAK = 8, LOCK_LAST_STREAK = 1 << 16, LOCK_SPINS = 64 };
+enum { LOCK_FIRST_STREAK = 8, LOCK_LAST_STREAK = 1 << 16, LOCK_SPINS = 64, LOCK_SEATS = 4 };
 
 typedef struct SpinLock {
     uint32_t word; /* 0 open, 1 taken */
 } SpinLock;
 
+typedef struct LockSeat {
+    void *owner;   /* the thread, while it may enter by `busy` alone; else NULL */
+    void *thread;  /* the only one that ever writes `busy`; set once, under `spin` */
+    uint32_t busy;
+} LockSeat;
+
 typedef struct BiasedLock {
-    void *owner;     /* thread that may enter by `busy` alone; NULL: nobody */
-    uint32_t busy;   /* written by the owner only */
+    LockSeat *seat;  /* of the last owner; never NULL */
+    LockSeat seats[LOCK_SEATS];
     SpinLock spin;   /* what everybody else takes */
     void *last;      /* who took `spin` last; this and all below are under `spin` */
     uint32_t streak; /* times in a row that `last` took it unmet */
@@ -100,31 +109,34 @@ static inline bool lock_enter_biased(BiasedLock *lock) {
     return false;
 #else
     void *self = lock_self();
-    if (__builtin_expect(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) != self, 0)) {
+    LockSeat *seat = __atomic_load_n(&lock->seat, __ATOMIC_RELAXED);
+    if (__builtin_expect(__atomic_load_n(&seat->owner, __ATOMIC_RELAXED) != self, 0)) {
         return false;
     }
-    __atomic_store_n(&lock->busy, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&seat->busy, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (__builtin_expect(__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) != self, 0)) {
-        __atomic_store_n(&lock->busy, 0, __ATOMIC_RELEASE);
+    if (__builtin_expect(__atomic_load_n(&seat->owner, __ATOMIC_RELAXED) != self, 0)) {
+        __atomic_store_n(&seat->busy, 0, __ATOMIC_RELEASE);
         return false;
     }
     return true;
 #endif
 }
 
+/* The seat cannot have changed: who changes it waits for `busy` first. */
 static inline void lock_leave_biased(BiasedLock *lock) {
-    __atomic_store_n(&lock->busy, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&__atomic_load_n(&lock->seat, __ATOMIC_RELAXED)->busy, 0, __ATOMIC_RELEASE);
 }
 
 /* Ends the bias, if there is one.  The caller holds `spin`. */
 static inline void lock_revoke(BiasedLock *lock) {
-    if (__atomic_load_n(&lock->owner, __ATOMIC_RELAXED) == NULL) {
+    LockSeat *seat = lock->seat;
+    if (__atomic_load_n(&seat->owner, __ATOMIC_RELAXED) == NULL) {
         return;
     }
-    __atomic_store_n(&lock->owner, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&seat->owner, NULL, __ATOMIC_RELAXED);
     lock_barrier();
-    for (unsigned turn = 0; __atomic_load_n(&lock->busy, __ATOMIC_ACQUIRE) != 0; turn++) {
+    for (unsigned turn = 0; __atomic_load_n(&seat->busy, __ATOMIC_ACQUIRE) != 0; turn++) {
         lock_pause();
         if (turn > LOCK_SPINS) {
             sched_yield();
@@ -148,10 +160,23 @@ static inline void lock_enter(BiasedLock *lock) {
     }
 }
 
+/* Makes a thread the owner, if it has a seat or one is left.  The caller holds `spin`. */
+static inline void lock_bias(BiasedLock *lock, void *thread) {
+    for (unsigned i = 0; i < LOCK_SEATS; i++) {
+        LockSeat *seat = &lock->seats[i];
+        if (seat->thread == NULL || seat->thread == thread) {
+            seat->thread = thread;
+            __atomic_store_n(&lock->seat, seat, __ATOMIC_RELAXED);
+            __atomic_store_n(&seat->owner, thread, __ATOMIC_RELAXED);
+            return;
+        }
+    }
+}
+
 static inline void lock_leave(BiasedLock *lock) {
 #ifndef LOCK_NO_BIAS
     if (lock->streak++ >= lock->wanted && lock->pinned == 0 && lock_bias_available()) {
-        __atomic_store_n(&lock->owner, lock->last, __ATOMIC_RELAXED);
+        lock_bias(lock, lock->last);
         lock->streak = 0;
     }
 #endif
@@ -178,6 +203,7 @@ static inline void lock_drop(BiasedLock *lock) {
 
 static inline void lock_start(BiasedLock *lock) {
     *lock = (BiasedLock){.wanted = LOCK_FIRST_STREAK};
+    lock->seat = &lock->seats[0];
 }
 
 #endif
