@@ -1,0 +1,297 @@
+"""acl.sim: configuration, faults, counters, trace; and the same through the environment."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.calls import api, out
+from support.child import run_python
+
+
+@pytest.fixture(autouse=True)
+def _device(sim: ModuleType) -> None:
+    api.aclInit(None)
+    assert api.aclrtSetDevice(0) == 0
+
+
+def malloc(size: int = 64) -> int:
+    """The status of an aclrtMalloc; what it got is freed."""
+    address = out()
+    code: int = api.aclrtMalloc(ctypes.byref(address), size, 0)
+    if code == 0:
+        assert api.aclrtFree(address) == 0
+    return code
+
+
+def test_nth_call_fails_once(sim: ModuleType) -> None:
+    with sim.fault("aclrtMalloc", nth=3, code=507899) as fault:
+        assert [malloc() for _ in range(5)] == [0, 0, 507899, 0, 0]
+    assert fault.hits == 1
+    assert malloc() == 0
+
+
+def test_every_kth_call_fails(sim: ModuleType) -> None:
+    with sim.fault("aclrtMalloc", every=3) as fault:
+        assert [malloc() for _ in range(7)] == [0, 0, 207001, 0, 0, 207001, 0]
+    assert fault.hits == 2
+
+
+def test_probability_is_repeatable(sim: ModuleType) -> None:
+    runs = []
+    for seed in (1, 1, 2):
+        with sim.fault("aclrtMalloc", p=0.3, seed=seed):
+            runs.append([malloc() != 0 for _ in range(200)])
+    assert runs[0] == runs[1] != runs[2]
+    assert 30 < sum(runs[0]) < 90
+
+
+def test_times_limits_a_fault(sim: ModuleType) -> None:
+    with sim.fault("aclrtMalloc", times=2):
+        assert [malloc() for _ in range(4)] == [207001, 207001, 0, 0]
+
+
+def test_each_function_has_its_own_count(sim: ModuleType) -> None:
+    stream = out()
+    with sim.fault("aclrtCreateStream", nth=1), sim.fault("aclrtMalloc", nth=2):
+        assert malloc() == 0
+        assert api.aclrtCreateStream(ctypes.byref(stream)) == 507899
+        assert malloc() == 207001
+
+
+def test_a_fault_of_all_functions(sim: ModuleType) -> None:
+    count = ctypes.c_uint32()
+    with sim.fault("*", nth=2, code=507000):
+        codes = [api.aclrtSynchronizeDevice(), api.aclrtGetDeviceCount(ctypes.byref(count)), malloc()]
+    assert codes == [0, 507000, 0]
+
+
+def test_a_function_that_returns_a_pointer_returns_null(sim: ModuleType) -> None:
+    with sim.fault("aclrtAllocatorCreateDesc"):
+        assert api.aclrtAllocatorCreateDesc() is None
+
+
+def test_removed_twice_and_described(sim: ModuleType) -> None:
+    fault = sim.fault("aclrtMalloc", nth=9)
+    assert "active" in repr(fault)
+    fault.remove()
+    fault.remove()
+    assert "removed" in repr(fault)
+
+
+@pytest.mark.parametrize("rule", ["nope", "aclrtMalloc:nth=0", "aclrtMalloc:p=2", "aclrtMalloc:x=1", "aclrtMalloc:nth"])
+def test_rules_that_make_no_sense(sim: ModuleType, rule: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        sim.Fault(rule)
+
+
+def test_a_faults_message_names_it(sim: ModuleType) -> None:
+    with sim.fault("aclrtMalloc"):
+        assert malloc() == 207001
+    assert "aclrtMalloc failed with 207001: a fault was ordered" in api.aclGetRecentErrMsg().decode()
+
+
+def test_faults_from_many_threads_are_counted_once(sim: ModuleType) -> None:
+    with sim.fault("aclrtGetDeviceCount", every=10) as fault:
+        failed = []
+
+        def work() -> None:
+            count = ctypes.c_uint32()
+            for _ in range(500):
+                if api.aclrtGetDeviceCount(ctypes.byref(count)):
+                    failed.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert len(failed) == 200 == fault.hits
+
+
+def test_counters(sim: ModuleType) -> None:
+    sim.reset_counters()
+    for _ in range(3):
+        malloc()
+    assert sim.counters() == {"aclrtMalloc": 3, "aclrtFree": 3}
+
+
+def test_live_handles_and_memory(sim: ModuleType) -> None:
+    before, used = sim.live_handles(), sim.physical_bytes()
+    address, event = out(), out()
+    assert api.aclrtMalloc(ctypes.byref(address), 1 << 20, 0) == 0
+    assert api.aclrtCreateEvent(ctypes.byref(event)) == 0
+    assert sim.live_handles().get("event", 0) == before.get("event", 0) + 1
+    assert sim.physical_bytes() >= used + (1 << 20)
+    assert api.aclrtFree(address) == 0
+    assert api.aclrtDestroyEvent(event) == 0
+    assert sim.live_handles() == before
+    assert sim.physical_bytes() == used
+    assert sim.physical_peak() >= used + (1 << 20)
+
+
+def test_a_lost_device_answers_with_the_code(sim: ModuleType) -> None:
+    with sim.device_lost(0, 507901):
+        assert malloc() == 507901
+    assert malloc() == 0
+
+
+def test_a_stream_that_fails(sim: ModuleType) -> None:
+    stream = out()
+    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+    sim.fail_stream(stream.value, 507015)
+    assert api.aclrtSynchronizeStream(stream) == 507015
+    api.aclrtDestroyStream(stream)
+
+
+def test_trace(sim: ModuleType, tmp_path: Path) -> None:
+    with sim.trace(tmp_path / "calls") as path:
+        malloc()
+        with sim.fault("aclrtMalloc"):
+            malloc()
+    malloc()
+    lines = [line.split() for line in path.read_text().splitlines()]
+    assert [(name, status) for _, _, name, status in lines] == [
+        ("aclrtMalloc", "0"), ("aclrtFree", "0"), ("aclrtMalloc", "207001"),
+    ]
+    assert all(float(seconds) >= 0 and int(thread) > 0 for seconds, thread, _, _ in lines)
+
+
+def test_a_trace_that_cannot_be_written(sim: ModuleType) -> None:
+    with pytest.raises(ValueError, match="cannot write"), sim.trace("/nonexistent/folder/trace"):
+        pass
+
+
+def test_latency_makes_calls_take_longer(sim: ModuleType) -> None:
+    import time
+
+    def fastest() -> float:
+        best = 1.0
+        for _ in range(20):
+            start = time.perf_counter()
+            malloc()
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    off = fastest()
+    sim.configure(latency="memory")
+    assert sim.configuration()["latency"] == "memory"
+    assert fastest() > off + 150e-6
+    sim.configure(latency="off")
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("8GiB", str(8 << 30)), ("512M", str(512 << 20)), (4096, "4096"), ("1.5k", "1536"), ("8G, 4gb", f"{8 << 30},{4 << 30}"),
+     (["1K", 2048], "1024,2048")],
+)
+def test_sizes(sim: ModuleType, text: object, parsed: str) -> None:
+    assert sim.parse_sizes(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "0", "8Q", [], "1G,,2G"])
+def test_what_is_no_size(sim: ModuleType, text: object) -> None:
+    with pytest.raises(ValueError):
+        sim.parse_sizes(text)
+
+
+def test_configuring_a_device_in_use_is_refused(sim: ModuleType) -> None:
+    with pytest.raises(ValueError, match="only while no device is in use"):
+        sim.configure(devices=3)
+    assert sim.configuration()["devices"] == "2"
+
+
+def test_unknown_settings(sim: ModuleType) -> None:
+    with pytest.raises(TypeError, match="no setting 'colour'"):
+        sim.configure(colour="red")
+
+
+def test_the_world_can_be_chosen() -> None:
+    done = run_python("""
+        from acl import sim
+        sim.configure(devices=4, capacity=["8GiB", "4GiB"], soc="Ascend310P3", cann="8.5.0", strict=True)
+        print(sim.configuration())
+        for wrong in (dict(devices=99), dict(soc="Toaster"), dict(latency="warp"), dict(strict=7)):
+            try:
+                sim.configure(**wrong)
+            except ValueError as error:
+                print("refused", error)
+        print(sim.configuration()["devices"], sim.configuration()["soc"])
+    """)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert f"'capacity': '{8 << 30},{4 << 30},{4 << 30},{4 << 30}'" in lines[0]
+    assert [line.split()[0] for line in lines[1:5]] == ["refused"] * 4
+    assert lines[5] == "4 Ascend310P3"
+
+
+def test_every_chip_can_be_chosen(sim: ModuleType) -> None:
+    code = """
+        import ctypes
+        from acl import sim
+        for name in sim.socs():
+            sim.configure(soc=name)
+            lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+            lib.aclrtGetSocName.restype = ctypes.c_char_p
+            compatible = ctypes.c_int32(-1)
+            assert lib.aclrtCheckArchCompatibility(name.encode(), ctypes.byref(compatible)) == 0
+            print(lib.aclrtGetSocName().decode(), compatible.value)
+    """
+    done = run_python(code)
+    assert done.stdout.split("\n")[:-1] == [f"{name} 1" for name in sim.socs()], done.stderr
+
+
+def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "acl.tools.sim", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, cwd="/")
+
+
+PROGRAM = (
+    "import ctypes as c; l = c.CDLL('libascendcl.so'); n = c.c_uint32(); l.aclrtGetDeviceCount(c.byref(n));"
+    "l.aclInit(None); p = c.c_void_p(); print(n.value, l.aclrtSetDevice(0), l.aclrtMalloc(c.byref(p), c.c_size_t(64), 0))"
+)
+
+
+def test_sim_run_finds_the_library_by_name() -> None:
+    done = run_tool("--devices", "5", "--", sys.executable, "-c", PROGRAM)
+    assert done.stdout.split() == ["5", "0", "0"], done.stderr
+
+
+def test_sim_run_gives_back_the_programs_status() -> None:
+    assert run_tool("--", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
+
+
+def test_sim_run_orders_faults_and_writes_counters(tmp_path: Path) -> None:
+    counters, trace = tmp_path / "counters.json", tmp_path / "trace"
+    done = run_tool("--faults", "aclrtMalloc:nth=1:code=207001", "--counters", str(counters), "--trace", str(trace),
+                    "--", sys.executable, "-c", PROGRAM)
+    assert done.stdout.split() == ["2", "0", "207001"], done.stderr
+    assert json.loads(counters.read_text())["aclrtMalloc"] == 1
+    assert "aclrtMalloc 207001" in trace.read_text()
+
+
+def test_sim_run_says_what_is_wrong() -> None:
+    assert run_tool("--").returncode == 2
+    missing = run_tool("--", "no-such-program")
+    assert missing.returncode == 127
+    assert "no-such-program: not found" in missing.stderr
+    assert "capacity is 'lots'" in run_tool("--capacity", "lots", "--", "true").stderr
+
+
+def test_a_wrong_variable_fails_aclinit() -> None:
+    done = run_python("""
+        import ctypes
+        from acl import sim
+        lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+        lib.aclGetRecentErrMsg.restype = ctypes.c_char_p
+        print(lib.aclInit(None), lib.aclGetRecentErrMsg().decode())
+    """, ACL_SIM_DEVICES="many")
+    assert "100000" in done.stdout
+    assert "ACL_SIM_DEVICES is 'many', expected a number" in done.stdout
