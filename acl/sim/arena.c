@@ -220,6 +220,13 @@ bool arena_hold(Arena *arena, uintptr_t address, ZoneView *view)
     return zone_hold(zone, offset, view);
 }
 
+void arena_unhold(Arena *arena, uintptr_t address)
+{
+    size_t offset;
+    Zone *zone = zone_at(arena, address, &offset);
+    zone_unhold(zone, offset);
+}
+
 void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, BookKind book)
 {
     size_t offset;
@@ -236,6 +243,13 @@ bool arena_give(Arena *arena, uintptr_t address, BookKind book)
         arena_give_held(arena, address, &view, book);
     }
     return held;
+}
+
+bool arena_mark_exported(Arena *arena, uintptr_t address)
+{
+    size_t offset;
+    Zone *zone = zone_at(arena, address, &offset);
+    return zone_mark_exported(zone, offset);
 }
 
 bool arena_find(Arena *arena, uintptr_t address, ZoneView *view)

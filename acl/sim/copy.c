@@ -6,20 +6,15 @@
 #include "copy.h"
 
 #include "capture.h"
+#include "capture.h"
 #include "exports.h"
-#include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct CopyWait {
-    _Atomic bool done;
-} CopyWait;
-
 typedef struct CopyTask {
     Copy copy;
-    CopyWait *wait; /* of a caller who waits, or NULL */
-    void *staged;   /* the source, if it is ours */
+    void *staged; /* the source, if it is ours */
 } CopyTask;
 
 bool copy_span(size_t pitch, size_t width, size_t height, size_t *span)
@@ -83,40 +78,33 @@ static aclError copy_run(Stream *stream, const void *payload)
 
 static void copy_drop(void *payload)
 {
-    CopyTask *task = payload;
-    free(task->staged);
-    if (task->wait != NULL) {
-        atomic_store(&task->wait->done, true);
-        park_wake(task->wait);
-    }
+    free(((CopyTask *)payload)->staged);
 }
 
 static const TaskClass copy_class = {.name = "memcpy", .run = copy_run, .drop = copy_drop};
 
-static bool copy_done(const void *argument)
+/* Waits for the stream and copies on this thread. */
+static aclError copy_in_step(const char *function, Stream *stream, const Copy *copy)
 {
-    return atomic_load(&((const CopyWait *)argument)->done);
+    TRY(capture_check_stream(stream));
+    if (capture_forbids_sync() != ACL_SUCCESS) {
+        return error_set(function, ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
+                         "host memory that is not pinned is copied synchronously, which a capture "
+                         "that is not relaxed forbids");
+    }
+    TRY(stream_synchronize(stream, FOREVER));
+    copy_move(copy);
+    return ACL_SUCCESS;
 }
 
-/* Nobody can wait for a task of a graph, nor inside a task of the same stream. */
-static bool copy_may_wait(const Stream *stream)
-{
-    return !stream_is_capturing(stream) && stream_running() != stream;
-}
-
-aclError copy_submit(Stream *stream, const Copy *copy, CopyEnds ends)
+aclError copy_submit(const char *function, Stream *stream, const Copy *copy, CopyEnds ends)
 {
     bool pageable = ends.dst == MEMORY_UNKNOWN || ends.src == MEMORY_UNKNOWN;
-    CopyWait wait = {false};
+    if (pageable && stream_running() != stream) {
+        return copy_in_step(function, stream, copy);
+    }
     CopyTask task = {.copy = *copy};
-    if (pageable && copy_may_wait(stream)) {
-        task.wait = &wait;
-    }
-    TRY(stream_submit(stream, &copy_class, &task, sizeof task));
-    if (task.wait != NULL) {
-        park_wait(&wait, copy_done, &wait, FOREVER);
-    }
-    return ACL_SUCCESS;
+    return stream_submit(stream, &copy_class, &task, sizeof task);
 }
 
 aclError copy_submit_staged(Stream *stream, const Copy *copy)
@@ -165,6 +153,41 @@ aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t coun
     return ACL_SUCCESS;
 }
 
+/* One of an address's three sorts: what the direction of a copy hangs on. */
+typedef enum Side { SIDE_DEVICE, SIDE_HOST, SIDE_UNKNOWN, SIDES } Side;
+
+static Side side_of(MemoryKind kind)
+{
+    return kind == MEMORY_UNKNOWN ? SIDE_UNKNOWN : memory_is_pinned(kind) ? SIDE_HOST : SIDE_DEVICE;
+}
+
+/* What an asynchronous copy takes the given kind for, by what its source and destination are: known
+ * addresses decide alone; one that the runtime does not know allows the kinds it could fit.  Kind
+ * ACL_MEMCPY_INNER_DEVICE_TO_DEVICE stands for a kind that does not fit. */
+static aclrtMemcpyKind kind_revised(Side src, Side dst, aclrtMemcpyKind kind)
+{
+    enum { H2H = 1, H2D = 2, D2H = 4, D2D = 8 };
+    static const struct {
+        aclrtMemcpyKind usual;
+        unsigned allowed; /* 0: `usual`, whatever was asked for */
+    } rules[SIDES][SIDES] = {
+        [SIDE_HOST][SIDE_DEVICE] = {ACL_MEMCPY_HOST_TO_DEVICE, 0},
+        [SIDE_DEVICE][SIDE_HOST] = {ACL_MEMCPY_DEVICE_TO_HOST, 0},
+        [SIDE_HOST][SIDE_HOST] = {ACL_MEMCPY_HOST_TO_HOST, 0},
+        [SIDE_DEVICE][SIDE_DEVICE] = {ACL_MEMCPY_DEVICE_TO_DEVICE, 0},
+        [SIDE_UNKNOWN][SIDE_DEVICE] = {ACL_MEMCPY_HOST_TO_DEVICE, H2D | D2D},
+        [SIDE_DEVICE][SIDE_UNKNOWN] = {ACL_MEMCPY_DEVICE_TO_HOST, D2H | D2D},
+        [SIDE_HOST][SIDE_UNKNOWN] = {ACL_MEMCPY_HOST_TO_HOST, H2H | H2D},
+        [SIDE_UNKNOWN][SIDE_HOST] = {ACL_MEMCPY_HOST_TO_HOST, H2H | D2H},
+        [SIDE_UNKNOWN][SIDE_UNKNOWN] = {ACL_MEMCPY_HOST_TO_HOST, H2H | H2D | D2H | D2D},
+    };
+    if (rules[src][dst].allowed == 0 || kind == ACL_MEMCPY_DEFAULT) {
+        return rules[src][dst].usual;
+    }
+    bool fits = (rules[src][dst].allowed >> (unsigned)kind & 1) != 0;
+    return fits ? kind : ACL_MEMCPY_INNER_DEVICE_TO_DEVICE;
+}
+
 static aclError copy_async(const char *function, const Copy *copy, size_t room,
                            aclrtMemcpyKind kind, aclrtStream handle)
 {
@@ -176,16 +199,26 @@ static aclError copy_async(const char *function, const Copy *copy, size_t room,
     }
     CopyEnds ends;
     TRY(copy_check(function, copy, &ends));
-    bool host_only = kind == ACL_MEMCPY_HOST_TO_HOST ||
-                     (kind == ACL_MEMCPY_DEFAULT && copy_is_host_only(ends));
-    if (host_only) {
-        return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                         "kind = %d: copies within the host are synchronous only", (int)kind);
-    }
     if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE) {
         return copy_submit_staged(stream, copy);
     }
-    return copy_submit(stream, copy, ends);
+    aclrtMemcpyKind revised = kind_revised(side_of(ends.src), side_of(ends.dst), kind);
+    if (revised == ACL_MEMCPY_INNER_DEVICE_TO_DEVICE) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "kind = %d does not fit src = %p and dst = %p", (int)kind, copy->src,
+                         copy->dst);
+    }
+    if (revised == ACL_MEMCPY_HOST_TO_HOST) {
+        return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                         "kind = %d: copies within the host are synchronous only", (int)kind);
+    }
+    if (copy->dst == copy->src) {
+        return ACL_SUCCESS;
+    }
+    if (revised == ACL_MEMCPY_DEVICE_TO_DEVICE) {
+        ends = (CopyEnds){MEMORY_DEVICE, MEMORY_DEVICE};
+    }
+    return copy_submit(function, stream, copy, ends);
 }
 
 aclError sim_aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count,
@@ -212,62 +245,4 @@ aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void
     REQUIRE(kind_valid(kind));
     Copy copy = {.dst = dst, .src = src, .width = count, .height = 1};
     return copy_async(__func__, &copy, destMax, kind, stream);
-}
-
-/* ---- rows -------------------------------------------------------------------------------------- */
-static aclError rows_check(const char *function, const Copy *copy, aclrtMemcpyKind kind)
-{
-    if (copy->dst == NULL || copy->src == NULL) {
-        return error_argument(function, ACL_ERROR_INVALID_PARAM,
-                              copy->dst == NULL ? "dst" : "src");
-    }
-    if (copy->width > copy->dst_pitch || copy->width > copy->src_pitch) {
-        return error_set(function, ACL_ERROR_INVALID_PARAM,
-                         "width = %zu: expected at most dpitch = %zu and spitch = %zu",
-                         copy->width, copy->dst_pitch, copy->src_pitch);
-    }
-    if ((int)kind < (int)ACL_MEMCPY_HOST_TO_DEVICE || (int)kind > (int)ACL_MEMCPY_DEFAULT) {
-        return error_set(function, ACL_ERROR_INVALID_PARAM,
-                         "kind = %d: expected 1 to 4 (ACL_MEMCPY_HOST_TO_DEVICE to DEFAULT)",
-                         (int)kind);
-    }
-    return ACL_SUCCESS;
-}
-
-aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
-                           size_t height, aclrtMemcpyKind kind)
-{
-    if (width == 0 || height == 0) {
-        return ACL_SUCCESS;
-    }
-    Copy copy = {dst, src, dpitch, spitch, width, height};
-    Context *context;
-    CopyEnds ends;
-    TRY(rows_check(__func__, &copy, kind));
-    TRY(context_require(&context));
-    TRY(capture_forbids_sync());
-    TRY(copy_check(__func__, &copy, &ends));
-    copy_move(&copy);
-    return ACL_SUCCESS;
-}
-
-aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
-                                size_t width, size_t height, aclrtMemcpyKind kind,
-                                aclrtStream stream)
-{
-    if (width == 0 || height == 0) {
-        return ACL_SUCCESS;
-    }
-    Copy copy = {dst, src, dpitch, spitch, width, height};
-    Stream *queue;
-    CopyEnds ends;
-    TRY(rows_check(__func__, &copy, kind));
-    TRY(stream_resolve(stream, &queue));
-    TRY(copy_check(__func__, &copy, &ends));
-    return copy_submit(queue, &copy, ends);
-}
-
-__attribute__((weak)) aclError capture_forbids_sync(void)
-{
-    return ACL_SUCCESS;
 }

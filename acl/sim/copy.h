@@ -23,17 +23,11 @@ bool copy_span(size_t pitch, size_t width, size_t height, size_t *span);
 aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends);
 /* Moves the bytes. */
 void copy_move(const Copy *copy);
-/* As a task of the stream.  If an end is host memory that is neither pinned nor registered, only
- * returns when the copy is done, as the runtime does. */
-aclError copy_submit(Stream *stream, const Copy *copy, CopyEnds ends);
+/* As a task of the stream.  If an end is host memory that is neither pinned nor registered, waits
+ * for the stream and copies at once, as the runtime does. */
+aclError copy_submit(const char *function, Stream *stream, const Copy *copy, CopyEnds ends);
 /* The same with the source's bytes taken now, so that the caller may reuse them at once. */
 aclError copy_submit_staged(Stream *stream, const Copy *copy);
-/* Whether both ends are the host's: what an asynchronous copy refuses. */
-static inline bool copy_is_host_only(CopyEnds ends)
-{
-    return !memory_on_device(ends.dst) && !memory_on_device(ends.src) &&
-           ends.dst != MEMORY_MANAGED && ends.src != MEMORY_MANAGED;
-}
 /* A task's run function answers with this for an address that is gone. */
 aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes);
 

@@ -89,6 +89,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMallocForTaskScheduler",
     "aclrtMallocHostWithCfg",
     "aclrtPointerGetAttributes",
+    "aclrtMemManagedGetAttr",
+    "aclrtMemManagedGetAttrs",
     "aclrtHostRegister",
     "aclrtHostRegisterV2",
     "aclrtHostGetDevicePointer",
@@ -100,6 +102,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemInvalidate",
     "aclrtFree",
     "aclrtMallocHost",
+    "aclrtMemAllocManaged",
     "aclrtFreeHost",
     "aclrtFreeWithDevSync",
     "aclrtFreeHostWithDevSync",
@@ -112,6 +115,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemcpy2d",
     "aclrtMemcpy2dAsync",
     "aclrtMemsetAsync",
+    "aclrtMemManagedAdvise",
     "aclrtReserveMemAddress",
     "aclrtReleaseMemAddress",
     "aclrtMallocPhysical",
@@ -169,12 +173,17 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemSetPidToShareableHandleV2",
     "aclrtMemGetAllocationGranularity",
     "aclrtDeviceGetBareTgid",
+    "aclrtCmoAsync",
     "aclrtGetMemUceInfo",
     "aclrtDeviceTaskAbort",
     "aclrtMemUceRepair",
     "aclrtStreamAbort",
     "aclrtValueWrite",
     "aclrtValueWait",
+    "aclrtGetMemcpyDescSize",
+    "aclrtSetMemcpyDesc",
+    "aclrtMemcpyAsyncWithOffset",
+    "aclrtMemcpyAsyncWithDesc",
     "aclrtGetStreamAvailableNum",
     "aclrtSetStreamAttribute",
     "aclrtGetStreamAttribute",
@@ -199,6 +208,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtDeviceGetP2PAtomicCapabilities",
     "aclrtCtxGetCurrentDefaultStream",
     "aclrtGetPrimaryCtxState",
+    "aclrtReduceAsync",
     "aclrtGetDeviceResLimit",
     "aclrtSetDeviceResLimit",
     "aclrtResetDeviceResLimit",
@@ -227,12 +237,24 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSetBufDataLen",
     "aclrtFreeBuf",
     "aclrtAllocBuf",
+    "aclrtCmoAsyncWithBarrier",
+    "aclrtCmoWaitBarrier",
     "aclrtGetDevicesTopo",
     "aclrtNotifyBatchReset",
     "aclrtNotifyGetExportKey",
     "aclrtNotifyImportByKey",
     "aclrtNotifySetImportPid",
     "aclrtNotifySetImportPidInterServer",
+    "aclrtMemcpyBatch",
+    "aclrtMemcpyBatchV2",
+    "aclrtMemcpyBatchAsync",
+    "aclrtMemcpyBatchAsyncV2",
+    "aclrtIpcMemGetExportKey",
+    "aclrtIpcMemClose",
+    "aclrtIpcMemImportByKey",
+    "aclrtIpcMemSetImportPid",
+    "aclrtIpcMemSetAttr",
+    "aclrtIpcMemImportPidInterServer",
     "aclmdlRICaptureBegin",
     "aclmdlRICaptureGetInfo",
     "aclmdlRICaptureEnd",
@@ -279,6 +301,9 @@ const char *const function_names[FN_COUNT] = {
     "aclrtDevicePeerAccessStatus",
     "aclrtStreamStop",
     "aclrtTaskUpdateAsync",
+    "aclrtCmoGetDescSize",
+    "aclrtCmoSetDesc",
+    "aclrtCmoAsyncWithDesc",
     "aclrtCheckArchCompatibility",
     "aclmdlRIAbort",
     "aclmdlRICaptureToModelRIBegin",
@@ -306,9 +331,18 @@ const char *const function_names[FN_COUNT] = {
     "aclrtReserveMemAddressNoUCMemory",
     "aclrtMemGetAddressRange",
     "aclrtMemP2PMap",
+    "aclrtMemManagedPrefetchAsync",
+    "aclrtMemManagedPrefetchBatchAsync",
     "aclrtMemMapSelectedLink",
     "aclrtDeviceL2CacheFlush",
     "aclrtMemMapSetLink",
+    "aclrtMemPoolCreate",
+    "aclrtMemPoolDestroy",
+    "aclrtMemPoolSetAttr",
+    "aclrtMemPoolGetAttr",
+    "aclrtMemPoolMallocAsync",
+    "aclrtMemPoolFreeAsync",
+    "aclrtMemPoolTrimTo",
 };
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -1090,6 +1124,24 @@ aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attribut
     return gate_leave(FN_aclrtPointerGetAttributes, gate_status);
 }
 
+aclError aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const void *ptr, size_t size, void *data, size_t dataSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemManagedGetAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemManagedGetAttr(attribute, ptr, size, data, dataSize);
+    }
+    return gate_leave(FN_aclrtMemManagedGetAttr, gate_status);
+}
+
+aclError aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute *attributes, size_t numAttributes, const void *ptr, size_t size, void **data, size_t *dataSizes)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemManagedGetAttrs);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemManagedGetAttrs(attributes, numAttributes, ptr, size, data, dataSizes);
+    }
+    return gate_leave(FN_aclrtMemManagedGetAttrs, gate_status);
+}
+
 aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr)
 {
     aclError gate_status = gate_enter(FN_aclrtHostRegister);
@@ -1187,6 +1239,15 @@ aclError aclrtMallocHost(void **hostPtr, size_t size)
         gate_status = sim_aclrtMallocHost(hostPtr, size);
     }
     return gate_leave(FN_aclrtMallocHost, gate_status);
+}
+
+aclError aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemAllocManaged);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemAllocManaged(ptr, size, flag);
+    }
+    return gate_leave(FN_aclrtMemAllocManaged, gate_status);
 }
 
 aclError aclrtFreeHost(void *hostPtr)
@@ -1295,6 +1356,15 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
         gate_status = sim_aclrtMemsetAsync(devPtr, maxCount, value, count, stream);
     }
     return gate_leave(FN_aclrtMemsetAsync, gate_status);
+}
+
+aclError aclrtMemManagedAdvise(const void *const ptr, uint64_t size, aclrtMemManagedAdviseType advise, aclrtMemManagedLocation location)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemManagedAdvise);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemManagedAdvise(ptr, size, advise, location);
+    }
+    return gate_leave(FN_aclrtMemManagedAdvise, gate_status);
 }
 
 aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags)
@@ -1812,6 +1882,15 @@ aclError aclrtDeviceGetBareTgid(int32_t *pid)
     return gate_leave(FN_aclrtDeviceGetBareTgid, gate_status);
 }
 
+aclError aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtCmoAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCmoAsync(src, size, cmoType, stream);
+    }
+    return gate_leave(FN_aclrtCmoAsync, gate_status);
+}
+
 aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize)
 {
     aclError gate_status = gate_enter(FN_aclrtGetMemUceInfo);
@@ -1864,6 +1943,40 @@ aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStrea
         gate_status = sim_aclrtValueWait(devAddr, value, flag, stream);
     }
     return gate_leave(FN_aclrtValueWait, gate_status);
+aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetMemcpyDescSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetMemcpyDescSize(kind, descSize);
+    }
+    return gate_leave(FN_aclrtGetMemcpyDescSize, gate_status);
+}
+
+aclError aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, void *dstAddr, size_t count, void *config)
+{
+    aclError gate_status = gate_enter(FN_aclrtSetMemcpyDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtSetMemcpyDesc(desc, kind, srcAddr, dstAddr, count, config);
+    }
+    return gate_leave(FN_aclrtSetMemcpyDesc, gate_status);
+}
+
+aclError aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset, const void **src, size_t count, size_t srcDataOffset, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyAsyncWithOffset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyAsyncWithOffset(dst, destMax, dstDataOffset, src, count, srcDataOffset, kind, stream);
+    }
+    return gate_leave(FN_aclrtMemcpyAsyncWithOffset, gate_status);
+}
+
+aclError aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyAsyncWithDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyAsyncWithDesc(desc, kind, stream);
+    }
+    return gate_leave(FN_aclrtMemcpyAsyncWithDesc, gate_status);
 }
 
 aclError aclrtGetStreamAvailableNum(uint32_t *streamCount)
@@ -2080,6 +2193,15 @@ aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *act
         gate_status = sim_aclrtGetPrimaryCtxState(deviceId, flags, active);
     }
     return gate_leave(FN_aclrtGetPrimaryCtxState, gate_status);
+}
+
+aclError aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtReduceKind kind, aclDataType type, aclrtStream stream, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtReduceAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtReduceAsync(dst, src, count, kind, type, stream, reserve);
+    }
+    return gate_leave(FN_aclrtReduceAsync, gate_status);
 }
 
 aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t *value)
@@ -2334,6 +2456,24 @@ aclError aclrtAllocBuf(aclrtMbuf *buf, size_t size)
     return gate_leave(FN_aclrtAllocBuf, gate_status);
 }
 
+aclError aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, uint32_t barrierId, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtCmoAsyncWithBarrier);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCmoAsyncWithBarrier(src, size, cmoType, barrierId, stream);
+    }
+    return gate_leave(FN_aclrtCmoAsyncWithBarrier, gate_status);
+}
+
+aclError aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream, uint32_t flag)
+{
+    aclError gate_status = gate_enter(FN_aclrtCmoWaitBarrier);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCmoWaitBarrier(taskInfo, stream, flag);
+    }
+    return gate_leave(FN_aclrtCmoWaitBarrier, gate_status);
+}
+
 aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value)
 {
     aclError gate_status = gate_enter(FN_aclrtGetDevicesTopo);
@@ -2386,6 +2526,94 @@ aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *
         gate_status = sim_aclrtNotifySetImportPidInterServer(notify, serverPids, num);
     }
     return gate_leave(FN_aclrtNotifySetImportPidInterServer, gate_status);
+aclError aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyBatch);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyBatch(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex);
+    }
+    return gate_leave(FN_aclrtMemcpyBatch, gate_status);
+}
+
+aclError aclrtMemcpyBatchV2(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyBatchV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyBatchV2(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs);
+    }
+    return gate_leave(FN_aclrtMemcpyBatchV2, gate_status);
+}
+
+aclError aclrtMemcpyBatchAsync(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyBatchAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyBatchAsync(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex, stream);
+    }
+    return gate_leave(FN_aclrtMemcpyBatchAsync, gate_status);
+}
+
+aclError aclrtMemcpyBatchAsyncV2(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyBatchAsyncV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyBatchAsyncV2(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, stream);
+    }
+    return gate_leave(FN_aclrtMemcpyBatchAsyncV2, gate_status);
+}
+
+aclError aclrtIpcMemGetExportKey(void *devPtr, size_t size, char *key, size_t len, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcMemGetExportKey);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcMemGetExportKey(devPtr, size, key, len, flags);
+    }
+    return gate_leave(FN_aclrtIpcMemGetExportKey, gate_status);
+}
+
+aclError aclrtIpcMemClose(const char *key)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcMemClose);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcMemClose(key);
+    }
+    return gate_leave(FN_aclrtIpcMemClose, gate_status);
+}
+
+aclError aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcMemImportByKey);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcMemImportByKey(devPtr, key, flags);
+    }
+    return gate_leave(FN_aclrtIpcMemImportByKey, gate_status);
+}
+
+aclError aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcMemSetImportPid);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcMemSetImportPid(key, pid, num);
+    }
+    return gate_leave(FN_aclrtIpcMemSetImportPid, gate_status);
+}
+
+aclError aclrtIpcMemSetAttr(const char *key, aclrtIpcMemAttrType type, uint64_t attr)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcMemSetAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcMemSetAttr(key, type, attr);
+    }
+    return gate_leave(FN_aclrtIpcMemSetAttr, gate_status);
+}
+
+aclError aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *serverPids, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtIpcMemImportPidInterServer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtIpcMemImportPidInterServer(key, serverPids, num);
+    }
+    return gate_leave(FN_aclrtIpcMemImportPidInterServer, gate_status);
 }
 
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
@@ -2802,6 +3030,33 @@ aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTask
     return gate_leave(FN_aclrtTaskUpdateAsync, gate_status);
 }
 
+aclError aclrtCmoGetDescSize(size_t *size)
+{
+    aclError gate_status = gate_enter(FN_aclrtCmoGetDescSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCmoGetDescSize(size);
+    }
+    return gate_leave(FN_aclrtCmoGetDescSize, gate_status);
+}
+
+aclError aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size)
+{
+    aclError gate_status = gate_enter(FN_aclrtCmoSetDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCmoSetDesc(cmoDesc, src, size);
+    }
+    return gate_leave(FN_aclrtCmoSetDesc, gate_status);
+}
+
+aclError aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStream stream, const void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtCmoAsyncWithDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCmoAsyncWithDesc(cmoDesc, cmoType, stream, reserve);
+    }
+    return gate_leave(FN_aclrtCmoAsyncWithDesc, gate_status);
+}
+
 aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible)
 {
     aclError gate_status = gate_enter(FN_aclrtCheckArchCompatibility);
@@ -3045,6 +3300,24 @@ aclError aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t fl
     return gate_leave(FN_aclrtMemP2PMap, gate_status);
 }
 
+aclError aclrtMemManagedPrefetchAsync(const void *ptr, size_t size, aclrtMemManagedLocation location, uint32_t flags, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemManagedPrefetchAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemManagedPrefetchAsync(ptr, size, location, flags, stream);
+    }
+    return gate_leave(FN_aclrtMemManagedPrefetchAsync, gate_status);
+}
+
+aclError aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes, size_t count, aclrtMemManagedLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, uint64_t flags, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemManagedPrefetchBatchAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemManagedPrefetchBatchAsync(ptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
+    }
+    return gate_leave(FN_aclrtMemManagedPrefetchBatchAsync, gate_status);
+}
+
 aclError aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, uint32_t linkIdx)
 {
     aclError gate_status = gate_enter(FN_aclrtMemMapSelectedLink);
@@ -3070,6 +3343,69 @@ aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLin
         gate_status = sim_aclrtMemMapSetLink(handle, adviceLink);
     }
     return gate_leave(FN_aclrtMemMapSetLink, gate_status);
+}
+
+aclError aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *poolProps)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolCreate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolCreate(memPool, poolProps);
+    }
+    return gate_leave(FN_aclrtMemPoolCreate, gate_status);
+}
+
+aclError aclrtMemPoolDestroy(const aclrtMemPool memPool)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolDestroy);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolDestroy(memPool);
+    }
+    return gate_leave(FN_aclrtMemPoolDestroy, gate_status);
+}
+
+aclError aclrtMemPoolSetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolSetAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolSetAttr(memPool, attr, value);
+    }
+    return gate_leave(FN_aclrtMemPoolSetAttr, gate_status);
+}
+
+aclError aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolGetAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolGetAttr(memPool, attr, value);
+    }
+    return gate_leave(FN_aclrtMemPoolGetAttr, gate_status);
+}
+
+aclError aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolMallocAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolMallocAsync(ptr, size, memPool, stream);
+    }
+    return gate_leave(FN_aclrtMemPoolMallocAsync, gate_status);
+}
+
+aclError aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolFreeAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolFreeAsync(ptr, stream);
+    }
+    return gate_leave(FN_aclrtMemPoolFreeAsync, gate_status);
+}
+
+aclError aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemPoolTrimTo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemPoolTrimTo(memPool, minBytesToKeep);
+    }
+    return gate_leave(FN_aclrtMemPoolTrimTo, gate_status);
 }
 
 aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)

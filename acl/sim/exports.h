@@ -11,6 +11,7 @@
 #include "acl/acl_op_compiler.h"
 #include "acl/acl_rt.h"
 #include "acl/acl_rt_allocator.h"
+#include "acl/acl_rt_memory_soma.h"
 
 /* The number of each exported function: an index for counters and faults. */
 enum {
@@ -100,6 +101,8 @@ enum {
     FN_aclrtMallocForTaskScheduler,
     FN_aclrtMallocHostWithCfg,
     FN_aclrtPointerGetAttributes,
+    FN_aclrtMemManagedGetAttr,
+    FN_aclrtMemManagedGetAttrs,
     FN_aclrtHostRegister,
     FN_aclrtHostRegisterV2,
     FN_aclrtHostGetDevicePointer,
@@ -111,6 +114,7 @@ enum {
     FN_aclrtMemInvalidate,
     FN_aclrtFree,
     FN_aclrtMallocHost,
+    FN_aclrtMemAllocManaged,
     FN_aclrtFreeHost,
     FN_aclrtFreeWithDevSync,
     FN_aclrtFreeHostWithDevSync,
@@ -123,6 +127,7 @@ enum {
     FN_aclrtMemcpy2d,
     FN_aclrtMemcpy2dAsync,
     FN_aclrtMemsetAsync,
+    FN_aclrtMemManagedAdvise,
     FN_aclrtReserveMemAddress,
     FN_aclrtReleaseMemAddress,
     FN_aclrtMallocPhysical,
@@ -180,12 +185,17 @@ enum {
     FN_aclrtMemSetPidToShareableHandleV2,
     FN_aclrtMemGetAllocationGranularity,
     FN_aclrtDeviceGetBareTgid,
+    FN_aclrtCmoAsync,
     FN_aclrtGetMemUceInfo,
     FN_aclrtDeviceTaskAbort,
     FN_aclrtMemUceRepair,
     FN_aclrtStreamAbort,
     FN_aclrtValueWrite,
     FN_aclrtValueWait,
+    FN_aclrtGetMemcpyDescSize,
+    FN_aclrtSetMemcpyDesc,
+    FN_aclrtMemcpyAsyncWithOffset,
+    FN_aclrtMemcpyAsyncWithDesc,
     FN_aclrtGetStreamAvailableNum,
     FN_aclrtSetStreamAttribute,
     FN_aclrtGetStreamAttribute,
@@ -210,6 +220,7 @@ enum {
     FN_aclrtDeviceGetP2PAtomicCapabilities,
     FN_aclrtCtxGetCurrentDefaultStream,
     FN_aclrtGetPrimaryCtxState,
+    FN_aclrtReduceAsync,
     FN_aclrtGetDeviceResLimit,
     FN_aclrtSetDeviceResLimit,
     FN_aclrtResetDeviceResLimit,
@@ -238,12 +249,24 @@ enum {
     FN_aclrtSetBufDataLen,
     FN_aclrtFreeBuf,
     FN_aclrtAllocBuf,
+    FN_aclrtCmoAsyncWithBarrier,
+    FN_aclrtCmoWaitBarrier,
     FN_aclrtGetDevicesTopo,
     FN_aclrtNotifyBatchReset,
     FN_aclrtNotifyGetExportKey,
     FN_aclrtNotifyImportByKey,
     FN_aclrtNotifySetImportPid,
     FN_aclrtNotifySetImportPidInterServer,
+    FN_aclrtMemcpyBatch,
+    FN_aclrtMemcpyBatchV2,
+    FN_aclrtMemcpyBatchAsync,
+    FN_aclrtMemcpyBatchAsyncV2,
+    FN_aclrtIpcMemGetExportKey,
+    FN_aclrtIpcMemClose,
+    FN_aclrtIpcMemImportByKey,
+    FN_aclrtIpcMemSetImportPid,
+    FN_aclrtIpcMemSetAttr,
+    FN_aclrtIpcMemImportPidInterServer,
     FN_aclmdlRICaptureBegin,
     FN_aclmdlRICaptureGetInfo,
     FN_aclmdlRICaptureEnd,
@@ -290,6 +313,9 @@ enum {
     FN_aclrtDevicePeerAccessStatus,
     FN_aclrtStreamStop,
     FN_aclrtTaskUpdateAsync,
+    FN_aclrtCmoGetDescSize,
+    FN_aclrtCmoSetDesc,
+    FN_aclrtCmoAsyncWithDesc,
     FN_aclrtCheckArchCompatibility,
     FN_aclmdlRIAbort,
     FN_aclmdlRICaptureToModelRIBegin,
@@ -317,9 +343,18 @@ enum {
     FN_aclrtReserveMemAddressNoUCMemory,
     FN_aclrtMemGetAddressRange,
     FN_aclrtMemP2PMap,
+    FN_aclrtMemManagedPrefetchAsync,
+    FN_aclrtMemManagedPrefetchBatchAsync,
     FN_aclrtMemMapSelectedLink,
     FN_aclrtDeviceL2CacheFlush,
     FN_aclrtMemMapSetLink,
+    FN_aclrtMemPoolCreate,
+    FN_aclrtMemPoolDestroy,
+    FN_aclrtMemPoolSetAttr,
+    FN_aclrtMemPoolGetAttr,
+    FN_aclrtMemPoolMallocAsync,
+    FN_aclrtMemPoolFreeAsync,
+    FN_aclrtMemPoolTrimTo,
     FN_COUNT
 };
 
@@ -411,6 +446,8 @@ aclError sim_aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy
 aclError sim_aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocPolicy policy, aclrtMallocConfig *cfg);
 aclError sim_aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cfg);
 aclError sim_aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attributes);
+aclError sim_aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const void *ptr, size_t size, void *data, size_t dataSize);
+aclError sim_aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute *attributes, size_t numAttributes, const void *ptr, size_t size, void **data, size_t *dataSizes);
 aclError sim_aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr);
 aclError sim_aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag);
 aclError sim_aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag);
@@ -422,6 +459,7 @@ aclError sim_aclrtMemFlush(void *devPtr, size_t size);
 aclError sim_aclrtMemInvalidate(void *devPtr, size_t size);
 aclError sim_aclrtFree(void *devPtr);
 aclError sim_aclrtMallocHost(void **hostPtr, size_t size);
+aclError sim_aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag);
 aclError sim_aclrtFreeHost(void *hostPtr);
 aclError sim_aclrtFreeWithDevSync(void *devPtr);
 aclError sim_aclrtFreeHostWithDevSync(void *hostPtr);
@@ -434,6 +472,7 @@ aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void
 aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind);
 aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
+aclError sim_aclrtMemManagedAdvise(const void *const ptr, uint64_t size, aclrtMemManagedAdviseType advise, aclrtMemManagedLocation location);
 aclError sim_aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
 aclError sim_aclrtReleaseMemAddress(void *virPtr);
 aclError sim_aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags);
@@ -491,12 +530,17 @@ aclError sim_aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *
 aclError sim_aclrtMemSetPidToShareableHandleV2(void *shareableHandle, aclrtMemSharedHandleType shareType, int32_t *pid, size_t pidNum);
 aclError sim_aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGranularityOptions option, size_t *granularity);
 aclError sim_aclrtDeviceGetBareTgid(int32_t *pid);
+aclError sim_aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtStream stream);
 aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize, size_t *retSize);
 aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout);
 aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
 aclError sim_aclrtStreamAbort(aclrtStream stream);
 aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
+aclError sim_aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize);
+aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, void *dstAddr, size_t count, void *config);
+aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset, const void **src, size_t count, size_t srcDataOffset, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount);
 aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
 aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
@@ -521,6 +565,7 @@ aclError sim_aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities, const 
 aclError sim_aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities, const aclrtAtomicOperation *operations, const uint32_t count, int32_t srcDeviceId, int32_t dstDeviceId);
 aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream);
 aclError sim_aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *active);
+aclError sim_aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtReduceKind kind, aclDataType type, aclrtStream stream, void *reserve);
 aclError sim_aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t *value);
 aclError sim_aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uint32_t value);
 aclError sim_aclrtResetDeviceResLimit(int32_t deviceId);
@@ -549,12 +594,24 @@ aclError sim_aclrtGetBufDataLen(aclrtMbuf buf, size_t *len);
 aclError sim_aclrtSetBufDataLen(aclrtMbuf buf, size_t len);
 aclError sim_aclrtFreeBuf(aclrtMbuf buf);
 aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size);
+aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, uint32_t barrierId, aclrtStream stream);
+aclError sim_aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream, uint32_t flag);
 aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
 aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num);
 aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags);
 aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags);
 aclError sim_aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num);
 aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num);
+aclError sim_aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex);
+aclError sim_aclrtMemcpyBatchV2(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs);
+aclError sim_aclrtMemcpyBatchAsync(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex, aclrtStream stream);
+aclError sim_aclrtMemcpyBatchAsyncV2(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, aclrtStream stream);
+aclError sim_aclrtIpcMemGetExportKey(void *devPtr, size_t size, char *key, size_t len, uint64_t flags);
+aclError sim_aclrtIpcMemClose(const char *key);
+aclError sim_aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t flags);
+aclError sim_aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num);
+aclError sim_aclrtIpcMemSetAttr(const char *key, aclrtIpcMemAttrType type, uint64_t attr);
+aclError sim_aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *serverPids, size_t num);
 aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode);
 aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI);
 aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI);
@@ -601,6 +658,9 @@ aclError sim_aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs);
 aclError sim_aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int32_t *status);
 aclError sim_aclrtStreamStop(aclrtStream stream);
 aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTaskUpdateInfo *info, aclrtStream execStream);
+aclError sim_aclrtCmoGetDescSize(size_t *size);
+aclError sim_aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size);
+aclError sim_aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStream stream, const void *reserve);
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
 aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode);
@@ -628,8 +688,17 @@ aclError sim_aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle,
 aclError sim_aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
 aclError sim_aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize);
 aclError sim_aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t flags);
+aclError sim_aclrtMemManagedPrefetchAsync(const void *ptr, size_t size, aclrtMemManagedLocation location, uint32_t flags, aclrtStream stream);
+aclError sim_aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes, size_t count, aclrtMemManagedLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs, uint64_t flags, aclrtStream stream);
 aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, uint32_t linkIdx);
 aclError sim_aclrtDeviceL2CacheFlush(void *rsv);
 aclError sim_aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLink);
+aclError sim_aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *poolProps);
+aclError sim_aclrtMemPoolDestroy(const aclrtMemPool memPool);
+aclError sim_aclrtMemPoolSetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value);
+aclError sim_aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value);
+aclError sim_aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool, aclrtStream stream);
+aclError sim_aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream);
+aclError sim_aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep);
 
 #endif

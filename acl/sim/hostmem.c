@@ -110,17 +110,17 @@ static bool host_is_registered(const void *address, size_t bytes)
 
 aclError sim_aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type, void **devPtr)
 {
+    static const unsigned known = ACL_HOST_REGISTER_IOMEMORY | ACL_HOST_REGISTER_READONLY;
     REQUIRE(ptr);
     REQUIRE(devPtr);
     REQUIRE(size > 0);
-    Context *context;
-    TRY(context_require(&context));
-    if (type != ACL_HOST_REGISTER_MAPPED && type != ACL_HOST_REGISTER_IOMEMORY &&
-        type != ACL_HOST_REGISTER_READONLY) {
+    if (((unsigned)type & ~known) != 0) {
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                     "type = %d: expected ACL_HOST_REGISTER_MAPPED, IOMEMORY or READONLY",
                     (int)type);
     }
+    Context *context;
+    TRY(context_require(&context));
     if (!host_is_registered(ptr, size)) {
         TRY(host_register(__func__, ptr, size, context->device, ACL_HOST_REG_MAPPED));
     }
@@ -134,12 +134,12 @@ aclError sim_aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
                                   ACL_HOST_REG_READONLY | ACL_HOST_REG_PINNED;
     REQUIRE(ptr);
     REQUIRE(size > 0);
-    Context *context;
-    TRY(context_require(&context));
     if (flag == 0 || (flag & ~known) != 0) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
                     "flag = 0x%x: expected some of ACL_HOST_REG_* (0x%x)", flag, known);
     }
+    Context *context;
+    TRY(context_require(&context));
     return host_register(__func__, ptr, size, context->device, flag);
 }
 

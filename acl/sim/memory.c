@@ -6,7 +6,10 @@
 #include "memory.h"
 
 #include "exports.h"
+#include "ipc.h"
+#include "managed.h"
 #include "soc.h"
+#include "soma.h"
 
 static const size_t ALIGN = 32;
 static const size_t HUGE_OVER = (size_t)1 << 20;
@@ -134,10 +137,11 @@ aclError sim_aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy 
                        known ? policy : ACL_MEM_MALLOC_HUGE_FIRST);
 }
 
-/* The attributes of a device allocation: the module's number goes to *module. */
+/* The attributes of a device allocation; of several of one sort the last counts. */
 static aclError attributes_check(const char *function, const aclrtMallocConfig *cfg,
                                  int32_t device, uint16_t *module)
 {
+    uint32_t wanted = (uint32_t)device;
     if (cfg == NULL) {
         return ACL_SUCCESS;
     }
@@ -146,15 +150,19 @@ static aclError attributes_check(const char *function, const aclrtMallocConfig *
     }
     for (size_t i = 0; i < cfg->numAttrs; i++) {
         const aclrtMallocAttribute *attr = &cfg->attrs[i];
-        bool right_device = attr->attr == ACL_RT_MEM_ATTR_DEVICE_ID &&
-                            attr->value.deviceId == (uint32_t)device;
         if (attr->attr == ACL_RT_MEM_ATTR_MODULE_ID) {
             *module = attr->value.moduleId;
-        } else if (attr->attr != ACL_RT_MEM_ATTR_RSV && !right_device) {
+        } else if (attr->attr == ACL_RT_MEM_ATTR_DEVICE_ID) {
+            wanted = attr->value.deviceId;
+        } else if (attr->attr != ACL_RT_MEM_ATTR_RSV) {
             return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                             "cfg->attrs[%zu]: attribute %d with value %u is not valid for memory "
-                             "of device %d", i, (int)attr->attr, attr->value.deviceId, device);
+                             "cfg->attrs[%zu]: attribute %d is not one of device memory", i,
+                             (int)attr->attr);
         }
+    }
+    if (wanted != (uint32_t)device) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "cfg: device %u wanted, expected the current one, %d", wanted, device);
     }
     return ACL_SUCCESS;
 }
@@ -201,7 +209,15 @@ aclError memory_free(const char *function, void *address)
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "%p is not the beginning of an allocation", address);
     }
-    arena_give_held(arena, at, &view, BOOK_MALLOC);
+    if (view.info.kind == MEMORY_POOL) {
+        return pool_free_now(function, view.info.owner, arena, &view);
+    }
+    if (view.info.kind == MEMORY_MANAGED) {
+        managed_freed(view.info.owner);
+    }
+    if (!view.info.exported || ipc_block_freed(arena, at, &view)) {
+        arena_give_held(arena, at, &view, BOOK_MALLOC);
+    }
     return ACL_SUCCESS;
 }
 

@@ -81,7 +81,9 @@ uintptr_t arena_take(Arena *arena, size_t bytes, PageKind page, BookKind book,
 bool arena_give(Arena *arena, uintptr_t address, BookKind book);
 /* The block that begins there, no longer live but not given out again before arena_give_held. */
 bool arena_hold(Arena *arena, uintptr_t address, ZoneView *view);
+void arena_unhold(Arena *arena, uintptr_t address);
 void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, BookKind book);
+bool arena_mark_exported(Arena *arena, uintptr_t address);
 bool arena_find(Arena *arena, uintptr_t address, ZoneView *view);
 static inline bool arena_has(const Arena *arena, uintptr_t address)
 {

@@ -266,6 +266,25 @@ bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
     return live;
 }
 
+void zone_unhold(Zone *zone, size_t offset)
+{
+    pthread_mutex_lock(&zone->lock);
+    zone->blocks[offset / zone->unit].state = BLOCK_LIVE;
+    pthread_mutex_unlock(&zone->lock);
+}
+
+bool zone_mark_exported(Zone *zone, size_t offset)
+{
+    uint32_t first = (uint32_t)(offset / zone->unit);
+    pthread_mutex_lock(&zone->lock);
+    bool live = zone->blocks[first].state == BLOCK_LIVE && start_before(zone, first) == first;
+    if (live) {
+        zone->blocks[first].info.exported = true;
+    }
+    pthread_mutex_unlock(&zone->lock);
+    return live;
+}
+
 /* ---- giving memory back ------------------------------------------------------------------------ */
 /* Remembers a range that was freed; true if it is time to purge. */
 static bool stale_add(Zone *zone, uint32_t first, uint32_t units)

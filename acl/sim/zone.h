@@ -88,6 +88,10 @@ bool zone_find(Zone *zone, size_t offset, ZoneView *view);
 /* Stops being live, if a live block begins at `offset`: nobody else can free it, and its addresses
  * are not given out before zone_give. */
 bool zone_hold(Zone *zone, size_t offset, ZoneView *view);
+/* Marks the live block that begins there as exported; false if none does. */
+bool zone_mark_exported(Zone *zone, size_t offset);
+/* A held block becomes live again. */
+void zone_unhold(Zone *zone, size_t offset);
 /* A held block back to the zone. */
 void zone_give(Zone *zone, size_t offset);
 /* All that was freed back to the system. */
