@@ -1,7 +1,7 @@
 /* Copies of one piece, and the task that all copies share.
  *
  * A copy that would leave an allocation, or touch unmapped pages, is refused with the driver's
- * 107000 when it is asked for; if the memory goes while the copy waits in its stream, the stream
+ * 107000 when it is asked for; if pages are unmapped while the copy waits in its stream, the stream
  * fails with 507013.  Synchronous copies run on the caller's thread and wait for no stream. */
 #include "copy.h"
 
@@ -55,7 +55,7 @@ void copy_move(const Copy *copy)
 aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes)
 {
     return error_set("task", ACL_ERROR_RT_SYS_DMA,
-                     "stream %u: %s at %p (%zu bytes) was freed or unmapped before its task ran",
+                     "stream %u: %s at %p (%zu bytes) was unmapped before its task ran",
                      stream_id(stream), what, address, bytes);
 }
 

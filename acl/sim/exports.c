@@ -178,12 +178,12 @@ const char *const function_names[FN_COUNT] = {
     "aclrtDeviceTaskAbort",
     "aclrtMemUceRepair",
     "aclrtStreamAbort",
-    "aclrtValueWrite",
-    "aclrtValueWait",
     "aclrtGetMemcpyDescSize",
     "aclrtSetMemcpyDesc",
     "aclrtMemcpyAsyncWithOffset",
     "aclrtMemcpyAsyncWithDesc",
+    "aclrtValueWrite",
+    "aclrtValueWait",
     "aclrtGetStreamAvailableNum",
     "aclrtSetStreamAttribute",
     "aclrtGetStreamAttribute",
@@ -240,11 +240,6 @@ const char *const function_names[FN_COUNT] = {
     "aclrtCmoAsyncWithBarrier",
     "aclrtCmoWaitBarrier",
     "aclrtGetDevicesTopo",
-    "aclrtNotifyBatchReset",
-    "aclrtNotifyGetExportKey",
-    "aclrtNotifyImportByKey",
-    "aclrtNotifySetImportPid",
-    "aclrtNotifySetImportPidInterServer",
     "aclrtMemcpyBatch",
     "aclrtMemcpyBatchV2",
     "aclrtMemcpyBatchAsync",
@@ -255,6 +250,11 @@ const char *const function_names[FN_COUNT] = {
     "aclrtIpcMemSetImportPid",
     "aclrtIpcMemSetAttr",
     "aclrtIpcMemImportPidInterServer",
+    "aclrtNotifyBatchReset",
+    "aclrtNotifyGetExportKey",
+    "aclrtNotifyImportByKey",
+    "aclrtNotifySetImportPid",
+    "aclrtNotifySetImportPidInterServer",
     "aclmdlRICaptureBegin",
     "aclmdlRICaptureGetInfo",
     "aclmdlRICaptureEnd",
@@ -1927,22 +1927,6 @@ aclError aclrtStreamAbort(aclrtStream stream)
     return gate_leave(FN_aclrtStreamAbort, gate_status);
 }
 
-aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
-{
-    aclError gate_status = gate_enter(FN_aclrtValueWrite);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtValueWrite(devAddr, value, flag, stream);
-    }
-    return gate_leave(FN_aclrtValueWrite, gate_status);
-}
-
-aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
-{
-    aclError gate_status = gate_enter(FN_aclrtValueWait);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtValueWait(devAddr, value, flag, stream);
-    }
-    return gate_leave(FN_aclrtValueWait, gate_status);
 aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
 {
     aclError gate_status = gate_enter(FN_aclrtGetMemcpyDescSize);
@@ -1977,6 +1961,24 @@ aclError aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream 
         gate_status = sim_aclrtMemcpyAsyncWithDesc(desc, kind, stream);
     }
     return gate_leave(FN_aclrtMemcpyAsyncWithDesc, gate_status);
+}
+
+aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtValueWrite);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtValueWrite(devAddr, value, flag, stream);
+    }
+    return gate_leave(FN_aclrtValueWrite, gate_status);
+}
+
+aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtValueWait);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtValueWait(devAddr, value, flag, stream);
+    }
+    return gate_leave(FN_aclrtValueWait, gate_status);
 }
 
 aclError aclrtGetStreamAvailableNum(uint32_t *streamCount)
@@ -2483,49 +2485,6 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
     return gate_leave(FN_aclrtGetDevicesTopo, gate_status);
 }
 
-aclError aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
-{
-    aclError gate_status = gate_enter(FN_aclrtNotifyBatchReset);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtNotifyBatchReset(notifies, num);
-    }
-    return gate_leave(FN_aclrtNotifyBatchReset, gate_status);
-}
-
-aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags)
-{
-    aclError gate_status = gate_enter(FN_aclrtNotifyGetExportKey);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtNotifyGetExportKey(notify, key, len, flags);
-    }
-    return gate_leave(FN_aclrtNotifyGetExportKey, gate_status);
-}
-
-aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags)
-{
-    aclError gate_status = gate_enter(FN_aclrtNotifyImportByKey);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtNotifyImportByKey(notify, key, flags);
-    }
-    return gate_leave(FN_aclrtNotifyImportByKey, gate_status);
-}
-
-aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num)
-{
-    aclError gate_status = gate_enter(FN_aclrtNotifySetImportPid);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtNotifySetImportPid(notify, pid, num);
-    }
-    return gate_leave(FN_aclrtNotifySetImportPid, gate_status);
-}
-
-aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num)
-{
-    aclError gate_status = gate_enter(FN_aclrtNotifySetImportPidInterServer);
-    if (gate_status == ACL_SUCCESS) {
-        gate_status = sim_aclrtNotifySetImportPidInterServer(notify, serverPids, num);
-    }
-    return gate_leave(FN_aclrtNotifySetImportPidInterServer, gate_status);
 aclError aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex)
 {
     aclError gate_status = gate_enter(FN_aclrtMemcpyBatch);
@@ -2614,6 +2573,51 @@ aclError aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *server
         gate_status = sim_aclrtIpcMemImportPidInterServer(key, serverPids, num);
     }
     return gate_leave(FN_aclrtIpcMemImportPidInterServer, gate_status);
+}
+
+aclError aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifyBatchReset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifyBatchReset(notifies, num);
+    }
+    return gate_leave(FN_aclrtNotifyBatchReset, gate_status);
+}
+
+aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifyGetExportKey);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifyGetExportKey(notify, key, len, flags);
+    }
+    return gate_leave(FN_aclrtNotifyGetExportKey, gate_status);
+}
+
+aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifyImportByKey);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifyImportByKey(notify, key, flags);
+    }
+    return gate_leave(FN_aclrtNotifyImportByKey, gate_status);
+}
+
+aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifySetImportPid);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifySetImportPid(notify, pid, num);
+    }
+    return gate_leave(FN_aclrtNotifySetImportPid, gate_status);
+}
+
+aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num)
+{
+    aclError gate_status = gate_enter(FN_aclrtNotifySetImportPidInterServer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtNotifySetImportPidInterServer(notify, serverPids, num);
+    }
+    return gate_leave(FN_aclrtNotifySetImportPidInterServer, gate_status);
 }
 
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)

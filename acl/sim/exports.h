@@ -190,12 +190,12 @@ enum {
     FN_aclrtDeviceTaskAbort,
     FN_aclrtMemUceRepair,
     FN_aclrtStreamAbort,
-    FN_aclrtValueWrite,
-    FN_aclrtValueWait,
     FN_aclrtGetMemcpyDescSize,
     FN_aclrtSetMemcpyDesc,
     FN_aclrtMemcpyAsyncWithOffset,
     FN_aclrtMemcpyAsyncWithDesc,
+    FN_aclrtValueWrite,
+    FN_aclrtValueWait,
     FN_aclrtGetStreamAvailableNum,
     FN_aclrtSetStreamAttribute,
     FN_aclrtGetStreamAttribute,
@@ -252,11 +252,6 @@ enum {
     FN_aclrtCmoAsyncWithBarrier,
     FN_aclrtCmoWaitBarrier,
     FN_aclrtGetDevicesTopo,
-    FN_aclrtNotifyBatchReset,
-    FN_aclrtNotifyGetExportKey,
-    FN_aclrtNotifyImportByKey,
-    FN_aclrtNotifySetImportPid,
-    FN_aclrtNotifySetImportPidInterServer,
     FN_aclrtMemcpyBatch,
     FN_aclrtMemcpyBatchV2,
     FN_aclrtMemcpyBatchAsync,
@@ -267,6 +262,11 @@ enum {
     FN_aclrtIpcMemSetImportPid,
     FN_aclrtIpcMemSetAttr,
     FN_aclrtIpcMemImportPidInterServer,
+    FN_aclrtNotifyBatchReset,
+    FN_aclrtNotifyGetExportKey,
+    FN_aclrtNotifyImportByKey,
+    FN_aclrtNotifySetImportPid,
+    FN_aclrtNotifySetImportPidInterServer,
     FN_aclmdlRICaptureBegin,
     FN_aclmdlRICaptureGetInfo,
     FN_aclmdlRICaptureEnd,
@@ -535,12 +535,12 @@ aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArr
 aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout);
 aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
 aclError sim_aclrtStreamAbort(aclrtStream stream);
-aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
-aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize);
 aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, void *dstAddr, size_t count, void *config);
 aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset, const void **src, size_t count, size_t srcDataOffset, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
+aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount);
 aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
 aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value);
@@ -597,11 +597,6 @@ aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size);
 aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, uint32_t barrierId, aclrtStream stream);
 aclError sim_aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream, uint32_t flag);
 aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
-aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num);
-aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags);
-aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags);
-aclError sim_aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num);
-aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num);
 aclError sim_aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex);
 aclError sim_aclrtMemcpyBatchV2(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs);
 aclError sim_aclrtMemcpyBatchAsync(void **dsts, size_t *destMaxs, void **srcs, size_t *sizes, size_t numBatches, aclrtMemcpyBatchAttr *attrs, size_t *attrsIndexes, size_t numAttrs, size_t *failIndex, aclrtStream stream);
@@ -612,6 +607,11 @@ aclError sim_aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t fla
 aclError sim_aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num);
 aclError sim_aclrtIpcMemSetAttr(const char *key, aclrtIpcMemAttrType type, uint64_t attr);
 aclError sim_aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *serverPids, size_t num);
+aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num);
+aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags);
+aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags);
+aclError sim_aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num);
+aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num);
 aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode);
 aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI);
 aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI);

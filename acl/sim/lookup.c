@@ -57,24 +57,33 @@ bool memory_find(const void *address, Memory *memory)
     return true;
 }
 
-bool memory_reachable(const void *address, size_t bytes, bool write)
+/* Whether all the bytes are in the allocation or the mappings that `memory` describes. */
+static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bool write)
 {
-    Memory memory;
-    uintptr_t begin = (uintptr_t)address;
     if (begin + bytes < begin) {
         return false;
     }
-    if (!memory_find(address, &memory) || memory.kind == MEMORY_REGISTERED) {
+    if (memory->kind == MEMORY_UNKNOWN || memory->kind == MEMORY_REGISTERED) {
         return true;
     }
-    if (memory.kind == MEMORY_HOLE) {
-        return bytes == 0;
-    }
-    if (memory.kind == MEMORY_MAPPED || memory.kind == MEMORY_MAPPED_HOST) {
+    if (memory->kind == MEMORY_MAPPED || memory->kind == MEMORY_MAPPED_HOST) {
         Range range;
-        return range_find(begin, &range) && reservation_covers(&range, begin, begin + bytes, write);
+        return range_find(begin, &range) && range.kind == RANGE_RESERVATION &&
+               reservation_covers(&range, begin, begin + bytes, write);
     }
-    return begin + bytes <= memory.base + memory.bytes;
+    return memory->kind != MEMORY_HOLE && begin + bytes <= memory->base + memory->bytes;
+}
+
+bool memory_reachable(const void *address, size_t bytes, bool write)
+{
+    uintptr_t begin = (uintptr_t)address;
+    const Arena *arena = arena_at(begin);
+    if (arena != NULL) {
+        return bytes <= arena->base + arena->bytes - begin;
+    }
+    Memory memory;
+    memory_find(address, &memory);
+    return memory_holds(&memory, begin, bytes, write);
 }
 
 aclError memory_check(const char *function, const char *argument, const void *address,
@@ -85,7 +94,7 @@ aclError memory_check(const char *function, const char *argument, const void *ad
     if (kind != NULL) {
         *kind = memory.kind;
     }
-    if (memory_reachable(address, bytes, write)) {
+    if (memory_holds(&memory, (uintptr_t)address, bytes, write)) {
         return ACL_SUCCESS;
     }
     if (memory.kind == MEMORY_HOLE) {

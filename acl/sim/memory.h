@@ -103,7 +103,9 @@ bool memory_find(const void *address, Memory *memory);
  * know.  *kind (may be NULL) is what the first byte belongs to. */
 aclError memory_check(const char *function, const char *argument, const void *address,
                       size_t bytes, bool write, MemoryKind *kind);
-/* The part of memory_check that tasks repeat, without a message. */
+/* What tasks ask when they run: whether touching the bytes would fault.  Memory of an arena never
+ * does, even if it was freed since (a program that frees what is in flight is served as on a device
+ * whose pages were not reused yet); unmapped pages do. */
 bool memory_reachable(const void *address, size_t bytes, bool write);
 
 /* Frees what the malloc families and the pools gave; 107000 for anything else. */
