@@ -1,4 +1,4 @@
-"""How a function of the pyACL surface takes its arguments and gives its results: see `_call.pyx`."""
+"""How a function of the pyACL surface takes arguments and gives results: see `_call.pyx`."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint64_t
@@ -32,14 +32,14 @@ cdef extern from *:
     PyMethodDef plain "aclpool_plain"(const char *name, Plain call, const char *doc)
 
 
-# One argument as C sees it; the member is the letter of its kind (K is k, l is L, z is s).
+# One argument as C sees it; the member is the letter of its kind (K is k, l is L, z is s, I is u).
 ctypedef union Value:
     signed char b
     uint8_t B
     int16_t h
     uint16_t H
     int i
-    unsigned int I
+    unsigned int u
     int64_t L
     uint64_t k
     float f

@@ -59,7 +59,7 @@ cdef inline bint value_fast(char kind, PyObject *given, Value *out) noexcept:
     if kind == c"I":
         if not PyLong_CheckExact(given):
             return False
-        out.I = <unsigned int> PyLong_AsUnsignedLongLongMask(given)     # masked, as pyACL does
+        out.u = <unsigned int> PyLong_AsUnsignedLongLongMask(given)     # masked, as pyACL does
         return True
     if kind == c"O":
         out.o = given
@@ -105,7 +105,9 @@ cdef int fail(const char *what, Py_ssize_t argument, char kind, PyObject *given)
     raise TypeError(f"{function_name(what)} args parse failed") from TypeError(reason)
 
 
-cdef int take_slow(const char *what, char kind, Py_ssize_t i, PyObject *given, Value *out) except -1:
+cdef int take_slow(
+    const char *what, char kind, Py_ssize_t i, PyObject *given, Value *out
+) except -1:
     """Argument number `i` by CPython's converter, or the TypeError."""
     try:
         value_slow(kind, given, out)
@@ -176,7 +178,7 @@ cdef object text(const char *value):
 
 
 cdef object refuse(const char *what, int argument, str expected, object got):
-    """The TypeError for an argument (from 1) whose type is wrong in a way that only its use shows."""
+    """The TypeError for an argument (from 1) that only its use shows to be wrong."""
     name = function_name(what)
     parameter = parameter_names(what)[argument - 1]
     cause = TypeError(f"argument {argument} ({parameter}): expected {expected}, got {got!r:.80}")

@@ -1,7 +1,8 @@
 """Configurations that pyACL takes as dicts and lists, as C's structs with a pointer to attributes.
 
-Struct and attributes lie in one `bytes` object, the pointer points into it.  An empty configuration
-is None, which the callers pass as NULL.  Everything here holds the GIL and calls no function of ACL.
+Struct and attributes lie in one `bytes` object, the pointer points into it. An empty
+configuration is None, which the callers pass as NULL. Everything here holds the GIL and calls no
+function of ACL.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -11,9 +12,9 @@ from libc.string cimport memcpy
 from acl._call cimport refuse
 from acl._layout cimport pack, pack_struct, room
 from acl._libacl cimport (
-    aclrtBinaryLoadOption, aclrtBinaryLoadOptions, aclrtBinaryLoadOptionType, aclrtLaunchKernelAttr,
-    aclrtLaunchKernelAttrId, aclrtLaunchKernelCfg, aclrtMallocAttribute, aclrtMallocAttrType,
-    aclrtMallocConfig, aclrtServerPid,
+    aclrtBinaryLoadOption, aclrtBinaryLoadOptions, aclrtBinaryLoadOptionType,
+    aclrtLaunchKernelAttr, aclrtLaunchKernelAttrId, aclrtLaunchKernelCfg, aclrtMallocAttribute,
+    aclrtMallocAttrType, aclrtMallocConfig, aclrtServerPid,
 )
 
 cdef const char *MALLOC_VALUE = b"moduleId@0H deviceId@0I vaFlag@0I rsv@0[8]B"
@@ -106,7 +107,8 @@ cdef bytes load_options(object given, const char *what, int argument):
         raise ValueError(str(refuse(what, argument, "list", given)))
     if not given:
         return None
-    made = room(sizeof(aclrtBinaryLoadOptions) + sizeof(aclrtBinaryLoadOption) * <size_t> len(given))
+    made = room(
+        sizeof(aclrtBinaryLoadOptions) + sizeof(aclrtBinaryLoadOption) * <size_t> len(given))
     config = <aclrtBinaryLoadOptions *> PyBytes_AS_STRING(made)
     options = <aclrtBinaryLoadOption *> (config + 1)
     config.options = options

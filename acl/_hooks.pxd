@@ -1,4 +1,4 @@
-"""Registrations in C that several Python callables share, or that know no user data: `_hooks.pyx`."""
+"""Registrations that several Python callables share, or that know no user data."""
 
 from cpython.object cimport PyObject
 

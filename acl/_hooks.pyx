@@ -1,9 +1,9 @@
 """Registrations in C that several Python callables share, or for which C keeps no user data.
 
 C tells hooks apart by the address of their function, and all of Python's would have the same one.
-So C knows one function for each place (a type of initialisation, a stage, a model), whose user data
-is a `Hook`: the list of that place's callables.  An operator's compile function gets nothing that
-names the operator, so each operator's type takes one of a table of C functions; a kernel's
+So C knows one function for each place (a type of initialisation, a stage, a model), whose user
+data is a `Hook`: the list of that place's callables. An operator's compile function gets nothing
+that names the operator, so each operator's type takes one of a table of C functions; a kernel's
 deallocator is found by the address of the binary.
 
 Hooks are never freed, since C may still know them; each call of ACL here drops the GIL.
@@ -12,17 +12,18 @@ Hooks are never freed, since C may still know them; each call of ACL here drops 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
-from acl._call cimport Value, refuse, take
+from acl._call cimport Value, take
 from acl._listeners cimport call_status, need_callable
 from acl._layout cimport unpack
 from acl._libacl cimport (
     ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM, ACL_ERROR_STORAGE_OVER_LIMIT,
     ACL_REG_TYPE_OTHER, aclDataDeallocator, aclError, aclFinalizeCallbackRegister,
     aclFinalizeCallbackUnRegister, aclInitCallbackRegister, aclInitCallbackUnRegister,
-    aclmdlRIDestroyRegisterCallback, aclmdlRIDestroyUnregisterCallback, aclopAttr, aclopCompileFunc,
-    aclopCreateKernel, aclopEngineType, aclopKernelDesc, aclopRegisterCompileFunc,
-    aclopUnregisterCompileFunc, aclRegisterCallbackType, aclrtSnapShotCallbackRegister,
-    aclrtSnapShotCallbackUnregister, aclrtSnapShotStage, aclTensorDesc,
+    aclmdlRIDestroyRegisterCallback, aclmdlRIDestroyUnregisterCallback, aclopAttr,
+    aclopCompileFunc, aclopCreateKernel, aclopEngineType, aclopKernelDesc,
+    aclopRegisterCompileFunc, aclopUnregisterCompileFunc, aclRegisterCallbackType,
+    aclrtSnapShotCallbackRegister, aclrtSnapShotCallbackUnregister, aclrtSnapShotStage,
+    aclTensorDesc,
 )
 from acl._threads cimport python_is_up
 

@@ -3,8 +3,10 @@
 from libc.stdint cimport int64_t
 
 
-cdef bytes pack_struct(object given, const char *layout, size_t size, const char *what, int argument)
-cdef bytes pack_structs(object given, const char *layout, size_t size, const char *what, int argument)
+cdef bytes pack_struct(
+    object given, const char *layout, size_t size, const char *what, int argument)
+cdef bytes pack_structs(
+    object given, const char *layout, size_t size, const char *what, int argument)
 cdef dict unpack_struct(const void *value, const char *layout)
 cdef list unpack_structs(const void *values, size_t count, size_t size, const char *layout)
 

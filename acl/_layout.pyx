@@ -7,9 +7,9 @@ makes from the table of the C API, where offsets are asserted against the header
     id@0I type@4I name@8[128]s dims@136[128:dimCount]l location@1160{id@0I type@4I}
 
 A field is its name, its offset, perhaps counts in brackets (`[n]`, or `[n*stride]` where the
-elements are no plain numbers, `[n:field]` if another field says how many are used), and a letter of
-pyACL's kinds, `s` for text up to NUL, `c` for bytes, or the fields of a struct in braces.  Members of
-a union have one offset: of those, what the dict has is written.  Absent keys are 0.
+elements are no plain numbers, `[n:field]` if another field says how many are used), and a letter
+of pyACL's kinds, `s` for text up to NUL, `c` for bytes, or the fields of a struct in braces.
+Members of a union have one offset: of those, what the dict has is written.  Absent keys are 0.
 
 Everything here holds the GIL and calls no function of ACL.
 """
@@ -244,7 +244,9 @@ cdef void *at(bytes packed) noexcept:
     return NULL if packed is None else PyBytes_AS_STRING(packed)
 
 
-cdef bytes pack_struct(object given, const char *layout, size_t size, const char *what, int argument):
+cdef bytes pack_struct(
+    object given, const char *layout, size_t size, const char *what, int argument
+):
     """A struct from a dict."""
     if not isinstance(given, dict):
         raise refuse(what, argument, "dict", given)
@@ -253,7 +255,9 @@ cdef bytes pack_struct(object given, const char *layout, size_t size, const char
     return made
 
 
-cdef bytes pack_structs(object given, const char *layout, size_t size, const char *what, int argument):
+cdef bytes pack_structs(
+    object given, const char *layout, size_t size, const char *what, int argument
+):
     """An array of structs from a list of dicts."""
     cdef size_t i
     if not isinstance(given, list):
@@ -321,7 +325,7 @@ cdef bytes pack_strings(list given, const char *what, int argument):
 
 
 cdef bytes pack_array(object given, char kind, const char *what, int argument):
-    """An array of numbers from a list, or from an ndarray of that type (its own bytes; it warns)."""
+    """An array of numbers from a list, or from an ndarray of that type (its own bytes; warns)."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(given, numpy.ndarray):
         return pack(given, kind, what, argument)

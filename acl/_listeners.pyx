@@ -1,9 +1,9 @@
 """Functions of the pyACL surface that hand a Python callable to C.
 
-What C gets as user data is a `Call`.  A launched callback owns a reference to it, which goes when it
-has run.  A registered one is kept here; when it is replaced or removed it is emptied, not freed,
-since a thread of the runtime may hold its address and wait for the GIL.  Where C offers no user data
-there is one slot.
+What C gets as user data is a `Call`. A launched callback owns a reference to it, which goes when
+it has run. A registered one is kept here; when it is replaced or removed it is emptied, not
+freed, since a thread of the runtime may hold its address and wait for the GIL. Where C offers no
+user data there is one slot.
 
 Each callback first asks whether Python is still up, then takes the GIL; an exception in a callable
 goes to `sys.unraisablehook`, as nobody could catch it.  Every call of ACL here drops the GIL.
@@ -18,11 +18,12 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from acl._call cimport Value, refuse, take
 from acl._libacl cimport (
     ACL_ERROR_INVALID_PARAM, acldumpChunk, acldumpRegCallback, acldumpUnregCallback, aclError,
-    aclrtBinarySetExceptionCallback, aclrtCallbackBlockType, aclrtDeviceState, aclrtDeviceStateCallback, aclrtDeviceTaskAbortCallback,
-    aclrtDeviceTaskAbortStage, aclrtExceptionInfo, aclrtExceptionInfoCallbackRegister,
-    aclrtExceptionInfoCallbackUnregister, aclrtLaunchCallback, aclrtLaunchHostFunc,
-    aclrtRegDeviceStateCallback, aclrtRegStreamStateCallback, aclrtSetDeviceTaskAbortCallback,
-    aclrtSetExceptionInfoCallback, aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
+    aclrtBinarySetExceptionCallback, aclrtCallbackBlockType, aclrtDeviceState,
+    aclrtDeviceStateCallback, aclrtDeviceTaskAbortCallback, aclrtDeviceTaskAbortStage,
+    aclrtExceptionInfo, aclrtExceptionInfoCallbackRegister, aclrtExceptionInfoCallbackUnregister,
+    aclrtLaunchCallback, aclrtLaunchHostFunc, aclrtRegDeviceStateCallback,
+    aclrtRegStreamStateCallback, aclrtSetDeviceTaskAbortCallback, aclrtSetExceptionInfoCallback,
+    aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
 )
 from acl._threads cimport python_is_up
 
@@ -340,7 +341,8 @@ cdef object rt_set_device_task_abort_callback(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
     return state_register(
-        "abort", b"sOO acl.rt.set_device_task_abort_callback reg_name callback args", args, n, names)
+        "abort", b"sOO acl.rt.set_device_task_abort_callback reg_name callback args", args, n,
+        names)
 
 
 # ---- dumps ----

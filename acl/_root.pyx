@@ -152,8 +152,9 @@ cdef object root_get_soc_name(object self, PyObject *const *args, Py_ssize_t n):
     return text(value)
 
 
-cdef object root_float16_to_float(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_float16_to_float(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef float value
     take(b"H acl.float16_to_float value", args, n, names, a)
@@ -161,8 +162,9 @@ cdef object root_float16_to_float(object self, PyObject *const *args, Py_ssize_t
     return value
 
 
-cdef object root_float_to_float16(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_float_to_float16(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclFloat16 value
     take(b"f acl.float_to_float16 value", args, n, names, a)
@@ -170,8 +172,9 @@ cdef object root_float_to_float16(object self, PyObject *const *args, Py_ssize_t
     return value
 
 
-cdef object root_create_data_buffer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_create_data_buffer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclDataBuffer *value
     take(b"kk acl.create_data_buffer data size", args, n, names, a)
@@ -179,8 +182,9 @@ cdef object root_create_data_buffer(object self, PyObject *const *args, Py_ssize
     return address(<void *> value, 0)
 
 
-cdef object root_destroy_data_buffer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_destroy_data_buffer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.destroy_data_buffer data_buffer", args, n, names, a)
@@ -188,8 +192,9 @@ cdef object root_destroy_data_buffer(object self, PyObject *const *args, Py_ssiz
     return ret
 
 
-cdef object root_get_data_buffer_addr(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_data_buffer_addr(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *value
     take(b"k acl.get_data_buffer_addr data_buffer", args, n, names, a)
@@ -197,8 +202,9 @@ cdef object root_get_data_buffer_addr(object self, PyObject *const *args, Py_ssi
     return address(<void *> value, 0)
 
 
-cdef object root_get_data_buffer_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_data_buffer_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value
     take(b"k acl.get_data_buffer_size data_buffer", args, n, names, a)
@@ -206,8 +212,9 @@ cdef object root_get_data_buffer_size(object self, PyObject *const *args, Py_ssi
     return value
 
 
-cdef object root_get_data_buffer_size_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_data_buffer_size_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t value
     take(b"k acl.get_data_buffer_size_v2 data_buffer", args, n, names, a)
@@ -215,8 +222,9 @@ cdef object root_get_data_buffer_size_v2(object self, PyObject *const *args, Py_
     return value
 
 
-cdef object root_update_data_buffer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_update_data_buffer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkk acl.update_data_buffer data_buffer data size", args, n, names, a)
@@ -232,8 +240,9 @@ cdef object root_data_type_size(object self, PyObject *const *args, Py_ssize_t n
     return value
 
 
-cdef object root_create_tensor_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_create_tensor_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"iOi acl.create_tensor_desc data_type dims format"
     cdef size_t dims_count
@@ -243,21 +252,24 @@ cdef object root_create_tensor_desc(object self, PyObject *const *args, Py_ssize
     dims = pack(<object> a[1].o, c"L", what, 2)
     dims_count = <size_t> len(dims) // 8
     dims_at = at(dims)
-    value = aclCreateTensorDesc(<aclDataType> a[0].i, <int> dims_count, <const int64_t *> dims_at,
-        <aclFormat> a[2].i)
+    value = aclCreateTensorDesc(
+        <aclDataType> a[0].i, <int> dims_count, <const int64_t *> dims_at, <aclFormat> a[2].i
+    )
     return address(<void *> value, 0)
 
 
-cdef object root_destroy_tensor_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_destroy_tensor_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     take(b"k acl.destroy_tensor_desc desc", args, n, names, a)
     aclDestroyTensorDesc(<const aclTensorDesc *> a[0].p)
     return None
 
 
-cdef object root_get_tensor_desc_type(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_type(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclDataType value
     take(b"k acl.get_tensor_desc_type desc", args, n, names, a)
@@ -265,8 +277,9 @@ cdef object root_get_tensor_desc_type(object self, PyObject *const *args, Py_ssi
     return <int> value
 
 
-cdef object root_get_tensor_desc_format(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclFormat value
     take(b"k acl.get_tensor_desc_format desc", args, n, names, a)
@@ -274,8 +287,9 @@ cdef object root_get_tensor_desc_format(object self, PyObject *const *args, Py_s
     return <int> value
 
 
-cdef object root_get_tensor_desc_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t value
     take(b"k acl.get_tensor_desc_size desc", args, n, names, a)
@@ -283,8 +297,9 @@ cdef object root_get_tensor_desc_size(object self, PyObject *const *args, Py_ssi
     return value
 
 
-cdef object root_get_tensor_desc_element_count(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object root_get_tensor_desc_element_count(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t value
     take(b"k acl.get_tensor_desc_element_count desc", args, n, names, a)
@@ -292,8 +307,9 @@ cdef object root_get_tensor_desc_element_count(object self, PyObject *const *arg
     return value
 
 
-cdef object root_get_tensor_desc_num_dims(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_num_dims(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t value
     take(b"k acl.get_tensor_desc_num_dims desc", args, n, names, a)
@@ -301,8 +317,9 @@ cdef object root_get_tensor_desc_num_dims(object self, PyObject *const *args, Py
     return value
 
 
-cdef object root_get_tensor_desc_dim(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_dim(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int64_t value
     take(b"kk acl.get_tensor_desc_dim desc index", args, n, names, a)
@@ -310,8 +327,9 @@ cdef object root_get_tensor_desc_dim(object self, PyObject *const *args, Py_ssiz
     return value
 
 
-cdef object root_get_tensor_desc_dim_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_dim_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int64_t dim = 0
     cdef aclError ret
@@ -320,8 +338,9 @@ cdef object root_get_tensor_desc_dim_v2(object self, PyObject *const *args, Py_s
     return dim, ret
 
 
-cdef object root_get_tensor_desc_dim_range(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object root_get_tensor_desc_dim_range(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kkk acl.get_tensor_desc_dim_range desc index dim_range_num"
     cdef size_t dim_range_most
@@ -333,13 +352,18 @@ cdef object root_get_tensor_desc_dim_range(object self, PyObject *const *args, P
         return None, <int> ACL_ERROR_INVALID_PARAM
     dim_range = room_for(dim_range_most, sizeof(int64_t), what)
     dim_range_at = at(dim_range)
-    ret = aclGetTensorDescDimRange(<const aclTensorDesc *> a[0].p, a[1].k, a[2].k, <int64_t*>
-        dim_range_at)
-    return (unpack(dim_range_at, dim_range_most, c"L") if ret == 0 else None), ret
+    ret = aclGetTensorDescDimRange(
+        <const aclTensorDesc *> a[0].p, a[1].k, a[2].k, <int64_t*> dim_range_at
+    )
+    if ret != 0:
+        return None, ret
+    dim_range = unpack(dim_range_at, dim_range_most, c"L")
+    return dim_range, ret
 
 
-cdef object root_get_tensor_desc_name(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_name(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef const char *value
     take(b"k acl.get_tensor_desc_name desc", args, n, names, a)
@@ -347,28 +371,32 @@ cdef object root_get_tensor_desc_name(object self, PyObject *const *args, Py_ssi
     return text(value)
 
 
-cdef object root_set_tensor_desc_name(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_desc_name(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     take(b"ks acl.set_tensor_desc_name desc name", args, n, names, a)
     aclSetTensorDescName(<aclTensorDesc *> a[0].p, a[1].s)
     return None
 
 
-cdef object root_trans_tensor_desc_format(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_trans_tensor_desc_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclTensorDesc *dst_desc = NULL
     cdef aclError ret
     take(b"ki acl.trans_tensor_desc_format src_desc format", args, n, names, a)
     with nogil:
-        ret = aclTransTensorDescFormat(<const aclTensorDesc *> a[0].p, <aclFormat> a[1].i,
-            &dst_desc)
+        ret = aclTransTensorDescFormat(
+            <const aclTensorDesc *> a[0].p, <aclFormat> a[1].i, &dst_desc
+        )
     return address(<void *> dst_desc, ret), ret
 
 
-cdef object root_set_tensor_storage_format(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object root_set_tensor_storage_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ki acl.set_tensor_storage_format desc format", args, n, names, a)
@@ -376,8 +404,9 @@ cdef object root_set_tensor_storage_format(object self, PyObject *const *args, P
     return ret
 
 
-cdef object root_set_tensor_storage_shape(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_storage_shape(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.set_tensor_storage_shape desc dims"
     cdef size_t dims_count
@@ -387,13 +416,15 @@ cdef object root_set_tensor_storage_shape(object self, PyObject *const *args, Py
     dims = pack(<object> a[1].o, c"L", what, 2)
     dims_count = <size_t> len(dims) // 8
     dims_at = at(dims)
-    ret = aclSetTensorStorageShape(<aclTensorDesc *> a[0].p, <int> dims_count, <const int64_t *>
-        dims_at)
+    ret = aclSetTensorStorageShape(
+        <aclTensorDesc *> a[0].p, <int> dims_count, <const int64_t *> dims_at
+    )
     return ret
 
 
-cdef object root_set_tensor_format(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ki acl.set_tensor_format desc format", args, n, names, a)
@@ -401,8 +432,9 @@ cdef object root_set_tensor_format(object self, PyObject *const *args, Py_ssize_
     return ret
 
 
-cdef object root_set_tensor_shape(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_shape(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.set_tensor_shape desc dims"
     cdef size_t dims_count
@@ -416,8 +448,9 @@ cdef object root_set_tensor_shape(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object root_set_tensor_origin_format(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_origin_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ki acl.set_tensor_origin_format desc format", args, n, names, a)
@@ -425,8 +458,9 @@ cdef object root_set_tensor_origin_format(object self, PyObject *const *args, Py
     return ret
 
 
-cdef object root_set_tensor_origin_shape(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_origin_shape(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.set_tensor_origin_shape desc dims"
     cdef size_t dims_count
@@ -436,13 +470,15 @@ cdef object root_set_tensor_origin_shape(object self, PyObject *const *args, Py_
     dims = pack(<object> a[1].o, c"L", what, 2)
     dims_count = <size_t> len(dims) // 8
     dims_at = at(dims)
-    ret = aclSetTensorOriginShape(<aclTensorDesc *> a[0].p, <int> dims_count, <const int64_t *>
-        dims_at)
+    ret = aclSetTensorOriginShape(
+        <aclTensorDesc *> a[0].p, <int> dims_count, <const int64_t *> dims_at
+    )
     return ret
 
 
-cdef object root_set_tensor_dynamic_input(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_dynamic_input(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ks acl.set_tensor_dynamic_input desc name", args, n, names, a)
@@ -450,8 +486,9 @@ cdef object root_set_tensor_dynamic_input(object self, PyObject *const *args, Py
     return ret
 
 
-cdef object root_set_tensor_shape_range(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_shape_range(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.set_tensor_shape_range desc ranges"
     cdef size_t ranges_count
@@ -465,8 +502,9 @@ cdef object root_set_tensor_shape_range(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object root_set_tensor_value_range(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_value_range(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.set_tensor_value_range desc ranges"
     cdef size_t ranges_count
@@ -480,8 +518,9 @@ cdef object root_set_tensor_value_range(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object root_set_tensor_const(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_const(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkk acl.set_tensor_const desc data size", args, n, names, a)
@@ -489,8 +528,9 @@ cdef object root_set_tensor_const(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object root_set_tensor_place_ment(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_set_tensor_place_ment(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ki acl.set_tensor_place_ment desc mem_type", args, n, names, a)
@@ -498,8 +538,9 @@ cdef object root_set_tensor_place_ment(object self, PyObject *const *args, Py_ss
     return ret
 
 
-cdef object root_get_tensor_desc_address(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_address(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *value
     take(b"k acl.get_tensor_desc_address desc", args, n, names, a)
@@ -507,8 +548,9 @@ cdef object root_get_tensor_desc_address(object self, PyObject *const *args, Py_
     return address(<void *> value, 0)
 
 
-cdef object root_get_tensor_desc_by_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_tensor_desc_by_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclTensorDesc *value
     take(b"kk acl.get_tensor_desc_by_index desc index", args, n, names, a)
@@ -522,8 +564,9 @@ cdef object root_get_recent_err_msg(object self, PyObject *const *args, Py_ssize
     return text(value)
 
 
-cdef object root_get_cann_attribute(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_cann_attribute(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t value_ = 0
     cdef aclError ret
@@ -533,19 +576,21 @@ cdef object root_get_cann_attribute(object self, PyObject *const *args, Py_ssize
     return value_, ret
 
 
-cdef object root_get_device_capability(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_device_capability(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int64_t value_ = 0
     cdef aclError ret
     take(b"Ii acl.get_device_capability device_id device_info", args, n, names, a)
     with nogil:
-        ret = aclGetDeviceCapability(a[0].I, <aclDeviceInfo> a[1].i, &value_)
+        ret = aclGetDeviceCapability(a[0].u, <aclDeviceInfo> a[1].i, &value_)
     return value_, ret
 
 
-cdef object root_get_cann_version(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_cann_version(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *version_at
     cdef aclError ret
@@ -553,9 +598,12 @@ cdef object root_get_cann_version(object self, PyObject *const *args, Py_ssize_t
     version = room(sizeof(aclCANNPackageVersion))
     version_at = at(version)
     with nogil:
-        ret = aclsysGetCANNVersion(<aclCANNPackageName> a[0].I, <aclCANNPackageVersion *>
-            version_at)
-    return (unpack_struct(version_at, LAYOUT_aclCANNPackageVersion) if ret == 0 else {}), ret
+        ret = aclsysGetCANNVersion(
+            <aclCANNPackageName> a[0].u, <aclCANNPackageVersion *> version_at
+        )
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(version_at, LAYOUT_aclCANNPackageVersion), ret
 
 
 cdef object root_get_version_str(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -568,7 +616,9 @@ cdef object root_get_version_str(object self, PyObject *const *args, Py_ssize_t 
     version_at = <char *> at(version)
     with nogil:
         ret = aclsysGetVersionStr(<char *> a[0].s, version_at)
-    return (text(version_at) if ret == 0 else ""), ret
+    if ret != 0:
+        return "", ret
+    return text(version_at), ret
 
 
 cdef object root_get_version_num(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -581,8 +631,9 @@ cdef object root_get_version_num(object self, PyObject *const *args, Py_ssize_t 
     return version_num, ret
 
 
-cdef object root_recover_all_hccl_tasks(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_recover_all_hccl_tasks(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.recover_all_hccl_tasks device_id", args, n, names, a)
@@ -600,8 +651,9 @@ cdef object root_set_compileopt(object self, PyObject *const *args, Py_ssize_t n
     return ret
 
 
-cdef object root_get_compileopt_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_get_compileopt_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t value
     take(b"i acl.get_compileopt_size opt", args, n, names, a)
@@ -620,14 +672,19 @@ cdef object root_get_compileopt(object self, PyObject *const *args, Py_ssize_t n
     value__at = <char *> at(value_)
     with nogil:
         ret = aclGetCompileopt(<aclCompileOpt> a[0].i, value__at, a[1].k)
-    return (text(value__at) if ret == 0 else ""), ret
+    if ret != 0:
+        return "", ret
+    return text(value__at), ret
 
 
-cdef object root_gen_graph_and_dump_for_op(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object root_gen_graph_and_dump_for_op(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[9] a
-    cdef const char *what = (b"sOOOOkisk acl.gen_graph_and_dump_for_op op_type input_desc "
-        b"inputs output_desc outputs attr engine_type graph_dump_path " b"graph_dump_opt")
+    cdef const char *what = (
+        b"sOOOOkisk acl.gen_graph_and_dump_for_op op_type input_desc "
+        b"inputs output_desc outputs attr engine_type graph_dump_path " b"graph_dump_opt"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t inputs_count
@@ -653,11 +710,13 @@ cdef object root_gen_graph_and_dump_for_op(object self, PyObject *const *args, P
     same(output_desc_count, outputs_count, what)
     outputs_at = at(outputs)
     with nogil:
-        ret = aclGenGraphAndDumpForOp(a[0].s, <int> input_desc_count, <const aclTensorDesc **>
-            input_desc_at, <const aclDataBuffer **> inputs_at, <int> output_desc_count,
+        ret = aclGenGraphAndDumpForOp(
+            a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at,
+            <const aclDataBuffer **> inputs_at, <int> output_desc_count,
             <const aclTensorDesc **> output_desc_at, <aclDataBuffer **> outputs_at,
             <const aclopAttr *> a[5].p, <aclopEngineType> a[6].i, a[7].s,
-            <const aclGraphDumpOption *> a[8].p)
+            <const aclGraphDumpOption *> a[8].p
+        )
     return ret
 
 
@@ -667,8 +726,9 @@ cdef object root_create_graph_dump_opt(object self, PyObject *const *args, Py_ss
     return address(<void *> value, 0)
 
 
-cdef object root_destroy_graph_dump_opt(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_destroy_graph_dump_opt(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.destroy_graph_dump_opt graph_dump_opt", args, n, names, a)
@@ -676,37 +736,45 @@ cdef object root_destroy_graph_dump_opt(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object root_platform_get_device_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object root_platform_get_device_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"iI acl.platform_get_device_info info_type max_len"
     cdef char *value__at
     cdef aclError ret
     take(what, args, n, names, a)
-    value_ = bounded(a[1].I, what)
+    value_ = bounded(a[1].u, what)
     value__at = <char *> at(value_)
     with nogil:
-        ret = aclplatformGetDeviceInfo(<aclplatformDevInfo> a[0].i, value__at, a[1].I)
-    return (text(value__at) if ret == 0 else ""), ret
+        ret = aclplatformGetDeviceInfo(<aclplatformDevInfo> a[0].i, value__at, a[1].u)
+    if ret != 0:
+        return "", ret
+    return text(value__at), ret
 
 
-cdef object root_platform_get_instruction_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object root_platform_get_instruction_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"isI acl.platform_get_instruction_info type instruction max_len"
     cdef char *value__at
     cdef aclError ret
     take(what, args, n, names, a)
-    value_ = bounded(a[2].I, what)
+    value_ = bounded(a[2].u, what)
     value__at = <char *> at(value_)
     with nogil:
-        ret = aclplatformGetInstructionInfo(<aclplatformCoreType> a[0].i, a[1].s, value__at, a[2].I)
-    return (text(value__at) if ret == 0 else ""), ret
+        ret = aclplatformGetInstructionInfo(<aclplatformCoreType> a[0].i, a[1].s, value__at, a[2].u)
+    if ret != 0:
+        return "", ret
+    return text(value__at), ret
 
 
 cdef PyMethodDef[62] METHODS
 
-METHODS[0] = taking(b"init", root_init,
+METHODS[0] = taking(
+    b"init",
+    root_init,
     b"init($module, /, config_path=...)\n"
     b"--\n"
     b"\n"
@@ -716,7 +784,9 @@ METHODS[0] = taking(b"init", root_init,
     b"\n"
     b"0 or 1 argument; no argument -> aclInit(NULL); None -> TypeError."
 )
-METHODS[1] = plain(b"finalize", root_finalize,
+METHODS[1] = plain(
+    b"finalize",
+    root_finalize,
     b"finalize($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -724,7 +794,9 @@ METHODS[1] = plain(b"finalize", root_finalize,
     b"\n"
     b"Calls aclFinalize. The GIL is dropped."
 )
-METHODS[2] = plain(b"finalize_reference", root_finalize_reference,
+METHODS[2] = plain(
+    b"finalize_reference",
+    root_finalize_reference,
     b"finalize_reference($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -732,7 +804,9 @@ METHODS[2] = plain(b"finalize_reference", root_finalize_reference,
     b"\n"
     b"Calls aclFinalizeReference. The GIL is dropped."
 )
-METHODS[3] = plain(b"get_version", root_get_version,
+METHODS[3] = plain(
+    b"get_version",
+    root_get_version,
     b"get_version($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -742,7 +816,9 @@ METHODS[3] = plain(b"get_version", root_get_version,
     b"\n"
     b"Lives on the root module, not acl.rt."
 )
-METHODS[4] = plain(b"get_soc_name", root_get_soc_name,
+METHODS[4] = plain(
+    b"get_soc_name",
+    root_get_soc_name,
     b"get_soc_name($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -752,7 +828,9 @@ METHODS[4] = plain(b"get_soc_name", root_get_soc_name,
     b"\n"
     b"Str or None, NO ret; on the root module, not acl.rt."
 )
-METHODS[5] = taking(b"float16_to_float", root_float16_to_float,
+METHODS[5] = taking(
+    b"float16_to_float",
+    root_float16_to_float,
     b"float16_to_float($module, /, value)\n"
     b"--\n"
     b"\n"
@@ -760,7 +838,9 @@ METHODS[5] = taking(b"float16_to_float", root_float16_to_float,
     b"\n"
     b"Calls aclFloat16ToFloat."
 )
-METHODS[6] = taking(b"float_to_float16", root_float_to_float16,
+METHODS[6] = taking(
+    b"float_to_float16",
+    root_float_to_float16,
     b"float_to_float16($module, /, value)\n"
     b"--\n"
     b"\n"
@@ -768,7 +848,9 @@ METHODS[6] = taking(b"float_to_float16", root_float_to_float16,
     b"\n"
     b"Calls aclFloatToFloat16."
 )
-METHODS[7] = taking(b"create_data_buffer", root_create_data_buffer,
+METHODS[7] = taking(
+    b"create_data_buffer",
+    root_create_data_buffer,
     b"create_data_buffer($module, /, data, size)\n"
     b"--\n"
     b"\n"
@@ -778,7 +860,9 @@ METHODS[7] = taking(b"create_data_buffer", root_create_data_buffer,
     b"\n"
     b"0 on failure, no ret."
 )
-METHODS[8] = taking(b"destroy_data_buffer", root_destroy_data_buffer,
+METHODS[8] = taking(
+    b"destroy_data_buffer",
+    root_destroy_data_buffer,
     b"destroy_data_buffer($module, /, data_buffer)\n"
     b"--\n"
     b"\n"
@@ -788,7 +872,9 @@ METHODS[8] = taking(b"destroy_data_buffer", root_destroy_data_buffer,
     b"\n"
     b"Does not free the data."
 )
-METHODS[9] = taking(b"get_data_buffer_addr", root_get_data_buffer_addr,
+METHODS[9] = taking(
+    b"get_data_buffer_addr",
+    root_get_data_buffer_addr,
     b"get_data_buffer_addr($module, /, data_buffer)\n"
     b"--\n"
     b"\n"
@@ -796,7 +882,9 @@ METHODS[9] = taking(b"get_data_buffer_addr", root_get_data_buffer_addr,
     b"\n"
     b"Calls aclGetDataBufferAddr."
 )
-METHODS[10] = taking(b"get_data_buffer_size", root_get_data_buffer_size,
+METHODS[10] = taking(
+    b"get_data_buffer_size",
+    root_get_data_buffer_size,
     b"get_data_buffer_size($module, /, data_buffer)\n"
     b"--\n"
     b"\n"
@@ -806,7 +894,9 @@ METHODS[10] = taking(b"get_data_buffer_size", root_get_data_buffer_size,
     b"\n"
     b"No ret; deprecated."
 )
-METHODS[11] = taking(b"get_data_buffer_size_v2", root_get_data_buffer_size_v2,
+METHODS[11] = taking(
+    b"get_data_buffer_size_v2",
+    root_get_data_buffer_size_v2,
     b"get_data_buffer_size_v2($module, /, data_buffer)\n"
     b"--\n"
     b"\n"
@@ -814,7 +904,9 @@ METHODS[11] = taking(b"get_data_buffer_size_v2", root_get_data_buffer_size_v2,
     b"\n"
     b"Calls aclGetDataBufferSizeV2."
 )
-METHODS[12] = taking(b"update_data_buffer", root_update_data_buffer,
+METHODS[12] = taking(
+    b"update_data_buffer",
+    root_update_data_buffer,
     b"update_data_buffer($module, /, data_buffer, data, size)\n"
     b"--\n"
     b"\n"
@@ -822,7 +914,9 @@ METHODS[12] = taking(b"update_data_buffer", root_update_data_buffer,
     b"\n"
     b"Calls aclUpdateDataBuffer."
 )
-METHODS[13] = taking(b"data_type_size", root_data_type_size,
+METHODS[13] = taking(
+    b"data_type_size",
+    root_data_type_size,
     b"data_type_size($module, /, data_type)\n"
     b"--\n"
     b"\n"
@@ -830,7 +924,9 @@ METHODS[13] = taking(b"data_type_size", root_data_type_size,
     b"\n"
     b"Calls aclDataTypeSize."
 )
-METHODS[14] = taking(b"create_tensor_desc", root_create_tensor_desc,
+METHODS[14] = taking(
+    b"create_tensor_desc",
+    root_create_tensor_desc,
     b"create_tensor_desc($module, /, data_type, dims, format)\n"
     b"--\n"
     b"\n"
@@ -840,7 +936,9 @@ METHODS[14] = taking(b"create_tensor_desc", root_create_tensor_desc,
     b"\n"
     b"Dims must be a list (a tuple raises TypeError); 0 on failure, no ret."
 )
-METHODS[15] = taking(b"destroy_tensor_desc", root_destroy_tensor_desc,
+METHODS[15] = taking(
+    b"destroy_tensor_desc",
+    root_destroy_tensor_desc,
     b"destroy_tensor_desc($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -848,7 +946,9 @@ METHODS[15] = taking(b"destroy_tensor_desc", root_destroy_tensor_desc,
     b"\n"
     b"Calls aclDestroyTensorDesc."
 )
-METHODS[16] = taking(b"get_tensor_desc_type", root_get_tensor_desc_type,
+METHODS[16] = taking(
+    b"get_tensor_desc_type",
+    root_get_tensor_desc_type,
     b"get_tensor_desc_type($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -856,7 +956,9 @@ METHODS[16] = taking(b"get_tensor_desc_type", root_get_tensor_desc_type,
     b"\n"
     b"Calls aclGetTensorDescType."
 )
-METHODS[17] = taking(b"get_tensor_desc_format", root_get_tensor_desc_format,
+METHODS[17] = taking(
+    b"get_tensor_desc_format",
+    root_get_tensor_desc_format,
     b"get_tensor_desc_format($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -864,7 +966,9 @@ METHODS[17] = taking(b"get_tensor_desc_format", root_get_tensor_desc_format,
     b"\n"
     b"Calls aclGetTensorDescFormat."
 )
-METHODS[18] = taking(b"get_tensor_desc_size", root_get_tensor_desc_size,
+METHODS[18] = taking(
+    b"get_tensor_desc_size",
+    root_get_tensor_desc_size,
     b"get_tensor_desc_size($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -872,7 +976,9 @@ METHODS[18] = taking(b"get_tensor_desc_size", root_get_tensor_desc_size,
     b"\n"
     b"Calls aclGetTensorDescSize."
 )
-METHODS[19] = taking(b"get_tensor_desc_element_count", root_get_tensor_desc_element_count,
+METHODS[19] = taking(
+    b"get_tensor_desc_element_count",
+    root_get_tensor_desc_element_count,
     b"get_tensor_desc_element_count($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -880,7 +986,9 @@ METHODS[19] = taking(b"get_tensor_desc_element_count", root_get_tensor_desc_elem
     b"\n"
     b"Calls aclGetTensorDescElementCount."
 )
-METHODS[20] = taking(b"get_tensor_desc_num_dims", root_get_tensor_desc_num_dims,
+METHODS[20] = taking(
+    b"get_tensor_desc_num_dims",
+    root_get_tensor_desc_num_dims,
     b"get_tensor_desc_num_dims($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -888,7 +996,9 @@ METHODS[20] = taking(b"get_tensor_desc_num_dims", root_get_tensor_desc_num_dims,
     b"\n"
     b"Calls aclGetTensorDescNumDims."
 )
-METHODS[21] = taking(b"get_tensor_desc_dim", root_get_tensor_desc_dim,
+METHODS[21] = taking(
+    b"get_tensor_desc_dim",
+    root_get_tensor_desc_dim,
     b"get_tensor_desc_dim($module, /, desc, index)\n"
     b"--\n"
     b"\n"
@@ -898,7 +1008,9 @@ METHODS[21] = taking(b"get_tensor_desc_dim", root_get_tensor_desc_dim,
     b"\n"
     b"No ret; deprecated."
 )
-METHODS[22] = taking(b"get_tensor_desc_dim_v2", root_get_tensor_desc_dim_v2,
+METHODS[22] = taking(
+    b"get_tensor_desc_dim_v2",
+    root_get_tensor_desc_dim_v2,
     b"get_tensor_desc_dim_v2($module, /, desc, index)\n"
     b"--\n"
     b"\n"
@@ -906,7 +1018,9 @@ METHODS[22] = taking(b"get_tensor_desc_dim_v2", root_get_tensor_desc_dim_v2,
     b"\n"
     b"Calls aclGetTensorDescDimV2."
 )
-METHODS[23] = taking(b"get_tensor_desc_dim_range", root_get_tensor_desc_dim_range,
+METHODS[23] = taking(
+    b"get_tensor_desc_dim_range",
+    root_get_tensor_desc_dim_range,
     b"get_tensor_desc_dim_range($module, /, desc, index, dim_range_num)\n"
     b"--\n"
     b"\n"
@@ -916,7 +1030,9 @@ METHODS[23] = taking(b"get_tensor_desc_dim_range", root_get_tensor_desc_dim_rang
     b"\n"
     b"(None, ret) on failure or dim_range_num > 4096."
 )
-METHODS[24] = taking(b"get_tensor_desc_name", root_get_tensor_desc_name,
+METHODS[24] = taking(
+    b"get_tensor_desc_name",
+    root_get_tensor_desc_name,
     b"get_tensor_desc_name($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -924,7 +1040,9 @@ METHODS[24] = taking(b"get_tensor_desc_name", root_get_tensor_desc_name,
     b"\n"
     b"Calls aclGetTensorDescName."
 )
-METHODS[25] = taking(b"set_tensor_desc_name", root_set_tensor_desc_name,
+METHODS[25] = taking(
+    b"set_tensor_desc_name",
+    root_set_tensor_desc_name,
     b"set_tensor_desc_name($module, /, desc, name)\n"
     b"--\n"
     b"\n"
@@ -932,7 +1050,9 @@ METHODS[25] = taking(b"set_tensor_desc_name", root_set_tensor_desc_name,
     b"\n"
     b"Calls aclSetTensorDescName."
 )
-METHODS[26] = taking(b"trans_tensor_desc_format", root_trans_tensor_desc_format,
+METHODS[26] = taking(
+    b"trans_tensor_desc_format",
+    root_trans_tensor_desc_format,
     b"trans_tensor_desc_format($module, /, src_desc, format)\n"
     b"--\n"
     b"\n"
@@ -940,7 +1060,9 @@ METHODS[26] = taking(b"trans_tensor_desc_format", root_trans_tensor_desc_format,
     b"\n"
     b"Calls aclTransTensorDescFormat. The GIL is dropped."
 )
-METHODS[27] = taking(b"app_log", root_app_log,
+METHODS[27] = taking(
+    b"app_log",
+    root_app_log,
     b"app_log($module, /, log_level, message)\n"
     b"--\n"
     b"\n"
@@ -950,7 +1072,9 @@ METHODS[27] = taking(b"app_log", root_app_log,
     b"\n"
     b"Message passed as data to a \"%s\" format."
 )
-METHODS[28] = taking(b"set_tensor_storage_format", root_set_tensor_storage_format,
+METHODS[28] = taking(
+    b"set_tensor_storage_format",
+    root_set_tensor_storage_format,
     b"set_tensor_storage_format($module, /, desc, format)\n"
     b"--\n"
     b"\n"
@@ -958,7 +1082,9 @@ METHODS[28] = taking(b"set_tensor_storage_format", root_set_tensor_storage_forma
     b"\n"
     b"Calls aclSetTensorStorageFormat."
 )
-METHODS[29] = taking(b"set_tensor_storage_shape", root_set_tensor_storage_shape,
+METHODS[29] = taking(
+    b"set_tensor_storage_shape",
+    root_set_tensor_storage_shape,
     b"set_tensor_storage_shape($module, /, desc, dims)\n"
     b"--\n"
     b"\n"
@@ -966,7 +1092,9 @@ METHODS[29] = taking(b"set_tensor_storage_shape", root_set_tensor_storage_shape,
     b"\n"
     b"Calls aclSetTensorStorageShape."
 )
-METHODS[30] = taking(b"set_tensor_format", root_set_tensor_format,
+METHODS[30] = taking(
+    b"set_tensor_format",
+    root_set_tensor_format,
     b"set_tensor_format($module, /, desc, format)\n"
     b"--\n"
     b"\n"
@@ -974,7 +1102,9 @@ METHODS[30] = taking(b"set_tensor_format", root_set_tensor_format,
     b"\n"
     b"Calls aclSetTensorFormat."
 )
-METHODS[31] = taking(b"set_tensor_shape", root_set_tensor_shape,
+METHODS[31] = taking(
+    b"set_tensor_shape",
+    root_set_tensor_shape,
     b"set_tensor_shape($module, /, desc, dims)\n"
     b"--\n"
     b"\n"
@@ -982,7 +1112,9 @@ METHODS[31] = taking(b"set_tensor_shape", root_set_tensor_shape,
     b"\n"
     b"Calls aclSetTensorShape."
 )
-METHODS[32] = taking(b"set_tensor_origin_format", root_set_tensor_origin_format,
+METHODS[32] = taking(
+    b"set_tensor_origin_format",
+    root_set_tensor_origin_format,
     b"set_tensor_origin_format($module, /, desc, format)\n"
     b"--\n"
     b"\n"
@@ -990,7 +1122,9 @@ METHODS[32] = taking(b"set_tensor_origin_format", root_set_tensor_origin_format,
     b"\n"
     b"Calls aclSetTensorOriginFormat."
 )
-METHODS[33] = taking(b"set_tensor_origin_shape", root_set_tensor_origin_shape,
+METHODS[33] = taking(
+    b"set_tensor_origin_shape",
+    root_set_tensor_origin_shape,
     b"set_tensor_origin_shape($module, /, desc, dims)\n"
     b"--\n"
     b"\n"
@@ -998,7 +1132,9 @@ METHODS[33] = taking(b"set_tensor_origin_shape", root_set_tensor_origin_shape,
     b"\n"
     b"Calls aclSetTensorOriginShape."
 )
-METHODS[34] = taking(b"set_tensor_dynamic_input", root_set_tensor_dynamic_input,
+METHODS[34] = taking(
+    b"set_tensor_dynamic_input",
+    root_set_tensor_dynamic_input,
     b"set_tensor_dynamic_input($module, /, desc, name)\n"
     b"--\n"
     b"\n"
@@ -1006,7 +1142,9 @@ METHODS[34] = taking(b"set_tensor_dynamic_input", root_set_tensor_dynamic_input,
     b"\n"
     b"Calls aclSetTensorDynamicInput."
 )
-METHODS[35] = taking(b"set_tensor_shape_range", root_set_tensor_shape_range,
+METHODS[35] = taking(
+    b"set_tensor_shape_range",
+    root_set_tensor_shape_range,
     b"set_tensor_shape_range($module, /, desc, ranges)\n"
     b"--\n"
     b"\n"
@@ -1014,7 +1152,9 @@ METHODS[35] = taking(b"set_tensor_shape_range", root_set_tensor_shape_range,
     b"\n"
     b"Calls aclSetTensorShapeRange."
 )
-METHODS[36] = taking(b"set_tensor_value_range", root_set_tensor_value_range,
+METHODS[36] = taking(
+    b"set_tensor_value_range",
+    root_set_tensor_value_range,
     b"set_tensor_value_range($module, /, desc, ranges)\n"
     b"--\n"
     b"\n"
@@ -1022,7 +1162,9 @@ METHODS[36] = taking(b"set_tensor_value_range", root_set_tensor_value_range,
     b"\n"
     b"Calls aclSetTensorValueRange."
 )
-METHODS[37] = taking(b"set_tensor_const", root_set_tensor_const,
+METHODS[37] = taking(
+    b"set_tensor_const",
+    root_set_tensor_const,
     b"set_tensor_const($module, /, desc, data, size)\n"
     b"--\n"
     b"\n"
@@ -1030,7 +1172,9 @@ METHODS[37] = taking(b"set_tensor_const", root_set_tensor_const,
     b"\n"
     b"Calls aclSetTensorConst."
 )
-METHODS[38] = taking(b"set_tensor_place_ment", root_set_tensor_place_ment,
+METHODS[38] = taking(
+    b"set_tensor_place_ment",
+    root_set_tensor_place_ment,
     b"set_tensor_place_ment($module, /, desc, mem_type)\n"
     b"--\n"
     b"\n"
@@ -1040,7 +1184,9 @@ METHODS[38] = taking(b"set_tensor_place_ment", root_set_tensor_place_ment,
     b"\n"
     b"Spelled place_ment."
 )
-METHODS[39] = taking(b"get_tensor_desc_address", root_get_tensor_desc_address,
+METHODS[39] = taking(
+    b"get_tensor_desc_address",
+    root_get_tensor_desc_address,
     b"get_tensor_desc_address($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -1048,7 +1194,9 @@ METHODS[39] = taking(b"get_tensor_desc_address", root_get_tensor_desc_address,
     b"\n"
     b"Calls aclGetTensorDescAddress."
 )
-METHODS[40] = taking(b"get_tensor_desc_by_index", root_get_tensor_desc_by_index,
+METHODS[40] = taking(
+    b"get_tensor_desc_by_index",
+    root_get_tensor_desc_by_index,
     b"get_tensor_desc_by_index($module, /, desc, index)\n"
     b"--\n"
     b"\n"
@@ -1056,7 +1204,9 @@ METHODS[40] = taking(b"get_tensor_desc_by_index", root_get_tensor_desc_by_index,
     b"\n"
     b"Calls aclGetTensorDescByIndex."
 )
-METHODS[41] = plain(b"get_recent_err_msg", root_get_recent_err_msg,
+METHODS[41] = plain(
+    b"get_recent_err_msg",
+    root_get_recent_err_msg,
     b"get_recent_err_msg($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1066,7 +1216,9 @@ METHODS[41] = plain(b"get_recent_err_msg", root_get_recent_err_msg,
     b"\n"
     b"Str or None, no ret."
 )
-METHODS[42] = plain(b"get_cann_attribute_list", root_get_cann_attribute_list,
+METHODS[42] = plain(
+    b"get_cann_attribute_list",
+    root_get_cann_attribute_list,
     b"get_cann_attribute_list($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1074,7 +1226,9 @@ METHODS[42] = plain(b"get_cann_attribute_list", root_get_cann_attribute_list,
     b"\n"
     b"Calls aclGetCannAttributeList. The GIL is dropped."
 )
-METHODS[43] = taking(b"get_cann_attribute", root_get_cann_attribute,
+METHODS[43] = taking(
+    b"get_cann_attribute",
+    root_get_cann_attribute,
     b"get_cann_attribute($module, /, attr)\n"
     b"--\n"
     b"\n"
@@ -1082,7 +1236,9 @@ METHODS[43] = taking(b"get_cann_attribute", root_get_cann_attribute,
     b"\n"
     b"Calls aclGetCannAttribute. The GIL is dropped."
 )
-METHODS[44] = taking(b"get_device_capability", root_get_device_capability,
+METHODS[44] = taking(
+    b"get_device_capability",
+    root_get_device_capability,
     b"get_device_capability($module, /, device_id, device_info)\n"
     b"--\n"
     b"\n"
@@ -1090,7 +1246,9 @@ METHODS[44] = taking(b"get_device_capability", root_get_device_capability,
     b"\n"
     b"Calls aclGetDeviceCapability. The GIL is dropped."
 )
-METHODS[45] = taking(b"get_cann_version", root_get_cann_version,
+METHODS[45] = taking(
+    b"get_cann_version",
+    root_get_cann_version,
     b"get_cann_version($module, /, name)\n"
     b"--\n"
     b"\n"
@@ -1101,7 +1259,9 @@ METHODS[45] = taking(b"get_cann_version", root_get_cann_version,
     b"Dict keys version, major_version, minor_version, release_version, patch_version, "
     b"reserved (all str)."
 )
-METHODS[46] = taking(b"get_version_str", root_get_version_str,
+METHODS[46] = taking(
+    b"get_version_str",
+    root_get_version_str,
     b"get_version_str($module, /, pkg_name)\n"
     b"--\n"
     b"\n"
@@ -1109,7 +1269,9 @@ METHODS[46] = taking(b"get_version_str", root_get_version_str,
     b"\n"
     b"Calls aclsysGetVersionStr. The GIL is dropped."
 )
-METHODS[47] = taking(b"get_version_num", root_get_version_num,
+METHODS[47] = taking(
+    b"get_version_num",
+    root_get_version_num,
     b"get_version_num($module, /, pkg_name)\n"
     b"--\n"
     b"\n"
@@ -1117,7 +1279,9 @@ METHODS[47] = taking(b"get_version_num", root_get_version_num,
     b"\n"
     b"Calls aclsysGetVersionNum. The GIL is dropped."
 )
-METHODS[48] = taking(b"init_callback_register", root_init_callback_register,
+METHODS[48] = taking(
+    b"init_callback_register",
+    root_init_callback_register,
     b"init_callback_register($module, /, type, func, user_data)\n"
     b"--\n"
     b"\n"
@@ -1127,7 +1291,9 @@ METHODS[48] = taking(b"init_callback_register", root_init_callback_register,
     b"\n"
     b"Func(config, user_data) -> status or None."
 )
-METHODS[49] = taking(b"init_callback_unregister", root_init_callback_unregister,
+METHODS[49] = taking(
+    b"init_callback_unregister",
+    root_init_callback_unregister,
     b"init_callback_unregister($module, /, type, func)\n"
     b"--\n"
     b"\n"
@@ -1137,7 +1303,9 @@ METHODS[49] = taking(b"init_callback_unregister", root_init_callback_unregister,
     b"\n"
     b"The same callable that was registered."
 )
-METHODS[50] = taking(b"finalize_callback_register", root_finalize_callback_register,
+METHODS[50] = taking(
+    b"finalize_callback_register",
+    root_finalize_callback_register,
     b"finalize_callback_register($module, /, type, func, user_data)\n"
     b"--\n"
     b"\n"
@@ -1147,7 +1315,9 @@ METHODS[50] = taking(b"finalize_callback_register", root_finalize_callback_regis
     b"\n"
     b"Func(user_data) -> status or None."
 )
-METHODS[51] = taking(b"finalize_callback_unregister", root_finalize_callback_unregister,
+METHODS[51] = taking(
+    b"finalize_callback_unregister",
+    root_finalize_callback_unregister,
     b"finalize_callback_unregister($module, /, type, func)\n"
     b"--\n"
     b"\n"
@@ -1157,7 +1327,9 @@ METHODS[51] = taking(b"finalize_callback_unregister", root_finalize_callback_unr
     b"\n"
     b"The same callable that was registered."
 )
-METHODS[52] = taking(b"recover_all_hccl_tasks", root_recover_all_hccl_tasks,
+METHODS[52] = taking(
+    b"recover_all_hccl_tasks",
+    root_recover_all_hccl_tasks,
     b"recover_all_hccl_tasks($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -1165,7 +1337,9 @@ METHODS[52] = taking(b"recover_all_hccl_tasks", root_recover_all_hccl_tasks,
     b"\n"
     b"Calls aclRecoverAllHcclTasks. The GIL is dropped."
 )
-METHODS[53] = taking(b"set_compileopt", root_set_compileopt,
+METHODS[53] = taking(
+    b"set_compileopt",
+    root_set_compileopt,
     b"set_compileopt($module, /, opt, value)\n"
     b"--\n"
     b"\n"
@@ -1173,7 +1347,9 @@ METHODS[53] = taking(b"set_compileopt", root_set_compileopt,
     b"\n"
     b"Calls aclSetCompileopt. The GIL is dropped."
 )
-METHODS[54] = taking(b"get_compileopt_size", root_get_compileopt_size,
+METHODS[54] = taking(
+    b"get_compileopt_size",
+    root_get_compileopt_size,
     b"get_compileopt_size($module, /, opt)\n"
     b"--\n"
     b"\n"
@@ -1181,7 +1357,9 @@ METHODS[54] = taking(b"get_compileopt_size", root_get_compileopt_size,
     b"\n"
     b"Calls aclGetCompileoptSize. The GIL is dropped."
 )
-METHODS[55] = taking(b"get_compileopt", root_get_compileopt,
+METHODS[55] = taking(
+    b"get_compileopt",
+    root_get_compileopt,
     b"get_compileopt($module, /, opt, length)\n"
     b"--\n"
     b"\n"
@@ -1189,7 +1367,9 @@ METHODS[55] = taking(b"get_compileopt", root_get_compileopt,
     b"\n"
     b"Calls aclGetCompileopt. The GIL is dropped."
 )
-METHODS[56] = taking(b"gen_graph_and_dump_for_op", root_gen_graph_and_dump_for_op,
+METHODS[56] = taking(
+    b"gen_graph_and_dump_for_op",
+    root_gen_graph_and_dump_for_op,
     b"gen_graph_and_dump_for_op($module, /, op_type, input_desc, inputs, output_desc, "
     b"outputs, attr, engine_type, graph_dump_path, graph_dump_opt)\n"
     b"--\n"
@@ -1199,7 +1379,9 @@ METHODS[56] = taking(b"gen_graph_and_dump_for_op", root_gen_graph_and_dump_for_o
     b"\n"
     b"Calls aclGenGraphAndDumpForOp. The GIL is dropped."
 )
-METHODS[57] = plain(b"create_graph_dump_opt", root_create_graph_dump_opt,
+METHODS[57] = plain(
+    b"create_graph_dump_opt",
+    root_create_graph_dump_opt,
     b"create_graph_dump_opt($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1207,7 +1389,9 @@ METHODS[57] = plain(b"create_graph_dump_opt", root_create_graph_dump_opt,
     b"\n"
     b"Calls aclCreateGraphDumpOpt."
 )
-METHODS[58] = taking(b"destroy_graph_dump_opt", root_destroy_graph_dump_opt,
+METHODS[58] = taking(
+    b"destroy_graph_dump_opt",
+    root_destroy_graph_dump_opt,
     b"destroy_graph_dump_opt($module, /, graph_dump_opt)\n"
     b"--\n"
     b"\n"
@@ -1215,7 +1399,9 @@ METHODS[58] = taking(b"destroy_graph_dump_opt", root_destroy_graph_dump_opt,
     b"\n"
     b"Calls aclDestroyGraphDumpOpt."
 )
-METHODS[59] = taking(b"platform_get_device_info", root_platform_get_device_info,
+METHODS[59] = taking(
+    b"platform_get_device_info",
+    root_platform_get_device_info,
     b"platform_get_device_info($module, /, info_type, max_len)\n"
     b"--\n"
     b"\n"
@@ -1223,7 +1409,9 @@ METHODS[59] = taking(b"platform_get_device_info", root_platform_get_device_info,
     b"\n"
     b"Calls aclplatformGetDeviceInfo. The GIL is dropped."
 )
-METHODS[60] = taking(b"platform_get_instruction_info", root_platform_get_instruction_info,
+METHODS[60] = taking(
+    b"platform_get_instruction_info",
+    root_platform_get_instruction_info,
     b"platform_get_instruction_info($module, /, type, instruction, max_len)\n"
     b"--\n"
     b"\n"

@@ -1,4 +1,4 @@
-"""Functions of the pyACL surface whose conventions no row of the table can say: see `_special.pyx`."""
+"""Functions whose conventions no row of the table can say: see `_special.pyx`."""
 
 from cpython.object cimport PyObject
 

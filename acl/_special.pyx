@@ -6,21 +6,19 @@ Each one says in its docstring what is special about it; the rest is as in the g
 import sys
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from acl._call cimport Value, address, refuse, take, text
 from acl._layout cimport at, bounded, room, unpack, unpack_struct
 from acl._libacl cimport (
-    ACL_ERROR_INVALID_PARAM, ACL_GROUP_AICORE_INT, ACL_MDL_PATH_PTR, ACL_MDL_PRIORITY_INT32,
-    ACL_MDL_WEIGHT_PATH_PTR, ACL_MDL_WITHOUT_GRAPH_INT32, ACL_NPU_PERF_MODE,
-    ACL_RT_STREAM_FLAG, ACL_RT_STREAM_PRIORITY, ACL_RT_STREAM_WORK_ADDR_PTR,
-    ACL_RT_STREAM_WORK_SIZE, aclAppLog, aclCannAttr, aclError, aclGetCannAttributeList, aclLogLevel,
-    aclTensorDesc, aclmdlConfigAttr, aclmdlConfigHandle, aclmdlCreateAndGetOpDesc,
-    aclmdlExecConfigAttr, aclmdlExecConfigHandle, aclmdlSetConfigOpt, aclmdlSetExecConfigOpt,
-    aclprofGetOpName, aclprofGetOpNameLen, aclprofGetOpType, aclprofGetOpTypeLen,
-    aclrtGetGroupInfoDetail, aclrtGetStreamAttribute, aclrtGroupAttr, aclrtGroupInfo,
-    aclrtSetStreamConfigOpt, aclrtStreamAttr, aclrtStreamAttrValue, aclrtStreamConfigAttr,
-    aclrtStreamConfigHandle, aclrtWaitAndResetNotify,
+    ACL_MDL_PATH_PTR, ACL_MDL_PRIORITY_INT32, ACL_MDL_WEIGHT_PATH_PTR,
+    ACL_MDL_WITHOUT_GRAPH_INT32, ACL_NPU_PERF_MODE, ACL_RT_STREAM_PRIORITY, aclAppLog,
+    aclCannAttr, aclError, aclGetCannAttributeList, aclLogLevel, aclTensorDesc, aclmdlConfigAttr,
+    aclmdlConfigHandle, aclmdlCreateAndGetOpDesc, aclmdlExecConfigAttr, aclmdlExecConfigHandle,
+    aclmdlSetConfigOpt, aclmdlSetExecConfigOpt, aclprofGetOpName, aclprofGetOpNameLen,
+    aclprofGetOpType, aclprofGetOpTypeLen, aclrtGetGroupInfoDetail, aclrtGetStreamAttribute,
+    aclrtGroupAttr, aclrtGroupInfo, aclrtSetStreamConfigOpt, aclrtStreamAttr,
+    aclrtStreamAttrValue, aclrtStreamConfigAttr, aclrtStreamConfigHandle, aclrtWaitAndResetNotify,
 )
 
 cdef const char *STREAM_VALUE = (
@@ -186,7 +184,7 @@ cdef object mdl_create_and_get_op_desc(
     name_at = <char *> at(name)
     with nogil:
         ret = aclmdlCreateAndGetOpDesc(
-            a[0].I, a[1].I, a[2].I, name_at, a[3].k, &inputs, &num_inputs, &outputs, &num_outputs)
+            a[0].u, a[1].u, a[2].u, name_at, a[3].k, &inputs, &num_inputs, &outputs, &num_outputs)
     return (text(name_at) if ret == 0 else "", address(inputs, ret), num_inputs,
             address(outputs, ret), num_outputs, ret)
 
@@ -200,13 +198,13 @@ cdef object prof_get_op_type_v2(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(what, args, n, names, a)
     with nogil:
-        ret = aclprofGetOpTypeLen(a[0].p, a[1].k, a[2].I, &size)
+        ret = aclprofGetOpTypeLen(a[0].p, a[1].k, a[2].u, &size)
     if ret != 0:
         return None, ret
     made = room(size + 1)
     type_at = <char *> at(made)
     with nogil:
-        ret = aclprofGetOpType(a[0].p, a[1].k, a[2].I, type_at, size + 1)
+        ret = aclprofGetOpType(a[0].p, a[1].k, a[2].u, type_at, size + 1)
     return (text(type_at) if ret == 0 else None), ret
 
 
@@ -219,11 +217,11 @@ cdef object prof_get_op_name_v2(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(what, args, n, names, a)
     with nogil:
-        ret = aclprofGetOpNameLen(a[0].p, a[1].k, a[2].I, &size)
+        ret = aclprofGetOpNameLen(a[0].p, a[1].k, a[2].u, &size)
     if ret != 0:
         return None, ret
     made = room(size + 1)
     name_at = <char *> at(made)
     with nogil:
-        ret = aclprofGetOpName(a[0].p, a[1].k, a[2].I, name_at, size + 1)
+        ret = aclprofGetOpName(a[0].p, a[1].k, a[2].u, name_at, size + 1)
     return (text(name_at) if ret == 0 else None), ret

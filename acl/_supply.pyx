@@ -6,16 +6,16 @@ any int.
 - Only addresses: they go to C as they are, no Python in between.
 - A Pool as the object (or as a function): registering the descriptor registers the pool's own C
   callbacks for that stream.
-- A callable among them: C gets four functions of this module, and a `Supply` as the object.  A block
-  is then a small record of this module, as `getAddrFromBlock` is told nothing else; the callables
-  see the object and the blocks that Python gave.  Addresses of C functions beside a callable are
-  called with the same.  Without an advise function the alloc function serves.
+- A callable among them: C gets four functions of this module, and a `Supply` as the object. A
+  block is then a small record of this module, as `getAddrFromBlock` is told nothing else; the
+  callables see the object and the blocks that Python gave. Addresses of C functions beside a
+  callable are called with the same. Without an advise function the alloc function serves.
 
 A Supply lives as long as its descriptor, a stream it is registered on, or a block of it; then its
 callables are let go, and an empty shell stays, since the runtime may still hold the pointer.
 
-The callbacks take the GIL, so every call of ACL that may reach one drops it first.  An exception in a
-callable goes to `sys.unraisablehook`, and the runtime is told that there is no memory.
+The callbacks take the GIL, so every call of ACL that may reach one drops it first. An exception
+in a callable goes to `sys.unraisablehook`, and the runtime is told that there is no memory.
 """
 
 from cpython.object cimport PyObject
@@ -25,13 +25,14 @@ from libc.stdlib cimport calloc, free
 from acl._call cimport Value, address, refuse, take
 from acl._listeners cimport report
 from acl._libacl cimport (
-    ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM, aclError, aclrtAllocator, aclrtAllocatorAddr,
-    aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc, aclrtAllocatorBlock,
-    aclrtAllocatorCreateDesc, aclrtAllocatorDesc, aclrtAllocatorDestroyDesc, aclrtAllocatorFreeFunc,
-    aclrtAllocatorGetAddrFromBlockFunc, aclrtAllocatorGetByStream, aclrtAllocatorRegister,
-    aclrtAllocatorSetAllocAdviseFuncToDesc, aclrtAllocatorSetAllocFuncToDesc,
-    aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
-    aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister, aclrtStream,
+    ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM, aclError, aclrtAllocator,
+    aclrtAllocatorAddr, aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc,
+    aclrtAllocatorBlock, aclrtAllocatorCreateDesc, aclrtAllocatorDesc, aclrtAllocatorDestroyDesc,
+    aclrtAllocatorFreeFunc, aclrtAllocatorGetAddrFromBlockFunc, aclrtAllocatorGetByStream,
+    aclrtAllocatorRegister, aclrtAllocatorSetAllocAdviseFuncToDesc,
+    aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorSetFreeFuncToDesc,
+    aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorSetObjToDesc,
+    aclrtAllocatorUnregister,
 )
 from acl._threads cimport python_is_up
 
@@ -115,7 +116,9 @@ cdef void *supply_alloc(void *allocator, size_t size, bint advised, void *near) 
     return record
 
 
-cdef uint64_t native_alloc(uint64_t function, uint64_t given, size_t size, bint with_place, void *near):
+cdef uint64_t native_alloc(
+    uint64_t function, uint64_t given, size_t size, bint with_place, void *near
+) noexcept:
     """The C function at an address."""
     cdef aclrtAllocatorAllocFunc plain
     cdef aclrtAllocatorAllocAdviseFunc advising
@@ -419,5 +422,5 @@ cdef object rt_allocator_get_by_stream(
         ret = aclrtAllocatorGetByStream(
             a[0].p, &desc, &allocator, &alloc, &drop, &advise, &place)
     return (address(desc, ret), address(allocator, ret), address(<void *> alloc, ret),
-            address(<void *> drop, ret), address(<void *> advise, ret), address(<void *> place, ret),
-            ret)
+            address(<void *> drop, ret), address(<void *> advise, ret),
+            address(<void *> place, ret), ret)

@@ -1,4 +1,4 @@
-"""`acl.util.start_thread` and `stop_thread`, and what a callback from C needs: see `_threads.pyx`."""
+"""`acl.util.start_thread` and `stop_thread`, and whether Python is up: see `_threads.pyx`."""
 
 from cpython.object cimport PyObject
 

@@ -1,9 +1,9 @@
 """`acl.util.start_thread` and `stop_thread`: threads whose number `acl.rt.subscribe_report` takes.
 
-A thread here is a plain pthread that runs `fn(args_list)` under the GIL.  The vendor's function also
-resets SIGINT to the default action; this one leaves signals alone, and `stop_thread` lets Ctrl-C
-through.  A thread that nobody stops is abandoned when the interpreter ends: nothing here waits then,
-and `python_is_up` tells callbacks from C that they must not take the GIL any more.
+A thread here is a plain pthread that runs `fn(args_list)` under the GIL. The vendor's function
+also resets SIGINT to the default action; this one leaves signals alone, and `stop_thread` lets
+Ctrl-C through. A thread that nobody stops is abandoned when the interpreter ends: nothing here
+waits then, and `python_is_up` tells callbacks from C that they must not take the GIL any more.
 """
 
 import atexit

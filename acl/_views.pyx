@@ -1,9 +1,9 @@
 """Addresses of Python's objects, and Python's objects at addresses: pyACL's `acl.util`.
 
-An address keeps nothing alive and a view owns nothing: that is the caller's business, as it is with
-pyACL.  Programs write through the address of an immutable `bytes` object, so it is the object's own.
-NumPy is only imported where the caller asks for an array; an ndarray is read through its
-`__array_struct__`, so nothing here is built against NumPy.
+An address keeps nothing alive and a view owns nothing: that is the caller's business, as it is
+with pyACL. Programs write through the address of an immutable `bytes` object, so it is the
+object's own. NumPy is only imported where the caller asks for an array; an ndarray is read
+through its `__array_struct__`, so nothing here is built against NumPy.
 
 Everything here holds the GIL and calls no function of ACL.
 """

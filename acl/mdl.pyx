@@ -15,7 +15,7 @@ from acl._hooks cimport (
     mdl_ri_destroy_register_callback, mdl_ri_destroy_unregister_callback,
 )
 from acl._layout cimport (
-    at, bounded, pack_struct, pack_structs, room, room_for, same, unpack, unpack_struct,
+    at, bounded, pack_struct, pack_structs, room, room_for, unpack, unpack_struct,
     unpack_structs,
 )
 from acl._libacl cimport (
@@ -311,53 +311,69 @@ cdef object mdl_load_from_mem(object self, PyObject *const *args, Py_ssize_t n, 
     return model_id, ret
 
 
-cdef object mdl_load_from_file_with_mem(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_load_from_file_with_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
     cdef uint32_t model_id = 0
     cdef aclError ret
-    take(b"skkkk acl.mdl.load_from_file_with_mem model_path work_ptr "
-        b"work_size weight_ptr weight_size", args, n, names, a)
+    take(
+        b"skkkk acl.mdl.load_from_file_with_mem model_path work_ptr "
+        b"work_size weight_ptr weight_size", args, n, names, a
+    )
     with nogil:
         ret = aclmdlLoadFromFileWithMem(a[0].s, &model_id, a[1].p, a[2].k, a[3].p, a[4].k)
     return model_id, ret
 
 
-cdef object mdl_load_from_mem_with_mem(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_load_from_mem_with_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef uint32_t model_id = 0
     cdef aclError ret
-    take(b"kkkkkk acl.mdl.load_from_mem_with_mem model model_size "
-        b"work_ptr work_size weight_ptr weight_size", args, n, names, a)
+    take(
+        b"kkkkkk acl.mdl.load_from_mem_with_mem model model_size "
+        b"work_ptr work_size weight_ptr weight_size", args, n, names, a
+    )
     with nogil:
         ret = aclmdlLoadFromMemWithMem(a[0].p, a[1].k, &model_id, a[2].p, a[3].k, a[4].p, a[5].k)
     return model_id, ret
 
 
-cdef object mdl_load_from_file_with_q(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_load_from_file_with_q(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
     cdef uint32_t model_id = 0
     cdef aclError ret
-    take(b"skkkk acl.mdl.load_from_file_with_q model_path input_q "
-        b"input_q_num output_q output_q_num", args, n, names, a)
+    take(
+        b"skkkk acl.mdl.load_from_file_with_q model_path input_q "
+        b"input_q_num output_q output_q_num", args, n, names, a
+    )
     with nogil:
-        ret = aclmdlLoadFromFileWithQ(a[0].s, &model_id, <const uint32_t *> a[1].p, a[2].k,
-            <const uint32_t *> a[3].p, a[4].k)
+        ret = aclmdlLoadFromFileWithQ(
+            a[0].s, &model_id, <const uint32_t *> a[1].p, a[2].k, <const uint32_t *> a[3].p,
+            a[4].k
+        )
     return model_id, ret
 
 
-cdef object mdl_load_from_mem_with_q(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_load_from_mem_with_q(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef uint32_t model_id = 0
     cdef aclError ret
-    take(b"kkkkkk acl.mdl.load_from_mem_with_q model model_size input_q"
-        b" input_q_num output_q output_q_num", args, n, names, a)
+    take(
+        b"kkkkkk acl.mdl.load_from_mem_with_q model model_size input_q"
+        b" input_q_num output_q output_q_num", args, n, names, a
+    )
     with nogil:
-        ret = aclmdlLoadFromMemWithQ(a[0].p, a[1].k, &model_id, <const uint32_t *> a[2].p, a[3].k,
-            <const uint32_t *> a[4].p, a[5].k)
+        ret = aclmdlLoadFromMemWithQ(
+            a[0].p, a[1].k, &model_id, <const uint32_t *> a[2].p, a[3].k, <const uint32_t *>
+            a[4].p, a[5].k
+        )
     return model_id, ret
 
 
@@ -377,8 +393,9 @@ cdef object mdl_create_config_handle(object self, PyObject *const *args, Py_ssiz
     return address(<void *> value, 0)
 
 
-cdef object mdl_destroy_config_handle(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_destroy_config_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.mdl.destroy_config_handle handle", args, n, names, a)
@@ -391,7 +408,7 @@ cdef object mdl_unload(object self, PyObject *const *args, Py_ssize_t n, PyObjec
     cdef aclError ret
     take(b"I acl.mdl.unload model_id", args, n, names, a)
     with nogil:
-        ret = aclmdlUnload(a[0].I)
+        ret = aclmdlUnload(a[0].u)
     return ret
 
 
@@ -406,8 +423,9 @@ cdef object mdl_query_size(object self, PyObject *const *args, Py_ssize_t n, PyO
     return work_size, weight_size, ret
 
 
-cdef object mdl_query_size_from_mem(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_query_size_from_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t work_size = 0
     cdef size_t weight_size = 0
@@ -423,7 +441,7 @@ cdef object mdl_execute(object self, PyObject *const *args, Py_ssize_t n, PyObje
     cdef aclError ret
     take(b"Ikk acl.mdl.execute model_id input output", args, n, names, a)
     with nogil:
-        ret = aclmdlExecute(a[0].I, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p)
+        ret = aclmdlExecute(a[0].u, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p)
     return ret
 
 
@@ -432,8 +450,10 @@ cdef object mdl_execute_v2(object self, PyObject *const *args, Py_ssize_t n, PyO
     cdef aclError ret
     take(b"Ikkkk acl.mdl.execute_v2 model_id input output stream handle", args, n, names, a)
     with nogil:
-        ret = aclmdlExecuteV2(a[0].I, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p,
-            a[3].p, <const aclmdlExecConfigHandle *> a[4].p)
+        ret = aclmdlExecuteV2(
+            a[0].u, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p, a[3].p,
+            <const aclmdlExecConfigHandle *> a[4].p
+        )
     return ret
 
 
@@ -442,8 +462,9 @@ cdef object mdl_execute_async(object self, PyObject *const *args, Py_ssize_t n, 
     cdef aclError ret
     take(b"Ikkk acl.mdl.execute_async model_id input output stream", args, n, names, a)
     with nogil:
-        ret = aclmdlExecuteAsync(a[0].I, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p,
-            a[3].p)
+        ret = aclmdlExecuteAsync(
+            a[0].u, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p, a[3].p
+        )
     return ret
 
 
@@ -453,8 +474,9 @@ cdef object mdl_create_exec_config_handle(object self, PyObject *const *args, Py
     return address(<void *> value, 0)
 
 
-cdef object mdl_destroy_exec_config_handle(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_destroy_exec_config_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.mdl.destroy_exec_config_handle handle", args, n, names, a)
@@ -476,8 +498,9 @@ cdef object mdl_destroy_dataset(object self, PyObject *const *args, Py_ssize_t n
     return ret
 
 
-cdef object mdl_add_dataset_buffer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_add_dataset_buffer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kk acl.mdl.add_dataset_buffer dataset data_buffer", args, n, names, a)
@@ -485,8 +508,9 @@ cdef object mdl_add_dataset_buffer(object self, PyObject *const *args, Py_ssize_
     return a[0].k, ret
 
 
-cdef object mdl_get_dataset_num_buffers(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_dataset_num_buffers(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t value
     take(b"k acl.mdl.get_dataset_num_buffers dataset", args, n, names, a)
@@ -494,8 +518,9 @@ cdef object mdl_get_dataset_num_buffers(object self, PyObject *const *args, Py_s
     return value
 
 
-cdef object mdl_get_dataset_buffer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_dataset_buffer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclDataBuffer *value
     take(b"kk acl.mdl.get_dataset_buffer dataset index", args, n, names, a)
@@ -503,8 +528,9 @@ cdef object mdl_get_dataset_buffer(object self, PyObject *const *args, Py_ssize_
     return address(<void *> value, 0)
 
 
-cdef object mdl_set_dataset_tensor_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_dataset_tensor_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkk acl.mdl.set_dataset_tensor_desc dataset desc index", args, n, names, a)
@@ -512,8 +538,9 @@ cdef object mdl_set_dataset_tensor_desc(object self, PyObject *const *args, Py_s
     return a[0].k, ret
 
 
-cdef object mdl_get_dataset_tensor_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_dataset_tensor_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclTensorDesc *value
     take(b"kk acl.mdl.get_dataset_tensor_desc dataset index", args, n, names, a)
@@ -540,12 +567,13 @@ cdef object mdl_get_desc(object self, PyObject *const *args, Py_ssize_t n, PyObj
     cdef aclError ret
     take(b"kI acl.mdl.get_desc model_desc model_id", args, n, names, a)
     with nogil:
-        ret = aclmdlGetDesc(<aclmdlDesc *> a[0].p, a[1].I)
+        ret = aclmdlGetDesc(<aclmdlDesc *> a[0].p, a[1].u)
     return ret
 
 
-cdef object mdl_get_desc_from_file(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_desc_from_file(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ks acl.mdl.get_desc_from_file model_desc model_path", args, n, names, a)
@@ -554,8 +582,9 @@ cdef object mdl_get_desc_from_file(object self, PyObject *const *args, Py_ssize_
     return ret
 
 
-cdef object mdl_get_desc_from_mem(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_desc_from_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkk acl.mdl.get_desc_from_mem model_desc model model_size", args, n, names, a)
@@ -580,8 +609,9 @@ cdef object mdl_get_num_outputs(object self, PyObject *const *args, Py_ssize_t n
     return value
 
 
-cdef object mdl_get_input_size_by_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_size_by_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t value
     take(b"kk acl.mdl.get_input_size_by_index model_desc index", args, n, names, a)
@@ -589,8 +619,9 @@ cdef object mdl_get_input_size_by_index(object self, PyObject *const *args, Py_s
     return value
 
 
-cdef object mdl_get_output_size_by_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_output_size_by_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t value
     take(b"kk acl.mdl.get_output_size_by_index model_desc index", args, n, names, a)
@@ -606,11 +637,14 @@ cdef object mdl_get_input_dims(object self, PyObject *const *args, Py_ssize_t n,
     dims = room(sizeof(aclmdlIODims))
     dims_at = at(dims)
     ret = aclmdlGetInputDims(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODims *> dims_at)
-    return (unpack_struct(dims_at, LAYOUT_aclmdlIODims) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(dims_at, LAYOUT_aclmdlIODims), ret
 
 
-cdef object mdl_get_input_dims_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_dims_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *dims_at
     cdef aclError ret
@@ -618,7 +652,9 @@ cdef object mdl_get_input_dims_v2(object self, PyObject *const *args, Py_ssize_t
     dims = room(sizeof(aclmdlIODims))
     dims_at = at(dims)
     ret = aclmdlGetInputDimsV2(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODims *> dims_at)
-    return (unpack_struct(dims_at, LAYOUT_aclmdlIODims) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(dims_at, LAYOUT_aclmdlIODims), ret
 
 
 cdef object mdl_get_output_dims(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -629,11 +665,14 @@ cdef object mdl_get_output_dims(object self, PyObject *const *args, Py_ssize_t n
     dims = room(sizeof(aclmdlIODims))
     dims_at = at(dims)
     ret = aclmdlGetOutputDims(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODims *> dims_at)
-    return (unpack_struct(dims_at, LAYOUT_aclmdlIODims) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(dims_at, LAYOUT_aclmdlIODims), ret
 
 
-cdef object mdl_get_cur_output_dims(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_cur_output_dims(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *dims_at
     cdef aclError ret
@@ -641,24 +680,31 @@ cdef object mdl_get_cur_output_dims(object self, PyObject *const *args, Py_ssize
     dims = room(sizeof(aclmdlIODims))
     dims_at = at(dims)
     ret = aclmdlGetCurOutputDims(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODims *> dims_at)
-    return (unpack_struct(dims_at, LAYOUT_aclmdlIODims) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(dims_at, LAYOUT_aclmdlIODims), ret
 
 
-cdef object mdl_get_input_dims_range(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_dims_range(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *range_at
     cdef aclError ret
     take(b"kk acl.mdl.get_input_dims_range model_desc index", args, n, names, a)
     range = room(sizeof(aclmdlIODimsRange))
     range_at = at(range)
-    ret = aclmdlGetInputDimsRange(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODimsRange *>
-        range_at)
-    return (unpack_struct(range_at, LAYOUT_aclmdlIODimsRange) if ret == 0 else {}), ret
+    ret = aclmdlGetInputDimsRange(
+        <const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODimsRange *> range_at
+    )
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(range_at, LAYOUT_aclmdlIODimsRange), ret
 
 
-cdef object mdl_get_input_name_by_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_name_by_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *value
     take(b"kk acl.mdl.get_input_name_by_index model_desc index", args, n, names, a)
@@ -666,8 +712,9 @@ cdef object mdl_get_input_name_by_index(object self, PyObject *const *args, Py_s
     return text(value)
 
 
-cdef object mdl_get_output_name_by_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_output_name_by_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *value
     take(b"kk acl.mdl.get_output_name_by_index model_desc index", args, n, names, a)
@@ -683,8 +730,9 @@ cdef object mdl_get_input_format(object self, PyObject *const *args, Py_ssize_t 
     return <int> value
 
 
-cdef object mdl_get_output_format(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_output_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclFormat value
     take(b"kk acl.mdl.get_output_format model_desc index", args, n, names, a)
@@ -692,8 +740,9 @@ cdef object mdl_get_output_format(object self, PyObject *const *args, Py_ssize_t
     return <int> value
 
 
-cdef object mdl_get_input_data_type(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_data_type(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclDataType value
     take(b"kk acl.mdl.get_input_data_type model_desc index", args, n, names, a)
@@ -701,8 +750,9 @@ cdef object mdl_get_input_data_type(object self, PyObject *const *args, Py_ssize
     return <int> value
 
 
-cdef object mdl_get_output_data_type(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_output_data_type(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclDataType value
     take(b"kk acl.mdl.get_output_data_type model_desc index", args, n, names, a)
@@ -710,8 +760,9 @@ cdef object mdl_get_output_data_type(object self, PyObject *const *args, Py_ssiz
     return <int> value
 
 
-cdef object mdl_get_input_index_by_name(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_index_by_name(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t index = 0
     cdef aclError ret
@@ -720,8 +771,9 @@ cdef object mdl_get_input_index_by_name(object self, PyObject *const *args, Py_s
     return index, ret
 
 
-cdef object mdl_get_output_index_by_name(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_output_index_by_name(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t index = 0
     cdef aclError ret
@@ -730,8 +782,9 @@ cdef object mdl_get_output_index_by_name(object self, PyObject *const *args, Py_
     return index, ret
 
 
-cdef object mdl_get_tensor_real_name(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_tensor_real_name(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *value
     take(b"ks acl.mdl.get_tensor_real_name model_desc name", args, n, names, a)
@@ -747,8 +800,9 @@ cdef object mdl_get_op_attr(object self, PyObject *const *args, Py_ssize_t n, Py
     return text(value)
 
 
-cdef object mdl_get_dynamic_batch(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_dynamic_batch(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *batch_at
     cdef aclError ret
@@ -756,17 +810,22 @@ cdef object mdl_get_dynamic_batch(object self, PyObject *const *args, Py_ssize_t
     batch = room(sizeof(aclmdlBatch))
     batch_at = at(batch)
     ret = aclmdlGetDynamicBatch(<const aclmdlDesc *> a[0].p, <aclmdlBatch *> batch_at)
-    return (unpack_struct(batch_at, LAYOUT_aclmdlBatch) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(batch_at, LAYOUT_aclmdlBatch), ret
 
 
-cdef object mdl_set_dynamic_batch_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_dynamic_batch_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"IkkK acl.mdl.set_dynamic_batch_size model_id dataset index " b"batch_size", args, n,
-        names, a)
+    take(
+        b"IkkK acl.mdl.set_dynamic_batch_size model_id dataset index " b"batch_size", args, n,
+        names, a
+    )
     with nogil:
-        ret = aclmdlSetDynamicBatchSize(a[0].I, <aclmdlDataset *> a[1].p, a[2].k, a[3].k)
+        ret = aclmdlSetDynamicBatchSize(a[0].u, <aclmdlDataset *> a[1].p, a[2].k, a[3].k)
     return ret
 
 
@@ -778,22 +837,28 @@ cdef object mdl_get_dynamic_hw(object self, PyObject *const *args, Py_ssize_t n,
     hw = room(sizeof(aclmdlHW))
     hw_at = at(hw)
     ret = aclmdlGetDynamicHW(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlHW *> hw_at)
-    return (unpack_struct(hw_at, LAYOUT_aclmdlHW) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(hw_at, LAYOUT_aclmdlHW), ret
 
 
-cdef object mdl_set_dynamic_hw_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_dynamic_hw_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
     cdef aclError ret
-    take(b"IkkKK acl.mdl.set_dynamic_hw_size model_id dataset index " b"height width", args, n,
-        names, a)
+    take(
+        b"IkkKK acl.mdl.set_dynamic_hw_size model_id dataset index " b"height width", args, n,
+        names, a
+    )
     with nogil:
-        ret = aclmdlSetDynamicHWSize(a[0].I, <aclmdlDataset *> a[1].p, a[2].k, a[3].k, a[4].k)
+        ret = aclmdlSetDynamicHWSize(a[0].u, <aclmdlDataset *> a[1].p, a[2].k, a[3].k, a[4].k)
     return ret
 
 
-cdef object mdl_get_input_dynamic_gear_count(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_get_input_dynamic_gear_count(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t gear_count = 0
     cdef aclError ret
@@ -802,8 +867,9 @@ cdef object mdl_get_input_dynamic_gear_count(object self, PyObject *const *args,
     return gear_count, ret
 
 
-cdef object mdl_get_input_dynamic_dims(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_input_dynamic_dims(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kkk acl.mdl.get_input_dynamic_dims model_desc index gear_count"
     cdef size_t dims_most
@@ -815,14 +881,18 @@ cdef object mdl_get_input_dynamic_dims(object self, PyObject *const *args, Py_ss
         return None, <int> ACL_ERROR_INVALID_PARAM
     dims = room_for(dims_most, sizeof(aclmdlIODims), what)
     dims_at = at(dims)
-    ret = aclmdlGetInputDynamicDims(<const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODims *> dims_at,
-        a[2].k)
-    return ((unpack_structs(dims_at, dims_most, sizeof(aclmdlIODims), LAYOUT_aclmdlIODims) if ret ==
-        0 else None), ret)
+    ret = aclmdlGetInputDynamicDims(
+        <const aclmdlDesc *> a[0].p, a[1].k, <aclmdlIODims *> dims_at, a[2].k
+    )
+    if ret != 0:
+        return None, ret
+    dims = unpack_structs(dims_at, dims_most, sizeof(aclmdlIODims), LAYOUT_aclmdlIODims)
+    return dims, ret
 
 
-cdef object mdl_set_input_dynamic_dims(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_input_dynamic_dims(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef const char *what = b"IkkO acl.mdl.set_input_dynamic_dims model_id dataset index dims"
     cdef void *dims_at
@@ -831,8 +901,9 @@ cdef object mdl_set_input_dynamic_dims(object self, PyObject *const *args, Py_ss
     dims = pack_struct(<object> a[3].o, LAYOUT_aclmdlIODims, sizeof(aclmdlIODims), what, 4)
     dims_at = at(dims)
     with nogil:
-        ret = aclmdlSetInputDynamicDims(a[0].I, <aclmdlDataset *> a[1].p, a[2].k,
-            <const aclmdlIODims *> dims_at)
+        ret = aclmdlSetInputDynamicDims(
+            a[0].u, <aclmdlDataset *> a[1].p, a[2].k, <const aclmdlIODims *> dims_at
+        )
     return ret
 
 
@@ -852,8 +923,9 @@ cdef object mdl_destroy_aipp(object self, PyObject *const *args, Py_ssize_t n, P
     return ret
 
 
-cdef object mdl_get_aipp_data_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_aipp_data_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t size = 0
     cdef aclError ret
@@ -862,32 +934,38 @@ cdef object mdl_get_aipp_data_size(object self, PyObject *const *args, Py_ssize_
     return size, ret
 
 
-cdef object mdl_set_aipp_input_format(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_input_format(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kI acl.mdl.set_aipp_input_format aipp format", args, n, names, a)
-    ret = aclmdlSetAIPPInputFormat(<aclmdlAIPP *> a[0].p, <aclAippInputFormat> a[1].I)
+    ret = aclmdlSetAIPPInputFormat(<aclmdlAIPP *> a[0].p, <aclAippInputFormat> a[1].u)
     return ret
 
 
-cdef object mdl_set_aipp_csc_params(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_csc_params(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[17] a
     cdef aclError ret
-    take(b"kbhhhhhhhhhBBBBBB acl.mdl.set_aipp_csc_params aipp "
+    take(
+        b"kbhhhhhhhhhBBBBBB acl.mdl.set_aipp_csc_params aipp "
         b"csc_switch matrix_r0c0 matrix_r0c1 matrix_r0c2 matrix_r1c0 "
         b"matrix_r1c1 matrix_r1c2 matrix_r2c0 matrix_r2c1 matrix_r2c2 "
         b"output_bias_r0 output_bias_r1 output_bias_r2 input_bias_r0 "
-        b"input_bias_r1 input_bias_r2", args, n, names, a)
-    ret = aclmdlSetAIPPCscParams(<aclmdlAIPP *> a[0].p, a[1].b, a[2].h, a[3].h, a[4].h, a[5].h,
-        a[6].h, a[7].h, a[8].h, a[9].h, a[10].h, a[11].B, a[12].B, a[13].B, a[14].B, a[15].B,
-        a[16].B)
+        b"input_bias_r1 input_bias_r2", args, n, names, a
+    )
+    ret = aclmdlSetAIPPCscParams(
+        <aclmdlAIPP *> a[0].p, a[1].b, a[2].h, a[3].h, a[4].h, a[5].h, a[6].h, a[7].h, a[8].h,
+        a[9].h, a[10].h, a[11].B, a[12].B, a[13].B, a[14].B, a[15].B, a[16].B
+    )
     return ret
 
 
-cdef object mdl_set_aipp_rbuv_swap_switch(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_rbuv_swap_switch(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kb acl.mdl.set_aipp_rbuv_swap_switch aipp switch", args, n, names, a)
@@ -895,8 +973,9 @@ cdef object mdl_set_aipp_rbuv_swap_switch(object self, PyObject *const *args, Py
     return ret
 
 
-cdef object mdl_set_aipp_ax_swap_switch(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_ax_swap_switch(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kb acl.mdl.set_aipp_ax_swap_switch aipp switch", args, n, names, a)
@@ -904,8 +983,9 @@ cdef object mdl_set_aipp_ax_swap_switch(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object mdl_set_aipp_src_image_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_src_image_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kii acl.mdl.set_aipp_src_image_size aipp w h", args, n, names, a)
@@ -913,40 +993,51 @@ cdef object mdl_set_aipp_src_image_size(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object mdl_set_aipp_scf_params(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_scf_params(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
     cdef aclError ret
-    take(b"kbiiiiK acl.mdl.set_aipp_scf_params aipp switch in_w in_h " b"out_w out_h batch_index",
-        args, n, names, a)
-    ret = aclmdlSetAIPPScfParams(<aclmdlAIPP *> a[0].p, a[1].b, a[2].i, a[3].i, a[4].i, a[5].i,
-        a[6].k)
+    take(
+        b"kbiiiiK acl.mdl.set_aipp_scf_params aipp switch in_w in_h "
+        b"out_w out_h batch_index", args, n, names, a
+    )
+    ret = aclmdlSetAIPPScfParams(
+        <aclmdlAIPP *> a[0].p, a[1].b, a[2].i, a[3].i, a[4].i, a[5].i, a[6].k
+    )
     return ret
 
 
-cdef object mdl_set_aipp_crop_params(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_crop_params(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
     cdef aclError ret
     take(b"kbiiiiK acl.mdl.set_aipp_crop_params aipp switch x y w h batch_index", args, n, names, a)
-    ret = aclmdlSetAIPPCropParams(<aclmdlAIPP *> a[0].p, a[1].b, a[2].i, a[3].i, a[4].i, a[5].i,
-        a[6].k)
+    ret = aclmdlSetAIPPCropParams(
+        <aclmdlAIPP *> a[0].p, a[1].b, a[2].i, a[3].i, a[4].i, a[5].i, a[6].k
+    )
     return ret
 
 
-cdef object mdl_set_aipp_padding_params(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_padding_params(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
     cdef aclError ret
-    take(b"kbiiiiK acl.mdl.set_aipp_padding_params aipp switch top "
-        b"bottom left right batch_index", args, n, names, a)
-    ret = aclmdlSetAIPPPaddingParams(<aclmdlAIPP *> a[0].p, a[1].b, a[2].i, a[3].i, a[4].i, a[5].i,
-        a[6].k)
+    take(
+        b"kbiiiiK acl.mdl.set_aipp_padding_params aipp switch top "
+        b"bottom left right batch_index", args, n, names, a
+    )
+    ret = aclmdlSetAIPPPaddingParams(
+        <aclmdlAIPP *> a[0].p, a[1].b, a[2].i, a[3].i, a[4].i, a[5].i, a[6].k
+    )
     return ret
 
 
-cdef object mdl_set_aipp_dtc_pixel_mean(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_dtc_pixel_mean(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef aclError ret
     take(b"khhhhK acl.mdl.set_aipp_dtc_pixel_mean aipp c0 c1 c2 c3 batch_index", args, n, names, a)
@@ -954,8 +1045,9 @@ cdef object mdl_set_aipp_dtc_pixel_mean(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object mdl_set_aipp_dtc_pixel_min(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_dtc_pixel_min(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef aclError ret
     take(b"kffffK acl.mdl.set_aipp_dtc_pixel_min aipp c0 c1 c2 c3 batch_index", args, n, names, a)
@@ -963,8 +1055,9 @@ cdef object mdl_set_aipp_dtc_pixel_min(object self, PyObject *const *args, Py_ss
     return ret
 
 
-cdef object mdl_set_aipp_pixel_var_reci(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_pixel_var_reci(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef aclError ret
     take(b"kffffK acl.mdl.set_aipp_pixel_var_reci aipp c0 c1 c2 c3 batch_index", args, n, names, a)
@@ -977,19 +1070,22 @@ cdef object mdl_set_input_aipp(object self, PyObject *const *args, Py_ssize_t n,
     cdef aclError ret
     take(b"Ikkk acl.mdl.set_input_aipp model_id dataset index aipp", args, n, names, a)
     with nogil:
-        ret = aclmdlSetInputAIPP(a[0].I, <aclmdlDataset *> a[1].p, a[2].k, <const aclmdlAIPP *>
-            a[3].p)
+        ret = aclmdlSetInputAIPP(
+            a[0].u, <aclmdlDataset *> a[1].p, a[2].k, <const aclmdlAIPP *> a[3].p
+        )
     return ret
 
 
-cdef object mdl_set_aipp_by_input_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_set_aipp_by_input_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
     take(b"Ikkk acl.mdl.set_aipp_by_input_index model_id dataset index aipp", args, n, names, a)
     with nogil:
-        ret = aclmdlSetAIPPByInputIndex(a[0].I, <aclmdlDataset *> a[1].p, a[2].k,
-            <const aclmdlAIPP *> a[3].p)
+        ret = aclmdlSetAIPPByInputIndex(
+            a[0].u, <aclmdlDataset *> a[1].p, a[2].k, <const aclmdlAIPP *> a[3].p
+        )
     return ret
 
 
@@ -1000,12 +1096,13 @@ cdef object mdl_get_aipp_type(object self, PyObject *const *args, Py_ssize_t n, 
     cdef aclError ret
     take(b"Ik acl.mdl.get_aipp_type model_id index", args, n, names, a)
     with nogil:
-        ret = aclmdlGetAippType(a[0].I, a[1].k, &type, &attached_index)
+        ret = aclmdlGetAippType(a[0].u, a[1].k, &type, &attached_index)
     return <int> type, attached_index, ret
 
 
-cdef object mdl_get_first_aipp_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_get_first_aipp_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *info_at
     cdef aclError ret
@@ -1013,8 +1110,10 @@ cdef object mdl_get_first_aipp_info(object self, PyObject *const *args, Py_ssize
     info = room(sizeof(aclAippInfo))
     info_at = at(info)
     with nogil:
-        ret = aclmdlGetFirstAippInfo(a[0].I, a[1].k, <aclAippInfo *> info_at)
-    return (unpack_struct(info_at, LAYOUT_aclAippInfo) if ret == 0 else None), ret
+        ret = aclmdlGetFirstAippInfo(a[0].u, a[1].k, <aclAippInfo *> info_at)
+    if ret != 0:
+        return None, ret
+    return unpack_struct(info_at, LAYOUT_aclAippInfo), ret
 
 
 cdef object mdl_init_dump(object self, PyObject *const *args, Py_ssize_t n):
@@ -1040,8 +1139,9 @@ cdef object mdl_finalize_dump(object self, PyObject *const *args, Py_ssize_t n):
     return ret
 
 
-cdef object mdl_bundle_load_from_file(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_load_from_file(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t bundle_id = 0
     cdef aclError ret
@@ -1051,8 +1151,9 @@ cdef object mdl_bundle_load_from_file(object self, PyObject *const *args, Py_ssi
     return bundle_id, ret
 
 
-cdef object mdl_bundle_load_from_mem(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_load_from_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef uint32_t bundle_id = 0
     cdef aclError ret
@@ -1067,34 +1168,37 @@ cdef object mdl_bundle_unload(object self, PyObject *const *args, Py_ssize_t n, 
     cdef aclError ret
     take(b"I acl.mdl.bundle_unload bundle_id", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleUnload(a[0].I)
+        ret = aclmdlBundleUnload(a[0].u)
     return ret
 
 
-cdef object mdl_bundle_get_model_id(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_get_model_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef uint32_t model_id = 0
     cdef aclError ret
     take(b"Ik acl.mdl.bundle_get_model_id bundle_id index", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleGetModelId(a[0].I, a[1].k, &model_id)
+        ret = aclmdlBundleGetModelId(a[0].u, a[1].k, &model_id)
     return model_id, ret
 
 
-cdef object mdl_bundle_get_model_num(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_get_model_num(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t num = 0
     cdef aclError ret
     take(b"I acl.mdl.bundle_get_model_num bundle_id", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleGetModelNum(a[0].I, &num)
+        ret = aclmdlBundleGetModelNum(a[0].u, &num)
     return num, ret
 
 
-cdef object mdl_ri_task_get_params(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_task_get_params(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *params_at
     cdef aclError ret
@@ -1103,26 +1207,31 @@ cdef object mdl_ri_task_get_params(object self, PyObject *const *args, Py_ssize_
     params_at = at(params)
     with nogil:
         ret = aclmdlRITaskGetParams(a[0].p, <aclmdlRITaskParams *> params_at)
-    return (unpack_struct(params_at, LAYOUT_aclmdlRITaskParams) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(params_at, LAYOUT_aclmdlRITaskParams), ret
 
 
-cdef object mdl_ri_task_set_params(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_task_set_params(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.mdl.ri_task_set_params task params"
     cdef void *params_at
     cdef aclError ret
     take(what, args, n, names, a)
-    params = pack_struct(<object> a[1].o, LAYOUT_aclmdlRITaskParams, sizeof(aclmdlRITaskParams),
-        what, 2)
+    params = pack_struct(
+        <object> a[1].o, LAYOUT_aclmdlRITaskParams, sizeof(aclmdlRITaskParams), what, 2
+    )
     params_at = at(params)
     with nogil:
         ret = aclmdlRITaskSetParams(a[0].p, <aclmdlRITaskParams *> params_at)
     return ret
 
 
-cdef object mdl_ri_kernel_task_get_attribute(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_ri_kernel_task_get_attribute(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *attr_value_at
     cdef aclError ret
@@ -1130,10 +1239,13 @@ cdef object mdl_ri_kernel_task_get_attribute(object self, PyObject *const *args,
     attr_value = room(sizeof(aclrtLaunchKernelAttrValue))
     attr_value_at = at(attr_value)
     with nogil:
-        ret = aclmdlRIKernelTaskGetAttribute(a[0].p, <aclrtLaunchKernelAttrId> a[1].i,
-            <aclrtLaunchKernelAttrValue *> attr_value_at)
-    return ((unpack_struct(attr_value_at, LAYOUT_aclrtLaunchKernelAttrValue) if ret == 0 else {}),
-        ret)
+        ret = aclmdlRIKernelTaskGetAttribute(
+            a[0].p, <aclrtLaunchKernelAttrId> a[1].i, <aclrtLaunchKernelAttrValue *>
+            attr_value_at
+        )
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(attr_value_at, LAYOUT_aclrtLaunchKernelAttrValue), ret
 
 
 cdef object mdl_ri_update(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -1163,8 +1275,9 @@ cdef object mdl_ri_capture_begin(object self, PyObject *const *args, Py_ssize_t 
     return ret
 
 
-cdef object mdl_ri_capture_get_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_capture_get_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclmdlRICaptureStatus status = <aclmdlRICaptureStatus> 0
     cdef aclmdlRI model_ri = NULL
@@ -1194,18 +1307,20 @@ cdef object mdl_ri_debug_print(object self, PyObject *const *args, Py_ssize_t n,
     return ret
 
 
-cdef object mdl_ri_debug_json_print(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_debug_json_print(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"ksI acl.mdl.ri_debug_json_print model_ri path flags", args, n, names, a)
     with nogil:
-        ret = aclmdlRIDebugJsonPrint(a[0].p, a[1].s, a[2].I)
+        ret = aclmdlRIDebugJsonPrint(a[0].p, a[1].s, a[2].u)
     return ret
 
 
-cdef object mdl_ri_capture_thread_exchange_mode(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_ri_capture_thread_exchange_mode(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclmdlRICaptureMode mode
     cdef aclError ret
@@ -1243,8 +1358,9 @@ cdef object mdl_ri_destroy(object self, PyObject *const *args, Py_ssize_t n, PyO
     return ret
 
 
-cdef object mdl_ri_capture_task_grp_begin(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_capture_task_grp_begin(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.mdl.ri_capture_task_grp_begin stream", args, n, names, a)
@@ -1253,8 +1369,9 @@ cdef object mdl_ri_capture_task_grp_begin(object self, PyObject *const *args, Py
     return ret
 
 
-cdef object mdl_ri_capture_task_grp_end(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_capture_task_grp_end(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtTaskGrp handle = NULL
     cdef aclError ret
@@ -1264,8 +1381,9 @@ cdef object mdl_ri_capture_task_grp_end(object self, PyObject *const *args, Py_s
     return address(<void *> handle, ret), ret
 
 
-cdef object mdl_ri_capture_task_update_begin(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_ri_capture_task_update_begin(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kk acl.mdl.ri_capture_task_update_begin stream handle", args, n, names, a)
@@ -1274,8 +1392,9 @@ cdef object mdl_ri_capture_task_update_begin(object self, PyObject *const *args,
     return ret
 
 
-cdef object mdl_ri_capture_task_update_end(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_ri_capture_task_update_end(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.mdl.ri_capture_task_update_end stream", args, n, names, a)
@@ -1290,7 +1409,7 @@ cdef object mdl_ri_build_begin(object self, PyObject *const *args, Py_ssize_t n,
     cdef aclError ret
     take(b"I acl.mdl.ri_build_begin flag", args, n, names, a)
     with nogil:
-        ret = aclmdlRIBuildBegin(&model_ri, a[0].I)
+        ret = aclmdlRIBuildBegin(&model_ri, a[0].u)
     return address(<void *> model_ri, ret), ret
 
 
@@ -1299,7 +1418,7 @@ cdef object mdl_ri_bind_stream(object self, PyObject *const *args, Py_ssize_t n,
     cdef aclError ret
     take(b"kkI acl.mdl.ri_bind_stream model_ri stream flag", args, n, names, a)
     with nogil:
-        ret = aclmdlRIBindStream(a[0].p, a[1].p, a[2].I)
+        ret = aclmdlRIBindStream(a[0].p, a[1].p, a[2].u)
     return ret
 
 
@@ -1345,11 +1464,13 @@ cdef object mdl_ri_get_name(object self, PyObject *const *args, Py_ssize_t n, Py
     cdef char *name_at
     cdef aclError ret
     take(what, args, n, names, a)
-    name = bounded(a[1].I, what)
+    name = bounded(a[1].u, what)
     name_at = <char *> at(name)
     with nogil:
-        ret = aclmdlRIGetName(a[0].p, a[1].I, name_at)
-    return (text(name_at) if ret == 0 else ""), ret
+        ret = aclmdlRIGetName(a[0].p, a[1].u, name_at)
+    if ret != 0:
+        return "", ret
+    return text(name_at), ret
 
 
 cdef object mdl_ri_get_id(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -1370,17 +1491,22 @@ cdef object mdl_ri_get_streams(object self, PyObject *const *args, Py_ssize_t n,
     cdef uint32_t streams_found
     cdef aclError ret
     take(what, args, n, names, a)
-    streams_most = a[1].I
+    streams_most = a[1].u
     streams = room_for(streams_most, sizeof(aclrtStream), what)
     streams_at = at(streams)
     streams_found = <uint32_t> streams_most
     with nogil:
         ret = aclmdlRIGetStreams(a[0].p, <aclrtStream*> streams_at, &streams_found)
-    return (unpack(streams_at, min(streams_found, streams_most), c"k") if ret == 0 else []), ret
+    if ret != 0:
+        return [], ret
+    streams_most = min(streams_found, streams_most)
+    streams = unpack(streams_at, streams_most, c"k")
+    return streams, ret
 
 
-cdef object mdl_ri_get_tasks_by_stream(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_get_tasks_by_stream(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kI acl.mdl.ri_get_tasks_by_stream stream max_num"
     cdef size_t tasks_most
@@ -1388,13 +1514,17 @@ cdef object mdl_ri_get_tasks_by_stream(object self, PyObject *const *args, Py_ss
     cdef uint32_t tasks_found
     cdef aclError ret
     take(what, args, n, names, a)
-    tasks_most = a[1].I
+    tasks_most = a[1].u
     tasks = room_for(tasks_most, sizeof(aclmdlRITask), what)
     tasks_at = at(tasks)
     tasks_found = <uint32_t> tasks_most
     with nogil:
         ret = aclmdlRIGetTasksByStream(a[0].p, <aclmdlRITask*> tasks_at, &tasks_found)
-    return (unpack(tasks_at, min(tasks_found, tasks_most), c"k") if ret == 0 else []), ret
+    if ret != 0:
+        return [], ret
+    tasks_most = min(tasks_found, tasks_most)
+    tasks = unpack(tasks_at, tasks_most, c"k")
+    return tasks, ret
 
 
 cdef object mdl_ri_task_get_type(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -1407,8 +1537,9 @@ cdef object mdl_ri_task_get_type(object self, PyObject *const *args, Py_ssize_t 
     return <int> type, ret
 
 
-cdef object mdl_ri_task_get_seq_id(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_task_get_seq_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t id = 0
     cdef aclError ret
@@ -1427,19 +1558,21 @@ cdef object mdl_ri_abort(object self, PyObject *const *args, Py_ssize_t n, PyObj
     return ret
 
 
-cdef object mdl_ri_cond_handle_create(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_ri_cond_handle_create(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclmdlRICondHandle handle = NULL
     cdef aclError ret
     take(b"kIi acl.mdl.ri_cond_handle_create model_ri default_launch_value flag", args, n, names, a)
     with nogil:
-        ret = aclmdlRICondHandleCreate(a[0].p, a[1].I, <aclmdlRICondHandleFlag> a[2].i, &handle)
+        ret = aclmdlRICondHandleCreate(a[0].p, a[1].u, <aclmdlRICondHandleFlag> a[2].i, &handle)
     return address(<void *> handle, ret), ret
 
 
-cdef object mdl_ri_cond_handle_get_cond_ptr(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_ri_cond_handle_get_cond_ptr(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint64_t *ptr = NULL
     cdef aclError ret
@@ -1453,18 +1586,22 @@ cdef object mdl_ri_add_cond_task(object self, PyObject *const *args, Py_ssize_t 
     cdef Value[3] a
     cdef const char *what = b"OkI acl.mdl.ri_add_cond_task params stream flags"
     cdef void *params_at
+    cdef aclmdlRICondTaskParams *params_is
     cdef aclError ret
     take(what, args, n, names, a)
-    params = pack_struct(<object> a[0].o, LAYOUT_aclmdlRICondTaskParams,
-        sizeof(aclmdlRICondTaskParams), what, 1)
+    params = pack_struct(
+        <object> a[0].o, LAYOUT_aclmdlRICondTaskParams, sizeof(aclmdlRICondTaskParams), what, 1
+    )
     params_at = at(params)
+    params_is = <aclmdlRICondTaskParams *> params_at
     with nogil:
-        ret = aclmdlRIAddCondTask((<aclmdlRICondTaskParams *> params_at)[0], a[1].p, a[2].I)
+        ret = aclmdlRIAddCondTask(params_is[0], a[1].p, a[2].u)
     return ret
 
 
-cdef object mdl_ri_capture_to_model_ri_begin(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_ri_capture_to_model_ri_begin(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kki acl.mdl.ri_capture_to_model_ri_begin stream model_ri mode", args, n, names, a)
@@ -1482,26 +1619,30 @@ cdef object mdl_dump_get_path(object self, PyObject *const *args, Py_ssize_t n, 
     return text(value)
 
 
-cdef object mdl_dump_save_exception_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_dump_save_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"ssO acl.mdl.dump_save_exception_info file_name user_tag tensors"
     cdef size_t tensors_count
     cdef void *tensors_at
     cdef aclError ret
     take(what, args, n, names, a)
-    tensors = pack_structs(<object> a[2].o, LAYOUT_acldumpTensorInfo, sizeof(acldumpTensorInfo),
-        what, 3)
+    tensors = pack_structs(
+        <object> a[2].o, LAYOUT_acldumpTensorInfo, sizeof(acldumpTensorInfo), what, 3
+    )
     tensors_count = <size_t> len(tensors) // sizeof(acldumpTensorInfo)
     tensors_at = at(tensors)
     with nogil:
-        ret = acldumpSaveExceptionInfo(a[0].s, a[1].s, <const acldumpTensorInfo *> tensors_at,
-            tensors_count)
+        ret = acldumpSaveExceptionInfo(
+            a[0].s, a[1].s, <const acldumpTensorInfo *> tensors_at, tensors_count
+        )
     return ret
 
 
-cdef object mdl_dump_get_exception_info_path(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_dump_get_exception_info_path(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef const char *what = b"k acl.mdl.dump_get_exception_info_path max_len"
     cdef char *path_at
@@ -1511,7 +1652,9 @@ cdef object mdl_dump_get_exception_info_path(object self, PyObject *const *args,
     path_at = <char *> at(path)
     with nogil:
         ret = acldumpGetExceptionInfoPath(path_at, a[0].k)
-    return (text(path_at) if ret == 0 else ""), ret
+    if ret != 0:
+        return "", ret
+    return text(path_at), ret
 
 
 cdef object mdl_bundle_create_query_info(object self, PyObject *const *args, Py_ssize_t n):
@@ -1521,8 +1664,9 @@ cdef object mdl_bundle_create_query_info(object self, PyObject *const *args, Py_
     return address(<void *> value, 0)
 
 
-cdef object mdl_bundle_destroy_query_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_destroy_query_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.mdl.bundle_destroy_query_info query_info", args, n, names, a)
@@ -1531,8 +1675,9 @@ cdef object mdl_bundle_destroy_query_info(object self, PyObject *const *args, Py
     return ret
 
 
-cdef object mdl_bundle_query_info_from_file(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_bundle_query_info_from_file(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"sk acl.mdl.bundle_query_info_from_file file_name query_info", args, n, names, a)
@@ -1541,8 +1686,9 @@ cdef object mdl_bundle_query_info_from_file(object self, PyObject *const *args, 
     return ret
 
 
-cdef object mdl_bundle_query_info_from_mem(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_bundle_query_info_from_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkk acl.mdl.bundle_query_info_from_mem model model_size query_info", args, n, names, a)
@@ -1551,8 +1697,9 @@ cdef object mdl_bundle_query_info_from_mem(object self, PyObject *const *args, P
     return ret
 
 
-cdef object mdl_bundle_get_query_model_num(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_bundle_get_query_model_num(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t model_num = 0
     cdef aclError ret
@@ -1562,15 +1709,17 @@ cdef object mdl_bundle_get_query_model_num(object self, PyObject *const *args, P
     return model_num, ret
 
 
-cdef object mdl_bundle_get_var_weight_size(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_bundle_get_var_weight_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t variable_weight_size = 0
     cdef aclError ret
     take(b"k acl.mdl.bundle_get_var_weight_size query_info", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleGetVarWeightSize(<const aclmdlBundleQueryInfo *> a[0].p,
-            &variable_weight_size)
+        ret = aclmdlBundleGetVarWeightSize(
+            <const aclmdlBundleQueryInfo *> a[0].p, &variable_weight_size
+        )
     return variable_weight_size, ret
 
 
@@ -1581,78 +1730,93 @@ cdef object mdl_bundle_get_size(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(b"kk acl.mdl.bundle_get_size query_info index", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleGetSize(<const aclmdlBundleQueryInfo *> a[0].p, a[1].k, &work_size,
-            &const_weight_size)
+        ret = aclmdlBundleGetSize(
+            <const aclmdlBundleQueryInfo *> a[0].p, a[1].k, &work_size, &const_weight_size
+        )
     return work_size, const_weight_size, ret
 
 
-cdef object mdl_bundle_init_from_file(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_init_from_file(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef uint32_t bundle_id = 0
     cdef aclError ret
-    take(b"skk acl.mdl.bundle_init_from_file model_path var_weight_ptr " b"var_weight_size", args,
-        n, names, a)
+    take(
+        b"skk acl.mdl.bundle_init_from_file model_path var_weight_ptr " b"var_weight_size",
+        args, n, names, a
+    )
     with nogil:
         ret = aclmdlBundleInitFromFile(a[0].s, a[1].p, a[2].k, &bundle_id)
     return bundle_id, ret
 
 
-cdef object mdl_bundle_init_from_mem(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_init_from_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef uint32_t bundle_id = 0
     cdef aclError ret
-    take(b"kkkk acl.mdl.bundle_init_from_mem model model_size " b"var_weight_ptr var_weight_size",
-        args, n, names, a)
+    take(
+        b"kkkk acl.mdl.bundle_init_from_mem model model_size "
+        b"var_weight_ptr var_weight_size", args, n, names, a
+    )
     with nogil:
         ret = aclmdlBundleInitFromMem(a[0].p, a[1].k, a[2].p, a[3].k, &bundle_id)
     return bundle_id, ret
 
 
-cdef object mdl_bundle_load_model(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_load_model(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef uint32_t model_id = 0
     cdef aclError ret
     take(b"Ik acl.mdl.bundle_load_model bundle_id index", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleLoadModel(a[0].I, a[1].k, &model_id)
+        ret = aclmdlBundleLoadModel(a[0].u, a[1].k, &model_id)
     return model_id, ret
 
 
-cdef object mdl_bundle_load_model_with_mem(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_bundle_load_model_with_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef uint32_t model_id = 0
     cdef aclError ret
-    take(b"Ikkkkk acl.mdl.bundle_load_model_with_mem bundle_id index "
-        b"work_ptr work_size weight_ptr weight_size", args, n, names, a)
+    take(
+        b"Ikkkkk acl.mdl.bundle_load_model_with_mem bundle_id index "
+        b"work_ptr work_size weight_ptr weight_size", args, n, names, a
+    )
     with nogil:
-        ret = aclmdlBundleLoadModelWithMem(a[0].I, a[1].k, a[2].p, a[3].k, a[4].p, a[5].k,
-            &model_id)
+        ret = aclmdlBundleLoadModelWithMem(
+            a[0].u, a[1].k, a[2].p, a[3].k, a[4].p, a[5].k, &model_id
+        )
     return model_id, ret
 
 
-cdef object mdl_bundle_load_model_with_config(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_bundle_load_model_with_config(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef uint32_t model_id = 0
     cdef aclError ret
     take(b"Ikk acl.mdl.bundle_load_model_with_config bundle_id index handle", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleLoadModelWithConfig(a[0].I, a[1].k, <aclmdlConfigHandle *> a[2].p,
-            &model_id)
+        ret = aclmdlBundleLoadModelWithConfig(
+            a[0].u, a[1].k, <aclmdlConfigHandle *> a[2].p, &model_id
+        )
     return model_id, ret
 
 
-cdef object mdl_bundle_unload_model(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_bundle_unload_model(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"II acl.mdl.bundle_unload_model bundle_id model_id", args, n, names, a)
     with nogil:
-        ret = aclmdlBundleUnloadModel(a[0].I, a[1].I)
+        ret = aclmdlBundleUnloadModel(a[0].u, a[1].u)
     return ret
 
 
@@ -1661,8 +1825,10 @@ cdef object mdl_execute_async_v2(object self, PyObject *const *args, Py_ssize_t 
     cdef aclError ret
     take(b"Ikkkk acl.mdl.execute_async_v2 model_id input output stream handle", args, n, names, a)
     with nogil:
-        ret = aclmdlExecuteAsyncV2(a[0].I, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p,
-            a[3].p, <const aclmdlExecConfigHandle *> a[4].p)
+        ret = aclmdlExecuteAsyncV2(
+            a[0].u, <const aclmdlDataset *> a[1].p, <aclmdlDataset *> a[2].p, a[3].p,
+            <const aclmdlExecConfigHandle *> a[4].p
+        )
     return ret
 
 
@@ -1672,11 +1838,12 @@ cdef object mdl_set_attribute(object self, PyObject *const *args, Py_ssize_t n, 
     cdef void *attr_value_at
     cdef aclError ret
     take(what, args, n, names, a)
-    attr_value = pack_struct(<object> a[2].o, LAYOUT_aclmdlAttrValue_t, sizeof(aclmdlAttrValue_t),
-        what, 3)
+    attr_value = pack_struct(
+        <object> a[2].o, LAYOUT_aclmdlAttrValue_t, sizeof(aclmdlAttrValue_t), what, 3
+    )
     attr_value_at = at(attr_value)
     with nogil:
-        ret = aclmdlSetAttribute(a[0].I, <aclmdlAttr> a[1].i, <aclmdlAttrValue_t *> attr_value_at)
+        ret = aclmdlSetAttribute(a[0].u, <aclmdlAttr> a[1].i, <aclmdlAttrValue_t *> attr_value_at)
     return ret
 
 
@@ -1688,12 +1855,15 @@ cdef object mdl_get_attribute(object self, PyObject *const *args, Py_ssize_t n, 
     attr_value = room(sizeof(aclmdlAttrValue_t))
     attr_value_at = at(attr_value)
     with nogil:
-        ret = aclmdlGetAttribute(a[0].I, <aclmdlAttr> a[1].i, <aclmdlAttrValue_t *> attr_value_at)
-    return (unpack_struct(attr_value_at, LAYOUT_aclmdlAttrValue_t) if ret == 0 else {}), ret
+        ret = aclmdlGetAttribute(a[0].u, <aclmdlAttr> a[1].i, <aclmdlAttrValue_t *> attr_value_at)
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(attr_value_at, LAYOUT_aclmdlAttrValue_t), ret
 
 
-cdef object mdl_query_exe_om_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object mdl_query_exe_om_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *mdl_partition_size_at
     cdef aclError ret
@@ -1702,15 +1872,20 @@ cdef object mdl_query_exe_om_desc(object self, PyObject *const *args, Py_ssize_t
     mdl_partition_size_at = at(mdl_partition_size)
     with nogil:
         ret = aclmdlQueryExeOMDesc(a[0].s, <aclmdlExeOMDesc *> mdl_partition_size_at)
-    return (unpack_struct(mdl_partition_size_at, LAYOUT_aclmdlExeOMDesc) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(mdl_partition_size_at, LAYOUT_aclmdlExeOMDesc), ret
 
 
-cdef object mdl_set_external_weight_address(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object mdl_set_external_weight_address(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"kskk acl.mdl.set_external_weight_address handle " b"weight_file_name dev_ptr size", args,
-        n, names, a)
+    take(
+        b"kskk acl.mdl.set_external_weight_address handle " b"weight_file_name dev_ptr size",
+        args, n, names, a
+    )
     with nogil:
         ret = aclmdlSetExternalWeightAddress(<aclmdlConfigHandle *> a[0].p, a[1].s, a[2].p, a[3].k)
     return ret
@@ -1722,14 +1897,17 @@ cdef object mdl_load_from_model(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(b"kk acl.mdl.load_from_model model handle", args, n, names, a)
     with nogil:
-        ret = aclmdlLoadFromModel(<const aclmdlModel *> a[0].p, <const aclmdlConfigHandle *> a[1].p,
-            &model_id)
+        ret = aclmdlLoadFromModel(
+            <const aclmdlModel *> a[0].p, <const aclmdlConfigHandle *> a[1].p, &model_id
+        )
     return model_id, ret
 
 
 cdef PyMethodDef[146] METHODS
 
-METHODS[0] = taking(b"load_from_file", mdl_load_from_file,
+METHODS[0] = taking(
+    b"load_from_file",
+    mdl_load_from_file,
     b"load_from_file($module, /, model_path)\n"
     b"--\n"
     b"\n"
@@ -1739,7 +1917,9 @@ METHODS[0] = taking(b"load_from_file", mdl_load_from_file,
     b"\n"
     b"Str only (bytes or Path -> TypeError)."
 )
-METHODS[1] = taking(b"load_from_mem", mdl_load_from_mem,
+METHODS[1] = taking(
+    b"load_from_mem",
+    mdl_load_from_mem,
     b"load_from_mem($module, /, model, model_size)\n"
     b"--\n"
     b"\n"
@@ -1747,7 +1927,9 @@ METHODS[1] = taking(b"load_from_mem", mdl_load_from_mem,
     b"\n"
     b"Calls aclmdlLoadFromMem. The GIL is dropped."
 )
-METHODS[2] = taking(b"load_from_file_with_mem", mdl_load_from_file_with_mem,
+METHODS[2] = taking(
+    b"load_from_file_with_mem",
+    mdl_load_from_file_with_mem,
     b"load_from_file_with_mem($module, /, model_path, work_ptr, work_size, weight_ptr, "
     b"weight_size)\n"
     b"--\n"
@@ -1757,7 +1939,9 @@ METHODS[2] = taking(b"load_from_file_with_mem", mdl_load_from_file_with_mem,
     b"\n"
     b"Calls aclmdlLoadFromFileWithMem. The GIL is dropped."
 )
-METHODS[3] = taking(b"load_from_mem_with_mem", mdl_load_from_mem_with_mem,
+METHODS[3] = taking(
+    b"load_from_mem_with_mem",
+    mdl_load_from_mem_with_mem,
     b"load_from_mem_with_mem($module, /, model, model_size, work_ptr, work_size, "
     b"weight_ptr, weight_size)\n"
     b"--\n"
@@ -1767,7 +1951,9 @@ METHODS[3] = taking(b"load_from_mem_with_mem", mdl_load_from_mem_with_mem,
     b"\n"
     b"Calls aclmdlLoadFromMemWithMem. The GIL is dropped."
 )
-METHODS[4] = taking(b"load_from_file_with_q", mdl_load_from_file_with_q,
+METHODS[4] = taking(
+    b"load_from_file_with_q",
+    mdl_load_from_file_with_q,
     b"load_from_file_with_q($module, /, model_path, input_q, input_q_num, output_q, "
     b"output_q_num)\n"
     b"--\n"
@@ -1779,7 +1965,9 @@ METHODS[4] = taking(b"load_from_file_with_q", mdl_load_from_file_with_q,
     b"\n"
     b"Only in some builds."
 )
-METHODS[5] = taking(b"load_from_mem_with_q", mdl_load_from_mem_with_q,
+METHODS[5] = taking(
+    b"load_from_mem_with_q",
+    mdl_load_from_mem_with_q,
     b"load_from_mem_with_q($module, /, model, model_size, input_q, input_q_num, output_q, "
     b"output_q_num)\n"
     b"--\n"
@@ -1791,7 +1979,9 @@ METHODS[5] = taking(b"load_from_mem_with_q", mdl_load_from_mem_with_q,
     b"\n"
     b"Only in some builds."
 )
-METHODS[6] = taking(b"load_with_config", mdl_load_with_config,
+METHODS[6] = taking(
+    b"load_with_config",
+    mdl_load_with_config,
     b"load_with_config($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -1799,7 +1989,9 @@ METHODS[6] = taking(b"load_with_config", mdl_load_with_config,
     b"\n"
     b"Calls aclmdlLoadWithConfig. The GIL is dropped."
 )
-METHODS[7] = plain(b"create_config_handle", mdl_create_config_handle,
+METHODS[7] = plain(
+    b"create_config_handle",
+    mdl_create_config_handle,
     b"create_config_handle($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1807,7 +1999,9 @@ METHODS[7] = plain(b"create_config_handle", mdl_create_config_handle,
     b"\n"
     b"Calls aclmdlCreateConfigHandle."
 )
-METHODS[8] = taking(b"destroy_config_handle", mdl_destroy_config_handle,
+METHODS[8] = taking(
+    b"destroy_config_handle",
+    mdl_destroy_config_handle,
     b"destroy_config_handle($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -1815,7 +2009,9 @@ METHODS[8] = taking(b"destroy_config_handle", mdl_destroy_config_handle,
     b"\n"
     b"Calls aclmdlDestroyConfigHandle."
 )
-METHODS[9] = taking(b"set_config_opt", mdl_set_config_opt,
+METHODS[9] = taking(
+    b"set_config_opt",
+    mdl_set_config_opt,
     b"set_config_opt($module, /, handle, attr, value)\n"
     b"--\n"
     b"\n"
@@ -1825,7 +2021,9 @@ METHODS[9] = taking(b"set_config_opt", mdl_set_config_opt,
     b"\n"
     b"Value type by attr: PRIORITY int32; PATH str; *_ADDR_PTR int pointer; others uint64."
 )
-METHODS[10] = taking(b"unload", mdl_unload,
+METHODS[10] = taking(
+    b"unload",
+    mdl_unload,
     b"unload($module, /, model_id)\n"
     b"--\n"
     b"\n"
@@ -1833,7 +2031,9 @@ METHODS[10] = taking(b"unload", mdl_unload,
     b"\n"
     b"Calls aclmdlUnload. The GIL is dropped."
 )
-METHODS[11] = taking(b"query_size", mdl_query_size,
+METHODS[11] = taking(
+    b"query_size",
+    mdl_query_size,
     b"query_size($module, /, model_path)\n"
     b"--\n"
     b"\n"
@@ -1841,7 +2041,9 @@ METHODS[11] = taking(b"query_size", mdl_query_size,
     b"\n"
     b"Calls aclmdlQuerySize. The GIL is dropped."
 )
-METHODS[12] = taking(b"query_size_from_mem", mdl_query_size_from_mem,
+METHODS[12] = taking(
+    b"query_size_from_mem",
+    mdl_query_size_from_mem,
     b"query_size_from_mem($module, /, model, model_size)\n"
     b"--\n"
     b"\n"
@@ -1849,7 +2051,9 @@ METHODS[12] = taking(b"query_size_from_mem", mdl_query_size_from_mem,
     b"\n"
     b"Calls aclmdlQuerySizeFromMem. The GIL is dropped."
 )
-METHODS[13] = taking(b"execute", mdl_execute,
+METHODS[13] = taking(
+    b"execute",
+    mdl_execute,
     b"execute($module, /, model_id, input, output)\n"
     b"--\n"
     b"\n"
@@ -1857,7 +2061,9 @@ METHODS[13] = taking(b"execute", mdl_execute,
     b"\n"
     b"Calls aclmdlExecute. The GIL is dropped."
 )
-METHODS[14] = taking(b"execute_v2", mdl_execute_v2,
+METHODS[14] = taking(
+    b"execute_v2",
+    mdl_execute_v2,
     b"execute_v2($module, /, model_id, input, output, stream, handle)\n"
     b"--\n"
     b"\n"
@@ -1865,7 +2071,9 @@ METHODS[14] = taking(b"execute_v2", mdl_execute_v2,
     b"\n"
     b"Calls aclmdlExecuteV2. The GIL is dropped."
 )
-METHODS[15] = taking(b"execute_async", mdl_execute_async,
+METHODS[15] = taking(
+    b"execute_async",
+    mdl_execute_async,
     b"execute_async($module, /, model_id, input, output, stream)\n"
     b"--\n"
     b"\n"
@@ -1873,7 +2081,9 @@ METHODS[15] = taking(b"execute_async", mdl_execute_async,
     b"\n"
     b"Calls aclmdlExecuteAsync. The GIL is dropped."
 )
-METHODS[16] = plain(b"create_exec_config_handle", mdl_create_exec_config_handle,
+METHODS[16] = plain(
+    b"create_exec_config_handle",
+    mdl_create_exec_config_handle,
     b"create_exec_config_handle($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1881,7 +2091,9 @@ METHODS[16] = plain(b"create_exec_config_handle", mdl_create_exec_config_handle,
     b"\n"
     b"Calls aclmdlCreateExecConfigHandle."
 )
-METHODS[17] = taking(b"destroy_exec_config_handle", mdl_destroy_exec_config_handle,
+METHODS[17] = taking(
+    b"destroy_exec_config_handle",
+    mdl_destroy_exec_config_handle,
     b"destroy_exec_config_handle($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -1889,7 +2101,9 @@ METHODS[17] = taking(b"destroy_exec_config_handle", mdl_destroy_exec_config_hand
     b"\n"
     b"Calls aclmdlDestroyExecConfigHandle."
 )
-METHODS[18] = taking(b"set_exec_config_opt", mdl_set_exec_config_opt,
+METHODS[18] = taking(
+    b"set_exec_config_opt",
+    mdl_set_exec_config_opt,
     b"set_exec_config_opt($module, /, handle, attr, value)\n"
     b"--\n"
     b"\n"
@@ -1897,7 +2111,9 @@ METHODS[18] = taking(b"set_exec_config_opt", mdl_set_exec_config_opt,
     b"\n"
     b"Calls aclmdlSetExecConfigOpt. The GIL is dropped."
 )
-METHODS[19] = plain(b"create_dataset", mdl_create_dataset,
+METHODS[19] = plain(
+    b"create_dataset",
+    mdl_create_dataset,
     b"create_dataset($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1905,7 +2121,9 @@ METHODS[19] = plain(b"create_dataset", mdl_create_dataset,
     b"\n"
     b"Calls aclmdlCreateDataset."
 )
-METHODS[20] = taking(b"destroy_dataset", mdl_destroy_dataset,
+METHODS[20] = taking(
+    b"destroy_dataset",
+    mdl_destroy_dataset,
     b"destroy_dataset($module, /, dataset)\n"
     b"--\n"
     b"\n"
@@ -1913,7 +2131,9 @@ METHODS[20] = taking(b"destroy_dataset", mdl_destroy_dataset,
     b"\n"
     b"Calls aclmdlDestroyDataset."
 )
-METHODS[21] = taking(b"add_dataset_buffer", mdl_add_dataset_buffer,
+METHODS[21] = taking(
+    b"add_dataset_buffer",
+    mdl_add_dataset_buffer,
     b"add_dataset_buffer($module, /, dataset, data_buffer)\n"
     b"--\n"
     b"\n"
@@ -1923,7 +2143,9 @@ METHODS[21] = taking(b"add_dataset_buffer", mdl_add_dataset_buffer,
     b"\n"
     b"2-tuple although C returns only aclError: returns the dataset it was given."
 )
-METHODS[22] = taking(b"get_dataset_num_buffers", mdl_get_dataset_num_buffers,
+METHODS[22] = taking(
+    b"get_dataset_num_buffers",
+    mdl_get_dataset_num_buffers,
     b"get_dataset_num_buffers($module, /, dataset)\n"
     b"--\n"
     b"\n"
@@ -1931,7 +2153,9 @@ METHODS[22] = taking(b"get_dataset_num_buffers", mdl_get_dataset_num_buffers,
     b"\n"
     b"Calls aclmdlGetDatasetNumBuffers."
 )
-METHODS[23] = taking(b"get_dataset_buffer", mdl_get_dataset_buffer,
+METHODS[23] = taking(
+    b"get_dataset_buffer",
+    mdl_get_dataset_buffer,
     b"get_dataset_buffer($module, /, dataset, index)\n"
     b"--\n"
     b"\n"
@@ -1939,7 +2163,9 @@ METHODS[23] = taking(b"get_dataset_buffer", mdl_get_dataset_buffer,
     b"\n"
     b"Calls aclmdlGetDatasetBuffer."
 )
-METHODS[24] = taking(b"set_dataset_tensor_desc", mdl_set_dataset_tensor_desc,
+METHODS[24] = taking(
+    b"set_dataset_tensor_desc",
+    mdl_set_dataset_tensor_desc,
     b"set_dataset_tensor_desc($module, /, dataset, desc, index)\n"
     b"--\n"
     b"\n"
@@ -1949,7 +2175,9 @@ METHODS[24] = taking(b"set_dataset_tensor_desc", mdl_set_dataset_tensor_desc,
     b"\n"
     b"2-tuple, returns the dataset it was given."
 )
-METHODS[25] = taking(b"get_dataset_tensor_desc", mdl_get_dataset_tensor_desc,
+METHODS[25] = taking(
+    b"get_dataset_tensor_desc",
+    mdl_get_dataset_tensor_desc,
     b"get_dataset_tensor_desc($module, /, dataset, index)\n"
     b"--\n"
     b"\n"
@@ -1957,7 +2185,9 @@ METHODS[25] = taking(b"get_dataset_tensor_desc", mdl_get_dataset_tensor_desc,
     b"\n"
     b"Calls aclmdlGetDatasetTensorDesc."
 )
-METHODS[26] = plain(b"create_desc", mdl_create_desc,
+METHODS[26] = plain(
+    b"create_desc",
+    mdl_create_desc,
     b"create_desc($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -1965,7 +2195,9 @@ METHODS[26] = plain(b"create_desc", mdl_create_desc,
     b"\n"
     b"Calls aclmdlCreateDesc."
 )
-METHODS[27] = taking(b"destroy_desc", mdl_destroy_desc,
+METHODS[27] = taking(
+    b"destroy_desc",
+    mdl_destroy_desc,
     b"destroy_desc($module, /, model_desc)\n"
     b"--\n"
     b"\n"
@@ -1973,7 +2205,9 @@ METHODS[27] = taking(b"destroy_desc", mdl_destroy_desc,
     b"\n"
     b"Calls aclmdlDestroyDesc."
 )
-METHODS[28] = taking(b"get_desc", mdl_get_desc,
+METHODS[28] = taking(
+    b"get_desc",
+    mdl_get_desc,
     b"get_desc($module, /, model_desc, model_id)\n"
     b"--\n"
     b"\n"
@@ -1981,7 +2215,9 @@ METHODS[28] = taking(b"get_desc", mdl_get_desc,
     b"\n"
     b"Calls aclmdlGetDesc. The GIL is dropped."
 )
-METHODS[29] = taking(b"get_desc_from_file", mdl_get_desc_from_file,
+METHODS[29] = taking(
+    b"get_desc_from_file",
+    mdl_get_desc_from_file,
     b"get_desc_from_file($module, /, model_desc, model_path)\n"
     b"--\n"
     b"\n"
@@ -1989,7 +2225,9 @@ METHODS[29] = taking(b"get_desc_from_file", mdl_get_desc_from_file,
     b"\n"
     b"Calls aclmdlGetDescFromFile. The GIL is dropped."
 )
-METHODS[30] = taking(b"get_desc_from_mem", mdl_get_desc_from_mem,
+METHODS[30] = taking(
+    b"get_desc_from_mem",
+    mdl_get_desc_from_mem,
     b"get_desc_from_mem($module, /, model_desc, model, model_size)\n"
     b"--\n"
     b"\n"
@@ -1997,7 +2235,9 @@ METHODS[30] = taking(b"get_desc_from_mem", mdl_get_desc_from_mem,
     b"\n"
     b"Calls aclmdlGetDescFromMem. The GIL is dropped."
 )
-METHODS[31] = taking(b"get_num_inputs", mdl_get_num_inputs,
+METHODS[31] = taking(
+    b"get_num_inputs",
+    mdl_get_num_inputs,
     b"get_num_inputs($module, /, model_desc)\n"
     b"--\n"
     b"\n"
@@ -2005,7 +2245,9 @@ METHODS[31] = taking(b"get_num_inputs", mdl_get_num_inputs,
     b"\n"
     b"Calls aclmdlGetNumInputs."
 )
-METHODS[32] = taking(b"get_num_outputs", mdl_get_num_outputs,
+METHODS[32] = taking(
+    b"get_num_outputs",
+    mdl_get_num_outputs,
     b"get_num_outputs($module, /, model_desc)\n"
     b"--\n"
     b"\n"
@@ -2013,7 +2255,9 @@ METHODS[32] = taking(b"get_num_outputs", mdl_get_num_outputs,
     b"\n"
     b"Calls aclmdlGetNumOutputs."
 )
-METHODS[33] = taking(b"get_input_size_by_index", mdl_get_input_size_by_index,
+METHODS[33] = taking(
+    b"get_input_size_by_index",
+    mdl_get_input_size_by_index,
     b"get_input_size_by_index($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2021,7 +2265,9 @@ METHODS[33] = taking(b"get_input_size_by_index", mdl_get_input_size_by_index,
     b"\n"
     b"Calls aclmdlGetInputSizeByIndex."
 )
-METHODS[34] = taking(b"get_output_size_by_index", mdl_get_output_size_by_index,
+METHODS[34] = taking(
+    b"get_output_size_by_index",
+    mdl_get_output_size_by_index,
     b"get_output_size_by_index($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2029,7 +2275,9 @@ METHODS[34] = taking(b"get_output_size_by_index", mdl_get_output_size_by_index,
     b"\n"
     b"Calls aclmdlGetOutputSizeByIndex."
 )
-METHODS[35] = taking(b"get_input_dims", mdl_get_input_dims,
+METHODS[35] = taking(
+    b"get_input_dims",
+    mdl_get_input_dims,
     b"get_input_dims($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2039,7 +2287,9 @@ METHODS[35] = taking(b"get_input_dims", mdl_get_input_dims,
     b"\n"
     b"{'name':str,'dimCount':int,'dims':list[int]}; ({}, ret) on failure."
 )
-METHODS[36] = taking(b"get_input_dims_v2", mdl_get_input_dims_v2,
+METHODS[36] = taking(
+    b"get_input_dims_v2",
+    mdl_get_input_dims_v2,
     b"get_input_dims_v2($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2049,7 +2299,9 @@ METHODS[36] = taking(b"get_input_dims_v2", mdl_get_input_dims_v2,
     b"\n"
     b"As get_input_dims."
 )
-METHODS[37] = taking(b"get_output_dims", mdl_get_output_dims,
+METHODS[37] = taking(
+    b"get_output_dims",
+    mdl_get_output_dims,
     b"get_output_dims($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2059,7 +2311,9 @@ METHODS[37] = taking(b"get_output_dims", mdl_get_output_dims,
     b"\n"
     b"As get_input_dims."
 )
-METHODS[38] = taking(b"get_cur_output_dims", mdl_get_cur_output_dims,
+METHODS[38] = taking(
+    b"get_cur_output_dims",
+    mdl_get_cur_output_dims,
     b"get_cur_output_dims($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2069,7 +2323,9 @@ METHODS[38] = taking(b"get_cur_output_dims", mdl_get_cur_output_dims,
     b"\n"
     b"As get_input_dims."
 )
-METHODS[39] = taking(b"get_input_dims_range", mdl_get_input_dims_range,
+METHODS[39] = taking(
+    b"get_input_dims_range",
+    mdl_get_input_dims_range,
     b"get_input_dims_range($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2079,7 +2335,9 @@ METHODS[39] = taking(b"get_input_dims_range", mdl_get_input_dims_range,
     b"\n"
     b"{'rangeCount','range':[[min,max],...]}."
 )
-METHODS[40] = taking(b"get_input_name_by_index", mdl_get_input_name_by_index,
+METHODS[40] = taking(
+    b"get_input_name_by_index",
+    mdl_get_input_name_by_index,
     b"get_input_name_by_index($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2087,7 +2345,9 @@ METHODS[40] = taking(b"get_input_name_by_index", mdl_get_input_name_by_index,
     b"\n"
     b"Calls aclmdlGetInputNameByIndex."
 )
-METHODS[41] = taking(b"get_output_name_by_index", mdl_get_output_name_by_index,
+METHODS[41] = taking(
+    b"get_output_name_by_index",
+    mdl_get_output_name_by_index,
     b"get_output_name_by_index($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2095,7 +2355,9 @@ METHODS[41] = taking(b"get_output_name_by_index", mdl_get_output_name_by_index,
     b"\n"
     b"Calls aclmdlGetOutputNameByIndex."
 )
-METHODS[42] = taking(b"get_input_format", mdl_get_input_format,
+METHODS[42] = taking(
+    b"get_input_format",
+    mdl_get_input_format,
     b"get_input_format($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2103,7 +2365,9 @@ METHODS[42] = taking(b"get_input_format", mdl_get_input_format,
     b"\n"
     b"Calls aclmdlGetInputFormat."
 )
-METHODS[43] = taking(b"get_output_format", mdl_get_output_format,
+METHODS[43] = taking(
+    b"get_output_format",
+    mdl_get_output_format,
     b"get_output_format($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2111,7 +2375,9 @@ METHODS[43] = taking(b"get_output_format", mdl_get_output_format,
     b"\n"
     b"Calls aclmdlGetOutputFormat."
 )
-METHODS[44] = taking(b"get_input_data_type", mdl_get_input_data_type,
+METHODS[44] = taking(
+    b"get_input_data_type",
+    mdl_get_input_data_type,
     b"get_input_data_type($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2119,7 +2385,9 @@ METHODS[44] = taking(b"get_input_data_type", mdl_get_input_data_type,
     b"\n"
     b"Calls aclmdlGetInputDataType."
 )
-METHODS[45] = taking(b"get_output_data_type", mdl_get_output_data_type,
+METHODS[45] = taking(
+    b"get_output_data_type",
+    mdl_get_output_data_type,
     b"get_output_data_type($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2127,7 +2395,9 @@ METHODS[45] = taking(b"get_output_data_type", mdl_get_output_data_type,
     b"\n"
     b"Calls aclmdlGetOutputDataType."
 )
-METHODS[46] = taking(b"get_input_index_by_name", mdl_get_input_index_by_name,
+METHODS[46] = taking(
+    b"get_input_index_by_name",
+    mdl_get_input_index_by_name,
     b"get_input_index_by_name($module, /, model_desc, name)\n"
     b"--\n"
     b"\n"
@@ -2135,7 +2405,9 @@ METHODS[46] = taking(b"get_input_index_by_name", mdl_get_input_index_by_name,
     b"\n"
     b"Calls aclmdlGetInputIndexByName."
 )
-METHODS[47] = taking(b"get_output_index_by_name", mdl_get_output_index_by_name,
+METHODS[47] = taking(
+    b"get_output_index_by_name",
+    mdl_get_output_index_by_name,
     b"get_output_index_by_name($module, /, model_desc, name)\n"
     b"--\n"
     b"\n"
@@ -2143,7 +2415,9 @@ METHODS[47] = taking(b"get_output_index_by_name", mdl_get_output_index_by_name,
     b"\n"
     b"Calls aclmdlGetOutputIndexByName."
 )
-METHODS[48] = taking(b"get_tensor_real_name", mdl_get_tensor_real_name,
+METHODS[48] = taking(
+    b"get_tensor_real_name",
+    mdl_get_tensor_real_name,
     b"get_tensor_real_name($module, /, model_desc, name)\n"
     b"--\n"
     b"\n"
@@ -2151,7 +2425,9 @@ METHODS[48] = taking(b"get_tensor_real_name", mdl_get_tensor_real_name,
     b"\n"
     b"Calls aclmdlGetTensorRealName."
 )
-METHODS[49] = taking(b"get_op_attr", mdl_get_op_attr,
+METHODS[49] = taking(
+    b"get_op_attr",
+    mdl_get_op_attr,
     b"get_op_attr($module, /, model_desc, op_name, attr)\n"
     b"--\n"
     b"\n"
@@ -2159,7 +2435,9 @@ METHODS[49] = taking(b"get_op_attr", mdl_get_op_attr,
     b"\n"
     b"Calls aclmdlGetOpAttr."
 )
-METHODS[50] = taking(b"get_dynamic_batch", mdl_get_dynamic_batch,
+METHODS[50] = taking(
+    b"get_dynamic_batch",
+    mdl_get_dynamic_batch,
     b"get_dynamic_batch($module, /, model_desc)\n"
     b"--\n"
     b"\n"
@@ -2169,7 +2447,9 @@ METHODS[50] = taking(b"get_dynamic_batch", mdl_get_dynamic_batch,
     b"\n"
     b"{'batchCount','batch':list}; ({}, ret) on failure."
 )
-METHODS[51] = taking(b"set_dynamic_batch_size", mdl_set_dynamic_batch_size,
+METHODS[51] = taking(
+    b"set_dynamic_batch_size",
+    mdl_set_dynamic_batch_size,
     b"set_dynamic_batch_size($module, /, model_id, dataset, index, batch_size)\n"
     b"--\n"
     b"\n"
@@ -2177,7 +2457,9 @@ METHODS[51] = taking(b"set_dynamic_batch_size", mdl_set_dynamic_batch_size,
     b"\n"
     b"Calls aclmdlSetDynamicBatchSize. The GIL is dropped."
 )
-METHODS[52] = taking(b"get_dynamic_hw", mdl_get_dynamic_hw,
+METHODS[52] = taking(
+    b"get_dynamic_hw",
+    mdl_get_dynamic_hw,
     b"get_dynamic_hw($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2187,7 +2469,9 @@ METHODS[52] = taking(b"get_dynamic_hw", mdl_get_dynamic_hw,
     b"\n"
     b"{'hwCount','hw':[[h,w],...]}; index -1 accepted (reserved)."
 )
-METHODS[53] = taking(b"set_dynamic_hw_size", mdl_set_dynamic_hw_size,
+METHODS[53] = taking(
+    b"set_dynamic_hw_size",
+    mdl_set_dynamic_hw_size,
     b"set_dynamic_hw_size($module, /, model_id, dataset, index, height, width)\n"
     b"--\n"
     b"\n"
@@ -2195,7 +2479,9 @@ METHODS[53] = taking(b"set_dynamic_hw_size", mdl_set_dynamic_hw_size,
     b"\n"
     b"Calls aclmdlSetDynamicHWSize. The GIL is dropped."
 )
-METHODS[54] = taking(b"get_input_dynamic_gear_count", mdl_get_input_dynamic_gear_count,
+METHODS[54] = taking(
+    b"get_input_dynamic_gear_count",
+    mdl_get_input_dynamic_gear_count,
     b"get_input_dynamic_gear_count($module, /, model_desc, index)\n"
     b"--\n"
     b"\n"
@@ -2205,7 +2491,9 @@ METHODS[54] = taking(b"get_input_dynamic_gear_count", mdl_get_input_dynamic_gear
     b"\n"
     b"Index -1 accepted."
 )
-METHODS[55] = taking(b"get_input_dynamic_dims", mdl_get_input_dynamic_dims,
+METHODS[55] = taking(
+    b"get_input_dynamic_dims",
+    mdl_get_input_dynamic_dims,
     b"get_input_dynamic_dims($module, /, model_desc, index, gear_count)\n"
     b"--\n"
     b"\n"
@@ -2215,7 +2503,9 @@ METHODS[55] = taking(b"get_input_dynamic_dims", mdl_get_input_dynamic_dims,
     b"\n"
     b"(None, ret) if gear_count > 4096."
 )
-METHODS[56] = taking(b"set_input_dynamic_dims", mdl_set_input_dynamic_dims,
+METHODS[56] = taking(
+    b"set_input_dynamic_dims",
+    mdl_set_input_dynamic_dims,
     b"set_input_dynamic_dims($module, /, model_id, dataset, index, dims)\n"
     b"--\n"
     b"\n"
@@ -2225,7 +2515,9 @@ METHODS[56] = taking(b"set_input_dynamic_dims", mdl_set_input_dynamic_dims,
     b"\n"
     b"{'dimCount','dims':list,'name' optional}."
 )
-METHODS[57] = taking(b"create_aipp", mdl_create_aipp,
+METHODS[57] = taking(
+    b"create_aipp",
+    mdl_create_aipp,
     b"create_aipp($module, /, batch_size)\n"
     b"--\n"
     b"\n"
@@ -2233,7 +2525,9 @@ METHODS[57] = taking(b"create_aipp", mdl_create_aipp,
     b"\n"
     b"Calls aclmdlCreateAIPP."
 )
-METHODS[58] = taking(b"destroy_aipp", mdl_destroy_aipp,
+METHODS[58] = taking(
+    b"destroy_aipp",
+    mdl_destroy_aipp,
     b"destroy_aipp($module, /, aipp)\n"
     b"--\n"
     b"\n"
@@ -2241,7 +2535,9 @@ METHODS[58] = taking(b"destroy_aipp", mdl_destroy_aipp,
     b"\n"
     b"Calls aclmdlDestroyAIPP."
 )
-METHODS[59] = taking(b"get_aipp_data_size", mdl_get_aipp_data_size,
+METHODS[59] = taking(
+    b"get_aipp_data_size",
+    mdl_get_aipp_data_size,
     b"get_aipp_data_size($module, /, batch_size)\n"
     b"--\n"
     b"\n"
@@ -2249,7 +2545,9 @@ METHODS[59] = taking(b"get_aipp_data_size", mdl_get_aipp_data_size,
     b"\n"
     b"Calls aclmdlGetAippDataSize."
 )
-METHODS[60] = taking(b"set_aipp_input_format", mdl_set_aipp_input_format,
+METHODS[60] = taking(
+    b"set_aipp_input_format",
+    mdl_set_aipp_input_format,
     b"set_aipp_input_format($module, /, aipp, format)\n"
     b"--\n"
     b"\n"
@@ -2257,7 +2555,9 @@ METHODS[60] = taking(b"set_aipp_input_format", mdl_set_aipp_input_format,
     b"\n"
     b"Calls aclmdlSetAIPPInputFormat."
 )
-METHODS[61] = taking(b"set_aipp_csc_params", mdl_set_aipp_csc_params,
+METHODS[61] = taking(
+    b"set_aipp_csc_params",
+    mdl_set_aipp_csc_params,
     b"set_aipp_csc_params($module, /, aipp, csc_switch, matrix_r0c0, matrix_r0c1, "
     b"matrix_r0c2, matrix_r1c0, matrix_r1c1, matrix_r1c2, matrix_r2c0, matrix_r2c1, "
     b"matrix_r2c2, output_bias_r0, output_bias_r1, output_bias_r2, input_bias_r0, "
@@ -2273,7 +2573,9 @@ METHODS[61] = taking(b"set_aipp_csc_params", mdl_set_aipp_csc_params,
     b"\n"
     b"17 arguments."
 )
-METHODS[62] = taking(b"set_aipp_rbuv_swap_switch", mdl_set_aipp_rbuv_swap_switch,
+METHODS[62] = taking(
+    b"set_aipp_rbuv_swap_switch",
+    mdl_set_aipp_rbuv_swap_switch,
     b"set_aipp_rbuv_swap_switch($module, /, aipp, switch)\n"
     b"--\n"
     b"\n"
@@ -2281,7 +2583,9 @@ METHODS[62] = taking(b"set_aipp_rbuv_swap_switch", mdl_set_aipp_rbuv_swap_switch
     b"\n"
     b"Calls aclmdlSetAIPPRbuvSwapSwitch."
 )
-METHODS[63] = taking(b"set_aipp_ax_swap_switch", mdl_set_aipp_ax_swap_switch,
+METHODS[63] = taking(
+    b"set_aipp_ax_swap_switch",
+    mdl_set_aipp_ax_swap_switch,
     b"set_aipp_ax_swap_switch($module, /, aipp, switch)\n"
     b"--\n"
     b"\n"
@@ -2289,7 +2593,9 @@ METHODS[63] = taking(b"set_aipp_ax_swap_switch", mdl_set_aipp_ax_swap_switch,
     b"\n"
     b"Calls aclmdlSetAIPPAxSwapSwitch."
 )
-METHODS[64] = taking(b"set_aipp_src_image_size", mdl_set_aipp_src_image_size,
+METHODS[64] = taking(
+    b"set_aipp_src_image_size",
+    mdl_set_aipp_src_image_size,
     b"set_aipp_src_image_size($module, /, aipp, w, h)\n"
     b"--\n"
     b"\n"
@@ -2297,7 +2603,9 @@ METHODS[64] = taking(b"set_aipp_src_image_size", mdl_set_aipp_src_image_size,
     b"\n"
     b"Calls aclmdlSetAIPPSrcImageSize."
 )
-METHODS[65] = taking(b"set_aipp_scf_params", mdl_set_aipp_scf_params,
+METHODS[65] = taking(
+    b"set_aipp_scf_params",
+    mdl_set_aipp_scf_params,
     b"set_aipp_scf_params($module, /, aipp, switch, in_w, in_h, out_w, out_h, batch_index)\n"
     b"--\n"
     b"\n"
@@ -2308,7 +2616,9 @@ METHODS[65] = taking(b"set_aipp_scf_params", mdl_set_aipp_scf_params,
     b"\n"
     b"Only in some builds."
 )
-METHODS[66] = taking(b"set_aipp_crop_params", mdl_set_aipp_crop_params,
+METHODS[66] = taking(
+    b"set_aipp_crop_params",
+    mdl_set_aipp_crop_params,
     b"set_aipp_crop_params($module, /, aipp, switch, x, y, w, h, batch_index)\n"
     b"--\n"
     b"\n"
@@ -2316,7 +2626,9 @@ METHODS[66] = taking(b"set_aipp_crop_params", mdl_set_aipp_crop_params,
     b"\n"
     b"Calls aclmdlSetAIPPCropParams."
 )
-METHODS[67] = taking(b"set_aipp_padding_params", mdl_set_aipp_padding_params,
+METHODS[67] = taking(
+    b"set_aipp_padding_params",
+    mdl_set_aipp_padding_params,
     b"set_aipp_padding_params($module, /, aipp, switch, top, bottom, left, right, "
     b"batch_index)\n"
     b"--\n"
@@ -2326,7 +2638,9 @@ METHODS[67] = taking(b"set_aipp_padding_params", mdl_set_aipp_padding_params,
     b"\n"
     b"Calls aclmdlSetAIPPPaddingParams."
 )
-METHODS[68] = taking(b"set_aipp_dtc_pixel_mean", mdl_set_aipp_dtc_pixel_mean,
+METHODS[68] = taking(
+    b"set_aipp_dtc_pixel_mean",
+    mdl_set_aipp_dtc_pixel_mean,
     b"set_aipp_dtc_pixel_mean($module, /, aipp, c0, c1, c2, c3, batch_index)\n"
     b"--\n"
     b"\n"
@@ -2334,7 +2648,9 @@ METHODS[68] = taking(b"set_aipp_dtc_pixel_mean", mdl_set_aipp_dtc_pixel_mean,
     b"\n"
     b"Calls aclmdlSetAIPPDtcPixelMean."
 )
-METHODS[69] = taking(b"set_aipp_dtc_pixel_min", mdl_set_aipp_dtc_pixel_min,
+METHODS[69] = taking(
+    b"set_aipp_dtc_pixel_min",
+    mdl_set_aipp_dtc_pixel_min,
     b"set_aipp_dtc_pixel_min($module, /, aipp, c0, c1, c2, c3, batch_index)\n"
     b"--\n"
     b"\n"
@@ -2342,7 +2658,9 @@ METHODS[69] = taking(b"set_aipp_dtc_pixel_min", mdl_set_aipp_dtc_pixel_min,
     b"\n"
     b"Calls aclmdlSetAIPPDtcPixelMin."
 )
-METHODS[70] = taking(b"set_aipp_pixel_var_reci", mdl_set_aipp_pixel_var_reci,
+METHODS[70] = taking(
+    b"set_aipp_pixel_var_reci",
+    mdl_set_aipp_pixel_var_reci,
     b"set_aipp_pixel_var_reci($module, /, aipp, c0, c1, c2, c3, batch_index)\n"
     b"--\n"
     b"\n"
@@ -2350,7 +2668,9 @@ METHODS[70] = taking(b"set_aipp_pixel_var_reci", mdl_set_aipp_pixel_var_reci,
     b"\n"
     b"Calls aclmdlSetAIPPPixelVarReci."
 )
-METHODS[71] = taking(b"set_input_aipp", mdl_set_input_aipp,
+METHODS[71] = taking(
+    b"set_input_aipp",
+    mdl_set_input_aipp,
     b"set_input_aipp($module, /, model_id, dataset, index, aipp)\n"
     b"--\n"
     b"\n"
@@ -2358,7 +2678,9 @@ METHODS[71] = taking(b"set_input_aipp", mdl_set_input_aipp,
     b"\n"
     b"Calls aclmdlSetInputAIPP. The GIL is dropped."
 )
-METHODS[72] = taking(b"set_aipp_by_input_index", mdl_set_aipp_by_input_index,
+METHODS[72] = taking(
+    b"set_aipp_by_input_index",
+    mdl_set_aipp_by_input_index,
     b"set_aipp_by_input_index($module, /, model_id, dataset, index, aipp)\n"
     b"--\n"
     b"\n"
@@ -2366,7 +2688,9 @@ METHODS[72] = taking(b"set_aipp_by_input_index", mdl_set_aipp_by_input_index,
     b"\n"
     b"Calls aclmdlSetAIPPByInputIndex. The GIL is dropped."
 )
-METHODS[73] = taking(b"get_aipp_type", mdl_get_aipp_type,
+METHODS[73] = taking(
+    b"get_aipp_type",
+    mdl_get_aipp_type,
     b"get_aipp_type($module, /, model_id, index)\n"
     b"--\n"
     b"\n"
@@ -2374,7 +2698,9 @@ METHODS[73] = taking(b"get_aipp_type", mdl_get_aipp_type,
     b"\n"
     b"Calls aclmdlGetAippType. The GIL is dropped."
 )
-METHODS[74] = taking(b"get_first_aipp_info", mdl_get_first_aipp_info,
+METHODS[74] = taking(
+    b"get_first_aipp_info",
+    mdl_get_first_aipp_info,
     b"get_first_aipp_info($module, /, model_id, index)\n"
     b"--\n"
     b"\n"
@@ -2384,7 +2710,9 @@ METHODS[74] = taking(b"get_first_aipp_info", mdl_get_first_aipp_info,
     b"\n"
     b"(None, ret) on failure."
 )
-METHODS[75] = taking(b"create_and_get_op_desc", mdl_create_and_get_op_desc,
+METHODS[75] = taking(
+    b"create_and_get_op_desc",
+    mdl_create_and_get_op_desc,
     b"create_and_get_op_desc($module, /, device_id, stream_id, task_id, op_name_len)\n"
     b"--\n"
     b"\n"
@@ -2393,7 +2721,9 @@ METHODS[75] = taking(b"create_and_get_op_desc", mdl_create_and_get_op_desc,
     b"\n"
     b"Calls aclmdlCreateAndGetOpDesc. The GIL is dropped."
 )
-METHODS[76] = plain(b"init_dump", mdl_init_dump,
+METHODS[76] = plain(
+    b"init_dump",
+    mdl_init_dump,
     b"init_dump($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -2401,7 +2731,9 @@ METHODS[76] = plain(b"init_dump", mdl_init_dump,
     b"\n"
     b"Calls aclmdlInitDump. The GIL is dropped."
 )
-METHODS[77] = taking(b"set_dump", mdl_set_dump,
+METHODS[77] = taking(
+    b"set_dump",
+    mdl_set_dump,
     b"set_dump($module, /, path=...)\n"
     b"--\n"
     b"\n"
@@ -2409,7 +2741,9 @@ METHODS[77] = taking(b"set_dump", mdl_set_dump,
     b"\n"
     b"Calls aclmdlSetDump. The GIL is dropped."
 )
-METHODS[78] = plain(b"finalize_dump", mdl_finalize_dump,
+METHODS[78] = plain(
+    b"finalize_dump",
+    mdl_finalize_dump,
     b"finalize_dump($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -2417,7 +2751,9 @@ METHODS[78] = plain(b"finalize_dump", mdl_finalize_dump,
     b"\n"
     b"Calls aclmdlFinalizeDump. The GIL is dropped."
 )
-METHODS[79] = taking(b"dump_reg_callback", mdl_dump_reg_callback,
+METHODS[79] = taking(
+    b"dump_reg_callback",
+    mdl_dump_reg_callback,
     b"dump_reg_callback($module, /, func, flag)\n"
     b"--\n"
     b"\n"
@@ -2427,7 +2763,9 @@ METHODS[79] = taking(b"dump_reg_callback", mdl_dump_reg_callback,
     b"\n"
     b"Func(chunk_dict); process-global slot."
 )
-METHODS[80] = plain(b"dump_unreg_callback", mdl_dump_unreg_callback,
+METHODS[80] = plain(
+    b"dump_unreg_callback",
+    mdl_dump_unreg_callback,
     b"dump_unreg_callback($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -2435,7 +2773,9 @@ METHODS[80] = plain(b"dump_unreg_callback", mdl_dump_unreg_callback,
     b"\n"
     b"Calls acldumpUnregCallback. The GIL is dropped."
 )
-METHODS[81] = taking(b"bundle_load_from_file", mdl_bundle_load_from_file,
+METHODS[81] = taking(
+    b"bundle_load_from_file",
+    mdl_bundle_load_from_file,
     b"bundle_load_from_file($module, /, path)\n"
     b"--\n"
     b"\n"
@@ -2443,7 +2783,9 @@ METHODS[81] = taking(b"bundle_load_from_file", mdl_bundle_load_from_file,
     b"\n"
     b"Calls aclmdlBundleLoadFromFile. The GIL is dropped."
 )
-METHODS[82] = taking(b"bundle_load_from_mem", mdl_bundle_load_from_mem,
+METHODS[82] = taking(
+    b"bundle_load_from_mem",
+    mdl_bundle_load_from_mem,
     b"bundle_load_from_mem($module, /, model, size)\n"
     b"--\n"
     b"\n"
@@ -2451,7 +2793,9 @@ METHODS[82] = taking(b"bundle_load_from_mem", mdl_bundle_load_from_mem,
     b"\n"
     b"Calls aclmdlBundleLoadFromMem. The GIL is dropped."
 )
-METHODS[83] = taking(b"bundle_unload", mdl_bundle_unload,
+METHODS[83] = taking(
+    b"bundle_unload",
+    mdl_bundle_unload,
     b"bundle_unload($module, /, bundle_id)\n"
     b"--\n"
     b"\n"
@@ -2459,7 +2803,9 @@ METHODS[83] = taking(b"bundle_unload", mdl_bundle_unload,
     b"\n"
     b"Calls aclmdlBundleUnload. The GIL is dropped."
 )
-METHODS[84] = taking(b"bundle_get_model_id", mdl_bundle_get_model_id,
+METHODS[84] = taking(
+    b"bundle_get_model_id",
+    mdl_bundle_get_model_id,
     b"bundle_get_model_id($module, /, bundle_id, index)\n"
     b"--\n"
     b"\n"
@@ -2467,7 +2813,9 @@ METHODS[84] = taking(b"bundle_get_model_id", mdl_bundle_get_model_id,
     b"\n"
     b"Calls aclmdlBundleGetModelId. The GIL is dropped."
 )
-METHODS[85] = taking(b"bundle_get_model_num", mdl_bundle_get_model_num,
+METHODS[85] = taking(
+    b"bundle_get_model_num",
+    mdl_bundle_get_model_num,
     b"bundle_get_model_num($module, /, bundle_id)\n"
     b"--\n"
     b"\n"
@@ -2475,7 +2823,9 @@ METHODS[85] = taking(b"bundle_get_model_num", mdl_bundle_get_model_num,
     b"\n"
     b"Calls aclmdlBundleGetModelNum. The GIL is dropped."
 )
-METHODS[86] = taking(b"ri_task_get_params", mdl_ri_task_get_params,
+METHODS[86] = taking(
+    b"ri_task_get_params",
+    mdl_ri_task_get_params,
     b"ri_task_get_params($module, /, task)\n"
     b"--\n"
     b"\n"
@@ -2483,7 +2833,9 @@ METHODS[86] = taking(b"ri_task_get_params", mdl_ri_task_get_params,
     b"\n"
     b"Calls aclmdlRITaskGetParams. The GIL is dropped."
 )
-METHODS[87] = taking(b"ri_task_set_params", mdl_ri_task_set_params,
+METHODS[87] = taking(
+    b"ri_task_set_params",
+    mdl_ri_task_set_params,
     b"ri_task_set_params($module, /, task, params)\n"
     b"--\n"
     b"\n"
@@ -2491,7 +2843,9 @@ METHODS[87] = taking(b"ri_task_set_params", mdl_ri_task_set_params,
     b"\n"
     b"Calls aclmdlRITaskSetParams. The GIL is dropped."
 )
-METHODS[88] = taking(b"ri_kernel_task_get_attribute", mdl_ri_kernel_task_get_attribute,
+METHODS[88] = taking(
+    b"ri_kernel_task_get_attribute",
+    mdl_ri_kernel_task_get_attribute,
     b"ri_kernel_task_get_attribute($module, /, task, attr_id)\n"
     b"--\n"
     b"\n"
@@ -2499,7 +2853,9 @@ METHODS[88] = taking(b"ri_kernel_task_get_attribute", mdl_ri_kernel_task_get_att
     b"\n"
     b"Calls aclmdlRIKernelTaskGetAttribute. The GIL is dropped."
 )
-METHODS[89] = taking(b"ri_update", mdl_ri_update,
+METHODS[89] = taking(
+    b"ri_update",
+    mdl_ri_update,
     b"ri_update($module, /, model_ri)\n"
     b"--\n"
     b"\n"
@@ -2507,7 +2863,9 @@ METHODS[89] = taking(b"ri_update", mdl_ri_update,
     b"\n"
     b"Calls aclmdlRIUpdate. The GIL is dropped."
 )
-METHODS[90] = taking(b"ri_task_disable", mdl_ri_task_disable,
+METHODS[90] = taking(
+    b"ri_task_disable",
+    mdl_ri_task_disable,
     b"ri_task_disable($module, /, task)\n"
     b"--\n"
     b"\n"
@@ -2515,7 +2873,9 @@ METHODS[90] = taking(b"ri_task_disable", mdl_ri_task_disable,
     b"\n"
     b"Calls aclmdlRITaskDisable. The GIL is dropped."
 )
-METHODS[91] = taking(b"ri_capture_begin", mdl_ri_capture_begin,
+METHODS[91] = taking(
+    b"ri_capture_begin",
+    mdl_ri_capture_begin,
     b"ri_capture_begin($module, /, stream, mode)\n"
     b"--\n"
     b"\n"
@@ -2523,7 +2883,9 @@ METHODS[91] = taking(b"ri_capture_begin", mdl_ri_capture_begin,
     b"\n"
     b"Calls aclmdlRICaptureBegin. The GIL is dropped."
 )
-METHODS[92] = taking(b"ri_capture_get_info", mdl_ri_capture_get_info,
+METHODS[92] = taking(
+    b"ri_capture_get_info",
+    mdl_ri_capture_get_info,
     b"ri_capture_get_info($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -2531,7 +2893,9 @@ METHODS[92] = taking(b"ri_capture_get_info", mdl_ri_capture_get_info,
     b"\n"
     b"Calls aclmdlRICaptureGetInfo. The GIL is dropped."
 )
-METHODS[93] = taking(b"ri_capture_end", mdl_ri_capture_end,
+METHODS[93] = taking(
+    b"ri_capture_end",
+    mdl_ri_capture_end,
     b"ri_capture_end($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -2539,7 +2903,9 @@ METHODS[93] = taking(b"ri_capture_end", mdl_ri_capture_end,
     b"\n"
     b"Calls aclmdlRICaptureEnd. The GIL is dropped."
 )
-METHODS[94] = taking(b"ri_debug_print", mdl_ri_debug_print,
+METHODS[94] = taking(
+    b"ri_debug_print",
+    mdl_ri_debug_print,
     b"ri_debug_print($module, /, model_ri)\n"
     b"--\n"
     b"\n"
@@ -2547,7 +2913,9 @@ METHODS[94] = taking(b"ri_debug_print", mdl_ri_debug_print,
     b"\n"
     b"Calls aclmdlRIDebugPrint. The GIL is dropped."
 )
-METHODS[95] = taking(b"ri_debug_json_print", mdl_ri_debug_json_print,
+METHODS[95] = taking(
+    b"ri_debug_json_print",
+    mdl_ri_debug_json_print,
     b"ri_debug_json_print($module, /, model_ri, path, flags)\n"
     b"--\n"
     b"\n"
@@ -2555,7 +2923,9 @@ METHODS[95] = taking(b"ri_debug_json_print", mdl_ri_debug_json_print,
     b"\n"
     b"Calls aclmdlRIDebugJsonPrint. The GIL is dropped."
 )
-METHODS[96] = taking(b"ri_capture_thread_exchange_mode", mdl_ri_capture_thread_exchange_mode,
+METHODS[96] = taking(
+    b"ri_capture_thread_exchange_mode",
+    mdl_ri_capture_thread_exchange_mode,
     b"ri_capture_thread_exchange_mode($module, /, mode)\n"
     b"--\n"
     b"\n"
@@ -2565,7 +2935,9 @@ METHODS[96] = taking(b"ri_capture_thread_exchange_mode", mdl_ri_capture_thread_e
     b"\n"
     b"The mode that the thread had."
 )
-METHODS[97] = taking(b"ri_execute_async", mdl_ri_execute_async,
+METHODS[97] = taking(
+    b"ri_execute_async",
+    mdl_ri_execute_async,
     b"ri_execute_async($module, /, model_ri, stream)\n"
     b"--\n"
     b"\n"
@@ -2573,7 +2945,9 @@ METHODS[97] = taking(b"ri_execute_async", mdl_ri_execute_async,
     b"\n"
     b"Calls aclmdlRIExecuteAsync. The GIL is dropped."
 )
-METHODS[98] = taking(b"ri_execute", mdl_ri_execute,
+METHODS[98] = taking(
+    b"ri_execute",
+    mdl_ri_execute,
     b"ri_execute($module, /, model_ri, timeout)\n"
     b"--\n"
     b"\n"
@@ -2581,7 +2955,9 @@ METHODS[98] = taking(b"ri_execute", mdl_ri_execute,
     b"\n"
     b"Calls aclmdlRIExecute. The GIL is dropped."
 )
-METHODS[99] = taking(b"ri_destroy", mdl_ri_destroy,
+METHODS[99] = taking(
+    b"ri_destroy",
+    mdl_ri_destroy,
     b"ri_destroy($module, /, model_ri)\n"
     b"--\n"
     b"\n"
@@ -2589,7 +2965,9 @@ METHODS[99] = taking(b"ri_destroy", mdl_ri_destroy,
     b"\n"
     b"Calls aclmdlRIDestroy. The GIL is dropped."
 )
-METHODS[100] = taking(b"ri_capture_task_grp_begin", mdl_ri_capture_task_grp_begin,
+METHODS[100] = taking(
+    b"ri_capture_task_grp_begin",
+    mdl_ri_capture_task_grp_begin,
     b"ri_capture_task_grp_begin($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -2597,7 +2975,9 @@ METHODS[100] = taking(b"ri_capture_task_grp_begin", mdl_ri_capture_task_grp_begi
     b"\n"
     b"Calls aclmdlRICaptureTaskGrpBegin. The GIL is dropped."
 )
-METHODS[101] = taking(b"ri_capture_task_grp_end", mdl_ri_capture_task_grp_end,
+METHODS[101] = taking(
+    b"ri_capture_task_grp_end",
+    mdl_ri_capture_task_grp_end,
     b"ri_capture_task_grp_end($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -2605,7 +2985,9 @@ METHODS[101] = taking(b"ri_capture_task_grp_end", mdl_ri_capture_task_grp_end,
     b"\n"
     b"Calls aclmdlRICaptureTaskGrpEnd. The GIL is dropped."
 )
-METHODS[102] = taking(b"ri_capture_task_update_begin", mdl_ri_capture_task_update_begin,
+METHODS[102] = taking(
+    b"ri_capture_task_update_begin",
+    mdl_ri_capture_task_update_begin,
     b"ri_capture_task_update_begin($module, /, stream, handle)\n"
     b"--\n"
     b"\n"
@@ -2613,7 +2995,9 @@ METHODS[102] = taking(b"ri_capture_task_update_begin", mdl_ri_capture_task_updat
     b"\n"
     b"Calls aclmdlRICaptureTaskUpdateBegin. The GIL is dropped."
 )
-METHODS[103] = taking(b"ri_capture_task_update_end", mdl_ri_capture_task_update_end,
+METHODS[103] = taking(
+    b"ri_capture_task_update_end",
+    mdl_ri_capture_task_update_end,
     b"ri_capture_task_update_end($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -2621,7 +3005,9 @@ METHODS[103] = taking(b"ri_capture_task_update_end", mdl_ri_capture_task_update_
     b"\n"
     b"Calls aclmdlRICaptureTaskUpdateEnd. The GIL is dropped."
 )
-METHODS[104] = taking(b"ri_build_begin", mdl_ri_build_begin,
+METHODS[104] = taking(
+    b"ri_build_begin",
+    mdl_ri_build_begin,
     b"ri_build_begin($module, /, flag)\n"
     b"--\n"
     b"\n"
@@ -2629,7 +3015,9 @@ METHODS[104] = taking(b"ri_build_begin", mdl_ri_build_begin,
     b"\n"
     b"Calls aclmdlRIBuildBegin. The GIL is dropped."
 )
-METHODS[105] = taking(b"ri_bind_stream", mdl_ri_bind_stream,
+METHODS[105] = taking(
+    b"ri_bind_stream",
+    mdl_ri_bind_stream,
     b"ri_bind_stream($module, /, model_ri, stream, flag)\n"
     b"--\n"
     b"\n"
@@ -2637,7 +3025,9 @@ METHODS[105] = taking(b"ri_bind_stream", mdl_ri_bind_stream,
     b"\n"
     b"Calls aclmdlRIBindStream. The GIL is dropped."
 )
-METHODS[106] = taking(b"ri_end_task", mdl_ri_end_task,
+METHODS[106] = taking(
+    b"ri_end_task",
+    mdl_ri_end_task,
     b"ri_end_task($module, /, model_ri, stream)\n"
     b"--\n"
     b"\n"
@@ -2645,7 +3035,9 @@ METHODS[106] = taking(b"ri_end_task", mdl_ri_end_task,
     b"\n"
     b"Calls aclmdlRIEndTask. The GIL is dropped."
 )
-METHODS[107] = taking(b"ri_build_end", mdl_ri_build_end,
+METHODS[107] = taking(
+    b"ri_build_end",
+    mdl_ri_build_end,
     b"ri_build_end($module, /, model_ri, reserve)\n"
     b"--\n"
     b"\n"
@@ -2653,7 +3045,9 @@ METHODS[107] = taking(b"ri_build_end", mdl_ri_build_end,
     b"\n"
     b"Calls aclmdlRIBuildEnd. The GIL is dropped."
 )
-METHODS[108] = taking(b"ri_unbind_stream", mdl_ri_unbind_stream,
+METHODS[108] = taking(
+    b"ri_unbind_stream",
+    mdl_ri_unbind_stream,
     b"ri_unbind_stream($module, /, model_ri, stream)\n"
     b"--\n"
     b"\n"
@@ -2661,7 +3055,9 @@ METHODS[108] = taking(b"ri_unbind_stream", mdl_ri_unbind_stream,
     b"\n"
     b"Calls aclmdlRIUnbindStream. The GIL is dropped."
 )
-METHODS[109] = taking(b"ri_set_name", mdl_ri_set_name,
+METHODS[109] = taking(
+    b"ri_set_name",
+    mdl_ri_set_name,
     b"ri_set_name($module, /, model_ri, name)\n"
     b"--\n"
     b"\n"
@@ -2669,7 +3065,9 @@ METHODS[109] = taking(b"ri_set_name", mdl_ri_set_name,
     b"\n"
     b"Calls aclmdlRISetName. The GIL is dropped."
 )
-METHODS[110] = taking(b"ri_get_name", mdl_ri_get_name,
+METHODS[110] = taking(
+    b"ri_get_name",
+    mdl_ri_get_name,
     b"ri_get_name($module, /, model_ri, max_len)\n"
     b"--\n"
     b"\n"
@@ -2677,7 +3075,9 @@ METHODS[110] = taking(b"ri_get_name", mdl_ri_get_name,
     b"\n"
     b"Calls aclmdlRIGetName. The GIL is dropped."
 )
-METHODS[111] = taking(b"ri_get_id", mdl_ri_get_id,
+METHODS[111] = taking(
+    b"ri_get_id",
+    mdl_ri_get_id,
     b"ri_get_id($module, /, model_ri)\n"
     b"--\n"
     b"\n"
@@ -2685,7 +3085,9 @@ METHODS[111] = taking(b"ri_get_id", mdl_ri_get_id,
     b"\n"
     b"Calls aclmdlRIGetId. The GIL is dropped."
 )
-METHODS[112] = taking(b"ri_destroy_register_callback", mdl_ri_destroy_register_callback,
+METHODS[112] = taking(
+    b"ri_destroy_register_callback",
+    mdl_ri_destroy_register_callback,
     b"ri_destroy_register_callback($module, /, model_ri, func, user_data)\n"
     b"--\n"
     b"\n"
@@ -2695,7 +3097,9 @@ METHODS[112] = taking(b"ri_destroy_register_callback", mdl_ri_destroy_register_c
     b"\n"
     b"Func(user_data)."
 )
-METHODS[113] = taking(b"ri_destroy_unregister_callback", mdl_ri_destroy_unregister_callback,
+METHODS[113] = taking(
+    b"ri_destroy_unregister_callback",
+    mdl_ri_destroy_unregister_callback,
     b"ri_destroy_unregister_callback($module, /, model_ri, func)\n"
     b"--\n"
     b"\n"
@@ -2705,7 +3109,9 @@ METHODS[113] = taking(b"ri_destroy_unregister_callback", mdl_ri_destroy_unregist
     b"\n"
     b"The same callable that was registered."
 )
-METHODS[114] = taking(b"ri_get_streams", mdl_ri_get_streams,
+METHODS[114] = taking(
+    b"ri_get_streams",
+    mdl_ri_get_streams,
     b"ri_get_streams($module, /, model_ri, max_num)\n"
     b"--\n"
     b"\n"
@@ -2715,7 +3121,9 @@ METHODS[114] = taking(b"ri_get_streams", mdl_ri_get_streams,
     b"\n"
     b"A list of at most max_num handles."
 )
-METHODS[115] = taking(b"ri_get_tasks_by_stream", mdl_ri_get_tasks_by_stream,
+METHODS[115] = taking(
+    b"ri_get_tasks_by_stream",
+    mdl_ri_get_tasks_by_stream,
     b"ri_get_tasks_by_stream($module, /, stream, max_num)\n"
     b"--\n"
     b"\n"
@@ -2725,7 +3133,9 @@ METHODS[115] = taking(b"ri_get_tasks_by_stream", mdl_ri_get_tasks_by_stream,
     b"\n"
     b"A list of at most max_num handles."
 )
-METHODS[116] = taking(b"ri_task_get_type", mdl_ri_task_get_type,
+METHODS[116] = taking(
+    b"ri_task_get_type",
+    mdl_ri_task_get_type,
     b"ri_task_get_type($module, /, task)\n"
     b"--\n"
     b"\n"
@@ -2733,7 +3143,9 @@ METHODS[116] = taking(b"ri_task_get_type", mdl_ri_task_get_type,
     b"\n"
     b"Calls aclmdlRITaskGetType. The GIL is dropped."
 )
-METHODS[117] = taking(b"ri_task_get_seq_id", mdl_ri_task_get_seq_id,
+METHODS[117] = taking(
+    b"ri_task_get_seq_id",
+    mdl_ri_task_get_seq_id,
     b"ri_task_get_seq_id($module, /, task)\n"
     b"--\n"
     b"\n"
@@ -2741,7 +3153,9 @@ METHODS[117] = taking(b"ri_task_get_seq_id", mdl_ri_task_get_seq_id,
     b"\n"
     b"Calls aclmdlRITaskGetSeqId. The GIL is dropped."
 )
-METHODS[118] = taking(b"ri_abort", mdl_ri_abort,
+METHODS[118] = taking(
+    b"ri_abort",
+    mdl_ri_abort,
     b"ri_abort($module, /, model_ri)\n"
     b"--\n"
     b"\n"
@@ -2749,7 +3163,9 @@ METHODS[118] = taking(b"ri_abort", mdl_ri_abort,
     b"\n"
     b"Calls aclmdlRIAbort. The GIL is dropped."
 )
-METHODS[119] = taking(b"ri_cond_handle_create", mdl_ri_cond_handle_create,
+METHODS[119] = taking(
+    b"ri_cond_handle_create",
+    mdl_ri_cond_handle_create,
     b"ri_cond_handle_create($module, /, model_ri, default_launch_value, flag)\n"
     b"--\n"
     b"\n"
@@ -2757,7 +3173,9 @@ METHODS[119] = taking(b"ri_cond_handle_create", mdl_ri_cond_handle_create,
     b"\n"
     b"Calls aclmdlRICondHandleCreate. The GIL is dropped."
 )
-METHODS[120] = taking(b"ri_cond_handle_get_cond_ptr", mdl_ri_cond_handle_get_cond_ptr,
+METHODS[120] = taking(
+    b"ri_cond_handle_get_cond_ptr",
+    mdl_ri_cond_handle_get_cond_ptr,
     b"ri_cond_handle_get_cond_ptr($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -2765,7 +3183,9 @@ METHODS[120] = taking(b"ri_cond_handle_get_cond_ptr", mdl_ri_cond_handle_get_con
     b"\n"
     b"Calls aclmdlRICondHandleGetCondPtr. The GIL is dropped."
 )
-METHODS[121] = taking(b"ri_add_cond_task", mdl_ri_add_cond_task,
+METHODS[121] = taking(
+    b"ri_add_cond_task",
+    mdl_ri_add_cond_task,
     b"ri_add_cond_task($module, /, params, stream, flags)\n"
     b"--\n"
     b"\n"
@@ -2773,7 +3193,9 @@ METHODS[121] = taking(b"ri_add_cond_task", mdl_ri_add_cond_task,
     b"\n"
     b"Calls aclmdlRIAddCondTask. The GIL is dropped."
 )
-METHODS[122] = taking(b"ri_capture_to_model_ri_begin", mdl_ri_capture_to_model_ri_begin,
+METHODS[122] = taking(
+    b"ri_capture_to_model_ri_begin",
+    mdl_ri_capture_to_model_ri_begin,
     b"ri_capture_to_model_ri_begin($module, /, stream, model_ri, mode)\n"
     b"--\n"
     b"\n"
@@ -2781,7 +3203,9 @@ METHODS[122] = taking(b"ri_capture_to_model_ri_begin", mdl_ri_capture_to_model_r
     b"\n"
     b"Calls aclmdlRICaptureToModelRIBegin. The GIL is dropped."
 )
-METHODS[123] = taking(b"dump_get_path", mdl_dump_get_path,
+METHODS[123] = taking(
+    b"dump_get_path",
+    mdl_dump_get_path,
     b"dump_get_path($module, /, dump_type)\n"
     b"--\n"
     b"\n"
@@ -2789,7 +3213,9 @@ METHODS[123] = taking(b"dump_get_path", mdl_dump_get_path,
     b"\n"
     b"Calls acldumpGetPath. The GIL is dropped."
 )
-METHODS[124] = taking(b"dump_save_exception_info", mdl_dump_save_exception_info,
+METHODS[124] = taking(
+    b"dump_save_exception_info",
+    mdl_dump_save_exception_info,
     b"dump_save_exception_info($module, /, file_name, user_tag, tensors)\n"
     b"--\n"
     b"\n"
@@ -2797,7 +3223,9 @@ METHODS[124] = taking(b"dump_save_exception_info", mdl_dump_save_exception_info,
     b"\n"
     b"Calls acldumpSaveExceptionInfo. The GIL is dropped."
 )
-METHODS[125] = taking(b"dump_get_exception_info_path", mdl_dump_get_exception_info_path,
+METHODS[125] = taking(
+    b"dump_get_exception_info_path",
+    mdl_dump_get_exception_info_path,
     b"dump_get_exception_info_path($module, /, max_len)\n"
     b"--\n"
     b"\n"
@@ -2805,7 +3233,9 @@ METHODS[125] = taking(b"dump_get_exception_info_path", mdl_dump_get_exception_in
     b"\n"
     b"Calls acldumpGetExceptionInfoPath. The GIL is dropped."
 )
-METHODS[126] = plain(b"bundle_create_query_info", mdl_bundle_create_query_info,
+METHODS[126] = plain(
+    b"bundle_create_query_info",
+    mdl_bundle_create_query_info,
     b"bundle_create_query_info($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -2813,7 +3243,9 @@ METHODS[126] = plain(b"bundle_create_query_info", mdl_bundle_create_query_info,
     b"\n"
     b"Calls aclmdlBundleCreateQueryInfo. The GIL is dropped."
 )
-METHODS[127] = taking(b"bundle_destroy_query_info", mdl_bundle_destroy_query_info,
+METHODS[127] = taking(
+    b"bundle_destroy_query_info",
+    mdl_bundle_destroy_query_info,
     b"bundle_destroy_query_info($module, /, query_info)\n"
     b"--\n"
     b"\n"
@@ -2821,7 +3253,9 @@ METHODS[127] = taking(b"bundle_destroy_query_info", mdl_bundle_destroy_query_inf
     b"\n"
     b"Calls aclmdlBundleDestroyQueryInfo. The GIL is dropped."
 )
-METHODS[128] = taking(b"bundle_query_info_from_file", mdl_bundle_query_info_from_file,
+METHODS[128] = taking(
+    b"bundle_query_info_from_file",
+    mdl_bundle_query_info_from_file,
     b"bundle_query_info_from_file($module, /, file_name, query_info)\n"
     b"--\n"
     b"\n"
@@ -2829,7 +3263,9 @@ METHODS[128] = taking(b"bundle_query_info_from_file", mdl_bundle_query_info_from
     b"\n"
     b"Calls aclmdlBundleQueryInfoFromFile. The GIL is dropped."
 )
-METHODS[129] = taking(b"bundle_query_info_from_mem", mdl_bundle_query_info_from_mem,
+METHODS[129] = taking(
+    b"bundle_query_info_from_mem",
+    mdl_bundle_query_info_from_mem,
     b"bundle_query_info_from_mem($module, /, model, model_size, query_info)\n"
     b"--\n"
     b"\n"
@@ -2837,7 +3273,9 @@ METHODS[129] = taking(b"bundle_query_info_from_mem", mdl_bundle_query_info_from_
     b"\n"
     b"Calls aclmdlBundleQueryInfoFromMem. The GIL is dropped."
 )
-METHODS[130] = taking(b"bundle_get_query_model_num", mdl_bundle_get_query_model_num,
+METHODS[130] = taking(
+    b"bundle_get_query_model_num",
+    mdl_bundle_get_query_model_num,
     b"bundle_get_query_model_num($module, /, query_info)\n"
     b"--\n"
     b"\n"
@@ -2845,7 +3283,9 @@ METHODS[130] = taking(b"bundle_get_query_model_num", mdl_bundle_get_query_model_
     b"\n"
     b"Calls aclmdlBundleGetQueryModelNum. The GIL is dropped."
 )
-METHODS[131] = taking(b"bundle_get_var_weight_size", mdl_bundle_get_var_weight_size,
+METHODS[131] = taking(
+    b"bundle_get_var_weight_size",
+    mdl_bundle_get_var_weight_size,
     b"bundle_get_var_weight_size($module, /, query_info)\n"
     b"--\n"
     b"\n"
@@ -2853,7 +3293,9 @@ METHODS[131] = taking(b"bundle_get_var_weight_size", mdl_bundle_get_var_weight_s
     b"\n"
     b"Calls aclmdlBundleGetVarWeightSize. The GIL is dropped."
 )
-METHODS[132] = taking(b"bundle_get_size", mdl_bundle_get_size,
+METHODS[132] = taking(
+    b"bundle_get_size",
+    mdl_bundle_get_size,
     b"bundle_get_size($module, /, query_info, index)\n"
     b"--\n"
     b"\n"
@@ -2861,7 +3303,9 @@ METHODS[132] = taking(b"bundle_get_size", mdl_bundle_get_size,
     b"\n"
     b"Calls aclmdlBundleGetSize. The GIL is dropped."
 )
-METHODS[133] = taking(b"bundle_init_from_file", mdl_bundle_init_from_file,
+METHODS[133] = taking(
+    b"bundle_init_from_file",
+    mdl_bundle_init_from_file,
     b"bundle_init_from_file($module, /, model_path, var_weight_ptr, var_weight_size)\n"
     b"--\n"
     b"\n"
@@ -2870,7 +3314,9 @@ METHODS[133] = taking(b"bundle_init_from_file", mdl_bundle_init_from_file,
     b"\n"
     b"Calls aclmdlBundleInitFromFile. The GIL is dropped."
 )
-METHODS[134] = taking(b"bundle_init_from_mem", mdl_bundle_init_from_mem,
+METHODS[134] = taking(
+    b"bundle_init_from_mem",
+    mdl_bundle_init_from_mem,
     b"bundle_init_from_mem($module, /, model, model_size, var_weight_ptr, var_weight_size)\n"
     b"--\n"
     b"\n"
@@ -2879,7 +3325,9 @@ METHODS[134] = taking(b"bundle_init_from_mem", mdl_bundle_init_from_mem,
     b"\n"
     b"Calls aclmdlBundleInitFromMem. The GIL is dropped."
 )
-METHODS[135] = taking(b"bundle_load_model", mdl_bundle_load_model,
+METHODS[135] = taking(
+    b"bundle_load_model",
+    mdl_bundle_load_model,
     b"bundle_load_model($module, /, bundle_id, index)\n"
     b"--\n"
     b"\n"
@@ -2887,7 +3335,9 @@ METHODS[135] = taking(b"bundle_load_model", mdl_bundle_load_model,
     b"\n"
     b"Calls aclmdlBundleLoadModel. The GIL is dropped."
 )
-METHODS[136] = taking(b"bundle_load_model_with_mem", mdl_bundle_load_model_with_mem,
+METHODS[136] = taking(
+    b"bundle_load_model_with_mem",
+    mdl_bundle_load_model_with_mem,
     b"bundle_load_model_with_mem($module, /, bundle_id, index, work_ptr, work_size, "
     b"weight_ptr, weight_size)\n"
     b"--\n"
@@ -2897,7 +3347,9 @@ METHODS[136] = taking(b"bundle_load_model_with_mem", mdl_bundle_load_model_with_
     b"\n"
     b"Calls aclmdlBundleLoadModelWithMem. The GIL is dropped."
 )
-METHODS[137] = taking(b"bundle_load_model_with_config", mdl_bundle_load_model_with_config,
+METHODS[137] = taking(
+    b"bundle_load_model_with_config",
+    mdl_bundle_load_model_with_config,
     b"bundle_load_model_with_config($module, /, bundle_id, index, handle)\n"
     b"--\n"
     b"\n"
@@ -2905,7 +3357,9 @@ METHODS[137] = taking(b"bundle_load_model_with_config", mdl_bundle_load_model_wi
     b"\n"
     b"Calls aclmdlBundleLoadModelWithConfig. The GIL is dropped."
 )
-METHODS[138] = taking(b"bundle_unload_model", mdl_bundle_unload_model,
+METHODS[138] = taking(
+    b"bundle_unload_model",
+    mdl_bundle_unload_model,
     b"bundle_unload_model($module, /, bundle_id, model_id)\n"
     b"--\n"
     b"\n"
@@ -2913,7 +3367,9 @@ METHODS[138] = taking(b"bundle_unload_model", mdl_bundle_unload_model,
     b"\n"
     b"Calls aclmdlBundleUnloadModel. The GIL is dropped."
 )
-METHODS[139] = taking(b"execute_async_v2", mdl_execute_async_v2,
+METHODS[139] = taking(
+    b"execute_async_v2",
+    mdl_execute_async_v2,
     b"execute_async_v2($module, /, model_id, input, output, stream, handle)\n"
     b"--\n"
     b"\n"
@@ -2921,7 +3377,9 @@ METHODS[139] = taking(b"execute_async_v2", mdl_execute_async_v2,
     b"\n"
     b"Calls aclmdlExecuteAsyncV2. The GIL is dropped."
 )
-METHODS[140] = taking(b"set_attribute", mdl_set_attribute,
+METHODS[140] = taking(
+    b"set_attribute",
+    mdl_set_attribute,
     b"set_attribute($module, /, model_id, attr, attr_value)\n"
     b"--\n"
     b"\n"
@@ -2929,7 +3387,9 @@ METHODS[140] = taking(b"set_attribute", mdl_set_attribute,
     b"\n"
     b"Calls aclmdlSetAttribute. The GIL is dropped."
 )
-METHODS[141] = taking(b"get_attribute", mdl_get_attribute,
+METHODS[141] = taking(
+    b"get_attribute",
+    mdl_get_attribute,
     b"get_attribute($module, /, model_id, attr)\n"
     b"--\n"
     b"\n"
@@ -2937,7 +3397,9 @@ METHODS[141] = taking(b"get_attribute", mdl_get_attribute,
     b"\n"
     b"Calls aclmdlGetAttribute. The GIL is dropped."
 )
-METHODS[142] = taking(b"query_exe_om_desc", mdl_query_exe_om_desc,
+METHODS[142] = taking(
+    b"query_exe_om_desc",
+    mdl_query_exe_om_desc,
     b"query_exe_om_desc($module, /, file_name)\n"
     b"--\n"
     b"\n"
@@ -2945,7 +3407,9 @@ METHODS[142] = taking(b"query_exe_om_desc", mdl_query_exe_om_desc,
     b"\n"
     b"Calls aclmdlQueryExeOMDesc. The GIL is dropped."
 )
-METHODS[143] = taking(b"set_external_weight_address", mdl_set_external_weight_address,
+METHODS[143] = taking(
+    b"set_external_weight_address",
+    mdl_set_external_weight_address,
     b"set_external_weight_address($module, /, handle, weight_file_name, dev_ptr, size)\n"
     b"--\n"
     b"\n"
@@ -2953,7 +3417,9 @@ METHODS[143] = taking(b"set_external_weight_address", mdl_set_external_weight_ad
     b"\n"
     b"Calls aclmdlSetExternalWeightAddress. The GIL is dropped."
 )
-METHODS[144] = taking(b"load_from_model", mdl_load_from_model,
+METHODS[144] = taking(
+    b"load_from_model",
+    mdl_load_from_model,
     b"load_from_model($module, /, model, handle)\n"
     b"--\n"
     b"\n"

@@ -90,8 +90,9 @@ cdef object op_load(object self, PyObject *const *args, Py_ssize_t n, PyObject *
 
 cdef object op_execute(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[7] a
-    cdef const char *what = (b"sOOOOkk acl.op.execute op_type input_desc inputs output_desc"
-        b" outputs attr stream")
+    cdef const char *what = (
+        b"sOOOOkk acl.op.execute op_type input_desc inputs output_desc" b" outputs attr stream"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t inputs_count
@@ -117,16 +118,21 @@ cdef object op_execute(object self, PyObject *const *args, Py_ssize_t n, PyObjec
     same(output_desc_count, outputs_count, what)
     outputs_at = at(outputs)
     with nogil:
-        ret = aclopExecute(a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at,
-            <const aclDataBuffer **> inputs_at, <int> output_desc_count, <const aclTensorDesc **>
-            output_desc_at, <aclDataBuffer **> outputs_at, <const aclopAttr *> a[5].p, a[6].p)
+        ret = aclopExecute(
+            a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at,
+            <const aclDataBuffer **> inputs_at, <int> output_desc_count,
+            <const aclTensorDesc **> output_desc_at, <aclDataBuffer **> outputs_at,
+            <const aclopAttr *> a[5].p, a[6].p
+        )
     return ret
 
 
 cdef object op_execute_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[7] a
-    cdef const char *what = (b"sOOOOkk acl.op.execute_v2 op_type input_desc inputs "
-        b"output_desc outputs attr stream")
+    cdef const char *what = (
+        b"sOOOOkk acl.op.execute_v2 op_type input_desc inputs "
+        b"output_desc outputs attr stream"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t inputs_count
@@ -152,14 +158,17 @@ cdef object op_execute_v2(object self, PyObject *const *args, Py_ssize_t n, PyOb
     same(output_desc_count, outputs_count, what)
     outputs_at = at(outputs)
     with nogil:
-        ret = aclopExecuteV2(a[0].s, <int> input_desc_count, <aclTensorDesc * *> input_desc_at,
+        ret = aclopExecuteV2(
+            a[0].s, <int> input_desc_count, <aclTensorDesc * *> input_desc_at,
             <aclDataBuffer * *> inputs_at, <int> output_desc_count, <aclTensorDesc * *>
-            output_desc_at, <aclDataBuffer * *> outputs_at, <aclopAttr *> a[5].p, a[6].p)
+            output_desc_at, <aclDataBuffer * *> outputs_at, <aclopAttr *> a[5].p, a[6].p
+        )
     return ret
 
 
-cdef object op_execute_with_handle(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_execute_with_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef const char *what = b"kOOk acl.op.execute_with_handle handle inputs outputs stream"
     cdef size_t inputs_count
@@ -175,9 +184,10 @@ cdef object op_execute_with_handle(object self, PyObject *const *args, Py_ssize_
     outputs_count = <size_t> len(outputs) // 8
     outputs_at = at(outputs)
     with nogil:
-        ret = aclopExecWithHandle(<aclopHandle *> a[0].p, <int> inputs_count,
-            <const aclDataBuffer **> inputs_at, <int> outputs_count, <aclDataBuffer **> outputs_at,
-            a[3].p)
+        ret = aclopExecWithHandle(
+            <aclopHandle *> a[0].p, <int> inputs_count, <const aclDataBuffer **> inputs_at,
+            <int> outputs_count, <aclDataBuffer **> outputs_at, a[3].p
+        )
     return ret
 
 
@@ -186,20 +196,24 @@ cdef object op_cast(object self, PyObject *const *args, Py_ssize_t n, PyObject *
     cdef aclError ret
     take(b"kkkkBk acl.op.cast src_desc src dst_desc dst truncate stream", args, n, names, a)
     with nogil:
-        ret = aclopCast(<const aclTensorDesc *> a[0].p, <const aclDataBuffer *> a[1].p,
-            <const aclTensorDesc *> a[2].p, <aclDataBuffer *> a[3].p, a[4].B, a[5].p)
+        ret = aclopCast(
+            <const aclTensorDesc *> a[0].p, <const aclDataBuffer *> a[1].p,
+            <const aclTensorDesc *> a[2].p, <aclDataBuffer *> a[3].p, a[4].B, a[5].p
+        )
     return ret
 
 
-cdef object op_create_handle_for_cast(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_create_handle_for_cast(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclopHandle *handle = NULL
     cdef aclError ret
     take(b"kkB acl.op.create_handle_for_cast src_desc dst_desc truncate", args, n, names, a)
     with nogil:
-        ret = aclopCreateHandleForCast(<aclTensorDesc *> a[0].p, <aclTensorDesc *> a[1].p, a[2].B,
-            &handle)
+        ret = aclopCreateHandleForCast(
+            <aclTensorDesc *> a[0].p, <aclTensorDesc *> a[1].p, a[2].B, &handle
+        )
     return address(<void *> handle, ret), ret
 
 
@@ -248,8 +262,9 @@ cdef object op_set_attr_string(object self, PyObject *const *args, Py_ssize_t n,
     return ret
 
 
-cdef object op_set_attr_list_bool(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_attr_list_bool(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"ksO acl.op.set_attr_list_bool attr name values"
     cdef size_t values_count
@@ -259,8 +274,9 @@ cdef object op_set_attr_list_bool(object self, PyObject *const *args, Py_ssize_t
     values = pack_array(<object> a[2].o, c"B", what, 3)
     values_count = <size_t> len(values) // 1
     values_at = at(values)
-    ret = aclopSetAttrListBool(<aclopAttr *> a[0].p, a[1].s, <int> values_count, <const uint8_t *>
-        values_at)
+    ret = aclopSetAttrListBool(
+        <aclopAttr *> a[0].p, a[1].s, <int> values_count, <const uint8_t *> values_at
+    )
     return ret
 
 
@@ -274,13 +290,15 @@ cdef object op_set_attr_list_int(object self, PyObject *const *args, Py_ssize_t 
     values = pack_array(<object> a[2].o, c"L", what, 3)
     values_count = <size_t> len(values) // 8
     values_at = at(values)
-    ret = aclopSetAttrListInt(<aclopAttr *> a[0].p, a[1].s, <int> values_count, <const int64_t *>
-        values_at)
+    ret = aclopSetAttrListInt(
+        <aclopAttr *> a[0].p, a[1].s, <int> values_count, <const int64_t *> values_at
+    )
     return ret
 
 
-cdef object op_set_attr_list_float(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_attr_list_float(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"ksO acl.op.set_attr_list_float attr name values"
     cdef size_t values_count
@@ -290,13 +308,15 @@ cdef object op_set_attr_list_float(object self, PyObject *const *args, Py_ssize_
     values = pack_array(<object> a[2].o, c"f", what, 3)
     values_count = <size_t> len(values) // 4
     values_at = at(values)
-    ret = aclopSetAttrListFloat(<aclopAttr *> a[0].p, a[1].s, <int> values_count, <const float *>
-        values_at)
+    ret = aclopSetAttrListFloat(
+        <aclopAttr *> a[0].p, a[1].s, <int> values_count, <const float *> values_at
+    )
     return ret
 
 
-cdef object op_set_attr_list_string(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_attr_list_string(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"ksO acl.op.set_attr_list_string attr name values"
     cdef size_t values_count
@@ -306,13 +326,15 @@ cdef object op_set_attr_list_string(object self, PyObject *const *args, Py_ssize
     values = pack(<object> a[2].o, c"s", what, 3)
     values_count = <size_t> len(values) // 8
     values_at = at(values)
-    ret = aclopSetAttrListString(<aclopAttr *> a[0].p, a[1].s, <int> values_count, <const char **>
-        values_at)
+    ret = aclopSetAttrListString(
+        <aclopAttr *> a[0].p, a[1].s, <int> values_count, <const char **> values_at
+    )
     return ret
 
 
-cdef object op_set_attr_list_list_int(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_attr_list_list_int(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"ksO acl.op.set_attr_list_list_int attr name values"
     cdef size_t values_count
@@ -320,17 +342,20 @@ cdef object op_set_attr_list_list_int(object self, PyObject *const *args, Py_ssi
     cdef void *values_counts_at
     cdef aclError ret
     take(what, args, n, names, a)
-    values_counts, values, values_held = pack_lists(<object> a[2].o, what, 3)
+    values_counts, values, _values_held = pack_lists(<object> a[2].o, what, 3)
     values_count = <size_t> len(values) // 8
     values_at = at(values)
     values_counts_at = at(values_counts)
-    ret = aclopSetAttrListListInt(<aclopAttr *> a[0].p, a[1].s, <int> values_count, <const int *>
-        values_counts_at, <const int64_t **> values_at)
+    ret = aclopSetAttrListListInt(
+        <aclopAttr *> a[0].p, a[1].s, <int> values_count, <const int *> values_counts_at,
+        <const int64_t **> values_at
+    )
     return ret
 
 
-cdef object op_set_attr_data_type(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_attr_data_type(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"ksi acl.op.set_attr_data_type attr name value", args, n, names, a)
@@ -338,8 +363,9 @@ cdef object op_set_attr_data_type(object self, PyObject *const *args, Py_ssize_t
     return a[0].k, ret
 
 
-cdef object op_set_attr_list_data_type(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_attr_list_data_type(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"ksO acl.op.set_attr_list_data_type attr name values"
     cdef size_t values_count
@@ -349,8 +375,9 @@ cdef object op_set_attr_list_data_type(object self, PyObject *const *args, Py_ss
     values = pack(<object> a[2].o, c"i", what, 3)
     values_count = <size_t> len(values) // 4
     values_at = at(values)
-    ret = aclopSetAttrListDataType(<aclopAttr *> a[0].p, a[1].s, <int> values_count,
-        <const aclDataType *> values_at)
+    ret = aclopSetAttrListDataType(
+        <aclopAttr *> a[0].p, a[1].s, <int> values_count, <const aclDataType *> values_at
+    )
     return a[0].k, ret
 
 
@@ -371,9 +398,11 @@ cdef object op_create_handle(object self, PyObject *const *args, Py_ssize_t n, P
     output_desc_count = <size_t> len(output_desc) // 8
     output_desc_at = at(output_desc)
     with nogil:
-        ret = aclopCreateHandle(a[0].s, <int> input_desc_count, <const aclTensorDesc **>
-            input_desc_at, <int> output_desc_count, <const aclTensorDesc **> output_desc_at,
-            <const aclopAttr *> a[3].p, &handle)
+        ret = aclopCreateHandle(
+            a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at, <int>
+            output_desc_count, <const aclTensorDesc **> output_desc_at, <const aclopAttr *>
+            a[3].p, &handle
+        )
     return address(<void *> handle, ret), ret
 
 
@@ -390,7 +419,7 @@ cdef object op_start_dump_args(object self, PyObject *const *args, Py_ssize_t n,
     cdef aclError ret
     take(b"Is acl.op.start_dump_args dump_type path", args, n, names, a)
     with nogil:
-        ret = aclopStartDumpArgs(a[0].I, a[1].s)
+        ret = aclopStartDumpArgs(a[0].u, a[1].s)
     return ret
 
 
@@ -399,22 +428,25 @@ cdef object op_stop_dump_args(object self, PyObject *const *args, Py_ssize_t n, 
     cdef aclError ret
     take(b"I acl.op.stop_dump_args dump_type", args, n, names, a)
     with nogil:
-        ret = aclopStopDumpArgs(a[0].I)
+        ret = aclopStopDumpArgs(a[0].u)
     return ret
 
 
 cdef object op_set_kernel_args(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[5] a
     cdef aclError ret
-    take(b"ksIkI acl.op.set_kernel_args kernel_desc kernel_id block_dim" b" args arg_size", args, n,
-        names, a)
+    take(
+        b"ksIkI acl.op.set_kernel_args kernel_desc kernel_id block_dim" b" args arg_size", args,
+        n, names, a
+    )
     with nogil:
-        ret = aclopSetKernelArgs(<aclopKernelDesc *> a[0].p, a[1].s, a[2].I, a[3].p, a[4].I)
+        ret = aclopSetKernelArgs(<aclopKernelDesc *> a[0].p, a[1].s, a[2].u, a[3].p, a[4].u)
     return ret
 
 
-cdef object op_set_kernel_workspace_sizes(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_kernel_workspace_sizes(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kik acl.op.set_kernel_workspace_sizes kernel_desc num sizes", args, n, names, a)
@@ -439,21 +471,23 @@ cdef object op_update_params(object self, PyObject *const *args, Py_ssize_t n, P
     output_desc_count = <size_t> len(output_desc) // 8
     output_desc_at = at(output_desc)
     with nogil:
-        ret = aclopUpdateParams(a[0].s, <int> input_desc_count, <const aclTensorDesc **>
-            input_desc_at, <int> output_desc_count, <const aclTensorDesc **> output_desc_at,
-            <const aclopAttr *> a[3].p)
+        ret = aclopUpdateParams(
+            a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at, <int>
+            output_desc_count, <const aclTensorDesc **> output_desc_at, <const aclopAttr *>
+            a[3].p
+        )
     return ret
 
 
 cdef object op_infer_shape(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[6] a
-    cdef const char *what = (b"sOOiOk acl.op.infer_shape op_type input_desc inputs "
-        b"num_outputs output_desc attr")
+    cdef const char *what = (
+        b"sOOiOk acl.op.infer_shape op_type input_desc inputs " b"num_outputs output_desc attr"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t inputs_count
     cdef void *inputs_at
-    cdef size_t output_desc_count
     cdef void *output_desc_at
     cdef aclError ret
     take(what, args, n, names, a)
@@ -465,17 +499,19 @@ cdef object op_infer_shape(object self, PyObject *const *args, Py_ssize_t n, PyO
     same(input_desc_count, inputs_count, what)
     inputs_at = at(inputs)
     output_desc = pack(<object> a[4].o, c"k", what, 5)
-    output_desc_count = <size_t> len(output_desc) // 8
     output_desc_at = at(output_desc)
     with nogil:
-        ret = aclopInferShape(a[0].s, <int> input_desc_count, <aclTensorDesc * *> input_desc_at,
-            <aclDataBuffer * *> inputs_at, a[3].i, <aclTensorDesc * *> output_desc_at, <aclopAttr *>
-            a[5].p)
+        ret = aclopInferShape(
+            a[0].s, <int> input_desc_count, <aclTensorDesc * *> input_desc_at,
+            <aclDataBuffer * *> inputs_at, a[3].i, <aclTensorDesc * *> output_desc_at,
+            <aclopAttr *> a[5].p
+        )
     return ret
 
 
-cdef object op_set_max_op_queue_num(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_set_max_op_queue_num(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"K acl.op.set_max_op_queue_num num", args, n, names, a)
@@ -486,8 +522,10 @@ cdef object op_set_max_op_queue_num(object self, PyObject *const *args, Py_ssize
 
 cdef object op_compile(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[7] a
-    cdef const char *what = (b"sOOkiiz acl.op.compile op_type input_desc output_desc attr "
-        b"engine_type compile_flag op_path")
+    cdef const char *what = (
+        b"sOOkiiz acl.op.compile op_type input_desc output_desc attr "
+        b"engine_type compile_flag op_path"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t output_desc_count
@@ -501,17 +539,22 @@ cdef object op_compile(object self, PyObject *const *args, Py_ssize_t n, PyObjec
     output_desc_count = <size_t> len(output_desc) // 8
     output_desc_at = at(output_desc)
     with nogil:
-        ret = aclopCompile(a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at,
-            <int> output_desc_count, <const aclTensorDesc **> output_desc_at, <const aclopAttr *>
-            a[3].p, <aclopEngineType> a[4].i, <aclopCompileType> a[5].i, a[6].s)
+        ret = aclopCompile(
+            a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at, <int>
+            output_desc_count, <const aclTensorDesc **> output_desc_at, <const aclopAttr *>
+            a[3].p, <aclopEngineType> a[4].i, <aclopCompileType> a[5].i, a[6].s
+        )
     return ret
 
 
-cdef object op_compile_and_execute(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_compile_and_execute(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[10] a
-    cdef const char *what = (b"sOOOOkiizk acl.op.compile_and_execute op_type input_desc "
-        b"inputs output_desc outputs attr engine_type compile_flag " b"op_path stream")
+    cdef const char *what = (
+        b"sOOOOkiizk acl.op.compile_and_execute op_type input_desc "
+        b"inputs output_desc outputs attr engine_type compile_flag " b"op_path stream"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t inputs_count
@@ -537,19 +580,24 @@ cdef object op_compile_and_execute(object self, PyObject *const *args, Py_ssize_
     same(output_desc_count, outputs_count, what)
     outputs_at = at(outputs)
     with nogil:
-        ret = aclopCompileAndExecute(a[0].s, <int> input_desc_count, <const aclTensorDesc **>
-            input_desc_at, <const aclDataBuffer **> inputs_at, <int> output_desc_count,
+        ret = aclopCompileAndExecute(
+            a[0].s, <int> input_desc_count, <const aclTensorDesc **> input_desc_at,
+            <const aclDataBuffer **> inputs_at, <int> output_desc_count,
             <const aclTensorDesc **> output_desc_at, <aclDataBuffer **> outputs_at,
-            <const aclopAttr *> a[5].p, <aclopEngineType> a[6].i, <aclopCompileType> a[7].i, a[8].s,
-            a[9].p)
+            <const aclopAttr *> a[5].p, <aclopEngineType> a[6].i, <aclopCompileType> a[7].i,
+            a[8].s, a[9].p
+        )
     return ret
 
 
-cdef object op_compile_and_execute_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object op_compile_and_execute_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[10] a
-    cdef const char *what = (b"sOOOOkiizk acl.op.compile_and_execute_v2 op_type input_desc "
-        b"inputs output_desc outputs attr engine_type compile_flag " b"op_path stream")
+    cdef const char *what = (
+        b"sOOOOkiizk acl.op.compile_and_execute_v2 op_type input_desc "
+        b"inputs output_desc outputs attr engine_type compile_flag " b"op_path stream"
+    )
     cdef size_t input_desc_count
     cdef void *input_desc_at
     cdef size_t inputs_count
@@ -575,10 +623,12 @@ cdef object op_compile_and_execute_v2(object self, PyObject *const *args, Py_ssi
     same(output_desc_count, outputs_count, what)
     outputs_at = at(outputs)
     with nogil:
-        ret = aclopCompileAndExecuteV2(a[0].s, <int> input_desc_count, <aclTensorDesc * *>
-            input_desc_at, <aclDataBuffer * *> inputs_at, <int> output_desc_count,
-            <aclTensorDesc * *> output_desc_at, <aclDataBuffer * *> outputs_at, <aclopAttr *>
-            a[5].p, <aclopEngineType> a[6].i, <aclopCompileType> a[7].i, a[8].s, a[9].p)
+        ret = aclopCompileAndExecuteV2(
+            a[0].s, <int> input_desc_count, <aclTensorDesc * *> input_desc_at,
+            <aclDataBuffer * *> inputs_at, <int> output_desc_count, <aclTensorDesc * *>
+            output_desc_at, <aclDataBuffer * *> outputs_at, <aclopAttr *> a[5].p,
+            <aclopEngineType> a[6].i, <aclopCompileType> a[7].i, a[8].s, a[9].p
+        )
     return ret
 
 
@@ -593,7 +643,9 @@ cdef object op_set_compile_flag(object self, PyObject *const *args, Py_ssize_t n
 
 cdef PyMethodDef[37] METHODS
 
-METHODS[0] = taking(b"set_model_dir", op_set_model_dir,
+METHODS[0] = taking(
+    b"set_model_dir",
+    op_set_model_dir,
     b"set_model_dir($module, /, dir)\n"
     b"--\n"
     b"\n"
@@ -601,7 +653,9 @@ METHODS[0] = taking(b"set_model_dir", op_set_model_dir,
     b"\n"
     b"Calls aclopSetModelDir. The GIL is dropped."
 )
-METHODS[1] = taking(b"load", op_load,
+METHODS[1] = taking(
+    b"load",
+    op_load,
     b"load($module, /, model, size)\n"
     b"--\n"
     b"\n"
@@ -609,7 +663,9 @@ METHODS[1] = taking(b"load", op_load,
     b"\n"
     b"Calls aclopLoad. The GIL is dropped."
 )
-METHODS[2] = taking(b"execute", op_execute,
+METHODS[2] = taking(
+    b"execute",
+    op_execute,
     b"execute($module, /, op_type, input_desc, inputs, output_desc, outputs, attr, stream)\n"
     b"--\n"
     b"\n"
@@ -620,7 +676,9 @@ METHODS[2] = taking(b"execute", op_execute,
     b"\n"
     b"Lists of int pointers."
 )
-METHODS[3] = taking(b"execute_v2", op_execute_v2,
+METHODS[3] = taking(
+    b"execute_v2",
+    op_execute_v2,
     b"execute_v2($module, /, op_type, input_desc, inputs, output_desc, outputs, attr, "
     b"stream)\n"
     b"--\n"
@@ -630,7 +688,9 @@ METHODS[3] = taking(b"execute_v2", op_execute_v2,
     b"\n"
     b"Calls aclopExecuteV2. The GIL is dropped."
 )
-METHODS[4] = taking(b"execute_with_handle", op_execute_with_handle,
+METHODS[4] = taking(
+    b"execute_with_handle",
+    op_execute_with_handle,
     b"execute_with_handle($module, /, handle, inputs, outputs, stream)\n"
     b"--\n"
     b"\n"
@@ -638,7 +698,9 @@ METHODS[4] = taking(b"execute_with_handle", op_execute_with_handle,
     b"\n"
     b"Calls aclopExecWithHandle. The GIL is dropped."
 )
-METHODS[5] = taking(b"cast", op_cast,
+METHODS[5] = taking(
+    b"cast",
+    op_cast,
     b"cast($module, /, src_desc, src, dst_desc, dst, truncate, stream)\n"
     b"--\n"
     b"\n"
@@ -646,7 +708,9 @@ METHODS[5] = taking(b"cast", op_cast,
     b"\n"
     b"Calls aclopCast. The GIL is dropped."
 )
-METHODS[6] = taking(b"create_handle_for_cast", op_create_handle_for_cast,
+METHODS[6] = taking(
+    b"create_handle_for_cast",
+    op_create_handle_for_cast,
     b"create_handle_for_cast($module, /, src_desc, dst_desc, truncate)\n"
     b"--\n"
     b"\n"
@@ -654,7 +718,9 @@ METHODS[6] = taking(b"create_handle_for_cast", op_create_handle_for_cast,
     b"\n"
     b"Calls aclopCreateHandleForCast. The GIL is dropped."
 )
-METHODS[7] = plain(b"create_attr", op_create_attr,
+METHODS[7] = plain(
+    b"create_attr",
+    op_create_attr,
     b"create_attr($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -662,7 +728,9 @@ METHODS[7] = plain(b"create_attr", op_create_attr,
     b"\n"
     b"Calls aclopCreateAttr."
 )
-METHODS[8] = taking(b"destroy_attr", op_destroy_attr,
+METHODS[8] = taking(
+    b"destroy_attr",
+    op_destroy_attr,
     b"destroy_attr($module, /, attr)\n"
     b"--\n"
     b"\n"
@@ -670,7 +738,9 @@ METHODS[8] = taking(b"destroy_attr", op_destroy_attr,
     b"\n"
     b"Calls aclopDestroyAttr."
 )
-METHODS[9] = taking(b"set_attr_bool", op_set_attr_bool,
+METHODS[9] = taking(
+    b"set_attr_bool",
+    op_set_attr_bool,
     b"set_attr_bool($module, /, attr, name, value)\n"
     b"--\n"
     b"\n"
@@ -678,7 +748,9 @@ METHODS[9] = taking(b"set_attr_bool", op_set_attr_bool,
     b"\n"
     b"Calls aclopSetAttrBool."
 )
-METHODS[10] = taking(b"set_attr_int", op_set_attr_int,
+METHODS[10] = taking(
+    b"set_attr_int",
+    op_set_attr_int,
     b"set_attr_int($module, /, attr, name, value)\n"
     b"--\n"
     b"\n"
@@ -686,7 +758,9 @@ METHODS[10] = taking(b"set_attr_int", op_set_attr_int,
     b"\n"
     b"Calls aclopSetAttrInt."
 )
-METHODS[11] = taking(b"set_attr_float", op_set_attr_float,
+METHODS[11] = taking(
+    b"set_attr_float",
+    op_set_attr_float,
     b"set_attr_float($module, /, attr, name, value)\n"
     b"--\n"
     b"\n"
@@ -694,7 +768,9 @@ METHODS[11] = taking(b"set_attr_float", op_set_attr_float,
     b"\n"
     b"Calls aclopSetAttrFloat."
 )
-METHODS[12] = taking(b"set_attr_string", op_set_attr_string,
+METHODS[12] = taking(
+    b"set_attr_string",
+    op_set_attr_string,
     b"set_attr_string($module, /, attr, name, value)\n"
     b"--\n"
     b"\n"
@@ -702,7 +778,9 @@ METHODS[12] = taking(b"set_attr_string", op_set_attr_string,
     b"\n"
     b"Calls aclopSetAttrString."
 )
-METHODS[13] = taking(b"set_attr_list_bool", op_set_attr_list_bool,
+METHODS[13] = taking(
+    b"set_attr_list_bool",
+    op_set_attr_list_bool,
     b"set_attr_list_bool($module, /, attr, name, values)\n"
     b"--\n"
     b"\n"
@@ -712,7 +790,9 @@ METHODS[13] = taking(b"set_attr_list_bool", op_set_attr_list_bool,
     b"\n"
     b"Ndarray (raw data pointer) accepted with a Warning."
 )
-METHODS[14] = taking(b"set_attr_list_int", op_set_attr_list_int,
+METHODS[14] = taking(
+    b"set_attr_list_int",
+    op_set_attr_list_int,
     b"set_attr_list_int($module, /, attr, name, values)\n"
     b"--\n"
     b"\n"
@@ -722,7 +802,9 @@ METHODS[14] = taking(b"set_attr_list_int", op_set_attr_list_int,
     b"\n"
     b"Ndarray must be int64."
 )
-METHODS[15] = taking(b"set_attr_list_float", op_set_attr_list_float,
+METHODS[15] = taking(
+    b"set_attr_list_float",
+    op_set_attr_list_float,
     b"set_attr_list_float($module, /, attr, name, values)\n"
     b"--\n"
     b"\n"
@@ -732,7 +814,9 @@ METHODS[15] = taking(b"set_attr_list_float", op_set_attr_list_float,
     b"\n"
     b"Ndarray must be float32."
 )
-METHODS[16] = taking(b"set_attr_list_string", op_set_attr_list_string,
+METHODS[16] = taking(
+    b"set_attr_list_string",
+    op_set_attr_list_string,
     b"set_attr_list_string($module, /, attr, name, values)\n"
     b"--\n"
     b"\n"
@@ -740,7 +824,9 @@ METHODS[16] = taking(b"set_attr_list_string", op_set_attr_list_string,
     b"\n"
     b"Calls aclopSetAttrListString."
 )
-METHODS[17] = taking(b"set_attr_list_list_int", op_set_attr_list_list_int,
+METHODS[17] = taking(
+    b"set_attr_list_list_int",
+    op_set_attr_list_list_int,
     b"set_attr_list_list_int($module, /, attr, name, values)\n"
     b"--\n"
     b"\n"
@@ -748,7 +834,9 @@ METHODS[17] = taking(b"set_attr_list_list_int", op_set_attr_list_list_int,
     b"\n"
     b"Calls aclopSetAttrListListInt."
 )
-METHODS[18] = taking(b"set_attr_data_type", op_set_attr_data_type,
+METHODS[18] = taking(
+    b"set_attr_data_type",
+    op_set_attr_data_type,
     b"set_attr_data_type($module, /, attr, name, value)\n"
     b"--\n"
     b"\n"
@@ -758,7 +846,9 @@ METHODS[18] = taking(b"set_attr_data_type", op_set_attr_data_type,
     b"\n"
     b"2-tuple."
 )
-METHODS[19] = taking(b"set_attr_list_data_type", op_set_attr_list_data_type,
+METHODS[19] = taking(
+    b"set_attr_list_data_type",
+    op_set_attr_list_data_type,
     b"set_attr_list_data_type($module, /, attr, name, values)\n"
     b"--\n"
     b"\n"
@@ -768,7 +858,9 @@ METHODS[19] = taking(b"set_attr_list_data_type", op_set_attr_list_data_type,
     b"\n"
     b"2-tuple."
 )
-METHODS[20] = taking(b"create_handle", op_create_handle,
+METHODS[20] = taking(
+    b"create_handle",
+    op_create_handle,
     b"create_handle($module, /, op_type, input_desc, output_desc, attr)\n"
     b"--\n"
     b"\n"
@@ -776,7 +868,9 @@ METHODS[20] = taking(b"create_handle", op_create_handle,
     b"\n"
     b"Calls aclopCreateHandle. The GIL is dropped."
 )
-METHODS[21] = taking(b"destroy_handle", op_destroy_handle,
+METHODS[21] = taking(
+    b"destroy_handle",
+    op_destroy_handle,
     b"destroy_handle($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -784,7 +878,9 @@ METHODS[21] = taking(b"destroy_handle", op_destroy_handle,
     b"\n"
     b"Calls aclopDestroyHandle. The GIL is dropped."
 )
-METHODS[22] = taking(b"start_dump_args", op_start_dump_args,
+METHODS[22] = taking(
+    b"start_dump_args",
+    op_start_dump_args,
     b"start_dump_args($module, /, dump_type, path)\n"
     b"--\n"
     b"\n"
@@ -792,7 +888,9 @@ METHODS[22] = taking(b"start_dump_args", op_start_dump_args,
     b"\n"
     b"Calls aclopStartDumpArgs. The GIL is dropped."
 )
-METHODS[23] = taking(b"stop_dump_args", op_stop_dump_args,
+METHODS[23] = taking(
+    b"stop_dump_args",
+    op_stop_dump_args,
     b"stop_dump_args($module, /, dump_type)\n"
     b"--\n"
     b"\n"
@@ -800,7 +898,9 @@ METHODS[23] = taking(b"stop_dump_args", op_stop_dump_args,
     b"\n"
     b"Calls aclopStopDumpArgs. The GIL is dropped."
 )
-METHODS[24] = taking(b"register_compile_func", op_register_compile_func,
+METHODS[24] = taking(
+    b"register_compile_func",
+    op_register_compile_func,
     b"register_compile_func($module, /, op_type, func)\n"
     b"--\n"
     b"\n"
@@ -810,7 +910,9 @@ METHODS[24] = taking(b"register_compile_func", op_register_compile_func,
     b"\n"
     b"Func(num_inputs, [desc], num_outputs, [desc], attr, kernel_desc)."
 )
-METHODS[25] = taking(b"unregister_compile_func", op_unregister_compile_func,
+METHODS[25] = taking(
+    b"unregister_compile_func",
+    op_unregister_compile_func,
     b"unregister_compile_func($module, /, op_type)\n"
     b"--\n"
     b"\n"
@@ -818,7 +920,9 @@ METHODS[25] = taking(b"unregister_compile_func", op_unregister_compile_func,
     b"\n"
     b"Calls aclopUnregisterCompileFunc. The GIL is dropped."
 )
-METHODS[26] = taking(b"create_kernel", op_create_kernel,
+METHODS[26] = taking(
+    b"create_kernel",
+    op_create_kernel,
     b"create_kernel($module, /, op_type, kernel_id, kernel_name, bin_data, bin_size, "
     b"engine_type, deallocator)\n"
     b"--\n"
@@ -828,7 +932,9 @@ METHODS[26] = taking(b"create_kernel", op_create_kernel,
     b"\n"
     b"Calls aclopCreateKernel. The GIL is dropped."
 )
-METHODS[27] = taking(b"set_kernel_args", op_set_kernel_args,
+METHODS[27] = taking(
+    b"set_kernel_args",
+    op_set_kernel_args,
     b"set_kernel_args($module, /, kernel_desc, kernel_id, block_dim, args, arg_size)\n"
     b"--\n"
     b"\n"
@@ -836,7 +942,9 @@ METHODS[27] = taking(b"set_kernel_args", op_set_kernel_args,
     b"\n"
     b"Calls aclopSetKernelArgs. The GIL is dropped."
 )
-METHODS[28] = taking(b"set_kernel_workspace_sizes", op_set_kernel_workspace_sizes,
+METHODS[28] = taking(
+    b"set_kernel_workspace_sizes",
+    op_set_kernel_workspace_sizes,
     b"set_kernel_workspace_sizes($module, /, kernel_desc, num, sizes)\n"
     b"--\n"
     b"\n"
@@ -844,7 +952,9 @@ METHODS[28] = taking(b"set_kernel_workspace_sizes", op_set_kernel_workspace_size
     b"\n"
     b"Calls aclopSetKernelWorkspaceSizes. The GIL is dropped."
 )
-METHODS[29] = taking(b"update_params", op_update_params,
+METHODS[29] = taking(
+    b"update_params",
+    op_update_params,
     b"update_params($module, /, op_type, input_desc, output_desc, attr)\n"
     b"--\n"
     b"\n"
@@ -852,7 +962,9 @@ METHODS[29] = taking(b"update_params", op_update_params,
     b"\n"
     b"Calls aclopUpdateParams. The GIL is dropped."
 )
-METHODS[30] = taking(b"infer_shape", op_infer_shape,
+METHODS[30] = taking(
+    b"infer_shape",
+    op_infer_shape,
     b"infer_shape($module, /, op_type, input_desc, inputs, num_outputs, output_desc, attr)\n"
     b"--\n"
     b"\n"
@@ -861,7 +973,9 @@ METHODS[30] = taking(b"infer_shape", op_infer_shape,
     b"\n"
     b"Calls aclopInferShape. The GIL is dropped."
 )
-METHODS[31] = taking(b"set_max_op_queue_num", op_set_max_op_queue_num,
+METHODS[31] = taking(
+    b"set_max_op_queue_num",
+    op_set_max_op_queue_num,
     b"set_max_op_queue_num($module, /, num)\n"
     b"--\n"
     b"\n"
@@ -869,7 +983,9 @@ METHODS[31] = taking(b"set_max_op_queue_num", op_set_max_op_queue_num,
     b"\n"
     b"Calls aclopSetMaxOpQueueNum. The GIL is dropped."
 )
-METHODS[32] = taking(b"compile", op_compile,
+METHODS[32] = taking(
+    b"compile",
+    op_compile,
     b"compile($module, /, op_type, input_desc, output_desc, attr, engine_type, "
     b"compile_flag, op_path)\n"
     b"--\n"
@@ -881,7 +997,9 @@ METHODS[32] = taking(b"compile", op_compile,
     b"\n"
     b"Op_path may be None."
 )
-METHODS[33] = taking(b"compile_and_execute", op_compile_and_execute,
+METHODS[33] = taking(
+    b"compile_and_execute",
+    op_compile_and_execute,
     b"compile_and_execute($module, /, op_type, input_desc, inputs, output_desc, outputs, "
     b"attr, engine_type, compile_flag, op_path, stream)\n"
     b"--\n"
@@ -893,7 +1011,9 @@ METHODS[33] = taking(b"compile_and_execute", op_compile_and_execute,
     b"\n"
     b"Op_path may be None."
 )
-METHODS[34] = taking(b"compile_and_execute_v2", op_compile_and_execute_v2,
+METHODS[34] = taking(
+    b"compile_and_execute_v2",
+    op_compile_and_execute_v2,
     b"compile_and_execute_v2($module, /, op_type, input_desc, inputs, output_desc, "
     b"outputs, attr, engine_type, compile_flag, op_path, stream)\n"
     b"--\n"
@@ -905,7 +1025,9 @@ METHODS[34] = taking(b"compile_and_execute_v2", op_compile_and_execute_v2,
     b"\n"
     b"Op_path may be None."
 )
-METHODS[35] = taking(b"set_compile_flag", op_set_compile_flag,
+METHODS[35] = taking(
+    b"set_compile_flag",
+    op_set_compile_flag,
     b"set_compile_flag($module, /, flag)\n"
     b"--\n"
     b"\n"

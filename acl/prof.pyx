@@ -119,8 +119,10 @@ cdef object prof_stop(object self, PyObject *const *args, Py_ssize_t n, PyObject
 
 cdef object prof_create_config(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[4] a
-    cdef const char *what = (b"OikK acl.prof.create_config device_ids aicore_metrics "
-        b"aicore_events data_type_config")
+    cdef const char *what = (
+        b"OikK acl.prof.create_config device_ids aicore_metrics "
+        b"aicore_events data_type_config"
+    )
     cdef size_t device_ids_count
     cdef void *device_ids_at
     cdef aclprofConfig *value
@@ -128,8 +130,10 @@ cdef object prof_create_config(object self, PyObject *const *args, Py_ssize_t n,
     device_ids = pack(<object> a[0].o, c"I", what, 1)
     device_ids_count = <size_t> len(device_ids) // 4
     device_ids_at = at(device_ids)
-    value = aclprofCreateConfig(<uint32_t *> device_ids_at, <uint32_t> device_ids_count,
-        <aclprofAicoreMetrics> a[1].i, <const aclprofAicoreEvents *> a[2].p, a[3].k)
+    value = aclprofCreateConfig(
+        <uint32_t *> device_ids_at, <uint32_t> device_ids_count, <aclprofAicoreMetrics> a[1].i,
+        <const aclprofAicoreEvents *> a[2].p, a[3].k
+    )
     return address(<void *> value, 0)
 
 
@@ -155,42 +159,48 @@ cdef object prof_model_subscribe(object self, PyObject *const *args, Py_ssize_t 
     cdef aclError ret
     take(b"Ik acl.prof.model_subscribe model_id config", args, n, names, a)
     with nogil:
-        ret = aclprofModelSubscribe(a[0].I, <const aclprofSubscribeConfig *> a[1].p)
+        ret = aclprofModelSubscribe(a[0].u, <const aclprofSubscribeConfig *> a[1].p)
     return ret
 
 
-cdef object prof_model_unsubscribe(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_model_unsubscribe(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"I acl.prof.model_unsubscribe model_id", args, n, names, a)
     with nogil:
-        ret = aclprofModelUnSubscribe(a[0].I)
+        ret = aclprofModelUnSubscribe(a[0].u)
     return ret
 
 
-cdef object prof_model_un_subscribe(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_model_un_subscribe(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"I acl.prof.model_un_subscribe model_id", args, n, names, a)
     with nogil:
-        ret = aclprofModelUnSubscribe(a[0].I)
+        ret = aclprofModelUnSubscribe(a[0].u)
     return ret
 
 
-cdef object prof_create_subscribe_config(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_create_subscribe_config(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclprofSubscribeConfig *value
-    take(b"bii acl.prof.create_subscribe_config time_info_switch " b"aicore_metrics fd", args, n,
-        names, a)
+    take(
+        b"bii acl.prof.create_subscribe_config time_info_switch " b"aicore_metrics fd", args, n,
+        names, a
+    )
     value = aclprofCreateSubscribeConfig(a[0].b, <aclprofAicoreMetrics> a[1].i, a[2].p)
     return address(<void *> value, 0)
 
 
-cdef object prof_destroy_subscribe_config(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_destroy_subscribe_config(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.prof.destroy_subscribe_config config", args, n, names, a)
@@ -222,8 +232,10 @@ cdef object prof_get_op_type(object self, PyObject *const *args, Py_ssize_t n, P
     take(what, args, n, names, a)
     type = bounded(a[3].k, what)
     type_at = <char *> at(type)
-    ret = aclprofGetOpType(a[0].p, a[1].k, a[2].I, type_at, a[3].k)
-    return (text(type_at) if ret == 0 else ""), ret
+    ret = aclprofGetOpType(a[0].p, a[1].k, a[2].u, type_at, a[3].k)
+    if ret != 0:
+        return "", ret
+    return text(type_at), ret
 
 
 cdef object prof_get_op_type_len(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -231,7 +243,7 @@ cdef object prof_get_op_type_len(object self, PyObject *const *args, Py_ssize_t 
     cdef size_t len = 0
     cdef aclError ret
     take(b"kkI acl.prof.get_op_type_len op_info len index", args, n, names, a)
-    ret = aclprofGetOpTypeLen(a[0].p, a[1].k, a[2].I, &len)
+    ret = aclprofGetOpTypeLen(a[0].p, a[1].k, a[2].u, &len)
     return len, ret
 
 
@@ -243,8 +255,10 @@ cdef object prof_get_op_name(object self, PyObject *const *args, Py_ssize_t n, P
     take(what, args, n, names, a)
     name = bounded(a[3].k, what)
     name_at = <char *> at(name)
-    ret = aclprofGetOpName(a[0].p, a[1].k, a[2].I, name_at, a[3].k)
-    return (text(name_at) if ret == 0 else ""), ret
+    ret = aclprofGetOpName(a[0].p, a[1].k, a[2].u, name_at, a[3].k)
+    if ret != 0:
+        return "", ret
+    return text(name_at), ret
 
 
 cdef object prof_get_op_name_len(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -252,7 +266,7 @@ cdef object prof_get_op_name_len(object self, PyObject *const *args, Py_ssize_t 
     cdef size_t len = 0
     cdef aclError ret
     take(b"kkI acl.prof.get_op_name_len op_info len index", args, n, names, a)
-    ret = aclprofGetOpNameLen(a[0].p, a[1].k, a[2].I, &len)
+    ret = aclprofGetOpNameLen(a[0].p, a[1].k, a[2].u, &len)
     return len, ret
 
 
@@ -260,7 +274,7 @@ cdef object prof_get_op_start(object self, PyObject *const *args, Py_ssize_t n, 
     cdef Value[3] a
     cdef uint64_t value
     take(b"kkI acl.prof.get_op_start op_info len index", args, n, names, a)
-    value = aclprofGetOpStart(a[0].p, a[1].k, a[2].I)
+    value = aclprofGetOpStart(a[0].p, a[1].k, a[2].u)
     return value
 
 
@@ -268,7 +282,7 @@ cdef object prof_get_op_end(object self, PyObject *const *args, Py_ssize_t n, Py
     cdef Value[3] a
     cdef uint64_t value
     take(b"kkI acl.prof.get_op_end op_info len index", args, n, names, a)
-    value = aclprofGetOpEnd(a[0].p, a[1].k, a[2].I)
+    value = aclprofGetOpEnd(a[0].p, a[1].k, a[2].u)
     return value
 
 
@@ -276,7 +290,7 @@ cdef object prof_get_op_duration(object self, PyObject *const *args, Py_ssize_t 
     cdef Value[3] a
     cdef uint64_t value
     take(b"kkI acl.prof.get_op_duration op_info len index", args, n, names, a)
-    value = aclprofGetOpDuration(a[0].p, a[1].k, a[2].I)
+    value = aclprofGetOpDuration(a[0].p, a[1].k, a[2].u)
     return value
 
 
@@ -284,7 +298,7 @@ cdef object prof_get_model_id(object self, PyObject *const *args, Py_ssize_t n, 
     cdef Value[3] a
     cdef size_t value
     take(b"kkI acl.prof.get_model_id op_info len index", args, n, names, a)
-    value = aclprofGetModelId(a[0].p, a[1].k, a[2].I)
+    value = aclprofGetModelId(a[0].p, a[1].k, a[2].u)
     return value
 
 
@@ -294,16 +308,18 @@ cdef object prof_create_step_info(object self, PyObject *const *args, Py_ssize_t
     return address(<void *> value, 0)
 
 
-cdef object prof_destroy_step_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_destroy_step_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     take(b"k acl.prof.destroy_step_info step_info", args, n, names, a)
     aclprofDestroyStepInfo(<aclprofStepInfo *> a[0].p)
     return None
 
 
-cdef object prof_get_step_timestamp(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_get_step_timestamp(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kik acl.prof.get_step_timestamp step_info tag stream", args, n, names, a)
@@ -325,12 +341,13 @@ cdef object prof_destroy_stamp(object self, PyObject *const *args, Py_ssize_t n,
     return None
 
 
-cdef object prof_set_stamp_trace_message(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_set_stamp_trace_message(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"ksI acl.prof.set_stamp_trace_message stamp msg len", args, n, names, a)
-    ret = aclprofSetStampTraceMessage(a[0].p, a[1].s, a[2].I)
+    ret = aclprofSetStampTraceMessage(a[0].p, a[1].s, a[2].u)
     return ret
 
 
@@ -383,7 +400,7 @@ cdef object prof_range_stop(object self, PyObject *const *args, Py_ssize_t n, Py
     cdef aclError ret
     take(b"I acl.prof.range_stop range_id", args, n, names, a)
     with nogil:
-        ret = aclprofRangeStop(a[0].I)
+        ret = aclprofRangeStop(a[0].u)
     return ret
 
 
@@ -391,16 +408,17 @@ cdef object prof_get_op_flag(object self, PyObject *const *args, Py_ssize_t n, P
     cdef Value[3] a
     cdef aclprofSubscribeOpFlag value
     take(b"kkI acl.prof.get_op_flag op_info op_info_len index", args, n, names, a)
-    value = aclprofGetOpFlag(a[0].p, a[1].k, a[2].I)
+    value = aclprofGetOpFlag(a[0].p, a[1].k, a[2].u)
     return <int> value
 
 
-cdef object prof_get_op_attri_value(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object prof_get_op_attri_value(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef const char *value
     take(b"kkIi acl.prof.get_op_attri_value op_info op_info_len index attri", args, n, names, a)
-    value = aclprofGetOpAttriValue(a[0].p, a[1].k, a[2].I, <aclprofSubscribeOpAttri> a[3].i)
+    value = aclprofGetOpAttriValue(a[0].p, a[1].k, a[2].u, <aclprofSubscribeOpAttri> a[3].i)
     return text(value)
 
 
@@ -419,8 +437,9 @@ cdef object prof_range_push_ex(object self, PyObject *const *args, Py_ssize_t n,
     cdef void *attr_at
     cdef aclError ret
     take(what, args, n, names, a)
-    attr = pack_struct(<object> a[0].o, LAYOUT_aclprofEventAttributes,
-        sizeof(aclprofEventAttributes), what, 1)
+    attr = pack_struct(
+        <object> a[0].o, LAYOUT_aclprofEventAttributes, sizeof(aclprofEventAttributes), what, 1
+    )
     attr_at = at(attr)
     with nogil:
         ret = aclprofRangePushEx(<aclprofEventAttributes *> attr_at)
@@ -436,7 +455,9 @@ cdef object prof_range_pop(object self, PyObject *const *args, Py_ssize_t n):
 
 cdef PyMethodDef[42] METHODS
 
-METHODS[0] = taking(b"init", prof_init,
+METHODS[0] = taking(
+    b"init",
+    prof_init,
     b"init($module, /, path)\n"
     b"--\n"
     b"\n"
@@ -444,7 +465,9 @@ METHODS[0] = taking(b"init", prof_init,
     b"\n"
     b"Calls aclprofInit. The GIL is dropped."
 )
-METHODS[1] = plain(b"finalize", prof_finalize,
+METHODS[1] = plain(
+    b"finalize",
+    prof_finalize,
     b"finalize($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -452,7 +475,9 @@ METHODS[1] = plain(b"finalize", prof_finalize,
     b"\n"
     b"Calls aclprofFinalize. The GIL is dropped."
 )
-METHODS[2] = taking(b"start", prof_start,
+METHODS[2] = taking(
+    b"start",
+    prof_start,
     b"start($module, /, config)\n"
     b"--\n"
     b"\n"
@@ -460,7 +485,9 @@ METHODS[2] = taking(b"start", prof_start,
     b"\n"
     b"Calls aclprofStart. The GIL is dropped."
 )
-METHODS[3] = taking(b"stop", prof_stop,
+METHODS[3] = taking(
+    b"stop",
+    prof_stop,
     b"stop($module, /, config)\n"
     b"--\n"
     b"\n"
@@ -468,7 +495,9 @@ METHODS[3] = taking(b"stop", prof_stop,
     b"\n"
     b"Calls aclprofStop. The GIL is dropped."
 )
-METHODS[4] = taking(b"create_config", prof_create_config,
+METHODS[4] = taking(
+    b"create_config",
+    prof_create_config,
     b"create_config($module, /, device_ids, aicore_metrics, aicore_events, "
     b"data_type_config)\n"
     b"--\n"
@@ -478,7 +507,9 @@ METHODS[4] = taking(b"create_config", prof_create_config,
     b"\n"
     b"Calls aclprofCreateConfig."
 )
-METHODS[5] = taking(b"destroy_config", prof_destroy_config,
+METHODS[5] = taking(
+    b"destroy_config",
+    prof_destroy_config,
     b"destroy_config($module, /, config)\n"
     b"--\n"
     b"\n"
@@ -486,7 +517,9 @@ METHODS[5] = taking(b"destroy_config", prof_destroy_config,
     b"\n"
     b"Calls aclprofDestroyConfig."
 )
-METHODS[6] = taking(b"set_config", prof_set_config,
+METHODS[6] = taking(
+    b"set_config",
+    prof_set_config,
     b"set_config($module, /, type, config)\n"
     b"--\n"
     b"\n"
@@ -494,7 +527,9 @@ METHODS[6] = taking(b"set_config", prof_set_config,
     b"\n"
     b"Calls aclprofSetConfig. The GIL is dropped."
 )
-METHODS[7] = taking(b"model_subscribe", prof_model_subscribe,
+METHODS[7] = taking(
+    b"model_subscribe",
+    prof_model_subscribe,
     b"model_subscribe($module, /, model_id, config)\n"
     b"--\n"
     b"\n"
@@ -502,7 +537,9 @@ METHODS[7] = taking(b"model_subscribe", prof_model_subscribe,
     b"\n"
     b"Calls aclprofModelSubscribe. The GIL is dropped."
 )
-METHODS[8] = taking(b"model_unsubscribe", prof_model_unsubscribe,
+METHODS[8] = taking(
+    b"model_unsubscribe",
+    prof_model_unsubscribe,
     b"model_unsubscribe($module, /, model_id)\n"
     b"--\n"
     b"\n"
@@ -510,7 +547,9 @@ METHODS[8] = taking(b"model_unsubscribe", prof_model_unsubscribe,
     b"\n"
     b"Calls aclprofModelUnSubscribe. The GIL is dropped."
 )
-METHODS[9] = taking(b"model_un_subscribe", prof_model_un_subscribe,
+METHODS[9] = taking(
+    b"model_un_subscribe",
+    prof_model_un_subscribe,
     b"model_un_subscribe($module, /, model_id)\n"
     b"--\n"
     b"\n"
@@ -520,7 +559,9 @@ METHODS[9] = taking(b"model_un_subscribe", prof_model_un_subscribe,
     b"\n"
     b"Legacy misspelling kept by the vendor."
 )
-METHODS[10] = taking(b"create_subscribe_config", prof_create_subscribe_config,
+METHODS[10] = taking(
+    b"create_subscribe_config",
+    prof_create_subscribe_config,
     b"create_subscribe_config($module, /, time_info_switch, aicore_metrics, fd)\n"
     b"--\n"
     b"\n"
@@ -528,7 +569,9 @@ METHODS[10] = taking(b"create_subscribe_config", prof_create_subscribe_config,
     b"\n"
     b"Calls aclprofCreateSubscribeConfig."
 )
-METHODS[11] = taking(b"destroy_subscribe_config", prof_destroy_subscribe_config,
+METHODS[11] = taking(
+    b"destroy_subscribe_config",
+    prof_destroy_subscribe_config,
     b"destroy_subscribe_config($module, /, config)\n"
     b"--\n"
     b"\n"
@@ -536,7 +579,9 @@ METHODS[11] = taking(b"destroy_subscribe_config", prof_destroy_subscribe_config,
     b"\n"
     b"Calls aclprofDestroySubscribeConfig."
 )
-METHODS[12] = plain(b"get_op_desc_size", prof_get_op_desc_size,
+METHODS[12] = plain(
+    b"get_op_desc_size",
+    prof_get_op_desc_size,
     b"get_op_desc_size($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -544,7 +589,9 @@ METHODS[12] = plain(b"get_op_desc_size", prof_get_op_desc_size,
     b"\n"
     b"Calls aclprofGetOpDescSize."
 )
-METHODS[13] = taking(b"get_op_num", prof_get_op_num,
+METHODS[13] = taking(
+    b"get_op_num",
+    prof_get_op_num,
     b"get_op_num($module, /, op_info, len)\n"
     b"--\n"
     b"\n"
@@ -552,7 +599,9 @@ METHODS[13] = taking(b"get_op_num", prof_get_op_num,
     b"\n"
     b"Calls aclprofGetOpNum."
 )
-METHODS[14] = taking(b"get_op_type", prof_get_op_type,
+METHODS[14] = taking(
+    b"get_op_type",
+    prof_get_op_type,
     b"get_op_type($module, /, op_info, len, index, type_len)\n"
     b"--\n"
     b"\n"
@@ -560,7 +609,9 @@ METHODS[14] = taking(b"get_op_type", prof_get_op_type,
     b"\n"
     b"Calls aclprofGetOpType."
 )
-METHODS[15] = taking(b"get_op_type_v2", prof_get_op_type_v2,
+METHODS[15] = taking(
+    b"get_op_type_v2",
+    prof_get_op_type_v2,
     b"get_op_type_v2($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -568,7 +619,9 @@ METHODS[15] = taking(b"get_op_type_v2", prof_get_op_type_v2,
     b"\n"
     b"Calls aclprofGetOpType. The GIL is dropped."
 )
-METHODS[16] = taking(b"get_op_type_len", prof_get_op_type_len,
+METHODS[16] = taking(
+    b"get_op_type_len",
+    prof_get_op_type_len,
     b"get_op_type_len($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -576,7 +629,9 @@ METHODS[16] = taking(b"get_op_type_len", prof_get_op_type_len,
     b"\n"
     b"Calls aclprofGetOpTypeLen."
 )
-METHODS[17] = taking(b"get_op_name", prof_get_op_name,
+METHODS[17] = taking(
+    b"get_op_name",
+    prof_get_op_name,
     b"get_op_name($module, /, op_info, len, index, name_len)\n"
     b"--\n"
     b"\n"
@@ -584,7 +639,9 @@ METHODS[17] = taking(b"get_op_name", prof_get_op_name,
     b"\n"
     b"Calls aclprofGetOpName."
 )
-METHODS[18] = taking(b"get_op_name_v2", prof_get_op_name_v2,
+METHODS[18] = taking(
+    b"get_op_name_v2",
+    prof_get_op_name_v2,
     b"get_op_name_v2($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -592,7 +649,9 @@ METHODS[18] = taking(b"get_op_name_v2", prof_get_op_name_v2,
     b"\n"
     b"Calls aclprofGetOpName. The GIL is dropped."
 )
-METHODS[19] = taking(b"get_op_name_len", prof_get_op_name_len,
+METHODS[19] = taking(
+    b"get_op_name_len",
+    prof_get_op_name_len,
     b"get_op_name_len($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -600,7 +659,9 @@ METHODS[19] = taking(b"get_op_name_len", prof_get_op_name_len,
     b"\n"
     b"Calls aclprofGetOpNameLen."
 )
-METHODS[20] = taking(b"get_op_start", prof_get_op_start,
+METHODS[20] = taking(
+    b"get_op_start",
+    prof_get_op_start,
     b"get_op_start($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -608,7 +669,9 @@ METHODS[20] = taking(b"get_op_start", prof_get_op_start,
     b"\n"
     b"Calls aclprofGetOpStart."
 )
-METHODS[21] = taking(b"get_op_end", prof_get_op_end,
+METHODS[21] = taking(
+    b"get_op_end",
+    prof_get_op_end,
     b"get_op_end($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -616,7 +679,9 @@ METHODS[21] = taking(b"get_op_end", prof_get_op_end,
     b"\n"
     b"Calls aclprofGetOpEnd."
 )
-METHODS[22] = taking(b"get_op_duration", prof_get_op_duration,
+METHODS[22] = taking(
+    b"get_op_duration",
+    prof_get_op_duration,
     b"get_op_duration($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -624,7 +689,9 @@ METHODS[22] = taking(b"get_op_duration", prof_get_op_duration,
     b"\n"
     b"Calls aclprofGetOpDuration."
 )
-METHODS[23] = taking(b"get_model_id", prof_get_model_id,
+METHODS[23] = taking(
+    b"get_model_id",
+    prof_get_model_id,
     b"get_model_id($module, /, op_info, len, index)\n"
     b"--\n"
     b"\n"
@@ -632,7 +699,9 @@ METHODS[23] = taking(b"get_model_id", prof_get_model_id,
     b"\n"
     b"Calls aclprofGetModelId."
 )
-METHODS[24] = plain(b"create_step_info", prof_create_step_info,
+METHODS[24] = plain(
+    b"create_step_info",
+    prof_create_step_info,
     b"create_step_info($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -640,7 +709,9 @@ METHODS[24] = plain(b"create_step_info", prof_create_step_info,
     b"\n"
     b"Calls aclprofCreateStepInfo."
 )
-METHODS[25] = taking(b"destroy_step_info", prof_destroy_step_info,
+METHODS[25] = taking(
+    b"destroy_step_info",
+    prof_destroy_step_info,
     b"destroy_step_info($module, /, step_info)\n"
     b"--\n"
     b"\n"
@@ -648,7 +719,9 @@ METHODS[25] = taking(b"destroy_step_info", prof_destroy_step_info,
     b"\n"
     b"Calls aclprofDestroyStepInfo."
 )
-METHODS[26] = taking(b"get_step_timestamp", prof_get_step_timestamp,
+METHODS[26] = taking(
+    b"get_step_timestamp",
+    prof_get_step_timestamp,
     b"get_step_timestamp($module, /, step_info, tag, stream)\n"
     b"--\n"
     b"\n"
@@ -656,7 +729,9 @@ METHODS[26] = taking(b"get_step_timestamp", prof_get_step_timestamp,
     b"\n"
     b"Calls aclprofGetStepTimestamp. The GIL is dropped."
 )
-METHODS[27] = plain(b"create_stamp", prof_create_stamp,
+METHODS[27] = plain(
+    b"create_stamp",
+    prof_create_stamp,
     b"create_stamp($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -664,7 +739,9 @@ METHODS[27] = plain(b"create_stamp", prof_create_stamp,
     b"\n"
     b"Calls aclprofCreateStamp."
 )
-METHODS[28] = taking(b"destroy_stamp", prof_destroy_stamp,
+METHODS[28] = taking(
+    b"destroy_stamp",
+    prof_destroy_stamp,
     b"destroy_stamp($module, /, stamp)\n"
     b"--\n"
     b"\n"
@@ -672,7 +749,9 @@ METHODS[28] = taking(b"destroy_stamp", prof_destroy_stamp,
     b"\n"
     b"Calls aclprofDestroyStamp."
 )
-METHODS[29] = taking(b"set_stamp_trace_message", prof_set_stamp_trace_message,
+METHODS[29] = taking(
+    b"set_stamp_trace_message",
+    prof_set_stamp_trace_message,
     b"set_stamp_trace_message($module, /, stamp, msg, len)\n"
     b"--\n"
     b"\n"
@@ -680,7 +759,9 @@ METHODS[29] = taking(b"set_stamp_trace_message", prof_set_stamp_trace_message,
     b"\n"
     b"Calls aclprofSetStampTraceMessage."
 )
-METHODS[30] = taking(b"mark", prof_mark,
+METHODS[30] = taking(
+    b"mark",
+    prof_mark,
     b"mark($module, /, stamp)\n"
     b"--\n"
     b"\n"
@@ -688,7 +769,9 @@ METHODS[30] = taking(b"mark", prof_mark,
     b"\n"
     b"Calls aclprofMark. The GIL is dropped."
 )
-METHODS[31] = taking(b"mark_ex", prof_mark_ex,
+METHODS[31] = taking(
+    b"mark_ex",
+    prof_mark_ex,
     b"mark_ex($module, /, msg, stream)\n"
     b"--\n"
     b"\n"
@@ -696,7 +779,9 @@ METHODS[31] = taking(b"mark_ex", prof_mark_ex,
     b"\n"
     b"Calls aclprofMarkEx. The GIL is dropped."
 )
-METHODS[32] = taking(b"push", prof_push,
+METHODS[32] = taking(
+    b"push",
+    prof_push,
     b"push($module, /, stamp)\n"
     b"--\n"
     b"\n"
@@ -704,7 +789,9 @@ METHODS[32] = taking(b"push", prof_push,
     b"\n"
     b"Calls aclprofPush. The GIL is dropped."
 )
-METHODS[33] = plain(b"pop", prof_pop,
+METHODS[33] = plain(
+    b"pop",
+    prof_pop,
     b"pop($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -712,7 +799,9 @@ METHODS[33] = plain(b"pop", prof_pop,
     b"\n"
     b"Calls aclprofPop. The GIL is dropped."
 )
-METHODS[34] = taking(b"range_start", prof_range_start,
+METHODS[34] = taking(
+    b"range_start",
+    prof_range_start,
     b"range_start($module, /, stamp)\n"
     b"--\n"
     b"\n"
@@ -720,7 +809,9 @@ METHODS[34] = taking(b"range_start", prof_range_start,
     b"\n"
     b"Calls aclprofRangeStart. The GIL is dropped."
 )
-METHODS[35] = taking(b"range_stop", prof_range_stop,
+METHODS[35] = taking(
+    b"range_stop",
+    prof_range_stop,
     b"range_stop($module, /, range_id)\n"
     b"--\n"
     b"\n"
@@ -728,7 +819,9 @@ METHODS[35] = taking(b"range_stop", prof_range_stop,
     b"\n"
     b"Calls aclprofRangeStop. The GIL is dropped."
 )
-METHODS[36] = taking(b"get_op_flag", prof_get_op_flag,
+METHODS[36] = taking(
+    b"get_op_flag",
+    prof_get_op_flag,
     b"get_op_flag($module, /, op_info, op_info_len, index)\n"
     b"--\n"
     b"\n"
@@ -736,7 +829,9 @@ METHODS[36] = taking(b"get_op_flag", prof_get_op_flag,
     b"\n"
     b"Calls aclprofGetOpFlag."
 )
-METHODS[37] = taking(b"get_op_attri_value", prof_get_op_attri_value,
+METHODS[37] = taking(
+    b"get_op_attri_value",
+    prof_get_op_attri_value,
     b"get_op_attri_value($module, /, op_info, op_info_len, index, attri)\n"
     b"--\n"
     b"\n"
@@ -744,7 +839,9 @@ METHODS[37] = taking(b"get_op_attri_value", prof_get_op_attri_value,
     b"\n"
     b"Calls aclprofGetOpAttriValue."
 )
-METHODS[38] = taking(b"str2id", prof_str2id,
+METHODS[38] = taking(
+    b"str2id",
+    prof_str2id,
     b"str2id($module, /, message)\n"
     b"--\n"
     b"\n"
@@ -752,7 +849,9 @@ METHODS[38] = taking(b"str2id", prof_str2id,
     b"\n"
     b"Calls aclprofStr2Id. The GIL is dropped."
 )
-METHODS[39] = taking(b"range_push_ex", prof_range_push_ex,
+METHODS[39] = taking(
+    b"range_push_ex",
+    prof_range_push_ex,
     b"range_push_ex($module, /, attr)\n"
     b"--\n"
     b"\n"
@@ -760,7 +859,9 @@ METHODS[39] = taking(b"range_push_ex", prof_range_push_ex,
     b"\n"
     b"Calls aclprofRangePushEx. The GIL is dropped."
 )
-METHODS[40] = plain(b"range_pop", prof_range_pop,
+METHODS[40] = plain(
+    b"range_pop",
+    prof_range_pop,
     b"range_pop($module, /, *ignored)\n"
     b"--\n"
     b"\n"

@@ -617,8 +617,9 @@ cdef object rt_reset_device(object self, PyObject *const *args, Py_ssize_t n, Py
     return ret
 
 
-cdef object rt_reset_device_force(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_reset_device_force(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.rt.reset_device_force device_id", args, n, names, a)
@@ -659,8 +660,9 @@ cdef object rt_set_ts_device(object self, PyObject *const *args, Py_ssize_t n, P
     return ret
 
 
-cdef object rt_set_device_sat_mode(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_device_sat_mode(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.rt.set_device_sat_mode mode", args, n, names, a)
@@ -677,8 +679,9 @@ cdef object rt_get_device_sat_mode(object self, PyObject *const *args, Py_ssize_
     return <int> mode, ret
 
 
-cdef object rt_get_device_utilization_rate(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_device_utilization_rate(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *info_at
     cdef aclError ret
@@ -687,11 +690,14 @@ cdef object rt_get_device_utilization_rate(object self, PyObject *const *args, P
     info_at = at(info)
     with nogil:
         ret = aclrtGetDeviceUtilizationRate(a[0].i, <aclrtUtilizationInfo *> info_at)
-    return (unpack_struct(info_at, LAYOUT_aclrtUtilizationInfo) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(info_at, LAYOUT_aclrtUtilizationInfo), ret
 
 
-cdef object rt_query_device_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_query_device_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtDeviceStatus status = <aclrtDeviceStatus> 0
     cdef aclError ret
@@ -706,7 +712,7 @@ cdef object rt_device_task_abort(object self, PyObject *const *args, Py_ssize_t 
     cdef aclError ret
     take(b"iI acl.rt.device_task_abort device_id timeout", args, n, names, a)
     with nogil:
-        ret = aclrtDeviceTaskAbort(a[0].i, a[1].I)
+        ret = aclrtDeviceTaskAbort(a[0].i, a[1].u)
     return ret
 
 
@@ -716,7 +722,7 @@ cdef object rt_get_device_info(object self, PyObject *const *args, Py_ssize_t n,
     cdef aclError ret
     take(b"II acl.rt.get_device_info device_id attr", args, n, names, a)
     with nogil:
-        ret = aclrtGetDeviceInfo(a[0].I, <aclrtDevAttr> a[1].I, &value_)
+        ret = aclrtGetDeviceInfo(a[0].u, <aclrtDevAttr> a[1].u, &value_)
     return value_, ret
 
 
@@ -729,40 +735,44 @@ cdef object rt_device_get_stream_priority_range(object self, PyObject *const *ar
     return least, greatest, ret
 
 
-cdef object rt_get_device_capability(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_device_capability(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int32_t value_ = 0
     cdef aclError ret
     take(b"iI acl.rt.get_device_capability device_id feature", args, n, names, a)
     with nogil:
-        ret = aclrtGetDeviceCapability(a[0].i, <aclrtDevFeatureType> a[1].I, &value_)
+        ret = aclrtGetDeviceCapability(a[0].i, <aclrtDevFeatureType> a[1].u, &value_)
     return value_, ret
 
 
-cdef object rt_get_device_res_limit(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_device_res_limit(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef uint32_t value_ = 0
     cdef aclError ret
     take(b"iI acl.rt.get_device_res_limit device_id type", args, n, names, a)
     with nogil:
-        ret = aclrtGetDeviceResLimit(a[0].i, <aclrtDevResLimitType> a[1].I, &value_)
+        ret = aclrtGetDeviceResLimit(a[0].i, <aclrtDevResLimitType> a[1].u, &value_)
     return value_, ret
 
 
-cdef object rt_set_device_res_limit(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_device_res_limit(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"iII acl.rt.set_device_res_limit device_id type value", args, n, names, a)
     with nogil:
-        ret = aclrtSetDeviceResLimit(a[0].i, <aclrtDevResLimitType> a[1].I, a[2].I)
+        ret = aclrtSetDeviceResLimit(a[0].i, <aclrtDevResLimitType> a[1].u, a[2].u)
     return ret
 
 
-cdef object rt_reset_device_res_limit(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_reset_device_res_limit(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.rt.reset_device_res_limit device_id", args, n, names, a)
@@ -777,12 +787,13 @@ cdef object rt_get_devices_topo(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(b"II acl.rt.get_devices_topo device_id other_device_id", args, n, names, a)
     with nogil:
-        ret = aclrtGetDevicesTopo(a[0].I, a[1].I, &value_)
+        ret = aclrtGetDevicesTopo(a[0].u, a[1].u, &value_)
     return value_, ret
 
 
-cdef object rt_get_logic_dev_id_by_user_dev_id(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_logic_dev_id_by_user_dev_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t logic_dev_id = 0
     cdef aclError ret
@@ -792,8 +803,9 @@ cdef object rt_get_logic_dev_id_by_user_dev_id(object self, PyObject *const *arg
     return logic_dev_id, ret
 
 
-cdef object rt_get_user_dev_id_by_logic_dev_id(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_user_dev_id_by_logic_dev_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t user_dev_id = 0
     cdef aclError ret
@@ -803,8 +815,9 @@ cdef object rt_get_user_dev_id_by_logic_dev_id(object self, PyObject *const *arg
     return user_dev_id, ret
 
 
-cdef object rt_get_logic_dev_id_by_phy_dev_id(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_logic_dev_id_by_phy_dev_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t logic_dev_id = 0
     cdef aclError ret
@@ -814,8 +827,9 @@ cdef object rt_get_logic_dev_id_by_phy_dev_id(object self, PyObject *const *args
     return logic_dev_id, ret
 
 
-cdef object rt_get_phy_dev_id_by_logic_dev_id(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_phy_dev_id_by_logic_dev_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t phy_dev_id = 0
     cdef aclError ret
@@ -834,11 +848,14 @@ cdef object rt_device_get_uuid(object self, PyObject *const *args, Py_ssize_t n,
     uuid_at = at(uuid)
     with nogil:
         ret = aclrtDeviceGetUuid(a[0].i, <aclrtUuid *> uuid_at)
-    return (unpack_struct(uuid_at, LAYOUT_aclrtUuid) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(uuid_at, LAYOUT_aclrtUuid), ret
 
 
-cdef object rt_device_peer_access_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_peer_access_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int32_t status = 0
     cdef aclError ret
@@ -848,8 +865,9 @@ cdef object rt_device_peer_access_status(object self, PyObject *const *args, Py_
     return status, ret
 
 
-cdef object rt_device_can_access_peer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_can_access_peer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int32_t can_access = 0
     cdef aclError ret
@@ -859,18 +877,20 @@ cdef object rt_device_can_access_peer(object self, PyObject *const *args, Py_ssi
     return can_access, ret
 
 
-cdef object rt_device_enable_peer_access(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_enable_peer_access(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"iI acl.rt.device_enable_peer_access peer_device_id flags", args, n, names, a)
     with nogil:
-        ret = aclrtDeviceEnablePeerAccess(a[0].i, a[1].I)
+        ret = aclrtDeviceEnablePeerAccess(a[0].i, a[1].u)
     return ret
 
 
-cdef object rt_device_disable_peer_access(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_disable_peer_access(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.rt.device_disable_peer_access peer_device_id", args, n, names, a)
@@ -915,8 +935,9 @@ cdef object rt_get_context(object self, PyObject *const *args, Py_ssize_t n):
     return address(<void *> context, ret), ret
 
 
-cdef object rt_get_overflow_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_overflow_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkk acl.rt.get_overflow_status output_addr output_size stream", args, n, names, a)
@@ -925,8 +946,9 @@ cdef object rt_get_overflow_status(object self, PyObject *const *args, Py_ssize_
     return ret
 
 
-cdef object rt_reset_overflow_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_reset_overflow_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.reset_overflow_status stream", args, n, names, a)
@@ -935,8 +957,9 @@ cdef object rt_reset_overflow_status(object self, PyObject *const *args, Py_ssiz
     return ret
 
 
-cdef object rt_ctx_set_sys_param_opt(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ctx_set_sys_param_opt(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"il acl.rt.ctx_set_sys_param_opt opt value", args, n, names, a)
@@ -945,8 +968,9 @@ cdef object rt_ctx_set_sys_param_opt(object self, PyObject *const *args, Py_ssiz
     return ret
 
 
-cdef object rt_ctx_get_sys_param_opt(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ctx_get_sys_param_opt(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int64_t value_ = 0
     cdef aclError ret
@@ -983,8 +1007,9 @@ cdef object rt_ctx_get_current_default_stream(object self, PyObject *const *args
     return address(<void *> stream, ret), ret
 
 
-cdef object rt_get_primary_ctx_state(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_primary_ctx_state(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t flags = 0
     cdef int32_t active = 0
@@ -1003,8 +1028,9 @@ cdef object rt_create_stream(object self, PyObject *const *args, Py_ssize_t n):
     return address(<void *> stream, ret), ret
 
 
-cdef object rt_create_stream_with_config(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_create_stream_with_config(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtStream stream = NULL
     cdef aclError ret
@@ -1023,8 +1049,9 @@ cdef object rt_destroy_stream(object self, PyObject *const *args, Py_ssize_t n, 
     return ret
 
 
-cdef object rt_destroy_stream_force(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_destroy_stream_force(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.destroy_stream_force stream", args, n, names, a)
@@ -1033,18 +1060,20 @@ cdef object rt_destroy_stream_force(object self, PyObject *const *args, Py_ssize
     return ret
 
 
-cdef object rt_set_stream_overflow_switch(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_stream_overflow_switch(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kI acl.rt.set_stream_overflow_switch stream flag", args, n, names, a)
     with nogil:
-        ret = aclrtSetStreamOverflowSwitch(a[0].p, a[1].I)
+        ret = aclrtSetStreamOverflowSwitch(a[0].p, a[1].u)
     return ret
 
 
-cdef object rt_get_stream_overflow_switch(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_stream_overflow_switch(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t flag = 0
     cdef aclError ret
@@ -1054,13 +1083,14 @@ cdef object rt_get_stream_overflow_switch(object self, PyObject *const *args, Py
     return flag, ret
 
 
-cdef object rt_set_stream_failure_mode(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_stream_failure_mode(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kI acl.rt.set_stream_failure_mode stream mode", args, n, names, a)
     with nogil:
-        ret = aclrtSetStreamFailureMode(a[0].p, <uint64_t> a[1].I)
+        ret = aclrtSetStreamFailureMode(a[0].p, <uint64_t> a[1].u)
     return ret
 
 
@@ -1101,24 +1131,28 @@ cdef object rt_get_stream_available_num(object self, PyObject *const *args, Py_s
     return count, ret
 
 
-cdef object rt_set_stream_attribute(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_stream_attribute(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kiO acl.rt.set_stream_attribute stream attr value"
     cdef void *value__at
     cdef aclError ret
     take(what, args, n, names, a)
-    value_ = pack_struct(<object> a[2].o, LAYOUT_aclrtStreamAttrValue, sizeof(aclrtStreamAttrValue),
-        what, 3)
+    value_ = pack_struct(
+        <object> a[2].o, LAYOUT_aclrtStreamAttrValue, sizeof(aclrtStreamAttrValue), what, 3
+    )
     value__at = at(value_)
     with nogil:
-        ret = aclrtSetStreamAttribute(a[0].p, <aclrtStreamAttr> a[1].i, <aclrtStreamAttrValue *>
-            value__at)
+        ret = aclrtSetStreamAttribute(
+            a[0].p, <aclrtStreamAttr> a[1].i, <aclrtStreamAttrValue *> value__at
+        )
     return ret
 
 
-cdef object rt_get_stream_res_limit(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_stream_res_limit(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef uint32_t value_ = 0
     cdef aclError ret
@@ -1128,18 +1162,20 @@ cdef object rt_get_stream_res_limit(object self, PyObject *const *args, Py_ssize
     return value_, ret
 
 
-cdef object rt_set_stream_res_limit(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_stream_res_limit(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kiI acl.rt.set_stream_res_limit stream type value", args, n, names, a)
     with nogil:
-        ret = aclrtSetStreamResLimit(a[0].p, <aclrtDevResLimitType> a[1].i, a[2].I)
+        ret = aclrtSetStreamResLimit(a[0].p, <aclrtDevResLimitType> a[1].i, a[2].u)
     return ret
 
 
-cdef object rt_reset_stream_res_limit(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_reset_stream_res_limit(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.reset_stream_res_limit stream", args, n, names, a)
@@ -1148,8 +1184,9 @@ cdef object rt_reset_stream_res_limit(object self, PyObject *const *args, Py_ssi
     return ret
 
 
-cdef object rt_use_stream_res_in_current_thread(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_use_stream_res_in_current_thread(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.use_stream_res_in_current_thread stream", args, n, names, a)
@@ -1158,8 +1195,9 @@ cdef object rt_use_stream_res_in_current_thread(object self, PyObject *const *ar
     return ret
 
 
-cdef object rt_unuse_stream_res_in_current_thread(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_unuse_stream_res_in_current_thread(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.unuse_stream_res_in_current_thread stream", args, n, names, a)
@@ -1168,8 +1206,9 @@ cdef object rt_unuse_stream_res_in_current_thread(object self, PyObject *const *
     return ret
 
 
-cdef object rt_get_res_in_current_thread(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_res_in_current_thread(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value_ = 0
     cdef aclError ret
@@ -1179,8 +1218,9 @@ cdef object rt_get_res_in_current_thread(object self, PyObject *const *args, Py_
     return value_, ret
 
 
-cdef object rt_synchronize_stream(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_synchronize_stream(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.synchronize_stream stream", args, n, names, a)
@@ -1189,8 +1229,9 @@ cdef object rt_synchronize_stream(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_synchronize_stream_with_timeout(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_synchronize_stream_with_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ki acl.rt.synchronize_stream_with_timeout stream timeout", args, n, names, a)
@@ -1206,8 +1247,9 @@ cdef object rt_synchronize_device(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_synchronize_device_with_timeout(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_synchronize_device_with_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.rt.synchronize_device_with_timeout timeout", args, n, names, a)
@@ -1224,25 +1266,27 @@ cdef object rt_create_event(object self, PyObject *const *args, Py_ssize_t n):
     return address(<void *> event, ret), ret
 
 
-cdef object rt_create_event_with_flag(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_create_event_with_flag(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtEvent event = NULL
     cdef aclError ret
     take(b"I acl.rt.create_event_with_flag flag", args, n, names, a)
     with nogil:
-        ret = aclrtCreateEventWithFlag(&event, a[0].I)
+        ret = aclrtCreateEventWithFlag(&event, a[0].u)
     return address(<void *> event, ret), ret
 
 
-cdef object rt_create_event_ex_with_flag(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_create_event_ex_with_flag(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtEvent event = NULL
     cdef aclError ret
     take(b"I acl.rt.create_event_ex_with_flag flag", args, n, names, a)
     with nogil:
-        ret = aclrtCreateEventExWithFlag(&event, a[0].I)
+        ret = aclrtCreateEventExWithFlag(&event, a[0].u)
     return address(<void *> event, ret), ret
 
 
@@ -1283,8 +1327,9 @@ cdef object rt_query_event(object self, PyObject *const *args, Py_ssize_t n, PyO
     return <int> status, ret
 
 
-cdef object rt_query_event_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_query_event_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtEventRecordedStatus status = <aclrtEventRecordedStatus> 0
     cdef aclError ret
@@ -1294,8 +1339,9 @@ cdef object rt_query_event_status(object self, PyObject *const *args, Py_ssize_t
     return <int> status, ret
 
 
-cdef object rt_query_event_wait_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_query_event_wait_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtEventWaitStatus status = <aclrtEventWaitStatus> 0
     cdef aclError ret
@@ -1314,8 +1360,9 @@ cdef object rt_synchronize_event(object self, PyObject *const *args, Py_ssize_t 
     return ret
 
 
-cdef object rt_synchronize_event_with_timeout(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_synchronize_event_with_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ki acl.rt.synchronize_event_with_timeout event timeout", args, n, names, a)
@@ -1324,8 +1371,9 @@ cdef object rt_synchronize_event_with_timeout(object self, PyObject *const *args
     return ret
 
 
-cdef object rt_event_elapsed_time(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_event_elapsed_time(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef float ms = 0
     cdef aclError ret
@@ -1335,8 +1383,9 @@ cdef object rt_event_elapsed_time(object self, PyObject *const *args, Py_ssize_t
     return ms, ret
 
 
-cdef object rt_event_get_timestamp(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_event_get_timestamp(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint64_t timestamp = 0
     cdef aclError ret
@@ -1373,28 +1422,31 @@ cdef object rt_stream_wait_event(object self, PyObject *const *args, Py_ssize_t 
     return ret
 
 
-cdef object rt_set_op_wait_timeout(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_op_wait_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"I acl.rt.set_op_wait_timeout timeout", args, n, names, a)
     with nogil:
-        ret = aclrtSetOpWaitTimeout(a[0].I)
+        ret = aclrtSetOpWaitTimeout(a[0].u)
     return ret
 
 
-cdef object rt_set_op_execute_timeout(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_op_execute_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"I acl.rt.set_op_execute_timeout timeout", args, n, names, a)
     with nogil:
-        ret = aclrtSetOpExecuteTimeOut(a[0].I)
+        ret = aclrtSetOpExecuteTimeOut(a[0].u)
     return ret
 
 
-cdef object rt_set_op_execute_timeout_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_set_op_execute_timeout_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint64_t actual_timeout = 0
     cdef aclError ret
@@ -1420,8 +1472,9 @@ cdef object rt_get_op_execute_timeout(object self, PyObject *const *args, Py_ssi
     return timeout_ms, ret
 
 
-cdef object rt_peek_at_last_error(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_peek_at_last_error(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"i acl.rt.peek_at_last_error level", args, n, names, a)
@@ -1452,8 +1505,10 @@ cdef object rt_reduce_async(object self, PyObject *const *args, Py_ssize_t n, Py
     cdef aclError ret
     take(b"kkkiikk acl.rt.reduce_async dst src count kind type stream reserve", args, n, names, a)
     with nogil:
-        ret = aclrtReduceAsync(a[0].p, a[1].p, a[2].k, <aclrtReduceKind> a[3].i, <aclDataType>
-            a[4].i, a[5].p, a[6].p)
+        ret = aclrtReduceAsync(
+            a[0].p, a[1].p, a[2].k, <aclrtReduceKind> a[3].i, <aclDataType> a[4].i, a[5].p,
+            a[6].p
+        )
     return ret
 
 
@@ -1475,8 +1530,9 @@ cdef object rt_subscribe_report(object self, PyObject *const *args, Py_ssize_t n
     return ret
 
 
-cdef object rt_unsubscribe_report(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_unsubscribe_report(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"Kk acl.rt.unsubscribe_report thread_id stream", args, n, names, a)
@@ -1494,8 +1550,9 @@ cdef object rt_process_report(object self, PyObject *const *args, Py_ssize_t n, 
     return ret
 
 
-cdef object rt_get_error_code_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_error_code_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value
     take(b"k acl.rt.get_error_code_from_exception_info info", args, n, names, a)
@@ -1503,8 +1560,9 @@ cdef object rt_get_error_code_from_exception_info(object self, PyObject *const *
     return value
 
 
-cdef object rt_get_task_id_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_task_id_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value
     take(b"k acl.rt.get_task_id_from_exception_info info", args, n, names, a)
@@ -1512,8 +1570,9 @@ cdef object rt_get_task_id_from_exception_info(object self, PyObject *const *arg
     return value
 
 
-cdef object rt_get_stream_id_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_stream_id_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value
     take(b"k acl.rt.get_stream_id_from_exception_info info", args, n, names, a)
@@ -1521,8 +1580,9 @@ cdef object rt_get_stream_id_from_exception_info(object self, PyObject *const *a
     return value
 
 
-cdef object rt_get_thread_id_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_thread_id_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value
     take(b"k acl.rt.get_thread_id_from_exception_info info", args, n, names, a)
@@ -1530,8 +1590,9 @@ cdef object rt_get_thread_id_from_exception_info(object self, PyObject *const *a
     return value
 
 
-cdef object rt_get_device_id_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_device_id_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t value
     take(b"k acl.rt.get_device_id_from_exception_info info", args, n, names, a)
@@ -1579,13 +1640,15 @@ cdef object rt_malloc_with_cfg(object self, PyObject *const *args, Py_ssize_t n,
     cfg = malloc_config(<object> a[2].o, what, 3)
     cfg_at = at(cfg)
     with nogil:
-        ret = aclrtMallocWithCfg(&dev_ptr, a[0].k, <aclrtMemMallocPolicy> a[1].i,
-            <aclrtMallocConfig *> cfg_at)
+        ret = aclrtMallocWithCfg(
+            &dev_ptr, a[0].k, <aclrtMemMallocPolicy> a[1].i, <aclrtMallocConfig *> cfg_at
+        )
     return address(<void *> dev_ptr, ret), ret
 
 
-cdef object rt_malloc_for_task_scheduler(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_malloc_for_task_scheduler(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kiO acl.rt.malloc_for_task_scheduler size policy cfg"
     cdef void *dev_ptr = NULL
@@ -1595,13 +1658,15 @@ cdef object rt_malloc_for_task_scheduler(object self, PyObject *const *args, Py_
     cfg = malloc_config(<object> a[2].o, what, 3)
     cfg_at = at(cfg)
     with nogil:
-        ret = aclrtMallocForTaskScheduler(&dev_ptr, a[0].k, <aclrtMemMallocPolicy> a[1].i,
-            <aclrtMallocConfig *> cfg_at)
+        ret = aclrtMallocForTaskScheduler(
+            &dev_ptr, a[0].k, <aclrtMemMallocPolicy> a[1].i, <aclrtMallocConfig *> cfg_at
+        )
     return address(<void *> dev_ptr, ret), ret
 
 
-cdef object rt_malloc_host_with_cfg(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_malloc_host_with_cfg(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.rt.malloc_host_with_cfg size cfg"
     cdef void *host_ptr = NULL
@@ -1679,15 +1744,19 @@ cdef object rt_memcpy_async(object self, PyObject *const *args, Py_ssize_t n, Py
     return ret
 
 
-cdef object rt_memcpy_async_with_condition(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_memcpy_async_with_condition(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef aclError ret
-    take(b"kkkkik acl.rt.memcpy_async_with_condition dst dest_max src " b"count kind stream", args,
-        n, names, a)
+    take(
+        b"kkkkik acl.rt.memcpy_async_with_condition dst dest_max src " b"count kind stream",
+        args, n, names, a
+    )
     with nogil:
-        ret = aclrtMemcpyAsyncWithCondition(a[0].p, a[1].k, a[2].p, a[3].k, <aclrtMemcpyKind>
-            a[4].i, a[5].p)
+        ret = aclrtMemcpyAsyncWithCondition(
+            a[0].p, a[1].k, a[2].p, a[3].k, <aclrtMemcpyKind> a[4].i, a[5].p
+        )
     return ret
 
 
@@ -1696,19 +1765,23 @@ cdef object rt_memcpy2d(object self, PyObject *const *args, Py_ssize_t n, PyObje
     cdef aclError ret
     take(b"kkkkkki acl.rt.memcpy2d dst dpitch src spitch width height kind", args, n, names, a)
     with nogil:
-        ret = aclrtMemcpy2d(a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, a[5].k, <aclrtMemcpyKind>
-            a[6].i)
+        ret = aclrtMemcpy2d(
+            a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, a[5].k, <aclrtMemcpyKind> a[6].i
+        )
     return ret
 
 
 cdef object rt_memcpy2d_async(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[8] a
     cdef aclError ret
-    take(b"kkkkkkik acl.rt.memcpy2d_async dst dpitch src spitch width " b"height kind stream", args,
-        n, names, a)
+    take(
+        b"kkkkkkik acl.rt.memcpy2d_async dst dpitch src spitch width " b"height kind stream",
+        args, n, names, a
+    )
     with nogil:
-        ret = aclrtMemcpy2dAsync(a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, a[5].k, <aclrtMemcpyKind>
-            a[6].i, a[7].p)
+        ret = aclrtMemcpy2dAsync(
+            a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, a[5].k, <aclrtMemcpyKind> a[6].i, a[7].p
+        )
     return ret
 
 
@@ -1741,8 +1814,9 @@ cdef object rt_get_mem_info(object self, PyObject *const *args, Py_ssize_t n, Py
     return free, total, ret
 
 
-cdef object rt_reserve_mem_address(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_reserve_mem_address(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef void *vir_ptr = NULL
     cdef aclError ret
@@ -1752,8 +1826,9 @@ cdef object rt_reserve_mem_address(object self, PyObject *const *args, Py_ssize_
     return address(<void *> vir_ptr, ret), ret
 
 
-cdef object rt_release_mem_address(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_release_mem_address(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.release_mem_address vir_ptr", args, n, names, a)
@@ -1769,8 +1844,9 @@ cdef object rt_malloc_physical(object self, PyObject *const *args, Py_ssize_t n,
     cdef void *prop_at
     cdef aclError ret
     take(what, args, n, names, a)
-    prop = pack_struct(<object> a[1].o, LAYOUT_aclrtPhysicalMemProp, sizeof(aclrtPhysicalMemProp),
-        what, 2)
+    prop = pack_struct(
+        <object> a[1].o, LAYOUT_aclrtPhysicalMemProp, sizeof(aclrtPhysicalMemProp), what, 2
+    )
     prop_at = at(prop)
     with nogil:
         ret = aclrtMallocPhysical(&handle, a[0].k, <const aclrtPhysicalMemProp *> prop_at, a[2].k)
@@ -1804,37 +1880,43 @@ cdef object rt_unmap_mem(object self, PyObject *const *args, Py_ssize_t n, PyObj
     return ret
 
 
-cdef object rt_mem_get_allocation_granularity(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_get_allocation_granularity(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"Oi acl.rt.mem_get_allocation_granularity prop option"
     cdef void *prop_at
     cdef size_t granularity = 0
     cdef aclError ret
     take(what, args, n, names, a)
-    prop = pack_struct(<object> a[0].o, LAYOUT_aclrtPhysicalMemProp, sizeof(aclrtPhysicalMemProp),
-        what, 1)
+    prop = pack_struct(
+        <object> a[0].o, LAYOUT_aclrtPhysicalMemProp, sizeof(aclrtPhysicalMemProp), what, 1
+    )
     prop_at = at(prop)
     with nogil:
-        ret = aclrtMemGetAllocationGranularity(<aclrtPhysicalMemProp *> prop_at,
-            <aclrtMemGranularityOptions> a[1].i, &granularity)
+        ret = aclrtMemGetAllocationGranularity(
+            <aclrtPhysicalMemProp *> prop_at, <aclrtMemGranularityOptions> a[1].i, &granularity
+        )
     return granularity, ret
 
 
-cdef object rt_mem_export_to_shareable_handle(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_export_to_shareable_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef uint64_t shareable_handle = 0
     cdef aclError ret
     take(b"kiK acl.rt.mem_export_to_shareable_handle handle handle_type flags", args, n, names, a)
     with nogil:
-        ret = aclrtMemExportToShareableHandle(a[0].p, <aclrtMemHandleType> a[1].i, a[2].k,
-            &shareable_handle)
+        ret = aclrtMemExportToShareableHandle(
+            a[0].p, <aclrtMemHandleType> a[1].i, a[2].k, &shareable_handle
+        )
     return shareable_handle, ret
 
 
-cdef object rt_mem_set_pid_to_shareable_handle(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_set_pid_to_shareable_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"KO acl.rt.mem_set_pid_to_shareable_handle shareable_handle pids"
     cdef size_t pids_count
@@ -1849,13 +1931,16 @@ cdef object rt_mem_set_pid_to_shareable_handle(object self, PyObject *const *arg
     return ret
 
 
-cdef object rt_mem_import_from_shareable_handle(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_import_from_shareable_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtDrvMemHandle handle = NULL
     cdef aclError ret
-    take(b"Ki acl.rt.mem_import_from_shareable_handle shareable_handle " b"device_id", args, n,
-        names, a)
+    take(
+        b"Ki acl.rt.mem_import_from_shareable_handle shareable_handle " b"device_id", args, n,
+        names, a
+    )
     with nogil:
         ret = aclrtMemImportFromShareableHandle(a[0].k, a[1].i, &handle)
     return address(<void *> handle, ret), ret
@@ -1877,15 +1962,19 @@ cdef object rt_get_mem_uce_info(object self, PyObject *const *args, Py_ssize_t n
     cdef size_t infos_found
     cdef aclError ret
     take(what, args, n, names, a)
-    infos_most = a[1].I
+    infos_most = a[1].u
     infos = room_for(infos_most, sizeof(aclrtMemUceInfo), what)
     infos_at = at(infos)
     infos_found = <size_t> infos_most
     with nogil:
-        ret = aclrtGetMemUceInfo(a[0].i, <aclrtMemUceInfo *> infos_at, <size_t> a[1].I,
-            &infos_found)
-    return ((unpack_structs(infos_at, min(infos_found, infos_most), sizeof(aclrtMemUceInfo),
-        LAYOUT_aclrtMemUceInfo) if ret == 0 else []), ret)
+        ret = aclrtGetMemUceInfo(
+            a[0].i, <aclrtMemUceInfo *> infos_at, <size_t> a[1].u, &infos_found
+        )
+    if ret != 0:
+        return [], ret
+    infos_most = min(infos_found, infos_most)
+    infos = unpack_structs(infos_at, infos_most, sizeof(aclrtMemUceInfo), LAYOUT_aclrtMemUceInfo)
+    return infos, ret
 
 
 cdef object rt_mem_uce_repair(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -1903,8 +1992,9 @@ cdef object rt_mem_uce_repair(object self, PyObject *const *args, Py_ssize_t n, 
     return ret
 
 
-cdef object rt_pointer_get_attributes(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_pointer_get_attributes(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *attributes_at
     cdef aclError ret
@@ -1913,7 +2003,9 @@ cdef object rt_pointer_get_attributes(object self, PyObject *const *args, Py_ssi
     attributes_at = at(attributes)
     with nogil:
         ret = aclrtPointerGetAttributes(a[0].p, <aclrtPtrAttributes *> attributes_at)
-    return (unpack_struct(attributes_at, LAYOUT_aclrtPtrAttributes) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(attributes_at, LAYOUT_aclrtPtrAttributes), ret
 
 
 cdef object rt_host_register(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -1931,7 +2023,7 @@ cdef object rt_host_register_v2(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(b"KKI acl.rt.host_register_v2 ptr size flag", args, n, names, a)
     with nogil:
-        ret = aclrtHostRegisterV2(a[0].p, a[1].k, a[2].I)
+        ret = aclrtHostRegisterV2(a[0].p, a[1].k, a[2].u)
     return ret
 
 
@@ -1944,19 +2036,21 @@ cdef object rt_host_unregister(object self, PyObject *const *args, Py_ssize_t n,
     return ret
 
 
-cdef object rt_host_get_device_pointer(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_host_get_device_pointer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *dev_ptr = NULL
     cdef aclError ret
     take(b"KI acl.rt.host_get_device_pointer host_ptr flag", args, n, names, a)
     with nogil:
-        ret = aclrtHostGetDevicePointer(a[0].p, &dev_ptr, a[1].I)
+        ret = aclrtHostGetDevicePointer(a[0].p, &dev_ptr, a[1].u)
     return address(<void *> dev_ptr, ret), ret
 
 
-cdef object rt_get_memcpy_desc_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_memcpy_desc_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t size = 0
     cdef aclError ret
@@ -1974,8 +2068,9 @@ cdef object rt_set_memcpy_desc(object self, PyObject *const *args, Py_ssize_t n,
     return a[0].k, ret
 
 
-cdef object rt_memcpy_async_with_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_async_with_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kik acl.rt.memcpy_async_with_desc desc kind stream", args, n, names, a)
@@ -1984,8 +2079,9 @@ cdef object rt_memcpy_async_with_desc(object self, PyObject *const *args, Py_ssi
     return ret
 
 
-cdef object rt_ipc_mem_get_export_key(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ipc_mem_get_export_key(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef const char *what = b"kkkK acl.rt.ipc_mem_get_export_key dev_ptr size len flag"
     cdef char *key_at
@@ -1995,11 +2091,14 @@ cdef object rt_ipc_mem_get_export_key(object self, PyObject *const *args, Py_ssi
     key_at = <char *> at(key)
     with nogil:
         ret = aclrtIpcMemGetExportKey(a[0].p, a[1].k, key_at, a[2].k, a[3].k)
-    return (text(key_at) if ret == 0 else ""), ret
+    if ret != 0:
+        return "", ret
+    return text(key_at), ret
 
 
-cdef object rt_ipc_mem_set_import_pid(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ipc_mem_set_import_pid(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"sO acl.rt.ipc_mem_set_import_pid key pids"
     cdef size_t pids_count
@@ -2014,8 +2113,9 @@ cdef object rt_ipc_mem_set_import_pid(object self, PyObject *const *args, Py_ssi
     return ret
 
 
-cdef object rt_ipc_mem_import_by_key(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ipc_mem_import_by_key(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef void *dev_ptr = NULL
     cdef aclError ret
@@ -2039,7 +2139,7 @@ cdef object rt_value_write(object self, PyObject *const *args, Py_ssize_t n, PyO
     cdef aclError ret
     take(b"kkIk acl.rt.value_write dev_addr value flag stream", args, n, names, a)
     with nogil:
-        ret = aclrtValueWrite(a[0].p, a[1].k, a[2].I, a[3].p)
+        ret = aclrtValueWrite(a[0].p, a[1].k, a[2].u, a[3].p)
     return ret
 
 
@@ -2048,7 +2148,7 @@ cdef object rt_value_wait(object self, PyObject *const *args, Py_ssize_t n, PyOb
     cdef aclError ret
     take(b"kkIk acl.rt.value_wait dev_addr value flag stream", args, n, names, a)
     with nogil:
-        ret = aclrtValueWait(a[0].p, a[1].k, a[2].I, a[3].p)
+        ret = aclrtValueWait(a[0].p, a[1].k, a[2].u, a[3].p)
     return ret
 
 
@@ -2090,8 +2190,9 @@ cdef object rt_get_notify_id(object self, PyObject *const *args, Py_ssize_t n, P
     return notify_id, ret
 
 
-cdef object rt_notify_batch_reset(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_notify_batch_reset(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef const char *what = b"O acl.rt.notify_batch_reset notifies"
     cdef size_t notifies_count
@@ -2106,8 +2207,9 @@ cdef object rt_notify_batch_reset(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_notify_get_export_key(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_notify_get_export_key(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kkK acl.rt.notify_get_export_key notify len flag"
     cdef char *key_at
@@ -2117,11 +2219,14 @@ cdef object rt_notify_get_export_key(object self, PyObject *const *args, Py_ssiz
     key_at = <char *> at(key)
     with nogil:
         ret = aclrtNotifyGetExportKey(a[0].p, key_at, a[1].k, a[2].k)
-    return (text(key_at) if ret == 0 else ""), ret
+    if ret != 0:
+        return "", ret
+    return text(key_at), ret
 
 
-cdef object rt_notify_set_import_pid(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_notify_set_import_pid(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.rt.notify_set_import_pid notify pids"
     cdef size_t pids_count
@@ -2136,8 +2241,9 @@ cdef object rt_notify_set_import_pid(object self, PyObject *const *args, Py_ssiz
     return ret
 
 
-cdef object rt_notify_import_by_key(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_notify_import_by_key(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtNotify notify = NULL
     cdef aclError ret
@@ -2152,7 +2258,7 @@ cdef object rt_set_group(object self, PyObject *const *args, Py_ssize_t n, PyObj
     cdef aclError ret
     take(b"I acl.rt.set_group group_id", args, n, names, a)
     with nogil:
-        ret = aclrtSetGroup(<int32_t> a[0].I)
+        ret = aclrtSetGroup(<int32_t> a[0].u)
     return ret
 
 
@@ -2173,8 +2279,9 @@ cdef object rt_create_group_info(object self, PyObject *const *args, Py_ssize_t 
     return address(<void *> value, 0)
 
 
-cdef object rt_destroy_group_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_destroy_group_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.destroy_group_info group_info", args, n, names, a)
@@ -2183,8 +2290,9 @@ cdef object rt_destroy_group_info(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_get_all_group_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_all_group_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.get_all_group_info group_info", args, n, names, a)
@@ -2193,8 +2301,9 @@ cdef object rt_get_all_group_info(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_binary_load_from_file(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_binary_load_from_file(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"sO acl.rt.binary_load_from_file path options"
     cdef void *options_at
@@ -2208,8 +2317,9 @@ cdef object rt_binary_load_from_file(object self, PyObject *const *args, Py_ssiz
     return address(<void *> bin_handle, ret), ret
 
 
-cdef object rt_binary_load_from_data(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_binary_load_from_data(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kkO acl.rt.binary_load_from_data data length options"
     cdef void *options_at
@@ -2219,8 +2329,9 @@ cdef object rt_binary_load_from_data(object self, PyObject *const *args, Py_ssiz
     options = load_options(<object> a[2].o, what, 3)
     options_at = at(options)
     with nogil:
-        ret = aclrtBinaryLoadFromData(a[0].p, a[1].k, <const aclrtBinaryLoadOptions *> options_at,
-            &bin_handle)
+        ret = aclrtBinaryLoadFromData(
+            a[0].p, a[1].k, <const aclrtBinaryLoadOptions *> options_at, &bin_handle
+        )
     return address(<void *> bin_handle, ret), ret
 
 
@@ -2261,8 +2372,9 @@ cdef object rt_binary_unload(object self, PyObject *const *args, Py_ssize_t n, P
     return ret
 
 
-cdef object rt_binary_get_function(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_binary_get_function(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtFuncHandle func_handle = NULL
     cdef aclError ret
@@ -2289,11 +2401,13 @@ cdef object rt_get_function_name(object self, PyObject *const *args, Py_ssize_t 
     cdef char *name_at
     cdef aclError ret
     take(what, args, n, names, a)
-    name = bounded(a[1].I, what)
+    name = bounded(a[1].u, what)
     name_at = <char *> at(name)
     with nogil:
-        ret = aclrtGetFunctionName(a[0].p, a[1].I, name_at)
-    return (text(name_at) if ret == 0 else ""), ret
+        ret = aclrtGetFunctionName(a[0].p, a[1].u, name_at)
+    if ret != 0:
+        return "", ret
+    return text(name_at), ret
 
 
 cdef object rt_register_cpu_func(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -2309,26 +2423,32 @@ cdef object rt_register_cpu_func(object self, PyObject *const *args, Py_ssize_t 
 cdef object rt_launch_kernel(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[5] a
     cdef aclError ret
-    take(b"kIkkk acl.rt.launch_kernel func_handle block_dim args_data " b"args_size stream", args,
-        n, names, a)
+    take(
+        b"kIkkk acl.rt.launch_kernel func_handle block_dim args_data " b"args_size stream",
+        args, n, names, a
+    )
     with nogil:
-        ret = aclrtLaunchKernel(a[0].p, a[1].I, a[2].p, a[3].k, a[4].p)
+        ret = aclrtLaunchKernel(a[0].p, a[1].u, a[2].p, a[3].k, a[4].p)
     return ret
 
 
-cdef object rt_launch_kernel_with_config(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_launch_kernel_with_config(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
-    cdef const char *what = (b"kIkOkk acl.rt.launch_kernel_with_config func_handle "
-        b"block_dim stream cfg args_handle reserve")
+    cdef const char *what = (
+        b"kIkOkk acl.rt.launch_kernel_with_config func_handle "
+        b"block_dim stream cfg args_handle reserve"
+    )
     cdef void *cfg_at
     cdef aclError ret
     take(what, args, n, names, a)
     cfg = launch_config(<object> a[3].o, what, 4)
     cfg_at = at(cfg)
     with nogil:
-        ret = aclrtLaunchKernelWithConfig(a[0].p, a[1].I, a[2].p, <aclrtLaunchKernelCfg *> cfg_at,
-            a[4].p, a[5].p)
+        ret = aclrtLaunchKernelWithConfig(
+            a[0].p, a[1].u, a[2].p, <aclrtLaunchKernelCfg *> cfg_at, a[4].p, a[5].p
+        )
     return ret
 
 
@@ -2342,19 +2462,23 @@ cdef object rt_kernel_args_init(object self, PyObject *const *args, Py_ssize_t n
     return address(<void *> args_handle, ret), ret
 
 
-cdef object rt_kernel_args_init_by_user_mem(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_kernel_args_init_by_user_mem(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"kkkk acl.rt.kernel_args_init_by_user_mem func_handle "
-        b"args_handle user_host_mem actual_args_size", args, n, names, a)
+    take(
+        b"kkkk acl.rt.kernel_args_init_by_user_mem func_handle "
+        b"args_handle user_host_mem actual_args_size", args, n, names, a
+    )
     with nogil:
         ret = aclrtKernelArgsInitByUserMem(a[0].p, a[1].p, a[2].p, a[3].k)
     return ret
 
 
-cdef object rt_kernel_args_get_mem_size(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_kernel_args_get_mem_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t actual_args_size = 0
     cdef aclError ret
@@ -2364,8 +2488,9 @@ cdef object rt_kernel_args_get_mem_size(object self, PyObject *const *args, Py_s
     return actual_args_size, ret
 
 
-cdef object rt_kernel_args_get_handle_mem_size(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_kernel_args_get_handle_mem_size(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t mem_size = 0
     cdef aclError ret
@@ -2375,8 +2500,9 @@ cdef object rt_kernel_args_get_handle_mem_size(object self, PyObject *const *arg
     return mem_size, ret
 
 
-cdef object rt_kernel_args_append(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_kernel_args_append(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclrtParamHandle param_handle = NULL
     cdef aclError ret
@@ -2386,8 +2512,9 @@ cdef object rt_kernel_args_append(object self, PyObject *const *args, Py_ssize_t
     return address(<void *> param_handle, ret), ret
 
 
-cdef object rt_kernel_args_append_place_holder(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_kernel_args_append_place_holder(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtParamHandle param_handle = NULL
     cdef aclError ret
@@ -2397,31 +2524,38 @@ cdef object rt_kernel_args_append_place_holder(object self, PyObject *const *arg
     return address(<void *> param_handle, ret), ret
 
 
-cdef object rt_kernel_args_get_place_holder_buffer(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_kernel_args_get_place_holder_buffer(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef void *buffer = NULL
     cdef aclError ret
-    take(b"kkk acl.rt.kernel_args_get_place_holder_buffer args_handle " b"param_handle data_size",
-        args, n, names, a)
+    take(
+        b"kkk acl.rt.kernel_args_get_place_holder_buffer args_handle "
+        b"param_handle data_size", args, n, names, a
+    )
     with nogil:
         ret = aclrtKernelArgsGetPlaceHolderBuffer(a[0].p, a[1].p, a[2].k, &buffer)
     return address(<void *> buffer, ret), ret
 
 
-cdef object rt_kernel_args_para_update(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_kernel_args_para_update(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"kkkk acl.rt.kernel_args_para_update args_handle param_handle" b" param param_size", args,
-        n, names, a)
+    take(
+        b"kkkk acl.rt.kernel_args_para_update args_handle param_handle" b" param param_size",
+        args, n, names, a
+    )
     with nogil:
         ret = aclrtKernelArgsParaUpdate(a[0].p, a[1].p, a[2].p, a[3].k)
     return ret
 
 
-cdef object rt_kernel_args_finalize(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_kernel_args_finalize(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.kernel_args_finalize args_handle", args, n, names, a)
@@ -2430,20 +2564,23 @@ cdef object rt_kernel_args_finalize(object self, PyObject *const *args, Py_ssize
     return ret
 
 
-cdef object rt_get_args_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_args_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *dev_args_ptr = NULL
     cdef uint32_t dev_args_len = 0
     cdef aclError ret
     take(b"k acl.rt.get_args_from_exception_info info", args, n, names, a)
-    ret = aclrtGetArgsFromExceptionInfo(<const aclrtExceptionInfo *> a[0].p, &dev_args_ptr,
-        &dev_args_len)
+    ret = aclrtGetArgsFromExceptionInfo(
+        <const aclrtExceptionInfo *> a[0].p, &dev_args_ptr, &dev_args_len
+    )
     return address(<void *> dev_args_ptr, ret), dev_args_len, ret
 
 
-cdef object rt_get_func_handle_from_exception_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_func_handle_from_exception_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtFuncHandle func = NULL
     cdef aclError ret
@@ -2452,32 +2589,37 @@ cdef object rt_get_func_handle_from_exception_info(object self, PyObject *const 
     return address(<void *> func, ret), ret
 
 
-cdef object rt_record_event_with_flag(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_record_event_with_flag(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kkI acl.rt.record_event_with_flag event stream flag", args, n, names, a)
     with nogil:
-        ret = aclrtRecordEventWithFlag(a[0].p, a[1].p, a[2].I)
+        ret = aclrtRecordEventWithFlag(a[0].p, a[1].p, a[2].u)
     return ret
 
 
-cdef object rt_mem_managed_get_attr(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_managed_get_attr(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
     cdef aclError ret
     take(b"ikkkk acl.rt.mem_managed_get_attr attribute ptr size data data_size", args, n, names, a)
     with nogil:
-        ret = aclrtMemManagedGetAttr(<aclrtMemManagedRangeAttribute> a[0].i, a[1].p, a[2].k, a[3].p,
-            a[4].k)
+        ret = aclrtMemManagedGetAttr(
+            <aclrtMemManagedRangeAttribute> a[0].i, a[1].p, a[2].k, a[3].p, a[4].k
+        )
     return ret
 
 
-cdef object rt_mem_managed_get_attrs(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_managed_get_attrs(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
-    cdef const char *what = (b"OkkOO acl.rt.mem_managed_get_attrs attributes ptr size data "
-        b"data_sizes")
+    cdef const char *what = (
+        b"OkkOO acl.rt.mem_managed_get_attrs attributes ptr size data " b"data_sizes"
+    )
     cdef size_t attributes_count
     cdef void *attributes_at
     cdef size_t data_count
@@ -2497,19 +2639,22 @@ cdef object rt_mem_managed_get_attrs(object self, PyObject *const *args, Py_ssiz
     same(data_count, data_sizes_count, what)
     data_sizes_at = at(data_sizes)
     with nogil:
-        ret = aclrtMemManagedGetAttrs(<aclrtMemManagedRangeAttribute *> attributes_at,
-            attributes_count, a[1].p, a[2].k, <void **> data_at, <size_t *> data_sizes_at)
+        ret = aclrtMemManagedGetAttrs(
+            <aclrtMemManagedRangeAttribute *> attributes_at, attributes_count, a[1].p, a[2].k,
+            <void **> data_at, <size_t *> data_sizes_at
+        )
     return ret
 
 
-cdef object rt_host_mem_map_capabilities(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_host_mem_map_capabilities(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtHostMemMapCapability capabilities = <aclrtHostMemMapCapability> 0
     cdef aclError ret
     take(b"Ii acl.rt.host_mem_map_capabilities device_id hac_type", args, n, names, a)
     with nogil:
-        ret = aclrtHostMemMapCapabilities(a[0].I, <aclrtHacType> a[1].i, &capabilities)
+        ret = aclrtHostMemMapCapabilities(a[0].u, <aclrtHacType> a[1].i, &capabilities)
     return <int> capabilities, ret
 
 
@@ -2519,12 +2664,13 @@ cdef object rt_mem_alloc_managed(object self, PyObject *const *args, Py_ssize_t 
     cdef aclError ret
     take(b"KI acl.rt.mem_alloc_managed size flag", args, n, names, a)
     with nogil:
-        ret = aclrtMemAllocManaged(&ptr, a[0].k, a[1].I)
+        ret = aclrtMemAllocManaged(&ptr, a[0].k, a[1].u)
     return address(<void *> ptr, ret), ret
 
 
-cdef object rt_free_with_dev_sync(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_free_with_dev_sync(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.free_with_dev_sync dev_ptr", args, n, names, a)
@@ -2533,8 +2679,9 @@ cdef object rt_free_with_dev_sync(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_free_host_with_dev_sync(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_free_host_with_dev_sync(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.free_host_with_dev_sync host_ptr", args, n, names, a)
@@ -2548,7 +2695,7 @@ cdef object rt_memset_d32(object self, PyObject *const *args, Py_ssize_t n, PyOb
     cdef aclError ret
     take(b"kkIk acl.rt.memset_d32 ptr mem_size value n", args, n, names, a)
     with nogil:
-        ret = aclrtMemsetD32(a[0].p, a[1].k, a[2].I, a[3].k)
+        ret = aclrtMemsetD32(a[0].p, a[1].k, a[2].u, a[3].k)
     return ret
 
 
@@ -2557,12 +2704,13 @@ cdef object rt_memset_d32_async(object self, PyObject *const *args, Py_ssize_t n
     cdef aclError ret
     take(b"kkIkk acl.rt.memset_d32_async ptr mem_size value n stream", args, n, names, a)
     with nogil:
-        ret = aclrtMemsetD32Async(a[0].p, a[1].k, a[2].I, a[3].k, a[4].p)
+        ret = aclrtMemsetD32Async(a[0].p, a[1].k, a[2].u, a[3].k, a[4].p)
     return ret
 
 
-cdef object rt_get_symbol_address(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_symbol_address(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *dev_ptr = NULL
     cdef aclError ret
@@ -2582,27 +2730,35 @@ cdef object rt_get_symbol_size(object self, PyObject *const *args, Py_ssize_t n,
     return size, ret
 
 
-cdef object rt_memcpy_from_symbol(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_from_symbol(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef aclError ret
-    take(b"kkkkki acl.rt.memcpy_from_symbol dst dst_max symbol count " b"offset kind", args, n,
-        names, a)
+    take(
+        b"kkkkki acl.rt.memcpy_from_symbol dst dst_max symbol count " b"offset kind", args, n,
+        names, a
+    )
     with nogil:
-        ret = aclrtMemcpyFromSymbol(a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, <aclrtMemcpyKind>
-            a[5].i)
+        ret = aclrtMemcpyFromSymbol(
+            a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, <aclrtMemcpyKind> a[5].i
+        )
     return ret
 
 
-cdef object rt_memcpy_from_symbol_async(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_from_symbol_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
     cdef aclError ret
-    take(b"kkkkkik acl.rt.memcpy_from_symbol_async dst dst_max symbol " b"count offset kind stream",
-        args, n, names, a)
+    take(
+        b"kkkkkik acl.rt.memcpy_from_symbol_async dst dst_max symbol "
+        b"count offset kind stream", args, n, names, a
+    )
     with nogil:
-        ret = aclrtMemcpyFromSymbolAsync(a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, <aclrtMemcpyKind>
-            a[5].i, a[6].p)
+        ret = aclrtMemcpyFromSymbolAsync(
+            a[0].p, a[1].k, a[2].p, a[3].k, a[4].k, <aclrtMemcpyKind> a[5].i, a[6].p
+        )
     return ret
 
 
@@ -2615,31 +2771,41 @@ cdef object rt_memcpy_to_symbol(object self, PyObject *const *args, Py_ssize_t n
     return ret
 
 
-cdef object rt_memcpy_to_symbol_async(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_to_symbol_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
     cdef aclError ret
-    take(b"kkkkik acl.rt.memcpy_to_symbol_async symbol src count offset" b" kind stream", args, n,
-        names, a)
+    take(
+        b"kkkkik acl.rt.memcpy_to_symbol_async symbol src count offset" b" kind stream", args,
+        n, names, a
+    )
     with nogil:
-        ret = aclrtMemcpyToSymbolAsync(a[0].p, a[1].p, a[2].k, a[3].k, <aclrtMemcpyKind> a[4].i,
-            a[5].p)
+        ret = aclrtMemcpyToSymbolAsync(
+            a[0].p, a[1].p, a[2].k, a[3].k, <aclrtMemcpyKind> a[4].i, a[5].p
+        )
     return ret
 
 
-cdef object rt_mem_managed_advise(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_managed_advise(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef const char *what = b"kKiO acl.rt.mem_managed_advise ptr size advise location"
     cdef void *location_at
+    cdef aclrtMemManagedLocation *location_is
     cdef aclError ret
     take(what, args, n, names, a)
-    location = pack_struct(<object> a[3].o, LAYOUT_aclrtMemManagedLocation,
-        sizeof(aclrtMemManagedLocation), what, 4)
+    location = pack_struct(
+        <object> a[3].o, LAYOUT_aclrtMemManagedLocation, sizeof(aclrtMemManagedLocation), what,
+        4
+    )
     location_at = at(location)
+    location_is = <aclrtMemManagedLocation *> location_at
     with nogil:
-        ret = aclrtMemManagedAdvise(a[0].p, a[1].k, <aclrtMemManagedAdviseType> a[2].i,
-            (<aclrtMemManagedLocation *> location_at)[0])
+        ret = aclrtMemManagedAdvise(
+            a[0].p, a[1].k, <aclrtMemManagedAdviseType> a[2].i, location_is[0]
+        )
     return ret
 
 
@@ -2658,8 +2824,9 @@ cdef object rt_create_stream_config_handle(object self, PyObject *const *args, P
     return address(<void *> value, 0)
 
 
-cdef object rt_destroy_stream_config_handle(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_destroy_stream_config_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.destroy_stream_config_handle handle", args, n, names, a)
@@ -2677,8 +2844,9 @@ cdef object rt_create_stream_v2(object self, PyObject *const *args, Py_ssize_t n
     return address(<void *> stream, ret), ret
 
 
-cdef object rt_stream_get_priority(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_stream_get_priority(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef uint32_t priority = 0
     cdef aclError ret
@@ -2698,18 +2866,20 @@ cdef object rt_stream_get_flags(object self, PyObject *const *args, Py_ssize_t n
     return flags, ret
 
 
-cdef object rt_stream_wait_event_with_flag(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_stream_wait_event_with_flag(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
     take(b"kkII acl.rt.stream_wait_event_with_flag stream event timeout flag", args, n, names, a)
     with nogil:
-        ret = aclrtStreamWaitEventWithFlag(a[0].p, a[1].p, a[2].I, a[3].I)
+        ret = aclrtStreamWaitEventWithFlag(a[0].p, a[1].p, a[2].u, a[3].u)
     return ret
 
 
-cdef object rt_stream_wait_event_with_timeout(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_stream_wait_event_with_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kki acl.rt.stream_wait_event_with_timeout stream event timeout", args, n, names, a)
@@ -2718,8 +2888,9 @@ cdef object rt_stream_wait_event_with_timeout(object self, PyObject *const *args
     return ret
 
 
-cdef object rt_get_mem_usage_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_mem_usage_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"ik acl.rt.get_mem_usage_info device_id input_num"
     cdef size_t infos_most
@@ -2733,22 +2904,29 @@ cdef object rt_get_mem_usage_info(object self, PyObject *const *args, Py_ssize_t
     infos_found = <size_t> infos_most
     with nogil:
         ret = aclrtGetMemUsageInfo(a[0].i, <aclrtMemUsageInfo *> infos_at, a[1].k, &infos_found)
-    return ((unpack_structs(infos_at, min(infos_found, infos_most), sizeof(aclrtMemUsageInfo),
-        LAYOUT_aclrtMemUsageInfo) if ret == 0 else []), ret)
+    if ret != 0:
+        return [], ret
+    infos_most = min(infos_found, infos_most)
+    infos = unpack_structs(
+        infos_at, infos_most, sizeof(aclrtMemUsageInfo), LAYOUT_aclrtMemUsageInfo
+    )
+    return infos, ret
 
 
-cdef object rt_set_op_execute_timeout_with_ms(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_set_op_execute_timeout_with_ms(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"I acl.rt.set_op_execute_timeout_with_ms timeout", args, n, names, a)
     with nogil:
-        ret = aclrtSetOpExecuteTimeOutWithMs(a[0].I)
+        ret = aclrtSetOpExecuteTimeOutWithMs(a[0].u)
     return ret
 
 
-cdef object rt_subscribe_host_func(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_subscribe_host_func(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"Kk acl.rt.subscribe_host_func host_func_thread_id exe_stream", args, n, names, a)
@@ -2766,8 +2944,9 @@ cdef object rt_process_host_func(object self, PyObject *const *args, Py_ssize_t 
     return ret
 
 
-cdef object rt_unsubscribe_host_func(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_unsubscribe_host_func(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"Kk acl.rt.unsubscribe_host_func host_func_thread_id exe_stream", args, n, names, a)
@@ -2776,36 +2955,46 @@ cdef object rt_unsubscribe_host_func(object self, PyObject *const *args, Py_ssiz
     return ret
 
 
-cdef object rt_mem_export_to_shareable_handle_v2(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_export_to_shareable_handle_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"kKik acl.rt.mem_export_to_shareable_handle_v2 handle flags "
-        b"share_type shareable_handle", args, n, names, a)
+    take(
+        b"kKik acl.rt.mem_export_to_shareable_handle_v2 handle flags "
+        b"share_type shareable_handle", args, n, names, a
+    )
     with nogil:
-        ret = aclrtMemExportToShareableHandleV2(a[0].p, a[1].k, <aclrtMemSharedHandleType> a[2].i,
-            a[3].p)
+        ret = aclrtMemExportToShareableHandleV2(
+            a[0].p, a[1].k, <aclrtMemSharedHandleType> a[2].i, a[3].p
+        )
     return ret
 
 
-cdef object rt_mem_import_from_shareable_handle_v2(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_import_from_shareable_handle_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclrtDrvMemHandle handle = NULL
     cdef aclError ret
-    take(b"kiK acl.rt.mem_import_from_shareable_handle_v2 " b"shareable_handle share_type flags",
-        args, n, names, a)
+    take(
+        b"kiK acl.rt.mem_import_from_shareable_handle_v2 " b"shareable_handle share_type flags",
+        args, n, names, a
+    )
     with nogil:
-        ret = aclrtMemImportFromShareableHandleV2(a[0].p, <aclrtMemSharedHandleType> a[1].i, a[2].k,
-            &handle)
+        ret = aclrtMemImportFromShareableHandleV2(
+            a[0].p, <aclrtMemSharedHandleType> a[1].i, a[2].k, &handle
+        )
     return address(<void *> handle, ret), ret
 
 
-cdef object rt_mem_set_pid_to_shareable_handle_v2(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_set_pid_to_shareable_handle_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
-    cdef const char *what = (b"kiO acl.rt.mem_set_pid_to_shareable_handle_v2 "
-        b"shareable_handle share_type pids")
+    cdef const char *what = (
+        b"kiO acl.rt.mem_set_pid_to_shareable_handle_v2 " b"shareable_handle share_type pids"
+    )
     cdef size_t pids_count
     cdef void *pids_at
     cdef aclError ret
@@ -2814,13 +3003,15 @@ cdef object rt_mem_set_pid_to_shareable_handle_v2(object self, PyObject *const *
     pids_count = <size_t> len(pids) // 4
     pids_at = at(pids)
     with nogil:
-        ret = aclrtMemSetPidToShareableHandleV2(a[0].p, <aclrtMemSharedHandleType> a[1].i,
-            <int32_t *> pids_at, pids_count)
+        ret = aclrtMemSetPidToShareableHandleV2(
+            a[0].p, <aclrtMemSharedHandleType> a[1].i, <int32_t *> pids_at, pids_count
+        )
     return ret
 
 
-cdef object rt_binary_get_dev_address(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_binary_get_dev_address(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *bin_addr = NULL
     cdef size_t bin_size = 0
@@ -2831,8 +3022,9 @@ cdef object rt_binary_get_dev_address(object self, PyObject *const *args, Py_ssi
     return address(<void *> bin_addr, ret), bin_size, ret
 
 
-cdef object rt_binary_get_function_by_entry(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_binary_get_function_by_entry(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtFuncHandle func_handle = NULL
     cdef aclError ret
@@ -2853,8 +3045,9 @@ cdef object rt_binary_get_global(object self, PyObject *const *args, Py_ssize_t 
     return address(<void *> dptr, ret), size, ret
 
 
-cdef object rt_get_func_by_symbol(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_func_by_symbol(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtFuncHandle func_handle = NULL
     cdef aclError ret
@@ -2875,15 +3068,20 @@ cdef object rt_get_function_size(object self, PyObject *const *args, Py_ssize_t 
     return aic_size, aiv_size, ret
 
 
-cdef object rt_memcpy_async_with_offset(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_async_with_offset(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[8] a
     cdef aclError ret
-    take(b"kkkkkkik acl.rt.memcpy_async_with_offset dst dest_max "
-        b"dst_data_offset src count src_data_offset kind stream", args, n, names, a)
+    take(
+        b"kkkkkkik acl.rt.memcpy_async_with_offset dst dest_max "
+        b"dst_data_offset src count src_data_offset kind stream", args, n, names, a
+    )
     with nogil:
-        ret = aclrtMemcpyAsyncWithOffset(<void **> a[0].p, a[1].k, a[2].k, <const void **> a[3].p,
-            a[4].k, a[5].k, <aclrtMemcpyKind> a[6].i, a[7].p)
+        ret = aclrtMemcpyAsyncWithOffset(
+            <void **> a[0].p, a[1].k, a[2].k, <const void **> a[3].p, a[4].k, a[5].k,
+            <aclrtMemcpyKind> a[6].i, a[7].p
+        )
     return ret
 
 
@@ -2897,8 +3095,9 @@ cdef object rt_cnt_notify_create(object self, PyObject *const *args, Py_ssize_t 
     return address(<void *> cnt_notify, ret), ret
 
 
-cdef object rt_cnt_notify_destroy(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_cnt_notify_destroy(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.cnt_notify_destroy cnt_notify", args, n, names, a)
@@ -2926,8 +3125,9 @@ cdef object rt_device_get_limit(object self, PyObject *const *args, Py_ssize_t n
     return value_, ret
 
 
-cdef object rt_device_get_pci_bus_id(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_get_pci_bus_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"ii acl.rt.device_get_pci_bus_id device_id len"
     cdef char *pci_bus_id_at
@@ -2937,11 +3137,14 @@ cdef object rt_device_get_pci_bus_id(object self, PyObject *const *args, Py_ssiz
     pci_bus_id_at = <char *> at(pci_bus_id)
     with nogil:
         ret = aclrtDeviceGetPCIBusId(a[0].i, pci_bus_id_at, a[1].i)
-    return (text(pci_bus_id_at) if ret == 0 else ""), ret
+    if ret != 0:
+        return "", ret
+    return text(pci_bus_id_at), ret
 
 
-cdef object rt_device_get_by_pci_bus_id(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_get_by_pci_bus_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t device_id = 0
     cdef aclError ret
@@ -2951,8 +3154,9 @@ cdef object rt_device_get_by_pci_bus_id(object self, PyObject *const *args, Py_s
     return device_id, ret
 
 
-cdef object rt_device_get_host_atomic_capabilities(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_device_get_host_atomic_capabilities(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"Oi acl.rt.device_get_host_atomic_capabilities operations device_id"
     cdef size_t capabilities_most
@@ -2968,16 +3172,24 @@ cdef object rt_device_get_host_atomic_capabilities(object self, PyObject *const 
     capabilities = room_for(capabilities_most, sizeof(uint32_t), what)
     capabilities_at = at(capabilities)
     with nogil:
-        ret = aclrtDeviceGetHostAtomicCapabilities(<uint32_t*> capabilities_at,
-            <const aclrtAtomicOperation *> operations_at, <uint32_t> operations_count, a[1].i)
-    return (unpack(capabilities_at, capabilities_most, c"I") if ret == 0 else []), ret
+        ret = aclrtDeviceGetHostAtomicCapabilities(
+            <uint32_t*> capabilities_at, <const aclrtAtomicOperation *> operations_at,
+            <uint32_t> operations_count, a[1].i
+        )
+    if ret != 0:
+        return [], ret
+    capabilities = unpack(capabilities_at, capabilities_most, c"I")
+    return capabilities, ret
 
 
-cdef object rt_device_get_p2p_atomic_capabilities(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_device_get_p2p_atomic_capabilities(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
-    cdef const char *what = (b"Oii acl.rt.device_get_p2p_atomic_capabilities operations "
-        b"src_device_id dst_device_id")
+    cdef const char *what = (
+        b"Oii acl.rt.device_get_p2p_atomic_capabilities operations "
+        b"src_device_id dst_device_id"
+    )
     cdef size_t capabilities_most
     cdef void *capabilities_at
     cdef size_t operations_count
@@ -2991,10 +3203,14 @@ cdef object rt_device_get_p2p_atomic_capabilities(object self, PyObject *const *
     capabilities = room_for(capabilities_most, sizeof(uint32_t), what)
     capabilities_at = at(capabilities)
     with nogil:
-        ret = aclrtDeviceGetP2PAtomicCapabilities(<uint32_t*> capabilities_at,
-            <const aclrtAtomicOperation *> operations_at, <uint32_t> operations_count, a[1].i,
-            a[2].i)
-    return (unpack(capabilities_at, capabilities_most, c"I") if ret == 0 else []), ret
+        ret = aclrtDeviceGetP2PAtomicCapabilities(
+            <uint32_t*> capabilities_at, <const aclrtAtomicOperation *> operations_at,
+            <uint32_t> operations_count, a[1].i, a[2].i
+        )
+    if ret != 0:
+        return [], ret
+    capabilities = unpack(capabilities_at, capabilities_most, c"I")
+    return capabilities, ret
 
 
 cdef object rt_create_label(object self, PyObject *const *args, Py_ssize_t n):
@@ -3039,8 +3255,9 @@ cdef object rt_create_label_list(object self, PyObject *const *args, Py_ssize_t 
     return address(<void *> label_list, ret), ret
 
 
-cdef object rt_destroy_label_list(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_destroy_label_list(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.destroy_label_list label_list", args, n, names, a)
@@ -3049,13 +3266,14 @@ cdef object rt_destroy_label_list(object self, PyObject *const *args, Py_ssize_t
     return ret
 
 
-cdef object rt_switch_label_by_index(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_switch_label_by_index(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
     take(b"kIkk acl.rt.switch_label_by_index ptr max_value label_list stream", args, n, names, a)
     with nogil:
-        ret = aclrtSwitchLabelByIndex(a[0].p, a[1].I, a[2].p, a[3].p)
+        ret = aclrtSwitchLabelByIndex(a[0].p, a[1].u, a[2].p, a[3].p)
     return ret
 
 
@@ -3071,22 +3289,27 @@ cdef object rt_active_stream(object self, PyObject *const *args, Py_ssize_t n, P
 cdef object rt_switch_stream(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[7] a
     cdef aclError ret
-    take(b"kikikkk acl.rt.switch_stream left_value cond right_value "
-        b"data_type true_stream false_stream stream", args, n, names, a)
+    take(
+        b"kikikkk acl.rt.switch_stream left_value cond right_value "
+        b"data_type true_stream false_stream stream", args, n, names, a
+    )
     with nogil:
-        ret = aclrtSwitchStream(a[0].p, <aclrtCondition> a[1].i, a[2].p, <aclrtCompareDataType>
-            a[3].i, a[4].p, a[5].p, a[6].p)
+        ret = aclrtSwitchStream(
+            a[0].p, <aclrtCondition> a[1].i, a[2].p, <aclrtCompareDataType> a[3].i, a[4].p,
+            a[5].p, a[6].p
+        )
     return ret
 
 
-cdef object rt_get_buf_from_chain(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_buf_from_chain(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclrtMbuf buf = NULL
     cdef aclError ret
     take(b"kI acl.rt.get_buf_from_chain head_buf index", args, n, names, a)
     with nogil:
-        ret = aclrtGetBufFromChain(a[0].p, a[1].I, &buf)
+        ret = aclrtGetBufFromChain(a[0].p, a[1].u, &buf)
     return address(<void *> buf, ret), ret
 
 
@@ -3186,14 +3409,17 @@ cdef object rt_alloc_buf(object self, PyObject *const *args, Py_ssize_t n, PyObj
     return address(<void *> buf, ret), ret
 
 
-cdef object rt_cmo_async_with_barrier(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_cmo_async_with_barrier(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
     cdef aclError ret
-    take(b"kkiIk acl.rt.cmo_async_with_barrier src size cmo_type " b"barrier_id stream", args, n,
-        names, a)
+    take(
+        b"kkiIk acl.rt.cmo_async_with_barrier src size cmo_type " b"barrier_id stream", args, n,
+        names, a
+    )
     with nogil:
-        ret = aclrtCmoAsyncWithBarrier(a[0].p, a[1].k, <aclrtCmoType> a[2].i, a[3].I, a[4].p)
+        ret = aclrtCmoAsyncWithBarrier(a[0].p, a[1].k, <aclrtCmoType> a[2].i, a[3].u, a[4].p)
     return ret
 
 
@@ -3203,18 +3429,20 @@ cdef object rt_cmo_wait_barrier(object self, PyObject *const *args, Py_ssize_t n
     cdef void *task_info_at
     cdef aclError ret
     take(what, args, n, names, a)
-    task_info = pack_struct(<object> a[0].o, LAYOUT_aclrtBarrierTaskInfo,
-        sizeof(aclrtBarrierTaskInfo), what, 1)
+    task_info = pack_struct(
+        <object> a[0].o, LAYOUT_aclrtBarrierTaskInfo, sizeof(aclrtBarrierTaskInfo), what, 1
+    )
     task_info_at = at(task_info)
     with nogil:
-        ret = aclrtCmoWaitBarrier(<aclrtBarrierTaskInfo *> task_info_at, a[1].p, a[2].I)
+        ret = aclrtCmoWaitBarrier(<aclrtBarrierTaskInfo *> task_info_at, a[1].p, a[2].u)
     return ret
 
 
 cdef object rt_memcpy_batch(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[6] a
-    cdef const char *what = (b"OOOOOO acl.rt.memcpy_batch dsts dest_maxs srcs sizes attrs "
-        b"attrs_indexes")
+    cdef const char *what = (
+        b"OOOOOO acl.rt.memcpy_batch dsts dest_maxs srcs sizes attrs " b"attrs_indexes"
+    )
     cdef size_t dsts_count
     cdef void *dsts_at
     cdef size_t dest_maxs_count
@@ -3245,8 +3473,9 @@ cdef object rt_memcpy_batch(object self, PyObject *const *args, Py_ssize_t n, Py
     sizes_count = <size_t> len(sizes) // 8
     same(dsts_count, sizes_count, what)
     sizes_at = at(sizes)
-    attrs = pack_structs(<object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr),
-        what, 5)
+    attrs = pack_structs(
+        <object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr), what, 5
+    )
     attrs_count = <size_t> len(attrs) // sizeof(aclrtMemcpyBatchAttr)
     attrs_at = at(attrs)
     attrs_indexes = pack(<object> a[5].o, c"k", what, 6)
@@ -3254,16 +3483,19 @@ cdef object rt_memcpy_batch(object self, PyObject *const *args, Py_ssize_t n, Py
     same(attrs_count, attrs_indexes_count, what)
     attrs_indexes_at = at(attrs_indexes)
     with nogil:
-        ret = aclrtMemcpyBatch(<void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at,
-            <size_t *> sizes_at, dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *>
-            attrs_indexes_at, attrs_count, &fail_index)
+        ret = aclrtMemcpyBatch(
+            <void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at, <size_t *> sizes_at,
+            dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *> attrs_indexes_at,
+            attrs_count, &fail_index
+        )
     return fail_index, ret
 
 
 cdef object rt_memcpy_batch_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[6] a
-    cdef const char *what = (b"OOOOOO acl.rt.memcpy_batch_v2 dsts dest_maxs srcs sizes "
-        b"attrs attrs_indexes")
+    cdef const char *what = (
+        b"OOOOOO acl.rt.memcpy_batch_v2 dsts dest_maxs srcs sizes " b"attrs attrs_indexes"
+    )
     cdef size_t dsts_count
     cdef void *dsts_at
     cdef size_t dest_maxs_count
@@ -3293,8 +3525,9 @@ cdef object rt_memcpy_batch_v2(object self, PyObject *const *args, Py_ssize_t n,
     sizes_count = <size_t> len(sizes) // 8
     same(dsts_count, sizes_count, what)
     sizes_at = at(sizes)
-    attrs = pack_structs(<object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr),
-        what, 5)
+    attrs = pack_structs(
+        <object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr), what, 5
+    )
     attrs_count = <size_t> len(attrs) // sizeof(aclrtMemcpyBatchAttr)
     attrs_at = at(attrs)
     attrs_indexes = pack(<object> a[5].o, c"k", what, 6)
@@ -3302,17 +3535,22 @@ cdef object rt_memcpy_batch_v2(object self, PyObject *const *args, Py_ssize_t n,
     same(attrs_count, attrs_indexes_count, what)
     attrs_indexes_at = at(attrs_indexes)
     with nogil:
-        ret = aclrtMemcpyBatchV2(<void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at,
-            <size_t *> sizes_at, dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *>
-            attrs_indexes_at, attrs_count)
+        ret = aclrtMemcpyBatchV2(
+            <void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at, <size_t *> sizes_at,
+            dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *> attrs_indexes_at,
+            attrs_count
+        )
     return ret
 
 
-cdef object rt_memcpy_batch_async(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_batch_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
-    cdef const char *what = (b"OOOOOOk acl.rt.memcpy_batch_async dsts dest_maxs srcs sizes "
-        b"attrs attrs_indexes stream")
+    cdef const char *what = (
+        b"OOOOOOk acl.rt.memcpy_batch_async dsts dest_maxs srcs sizes "
+        b"attrs attrs_indexes stream"
+    )
     cdef size_t dsts_count
     cdef void *dsts_at
     cdef size_t dest_maxs_count
@@ -3343,8 +3581,9 @@ cdef object rt_memcpy_batch_async(object self, PyObject *const *args, Py_ssize_t
     sizes_count = <size_t> len(sizes) // 8
     same(dsts_count, sizes_count, what)
     sizes_at = at(sizes)
-    attrs = pack_structs(<object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr),
-        what, 5)
+    attrs = pack_structs(
+        <object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr), what, 5
+    )
     attrs_count = <size_t> len(attrs) // sizeof(aclrtMemcpyBatchAttr)
     attrs_at = at(attrs)
     attrs_indexes = pack(<object> a[5].o, c"k", what, 6)
@@ -3352,17 +3591,22 @@ cdef object rt_memcpy_batch_async(object self, PyObject *const *args, Py_ssize_t
     same(attrs_count, attrs_indexes_count, what)
     attrs_indexes_at = at(attrs_indexes)
     with nogil:
-        ret = aclrtMemcpyBatchAsync(<void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at,
-            <size_t *> sizes_at, dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *>
-            attrs_indexes_at, attrs_count, &fail_index, a[6].p)
+        ret = aclrtMemcpyBatchAsync(
+            <void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at, <size_t *> sizes_at,
+            dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *> attrs_indexes_at,
+            attrs_count, &fail_index, a[6].p
+        )
     return fail_index, ret
 
 
-cdef object rt_memcpy_batch_async_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_memcpy_batch_async_v2(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
-    cdef const char *what = (b"OOOOOOk acl.rt.memcpy_batch_async_v2 dsts dest_maxs srcs "
-        b"sizes attrs attrs_indexes stream")
+    cdef const char *what = (
+        b"OOOOOOk acl.rt.memcpy_batch_async_v2 dsts dest_maxs srcs "
+        b"sizes attrs attrs_indexes stream"
+    )
     cdef size_t dsts_count
     cdef void *dsts_at
     cdef size_t dest_maxs_count
@@ -3392,8 +3636,9 @@ cdef object rt_memcpy_batch_async_v2(object self, PyObject *const *args, Py_ssiz
     sizes_count = <size_t> len(sizes) // 8
     same(dsts_count, sizes_count, what)
     sizes_at = at(sizes)
-    attrs = pack_structs(<object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr),
-        what, 5)
+    attrs = pack_structs(
+        <object> a[4].o, LAYOUT_aclrtMemcpyBatchAttr, sizeof(aclrtMemcpyBatchAttr), what, 5
+    )
     attrs_count = <size_t> len(attrs) // sizeof(aclrtMemcpyBatchAttr)
     attrs_at = at(attrs)
     attrs_indexes = pack(<object> a[5].o, c"k", what, 6)
@@ -3401,9 +3646,11 @@ cdef object rt_memcpy_batch_async_v2(object self, PyObject *const *args, Py_ssiz
     same(attrs_count, attrs_indexes_count, what)
     attrs_indexes_at = at(attrs_indexes)
     with nogil:
-        ret = aclrtMemcpyBatchAsyncV2(<void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at,
-            <size_t *> sizes_at, dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *>
-            attrs_indexes_at, attrs_count, a[6].p)
+        ret = aclrtMemcpyBatchAsyncV2(
+            <void **> dsts_at, <size_t *> dest_maxs_at, <void **> srcs_at, <size_t *> sizes_at,
+            dsts_count, <aclrtMemcpyBatchAttr *> attrs_at, <size_t *> attrs_indexes_at,
+            attrs_count, a[6].p
+        )
     return ret
 
 
@@ -3416,8 +3663,9 @@ cdef object rt_ipc_mem_set_attr(object self, PyObject *const *args, Py_ssize_t n
     return ret
 
 
-cdef object rt_ipc_mem_import_pid_inter_server(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_ipc_mem_import_pid_inter_server(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"sO acl.rt.ipc_mem_import_pid_inter_server key server_pids"
     cdef void *server_pids__at
@@ -3427,13 +3675,15 @@ cdef object rt_ipc_mem_import_pid_inter_server(object self, PyObject *const *arg
     server_pids_, server_pids__count = server_pids(<object> a[1].o, what, 2)
     server_pids__at = at(server_pids_)
     with nogil:
-        ret = aclrtIpcMemImportPidInterServer(a[0].s, <aclrtServerPid *> server_pids__at,
-            server_pids__count)
+        ret = aclrtIpcMemImportPidInterServer(
+            a[0].s, <aclrtServerPid *> server_pids__at, server_pids__count
+        )
     return ret
 
 
-cdef object rt_notify_set_import_pid_inter_server(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_notify_set_import_pid_inter_server(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"kO acl.rt.notify_set_import_pid_inter_server notify server_pids"
     cdef void *server_pids__at
@@ -3443,8 +3693,9 @@ cdef object rt_notify_set_import_pid_inter_server(object self, PyObject *const *
     server_pids_, server_pids__count = server_pids(<object> a[1].o, what, 2)
     server_pids__at = at(server_pids_)
     with nogil:
-        ret = aclrtNotifySetImportPidInterServer(a[0].p, <aclrtServerPid *> server_pids__at,
-            server_pids__count)
+        ret = aclrtNotifySetImportPidInterServer(
+            a[0].p, <aclrtServerPid *> server_pids__at, server_pids__count
+        )
     return ret
 
 
@@ -3460,13 +3711,15 @@ cdef object rt_check_mem_type(object self, PyObject *const *args, Py_ssize_t n, 
     addr_list_count = <size_t> len(addr_list) // 8
     addr_list_at = at(addr_list)
     with nogil:
-        ret = aclrtCheckMemType(<void **> addr_list_at, <uint32_t> addr_list_count, a[1].I,
-            &check_result, a[2].I)
+        ret = aclrtCheckMemType(
+            <void **> addr_list_at, <uint32_t> addr_list_count, a[1].u, &check_result, a[2].u
+        )
     return check_result, ret
 
 
-cdef object rt_get_user_dev_id_by_phy_dev_id(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_user_dev_id_by_phy_dev_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t user_dev_id = 0
     cdef aclError ret
@@ -3476,8 +3729,9 @@ cdef object rt_get_user_dev_id_by_phy_dev_id(object self, PyObject *const *args,
     return user_dev_id, ret
 
 
-cdef object rt_get_phy_dev_id_by_user_dev_id(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_get_phy_dev_id_by_user_dev_id(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t phy_dev_id = 0
     cdef aclError ret
@@ -3498,24 +3752,30 @@ cdef object rt_prof_trace(object self, PyObject *const *args, Py_ssize_t n, PyOb
 
 cdef object rt_launch_kernel_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     cdef Value[6] a
-    cdef const char *what = (b"kIkkOk acl.rt.launch_kernel_v2 func_handle num_blocks "
-        b"args_data args_size cfg stream")
+    cdef const char *what = (
+        b"kIkkOk acl.rt.launch_kernel_v2 func_handle num_blocks "
+        b"args_data args_size cfg stream"
+    )
     cdef void *cfg_at
     cdef aclError ret
     take(what, args, n, names, a)
     cfg = launch_config(<object> a[4].o, what, 5)
     cfg_at = at(cfg)
     with nogil:
-        ret = aclrtLaunchKernelV2(a[0].p, a[1].I, a[2].p, a[3].k, <aclrtLaunchKernelCfg *> cfg_at,
-            a[5].p)
+        ret = aclrtLaunchKernelV2(
+            a[0].p, a[1].u, a[2].p, a[3].k, <aclrtLaunchKernelCfg *> cfg_at, a[5].p
+        )
     return ret
 
 
-cdef object rt_launch_kernel_with_host_args(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_launch_kernel_with_host_args(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
-    cdef const char *what = (b"kIkOkkO acl.rt.launch_kernel_with_host_args func_handle "
-        b"num_blocks stream cfg host_args args_size place_holder_array")
+    cdef const char *what = (
+        b"kIkOkkO acl.rt.launch_kernel_with_host_args func_handle "
+        b"num_blocks stream cfg host_args args_size place_holder_array"
+    )
     cdef void *cfg_at
     cdef size_t place_holder_array_count
     cdef void *place_holder_array_at
@@ -3523,72 +3783,88 @@ cdef object rt_launch_kernel_with_host_args(object self, PyObject *const *args, 
     take(what, args, n, names, a)
     cfg = launch_config(<object> a[3].o, what, 4)
     cfg_at = at(cfg)
-    place_holder_array = pack_structs(<object> a[6].o, LAYOUT_aclrtPlaceHolderInfo,
-        sizeof(aclrtPlaceHolderInfo), what, 7)
+    place_holder_array = pack_structs(
+        <object> a[6].o, LAYOUT_aclrtPlaceHolderInfo, sizeof(aclrtPlaceHolderInfo), what, 7
+    )
     place_holder_array_count = <size_t> len(place_holder_array) // sizeof(aclrtPlaceHolderInfo)
     place_holder_array_at = at(place_holder_array)
     with nogil:
-        ret = aclrtLaunchKernelWithHostArgs(a[0].p, a[1].I, a[2].p, <aclrtLaunchKernelCfg *> cfg_at,
-            a[4].p, a[5].k, <aclrtPlaceHolderInfo *> place_holder_array_at,
-            place_holder_array_count)
+        ret = aclrtLaunchKernelWithHostArgs(
+            a[0].p, a[1].u, a[2].p, <aclrtLaunchKernelCfg *> cfg_at, a[4].p, a[5].k,
+            <aclrtPlaceHolderInfo *> place_holder_array_at, place_holder_array_count
+        )
     return ret
 
 
-cdef object rt_launch_kernel_with_args_array(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_launch_kernel_with_args_array(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
-    cdef const char *what = (b"kIkOO acl.rt.launch_kernel_with_args_array func num_blocks "
-        b"stream cfg args")
+    cdef const char *what = (
+        b"kIkOO acl.rt.launch_kernel_with_args_array func num_blocks " b"stream cfg args"
+    )
     cdef void *cfg_at
-    cdef size_t args__count
     cdef void *args__at
     cdef aclError ret
     take(what, args, n, names, a)
     cfg = launch_config(<object> a[3].o, what, 4)
     cfg_at = at(cfg)
     args_ = pack(<object> a[4].o, c"k", what, 5)
-    args__count = <size_t> len(args_) // 8
     args__at = at(args_)
     with nogil:
-        ret = aclrtLaunchKernelWithArgsArray(a[0].p, a[1].I, a[2].p, <aclrtLaunchKernelCfg *>
-            cfg_at, <void **> args__at)
+        ret = aclrtLaunchKernelWithArgsArray(
+            a[0].p, a[1].u, a[2].p, <aclrtLaunchKernelCfg *> cfg_at, <void **> args__at
+        )
     return ret
 
 
-cdef object rt_launch_simt_kernel_with_args_array(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_launch_simt_kernel_with_args_array(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[7] a
-    cdef const char *what = (b"kOOkkOO acl.rt.launch_simt_kernel_with_args_array func "
-        b"grid_dim block_dim dyn_ubuf_size stream cfg args")
+    cdef const char *what = (
+        b"kOOkkOO acl.rt.launch_simt_kernel_with_args_array func "
+        b"grid_dim block_dim dyn_ubuf_size stream cfg args"
+    )
     cdef void *grid_dim_at
+    cdef dim3 *grid_dim_is
     cdef void *block_dim_at
+    cdef dim3 *block_dim_is
     cdef void *cfg_at
-    cdef size_t args__count
     cdef void *args__at
     cdef aclError ret
     take(what, args, n, names, a)
     grid_dim = pack_struct(<object> a[1].o, LAYOUT_dim3, sizeof(dim3), what, 2)
     grid_dim_at = at(grid_dim)
+    grid_dim_is = <dim3 *> grid_dim_at
     block_dim = pack_struct(<object> a[2].o, LAYOUT_dim3, sizeof(dim3), what, 3)
     block_dim_at = at(block_dim)
+    block_dim_is = <dim3 *> block_dim_at
     cfg = launch_config(<object> a[5].o, what, 6)
     cfg_at = at(cfg)
     args_ = pack(<object> a[6].o, c"k", what, 7)
-    args__count = <size_t> len(args_) // 8
     args__at = at(args_)
     with nogil:
-        ret = aclrtLaunchSIMTKernelWithArgsArray(a[0].p, (<dim3 *> grid_dim_at)[0], (<dim3 *>
-            block_dim_at)[0], a[3].k, a[4].p, <aclrtLaunchKernelCfg *> cfg_at, <void **> args__at)
+        ret = aclrtLaunchSIMTKernelWithArgsArray(
+            a[0].p, grid_dim_is[0], block_dim_is[0], a[3].k, a[4].p, <aclrtLaunchKernelCfg *>
+            cfg_at, <void **> args__at
+        )
     return ret
 
 
-cdef object rt_launch_simt_kernel_with_host_args(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_launch_simt_kernel_with_host_args(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[9] a
-    cdef const char *what = (b"kOOkkOkkO acl.rt.launch_simt_kernel_with_host_args func "
-        b"grid_dim block_dim dyn_ubuf_size stream cfg host_args " b"args_size place_holder_array")
+    cdef const char *what = (
+        b"kOOkkOkkO acl.rt.launch_simt_kernel_with_host_args func "
+        b"grid_dim block_dim dyn_ubuf_size stream cfg host_args "
+        b"args_size place_holder_array"
+    )
     cdef void *grid_dim_at
+    cdef dim3 *grid_dim_is
     cdef void *block_dim_at
+    cdef dim3 *block_dim_is
     cdef void *cfg_at
     cdef size_t place_holder_array_count
     cdef void *place_holder_array_at
@@ -3596,18 +3872,23 @@ cdef object rt_launch_simt_kernel_with_host_args(object self, PyObject *const *a
     take(what, args, n, names, a)
     grid_dim = pack_struct(<object> a[1].o, LAYOUT_dim3, sizeof(dim3), what, 2)
     grid_dim_at = at(grid_dim)
+    grid_dim_is = <dim3 *> grid_dim_at
     block_dim = pack_struct(<object> a[2].o, LAYOUT_dim3, sizeof(dim3), what, 3)
     block_dim_at = at(block_dim)
+    block_dim_is = <dim3 *> block_dim_at
     cfg = launch_config(<object> a[5].o, what, 6)
     cfg_at = at(cfg)
-    place_holder_array = pack_structs(<object> a[8].o, LAYOUT_aclrtPlaceHolderInfo,
-        sizeof(aclrtPlaceHolderInfo), what, 9)
+    place_holder_array = pack_structs(
+        <object> a[8].o, LAYOUT_aclrtPlaceHolderInfo, sizeof(aclrtPlaceHolderInfo), what, 9
+    )
     place_holder_array_count = <size_t> len(place_holder_array) // sizeof(aclrtPlaceHolderInfo)
     place_holder_array_at = at(place_holder_array)
     with nogil:
-        ret = aclrtLaunchSIMTKernelWithHostArgs(a[0].p, (<dim3 *> grid_dim_at)[0], (<dim3 *>
-            block_dim_at)[0], a[3].k, a[4].p, <aclrtLaunchKernelCfg *> cfg_at, a[6].p, a[7].k,
-            <aclrtPlaceHolderInfo *> place_holder_array_at, place_holder_array_count)
+        ret = aclrtLaunchSIMTKernelWithHostArgs(
+            a[0].p, grid_dim_is[0], block_dim_is[0], a[3].k, a[4].p, <aclrtLaunchKernelCfg *>
+            cfg_at, a[6].p, a[7].k, <aclrtPlaceHolderInfo *> place_holder_array_at,
+            place_holder_array_count
+        )
     return ret
 
 
@@ -3619,8 +3900,9 @@ cdef object rt_ctx_get_float_overflow_addr(object self, PyObject *const *args, P
     return address(<void *> overflow_addr, ret), ret
 
 
-cdef object rt_get_float_overflow_status(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_float_overflow_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef aclError ret
     take(b"kKk acl.rt.get_float_overflow_status output_addr output_size stream", args, n, names, a)
@@ -3629,8 +3911,9 @@ cdef object rt_get_float_overflow_status(object self, PyObject *const *args, Py_
     return ret
 
 
-cdef object rt_reset_float_overflow_status(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_reset_float_overflow_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.reset_float_overflow_status stream", args, n, names, a)
@@ -3639,24 +3922,28 @@ cdef object rt_reset_float_overflow_status(object self, PyObject *const *args, P
     return ret
 
 
-cdef object rt_npu_get_float_overflow_status(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_npu_get_float_overflow_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"kKIk acl.rt.npu_get_float_overflow_status output_addr " b"output_size check_mode stream",
-        args, n, names, a)
+    take(
+        b"kKIk acl.rt.npu_get_float_overflow_status output_addr "
+        b"output_size check_mode stream", args, n, names, a
+    )
     with nogil:
-        ret = aclrtNpuGetFloatOverFlowStatus(a[0].p, a[1].k, a[2].I, a[3].p)
+        ret = aclrtNpuGetFloatOverFlowStatus(a[0].p, a[1].k, a[2].u, a[3].p)
     return ret
 
 
-cdef object rt_npu_clear_float_overflow_status(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_npu_clear_float_overflow_status(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"Ik acl.rt.npu_clear_float_overflow_status check_mode stream", args, n, names, a)
     with nogil:
-        ret = aclrtNpuClearFloatOverFlowStatus(a[0].I, a[1].p)
+        ret = aclrtNpuClearFloatOverFlowStatus(a[0].u, a[1].p)
     return ret
 
 
@@ -3674,8 +3961,9 @@ cdef object rt_random_num_async(object self, PyObject *const *args, Py_ssize_t n
     cdef void *task_info_at
     cdef aclError ret
     take(what, args, n, names, a)
-    task_info = pack_struct(<object> a[0].o, LAYOUT_aclrtRandomNumTaskInfo,
-        sizeof(aclrtRandomNumTaskInfo), what, 1)
+    task_info = pack_struct(
+        <object> a[0].o, LAYOUT_aclrtRandomNumTaskInfo, sizeof(aclrtRandomNumTaskInfo), what, 1
+    )
     task_info_at = at(task_info)
     with nogil:
         ret = aclrtRandomNumAsync(<const aclrtRandomNumTaskInfo *> task_info_at, a[1].p, a[2].p)
@@ -3697,11 +3985,12 @@ cdef object rt_task_update_async(object self, PyObject *const *args, Py_ssize_t 
     cdef void *info_at
     cdef aclError ret
     take(what, args, n, names, a)
-    info = pack_struct(<object> a[2].o, LAYOUT_aclrtTaskUpdateInfo, sizeof(aclrtTaskUpdateInfo),
-        what, 3)
+    info = pack_struct(
+        <object> a[2].o, LAYOUT_aclrtTaskUpdateInfo, sizeof(aclrtTaskUpdateInfo), what, 3
+    )
     info_at = at(info)
     with nogil:
-        ret = aclrtTaskUpdateAsync(a[0].p, a[1].I, <aclrtTaskUpdateInfo *> info_at, a[3].p)
+        ret = aclrtTaskUpdateAsync(a[0].p, a[1].u, <aclrtTaskUpdateInfo *> info_at, a[3].p)
     return ret
 
 
@@ -3722,8 +4011,9 @@ cdef object rt_cmo_set_desc(object self, PyObject *const *args, Py_ssize_t n, Py
     return ret
 
 
-cdef object rt_cmo_async_with_desc(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_cmo_async_with_desc(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
     take(b"kikk acl.rt.cmo_async_with_desc cmo_desc cmo_type stream reserve", args, n, names, a)
@@ -3732,8 +4022,9 @@ cdef object rt_cmo_async_with_desc(object self, PyObject *const *args, Py_ssize_
     return ret
 
 
-cdef object rt_check_arch_compatibility(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_check_arch_compatibility(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef int32_t can_compatible = 0
     cdef aclError ret
@@ -3749,23 +4040,27 @@ cdef object rt_cnt_notify_record(object self, PyObject *const *args, Py_ssize_t 
     cdef void *info_at
     cdef aclError ret
     take(what, args, n, names, a)
-    info = pack_struct(<object> a[2].o, LAYOUT_aclrtCntNotifyRecordInfo,
-        sizeof(aclrtCntNotifyRecordInfo), what, 3)
+    info = pack_struct(
+        <object> a[2].o, LAYOUT_aclrtCntNotifyRecordInfo, sizeof(aclrtCntNotifyRecordInfo),
+        what, 3
+    )
     info_at = at(info)
     with nogil:
         ret = aclrtCntNotifyRecord(a[0].p, a[1].p, <aclrtCntNotifyRecordInfo *> info_at)
     return ret
 
 
-cdef object rt_cnt_notify_wait_with_timeout(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_cnt_notify_wait_with_timeout(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef const char *what = b"kkO acl.rt.cnt_notify_wait_with_timeout cnt_notify stream info"
     cdef void *info_at
     cdef aclError ret
     take(what, args, n, names, a)
-    info = pack_struct(<object> a[2].o, LAYOUT_aclrtCntNotifyWaitInfo,
-        sizeof(aclrtCntNotifyWaitInfo), what, 3)
+    info = pack_struct(
+        <object> a[2].o, LAYOUT_aclrtCntNotifyWaitInfo, sizeof(aclrtCntNotifyWaitInfo), what, 3
+    )
     info_at = at(info)
     with nogil:
         ret = aclrtCntNotifyWaitWithTimeout(a[0].p, a[1].p, <aclrtCntNotifyWaitInfo *> info_at)
@@ -3791,8 +4086,9 @@ cdef object rt_cnt_notify_get_id(object self, PyObject *const *args, Py_ssize_t 
     return notify_id, ret
 
 
-cdef object rt_persistent_task_clean(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_persistent_task_clean(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.persistent_task_clean stream", args, n, names, a)
@@ -3810,7 +4106,9 @@ cdef object rt_get_error_verbose(object self, PyObject *const *args, Py_ssize_t 
     error_info_at = at(error_info)
     with nogil:
         ret = aclrtGetErrorVerbose(a[0].i, <aclrtErrorInfo *> error_info_at)
-    return (unpack_struct(error_info_at, LAYOUT_aclrtErrorInfo) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(error_info_at, LAYOUT_aclrtErrorInfo), ret
 
 
 cdef object rt_repair_error(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
@@ -3819,8 +4117,9 @@ cdef object rt_repair_error(object self, PyObject *const *args, Py_ssize_t n, Py
     cdef void *error_info_at
     cdef aclError ret
     take(what, args, n, names, a)
-    error_info = pack_struct(<object> a[1].o, LAYOUT_aclrtErrorInfo, sizeof(aclrtErrorInfo), what,
-        2)
+    error_info = pack_struct(
+        <object> a[1].o, LAYOUT_aclrtErrorInfo, sizeof(aclrtErrorInfo), what, 2
+    )
     error_info_at = at(error_info)
     with nogil:
         ret = aclrtRepairError(a[0].i, <const aclrtErrorInfo *> error_info_at)
@@ -3834,8 +4133,9 @@ cdef object rt_mem_set_access(object self, PyObject *const *args, Py_ssize_t n, 
     cdef void *desc_at
     cdef aclError ret
     take(what, args, n, names, a)
-    desc = pack_structs(<object> a[2].o, LAYOUT_aclrtMemAccessDesc, sizeof(aclrtMemAccessDesc),
-        what, 3)
+    desc = pack_structs(
+        <object> a[2].o, LAYOUT_aclrtMemAccessDesc, sizeof(aclrtMemAccessDesc), what, 3
+    )
     desc_count = <size_t> len(desc) // sizeof(aclrtMemAccessDesc)
     desc_at = at(desc)
     with nogil:
@@ -3850,16 +4150,18 @@ cdef object rt_mem_get_access(object self, PyObject *const *args, Py_ssize_t n, 
     cdef uint64_t flag = 0
     cdef aclError ret
     take(what, args, n, names, a)
-    location = pack_struct(<object> a[1].o, LAYOUT_aclrtMemLocation, sizeof(aclrtMemLocation), what,
-        2)
+    location = pack_struct(
+        <object> a[1].o, LAYOUT_aclrtMemLocation, sizeof(aclrtMemLocation), what, 2
+    )
     location_at = at(location)
     with nogil:
         ret = aclrtMemGetAccess(a[0].p, <aclrtMemLocation *> location_at, &flag)
     return flag, ret
 
 
-cdef object rt_snap_shot_process_lock(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_snap_shot_process_lock(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ik acl.rt.snap_shot_process_lock pid reserve", args, n, names, a)
@@ -3868,8 +4170,9 @@ cdef object rt_snap_shot_process_lock(object self, PyObject *const *args, Py_ssi
     return ret
 
 
-cdef object rt_snap_shot_process_unlock(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_snap_shot_process_unlock(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"ik acl.rt.snap_shot_process_unlock pid reserve", args, n, names, a)
@@ -3878,38 +4181,45 @@ cdef object rt_snap_shot_process_unlock(object self, PyObject *const *args, Py_s
     return ret
 
 
-cdef object rt_snap_shot_process_backup(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_snap_shot_process_backup(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"iO acl.rt.snap_shot_process_backup pid args"
     cdef void *args__at
     cdef aclError ret
     take(what, args, n, names, a)
-    args_ = pack_struct(<object> a[1].o, LAYOUT_aclrtSnapShotBackupArgs,
-        sizeof(aclrtSnapShotBackupArgs), what, 2)
+    args_ = pack_struct(
+        <object> a[1].o, LAYOUT_aclrtSnapShotBackupArgs, sizeof(aclrtSnapShotBackupArgs), what,
+        2
+    )
     args__at = at(args_)
     with nogil:
         ret = aclrtSnapShotProcessBackup(a[0].i, <aclrtSnapShotBackupArgs *> args__at)
     return ret
 
 
-cdef object rt_snap_shot_process_restore(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_snap_shot_process_restore(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef const char *what = b"iO acl.rt.snap_shot_process_restore pid args"
     cdef void *args__at
     cdef aclError ret
     take(what, args, n, names, a)
-    args_ = pack_struct(<object> a[1].o, LAYOUT_aclrtSnapShotRestoreArgs,
-        sizeof(aclrtSnapShotRestoreArgs), what, 2)
+    args_ = pack_struct(
+        <object> a[1].o, LAYOUT_aclrtSnapShotRestoreArgs, sizeof(aclrtSnapShotRestoreArgs),
+        what, 2
+    )
     args__at = at(args_)
     with nogil:
         ret = aclrtSnapShotProcessRestore(a[0].i, <aclrtSnapShotRestoreArgs *> args__at)
     return ret
 
 
-cdef object rt_cache_last_task_op_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_cache_last_task_op_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kk acl.rt.cache_last_task_op_info info_ptr info_size", args, n, names, a)
@@ -3918,8 +4228,9 @@ cdef object rt_cache_last_task_op_info(object self, PyObject *const *args, Py_ss
     return ret
 
 
-cdef object rt_cache_last_task_extend_info(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_cache_last_task_extend_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"s acl.rt.cache_last_task_extend_info extend_info", args, n, names, a)
@@ -3928,8 +4239,9 @@ cdef object rt_cache_last_task_extend_info(object self, PyObject *const *args, P
     return ret
 
 
-cdef object rt_get_function_attribute(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_get_function_attribute(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef int64_t attr_value = 0
     cdef aclError ret
@@ -3939,8 +4251,9 @@ cdef object rt_get_function_attribute(object self, PyObject *const *args, Py_ssi
     return attr_value, ret
 
 
-cdef object rt_function_get_binary(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_function_get_binary(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtBinHandle bin_handle = NULL
     cdef aclError ret
@@ -3950,8 +4263,9 @@ cdef object rt_function_get_binary(object self, PyObject *const *args, Py_ssize_
     return address(<void *> bin_handle, ret), ret
 
 
-cdef object rt_function_get_param_count(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_function_get_param_count(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef size_t param_count = 0
     cdef aclError ret
@@ -3961,8 +4275,9 @@ cdef object rt_function_get_param_count(object self, PyObject *const *args, Py_s
     return param_count, ret
 
 
-cdef object rt_function_get_param_info(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_function_get_param_info(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t param_offset = 0
     cdef size_t param_size = 0
@@ -3973,19 +4288,21 @@ cdef object rt_function_get_param_info(object self, PyObject *const *args, Py_ss
     return param_offset, param_size, ret
 
 
-cdef object rt_function_get_avail_dyn_ubuf_per_block(object self, PyObject *const *args, Py_ssize_t
-    n, PyObject *names):
+cdef object rt_function_get_avail_dyn_ubuf_per_block(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef size_t dynamic_ubuf_size = 0
     cdef aclError ret
     take(b"kI acl.rt.function_get_avail_dyn_ubuf_per_block func flags", args, n, names, a)
     with nogil:
-        ret = aclrtFunctionGetAvailDynUbufPerBlock(a[0].p, a[1].I, &dynamic_ubuf_size)
+        ret = aclrtFunctionGetAvailDynUbufPerBlock(a[0].p, a[1].u, &dynamic_ubuf_size)
     return dynamic_ubuf_size, ret
 
 
-cdef object rt_ipc_get_event_handle(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ipc_get_event_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *handle_at
     cdef aclError ret
@@ -3994,27 +4311,34 @@ cdef object rt_ipc_get_event_handle(object self, PyObject *const *args, Py_ssize
     handle_at = at(handle)
     with nogil:
         ret = aclrtIpcGetEventHandle(a[0].p, <aclrtIpcEventHandle *> handle_at)
-    return (unpack_struct(handle_at, LAYOUT_aclrtIpcEventHandle) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(handle_at, LAYOUT_aclrtIpcEventHandle), ret
 
 
-cdef object rt_ipc_open_event_handle(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_ipc_open_event_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef const char *what = b"O acl.rt.ipc_open_event_handle handle"
     cdef void *handle_at
+    cdef aclrtIpcEventHandle *handle_is
     cdef aclrtEvent event = NULL
     cdef aclError ret
     take(what, args, n, names, a)
-    handle = pack_struct(<object> a[0].o, LAYOUT_aclrtIpcEventHandle, sizeof(aclrtIpcEventHandle),
-        what, 1)
+    handle = pack_struct(
+        <object> a[0].o, LAYOUT_aclrtIpcEventHandle, sizeof(aclrtIpcEventHandle), what, 1
+    )
     handle_at = at(handle)
+    handle_is = <aclrtIpcEventHandle *> handle_at
     with nogil:
-        ret = aclrtIpcOpenEventHandle((<aclrtIpcEventHandle *> handle_at)[0], &event)
+        ret = aclrtIpcOpenEventHandle(handle_is[0], &event)
     return address(<void *> event, ret), ret
 
 
-cdef object rt_mem_retain_allocation_handle(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_retain_allocation_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclrtDrvMemHandle handle = NULL
     cdef aclError ret
@@ -4024,8 +4348,9 @@ cdef object rt_mem_retain_allocation_handle(object self, PyObject *const *args, 
     return address(<void *> handle, ret), ret
 
 
-cdef object rt_mem_get_allocation_properties_from_handle(object self, PyObject *const *args,
-    Py_ssize_t n, PyObject *names):
+cdef object rt_mem_get_allocation_properties_from_handle(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *prop_at
     cdef aclError ret
@@ -4034,23 +4359,29 @@ cdef object rt_mem_get_allocation_properties_from_handle(object self, PyObject *
     prop_at = at(prop)
     with nogil:
         ret = aclrtMemGetAllocationPropertiesFromHandle(a[0].p, <aclrtPhysicalMemProp *> prop_at)
-    return (unpack_struct(prop_at, LAYOUT_aclrtPhysicalMemProp) if ret == 0 else {}), ret
+    if ret != 0:
+        return {}, ret
+    return unpack_struct(prop_at, LAYOUT_aclrtPhysicalMemProp), ret
 
 
-cdef object rt_reserve_mem_address_no_uc_memory(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_reserve_mem_address_no_uc_memory(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef void *vir_ptr = NULL
     cdef aclError ret
-    take(b"kkkK acl.rt.reserve_mem_address_no_uc_memory size alignment " b"expect_ptr flags", args,
-        n, names, a)
+    take(
+        b"kkkK acl.rt.reserve_mem_address_no_uc_memory size alignment " b"expect_ptr flags",
+        args, n, names, a
+    )
     with nogil:
         ret = aclrtReserveMemAddressNoUCMemory(&vir_ptr, a[0].k, a[1].k, a[2].p, a[3].k)
     return address(<void *> vir_ptr, ret), ret
 
 
-cdef object rt_mem_get_address_range(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_get_address_range(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef void *pbase = NULL
     cdef size_t psize = 0
@@ -4070,28 +4401,36 @@ cdef object rt_mem_p2p_map(object self, PyObject *const *args, Py_ssize_t n, PyO
     return ret
 
 
-cdef object rt_mem_managed_prefetch_async(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_managed_prefetch_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[5] a
-    cdef const char *what = (b"kkOIk acl.rt.mem_managed_prefetch_async ptr size location "
-        b"flags stream")
+    cdef const char *what = (
+        b"kkOIk acl.rt.mem_managed_prefetch_async ptr size location " b"flags stream"
+    )
     cdef void *location_at
+    cdef aclrtMemManagedLocation *location_is
     cdef aclError ret
     take(what, args, n, names, a)
-    location = pack_struct(<object> a[2].o, LAYOUT_aclrtMemManagedLocation,
-        sizeof(aclrtMemManagedLocation), what, 3)
+    location = pack_struct(
+        <object> a[2].o, LAYOUT_aclrtMemManagedLocation, sizeof(aclrtMemManagedLocation), what,
+        3
+    )
     location_at = at(location)
+    location_is = <aclrtMemManagedLocation *> location_at
     with nogil:
-        ret = aclrtMemManagedPrefetchAsync(a[0].p, a[1].k, (<aclrtMemManagedLocation *>
-            location_at)[0], a[3].I, a[4].p)
+        ret = aclrtMemManagedPrefetchAsync(a[0].p, a[1].k, location_is[0], a[3].u, a[4].p)
     return ret
 
 
-cdef object rt_mem_managed_prefetch_batch_async(object self, PyObject *const *args, Py_ssize_t n,
-    PyObject *names):
+cdef object rt_mem_managed_prefetch_batch_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[6] a
-    cdef const char *what = (b"OOOOKk acl.rt.mem_managed_prefetch_batch_async ptrs sizes "
-        b"prefetch_locs prefetch_loc_idxs flags stream")
+    cdef const char *what = (
+        b"OOOOKk acl.rt.mem_managed_prefetch_batch_async ptrs sizes "
+        b"prefetch_locs prefetch_loc_idxs flags stream"
+    )
     cdef size_t ptrs_count
     cdef void *ptrs_at
     cdef size_t sizes_count
@@ -4109,8 +4448,10 @@ cdef object rt_mem_managed_prefetch_batch_async(object self, PyObject *const *ar
     sizes_count = <size_t> len(sizes) // 8
     same(ptrs_count, sizes_count, what)
     sizes_at = at(sizes)
-    prefetch_locs = pack_structs(<object> a[2].o, LAYOUT_aclrtMemManagedLocation,
-        sizeof(aclrtMemManagedLocation), what, 3)
+    prefetch_locs = pack_structs(
+        <object> a[2].o, LAYOUT_aclrtMemManagedLocation, sizeof(aclrtMemManagedLocation), what,
+        3
+    )
     prefetch_locs_count = <size_t> len(prefetch_locs) // sizeof(aclrtMemManagedLocation)
     prefetch_locs_at = at(prefetch_locs)
     prefetch_loc_idxs = pack(<object> a[3].o, c"k", what, 4)
@@ -4118,25 +4459,31 @@ cdef object rt_mem_managed_prefetch_batch_async(object self, PyObject *const *ar
     same(prefetch_locs_count, prefetch_loc_idxs_count, what)
     prefetch_loc_idxs_at = at(prefetch_loc_idxs)
     with nogil:
-        ret = aclrtMemManagedPrefetchBatchAsync(<const void **> ptrs_at, <size_t *> sizes_at,
-            ptrs_count, <aclrtMemManagedLocation *> prefetch_locs_at, <size_t *>
-            prefetch_loc_idxs_at, prefetch_locs_count, a[4].k, a[5].p)
+        ret = aclrtMemManagedPrefetchBatchAsync(
+            <const void **> ptrs_at, <size_t *> sizes_at, ptrs_count,
+            <aclrtMemManagedLocation *> prefetch_locs_at, <size_t *> prefetch_loc_idxs_at,
+            prefetch_locs_count, a[4].k, a[5].p
+        )
     return ret
 
 
-cdef object rt_mem_map_selected_link(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_map_selected_link(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[4] a
     cdef aclError ret
-    take(b"kkkI acl.rt.mem_map_selected_link vir_ptr_dst size " b"vir_ptr_src link_idx", args, n,
-        names, a)
+    take(
+        b"kkkI acl.rt.mem_map_selected_link vir_ptr_dst size " b"vir_ptr_src link_idx", args, n,
+        names, a
+    )
     with nogil:
-        ret = aclrtMemMapSelectedLink(a[0].p, a[1].k, a[2].p, a[3].I)
+        ret = aclrtMemMapSelectedLink(a[0].p, a[1].k, a[2].p, a[3].u)
     return ret
 
 
-cdef object rt_device_l2_cache_flush(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_device_l2_cache_flush(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.device_l2_cache_flush rsv", args, n, names, a)
@@ -4161,8 +4508,9 @@ cdef object rt_mem_pool_create(object self, PyObject *const *args, Py_ssize_t n,
     cdef void *pool_props_at
     cdef aclError ret
     take(what, args, n, names, a)
-    pool_props = pack_struct(<object> a[0].o, LAYOUT_aclrtMemPoolProps, sizeof(aclrtMemPoolProps),
-        what, 1)
+    pool_props = pack_struct(
+        <object> a[0].o, LAYOUT_aclrtMemPoolProps, sizeof(aclrtMemPoolProps), what, 1
+    )
     pool_props_at = at(pool_props)
     with nogil:
         ret = aclrtMemPoolCreate(&mem_pool, <const aclrtMemPoolProps *> pool_props_at)
@@ -4199,8 +4547,9 @@ cdef object rt_mem_pool_get_attr(object self, PyObject *const *args, Py_ssize_t 
     return value_, ret
 
 
-cdef object rt_mem_pool_malloc_async(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_pool_malloc_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[3] a
     cdef void *ptr = NULL
     cdef aclError ret
@@ -4210,8 +4559,9 @@ cdef object rt_mem_pool_malloc_async(object self, PyObject *const *args, Py_ssiz
     return address(<void *> ptr, ret), ret
 
 
-cdef object rt_mem_pool_free_async(object self, PyObject *const *args, Py_ssize_t n, PyObject
-    *names):
+cdef object rt_mem_pool_free_async(
+    object self, PyObject *const *args, Py_ssize_t n, PyObject *names
+):
     cdef Value[2] a
     cdef aclError ret
     take(b"kk acl.rt.mem_pool_free_async ptr stream", args, n, names, a)
@@ -4231,7 +4581,9 @@ cdef object rt_mem_pool_trim_to(object self, PyObject *const *args, Py_ssize_t n
 
 cdef PyMethodDef[339] METHODS
 
-METHODS[0] = taking(b"set_device", rt_set_device,
+METHODS[0] = taking(
+    b"set_device",
+    rt_set_device,
     b"set_device($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4239,7 +4591,9 @@ METHODS[0] = taking(b"set_device", rt_set_device,
     b"\n"
     b"Calls aclrtSetDevice. The GIL is dropped."
 )
-METHODS[1] = taking(b"reset_device", rt_reset_device,
+METHODS[1] = taking(
+    b"reset_device",
+    rt_reset_device,
     b"reset_device($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4247,7 +4601,9 @@ METHODS[1] = taking(b"reset_device", rt_reset_device,
     b"\n"
     b"Calls aclrtResetDevice. The GIL is dropped."
 )
-METHODS[2] = taking(b"reset_device_force", rt_reset_device_force,
+METHODS[2] = taking(
+    b"reset_device_force",
+    rt_reset_device_force,
     b"reset_device_force($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4255,7 +4611,9 @@ METHODS[2] = taking(b"reset_device_force", rt_reset_device_force,
     b"\n"
     b"Calls aclrtResetDeviceForce. The GIL is dropped."
 )
-METHODS[3] = plain(b"get_device", rt_get_device,
+METHODS[3] = plain(
+    b"get_device",
+    rt_get_device,
     b"get_device($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4263,7 +4621,9 @@ METHODS[3] = plain(b"get_device", rt_get_device,
     b"\n"
     b"Calls aclrtGetDevice. The GIL is dropped."
 )
-METHODS[4] = plain(b"get_device_count", rt_get_device_count,
+METHODS[4] = plain(
+    b"get_device_count",
+    rt_get_device_count,
     b"get_device_count($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4271,7 +4631,9 @@ METHODS[4] = plain(b"get_device_count", rt_get_device_count,
     b"\n"
     b"Calls aclrtGetDeviceCount. The GIL is dropped."
 )
-METHODS[5] = plain(b"get_run_mode", rt_get_run_mode,
+METHODS[5] = plain(
+    b"get_run_mode",
+    rt_get_run_mode,
     b"get_run_mode($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4281,7 +4643,9 @@ METHODS[5] = plain(b"get_run_mode", rt_get_run_mode,
     b"\n"
     b"0 ACL_DEVICE, 1 ACL_HOST."
 )
-METHODS[6] = taking(b"set_ts_device", rt_set_ts_device,
+METHODS[6] = taking(
+    b"set_ts_device",
+    rt_set_ts_device,
     b"set_ts_device($module, /, ts_id)\n"
     b"--\n"
     b"\n"
@@ -4289,7 +4653,9 @@ METHODS[6] = taking(b"set_ts_device", rt_set_ts_device,
     b"\n"
     b"Calls aclrtSetTsDevice. The GIL is dropped."
 )
-METHODS[7] = taking(b"set_device_sat_mode", rt_set_device_sat_mode,
+METHODS[7] = taking(
+    b"set_device_sat_mode",
+    rt_set_device_sat_mode,
     b"set_device_sat_mode($module, /, mode)\n"
     b"--\n"
     b"\n"
@@ -4297,7 +4663,9 @@ METHODS[7] = taking(b"set_device_sat_mode", rt_set_device_sat_mode,
     b"\n"
     b"Calls aclrtSetDeviceSatMode. The GIL is dropped."
 )
-METHODS[8] = plain(b"get_device_sat_mode", rt_get_device_sat_mode,
+METHODS[8] = plain(
+    b"get_device_sat_mode",
+    rt_get_device_sat_mode,
     b"get_device_sat_mode($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4305,7 +4673,9 @@ METHODS[8] = plain(b"get_device_sat_mode", rt_get_device_sat_mode,
     b"\n"
     b"Calls aclrtGetDeviceSatMode. The GIL is dropped."
 )
-METHODS[9] = taking(b"get_device_utilization_rate", rt_get_device_utilization_rate,
+METHODS[9] = taking(
+    b"get_device_utilization_rate",
+    rt_get_device_utilization_rate,
     b"get_device_utilization_rate($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4316,7 +4686,9 @@ METHODS[9] = taking(b"get_device_utilization_rate", rt_get_device_utilization_ra
     b"Dict keys cube_utilization, vector_utilization, aicpu_utilization, "
     b"memory_utilization, utilization_extend."
 )
-METHODS[10] = taking(b"query_device_status", rt_query_device_status,
+METHODS[10] = taking(
+    b"query_device_status",
+    rt_query_device_status,
     b"query_device_status($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4324,7 +4696,9 @@ METHODS[10] = taking(b"query_device_status", rt_query_device_status,
     b"\n"
     b"Calls aclrtQueryDeviceStatus. The GIL is dropped."
 )
-METHODS[11] = taking(b"device_task_abort", rt_device_task_abort,
+METHODS[11] = taking(
+    b"device_task_abort",
+    rt_device_task_abort,
     b"device_task_abort($module, /, device_id, timeout)\n"
     b"--\n"
     b"\n"
@@ -4332,7 +4706,9 @@ METHODS[11] = taking(b"device_task_abort", rt_device_task_abort,
     b"\n"
     b"Calls aclrtDeviceTaskAbort. The GIL is dropped."
 )
-METHODS[12] = taking(b"get_device_info", rt_get_device_info,
+METHODS[12] = taking(
+    b"get_device_info",
+    rt_get_device_info,
     b"get_device_info($module, /, device_id, attr)\n"
     b"--\n"
     b"\n"
@@ -4342,7 +4718,9 @@ METHODS[12] = taking(b"get_device_info", rt_get_device_info,
     b"\n"
     b"Value truncated to 32 bits by the vendor (C value is int64)."
 )
-METHODS[13] = plain(b"device_get_stream_priority_range", rt_device_get_stream_priority_range,
+METHODS[13] = plain(
+    b"device_get_stream_priority_range",
+    rt_device_get_stream_priority_range,
     b"device_get_stream_priority_range($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4352,7 +4730,9 @@ METHODS[13] = plain(b"device_get_stream_priority_range", rt_device_get_stream_pr
     b"\n"
     b"Absent in CANN 7.0.RC1."
 )
-METHODS[14] = taking(b"get_device_capability", rt_get_device_capability,
+METHODS[14] = taking(
+    b"get_device_capability",
+    rt_get_device_capability,
     b"get_device_capability($module, /, device_id, feature)\n"
     b"--\n"
     b"\n"
@@ -4360,7 +4740,9 @@ METHODS[14] = taking(b"get_device_capability", rt_get_device_capability,
     b"\n"
     b"Calls aclrtGetDeviceCapability. The GIL is dropped."
 )
-METHODS[15] = taking(b"get_device_res_limit", rt_get_device_res_limit,
+METHODS[15] = taking(
+    b"get_device_res_limit",
+    rt_get_device_res_limit,
     b"get_device_res_limit($module, /, device_id, type)\n"
     b"--\n"
     b"\n"
@@ -4368,7 +4750,9 @@ METHODS[15] = taking(b"get_device_res_limit", rt_get_device_res_limit,
     b"\n"
     b"Calls aclrtGetDeviceResLimit. The GIL is dropped."
 )
-METHODS[16] = taking(b"set_device_res_limit", rt_set_device_res_limit,
+METHODS[16] = taking(
+    b"set_device_res_limit",
+    rt_set_device_res_limit,
     b"set_device_res_limit($module, /, device_id, type, value)\n"
     b"--\n"
     b"\n"
@@ -4376,7 +4760,9 @@ METHODS[16] = taking(b"set_device_res_limit", rt_set_device_res_limit,
     b"\n"
     b"Calls aclrtSetDeviceResLimit. The GIL is dropped."
 )
-METHODS[17] = taking(b"reset_device_res_limit", rt_reset_device_res_limit,
+METHODS[17] = taking(
+    b"reset_device_res_limit",
+    rt_reset_device_res_limit,
     b"reset_device_res_limit($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4384,7 +4770,9 @@ METHODS[17] = taking(b"reset_device_res_limit", rt_reset_device_res_limit,
     b"\n"
     b"Calls aclrtResetDeviceResLimit. The GIL is dropped."
 )
-METHODS[18] = taking(b"get_devices_topo", rt_get_devices_topo,
+METHODS[18] = taking(
+    b"get_devices_topo",
+    rt_get_devices_topo,
     b"get_devices_topo($module, /, device_id, other_device_id)\n"
     b"--\n"
     b"\n"
@@ -4392,7 +4780,9 @@ METHODS[18] = taking(b"get_devices_topo", rt_get_devices_topo,
     b"\n"
     b"Calls aclrtGetDevicesTopo. The GIL is dropped."
 )
-METHODS[19] = taking(b"get_logic_dev_id_by_user_dev_id", rt_get_logic_dev_id_by_user_dev_id,
+METHODS[19] = taking(
+    b"get_logic_dev_id_by_user_dev_id",
+    rt_get_logic_dev_id_by_user_dev_id,
     b"get_logic_dev_id_by_user_dev_id($module, /, user_dev_id)\n"
     b"--\n"
     b"\n"
@@ -4400,7 +4790,9 @@ METHODS[19] = taking(b"get_logic_dev_id_by_user_dev_id", rt_get_logic_dev_id_by_
     b"\n"
     b"Calls aclrtGetLogicDevIdByUserDevId. The GIL is dropped."
 )
-METHODS[20] = taking(b"get_user_dev_id_by_logic_dev_id", rt_get_user_dev_id_by_logic_dev_id,
+METHODS[20] = taking(
+    b"get_user_dev_id_by_logic_dev_id",
+    rt_get_user_dev_id_by_logic_dev_id,
     b"get_user_dev_id_by_logic_dev_id($module, /, logic_dev_id)\n"
     b"--\n"
     b"\n"
@@ -4408,7 +4800,9 @@ METHODS[20] = taking(b"get_user_dev_id_by_logic_dev_id", rt_get_user_dev_id_by_l
     b"\n"
     b"Calls aclrtGetUserDevIdByLogicDevId. The GIL is dropped."
 )
-METHODS[21] = taking(b"get_logic_dev_id_by_phy_dev_id", rt_get_logic_dev_id_by_phy_dev_id,
+METHODS[21] = taking(
+    b"get_logic_dev_id_by_phy_dev_id",
+    rt_get_logic_dev_id_by_phy_dev_id,
     b"get_logic_dev_id_by_phy_dev_id($module, /, phy_dev_id)\n"
     b"--\n"
     b"\n"
@@ -4416,7 +4810,9 @@ METHODS[21] = taking(b"get_logic_dev_id_by_phy_dev_id", rt_get_logic_dev_id_by_p
     b"\n"
     b"Calls aclrtGetLogicDevIdByPhyDevId. The GIL is dropped."
 )
-METHODS[22] = taking(b"get_phy_dev_id_by_logic_dev_id", rt_get_phy_dev_id_by_logic_dev_id,
+METHODS[22] = taking(
+    b"get_phy_dev_id_by_logic_dev_id",
+    rt_get_phy_dev_id_by_logic_dev_id,
     b"get_phy_dev_id_by_logic_dev_id($module, /, logic_dev_id)\n"
     b"--\n"
     b"\n"
@@ -4424,7 +4820,9 @@ METHODS[22] = taking(b"get_phy_dev_id_by_logic_dev_id", rt_get_phy_dev_id_by_log
     b"\n"
     b"Calls aclrtGetPhyDevIdByLogicDevId. The GIL is dropped."
 )
-METHODS[23] = taking(b"device_get_uuid", rt_device_get_uuid,
+METHODS[23] = taking(
+    b"device_get_uuid",
+    rt_device_get_uuid,
     b"device_get_uuid($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4434,7 +4832,9 @@ METHODS[23] = taking(b"device_get_uuid", rt_device_get_uuid,
     b"\n"
     b"{'bytes': list of 16 int}."
 )
-METHODS[24] = taking(b"device_peer_access_status", rt_device_peer_access_status,
+METHODS[24] = taking(
+    b"device_peer_access_status",
+    rt_device_peer_access_status,
     b"device_peer_access_status($module, /, device_id, peer_device_id)\n"
     b"--\n"
     b"\n"
@@ -4442,7 +4842,9 @@ METHODS[24] = taking(b"device_peer_access_status", rt_device_peer_access_status,
     b"\n"
     b"Calls aclrtDevicePeerAccessStatus. The GIL is dropped."
 )
-METHODS[25] = taking(b"device_can_access_peer", rt_device_can_access_peer,
+METHODS[25] = taking(
+    b"device_can_access_peer",
+    rt_device_can_access_peer,
     b"device_can_access_peer($module, /, device_id, peer_device_id)\n"
     b"--\n"
     b"\n"
@@ -4450,7 +4852,9 @@ METHODS[25] = taking(b"device_can_access_peer", rt_device_can_access_peer,
     b"\n"
     b"Calls aclrtDeviceCanAccessPeer. The GIL is dropped."
 )
-METHODS[26] = taking(b"device_enable_peer_access", rt_device_enable_peer_access,
+METHODS[26] = taking(
+    b"device_enable_peer_access",
+    rt_device_enable_peer_access,
     b"device_enable_peer_access($module, /, peer_device_id, flags)\n"
     b"--\n"
     b"\n"
@@ -4458,7 +4862,9 @@ METHODS[26] = taking(b"device_enable_peer_access", rt_device_enable_peer_access,
     b"\n"
     b"Calls aclrtDeviceEnablePeerAccess. The GIL is dropped."
 )
-METHODS[27] = taking(b"device_disable_peer_access", rt_device_disable_peer_access,
+METHODS[27] = taking(
+    b"device_disable_peer_access",
+    rt_device_disable_peer_access,
     b"device_disable_peer_access($module, /, peer_device_id)\n"
     b"--\n"
     b"\n"
@@ -4466,7 +4872,9 @@ METHODS[27] = taking(b"device_disable_peer_access", rt_device_disable_peer_acces
     b"\n"
     b"Calls aclrtDeviceDisablePeerAccess. The GIL is dropped."
 )
-METHODS[28] = taking(b"create_context", rt_create_context,
+METHODS[28] = taking(
+    b"create_context",
+    rt_create_context,
     b"create_context($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4474,7 +4882,9 @@ METHODS[28] = taking(b"create_context", rt_create_context,
     b"\n"
     b"Calls aclrtCreateContext. The GIL is dropped."
 )
-METHODS[29] = taking(b"destroy_context", rt_destroy_context,
+METHODS[29] = taking(
+    b"destroy_context",
+    rt_destroy_context,
     b"destroy_context($module, /, context)\n"
     b"--\n"
     b"\n"
@@ -4482,7 +4892,9 @@ METHODS[29] = taking(b"destroy_context", rt_destroy_context,
     b"\n"
     b"Calls aclrtDestroyContext. The GIL is dropped."
 )
-METHODS[30] = taking(b"set_context", rt_set_context,
+METHODS[30] = taking(
+    b"set_context",
+    rt_set_context,
     b"set_context($module, /, context)\n"
     b"--\n"
     b"\n"
@@ -4492,7 +4904,9 @@ METHODS[30] = taking(b"set_context", rt_set_context,
     b"\n"
     b"Name differs from C."
 )
-METHODS[31] = plain(b"get_context", rt_get_context,
+METHODS[31] = plain(
+    b"get_context",
+    rt_get_context,
     b"get_context($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4502,7 +4916,9 @@ METHODS[31] = plain(b"get_context", rt_get_context,
     b"\n"
     b"Name differs from C."
 )
-METHODS[32] = taking(b"get_overflow_status", rt_get_overflow_status,
+METHODS[32] = taking(
+    b"get_overflow_status",
+    rt_get_overflow_status,
     b"get_overflow_status($module, /, output_addr, output_size, stream)\n"
     b"--\n"
     b"\n"
@@ -4510,7 +4926,9 @@ METHODS[32] = taking(b"get_overflow_status", rt_get_overflow_status,
     b"\n"
     b"Calls aclrtGetOverflowStatus. The GIL is dropped."
 )
-METHODS[33] = taking(b"reset_overflow_status", rt_reset_overflow_status,
+METHODS[33] = taking(
+    b"reset_overflow_status",
+    rt_reset_overflow_status,
     b"reset_overflow_status($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4518,7 +4936,9 @@ METHODS[33] = taking(b"reset_overflow_status", rt_reset_overflow_status,
     b"\n"
     b"Calls aclrtResetOverflowStatus. The GIL is dropped."
 )
-METHODS[34] = taking(b"ctx_set_sys_param_opt", rt_ctx_set_sys_param_opt,
+METHODS[34] = taking(
+    b"ctx_set_sys_param_opt",
+    rt_ctx_set_sys_param_opt,
     b"ctx_set_sys_param_opt($module, /, opt, value)\n"
     b"--\n"
     b"\n"
@@ -4526,7 +4946,9 @@ METHODS[34] = taking(b"ctx_set_sys_param_opt", rt_ctx_set_sys_param_opt,
     b"\n"
     b"Calls aclrtCtxSetSysParamOpt. The GIL is dropped."
 )
-METHODS[35] = taking(b"ctx_get_sys_param_opt", rt_ctx_get_sys_param_opt,
+METHODS[35] = taking(
+    b"ctx_get_sys_param_opt",
+    rt_ctx_get_sys_param_opt,
     b"ctx_get_sys_param_opt($module, /, opt)\n"
     b"--\n"
     b"\n"
@@ -4534,7 +4956,9 @@ METHODS[35] = taking(b"ctx_get_sys_param_opt", rt_ctx_get_sys_param_opt,
     b"\n"
     b"Calls aclrtCtxGetSysParamOpt. The GIL is dropped."
 )
-METHODS[36] = taking(b"set_sys_param_opt", rt_set_sys_param_opt,
+METHODS[36] = taking(
+    b"set_sys_param_opt",
+    rt_set_sys_param_opt,
     b"set_sys_param_opt($module, /, opt, value)\n"
     b"--\n"
     b"\n"
@@ -4542,7 +4966,9 @@ METHODS[36] = taking(b"set_sys_param_opt", rt_set_sys_param_opt,
     b"\n"
     b"Calls aclrtSetSysParamOpt. The GIL is dropped."
 )
-METHODS[37] = taking(b"get_sys_param_opt", rt_get_sys_param_opt,
+METHODS[37] = taking(
+    b"get_sys_param_opt",
+    rt_get_sys_param_opt,
     b"get_sys_param_opt($module, /, opt)\n"
     b"--\n"
     b"\n"
@@ -4550,7 +4976,9 @@ METHODS[37] = taking(b"get_sys_param_opt", rt_get_sys_param_opt,
     b"\n"
     b"Calls aclrtGetSysParamOpt. The GIL is dropped."
 )
-METHODS[38] = plain(b"ctx_get_current_default_stream", rt_ctx_get_current_default_stream,
+METHODS[38] = plain(
+    b"ctx_get_current_default_stream",
+    rt_ctx_get_current_default_stream,
     b"ctx_get_current_default_stream($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4560,7 +4988,9 @@ METHODS[38] = plain(b"ctx_get_current_default_stream", rt_ctx_get_current_defaul
     b"\n"
     b"Name inferred."
 )
-METHODS[39] = taking(b"get_primary_ctx_state", rt_get_primary_ctx_state,
+METHODS[39] = taking(
+    b"get_primary_ctx_state",
+    rt_get_primary_ctx_state,
     b"get_primary_ctx_state($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -4568,7 +4998,9 @@ METHODS[39] = taking(b"get_primary_ctx_state", rt_get_primary_ctx_state,
     b"\n"
     b"Calls aclrtGetPrimaryCtxState. The GIL is dropped."
 )
-METHODS[40] = plain(b"create_stream", rt_create_stream,
+METHODS[40] = plain(
+    b"create_stream",
+    rt_create_stream,
     b"create_stream($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4576,7 +5008,9 @@ METHODS[40] = plain(b"create_stream", rt_create_stream,
     b"\n"
     b"Calls aclrtCreateStream. The GIL is dropped."
 )
-METHODS[41] = taking(b"create_stream_with_config", rt_create_stream_with_config,
+METHODS[41] = taking(
+    b"create_stream_with_config",
+    rt_create_stream_with_config,
     b"create_stream_with_config($module, /, priority, flag)\n"
     b"--\n"
     b"\n"
@@ -4584,7 +5018,9 @@ METHODS[41] = taking(b"create_stream_with_config", rt_create_stream_with_config,
     b"\n"
     b"Calls aclrtCreateStreamWithConfig. The GIL is dropped."
 )
-METHODS[42] = taking(b"destroy_stream", rt_destroy_stream,
+METHODS[42] = taking(
+    b"destroy_stream",
+    rt_destroy_stream,
     b"destroy_stream($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4592,7 +5028,9 @@ METHODS[42] = taking(b"destroy_stream", rt_destroy_stream,
     b"\n"
     b"Calls aclrtDestroyStream. The GIL is dropped."
 )
-METHODS[43] = taking(b"destroy_stream_force", rt_destroy_stream_force,
+METHODS[43] = taking(
+    b"destroy_stream_force",
+    rt_destroy_stream_force,
     b"destroy_stream_force($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4600,7 +5038,9 @@ METHODS[43] = taking(b"destroy_stream_force", rt_destroy_stream_force,
     b"\n"
     b"Calls aclrtDestroyStreamForce. The GIL is dropped."
 )
-METHODS[44] = taking(b"set_stream_overflow_switch", rt_set_stream_overflow_switch,
+METHODS[44] = taking(
+    b"set_stream_overflow_switch",
+    rt_set_stream_overflow_switch,
     b"set_stream_overflow_switch($module, /, stream, flag)\n"
     b"--\n"
     b"\n"
@@ -4608,7 +5048,9 @@ METHODS[44] = taking(b"set_stream_overflow_switch", rt_set_stream_overflow_switc
     b"\n"
     b"Calls aclrtSetStreamOverflowSwitch. The GIL is dropped."
 )
-METHODS[45] = taking(b"get_stream_overflow_switch", rt_get_stream_overflow_switch,
+METHODS[45] = taking(
+    b"get_stream_overflow_switch",
+    rt_get_stream_overflow_switch,
     b"get_stream_overflow_switch($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4616,7 +5058,9 @@ METHODS[45] = taking(b"get_stream_overflow_switch", rt_get_stream_overflow_switc
     b"\n"
     b"Calls aclrtGetStreamOverflowSwitch. The GIL is dropped."
 )
-METHODS[46] = taking(b"set_stream_failure_mode", rt_set_stream_failure_mode,
+METHODS[46] = taking(
+    b"set_stream_failure_mode",
+    rt_set_stream_failure_mode,
     b"set_stream_failure_mode($module, /, stream, mode)\n"
     b"--\n"
     b"\n"
@@ -4624,7 +5068,9 @@ METHODS[46] = taking(b"set_stream_failure_mode", rt_set_stream_failure_mode,
     b"\n"
     b"Calls aclrtSetStreamFailureMode. The GIL is dropped."
 )
-METHODS[47] = taking(b"stream_query", rt_stream_query,
+METHODS[47] = taking(
+    b"stream_query",
+    rt_stream_query,
     b"stream_query($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4632,7 +5078,9 @@ METHODS[47] = taking(b"stream_query", rt_stream_query,
     b"\n"
     b"Calls aclrtStreamQuery. The GIL is dropped."
 )
-METHODS[48] = taking(b"stream_abort", rt_stream_abort,
+METHODS[48] = taking(
+    b"stream_abort",
+    rt_stream_abort,
     b"stream_abort($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4640,7 +5088,9 @@ METHODS[48] = taking(b"stream_abort", rt_stream_abort,
     b"\n"
     b"Calls aclrtStreamAbort. The GIL is dropped."
 )
-METHODS[49] = taking(b"stream_get_id", rt_stream_get_id,
+METHODS[49] = taking(
+    b"stream_get_id",
+    rt_stream_get_id,
     b"stream_get_id($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4648,7 +5098,9 @@ METHODS[49] = taking(b"stream_get_id", rt_stream_get_id,
     b"\n"
     b"Calls aclrtStreamGetId. The GIL is dropped."
 )
-METHODS[50] = plain(b"get_stream_available_num", rt_get_stream_available_num,
+METHODS[50] = plain(
+    b"get_stream_available_num",
+    rt_get_stream_available_num,
     b"get_stream_available_num($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4656,7 +5108,9 @@ METHODS[50] = plain(b"get_stream_available_num", rt_get_stream_available_num,
     b"\n"
     b"Calls aclrtGetStreamAvailableNum. The GIL is dropped."
 )
-METHODS[51] = taking(b"set_stream_attribute", rt_set_stream_attribute,
+METHODS[51] = taking(
+    b"set_stream_attribute",
+    rt_set_stream_attribute,
     b"set_stream_attribute($module, /, stream, attr, value)\n"
     b"--\n"
     b"\n"
@@ -4666,7 +5120,9 @@ METHODS[51] = taking(b"set_stream_attribute", rt_set_stream_attribute,
     b"\n"
     b"Dict key failureMode / overflowSwitch / userCustomTag / reserved by attr."
 )
-METHODS[52] = taking(b"get_stream_attribute", rt_get_stream_attribute,
+METHODS[52] = taking(
+    b"get_stream_attribute",
+    rt_get_stream_attribute,
     b"get_stream_attribute($module, /, stream, attr)\n"
     b"--\n"
     b"\n"
@@ -4674,7 +5130,9 @@ METHODS[52] = taking(b"get_stream_attribute", rt_get_stream_attribute,
     b"\n"
     b"Calls aclrtGetStreamAttribute. The GIL is dropped."
 )
-METHODS[53] = taking(b"get_stream_res_limit", rt_get_stream_res_limit,
+METHODS[53] = taking(
+    b"get_stream_res_limit",
+    rt_get_stream_res_limit,
     b"get_stream_res_limit($module, /, stream, type)\n"
     b"--\n"
     b"\n"
@@ -4684,7 +5142,9 @@ METHODS[53] = taking(b"get_stream_res_limit", rt_get_stream_res_limit,
     b"\n"
     b"8.5+."
 )
-METHODS[54] = taking(b"set_stream_res_limit", rt_set_stream_res_limit,
+METHODS[54] = taking(
+    b"set_stream_res_limit",
+    rt_set_stream_res_limit,
     b"set_stream_res_limit($module, /, stream, type, value)\n"
     b"--\n"
     b"\n"
@@ -4694,7 +5154,9 @@ METHODS[54] = taking(b"set_stream_res_limit", rt_set_stream_res_limit,
     b"\n"
     b"8.5+."
 )
-METHODS[55] = taking(b"reset_stream_res_limit", rt_reset_stream_res_limit,
+METHODS[55] = taking(
+    b"reset_stream_res_limit",
+    rt_reset_stream_res_limit,
     b"reset_stream_res_limit($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4704,7 +5166,9 @@ METHODS[55] = taking(b"reset_stream_res_limit", rt_reset_stream_res_limit,
     b"\n"
     b"8.5+."
 )
-METHODS[56] = taking(b"use_stream_res_in_current_thread", rt_use_stream_res_in_current_thread,
+METHODS[56] = taking(
+    b"use_stream_res_in_current_thread",
+    rt_use_stream_res_in_current_thread,
     b"use_stream_res_in_current_thread($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4714,7 +5178,9 @@ METHODS[56] = taking(b"use_stream_res_in_current_thread", rt_use_stream_res_in_c
     b"\n"
     b"8.5+."
 )
-METHODS[57] = taking(b"unuse_stream_res_in_current_thread", rt_unuse_stream_res_in_current_thread,
+METHODS[57] = taking(
+    b"unuse_stream_res_in_current_thread",
+    rt_unuse_stream_res_in_current_thread,
     b"unuse_stream_res_in_current_thread($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4724,7 +5190,9 @@ METHODS[57] = taking(b"unuse_stream_res_in_current_thread", rt_unuse_stream_res_
     b"\n"
     b"8.5+."
 )
-METHODS[58] = taking(b"get_res_in_current_thread", rt_get_res_in_current_thread,
+METHODS[58] = taking(
+    b"get_res_in_current_thread",
+    rt_get_res_in_current_thread,
     b"get_res_in_current_thread($module, /, type)\n"
     b"--\n"
     b"\n"
@@ -4734,7 +5202,9 @@ METHODS[58] = taking(b"get_res_in_current_thread", rt_get_res_in_current_thread,
     b"\n"
     b"8.5+."
 )
-METHODS[59] = taking(b"synchronize_stream", rt_synchronize_stream,
+METHODS[59] = taking(
+    b"synchronize_stream",
+    rt_synchronize_stream,
     b"synchronize_stream($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -4742,7 +5212,9 @@ METHODS[59] = taking(b"synchronize_stream", rt_synchronize_stream,
     b"\n"
     b"Calls aclrtSynchronizeStream. The GIL is dropped."
 )
-METHODS[60] = taking(b"synchronize_stream_with_timeout", rt_synchronize_stream_with_timeout,
+METHODS[60] = taking(
+    b"synchronize_stream_with_timeout",
+    rt_synchronize_stream_with_timeout,
     b"synchronize_stream_with_timeout($module, /, stream, timeout)\n"
     b"--\n"
     b"\n"
@@ -4750,7 +5222,9 @@ METHODS[60] = taking(b"synchronize_stream_with_timeout", rt_synchronize_stream_w
     b"\n"
     b"Calls aclrtSynchronizeStreamWithTimeout. The GIL is dropped."
 )
-METHODS[61] = plain(b"synchronize_device", rt_synchronize_device,
+METHODS[61] = plain(
+    b"synchronize_device",
+    rt_synchronize_device,
     b"synchronize_device($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4758,7 +5232,9 @@ METHODS[61] = plain(b"synchronize_device", rt_synchronize_device,
     b"\n"
     b"Calls aclrtSynchronizeDevice. The GIL is dropped."
 )
-METHODS[62] = taking(b"synchronize_device_with_timeout", rt_synchronize_device_with_timeout,
+METHODS[62] = taking(
+    b"synchronize_device_with_timeout",
+    rt_synchronize_device_with_timeout,
     b"synchronize_device_with_timeout($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -4766,7 +5242,9 @@ METHODS[62] = taking(b"synchronize_device_with_timeout", rt_synchronize_device_w
     b"\n"
     b"Calls aclrtSynchronizeDeviceWithTimeout. The GIL is dropped."
 )
-METHODS[63] = plain(b"create_event", rt_create_event,
+METHODS[63] = plain(
+    b"create_event",
+    rt_create_event,
     b"create_event($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4774,7 +5252,9 @@ METHODS[63] = plain(b"create_event", rt_create_event,
     b"\n"
     b"Calls aclrtCreateEvent. The GIL is dropped."
 )
-METHODS[64] = taking(b"create_event_with_flag", rt_create_event_with_flag,
+METHODS[64] = taking(
+    b"create_event_with_flag",
+    rt_create_event_with_flag,
     b"create_event_with_flag($module, /, flag)\n"
     b"--\n"
     b"\n"
@@ -4782,7 +5262,9 @@ METHODS[64] = taking(b"create_event_with_flag", rt_create_event_with_flag,
     b"\n"
     b"Calls aclrtCreateEventWithFlag. The GIL is dropped."
 )
-METHODS[65] = taking(b"create_event_ex_with_flag", rt_create_event_ex_with_flag,
+METHODS[65] = taking(
+    b"create_event_ex_with_flag",
+    rt_create_event_ex_with_flag,
     b"create_event_ex_with_flag($module, /, flag)\n"
     b"--\n"
     b"\n"
@@ -4790,7 +5272,9 @@ METHODS[65] = taking(b"create_event_ex_with_flag", rt_create_event_ex_with_flag,
     b"\n"
     b"Calls aclrtCreateEventExWithFlag. The GIL is dropped."
 )
-METHODS[66] = taking(b"destroy_event", rt_destroy_event,
+METHODS[66] = taking(
+    b"destroy_event",
+    rt_destroy_event,
     b"destroy_event($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4798,7 +5282,9 @@ METHODS[66] = taking(b"destroy_event", rt_destroy_event,
     b"\n"
     b"Calls aclrtDestroyEvent. The GIL is dropped."
 )
-METHODS[67] = taking(b"record_event", rt_record_event,
+METHODS[67] = taking(
+    b"record_event",
+    rt_record_event,
     b"record_event($module, /, event, stream)\n"
     b"--\n"
     b"\n"
@@ -4806,7 +5292,9 @@ METHODS[67] = taking(b"record_event", rt_record_event,
     b"\n"
     b"Calls aclrtRecordEvent. The GIL is dropped."
 )
-METHODS[68] = taking(b"reset_event", rt_reset_event,
+METHODS[68] = taking(
+    b"reset_event",
+    rt_reset_event,
     b"reset_event($module, /, event, stream)\n"
     b"--\n"
     b"\n"
@@ -4814,7 +5302,9 @@ METHODS[68] = taking(b"reset_event", rt_reset_event,
     b"\n"
     b"Calls aclrtResetEvent. The GIL is dropped."
 )
-METHODS[69] = taking(b"query_event", rt_query_event,
+METHODS[69] = taking(
+    b"query_event",
+    rt_query_event,
     b"query_event($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4822,7 +5312,9 @@ METHODS[69] = taking(b"query_event", rt_query_event,
     b"\n"
     b"Calls aclrtQueryEvent. The GIL is dropped."
 )
-METHODS[70] = taking(b"query_event_status", rt_query_event_status,
+METHODS[70] = taking(
+    b"query_event_status",
+    rt_query_event_status,
     b"query_event_status($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4830,7 +5322,9 @@ METHODS[70] = taking(b"query_event_status", rt_query_event_status,
     b"\n"
     b"Calls aclrtQueryEventStatus. The GIL is dropped."
 )
-METHODS[71] = taking(b"query_event_wait_status", rt_query_event_wait_status,
+METHODS[71] = taking(
+    b"query_event_wait_status",
+    rt_query_event_wait_status,
     b"query_event_wait_status($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4838,7 +5332,9 @@ METHODS[71] = taking(b"query_event_wait_status", rt_query_event_wait_status,
     b"\n"
     b"Calls aclrtQueryEventWaitStatus. The GIL is dropped."
 )
-METHODS[72] = taking(b"synchronize_event", rt_synchronize_event,
+METHODS[72] = taking(
+    b"synchronize_event",
+    rt_synchronize_event,
     b"synchronize_event($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4846,7 +5342,9 @@ METHODS[72] = taking(b"synchronize_event", rt_synchronize_event,
     b"\n"
     b"Calls aclrtSynchronizeEvent. The GIL is dropped."
 )
-METHODS[73] = taking(b"synchronize_event_with_timeout", rt_synchronize_event_with_timeout,
+METHODS[73] = taking(
+    b"synchronize_event_with_timeout",
+    rt_synchronize_event_with_timeout,
     b"synchronize_event_with_timeout($module, /, event, timeout)\n"
     b"--\n"
     b"\n"
@@ -4854,7 +5352,9 @@ METHODS[73] = taking(b"synchronize_event_with_timeout", rt_synchronize_event_wit
     b"\n"
     b"Calls aclrtSynchronizeEventWithTimeout. The GIL is dropped."
 )
-METHODS[74] = taking(b"event_elapsed_time", rt_event_elapsed_time,
+METHODS[74] = taking(
+    b"event_elapsed_time",
+    rt_event_elapsed_time,
     b"event_elapsed_time($module, /, start, end)\n"
     b"--\n"
     b"\n"
@@ -4862,7 +5362,9 @@ METHODS[74] = taking(b"event_elapsed_time", rt_event_elapsed_time,
     b"\n"
     b"Calls aclrtEventElapsedTime. The GIL is dropped."
 )
-METHODS[75] = taking(b"event_get_timestamp", rt_event_get_timestamp,
+METHODS[75] = taking(
+    b"event_get_timestamp",
+    rt_event_get_timestamp,
     b"event_get_timestamp($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4870,7 +5372,9 @@ METHODS[75] = taking(b"event_get_timestamp", rt_event_get_timestamp,
     b"\n"
     b"Calls aclrtEventGetTimestamp. The GIL is dropped."
 )
-METHODS[76] = taking(b"get_event_id", rt_get_event_id,
+METHODS[76] = taking(
+    b"get_event_id",
+    rt_get_event_id,
     b"get_event_id($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -4878,7 +5382,9 @@ METHODS[76] = taking(b"get_event_id", rt_get_event_id,
     b"\n"
     b"Calls aclrtGetEventId. The GIL is dropped."
 )
-METHODS[77] = plain(b"get_event_avail_num", rt_get_event_avail_num,
+METHODS[77] = plain(
+    b"get_event_avail_num",
+    rt_get_event_avail_num,
     b"get_event_avail_num($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4886,7 +5392,9 @@ METHODS[77] = plain(b"get_event_avail_num", rt_get_event_avail_num,
     b"\n"
     b"Calls aclrtGetEventAvailNum. The GIL is dropped."
 )
-METHODS[78] = taking(b"stream_wait_event", rt_stream_wait_event,
+METHODS[78] = taking(
+    b"stream_wait_event",
+    rt_stream_wait_event,
     b"stream_wait_event($module, /, stream, event)\n"
     b"--\n"
     b"\n"
@@ -4894,7 +5402,9 @@ METHODS[78] = taking(b"stream_wait_event", rt_stream_wait_event,
     b"\n"
     b"Calls aclrtStreamWaitEvent. The GIL is dropped."
 )
-METHODS[79] = taking(b"set_op_wait_timeout", rt_set_op_wait_timeout,
+METHODS[79] = taking(
+    b"set_op_wait_timeout",
+    rt_set_op_wait_timeout,
     b"set_op_wait_timeout($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -4902,7 +5412,9 @@ METHODS[79] = taking(b"set_op_wait_timeout", rt_set_op_wait_timeout,
     b"\n"
     b"Calls aclrtSetOpWaitTimeout. The GIL is dropped."
 )
-METHODS[80] = taking(b"set_op_execute_timeout", rt_set_op_execute_timeout,
+METHODS[80] = taking(
+    b"set_op_execute_timeout",
+    rt_set_op_execute_timeout,
     b"set_op_execute_timeout($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -4910,7 +5422,9 @@ METHODS[80] = taking(b"set_op_execute_timeout", rt_set_op_execute_timeout,
     b"\n"
     b"Calls aclrtSetOpExecuteTimeOut. The GIL is dropped."
 )
-METHODS[81] = taking(b"set_op_execute_timeout_v2", rt_set_op_execute_timeout_v2,
+METHODS[81] = taking(
+    b"set_op_execute_timeout_v2",
+    rt_set_op_execute_timeout_v2,
     b"set_op_execute_timeout_v2($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -4918,7 +5432,9 @@ METHODS[81] = taking(b"set_op_execute_timeout_v2", rt_set_op_execute_timeout_v2,
     b"\n"
     b"Calls aclrtSetOpExecuteTimeOutV2. The GIL is dropped."
 )
-METHODS[82] = plain(b"get_op_timeout_interval", rt_get_op_timeout_interval,
+METHODS[82] = plain(
+    b"get_op_timeout_interval",
+    rt_get_op_timeout_interval,
     b"get_op_timeout_interval($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4926,7 +5442,9 @@ METHODS[82] = plain(b"get_op_timeout_interval", rt_get_op_timeout_interval,
     b"\n"
     b"Calls aclrtGetOpTimeOutInterval. The GIL is dropped."
 )
-METHODS[83] = plain(b"get_op_execute_timeout", rt_get_op_execute_timeout,
+METHODS[83] = plain(
+    b"get_op_execute_timeout",
+    rt_get_op_execute_timeout,
     b"get_op_execute_timeout($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4936,7 +5454,9 @@ METHODS[83] = plain(b"get_op_execute_timeout", rt_get_op_execute_timeout,
     b"\n"
     b"Name inferred."
 )
-METHODS[84] = taking(b"peek_at_last_error", rt_peek_at_last_error,
+METHODS[84] = taking(
+    b"peek_at_last_error",
+    rt_peek_at_last_error,
     b"peek_at_last_error($module, /, level)\n"
     b"--\n"
     b"\n"
@@ -4944,7 +5464,9 @@ METHODS[84] = taking(b"peek_at_last_error", rt_peek_at_last_error,
     b"\n"
     b"Calls aclrtPeekAtLastError. The GIL is dropped."
 )
-METHODS[85] = taking(b"get_last_error", rt_get_last_error,
+METHODS[85] = taking(
+    b"get_last_error",
+    rt_get_last_error,
     b"get_last_error($module, /, level)\n"
     b"--\n"
     b"\n"
@@ -4952,7 +5474,9 @@ METHODS[85] = taking(b"get_last_error", rt_get_last_error,
     b"\n"
     b"Calls aclrtGetLastError. The GIL is dropped."
 )
-METHODS[86] = plain(b"get_thread_last_task_id", rt_get_thread_last_task_id,
+METHODS[86] = plain(
+    b"get_thread_last_task_id",
+    rt_get_thread_last_task_id,
     b"get_thread_last_task_id($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -4962,7 +5486,9 @@ METHODS[86] = plain(b"get_thread_last_task_id", rt_get_thread_last_task_id,
     b"\n"
     b"Name inferred."
 )
-METHODS[87] = taking(b"reduce_async", rt_reduce_async,
+METHODS[87] = taking(
+    b"reduce_async",
+    rt_reduce_async,
     b"reduce_async($module, /, dst, src, count, kind, type, stream, reserve)\n"
     b"--\n"
     b"\n"
@@ -4970,7 +5496,9 @@ METHODS[87] = taking(b"reduce_async", rt_reduce_async,
     b"\n"
     b"Calls aclrtReduceAsync. The GIL is dropped."
 )
-METHODS[88] = taking(b"cmo_async", rt_cmo_async,
+METHODS[88] = taking(
+    b"cmo_async",
+    rt_cmo_async,
     b"cmo_async($module, /, src, size, cmo_type, stream)\n"
     b"--\n"
     b"\n"
@@ -4978,7 +5506,9 @@ METHODS[88] = taking(b"cmo_async", rt_cmo_async,
     b"\n"
     b"Calls aclrtCmoAsync. The GIL is dropped."
 )
-METHODS[89] = taking(b"subscribe_report", rt_subscribe_report,
+METHODS[89] = taking(
+    b"subscribe_report",
+    rt_subscribe_report,
     b"subscribe_report($module, /, thread_id, stream)\n"
     b"--\n"
     b"\n"
@@ -4986,7 +5516,9 @@ METHODS[89] = taking(b"subscribe_report", rt_subscribe_report,
     b"\n"
     b"Calls aclrtSubscribeReport. The GIL is dropped."
 )
-METHODS[90] = taking(b"unsubscribe_report", rt_unsubscribe_report,
+METHODS[90] = taking(
+    b"unsubscribe_report",
+    rt_unsubscribe_report,
     b"unsubscribe_report($module, /, thread_id, stream)\n"
     b"--\n"
     b"\n"
@@ -4994,7 +5526,9 @@ METHODS[90] = taking(b"unsubscribe_report", rt_unsubscribe_report,
     b"\n"
     b"Calls aclrtUnSubscribeReport. The GIL is dropped."
 )
-METHODS[91] = taking(b"process_report", rt_process_report,
+METHODS[91] = taking(
+    b"process_report",
+    rt_process_report,
     b"process_report($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -5004,7 +5538,9 @@ METHODS[91] = taking(b"process_report", rt_process_report,
     b"\n"
     b"Python callback runs on this thread with the GIL re-taken."
 )
-METHODS[92] = taking(b"launch_callback", rt_launch_callback,
+METHODS[92] = taking(
+    b"launch_callback",
+    rt_launch_callback,
     b"launch_callback($module, /, fn, user_data, block_type, stream)\n"
     b"--\n"
     b"\n"
@@ -5015,7 +5551,9 @@ METHODS[92] = taking(b"launch_callback", rt_launch_callback,
     b"Fn(user_data): ONE positional argument; a fresh reference per launch, freed after "
     b"the call; exception in fn is not propagated (fn not callable -> TypeError)."
 )
-METHODS[93] = taking(b"set_exception_info_callback", rt_set_exception_info_callback,
+METHODS[93] = taking(
+    b"set_exception_info_callback",
+    rt_set_exception_info_callback,
     b"set_exception_info_callback($module, /, fn=...)\n"
     b"--\n"
     b"\n"
@@ -5025,7 +5563,9 @@ METHODS[93] = taking(b"set_exception_info_callback", rt_set_exception_info_callb
     b"\n"
     b"One process-global slot; fn(info_pointer:int); None or no argument unregisters."
 )
-METHODS[94] = taking(b"get_error_code_from_exception_info", rt_get_error_code_from_exception_info,
+METHODS[94] = taking(
+    b"get_error_code_from_exception_info",
+    rt_get_error_code_from_exception_info,
     b"get_error_code_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5033,7 +5573,9 @@ METHODS[94] = taking(b"get_error_code_from_exception_info", rt_get_error_code_fr
     b"\n"
     b"Calls aclrtGetErrorCodeFromExceptionInfo."
 )
-METHODS[95] = taking(b"get_task_id_from_exception_info", rt_get_task_id_from_exception_info,
+METHODS[95] = taking(
+    b"get_task_id_from_exception_info",
+    rt_get_task_id_from_exception_info,
     b"get_task_id_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5041,7 +5583,9 @@ METHODS[95] = taking(b"get_task_id_from_exception_info", rt_get_task_id_from_exc
     b"\n"
     b"Calls aclrtGetTaskIdFromExceptionInfo."
 )
-METHODS[96] = taking(b"get_stream_id_from_exception_info", rt_get_stream_id_from_exception_info,
+METHODS[96] = taking(
+    b"get_stream_id_from_exception_info",
+    rt_get_stream_id_from_exception_info,
     b"get_stream_id_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5049,7 +5593,9 @@ METHODS[96] = taking(b"get_stream_id_from_exception_info", rt_get_stream_id_from
     b"\n"
     b"Calls aclrtGetStreamIdFromExceptionInfo."
 )
-METHODS[97] = taking(b"get_thread_id_from_exception_info", rt_get_thread_id_from_exception_info,
+METHODS[97] = taking(
+    b"get_thread_id_from_exception_info",
+    rt_get_thread_id_from_exception_info,
     b"get_thread_id_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5057,7 +5603,9 @@ METHODS[97] = taking(b"get_thread_id_from_exception_info", rt_get_thread_id_from
     b"\n"
     b"Calls aclrtGetThreadIdFromExceptionInfo."
 )
-METHODS[98] = taking(b"get_device_id_from_exception_info", rt_get_device_id_from_exception_info,
+METHODS[98] = taking(
+    b"get_device_id_from_exception_info",
+    rt_get_device_id_from_exception_info,
     b"get_device_id_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5065,7 +5613,9 @@ METHODS[98] = taking(b"get_device_id_from_exception_info", rt_get_device_id_from
     b"\n"
     b"Calls aclrtGetDeviceIdFromExceptionInfo."
 )
-METHODS[99] = taking(b"malloc", rt_malloc,
+METHODS[99] = taking(
+    b"malloc",
+    rt_malloc,
     b"malloc($module, /, size, policy)\n"
     b"--\n"
     b"\n"
@@ -5075,7 +5625,9 @@ METHODS[99] = taking(b"malloc", rt_malloc,
     b"\n"
     b"(0, ret) on failure."
 )
-METHODS[100] = taking(b"malloc_align32", rt_malloc_align32,
+METHODS[100] = taking(
+    b"malloc_align32",
+    rt_malloc_align32,
     b"malloc_align32($module, /, size, policy)\n"
     b"--\n"
     b"\n"
@@ -5083,7 +5635,9 @@ METHODS[100] = taking(b"malloc_align32", rt_malloc_align32,
     b"\n"
     b"Calls aclrtMallocAlign32. The GIL is dropped."
 )
-METHODS[101] = taking(b"malloc_cached", rt_malloc_cached,
+METHODS[101] = taking(
+    b"malloc_cached",
+    rt_malloc_cached,
     b"malloc_cached($module, /, size, policy)\n"
     b"--\n"
     b"\n"
@@ -5091,7 +5645,9 @@ METHODS[101] = taking(b"malloc_cached", rt_malloc_cached,
     b"\n"
     b"Calls aclrtMallocCached. The GIL is dropped."
 )
-METHODS[102] = taking(b"malloc_with_cfg", rt_malloc_with_cfg,
+METHODS[102] = taking(
+    b"malloc_with_cfg",
+    rt_malloc_with_cfg,
     b"malloc_with_cfg($module, /, size, policy, cfg)\n"
     b"--\n"
     b"\n"
@@ -5102,7 +5658,9 @@ METHODS[102] = taking(b"malloc_with_cfg", rt_malloc_with_cfg,
     b"Cfg {} -> NULL; else {'attrs':[{'attr':int,'value':{'moduleId' or "
     b"'deviceId':int,'rsv':list}}],'numAttrs':int}; numAttrs mismatch -> KeyError."
 )
-METHODS[103] = taking(b"malloc_for_task_scheduler", rt_malloc_for_task_scheduler,
+METHODS[103] = taking(
+    b"malloc_for_task_scheduler",
+    rt_malloc_for_task_scheduler,
     b"malloc_for_task_scheduler($module, /, size, policy, cfg)\n"
     b"--\n"
     b"\n"
@@ -5112,7 +5670,9 @@ METHODS[103] = taking(b"malloc_for_task_scheduler", rt_malloc_for_task_scheduler
     b"\n"
     b"Cfg as malloc_with_cfg."
 )
-METHODS[104] = taking(b"malloc_host_with_cfg", rt_malloc_host_with_cfg,
+METHODS[104] = taking(
+    b"malloc_host_with_cfg",
+    rt_malloc_host_with_cfg,
     b"malloc_host_with_cfg($module, /, size, cfg)\n"
     b"--\n"
     b"\n"
@@ -5122,7 +5682,9 @@ METHODS[104] = taking(b"malloc_host_with_cfg", rt_malloc_host_with_cfg,
     b"\n"
     b"Cfg as malloc_with_cfg."
 )
-METHODS[105] = taking(b"free", rt_free,
+METHODS[105] = taking(
+    b"free",
+    rt_free,
     b"free($module, /, dev_ptr)\n"
     b"--\n"
     b"\n"
@@ -5132,7 +5694,9 @@ METHODS[105] = taking(b"free", rt_free,
     b"\n"
     b"None -> TypeError."
 )
-METHODS[106] = taking(b"malloc_host", rt_malloc_host,
+METHODS[106] = taking(
+    b"malloc_host",
+    rt_malloc_host,
     b"malloc_host($module, /, size)\n"
     b"--\n"
     b"\n"
@@ -5140,7 +5704,9 @@ METHODS[106] = taking(b"malloc_host", rt_malloc_host,
     b"\n"
     b"Calls aclrtMallocHost. The GIL is dropped."
 )
-METHODS[107] = taking(b"free_host", rt_free_host,
+METHODS[107] = taking(
+    b"free_host",
+    rt_free_host,
     b"free_host($module, /, host_ptr)\n"
     b"--\n"
     b"\n"
@@ -5148,7 +5714,9 @@ METHODS[107] = taking(b"free_host", rt_free_host,
     b"\n"
     b"Calls aclrtFreeHost. The GIL is dropped."
 )
-METHODS[108] = taking(b"memset", rt_memset,
+METHODS[108] = taking(
+    b"memset",
+    rt_memset,
     b"memset($module, /, ptr, max_count, value, count)\n"
     b"--\n"
     b"\n"
@@ -5156,7 +5724,9 @@ METHODS[108] = taking(b"memset", rt_memset,
     b"\n"
     b"Calls aclrtMemset. The GIL is dropped."
 )
-METHODS[109] = taking(b"memset_async", rt_memset_async,
+METHODS[109] = taking(
+    b"memset_async",
+    rt_memset_async,
     b"memset_async($module, /, ptr, max_count, value, count, stream)\n"
     b"--\n"
     b"\n"
@@ -5164,7 +5734,9 @@ METHODS[109] = taking(b"memset_async", rt_memset_async,
     b"\n"
     b"Calls aclrtMemsetAsync. The GIL is dropped."
 )
-METHODS[110] = taking(b"memcpy", rt_memcpy,
+METHODS[110] = taking(
+    b"memcpy",
+    rt_memcpy,
     b"memcpy($module, /, dst, dest_max, src, count, kind)\n"
     b"--\n"
     b"\n"
@@ -5175,7 +5747,9 @@ METHODS[110] = taking(b"memcpy", rt_memcpy,
     b". Real callers pass dest_max = pointer + 2*size (vllm-ascend), and write into the "
     b"buffer of an immutable bytes object."
 )
-METHODS[111] = taking(b"memcpy_async", rt_memcpy_async,
+METHODS[111] = taking(
+    b"memcpy_async",
+    rt_memcpy_async,
     b"memcpy_async($module, /, dst, dest_max, src, count, kind, stream)\n"
     b"--\n"
     b"\n"
@@ -5183,7 +5757,9 @@ METHODS[111] = taking(b"memcpy_async", rt_memcpy_async,
     b"\n"
     b"Calls aclrtMemcpyAsync. The GIL is dropped."
 )
-METHODS[112] = taking(b"memcpy_async_with_condition", rt_memcpy_async_with_condition,
+METHODS[112] = taking(
+    b"memcpy_async_with_condition",
+    rt_memcpy_async_with_condition,
     b"memcpy_async_with_condition($module, /, dst, dest_max, src, count, kind, stream)\n"
     b"--\n"
     b"\n"
@@ -5191,7 +5767,9 @@ METHODS[112] = taking(b"memcpy_async_with_condition", rt_memcpy_async_with_condi
     b"\n"
     b"Calls aclrtMemcpyAsyncWithCondition. The GIL is dropped."
 )
-METHODS[113] = taking(b"memcpy2d", rt_memcpy2d,
+METHODS[113] = taking(
+    b"memcpy2d",
+    rt_memcpy2d,
     b"memcpy2d($module, /, dst, dpitch, src, spitch, width, height, kind)\n"
     b"--\n"
     b"\n"
@@ -5199,7 +5777,9 @@ METHODS[113] = taking(b"memcpy2d", rt_memcpy2d,
     b"\n"
     b"Calls aclrtMemcpy2d. The GIL is dropped."
 )
-METHODS[114] = taking(b"memcpy2d_async", rt_memcpy2d_async,
+METHODS[114] = taking(
+    b"memcpy2d_async",
+    rt_memcpy2d_async,
     b"memcpy2d_async($module, /, dst, dpitch, src, spitch, width, height, kind, stream)\n"
     b"--\n"
     b"\n"
@@ -5207,7 +5787,9 @@ METHODS[114] = taking(b"memcpy2d_async", rt_memcpy2d_async,
     b"\n"
     b"Calls aclrtMemcpy2dAsync. The GIL is dropped."
 )
-METHODS[115] = taking(b"mem_flush", rt_mem_flush,
+METHODS[115] = taking(
+    b"mem_flush",
+    rt_mem_flush,
     b"mem_flush($module, /, ptr, size)\n"
     b"--\n"
     b"\n"
@@ -5215,7 +5797,9 @@ METHODS[115] = taking(b"mem_flush", rt_mem_flush,
     b"\n"
     b"Calls aclrtMemFlush. The GIL is dropped."
 )
-METHODS[116] = taking(b"mem_invalidate", rt_mem_invalidate,
+METHODS[116] = taking(
+    b"mem_invalidate",
+    rt_mem_invalidate,
     b"mem_invalidate($module, /, ptr, size)\n"
     b"--\n"
     b"\n"
@@ -5223,7 +5807,9 @@ METHODS[116] = taking(b"mem_invalidate", rt_mem_invalidate,
     b"\n"
     b"Calls aclrtMemInvalidate. The GIL is dropped."
 )
-METHODS[117] = taking(b"get_mem_info", rt_get_mem_info,
+METHODS[117] = taking(
+    b"get_mem_info",
+    rt_get_mem_info,
     b"get_mem_info($module, /, attr)\n"
     b"--\n"
     b"\n"
@@ -5231,7 +5817,9 @@ METHODS[117] = taking(b"get_mem_info", rt_get_mem_info,
     b"\n"
     b"Calls aclrtGetMemInfo. The GIL is dropped."
 )
-METHODS[118] = taking(b"reserve_mem_address", rt_reserve_mem_address,
+METHODS[118] = taking(
+    b"reserve_mem_address",
+    rt_reserve_mem_address,
     b"reserve_mem_address($module, /, size, alignment, expect_ptr, flags)\n"
     b"--\n"
     b"\n"
@@ -5239,7 +5827,9 @@ METHODS[118] = taking(b"reserve_mem_address", rt_reserve_mem_address,
     b"\n"
     b"Calls aclrtReserveMemAddress. The GIL is dropped."
 )
-METHODS[119] = taking(b"release_mem_address", rt_release_mem_address,
+METHODS[119] = taking(
+    b"release_mem_address",
+    rt_release_mem_address,
     b"release_mem_address($module, /, vir_ptr)\n"
     b"--\n"
     b"\n"
@@ -5247,7 +5837,9 @@ METHODS[119] = taking(b"release_mem_address", rt_release_mem_address,
     b"\n"
     b"Calls aclrtReleaseMemAddress. The GIL is dropped."
 )
-METHODS[120] = taking(b"malloc_physical", rt_malloc_physical,
+METHODS[120] = taking(
+    b"malloc_physical",
+    rt_malloc_physical,
     b"malloc_physical($module, /, size, prop, flags)\n"
     b"--\n"
     b"\n"
@@ -5258,7 +5850,9 @@ METHODS[120] = taking(b"malloc_physical", rt_malloc_physical,
     b"Prop {'handleType','allocationType','memAttr','location':{'id','type'},'reserve'}; "
     b"missing keys = 0."
 )
-METHODS[121] = taking(b"free_physical", rt_free_physical,
+METHODS[121] = taking(
+    b"free_physical",
+    rt_free_physical,
     b"free_physical($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -5266,7 +5860,9 @@ METHODS[121] = taking(b"free_physical", rt_free_physical,
     b"\n"
     b"Calls aclrtFreePhysical. The GIL is dropped."
 )
-METHODS[122] = taking(b"map_mem", rt_map_mem,
+METHODS[122] = taking(
+    b"map_mem",
+    rt_map_mem,
     b"map_mem($module, /, vir_ptr, size, offset, handle, flags)\n"
     b"--\n"
     b"\n"
@@ -5274,7 +5870,9 @@ METHODS[122] = taking(b"map_mem", rt_map_mem,
     b"\n"
     b"Calls aclrtMapMem. The GIL is dropped."
 )
-METHODS[123] = taking(b"unmap_mem", rt_unmap_mem,
+METHODS[123] = taking(
+    b"unmap_mem",
+    rt_unmap_mem,
     b"unmap_mem($module, /, vir_ptr)\n"
     b"--\n"
     b"\n"
@@ -5282,7 +5880,9 @@ METHODS[123] = taking(b"unmap_mem", rt_unmap_mem,
     b"\n"
     b"Calls aclrtUnmapMem. The GIL is dropped."
 )
-METHODS[124] = taking(b"mem_get_allocation_granularity", rt_mem_get_allocation_granularity,
+METHODS[124] = taking(
+    b"mem_get_allocation_granularity",
+    rt_mem_get_allocation_granularity,
     b"mem_get_allocation_granularity($module, /, prop, option)\n"
     b"--\n"
     b"\n"
@@ -5290,7 +5890,9 @@ METHODS[124] = taking(b"mem_get_allocation_granularity", rt_mem_get_allocation_g
     b"\n"
     b"Calls aclrtMemGetAllocationGranularity. The GIL is dropped."
 )
-METHODS[125] = taking(b"mem_export_to_shareable_handle", rt_mem_export_to_shareable_handle,
+METHODS[125] = taking(
+    b"mem_export_to_shareable_handle",
+    rt_mem_export_to_shareable_handle,
     b"mem_export_to_shareable_handle($module, /, handle, handle_type, flags)\n"
     b"--\n"
     b"\n"
@@ -5299,7 +5901,9 @@ METHODS[125] = taking(b"mem_export_to_shareable_handle", rt_mem_export_to_sharea
     b"\n"
     b"Calls aclrtMemExportToShareableHandle. The GIL is dropped."
 )
-METHODS[126] = taking(b"mem_set_pid_to_shareable_handle", rt_mem_set_pid_to_shareable_handle,
+METHODS[126] = taking(
+    b"mem_set_pid_to_shareable_handle",
+    rt_mem_set_pid_to_shareable_handle,
     b"mem_set_pid_to_shareable_handle($module, /, shareable_handle, pids)\n"
     b"--\n"
     b"\n"
@@ -5309,7 +5913,9 @@ METHODS[126] = taking(b"mem_set_pid_to_shareable_handle", rt_mem_set_pid_to_shar
     b"\n"
     b"Not a list -> ValueError."
 )
-METHODS[127] = taking(b"mem_import_from_shareable_handle", rt_mem_import_from_shareable_handle,
+METHODS[127] = taking(
+    b"mem_import_from_shareable_handle",
+    rt_mem_import_from_shareable_handle,
     b"mem_import_from_shareable_handle($module, /, shareable_handle, device_id)\n"
     b"--\n"
     b"\n"
@@ -5317,7 +5923,9 @@ METHODS[127] = taking(b"mem_import_from_shareable_handle", rt_mem_import_from_sh
     b"\n"
     b"Calls aclrtMemImportFromShareableHandle. The GIL is dropped."
 )
-METHODS[128] = plain(b"device_get_bare_tgid", rt_device_get_bare_tgid,
+METHODS[128] = plain(
+    b"device_get_bare_tgid",
+    rt_device_get_bare_tgid,
     b"device_get_bare_tgid($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -5325,7 +5933,9 @@ METHODS[128] = plain(b"device_get_bare_tgid", rt_device_get_bare_tgid,
     b"\n"
     b"Calls aclrtDeviceGetBareTgid. The GIL is dropped."
 )
-METHODS[129] = taking(b"get_mem_uce_info", rt_get_mem_uce_info,
+METHODS[129] = taking(
+    b"get_mem_uce_info",
+    rt_get_mem_uce_info,
     b"get_mem_uce_info($module, /, device_id, array_size)\n"
     b"--\n"
     b"\n"
@@ -5335,7 +5945,9 @@ METHODS[129] = taking(b"get_mem_uce_info", rt_get_mem_uce_info,
     b"\n"
     b"Dict keys addr, len, reserved."
 )
-METHODS[130] = taking(b"mem_uce_repair", rt_mem_uce_repair,
+METHODS[130] = taking(
+    b"mem_uce_repair",
+    rt_mem_uce_repair,
     b"mem_uce_repair($module, /, device_id, infos)\n"
     b"--\n"
     b"\n"
@@ -5343,7 +5955,9 @@ METHODS[130] = taking(b"mem_uce_repair", rt_mem_uce_repair,
     b"\n"
     b"Calls aclrtMemUceRepair. The GIL is dropped."
 )
-METHODS[131] = taking(b"pointer_get_attributes", rt_pointer_get_attributes,
+METHODS[131] = taking(
+    b"pointer_get_attributes",
+    rt_pointer_get_attributes,
     b"pointer_get_attributes($module, /, ptr)\n"
     b"--\n"
     b"\n"
@@ -5353,7 +5967,9 @@ METHODS[131] = taking(b"pointer_get_attributes", rt_pointer_get_attributes,
     b"\n"
     b"{'location':{'id','type'},'page_size','rsv':list}."
 )
-METHODS[132] = taking(b"host_register", rt_host_register,
+METHODS[132] = taking(
+    b"host_register",
+    rt_host_register,
     b"host_register($module, /, ptr, size, type)\n"
     b"--\n"
     b"\n"
@@ -5361,7 +5977,9 @@ METHODS[132] = taking(b"host_register", rt_host_register,
     b"\n"
     b"Calls aclrtHostRegister. The GIL is dropped."
 )
-METHODS[133] = taking(b"host_register_v2", rt_host_register_v2,
+METHODS[133] = taking(
+    b"host_register_v2",
+    rt_host_register_v2,
     b"host_register_v2($module, /, ptr, size, flag)\n"
     b"--\n"
     b"\n"
@@ -5369,7 +5987,9 @@ METHODS[133] = taking(b"host_register_v2", rt_host_register_v2,
     b"\n"
     b"Calls aclrtHostRegisterV2. The GIL is dropped."
 )
-METHODS[134] = taking(b"host_unregister", rt_host_unregister,
+METHODS[134] = taking(
+    b"host_unregister",
+    rt_host_unregister,
     b"host_unregister($module, /, ptr)\n"
     b"--\n"
     b"\n"
@@ -5377,7 +5997,9 @@ METHODS[134] = taking(b"host_unregister", rt_host_unregister,
     b"\n"
     b"Calls aclrtHostUnregister. The GIL is dropped."
 )
-METHODS[135] = taking(b"host_get_device_pointer", rt_host_get_device_pointer,
+METHODS[135] = taking(
+    b"host_get_device_pointer",
+    rt_host_get_device_pointer,
     b"host_get_device_pointer($module, /, host_ptr, flag)\n"
     b"--\n"
     b"\n"
@@ -5385,7 +6007,9 @@ METHODS[135] = taking(b"host_get_device_pointer", rt_host_get_device_pointer,
     b"\n"
     b"Calls aclrtHostGetDevicePointer. The GIL is dropped."
 )
-METHODS[136] = taking(b"get_memcpy_desc_size", rt_get_memcpy_desc_size,
+METHODS[136] = taking(
+    b"get_memcpy_desc_size",
+    rt_get_memcpy_desc_size,
     b"get_memcpy_desc_size($module, /, kind)\n"
     b"--\n"
     b"\n"
@@ -5393,7 +6017,9 @@ METHODS[136] = taking(b"get_memcpy_desc_size", rt_get_memcpy_desc_size,
     b"\n"
     b"Calls aclrtGetMemcpyDescSize."
 )
-METHODS[137] = taking(b"set_memcpy_desc", rt_set_memcpy_desc,
+METHODS[137] = taking(
+    b"set_memcpy_desc",
+    rt_set_memcpy_desc,
     b"set_memcpy_desc($module, /, desc, kind, src, dst, count, config)\n"
     b"--\n"
     b"\n"
@@ -5403,7 +6029,9 @@ METHODS[137] = taking(b"set_memcpy_desc", rt_set_memcpy_desc,
     b"\n"
     b"Returns the descriptor it was given."
 )
-METHODS[138] = taking(b"memcpy_async_with_desc", rt_memcpy_async_with_desc,
+METHODS[138] = taking(
+    b"memcpy_async_with_desc",
+    rt_memcpy_async_with_desc,
     b"memcpy_async_with_desc($module, /, desc, kind, stream)\n"
     b"--\n"
     b"\n"
@@ -5411,7 +6039,9 @@ METHODS[138] = taking(b"memcpy_async_with_desc", rt_memcpy_async_with_desc,
     b"\n"
     b"Calls aclrtMemcpyAsyncWithDesc. The GIL is dropped."
 )
-METHODS[139] = taking(b"ipc_mem_get_export_key", rt_ipc_mem_get_export_key,
+METHODS[139] = taking(
+    b"ipc_mem_get_export_key",
+    rt_ipc_mem_get_export_key,
     b"ipc_mem_get_export_key($module, /, dev_ptr, size, len, flag)\n"
     b"--\n"
     b"\n"
@@ -5421,7 +6051,9 @@ METHODS[139] = taking(b"ipc_mem_get_export_key", rt_ipc_mem_get_export_key,
     b"\n"
     b"Len >= 1024 -> ValueError."
 )
-METHODS[140] = taking(b"ipc_mem_set_import_pid", rt_ipc_mem_set_import_pid,
+METHODS[140] = taking(
+    b"ipc_mem_set_import_pid",
+    rt_ipc_mem_set_import_pid,
     b"ipc_mem_set_import_pid($module, /, key, pids)\n"
     b"--\n"
     b"\n"
@@ -5429,7 +6061,9 @@ METHODS[140] = taking(b"ipc_mem_set_import_pid", rt_ipc_mem_set_import_pid,
     b"\n"
     b"Calls aclrtIpcMemSetImportPid. The GIL is dropped."
 )
-METHODS[141] = taking(b"ipc_mem_import_by_key", rt_ipc_mem_import_by_key,
+METHODS[141] = taking(
+    b"ipc_mem_import_by_key",
+    rt_ipc_mem_import_by_key,
     b"ipc_mem_import_by_key($module, /, key, flag)\n"
     b"--\n"
     b"\n"
@@ -5437,7 +6071,9 @@ METHODS[141] = taking(b"ipc_mem_import_by_key", rt_ipc_mem_import_by_key,
     b"\n"
     b"Calls aclrtIpcMemImportByKey. The GIL is dropped."
 )
-METHODS[142] = taking(b"ipc_mem_close", rt_ipc_mem_close,
+METHODS[142] = taking(
+    b"ipc_mem_close",
+    rt_ipc_mem_close,
     b"ipc_mem_close($module, /, key)\n"
     b"--\n"
     b"\n"
@@ -5445,7 +6081,9 @@ METHODS[142] = taking(b"ipc_mem_close", rt_ipc_mem_close,
     b"\n"
     b"Calls aclrtIpcMemClose. The GIL is dropped."
 )
-METHODS[143] = taking(b"value_write", rt_value_write,
+METHODS[143] = taking(
+    b"value_write",
+    rt_value_write,
     b"value_write($module, /, dev_addr, value, flag, stream)\n"
     b"--\n"
     b"\n"
@@ -5453,7 +6091,9 @@ METHODS[143] = taking(b"value_write", rt_value_write,
     b"\n"
     b"Calls aclrtValueWrite. The GIL is dropped."
 )
-METHODS[144] = taking(b"value_wait", rt_value_wait,
+METHODS[144] = taking(
+    b"value_wait",
+    rt_value_wait,
     b"value_wait($module, /, dev_addr, value, flag, stream)\n"
     b"--\n"
     b"\n"
@@ -5461,7 +6101,9 @@ METHODS[144] = taking(b"value_wait", rt_value_wait,
     b"\n"
     b"Calls aclrtValueWait. The GIL is dropped."
 )
-METHODS[145] = plain(b"allocator_create_desc", rt_allocator_create_desc,
+METHODS[145] = plain(
+    b"allocator_create_desc",
+    rt_allocator_create_desc,
     b"allocator_create_desc($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -5471,7 +6113,9 @@ METHODS[145] = plain(b"allocator_create_desc", rt_allocator_create_desc,
     b"\n"
     b"0 on failure, no ret; documented since CANN 8.0 commercial (aclpythondevg_01_097x)."
 )
-METHODS[146] = taking(b"allocator_destroy_desc", rt_allocator_destroy_desc,
+METHODS[146] = taking(
+    b"allocator_destroy_desc",
+    rt_allocator_destroy_desc,
     b"allocator_destroy_desc($module, /, desc)\n"
     b"--\n"
     b"\n"
@@ -5479,7 +6123,9 @@ METHODS[146] = taking(b"allocator_destroy_desc", rt_allocator_destroy_desc,
     b"\n"
     b"Calls aclrtAllocatorDestroyDesc. The GIL is dropped."
 )
-METHODS[147] = taking(b"allocator_set_obj_to_desc", rt_allocator_set_obj_to_desc,
+METHODS[147] = taking(
+    b"allocator_set_obj_to_desc",
+    rt_allocator_set_obj_to_desc,
     b"allocator_set_obj_to_desc($module, /, desc, allocator)\n"
     b"--\n"
     b"\n"
@@ -5490,7 +6136,9 @@ METHODS[147] = taking(b"allocator_set_obj_to_desc", rt_allocator_set_obj_to_desc
     b"VENDOR DEFECT: the published source hands C the address of a local variable, not the"
     b" given pointer."
 )
-METHODS[148] = taking(b"allocator_set_alloc_func_to_desc", rt_allocator_set_alloc_func_to_desc,
+METHODS[148] = taking(
+    b"allocator_set_alloc_func_to_desc",
+    rt_allocator_set_alloc_func_to_desc,
     b"allocator_set_alloc_func_to_desc($module, /, desc, func)\n"
     b"--\n"
     b"\n"
@@ -5501,7 +6149,9 @@ METHODS[148] = taking(b"allocator_set_alloc_func_to_desc", rt_allocator_set_allo
     b"Func(allocator:int,size:int). VENDOR DEFECT: return value of func discarded, C "
     b"always gets NULL; size narrowed to 32 bits; one process-global slot."
 )
-METHODS[149] = taking(b"allocator_set_free_func_to_desc", rt_allocator_set_free_func_to_desc,
+METHODS[149] = taking(
+    b"allocator_set_free_func_to_desc",
+    rt_allocator_set_free_func_to_desc,
     b"allocator_set_free_func_to_desc($module, /, desc, func)\n"
     b"--\n"
     b"\n"
@@ -5511,7 +6161,9 @@ METHODS[149] = taking(b"allocator_set_free_func_to_desc", rt_allocator_set_free_
     b"\n"
     b"Func(allocator:int,block:int); process-global slot."
 )
-METHODS[150] = taking(b"allocator_set_alloc_advise_func_to_desc", rt_allocator_set_alloc_advise_func_to_desc,
+METHODS[150] = taking(
+    b"allocator_set_alloc_advise_func_to_desc",
+    rt_allocator_set_alloc_advise_func_to_desc,
     b"allocator_set_alloc_advise_func_to_desc($module, /, desc, func)\n"
     b"--\n"
     b"\n"
@@ -5521,7 +6173,9 @@ METHODS[150] = taking(b"allocator_set_alloc_advise_func_to_desc", rt_allocator_s
     b"\n"
     b"Func(allocator,size,addr); VENDOR DEFECT: result discarded."
 )
-METHODS[151] = taking(b"allocator_set_get_addr_from_block_func_to_desc", rt_allocator_set_get_addr_from_block_func_to_desc,
+METHODS[151] = taking(
+    b"allocator_set_get_addr_from_block_func_to_desc",
+    rt_allocator_set_get_addr_from_block_func_to_desc,
     b"allocator_set_get_addr_from_block_func_to_desc($module, /, desc, func)\n"
     b"--\n"
     b"\n"
@@ -5531,7 +6185,9 @@ METHODS[151] = taking(b"allocator_set_get_addr_from_block_func_to_desc", rt_allo
     b"\n"
     b"Func(block); VENDOR DEFECT: result discarded."
 )
-METHODS[152] = taking(b"allocator_register", rt_allocator_register,
+METHODS[152] = taking(
+    b"allocator_register",
+    rt_allocator_register,
     b"allocator_register($module, /, stream, desc)\n"
     b"--\n"
     b"\n"
@@ -5539,7 +6195,9 @@ METHODS[152] = taking(b"allocator_register", rt_allocator_register,
     b"\n"
     b"Calls aclrtAllocatorRegister. The GIL is dropped."
 )
-METHODS[153] = taking(b"allocator_unregister", rt_allocator_unregister,
+METHODS[153] = taking(
+    b"allocator_unregister",
+    rt_allocator_unregister,
     b"allocator_unregister($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -5547,7 +6205,9 @@ METHODS[153] = taking(b"allocator_unregister", rt_allocator_unregister,
     b"\n"
     b"Calls aclrtAllocatorUnregister. The GIL is dropped."
 )
-METHODS[154] = taking(b"create_notify", rt_create_notify,
+METHODS[154] = taking(
+    b"create_notify",
+    rt_create_notify,
     b"create_notify($module, /, flag)\n"
     b"--\n"
     b"\n"
@@ -5555,7 +6215,9 @@ METHODS[154] = taking(b"create_notify", rt_create_notify,
     b"\n"
     b"Calls aclrtCreateNotify. The GIL is dropped."
 )
-METHODS[155] = taking(b"destroy_notify", rt_destroy_notify,
+METHODS[155] = taking(
+    b"destroy_notify",
+    rt_destroy_notify,
     b"destroy_notify($module, /, notify)\n"
     b"--\n"
     b"\n"
@@ -5563,7 +6225,9 @@ METHODS[155] = taking(b"destroy_notify", rt_destroy_notify,
     b"\n"
     b"Calls aclrtDestroyNotify. The GIL is dropped."
 )
-METHODS[156] = taking(b"record_notify", rt_record_notify,
+METHODS[156] = taking(
+    b"record_notify",
+    rt_record_notify,
     b"record_notify($module, /, notify, stream)\n"
     b"--\n"
     b"\n"
@@ -5571,7 +6235,9 @@ METHODS[156] = taking(b"record_notify", rt_record_notify,
     b"\n"
     b"Calls aclrtRecordNotify. The GIL is dropped."
 )
-METHODS[157] = taking(b"wait_and_reset_notify", rt_wait_and_reset_notify,
+METHODS[157] = taking(
+    b"wait_and_reset_notify",
+    rt_wait_and_reset_notify,
     b"wait_and_reset_notify($module, /, notify, stream, timeout)\n"
     b"--\n"
     b"\n"
@@ -5581,7 +6247,9 @@ METHODS[157] = taking(b"wait_and_reset_notify", rt_wait_and_reset_notify,
     b"\n"
     b"Timeout < 0 or >= 2**32 -> TypeError."
 )
-METHODS[158] = taking(b"get_notify_id", rt_get_notify_id,
+METHODS[158] = taking(
+    b"get_notify_id",
+    rt_get_notify_id,
     b"get_notify_id($module, /, notify)\n"
     b"--\n"
     b"\n"
@@ -5589,7 +6257,9 @@ METHODS[158] = taking(b"get_notify_id", rt_get_notify_id,
     b"\n"
     b"Calls aclrtGetNotifyId. The GIL is dropped."
 )
-METHODS[159] = taking(b"notify_batch_reset", rt_notify_batch_reset,
+METHODS[159] = taking(
+    b"notify_batch_reset",
+    rt_notify_batch_reset,
     b"notify_batch_reset($module, /, notifies)\n"
     b"--\n"
     b"\n"
@@ -5597,7 +6267,9 @@ METHODS[159] = taking(b"notify_batch_reset", rt_notify_batch_reset,
     b"\n"
     b"Calls aclrtNotifyBatchReset. The GIL is dropped."
 )
-METHODS[160] = taking(b"notify_get_export_key", rt_notify_get_export_key,
+METHODS[160] = taking(
+    b"notify_get_export_key",
+    rt_notify_get_export_key,
     b"notify_get_export_key($module, /, notify, len, flag)\n"
     b"--\n"
     b"\n"
@@ -5605,7 +6277,9 @@ METHODS[160] = taking(b"notify_get_export_key", rt_notify_get_export_key,
     b"\n"
     b"Calls aclrtNotifyGetExportKey. The GIL is dropped."
 )
-METHODS[161] = taking(b"notify_set_import_pid", rt_notify_set_import_pid,
+METHODS[161] = taking(
+    b"notify_set_import_pid",
+    rt_notify_set_import_pid,
     b"notify_set_import_pid($module, /, notify, pids)\n"
     b"--\n"
     b"\n"
@@ -5613,7 +6287,9 @@ METHODS[161] = taking(b"notify_set_import_pid", rt_notify_set_import_pid,
     b"\n"
     b"Calls aclrtNotifySetImportPid. The GIL is dropped."
 )
-METHODS[162] = taking(b"notify_import_by_key", rt_notify_import_by_key,
+METHODS[162] = taking(
+    b"notify_import_by_key",
+    rt_notify_import_by_key,
     b"notify_import_by_key($module, /, key, flag)\n"
     b"--\n"
     b"\n"
@@ -5621,7 +6297,9 @@ METHODS[162] = taking(b"notify_import_by_key", rt_notify_import_by_key,
     b"\n"
     b"Calls aclrtNotifyImportByKey. The GIL is dropped."
 )
-METHODS[163] = taking(b"set_group", rt_set_group,
+METHODS[163] = taking(
+    b"set_group",
+    rt_set_group,
     b"set_group($module, /, group_id)\n"
     b"--\n"
     b"\n"
@@ -5631,7 +6309,9 @@ METHODS[163] = taking(b"set_group", rt_set_group,
     b"\n"
     b"Only in some builds."
 )
-METHODS[164] = taking(b"get_group_count", rt_get_group_count,
+METHODS[164] = taking(
+    b"get_group_count",
+    rt_get_group_count,
     b"get_group_count($module, /, ignored)\n"
     b"--\n"
     b"\n"
@@ -5641,7 +6321,9 @@ METHODS[164] = taking(b"get_group_count", rt_get_group_count,
     b"\n"
     b"Vendor takes one argument and ignores it."
 )
-METHODS[165] = plain(b"create_group_info", rt_create_group_info,
+METHODS[165] = plain(
+    b"create_group_info",
+    rt_create_group_info,
     b"create_group_info($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -5649,7 +6331,9 @@ METHODS[165] = plain(b"create_group_info", rt_create_group_info,
     b"\n"
     b"Calls aclrtCreateGroupInfo. The GIL is dropped."
 )
-METHODS[166] = taking(b"destroy_group_info", rt_destroy_group_info,
+METHODS[166] = taking(
+    b"destroy_group_info",
+    rt_destroy_group_info,
     b"destroy_group_info($module, /, group_info)\n"
     b"--\n"
     b"\n"
@@ -5657,7 +6341,9 @@ METHODS[166] = taking(b"destroy_group_info", rt_destroy_group_info,
     b"\n"
     b"Calls aclrtDestroyGroupInfo. The GIL is dropped."
 )
-METHODS[167] = taking(b"get_all_group_info", rt_get_all_group_info,
+METHODS[167] = taking(
+    b"get_all_group_info",
+    rt_get_all_group_info,
     b"get_all_group_info($module, /, group_info)\n"
     b"--\n"
     b"\n"
@@ -5665,7 +6351,9 @@ METHODS[167] = taking(b"get_all_group_info", rt_get_all_group_info,
     b"\n"
     b"Calls aclrtGetAllGroupInfo. The GIL is dropped."
 )
-METHODS[168] = taking(b"get_group_info_detail", rt_get_group_info_detail,
+METHODS[168] = taking(
+    b"get_group_info_detail",
+    rt_get_group_info_detail,
     b"get_group_info_detail($module, /, group_info, group_id, attr)\n"
     b"--\n"
     b"\n"
@@ -5675,7 +6363,9 @@ METHODS[168] = taking(b"get_group_info_detail", rt_get_group_info_detail,
     b"\n"
     b"RuntimeError on failure (one of the few API failures that raise)."
 )
-METHODS[169] = taking(b"binary_load_from_file", rt_binary_load_from_file,
+METHODS[169] = taking(
+    b"binary_load_from_file",
+    rt_binary_load_from_file,
     b"binary_load_from_file($module, /, path, options)\n"
     b"--\n"
     b"\n"
@@ -5685,7 +6375,9 @@ METHODS[169] = taking(b"binary_load_from_file", rt_binary_load_from_file,
     b"\n"
     b"Option {'type','value'}; not a list -> ValueError."
 )
-METHODS[170] = taking(b"binary_load_from_data", rt_binary_load_from_data,
+METHODS[170] = taking(
+    b"binary_load_from_data",
+    rt_binary_load_from_data,
     b"binary_load_from_data($module, /, data, length, options)\n"
     b"--\n"
     b"\n"
@@ -5693,7 +6385,9 @@ METHODS[170] = taking(b"binary_load_from_data", rt_binary_load_from_data,
     b"\n"
     b"Calls aclrtBinaryLoadFromData. The GIL is dropped."
 )
-METHODS[171] = taking(b"create_binary", rt_create_binary,
+METHODS[171] = taking(
+    b"create_binary",
+    rt_create_binary,
     b"create_binary($module, /, data, len)\n"
     b"--\n"
     b"\n"
@@ -5701,7 +6395,9 @@ METHODS[171] = taking(b"create_binary", rt_create_binary,
     b"\n"
     b"Calls aclrtCreateBinary. The GIL is dropped."
 )
-METHODS[172] = taking(b"destroy_binary", rt_destroy_binary,
+METHODS[172] = taking(
+    b"destroy_binary",
+    rt_destroy_binary,
     b"destroy_binary($module, /, binary)\n"
     b"--\n"
     b"\n"
@@ -5709,7 +6405,9 @@ METHODS[172] = taking(b"destroy_binary", rt_destroy_binary,
     b"\n"
     b"Calls aclrtDestroyBinary. The GIL is dropped."
 )
-METHODS[173] = taking(b"binary_load", rt_binary_load,
+METHODS[173] = taking(
+    b"binary_load",
+    rt_binary_load,
     b"binary_load($module, /, binary)\n"
     b"--\n"
     b"\n"
@@ -5717,7 +6415,9 @@ METHODS[173] = taking(b"binary_load", rt_binary_load,
     b"\n"
     b"Calls aclrtBinaryLoad. The GIL is dropped."
 )
-METHODS[174] = taking(b"binary_unload", rt_binary_unload,
+METHODS[174] = taking(
+    b"binary_unload",
+    rt_binary_unload,
     b"binary_unload($module, /, bin_handle)\n"
     b"--\n"
     b"\n"
@@ -5725,7 +6425,9 @@ METHODS[174] = taking(b"binary_unload", rt_binary_unload,
     b"\n"
     b"Calls aclrtBinaryUnLoad. The GIL is dropped."
 )
-METHODS[175] = taking(b"binary_get_function", rt_binary_get_function,
+METHODS[175] = taking(
+    b"binary_get_function",
+    rt_binary_get_function,
     b"binary_get_function($module, /, bin_handle, kernel_name)\n"
     b"--\n"
     b"\n"
@@ -5733,7 +6435,9 @@ METHODS[175] = taking(b"binary_get_function", rt_binary_get_function,
     b"\n"
     b"Calls aclrtBinaryGetFunction. The GIL is dropped."
 )
-METHODS[176] = taking(b"get_function_addr", rt_get_function_addr,
+METHODS[176] = taking(
+    b"get_function_addr",
+    rt_get_function_addr,
     b"get_function_addr($module, /, func_handle)\n"
     b"--\n"
     b"\n"
@@ -5741,7 +6445,9 @@ METHODS[176] = taking(b"get_function_addr", rt_get_function_addr,
     b"\n"
     b"Calls aclrtGetFunctionAddr. The GIL is dropped."
 )
-METHODS[177] = taking(b"get_function_name", rt_get_function_name,
+METHODS[177] = taking(
+    b"get_function_name",
+    rt_get_function_name,
     b"get_function_name($module, /, func_handle, max_len)\n"
     b"--\n"
     b"\n"
@@ -5749,7 +6455,9 @@ METHODS[177] = taking(b"get_function_name", rt_get_function_name,
     b"\n"
     b"Calls aclrtGetFunctionName. The GIL is dropped."
 )
-METHODS[178] = taking(b"register_cpu_func", rt_register_cpu_func,
+METHODS[178] = taking(
+    b"register_cpu_func",
+    rt_register_cpu_func,
     b"register_cpu_func($module, /, bin_handle, func_name, kernel_name)\n"
     b"--\n"
     b"\n"
@@ -5757,7 +6465,9 @@ METHODS[178] = taking(b"register_cpu_func", rt_register_cpu_func,
     b"\n"
     b"Calls aclrtRegisterCpuFunc. The GIL is dropped."
 )
-METHODS[179] = taking(b"launch_kernel", rt_launch_kernel,
+METHODS[179] = taking(
+    b"launch_kernel",
+    rt_launch_kernel,
     b"launch_kernel($module, /, func_handle, block_dim, args_data, args_size, stream)\n"
     b"--\n"
     b"\n"
@@ -5765,7 +6475,9 @@ METHODS[179] = taking(b"launch_kernel", rt_launch_kernel,
     b"\n"
     b"Calls aclrtLaunchKernel. The GIL is dropped."
 )
-METHODS[180] = taking(b"launch_kernel_with_config", rt_launch_kernel_with_config,
+METHODS[180] = taking(
+    b"launch_kernel_with_config",
+    rt_launch_kernel_with_config,
     b"launch_kernel_with_config($module, /, func_handle, block_dim, stream, cfg, "
     b"args_handle, reserve)\n"
     b"--\n"
@@ -5777,7 +6489,9 @@ METHODS[180] = taking(b"launch_kernel_with_config", rt_launch_kernel_with_config
     b"\n"
     b"Attr {'id','value'}; [] -> NULL cfg."
 )
-METHODS[181] = taking(b"kernel_args_init", rt_kernel_args_init,
+METHODS[181] = taking(
+    b"kernel_args_init",
+    rt_kernel_args_init,
     b"kernel_args_init($module, /, func_handle)\n"
     b"--\n"
     b"\n"
@@ -5785,7 +6499,9 @@ METHODS[181] = taking(b"kernel_args_init", rt_kernel_args_init,
     b"\n"
     b"Calls aclrtKernelArgsInit. The GIL is dropped."
 )
-METHODS[182] = taking(b"kernel_args_init_by_user_mem", rt_kernel_args_init_by_user_mem,
+METHODS[182] = taking(
+    b"kernel_args_init_by_user_mem",
+    rt_kernel_args_init_by_user_mem,
     b"kernel_args_init_by_user_mem($module, /, func_handle, args_handle, user_host_mem, "
     b"actual_args_size)\n"
     b"--\n"
@@ -5795,7 +6511,9 @@ METHODS[182] = taking(b"kernel_args_init_by_user_mem", rt_kernel_args_init_by_us
     b"\n"
     b"Calls aclrtKernelArgsInitByUserMem. The GIL is dropped."
 )
-METHODS[183] = taking(b"kernel_args_get_mem_size", rt_kernel_args_get_mem_size,
+METHODS[183] = taking(
+    b"kernel_args_get_mem_size",
+    rt_kernel_args_get_mem_size,
     b"kernel_args_get_mem_size($module, /, func_handle, user_args_size)\n"
     b"--\n"
     b"\n"
@@ -5803,7 +6521,9 @@ METHODS[183] = taking(b"kernel_args_get_mem_size", rt_kernel_args_get_mem_size,
     b"\n"
     b"Calls aclrtKernelArgsGetMemSize. The GIL is dropped."
 )
-METHODS[184] = taking(b"kernel_args_get_handle_mem_size", rt_kernel_args_get_handle_mem_size,
+METHODS[184] = taking(
+    b"kernel_args_get_handle_mem_size",
+    rt_kernel_args_get_handle_mem_size,
     b"kernel_args_get_handle_mem_size($module, /, func_handle)\n"
     b"--\n"
     b"\n"
@@ -5811,7 +6531,9 @@ METHODS[184] = taking(b"kernel_args_get_handle_mem_size", rt_kernel_args_get_han
     b"\n"
     b"Calls aclrtKernelArgsGetHandleMemSize. The GIL is dropped."
 )
-METHODS[185] = taking(b"kernel_args_append", rt_kernel_args_append,
+METHODS[185] = taking(
+    b"kernel_args_append",
+    rt_kernel_args_append,
     b"kernel_args_append($module, /, args_handle, param, param_size)\n"
     b"--\n"
     b"\n"
@@ -5819,7 +6541,9 @@ METHODS[185] = taking(b"kernel_args_append", rt_kernel_args_append,
     b"\n"
     b"Calls aclrtKernelArgsAppend. The GIL is dropped."
 )
-METHODS[186] = taking(b"kernel_args_append_place_holder", rt_kernel_args_append_place_holder,
+METHODS[186] = taking(
+    b"kernel_args_append_place_holder",
+    rt_kernel_args_append_place_holder,
     b"kernel_args_append_place_holder($module, /, args_handle)\n"
     b"--\n"
     b"\n"
@@ -5827,7 +6551,9 @@ METHODS[186] = taking(b"kernel_args_append_place_holder", rt_kernel_args_append_
     b"\n"
     b"Calls aclrtKernelArgsAppendPlaceHolder. The GIL is dropped."
 )
-METHODS[187] = taking(b"kernel_args_get_place_holder_buffer", rt_kernel_args_get_place_holder_buffer,
+METHODS[187] = taking(
+    b"kernel_args_get_place_holder_buffer",
+    rt_kernel_args_get_place_holder_buffer,
     b"kernel_args_get_place_holder_buffer($module, /, args_handle, param_handle, "
     b"data_size)\n"
     b"--\n"
@@ -5837,7 +6563,9 @@ METHODS[187] = taking(b"kernel_args_get_place_holder_buffer", rt_kernel_args_get
     b"\n"
     b"Calls aclrtKernelArgsGetPlaceHolderBuffer. The GIL is dropped."
 )
-METHODS[188] = taking(b"kernel_args_para_update", rt_kernel_args_para_update,
+METHODS[188] = taking(
+    b"kernel_args_para_update",
+    rt_kernel_args_para_update,
     b"kernel_args_para_update($module, /, args_handle, param_handle, param, param_size)\n"
     b"--\n"
     b"\n"
@@ -5845,7 +6573,9 @@ METHODS[188] = taking(b"kernel_args_para_update", rt_kernel_args_para_update,
     b"\n"
     b"Calls aclrtKernelArgsParaUpdate. The GIL is dropped."
 )
-METHODS[189] = taking(b"kernel_args_finalize", rt_kernel_args_finalize,
+METHODS[189] = taking(
+    b"kernel_args_finalize",
+    rt_kernel_args_finalize,
     b"kernel_args_finalize($module, /, args_handle)\n"
     b"--\n"
     b"\n"
@@ -5853,7 +6583,9 @@ METHODS[189] = taking(b"kernel_args_finalize", rt_kernel_args_finalize,
     b"\n"
     b"Calls aclrtKernelArgsFinalize. The GIL is dropped."
 )
-METHODS[190] = taking(b"allocator_get_by_stream", rt_allocator_get_by_stream,
+METHODS[190] = taking(
+    b"allocator_get_by_stream",
+    rt_allocator_get_by_stream,
     b"allocator_get_by_stream($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -5864,7 +6596,9 @@ METHODS[190] = taking(b"allocator_get_by_stream", rt_allocator_get_by_stream,
     b"\n"
     b"The four functions as addresses; 0 where none is set."
 )
-METHODS[191] = taking(b"exception_info_callback_register", rt_exception_info_callback_register,
+METHODS[191] = taking(
+    b"exception_info_callback_register",
+    rt_exception_info_callback_register,
     b"exception_info_callback_register($module, /, callback)\n"
     b"--\n"
     b"\n"
@@ -5874,7 +6608,9 @@ METHODS[191] = taking(b"exception_info_callback_register", rt_exception_info_cal
     b"\n"
     b"Callback(info): several may be registered at once."
 )
-METHODS[192] = taking(b"exception_info_callback_unregister", rt_exception_info_callback_unregister,
+METHODS[192] = taking(
+    b"exception_info_callback_unregister",
+    rt_exception_info_callback_unregister,
     b"exception_info_callback_unregister($module, /, callback)\n"
     b"--\n"
     b"\n"
@@ -5884,7 +6620,9 @@ METHODS[192] = taking(b"exception_info_callback_unregister", rt_exception_info_c
     b"\n"
     b"The same callable that was registered."
 )
-METHODS[193] = taking(b"get_args_from_exception_info", rt_get_args_from_exception_info,
+METHODS[193] = taking(
+    b"get_args_from_exception_info",
+    rt_get_args_from_exception_info,
     b"get_args_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5892,7 +6630,9 @@ METHODS[193] = taking(b"get_args_from_exception_info", rt_get_args_from_exceptio
     b"\n"
     b"Calls aclrtGetArgsFromExceptionInfo."
 )
-METHODS[194] = taking(b"get_func_handle_from_exception_info", rt_get_func_handle_from_exception_info,
+METHODS[194] = taking(
+    b"get_func_handle_from_exception_info",
+    rt_get_func_handle_from_exception_info,
     b"get_func_handle_from_exception_info($module, /, info)\n"
     b"--\n"
     b"\n"
@@ -5900,7 +6640,9 @@ METHODS[194] = taking(b"get_func_handle_from_exception_info", rt_get_func_handle
     b"\n"
     b"Calls aclrtGetFuncHandleFromExceptionInfo."
 )
-METHODS[195] = taking(b"binary_set_exception_callback", rt_binary_set_exception_callback,
+METHODS[195] = taking(
+    b"binary_set_exception_callback",
+    rt_binary_set_exception_callback,
     b"binary_set_exception_callback($module, /, bin_handle, callback, user_data)\n"
     b"--\n"
     b"\n"
@@ -5910,7 +6652,9 @@ METHODS[195] = taking(b"binary_set_exception_callback", rt_binary_set_exception_
     b"\n"
     b"Callback(info, user_data)."
 )
-METHODS[196] = taking(b"record_event_with_flag", rt_record_event_with_flag,
+METHODS[196] = taking(
+    b"record_event_with_flag",
+    rt_record_event_with_flag,
     b"record_event_with_flag($module, /, event, stream, flag)\n"
     b"--\n"
     b"\n"
@@ -5918,7 +6662,9 @@ METHODS[196] = taking(b"record_event_with_flag", rt_record_event_with_flag,
     b"\n"
     b"Calls aclrtRecordEventWithFlag. The GIL is dropped."
 )
-METHODS[197] = taking(b"mem_managed_get_attr", rt_mem_managed_get_attr,
+METHODS[197] = taking(
+    b"mem_managed_get_attr",
+    rt_mem_managed_get_attr,
     b"mem_managed_get_attr($module, /, attribute, ptr, size, data, data_size)\n"
     b"--\n"
     b"\n"
@@ -5926,7 +6672,9 @@ METHODS[197] = taking(b"mem_managed_get_attr", rt_mem_managed_get_attr,
     b"\n"
     b"Calls aclrtMemManagedGetAttr. The GIL is dropped."
 )
-METHODS[198] = taking(b"mem_managed_get_attrs", rt_mem_managed_get_attrs,
+METHODS[198] = taking(
+    b"mem_managed_get_attrs",
+    rt_mem_managed_get_attrs,
     b"mem_managed_get_attrs($module, /, attributes, ptr, size, data, data_sizes)\n"
     b"--\n"
     b"\n"
@@ -5936,7 +6684,9 @@ METHODS[198] = taking(b"mem_managed_get_attrs", rt_mem_managed_get_attrs,
     b"\n"
     b"Data is a list of addresses, one for each attribute."
 )
-METHODS[199] = taking(b"host_mem_map_capabilities", rt_host_mem_map_capabilities,
+METHODS[199] = taking(
+    b"host_mem_map_capabilities",
+    rt_host_mem_map_capabilities,
     b"host_mem_map_capabilities($module, /, device_id, hac_type)\n"
     b"--\n"
     b"\n"
@@ -5944,7 +6694,9 @@ METHODS[199] = taking(b"host_mem_map_capabilities", rt_host_mem_map_capabilities
     b"\n"
     b"Calls aclrtHostMemMapCapabilities. The GIL is dropped."
 )
-METHODS[200] = taking(b"mem_alloc_managed", rt_mem_alloc_managed,
+METHODS[200] = taking(
+    b"mem_alloc_managed",
+    rt_mem_alloc_managed,
     b"mem_alloc_managed($module, /, size, flag)\n"
     b"--\n"
     b"\n"
@@ -5952,7 +6704,9 @@ METHODS[200] = taking(b"mem_alloc_managed", rt_mem_alloc_managed,
     b"\n"
     b"Calls aclrtMemAllocManaged. The GIL is dropped."
 )
-METHODS[201] = taking(b"free_with_dev_sync", rt_free_with_dev_sync,
+METHODS[201] = taking(
+    b"free_with_dev_sync",
+    rt_free_with_dev_sync,
     b"free_with_dev_sync($module, /, dev_ptr)\n"
     b"--\n"
     b"\n"
@@ -5960,7 +6714,9 @@ METHODS[201] = taking(b"free_with_dev_sync", rt_free_with_dev_sync,
     b"\n"
     b"Calls aclrtFreeWithDevSync. The GIL is dropped."
 )
-METHODS[202] = taking(b"free_host_with_dev_sync", rt_free_host_with_dev_sync,
+METHODS[202] = taking(
+    b"free_host_with_dev_sync",
+    rt_free_host_with_dev_sync,
     b"free_host_with_dev_sync($module, /, host_ptr)\n"
     b"--\n"
     b"\n"
@@ -5968,7 +6724,9 @@ METHODS[202] = taking(b"free_host_with_dev_sync", rt_free_host_with_dev_sync,
     b"\n"
     b"Calls aclrtFreeHostWithDevSync. The GIL is dropped."
 )
-METHODS[203] = taking(b"memset_d32", rt_memset_d32,
+METHODS[203] = taking(
+    b"memset_d32",
+    rt_memset_d32,
     b"memset_d32($module, /, ptr, mem_size, value, n)\n"
     b"--\n"
     b"\n"
@@ -5976,7 +6734,9 @@ METHODS[203] = taking(b"memset_d32", rt_memset_d32,
     b"\n"
     b"Calls aclrtMemsetD32. The GIL is dropped."
 )
-METHODS[204] = taking(b"memset_d32_async", rt_memset_d32_async,
+METHODS[204] = taking(
+    b"memset_d32_async",
+    rt_memset_d32_async,
     b"memset_d32_async($module, /, ptr, mem_size, value, n, stream)\n"
     b"--\n"
     b"\n"
@@ -5984,7 +6744,9 @@ METHODS[204] = taking(b"memset_d32_async", rt_memset_d32_async,
     b"\n"
     b"Calls aclrtMemsetD32Async. The GIL is dropped."
 )
-METHODS[205] = taking(b"get_symbol_address", rt_get_symbol_address,
+METHODS[205] = taking(
+    b"get_symbol_address",
+    rt_get_symbol_address,
     b"get_symbol_address($module, /, symbol)\n"
     b"--\n"
     b"\n"
@@ -5992,7 +6754,9 @@ METHODS[205] = taking(b"get_symbol_address", rt_get_symbol_address,
     b"\n"
     b"Calls aclrtGetSymbolAddress. The GIL is dropped."
 )
-METHODS[206] = taking(b"get_symbol_size", rt_get_symbol_size,
+METHODS[206] = taking(
+    b"get_symbol_size",
+    rt_get_symbol_size,
     b"get_symbol_size($module, /, symbol)\n"
     b"--\n"
     b"\n"
@@ -6000,7 +6764,9 @@ METHODS[206] = taking(b"get_symbol_size", rt_get_symbol_size,
     b"\n"
     b"Calls aclrtGetSymbolSize. The GIL is dropped."
 )
-METHODS[207] = taking(b"memcpy_from_symbol", rt_memcpy_from_symbol,
+METHODS[207] = taking(
+    b"memcpy_from_symbol",
+    rt_memcpy_from_symbol,
     b"memcpy_from_symbol($module, /, dst, dst_max, symbol, count, offset, kind)\n"
     b"--\n"
     b"\n"
@@ -6008,7 +6774,9 @@ METHODS[207] = taking(b"memcpy_from_symbol", rt_memcpy_from_symbol,
     b"\n"
     b"Calls aclrtMemcpyFromSymbol. The GIL is dropped."
 )
-METHODS[208] = taking(b"memcpy_from_symbol_async", rt_memcpy_from_symbol_async,
+METHODS[208] = taking(
+    b"memcpy_from_symbol_async",
+    rt_memcpy_from_symbol_async,
     b"memcpy_from_symbol_async($module, /, dst, dst_max, symbol, count, offset, kind, "
     b"stream)\n"
     b"--\n"
@@ -6018,7 +6786,9 @@ METHODS[208] = taking(b"memcpy_from_symbol_async", rt_memcpy_from_symbol_async,
     b"\n"
     b"Calls aclrtMemcpyFromSymbolAsync. The GIL is dropped."
 )
-METHODS[209] = taking(b"memcpy_to_symbol", rt_memcpy_to_symbol,
+METHODS[209] = taking(
+    b"memcpy_to_symbol",
+    rt_memcpy_to_symbol,
     b"memcpy_to_symbol($module, /, symbol, src, count, offset, kind)\n"
     b"--\n"
     b"\n"
@@ -6026,7 +6796,9 @@ METHODS[209] = taking(b"memcpy_to_symbol", rt_memcpy_to_symbol,
     b"\n"
     b"Calls aclrtMemcpyToSymbol. The GIL is dropped."
 )
-METHODS[210] = taking(b"memcpy_to_symbol_async", rt_memcpy_to_symbol_async,
+METHODS[210] = taking(
+    b"memcpy_to_symbol_async",
+    rt_memcpy_to_symbol_async,
     b"memcpy_to_symbol_async($module, /, symbol, src, count, offset, kind, stream)\n"
     b"--\n"
     b"\n"
@@ -6034,7 +6806,9 @@ METHODS[210] = taking(b"memcpy_to_symbol_async", rt_memcpy_to_symbol_async,
     b"\n"
     b"Calls aclrtMemcpyToSymbolAsync. The GIL is dropped."
 )
-METHODS[211] = taking(b"mem_managed_advise", rt_mem_managed_advise,
+METHODS[211] = taking(
+    b"mem_managed_advise",
+    rt_mem_managed_advise,
     b"mem_managed_advise($module, /, ptr, size, advise, location)\n"
     b"--\n"
     b"\n"
@@ -6042,7 +6816,9 @@ METHODS[211] = taking(b"mem_managed_advise", rt_mem_managed_advise,
     b"\n"
     b"Calls aclrtMemManagedAdvise. The GIL is dropped."
 )
-METHODS[212] = taking(b"mem_map_no_access", rt_mem_map_no_access,
+METHODS[212] = taking(
+    b"mem_map_no_access",
+    rt_mem_map_no_access,
     b"mem_map_no_access($module, /, vir_ptr, size, offset, handle, flags)\n"
     b"--\n"
     b"\n"
@@ -6050,7 +6826,9 @@ METHODS[212] = taking(b"mem_map_no_access", rt_mem_map_no_access,
     b"\n"
     b"Calls aclrtMemMapNoAccess. The GIL is dropped."
 )
-METHODS[213] = plain(b"create_stream_config_handle", rt_create_stream_config_handle,
+METHODS[213] = plain(
+    b"create_stream_config_handle",
+    rt_create_stream_config_handle,
     b"create_stream_config_handle($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -6058,7 +6836,9 @@ METHODS[213] = plain(b"create_stream_config_handle", rt_create_stream_config_han
     b"\n"
     b"Calls aclrtCreateStreamConfigHandle."
 )
-METHODS[214] = taking(b"destroy_stream_config_handle", rt_destroy_stream_config_handle,
+METHODS[214] = taking(
+    b"destroy_stream_config_handle",
+    rt_destroy_stream_config_handle,
     b"destroy_stream_config_handle($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -6066,7 +6846,9 @@ METHODS[214] = taking(b"destroy_stream_config_handle", rt_destroy_stream_config_
     b"\n"
     b"Calls aclrtDestroyStreamConfigHandle."
 )
-METHODS[215] = taking(b"set_stream_config_opt", rt_set_stream_config_opt,
+METHODS[215] = taking(
+    b"set_stream_config_opt",
+    rt_set_stream_config_opt,
     b"set_stream_config_opt($module, /, handle, attr, value)\n"
     b"--\n"
     b"\n"
@@ -6076,7 +6858,9 @@ METHODS[215] = taking(b"set_stream_config_opt", rt_set_stream_config_opt,
     b"\n"
     b"The value itself, not its address."
 )
-METHODS[216] = taking(b"create_stream_v2", rt_create_stream_v2,
+METHODS[216] = taking(
+    b"create_stream_v2",
+    rt_create_stream_v2,
     b"create_stream_v2($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -6084,7 +6868,9 @@ METHODS[216] = taking(b"create_stream_v2", rt_create_stream_v2,
     b"\n"
     b"Calls aclrtCreateStreamV2. The GIL is dropped."
 )
-METHODS[217] = taking(b"stream_get_priority", rt_stream_get_priority,
+METHODS[217] = taking(
+    b"stream_get_priority",
+    rt_stream_get_priority,
     b"stream_get_priority($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -6092,7 +6878,9 @@ METHODS[217] = taking(b"stream_get_priority", rt_stream_get_priority,
     b"\n"
     b"Calls aclrtStreamGetPriority. The GIL is dropped."
 )
-METHODS[218] = taking(b"stream_get_flags", rt_stream_get_flags,
+METHODS[218] = taking(
+    b"stream_get_flags",
+    rt_stream_get_flags,
     b"stream_get_flags($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -6100,7 +6888,9 @@ METHODS[218] = taking(b"stream_get_flags", rt_stream_get_flags,
     b"\n"
     b"Calls aclrtStreamGetFlags. The GIL is dropped."
 )
-METHODS[219] = taking(b"stream_wait_event_with_flag", rt_stream_wait_event_with_flag,
+METHODS[219] = taking(
+    b"stream_wait_event_with_flag",
+    rt_stream_wait_event_with_flag,
     b"stream_wait_event_with_flag($module, /, stream, event, timeout, flag)\n"
     b"--\n"
     b"\n"
@@ -6108,7 +6898,9 @@ METHODS[219] = taking(b"stream_wait_event_with_flag", rt_stream_wait_event_with_
     b"\n"
     b"Calls aclrtStreamWaitEventWithFlag. The GIL is dropped."
 )
-METHODS[220] = taking(b"stream_wait_event_with_timeout", rt_stream_wait_event_with_timeout,
+METHODS[220] = taking(
+    b"stream_wait_event_with_timeout",
+    rt_stream_wait_event_with_timeout,
     b"stream_wait_event_with_timeout($module, /, stream, event, timeout)\n"
     b"--\n"
     b"\n"
@@ -6116,7 +6908,9 @@ METHODS[220] = taking(b"stream_wait_event_with_timeout", rt_stream_wait_event_wi
     b"\n"
     b"Calls aclrtStreamWaitEventWithTimeout. The GIL is dropped."
 )
-METHODS[221] = taking(b"get_mem_usage_info", rt_get_mem_usage_info,
+METHODS[221] = taking(
+    b"get_mem_usage_info",
+    rt_get_mem_usage_info,
     b"get_mem_usage_info($module, /, device_id, input_num)\n"
     b"--\n"
     b"\n"
@@ -6126,7 +6920,9 @@ METHODS[221] = taking(b"get_mem_usage_info", rt_get_mem_usage_info,
     b"\n"
     b"At most input_num dicts with the keys name, curMemSize, memPeakSize."
 )
-METHODS[222] = taking(b"set_op_execute_timeout_with_ms", rt_set_op_execute_timeout_with_ms,
+METHODS[222] = taking(
+    b"set_op_execute_timeout_with_ms",
+    rt_set_op_execute_timeout_with_ms,
     b"set_op_execute_timeout_with_ms($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -6134,7 +6930,9 @@ METHODS[222] = taking(b"set_op_execute_timeout_with_ms", rt_set_op_execute_timeo
     b"\n"
     b"Calls aclrtSetOpExecuteTimeOutWithMs. The GIL is dropped."
 )
-METHODS[223] = taking(b"subscribe_host_func", rt_subscribe_host_func,
+METHODS[223] = taking(
+    b"subscribe_host_func",
+    rt_subscribe_host_func,
     b"subscribe_host_func($module, /, host_func_thread_id, exe_stream)\n"
     b"--\n"
     b"\n"
@@ -6142,7 +6940,9 @@ METHODS[223] = taking(b"subscribe_host_func", rt_subscribe_host_func,
     b"\n"
     b"Calls aclrtSubscribeHostFunc. The GIL is dropped."
 )
-METHODS[224] = taking(b"process_host_func", rt_process_host_func,
+METHODS[224] = taking(
+    b"process_host_func",
+    rt_process_host_func,
     b"process_host_func($module, /, timeout)\n"
     b"--\n"
     b"\n"
@@ -6150,7 +6950,9 @@ METHODS[224] = taking(b"process_host_func", rt_process_host_func,
     b"\n"
     b"Calls aclrtProcessHostFunc. The GIL is dropped."
 )
-METHODS[225] = taking(b"unsubscribe_host_func", rt_unsubscribe_host_func,
+METHODS[225] = taking(
+    b"unsubscribe_host_func",
+    rt_unsubscribe_host_func,
     b"unsubscribe_host_func($module, /, host_func_thread_id, exe_stream)\n"
     b"--\n"
     b"\n"
@@ -6158,7 +6960,9 @@ METHODS[225] = taking(b"unsubscribe_host_func", rt_unsubscribe_host_func,
     b"\n"
     b"Calls aclrtUnSubscribeHostFunc. The GIL is dropped."
 )
-METHODS[226] = taking(b"mem_export_to_shareable_handle_v2", rt_mem_export_to_shareable_handle_v2,
+METHODS[226] = taking(
+    b"mem_export_to_shareable_handle_v2",
+    rt_mem_export_to_shareable_handle_v2,
     b"mem_export_to_shareable_handle_v2($module, /, handle, flags, share_type, "
     b"shareable_handle)\n"
     b"--\n"
@@ -6168,7 +6972,9 @@ METHODS[226] = taking(b"mem_export_to_shareable_handle_v2", rt_mem_export_to_sha
     b"\n"
     b"Calls aclrtMemExportToShareableHandleV2. The GIL is dropped."
 )
-METHODS[227] = taking(b"mem_import_from_shareable_handle_v2", rt_mem_import_from_shareable_handle_v2,
+METHODS[227] = taking(
+    b"mem_import_from_shareable_handle_v2",
+    rt_mem_import_from_shareable_handle_v2,
     b"mem_import_from_shareable_handle_v2($module, /, shareable_handle, share_type, flags)\n"
     b"--\n"
     b"\n"
@@ -6177,7 +6983,9 @@ METHODS[227] = taking(b"mem_import_from_shareable_handle_v2", rt_mem_import_from
     b"\n"
     b"Calls aclrtMemImportFromShareableHandleV2. The GIL is dropped."
 )
-METHODS[228] = taking(b"mem_set_pid_to_shareable_handle_v2", rt_mem_set_pid_to_shareable_handle_v2,
+METHODS[228] = taking(
+    b"mem_set_pid_to_shareable_handle_v2",
+    rt_mem_set_pid_to_shareable_handle_v2,
     b"mem_set_pid_to_shareable_handle_v2($module, /, shareable_handle, share_type, pids)\n"
     b"--\n"
     b"\n"
@@ -6185,7 +6993,9 @@ METHODS[228] = taking(b"mem_set_pid_to_shareable_handle_v2", rt_mem_set_pid_to_s
     b"\n"
     b"Calls aclrtMemSetPidToShareableHandleV2. The GIL is dropped."
 )
-METHODS[229] = taking(b"binary_get_dev_address", rt_binary_get_dev_address,
+METHODS[229] = taking(
+    b"binary_get_dev_address",
+    rt_binary_get_dev_address,
     b"binary_get_dev_address($module, /, bin_handle)\n"
     b"--\n"
     b"\n"
@@ -6193,7 +7003,9 @@ METHODS[229] = taking(b"binary_get_dev_address", rt_binary_get_dev_address,
     b"\n"
     b"Calls aclrtBinaryGetDevAddress. The GIL is dropped."
 )
-METHODS[230] = taking(b"binary_get_function_by_entry", rt_binary_get_function_by_entry,
+METHODS[230] = taking(
+    b"binary_get_function_by_entry",
+    rt_binary_get_function_by_entry,
     b"binary_get_function_by_entry($module, /, bin_handle, func_entry)\n"
     b"--\n"
     b"\n"
@@ -6201,7 +7013,9 @@ METHODS[230] = taking(b"binary_get_function_by_entry", rt_binary_get_function_by
     b"\n"
     b"Calls aclrtBinaryGetFunctionByEntry. The GIL is dropped."
 )
-METHODS[231] = taking(b"binary_get_global", rt_binary_get_global,
+METHODS[231] = taking(
+    b"binary_get_global",
+    rt_binary_get_global,
     b"binary_get_global($module, /, bin_handle, name)\n"
     b"--\n"
     b"\n"
@@ -6209,7 +7023,9 @@ METHODS[231] = taking(b"binary_get_global", rt_binary_get_global,
     b"\n"
     b"Calls aclrtBinaryGetGlobal. The GIL is dropped."
 )
-METHODS[232] = taking(b"get_func_by_symbol", rt_get_func_by_symbol,
+METHODS[232] = taking(
+    b"get_func_by_symbol",
+    rt_get_func_by_symbol,
     b"get_func_by_symbol($module, /, symbol)\n"
     b"--\n"
     b"\n"
@@ -6217,7 +7033,9 @@ METHODS[232] = taking(b"get_func_by_symbol", rt_get_func_by_symbol,
     b"\n"
     b"Calls aclrtGetFuncBySymbol. The GIL is dropped."
 )
-METHODS[233] = taking(b"get_function_size", rt_get_function_size,
+METHODS[233] = taking(
+    b"get_function_size",
+    rt_get_function_size,
     b"get_function_size($module, /, func_handle)\n"
     b"--\n"
     b"\n"
@@ -6225,7 +7043,9 @@ METHODS[233] = taking(b"get_function_size", rt_get_function_size,
     b"\n"
     b"Calls aclrtGetFunctionSize. The GIL is dropped."
 )
-METHODS[234] = taking(b"memcpy_async_with_offset", rt_memcpy_async_with_offset,
+METHODS[234] = taking(
+    b"memcpy_async_with_offset",
+    rt_memcpy_async_with_offset,
     b"memcpy_async_with_offset($module, /, dst, dest_max, dst_data_offset, src, count, "
     b"src_data_offset, kind, stream)\n"
     b"--\n"
@@ -6237,7 +7057,9 @@ METHODS[234] = taking(b"memcpy_async_with_offset", rt_memcpy_async_with_offset,
     b"\n"
     b"Dst and src are addresses of pointers."
 )
-METHODS[235] = taking(b"cnt_notify_create", rt_cnt_notify_create,
+METHODS[235] = taking(
+    b"cnt_notify_create",
+    rt_cnt_notify_create,
     b"cnt_notify_create($module, /, flag)\n"
     b"--\n"
     b"\n"
@@ -6245,7 +7067,9 @@ METHODS[235] = taking(b"cnt_notify_create", rt_cnt_notify_create,
     b"\n"
     b"Calls aclrtCntNotifyCreate. The GIL is dropped."
 )
-METHODS[236] = taking(b"cnt_notify_destroy", rt_cnt_notify_destroy,
+METHODS[236] = taking(
+    b"cnt_notify_destroy",
+    rt_cnt_notify_destroy,
     b"cnt_notify_destroy($module, /, cnt_notify)\n"
     b"--\n"
     b"\n"
@@ -6253,7 +7077,9 @@ METHODS[236] = taking(b"cnt_notify_destroy", rt_cnt_notify_destroy,
     b"\n"
     b"Calls aclrtCntNotifyDestroy. The GIL is dropped."
 )
-METHODS[237] = taking(b"device_set_limit", rt_device_set_limit,
+METHODS[237] = taking(
+    b"device_set_limit",
+    rt_device_set_limit,
     b"device_set_limit($module, /, limit, value)\n"
     b"--\n"
     b"\n"
@@ -6261,7 +7087,9 @@ METHODS[237] = taking(b"device_set_limit", rt_device_set_limit,
     b"\n"
     b"Calls aclrtDeviceSetLimit. The GIL is dropped."
 )
-METHODS[238] = taking(b"device_get_limit", rt_device_get_limit,
+METHODS[238] = taking(
+    b"device_get_limit",
+    rt_device_get_limit,
     b"device_get_limit($module, /, limit)\n"
     b"--\n"
     b"\n"
@@ -6269,7 +7097,9 @@ METHODS[238] = taking(b"device_get_limit", rt_device_get_limit,
     b"\n"
     b"Calls aclrtDeviceGetLimit. The GIL is dropped."
 )
-METHODS[239] = taking(b"device_get_pci_bus_id", rt_device_get_pci_bus_id,
+METHODS[239] = taking(
+    b"device_get_pci_bus_id",
+    rt_device_get_pci_bus_id,
     b"device_get_pci_bus_id($module, /, device_id, len)\n"
     b"--\n"
     b"\n"
@@ -6277,7 +7107,9 @@ METHODS[239] = taking(b"device_get_pci_bus_id", rt_device_get_pci_bus_id,
     b"\n"
     b"Calls aclrtDeviceGetPCIBusId. The GIL is dropped."
 )
-METHODS[240] = taking(b"device_get_by_pci_bus_id", rt_device_get_by_pci_bus_id,
+METHODS[240] = taking(
+    b"device_get_by_pci_bus_id",
+    rt_device_get_by_pci_bus_id,
     b"device_get_by_pci_bus_id($module, /, pci_bus_id)\n"
     b"--\n"
     b"\n"
@@ -6285,7 +7117,9 @@ METHODS[240] = taking(b"device_get_by_pci_bus_id", rt_device_get_by_pci_bus_id,
     b"\n"
     b"Calls aclrtDeviceGetByPCIBusId. The GIL is dropped."
 )
-METHODS[241] = taking(b"device_get_host_atomic_capabilities", rt_device_get_host_atomic_capabilities,
+METHODS[241] = taking(
+    b"device_get_host_atomic_capabilities",
+    rt_device_get_host_atomic_capabilities,
     b"device_get_host_atomic_capabilities($module, /, operations, device_id)\n"
     b"--\n"
     b"\n"
@@ -6296,7 +7130,9 @@ METHODS[241] = taking(b"device_get_host_atomic_capabilities", rt_device_get_host
     b"\n"
     b"A list, one capability for each operation."
 )
-METHODS[242] = taking(b"device_get_p2p_atomic_capabilities", rt_device_get_p2p_atomic_capabilities,
+METHODS[242] = taking(
+    b"device_get_p2p_atomic_capabilities",
+    rt_device_get_p2p_atomic_capabilities,
     b"device_get_p2p_atomic_capabilities($module, /, operations, src_device_id, "
     b"dst_device_id)\n"
     b"--\n"
@@ -6308,7 +7144,9 @@ METHODS[242] = taking(b"device_get_p2p_atomic_capabilities", rt_device_get_p2p_a
     b"\n"
     b"A list, one capability for each operation."
 )
-METHODS[243] = plain(b"create_label", rt_create_label,
+METHODS[243] = plain(
+    b"create_label",
+    rt_create_label,
     b"create_label($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -6316,7 +7154,9 @@ METHODS[243] = plain(b"create_label", rt_create_label,
     b"\n"
     b"Calls aclrtCreateLabel. The GIL is dropped."
 )
-METHODS[244] = taking(b"set_label", rt_set_label,
+METHODS[244] = taking(
+    b"set_label",
+    rt_set_label,
     b"set_label($module, /, label, stream)\n"
     b"--\n"
     b"\n"
@@ -6324,7 +7164,9 @@ METHODS[244] = taking(b"set_label", rt_set_label,
     b"\n"
     b"Calls aclrtSetLabel. The GIL is dropped."
 )
-METHODS[245] = taking(b"destroy_label", rt_destroy_label,
+METHODS[245] = taking(
+    b"destroy_label",
+    rt_destroy_label,
     b"destroy_label($module, /, label)\n"
     b"--\n"
     b"\n"
@@ -6332,7 +7174,9 @@ METHODS[245] = taking(b"destroy_label", rt_destroy_label,
     b"\n"
     b"Calls aclrtDestroyLabel. The GIL is dropped."
 )
-METHODS[246] = taking(b"create_label_list", rt_create_label_list,
+METHODS[246] = taking(
+    b"create_label_list",
+    rt_create_label_list,
     b"create_label_list($module, /, labels)\n"
     b"--\n"
     b"\n"
@@ -6340,7 +7184,9 @@ METHODS[246] = taking(b"create_label_list", rt_create_label_list,
     b"\n"
     b"Calls aclrtCreateLabelList. The GIL is dropped."
 )
-METHODS[247] = taking(b"destroy_label_list", rt_destroy_label_list,
+METHODS[247] = taking(
+    b"destroy_label_list",
+    rt_destroy_label_list,
     b"destroy_label_list($module, /, label_list)\n"
     b"--\n"
     b"\n"
@@ -6348,7 +7194,9 @@ METHODS[247] = taking(b"destroy_label_list", rt_destroy_label_list,
     b"\n"
     b"Calls aclrtDestroyLabelList. The GIL is dropped."
 )
-METHODS[248] = taking(b"switch_label_by_index", rt_switch_label_by_index,
+METHODS[248] = taking(
+    b"switch_label_by_index",
+    rt_switch_label_by_index,
     b"switch_label_by_index($module, /, ptr, max_value, label_list, stream)\n"
     b"--\n"
     b"\n"
@@ -6356,7 +7204,9 @@ METHODS[248] = taking(b"switch_label_by_index", rt_switch_label_by_index,
     b"\n"
     b"Calls aclrtSwitchLabelByIndex. The GIL is dropped."
 )
-METHODS[249] = taking(b"active_stream", rt_active_stream,
+METHODS[249] = taking(
+    b"active_stream",
+    rt_active_stream,
     b"active_stream($module, /, active_stream, stream)\n"
     b"--\n"
     b"\n"
@@ -6364,7 +7214,9 @@ METHODS[249] = taking(b"active_stream", rt_active_stream,
     b"\n"
     b"Calls aclrtActiveStream. The GIL is dropped."
 )
-METHODS[250] = taking(b"switch_stream", rt_switch_stream,
+METHODS[250] = taking(
+    b"switch_stream",
+    rt_switch_stream,
     b"switch_stream($module, /, left_value, cond, right_value, data_type, true_stream, "
     b"false_stream, stream)\n"
     b"--\n"
@@ -6374,7 +7226,9 @@ METHODS[250] = taking(b"switch_stream", rt_switch_stream,
     b"\n"
     b"Calls aclrtSwitchStream. The GIL is dropped."
 )
-METHODS[251] = taking(b"get_buf_from_chain", rt_get_buf_from_chain,
+METHODS[251] = taking(
+    b"get_buf_from_chain",
+    rt_get_buf_from_chain,
     b"get_buf_from_chain($module, /, head_buf, index)\n"
     b"--\n"
     b"\n"
@@ -6382,7 +7236,9 @@ METHODS[251] = taking(b"get_buf_from_chain", rt_get_buf_from_chain,
     b"\n"
     b"Calls aclrtGetBufFromChain. The GIL is dropped."
 )
-METHODS[252] = taking(b"get_buf_chain_num", rt_get_buf_chain_num,
+METHODS[252] = taking(
+    b"get_buf_chain_num",
+    rt_get_buf_chain_num,
     b"get_buf_chain_num($module, /, head_buf)\n"
     b"--\n"
     b"\n"
@@ -6390,7 +7246,9 @@ METHODS[252] = taking(b"get_buf_chain_num", rt_get_buf_chain_num,
     b"\n"
     b"Calls aclrtGetBufChainNum. The GIL is dropped."
 )
-METHODS[253] = taking(b"append_buf_chain", rt_append_buf_chain,
+METHODS[253] = taking(
+    b"append_buf_chain",
+    rt_append_buf_chain,
     b"append_buf_chain($module, /, head_buf, buf)\n"
     b"--\n"
     b"\n"
@@ -6398,7 +7256,9 @@ METHODS[253] = taking(b"append_buf_chain", rt_append_buf_chain,
     b"\n"
     b"Calls aclrtAppendBufChain. The GIL is dropped."
 )
-METHODS[254] = taking(b"copy_buf_ref", rt_copy_buf_ref,
+METHODS[254] = taking(
+    b"copy_buf_ref",
+    rt_copy_buf_ref,
     b"copy_buf_ref($module, /, buf)\n"
     b"--\n"
     b"\n"
@@ -6406,7 +7266,9 @@ METHODS[254] = taking(b"copy_buf_ref", rt_copy_buf_ref,
     b"\n"
     b"Calls aclrtCopyBufRef. The GIL is dropped."
 )
-METHODS[255] = taking(b"get_buf_user_data", rt_get_buf_user_data,
+METHODS[255] = taking(
+    b"get_buf_user_data",
+    rt_get_buf_user_data,
     b"get_buf_user_data($module, /, buf, data_ptr, size, offset)\n"
     b"--\n"
     b"\n"
@@ -6414,7 +7276,9 @@ METHODS[255] = taking(b"get_buf_user_data", rt_get_buf_user_data,
     b"\n"
     b"Calls aclrtGetBufUserData. The GIL is dropped."
 )
-METHODS[256] = taking(b"set_buf_user_data", rt_set_buf_user_data,
+METHODS[256] = taking(
+    b"set_buf_user_data",
+    rt_set_buf_user_data,
     b"set_buf_user_data($module, /, buf, data_ptr, size, offset)\n"
     b"--\n"
     b"\n"
@@ -6422,7 +7286,9 @@ METHODS[256] = taking(b"set_buf_user_data", rt_set_buf_user_data,
     b"\n"
     b"Calls aclrtSetBufUserData. The GIL is dropped."
 )
-METHODS[257] = taking(b"get_buf_data", rt_get_buf_data,
+METHODS[257] = taking(
+    b"get_buf_data",
+    rt_get_buf_data,
     b"get_buf_data($module, /, buf)\n"
     b"--\n"
     b"\n"
@@ -6430,7 +7296,9 @@ METHODS[257] = taking(b"get_buf_data", rt_get_buf_data,
     b"\n"
     b"Calls aclrtGetBufData. The GIL is dropped."
 )
-METHODS[258] = taking(b"get_buf_data_len", rt_get_buf_data_len,
+METHODS[258] = taking(
+    b"get_buf_data_len",
+    rt_get_buf_data_len,
     b"get_buf_data_len($module, /, buf)\n"
     b"--\n"
     b"\n"
@@ -6438,7 +7306,9 @@ METHODS[258] = taking(b"get_buf_data_len", rt_get_buf_data_len,
     b"\n"
     b"Calls aclrtGetBufDataLen. The GIL is dropped."
 )
-METHODS[259] = taking(b"set_buf_data_len", rt_set_buf_data_len,
+METHODS[259] = taking(
+    b"set_buf_data_len",
+    rt_set_buf_data_len,
     b"set_buf_data_len($module, /, buf, len)\n"
     b"--\n"
     b"\n"
@@ -6446,7 +7316,9 @@ METHODS[259] = taking(b"set_buf_data_len", rt_set_buf_data_len,
     b"\n"
     b"Calls aclrtSetBufDataLen. The GIL is dropped."
 )
-METHODS[260] = taking(b"free_buf", rt_free_buf,
+METHODS[260] = taking(
+    b"free_buf",
+    rt_free_buf,
     b"free_buf($module, /, buf)\n"
     b"--\n"
     b"\n"
@@ -6454,7 +7326,9 @@ METHODS[260] = taking(b"free_buf", rt_free_buf,
     b"\n"
     b"Calls aclrtFreeBuf. The GIL is dropped."
 )
-METHODS[261] = taking(b"alloc_buf", rt_alloc_buf,
+METHODS[261] = taking(
+    b"alloc_buf",
+    rt_alloc_buf,
     b"alloc_buf($module, /, size)\n"
     b"--\n"
     b"\n"
@@ -6462,7 +7336,9 @@ METHODS[261] = taking(b"alloc_buf", rt_alloc_buf,
     b"\n"
     b"Calls aclrtAllocBuf. The GIL is dropped."
 )
-METHODS[262] = taking(b"cmo_async_with_barrier", rt_cmo_async_with_barrier,
+METHODS[262] = taking(
+    b"cmo_async_with_barrier",
+    rt_cmo_async_with_barrier,
     b"cmo_async_with_barrier($module, /, src, size, cmo_type, barrier_id, stream)\n"
     b"--\n"
     b"\n"
@@ -6470,7 +7346,9 @@ METHODS[262] = taking(b"cmo_async_with_barrier", rt_cmo_async_with_barrier,
     b"\n"
     b"Calls aclrtCmoAsyncWithBarrier. The GIL is dropped."
 )
-METHODS[263] = taking(b"cmo_wait_barrier", rt_cmo_wait_barrier,
+METHODS[263] = taking(
+    b"cmo_wait_barrier",
+    rt_cmo_wait_barrier,
     b"cmo_wait_barrier($module, /, task_info, stream, flag)\n"
     b"--\n"
     b"\n"
@@ -6478,7 +7356,9 @@ METHODS[263] = taking(b"cmo_wait_barrier", rt_cmo_wait_barrier,
     b"\n"
     b"Calls aclrtCmoWaitBarrier. The GIL is dropped."
 )
-METHODS[264] = taking(b"memcpy_batch", rt_memcpy_batch,
+METHODS[264] = taking(
+    b"memcpy_batch",
+    rt_memcpy_batch,
     b"memcpy_batch($module, /, dsts, dest_maxs, srcs, sizes, attrs, attrs_indexes)\n"
     b"--\n"
     b"\n"
@@ -6489,7 +7369,9 @@ METHODS[264] = taking(b"memcpy_batch", rt_memcpy_batch,
     b"\n"
     b"Fail_index is the first copy that failed."
 )
-METHODS[265] = taking(b"memcpy_batch_v2", rt_memcpy_batch_v2,
+METHODS[265] = taking(
+    b"memcpy_batch_v2",
+    rt_memcpy_batch_v2,
     b"memcpy_batch_v2($module, /, dsts, dest_maxs, srcs, sizes, attrs, attrs_indexes)\n"
     b"--\n"
     b"\n"
@@ -6497,7 +7379,9 @@ METHODS[265] = taking(b"memcpy_batch_v2", rt_memcpy_batch_v2,
     b"\n"
     b"Calls aclrtMemcpyBatchV2. The GIL is dropped."
 )
-METHODS[266] = taking(b"memcpy_batch_async", rt_memcpy_batch_async,
+METHODS[266] = taking(
+    b"memcpy_batch_async",
+    rt_memcpy_batch_async,
     b"memcpy_batch_async($module, /, dsts, dest_maxs, srcs, sizes, attrs, attrs_indexes, "
     b"stream)\n"
     b"--\n"
@@ -6509,7 +7393,9 @@ METHODS[266] = taking(b"memcpy_batch_async", rt_memcpy_batch_async,
     b"\n"
     b"Fail_index is the first copy that failed."
 )
-METHODS[267] = taking(b"memcpy_batch_async_v2", rt_memcpy_batch_async_v2,
+METHODS[267] = taking(
+    b"memcpy_batch_async_v2",
+    rt_memcpy_batch_async_v2,
     b"memcpy_batch_async_v2($module, /, dsts, dest_maxs, srcs, sizes, attrs, "
     b"attrs_indexes, stream)\n"
     b"--\n"
@@ -6519,7 +7405,9 @@ METHODS[267] = taking(b"memcpy_batch_async_v2", rt_memcpy_batch_async_v2,
     b"\n"
     b"Calls aclrtMemcpyBatchAsyncV2. The GIL is dropped."
 )
-METHODS[268] = taking(b"ipc_mem_set_attr", rt_ipc_mem_set_attr,
+METHODS[268] = taking(
+    b"ipc_mem_set_attr",
+    rt_ipc_mem_set_attr,
     b"ipc_mem_set_attr($module, /, key, type, attr)\n"
     b"--\n"
     b"\n"
@@ -6527,7 +7415,9 @@ METHODS[268] = taking(b"ipc_mem_set_attr", rt_ipc_mem_set_attr,
     b"\n"
     b"Calls aclrtIpcMemSetAttr. The GIL is dropped."
 )
-METHODS[269] = taking(b"ipc_mem_import_pid_inter_server", rt_ipc_mem_import_pid_inter_server,
+METHODS[269] = taking(
+    b"ipc_mem_import_pid_inter_server",
+    rt_ipc_mem_import_pid_inter_server,
     b"ipc_mem_import_pid_inter_server($module, /, key, server_pids)\n"
     b"--\n"
     b"\n"
@@ -6537,7 +7427,9 @@ METHODS[269] = taking(b"ipc_mem_import_pid_inter_server", rt_ipc_mem_import_pid_
     b"\n"
     b"A list of {'sdid': int, 'pid': [int, ...]}."
 )
-METHODS[270] = taking(b"notify_set_import_pid_inter_server", rt_notify_set_import_pid_inter_server,
+METHODS[270] = taking(
+    b"notify_set_import_pid_inter_server",
+    rt_notify_set_import_pid_inter_server,
     b"notify_set_import_pid_inter_server($module, /, notify, server_pids)\n"
     b"--\n"
     b"\n"
@@ -6547,7 +7439,9 @@ METHODS[270] = taking(b"notify_set_import_pid_inter_server", rt_notify_set_impor
     b"\n"
     b"A list of {'sdid': int, 'pid': [int, ...]}."
 )
-METHODS[271] = taking(b"check_mem_type", rt_check_mem_type,
+METHODS[271] = taking(
+    b"check_mem_type",
+    rt_check_mem_type,
     b"check_mem_type($module, /, addr_list, mem_type, reserve)\n"
     b"--\n"
     b"\n"
@@ -6555,7 +7449,9 @@ METHODS[271] = taking(b"check_mem_type", rt_check_mem_type,
     b"\n"
     b"Calls aclrtCheckMemType. The GIL is dropped."
 )
-METHODS[272] = taking(b"get_user_dev_id_by_phy_dev_id", rt_get_user_dev_id_by_phy_dev_id,
+METHODS[272] = taking(
+    b"get_user_dev_id_by_phy_dev_id",
+    rt_get_user_dev_id_by_phy_dev_id,
     b"get_user_dev_id_by_phy_dev_id($module, /, phy_dev_id)\n"
     b"--\n"
     b"\n"
@@ -6563,7 +7459,9 @@ METHODS[272] = taking(b"get_user_dev_id_by_phy_dev_id", rt_get_user_dev_id_by_ph
     b"\n"
     b"Calls aclrtGetUserDevIdByPhyDevId. The GIL is dropped."
 )
-METHODS[273] = taking(b"get_phy_dev_id_by_user_dev_id", rt_get_phy_dev_id_by_user_dev_id,
+METHODS[273] = taking(
+    b"get_phy_dev_id_by_user_dev_id",
+    rt_get_phy_dev_id_by_user_dev_id,
     b"get_phy_dev_id_by_user_dev_id($module, /, user_dev_id)\n"
     b"--\n"
     b"\n"
@@ -6571,7 +7469,9 @@ METHODS[273] = taking(b"get_phy_dev_id_by_user_dev_id", rt_get_phy_dev_id_by_use
     b"\n"
     b"Calls aclrtGetPhyDevIdByUserDevId. The GIL is dropped."
 )
-METHODS[274] = taking(b"prof_trace", rt_prof_trace,
+METHODS[274] = taking(
+    b"prof_trace",
+    rt_prof_trace,
     b"prof_trace($module, /, userdata, length, stream)\n"
     b"--\n"
     b"\n"
@@ -6579,7 +7479,9 @@ METHODS[274] = taking(b"prof_trace", rt_prof_trace,
     b"\n"
     b"Calls aclrtProfTrace. The GIL is dropped."
 )
-METHODS[275] = taking(b"launch_kernel_v2", rt_launch_kernel_v2,
+METHODS[275] = taking(
+    b"launch_kernel_v2",
+    rt_launch_kernel_v2,
     b"launch_kernel_v2($module, /, func_handle, num_blocks, args_data, args_size, cfg, "
     b"stream)\n"
     b"--\n"
@@ -6591,7 +7493,9 @@ METHODS[275] = taking(b"launch_kernel_v2", rt_launch_kernel_v2,
     b"\n"
     b"Cfg: a list of {'id', 'value'}; [] means none. args_data is a device address."
 )
-METHODS[276] = taking(b"launch_kernel_with_host_args", rt_launch_kernel_with_host_args,
+METHODS[276] = taking(
+    b"launch_kernel_with_host_args",
+    rt_launch_kernel_with_host_args,
     b"launch_kernel_with_host_args($module, /, func_handle, num_blocks, stream, cfg, "
     b"host_args, args_size, place_holder_array)\n"
     b"--\n"
@@ -6603,7 +7507,9 @@ METHODS[276] = taking(b"launch_kernel_with_host_args", rt_launch_kernel_with_hos
     b"\n"
     b"Host_args is copied; place_holder_array: a list of {'addrOffset', 'dataOffset'}."
 )
-METHODS[277] = taking(b"launch_kernel_with_args_array", rt_launch_kernel_with_args_array,
+METHODS[277] = taking(
+    b"launch_kernel_with_args_array",
+    rt_launch_kernel_with_args_array,
     b"launch_kernel_with_args_array($module, /, func, num_blocks, stream, cfg, args)\n"
     b"--\n"
     b"\n"
@@ -6613,7 +7519,9 @@ METHODS[277] = taking(b"launch_kernel_with_args_array", rt_launch_kernel_with_ar
     b"\n"
     b"Args: addresses of the arguments."
 )
-METHODS[278] = taking(b"launch_simt_kernel_with_args_array", rt_launch_simt_kernel_with_args_array,
+METHODS[278] = taking(
+    b"launch_simt_kernel_with_args_array",
+    rt_launch_simt_kernel_with_args_array,
     b"launch_simt_kernel_with_args_array($module, /, func, grid_dim, block_dim, "
     b"dyn_ubuf_size, stream, cfg, args)\n"
     b"--\n"
@@ -6625,7 +7533,9 @@ METHODS[278] = taking(b"launch_simt_kernel_with_args_array", rt_launch_simt_kern
     b"\n"
     b"Grid_dim and block_dim: {'x', 'y', 'z'}."
 )
-METHODS[279] = taking(b"launch_simt_kernel_with_host_args", rt_launch_simt_kernel_with_host_args,
+METHODS[279] = taking(
+    b"launch_simt_kernel_with_host_args",
+    rt_launch_simt_kernel_with_host_args,
     b"launch_simt_kernel_with_host_args($module, /, func, grid_dim, block_dim, "
     b"dyn_ubuf_size, stream, cfg, host_args, args_size, place_holder_array)\n"
     b"--\n"
@@ -6637,7 +7547,9 @@ METHODS[279] = taking(b"launch_simt_kernel_with_host_args", rt_launch_simt_kerne
     b"\n"
     b"Grid_dim and block_dim: {'x', 'y', 'z'}."
 )
-METHODS[280] = plain(b"ctx_get_float_overflow_addr", rt_ctx_get_float_overflow_addr,
+METHODS[280] = plain(
+    b"ctx_get_float_overflow_addr",
+    rt_ctx_get_float_overflow_addr,
     b"ctx_get_float_overflow_addr($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -6645,7 +7557,9 @@ METHODS[280] = plain(b"ctx_get_float_overflow_addr", rt_ctx_get_float_overflow_a
     b"\n"
     b"Calls aclrtCtxGetFloatOverflowAddr. The GIL is dropped."
 )
-METHODS[281] = taking(b"get_float_overflow_status", rt_get_float_overflow_status,
+METHODS[281] = taking(
+    b"get_float_overflow_status",
+    rt_get_float_overflow_status,
     b"get_float_overflow_status($module, /, output_addr, output_size, stream)\n"
     b"--\n"
     b"\n"
@@ -6653,7 +7567,9 @@ METHODS[281] = taking(b"get_float_overflow_status", rt_get_float_overflow_status
     b"\n"
     b"Calls aclrtGetFloatOverflowStatus. The GIL is dropped."
 )
-METHODS[282] = taking(b"reset_float_overflow_status", rt_reset_float_overflow_status,
+METHODS[282] = taking(
+    b"reset_float_overflow_status",
+    rt_reset_float_overflow_status,
     b"reset_float_overflow_status($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -6661,7 +7577,9 @@ METHODS[282] = taking(b"reset_float_overflow_status", rt_reset_float_overflow_st
     b"\n"
     b"Calls aclrtResetFloatOverflowStatus. The GIL is dropped."
 )
-METHODS[283] = taking(b"npu_get_float_overflow_status", rt_npu_get_float_overflow_status,
+METHODS[283] = taking(
+    b"npu_get_float_overflow_status",
+    rt_npu_get_float_overflow_status,
     b"npu_get_float_overflow_status($module, /, output_addr, output_size, check_mode, "
     b"stream)\n"
     b"--\n"
@@ -6671,7 +7589,9 @@ METHODS[283] = taking(b"npu_get_float_overflow_status", rt_npu_get_float_overflo
     b"\n"
     b"Calls aclrtNpuGetFloatOverFlowStatus. The GIL is dropped."
 )
-METHODS[284] = taking(b"npu_clear_float_overflow_status", rt_npu_clear_float_overflow_status,
+METHODS[284] = taking(
+    b"npu_clear_float_overflow_status",
+    rt_npu_clear_float_overflow_status,
     b"npu_clear_float_overflow_status($module, /, check_mode, stream)\n"
     b"--\n"
     b"\n"
@@ -6679,7 +7599,9 @@ METHODS[284] = taking(b"npu_clear_float_overflow_status", rt_npu_clear_float_ove
     b"\n"
     b"Calls aclrtNpuClearFloatOverFlowStatus. The GIL is dropped."
 )
-METHODS[285] = taking(b"launch_host_func", rt_launch_host_func,
+METHODS[285] = taking(
+    b"launch_host_func",
+    rt_launch_host_func,
     b"launch_host_func($module, /, stream, fn, args)\n"
     b"--\n"
     b"\n"
@@ -6689,7 +7611,9 @@ METHODS[285] = taking(b"launch_host_func", rt_launch_host_func,
     b"\n"
     b"Fn(args), on a thread of the runtime; it must not call the runtime."
 )
-METHODS[286] = plain(b"get_hardware_sync_addr", rt_get_hardware_sync_addr,
+METHODS[286] = plain(
+    b"get_hardware_sync_addr",
+    rt_get_hardware_sync_addr,
     b"get_hardware_sync_addr($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -6697,7 +7621,9 @@ METHODS[286] = plain(b"get_hardware_sync_addr", rt_get_hardware_sync_addr,
     b"\n"
     b"Calls aclrtGetHardwareSyncAddr. The GIL is dropped."
 )
-METHODS[287] = taking(b"random_num_async", rt_random_num_async,
+METHODS[287] = taking(
+    b"random_num_async",
+    rt_random_num_async,
     b"random_num_async($module, /, task_info, stream, reserve)\n"
     b"--\n"
     b"\n"
@@ -6705,7 +7631,9 @@ METHODS[287] = taking(b"random_num_async", rt_random_num_async,
     b"\n"
     b"Calls aclrtRandomNumAsync. The GIL is dropped."
 )
-METHODS[288] = taking(b"reg_stream_state_callback", rt_reg_stream_state_callback,
+METHODS[288] = taking(
+    b"reg_stream_state_callback",
+    rt_reg_stream_state_callback,
     b"reg_stream_state_callback($module, /, reg_name, callback, args)\n"
     b"--\n"
     b"\n"
@@ -6715,7 +7643,9 @@ METHODS[288] = taking(b"reg_stream_state_callback", rt_reg_stream_state_callback
     b"\n"
     b"Callback(stream, state, args); None removes it."
 )
-METHODS[289] = taking(b"reg_device_state_callback", rt_reg_device_state_callback,
+METHODS[289] = taking(
+    b"reg_device_state_callback",
+    rt_reg_device_state_callback,
     b"reg_device_state_callback($module, /, reg_name, callback, args)\n"
     b"--\n"
     b"\n"
@@ -6725,7 +7655,9 @@ METHODS[289] = taking(b"reg_device_state_callback", rt_reg_device_state_callback
     b"\n"
     b"Callback(device_id, state, args); None removes it."
 )
-METHODS[290] = taking(b"set_device_task_abort_callback", rt_set_device_task_abort_callback,
+METHODS[290] = taking(
+    b"set_device_task_abort_callback",
+    rt_set_device_task_abort_callback,
     b"set_device_task_abort_callback($module, /, reg_name, callback, args)\n"
     b"--\n"
     b"\n"
@@ -6735,7 +7667,9 @@ METHODS[290] = taking(b"set_device_task_abort_callback", rt_set_device_task_abor
     b"\n"
     b"Callback(device_id, stage, timeout, args) -> status or None; None removes it."
 )
-METHODS[291] = taking(b"stream_stop", rt_stream_stop,
+METHODS[291] = taking(
+    b"stream_stop",
+    rt_stream_stop,
     b"stream_stop($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -6743,7 +7677,9 @@ METHODS[291] = taking(b"stream_stop", rt_stream_stop,
     b"\n"
     b"Calls aclrtStreamStop. The GIL is dropped."
 )
-METHODS[292] = taking(b"task_update_async", rt_task_update_async,
+METHODS[292] = taking(
+    b"task_update_async",
+    rt_task_update_async,
     b"task_update_async($module, /, task_stream, task_id, info, exec_stream)\n"
     b"--\n"
     b"\n"
@@ -6751,7 +7687,9 @@ METHODS[292] = taking(b"task_update_async", rt_task_update_async,
     b"\n"
     b"Calls aclrtTaskUpdateAsync. The GIL is dropped."
 )
-METHODS[293] = plain(b"cmo_get_desc_size", rt_cmo_get_desc_size,
+METHODS[293] = plain(
+    b"cmo_get_desc_size",
+    rt_cmo_get_desc_size,
     b"cmo_get_desc_size($module, /, *ignored)\n"
     b"--\n"
     b"\n"
@@ -6759,7 +7697,9 @@ METHODS[293] = plain(b"cmo_get_desc_size", rt_cmo_get_desc_size,
     b"\n"
     b"Calls aclrtCmoGetDescSize. The GIL is dropped."
 )
-METHODS[294] = taking(b"cmo_set_desc", rt_cmo_set_desc,
+METHODS[294] = taking(
+    b"cmo_set_desc",
+    rt_cmo_set_desc,
     b"cmo_set_desc($module, /, cmo_desc, src, size)\n"
     b"--\n"
     b"\n"
@@ -6767,7 +7707,9 @@ METHODS[294] = taking(b"cmo_set_desc", rt_cmo_set_desc,
     b"\n"
     b"Calls aclrtCmoSetDesc. The GIL is dropped."
 )
-METHODS[295] = taking(b"cmo_async_with_desc", rt_cmo_async_with_desc,
+METHODS[295] = taking(
+    b"cmo_async_with_desc",
+    rt_cmo_async_with_desc,
     b"cmo_async_with_desc($module, /, cmo_desc, cmo_type, stream, reserve)\n"
     b"--\n"
     b"\n"
@@ -6775,7 +7717,9 @@ METHODS[295] = taking(b"cmo_async_with_desc", rt_cmo_async_with_desc,
     b"\n"
     b"Calls aclrtCmoAsyncWithDesc. The GIL is dropped."
 )
-METHODS[296] = taking(b"check_arch_compatibility", rt_check_arch_compatibility,
+METHODS[296] = taking(
+    b"check_arch_compatibility",
+    rt_check_arch_compatibility,
     b"check_arch_compatibility($module, /, soc_version)\n"
     b"--\n"
     b"\n"
@@ -6783,7 +7727,9 @@ METHODS[296] = taking(b"check_arch_compatibility", rt_check_arch_compatibility,
     b"\n"
     b"Calls aclrtCheckArchCompatibility. The GIL is dropped."
 )
-METHODS[297] = taking(b"cnt_notify_record", rt_cnt_notify_record,
+METHODS[297] = taking(
+    b"cnt_notify_record",
+    rt_cnt_notify_record,
     b"cnt_notify_record($module, /, cnt_notify, stream, info)\n"
     b"--\n"
     b"\n"
@@ -6791,7 +7737,9 @@ METHODS[297] = taking(b"cnt_notify_record", rt_cnt_notify_record,
     b"\n"
     b"Calls aclrtCntNotifyRecord. The GIL is dropped."
 )
-METHODS[298] = taking(b"cnt_notify_wait_with_timeout", rt_cnt_notify_wait_with_timeout,
+METHODS[298] = taking(
+    b"cnt_notify_wait_with_timeout",
+    rt_cnt_notify_wait_with_timeout,
     b"cnt_notify_wait_with_timeout($module, /, cnt_notify, stream, info)\n"
     b"--\n"
     b"\n"
@@ -6799,7 +7747,9 @@ METHODS[298] = taking(b"cnt_notify_wait_with_timeout", rt_cnt_notify_wait_with_t
     b"\n"
     b"Calls aclrtCntNotifyWaitWithTimeout. The GIL is dropped."
 )
-METHODS[299] = taking(b"cnt_notify_reset", rt_cnt_notify_reset,
+METHODS[299] = taking(
+    b"cnt_notify_reset",
+    rt_cnt_notify_reset,
     b"cnt_notify_reset($module, /, cnt_notify, stream)\n"
     b"--\n"
     b"\n"
@@ -6807,7 +7757,9 @@ METHODS[299] = taking(b"cnt_notify_reset", rt_cnt_notify_reset,
     b"\n"
     b"Calls aclrtCntNotifyReset. The GIL is dropped."
 )
-METHODS[300] = taking(b"cnt_notify_get_id", rt_cnt_notify_get_id,
+METHODS[300] = taking(
+    b"cnt_notify_get_id",
+    rt_cnt_notify_get_id,
     b"cnt_notify_get_id($module, /, cnt_notify)\n"
     b"--\n"
     b"\n"
@@ -6815,7 +7767,9 @@ METHODS[300] = taking(b"cnt_notify_get_id", rt_cnt_notify_get_id,
     b"\n"
     b"Calls aclrtCntNotifyGetId. The GIL is dropped."
 )
-METHODS[301] = taking(b"persistent_task_clean", rt_persistent_task_clean,
+METHODS[301] = taking(
+    b"persistent_task_clean",
+    rt_persistent_task_clean,
     b"persistent_task_clean($module, /, stream)\n"
     b"--\n"
     b"\n"
@@ -6823,7 +7777,9 @@ METHODS[301] = taking(b"persistent_task_clean", rt_persistent_task_clean,
     b"\n"
     b"Calls aclrtPersistentTaskClean. The GIL is dropped."
 )
-METHODS[302] = taking(b"get_error_verbose", rt_get_error_verbose,
+METHODS[302] = taking(
+    b"get_error_verbose",
+    rt_get_error_verbose,
     b"get_error_verbose($module, /, device_id)\n"
     b"--\n"
     b"\n"
@@ -6831,7 +7787,9 @@ METHODS[302] = taking(b"get_error_verbose", rt_get_error_verbose,
     b"\n"
     b"Calls aclrtGetErrorVerbose. The GIL is dropped."
 )
-METHODS[303] = taking(b"repair_error", rt_repair_error,
+METHODS[303] = taking(
+    b"repair_error",
+    rt_repair_error,
     b"repair_error($module, /, device_id, error_info)\n"
     b"--\n"
     b"\n"
@@ -6839,7 +7797,9 @@ METHODS[303] = taking(b"repair_error", rt_repair_error,
     b"\n"
     b"Calls aclrtRepairError. The GIL is dropped."
 )
-METHODS[304] = taking(b"mem_set_access", rt_mem_set_access,
+METHODS[304] = taking(
+    b"mem_set_access",
+    rt_mem_set_access,
     b"mem_set_access($module, /, vir_ptr, size, desc)\n"
     b"--\n"
     b"\n"
@@ -6847,7 +7807,9 @@ METHODS[304] = taking(b"mem_set_access", rt_mem_set_access,
     b"\n"
     b"Calls aclrtMemSetAccess. The GIL is dropped."
 )
-METHODS[305] = taking(b"mem_get_access", rt_mem_get_access,
+METHODS[305] = taking(
+    b"mem_get_access",
+    rt_mem_get_access,
     b"mem_get_access($module, /, vir_ptr, location)\n"
     b"--\n"
     b"\n"
@@ -6855,7 +7817,9 @@ METHODS[305] = taking(b"mem_get_access", rt_mem_get_access,
     b"\n"
     b"Calls aclrtMemGetAccess. The GIL is dropped."
 )
-METHODS[306] = taking(b"snap_shot_process_lock", rt_snap_shot_process_lock,
+METHODS[306] = taking(
+    b"snap_shot_process_lock",
+    rt_snap_shot_process_lock,
     b"snap_shot_process_lock($module, /, pid, reserve)\n"
     b"--\n"
     b"\n"
@@ -6863,7 +7827,9 @@ METHODS[306] = taking(b"snap_shot_process_lock", rt_snap_shot_process_lock,
     b"\n"
     b"Calls aclrtSnapShotProcessLock. The GIL is dropped."
 )
-METHODS[307] = taking(b"snap_shot_process_unlock", rt_snap_shot_process_unlock,
+METHODS[307] = taking(
+    b"snap_shot_process_unlock",
+    rt_snap_shot_process_unlock,
     b"snap_shot_process_unlock($module, /, pid, reserve)\n"
     b"--\n"
     b"\n"
@@ -6871,7 +7837,9 @@ METHODS[307] = taking(b"snap_shot_process_unlock", rt_snap_shot_process_unlock,
     b"\n"
     b"Calls aclrtSnapShotProcessUnlock. The GIL is dropped."
 )
-METHODS[308] = taking(b"snap_shot_process_backup", rt_snap_shot_process_backup,
+METHODS[308] = taking(
+    b"snap_shot_process_backup",
+    rt_snap_shot_process_backup,
     b"snap_shot_process_backup($module, /, pid, args)\n"
     b"--\n"
     b"\n"
@@ -6879,7 +7847,9 @@ METHODS[308] = taking(b"snap_shot_process_backup", rt_snap_shot_process_backup,
     b"\n"
     b"Calls aclrtSnapShotProcessBackup. The GIL is dropped."
 )
-METHODS[309] = taking(b"snap_shot_process_restore", rt_snap_shot_process_restore,
+METHODS[309] = taking(
+    b"snap_shot_process_restore",
+    rt_snap_shot_process_restore,
     b"snap_shot_process_restore($module, /, pid, args)\n"
     b"--\n"
     b"\n"
@@ -6887,7 +7857,9 @@ METHODS[309] = taking(b"snap_shot_process_restore", rt_snap_shot_process_restore
     b"\n"
     b"Calls aclrtSnapShotProcessRestore. The GIL is dropped."
 )
-METHODS[310] = taking(b"snap_shot_callback_register", rt_snap_shot_callback_register,
+METHODS[310] = taking(
+    b"snap_shot_callback_register",
+    rt_snap_shot_callback_register,
     b"snap_shot_callback_register($module, /, stage, callback, args)\n"
     b"--\n"
     b"\n"
@@ -6897,7 +7869,9 @@ METHODS[310] = taking(b"snap_shot_callback_register", rt_snap_shot_callback_regi
     b"\n"
     b"Callback(device_id, args) -> status or None."
 )
-METHODS[311] = taking(b"snap_shot_callback_unregister", rt_snap_shot_callback_unregister,
+METHODS[311] = taking(
+    b"snap_shot_callback_unregister",
+    rt_snap_shot_callback_unregister,
     b"snap_shot_callback_unregister($module, /, stage, callback)\n"
     b"--\n"
     b"\n"
@@ -6907,7 +7881,9 @@ METHODS[311] = taking(b"snap_shot_callback_unregister", rt_snap_shot_callback_un
     b"\n"
     b"The same callable that was registered."
 )
-METHODS[312] = taking(b"cache_last_task_op_info", rt_cache_last_task_op_info,
+METHODS[312] = taking(
+    b"cache_last_task_op_info",
+    rt_cache_last_task_op_info,
     b"cache_last_task_op_info($module, /, info_ptr, info_size)\n"
     b"--\n"
     b"\n"
@@ -6915,7 +7891,9 @@ METHODS[312] = taking(b"cache_last_task_op_info", rt_cache_last_task_op_info,
     b"\n"
     b"Calls aclrtCacheLastTaskOpInfo. The GIL is dropped."
 )
-METHODS[313] = taking(b"cache_last_task_extend_info", rt_cache_last_task_extend_info,
+METHODS[313] = taking(
+    b"cache_last_task_extend_info",
+    rt_cache_last_task_extend_info,
     b"cache_last_task_extend_info($module, /, extend_info)\n"
     b"--\n"
     b"\n"
@@ -6923,7 +7901,9 @@ METHODS[313] = taking(b"cache_last_task_extend_info", rt_cache_last_task_extend_
     b"\n"
     b"Calls aclrtCacheLastTaskExtendInfo. The GIL is dropped."
 )
-METHODS[314] = taking(b"get_function_attribute", rt_get_function_attribute,
+METHODS[314] = taking(
+    b"get_function_attribute",
+    rt_get_function_attribute,
     b"get_function_attribute($module, /, func_handle, attr_type)\n"
     b"--\n"
     b"\n"
@@ -6931,7 +7911,9 @@ METHODS[314] = taking(b"get_function_attribute", rt_get_function_attribute,
     b"\n"
     b"Calls aclrtGetFunctionAttribute. The GIL is dropped."
 )
-METHODS[315] = taking(b"function_get_binary", rt_function_get_binary,
+METHODS[315] = taking(
+    b"function_get_binary",
+    rt_function_get_binary,
     b"function_get_binary($module, /, func_handle)\n"
     b"--\n"
     b"\n"
@@ -6939,7 +7921,9 @@ METHODS[315] = taking(b"function_get_binary", rt_function_get_binary,
     b"\n"
     b"Calls aclrtFunctionGetBinary. The GIL is dropped."
 )
-METHODS[316] = taking(b"function_get_param_count", rt_function_get_param_count,
+METHODS[316] = taking(
+    b"function_get_param_count",
+    rt_function_get_param_count,
     b"function_get_param_count($module, /, func)\n"
     b"--\n"
     b"\n"
@@ -6947,7 +7931,9 @@ METHODS[316] = taking(b"function_get_param_count", rt_function_get_param_count,
     b"\n"
     b"Calls aclrtFunctionGetParamCount. The GIL is dropped."
 )
-METHODS[317] = taking(b"function_get_param_info", rt_function_get_param_info,
+METHODS[317] = taking(
+    b"function_get_param_info",
+    rt_function_get_param_info,
     b"function_get_param_info($module, /, func, param_index)\n"
     b"--\n"
     b"\n"
@@ -6955,7 +7941,9 @@ METHODS[317] = taking(b"function_get_param_info", rt_function_get_param_info,
     b"\n"
     b"Calls aclrtFunctionGetParamInfo. The GIL is dropped."
 )
-METHODS[318] = taking(b"function_get_avail_dyn_ubuf_per_block", rt_function_get_avail_dyn_ubuf_per_block,
+METHODS[318] = taking(
+    b"function_get_avail_dyn_ubuf_per_block",
+    rt_function_get_avail_dyn_ubuf_per_block,
     b"function_get_avail_dyn_ubuf_per_block($module, /, func, flags)\n"
     b"--\n"
     b"\n"
@@ -6963,7 +7951,9 @@ METHODS[318] = taking(b"function_get_avail_dyn_ubuf_per_block", rt_function_get_
     b"\n"
     b"Calls aclrtFunctionGetAvailDynUbufPerBlock. The GIL is dropped."
 )
-METHODS[319] = taking(b"ipc_get_event_handle", rt_ipc_get_event_handle,
+METHODS[319] = taking(
+    b"ipc_get_event_handle",
+    rt_ipc_get_event_handle,
     b"ipc_get_event_handle($module, /, event)\n"
     b"--\n"
     b"\n"
@@ -6971,7 +7961,9 @@ METHODS[319] = taking(b"ipc_get_event_handle", rt_ipc_get_event_handle,
     b"\n"
     b"Calls aclrtIpcGetEventHandle. The GIL is dropped."
 )
-METHODS[320] = taking(b"ipc_open_event_handle", rt_ipc_open_event_handle,
+METHODS[320] = taking(
+    b"ipc_open_event_handle",
+    rt_ipc_open_event_handle,
     b"ipc_open_event_handle($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -6981,7 +7973,9 @@ METHODS[320] = taking(b"ipc_open_event_handle", rt_ipc_open_event_handle,
     b"\n"
     b"The dict that ipc_get_event_handle gave."
 )
-METHODS[321] = taking(b"mem_retain_allocation_handle", rt_mem_retain_allocation_handle,
+METHODS[321] = taking(
+    b"mem_retain_allocation_handle",
+    rt_mem_retain_allocation_handle,
     b"mem_retain_allocation_handle($module, /, vir_ptr)\n"
     b"--\n"
     b"\n"
@@ -6989,7 +7983,9 @@ METHODS[321] = taking(b"mem_retain_allocation_handle", rt_mem_retain_allocation_
     b"\n"
     b"Calls aclrtMemRetainAllocationHandle. The GIL is dropped."
 )
-METHODS[322] = taking(b"mem_get_allocation_properties_from_handle", rt_mem_get_allocation_properties_from_handle,
+METHODS[322] = taking(
+    b"mem_get_allocation_properties_from_handle",
+    rt_mem_get_allocation_properties_from_handle,
     b"mem_get_allocation_properties_from_handle($module, /, handle)\n"
     b"--\n"
     b"\n"
@@ -6997,7 +7993,9 @@ METHODS[322] = taking(b"mem_get_allocation_properties_from_handle", rt_mem_get_a
     b"\n"
     b"Calls aclrtMemGetAllocationPropertiesFromHandle. The GIL is dropped."
 )
-METHODS[323] = taking(b"reserve_mem_address_no_uc_memory", rt_reserve_mem_address_no_uc_memory,
+METHODS[323] = taking(
+    b"reserve_mem_address_no_uc_memory",
+    rt_reserve_mem_address_no_uc_memory,
     b"reserve_mem_address_no_uc_memory($module, /, size, alignment, expect_ptr, flags)\n"
     b"--\n"
     b"\n"
@@ -7006,7 +8004,9 @@ METHODS[323] = taking(b"reserve_mem_address_no_uc_memory", rt_reserve_mem_addres
     b"\n"
     b"Calls aclrtReserveMemAddressNoUCMemory. The GIL is dropped."
 )
-METHODS[324] = taking(b"mem_get_address_range", rt_mem_get_address_range,
+METHODS[324] = taking(
+    b"mem_get_address_range",
+    rt_mem_get_address_range,
     b"mem_get_address_range($module, /, ptr)\n"
     b"--\n"
     b"\n"
@@ -7014,7 +8014,9 @@ METHODS[324] = taking(b"mem_get_address_range", rt_mem_get_address_range,
     b"\n"
     b"Calls aclrtMemGetAddressRange. The GIL is dropped."
 )
-METHODS[325] = taking(b"mem_p2p_map", rt_mem_p2p_map,
+METHODS[325] = taking(
+    b"mem_p2p_map",
+    rt_mem_p2p_map,
     b"mem_p2p_map($module, /, dev_ptr, size, dst_dev_id, flags)\n"
     b"--\n"
     b"\n"
@@ -7022,7 +8024,9 @@ METHODS[325] = taking(b"mem_p2p_map", rt_mem_p2p_map,
     b"\n"
     b"Calls aclrtMemP2PMap. The GIL is dropped."
 )
-METHODS[326] = taking(b"mem_managed_prefetch_async", rt_mem_managed_prefetch_async,
+METHODS[326] = taking(
+    b"mem_managed_prefetch_async",
+    rt_mem_managed_prefetch_async,
     b"mem_managed_prefetch_async($module, /, ptr, size, location, flags, stream)\n"
     b"--\n"
     b"\n"
@@ -7030,7 +8034,9 @@ METHODS[326] = taking(b"mem_managed_prefetch_async", rt_mem_managed_prefetch_asy
     b"\n"
     b"Calls aclrtMemManagedPrefetchAsync. The GIL is dropped."
 )
-METHODS[327] = taking(b"mem_managed_prefetch_batch_async", rt_mem_managed_prefetch_batch_async,
+METHODS[327] = taking(
+    b"mem_managed_prefetch_batch_async",
+    rt_mem_managed_prefetch_batch_async,
     b"mem_managed_prefetch_batch_async($module, /, ptrs, sizes, prefetch_locs, "
     b"prefetch_loc_idxs, flags, stream)\n"
     b"--\n"
@@ -7040,7 +8046,9 @@ METHODS[327] = taking(b"mem_managed_prefetch_batch_async", rt_mem_managed_prefet
     b"\n"
     b"Calls aclrtMemManagedPrefetchBatchAsync. The GIL is dropped."
 )
-METHODS[328] = taking(b"mem_map_selected_link", rt_mem_map_selected_link,
+METHODS[328] = taking(
+    b"mem_map_selected_link",
+    rt_mem_map_selected_link,
     b"mem_map_selected_link($module, /, vir_ptr_dst, size, vir_ptr_src, link_idx)\n"
     b"--\n"
     b"\n"
@@ -7048,7 +8056,9 @@ METHODS[328] = taking(b"mem_map_selected_link", rt_mem_map_selected_link,
     b"\n"
     b"Calls aclrtMemMapSelectedLink. The GIL is dropped."
 )
-METHODS[329] = taking(b"device_l2_cache_flush", rt_device_l2_cache_flush,
+METHODS[329] = taking(
+    b"device_l2_cache_flush",
+    rt_device_l2_cache_flush,
     b"device_l2_cache_flush($module, /, rsv)\n"
     b"--\n"
     b"\n"
@@ -7056,7 +8066,9 @@ METHODS[329] = taking(b"device_l2_cache_flush", rt_device_l2_cache_flush,
     b"\n"
     b"Calls aclrtDeviceL2CacheFlush. The GIL is dropped."
 )
-METHODS[330] = taking(b"mem_map_set_link", rt_mem_map_set_link,
+METHODS[330] = taking(
+    b"mem_map_set_link",
+    rt_mem_map_set_link,
     b"mem_map_set_link($module, /, handle, advice_link)\n"
     b"--\n"
     b"\n"
@@ -7064,7 +8076,9 @@ METHODS[330] = taking(b"mem_map_set_link", rt_mem_map_set_link,
     b"\n"
     b"Calls aclrtMemMapSetLink. The GIL is dropped."
 )
-METHODS[331] = taking(b"mem_pool_create", rt_mem_pool_create,
+METHODS[331] = taking(
+    b"mem_pool_create",
+    rt_mem_pool_create,
     b"mem_pool_create($module, /, pool_props)\n"
     b"--\n"
     b"\n"
@@ -7072,7 +8086,9 @@ METHODS[331] = taking(b"mem_pool_create", rt_mem_pool_create,
     b"\n"
     b"Calls aclrtMemPoolCreate. The GIL is dropped."
 )
-METHODS[332] = taking(b"mem_pool_destroy", rt_mem_pool_destroy,
+METHODS[332] = taking(
+    b"mem_pool_destroy",
+    rt_mem_pool_destroy,
     b"mem_pool_destroy($module, /, mem_pool)\n"
     b"--\n"
     b"\n"
@@ -7080,7 +8096,9 @@ METHODS[332] = taking(b"mem_pool_destroy", rt_mem_pool_destroy,
     b"\n"
     b"Calls aclrtMemPoolDestroy. The GIL is dropped."
 )
-METHODS[333] = taking(b"mem_pool_set_attr", rt_mem_pool_set_attr,
+METHODS[333] = taking(
+    b"mem_pool_set_attr",
+    rt_mem_pool_set_attr,
     b"mem_pool_set_attr($module, /, mem_pool, attr, value)\n"
     b"--\n"
     b"\n"
@@ -7090,7 +8108,9 @@ METHODS[333] = taking(b"mem_pool_set_attr", rt_mem_pool_set_attr,
     b"\n"
     b"The value itself, not its address."
 )
-METHODS[334] = taking(b"mem_pool_get_attr", rt_mem_pool_get_attr,
+METHODS[334] = taking(
+    b"mem_pool_get_attr",
+    rt_mem_pool_get_attr,
     b"mem_pool_get_attr($module, /, mem_pool, attr)\n"
     b"--\n"
     b"\n"
@@ -7098,7 +8118,9 @@ METHODS[334] = taking(b"mem_pool_get_attr", rt_mem_pool_get_attr,
     b"\n"
     b"Calls aclrtMemPoolGetAttr. The GIL is dropped."
 )
-METHODS[335] = taking(b"mem_pool_malloc_async", rt_mem_pool_malloc_async,
+METHODS[335] = taking(
+    b"mem_pool_malloc_async",
+    rt_mem_pool_malloc_async,
     b"mem_pool_malloc_async($module, /, size, mem_pool, stream)\n"
     b"--\n"
     b"\n"
@@ -7106,7 +8128,9 @@ METHODS[335] = taking(b"mem_pool_malloc_async", rt_mem_pool_malloc_async,
     b"\n"
     b"Calls aclrtMemPoolMallocAsync. The GIL is dropped."
 )
-METHODS[336] = taking(b"mem_pool_free_async", rt_mem_pool_free_async,
+METHODS[336] = taking(
+    b"mem_pool_free_async",
+    rt_mem_pool_free_async,
     b"mem_pool_free_async($module, /, ptr, stream)\n"
     b"--\n"
     b"\n"
@@ -7114,7 +8138,9 @@ METHODS[336] = taking(b"mem_pool_free_async", rt_mem_pool_free_async,
     b"\n"
     b"Calls aclrtMemPoolFreeAsync. The GIL is dropped."
 )
-METHODS[337] = taking(b"mem_pool_trim_to", rt_mem_pool_trim_to,
+METHODS[337] = taking(
+    b"mem_pool_trim_to",
+    rt_mem_pool_trim_to,
     b"mem_pool_trim_to($module, /, mem_pool, min_bytes_to_keep)\n"
     b"--\n"
     b"\n"

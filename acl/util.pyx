@@ -5,8 +5,6 @@ Conventions are pyACL's: handles and addresses are ints, 0 is NULL, a failure co
 arguments of a wrong type raise TypeError.  The GIL is dropped around each call that may wait.
 """
 
-from cpython.object cimport PyObject
-
 from acl._call cimport (
     PyMethodDef, install, taking,
 )
@@ -31,7 +29,9 @@ __all__ = [
 
 cdef PyMethodDef[8] METHODS
 
-METHODS[0] = taking(b"numpy_to_ptr", util_numpy_to_ptr,
+METHODS[0] = taking(
+    b"numpy_to_ptr",
+    util_numpy_to_ptr,
     b"numpy_to_ptr($module, /, data)\n"
     b"--\n"
     b"\n"
@@ -40,7 +40,9 @@ METHODS[0] = taking(b"numpy_to_ptr", util_numpy_to_ptr,
     b"Address of the array's own buffer, no reference kept; Warning on every call "
     b"(deprecated); non-contiguous -> second Warning; not an ndarray -> ValueError."
 )
-METHODS[1] = taking(b"numpy_contiguous_to_ptr", util_numpy_contiguous_to_ptr,
+METHODS[1] = taking(
+    b"numpy_contiguous_to_ptr",
+    util_numpy_contiguous_to_ptr,
     b"numpy_contiguous_to_ptr($module, /, data)\n"
     b"--\n"
     b"\n"
@@ -48,7 +50,9 @@ METHODS[1] = taking(b"numpy_contiguous_to_ptr", util_numpy_contiguous_to_ptr,
     b"\n"
     b"Warning; copies only if not C-contiguous."
 )
-METHODS[2] = taking(b"ptr_to_numpy", util_ptr_to_numpy,
+METHODS[2] = taking(
+    b"ptr_to_numpy",
+    util_ptr_to_numpy,
     b"ptr_to_numpy($module, /, ptr, shape, npy_type)\n"
     b"--\n"
     b"\n"
@@ -58,7 +62,9 @@ METHODS[2] = taking(b"ptr_to_numpy", util_ptr_to_numpy,
     b"number (1 int8, 2 uint8, 3 int16, 5 int32, 7 int64(long), 11 float32, 12 float64, 23"
     b" float16)."
 )
-METHODS[3] = taking(b"bytes_to_ptr", util_bytes_to_ptr,
+METHODS[3] = taking(
+    b"bytes_to_ptr",
+    util_bytes_to_ptr,
     b"bytes_to_ptr($module, /, data)\n"
     b"--\n"
     b"\n"
@@ -67,7 +73,9 @@ METHODS[3] = taking(b"bytes_to_ptr", util_bytes_to_ptr,
     b"Address of the bytes object's own buffer, no reference kept; only bytes (bytearray /"
     b" memoryview -> ValueError). Programs write through it."
 )
-METHODS[4] = taking(b"ptr_to_bytes", util_ptr_to_bytes,
+METHODS[4] = taking(
+    b"ptr_to_bytes",
+    util_ptr_to_bytes,
     b"ptr_to_bytes($module, /, ptr, size)\n"
     b"--\n"
     b"\n"
@@ -75,7 +83,9 @@ METHODS[4] = taking(b"ptr_to_bytes", util_ptr_to_bytes,
     b"\n"
     b"Copies."
 )
-METHODS[5] = taking(b"start_thread", util_start_thread,
+METHODS[5] = taking(
+    b"start_thread",
+    util_start_thread,
     b"start_thread($module, /, fn, args_list)\n"
     b"--\n"
     b"\n"
@@ -86,7 +96,9 @@ METHODS[5] = taking(b"start_thread", util_start_thread,
     b"Runs fn(args_list) (fn() if args_list is None) on a new pthread; side effect: SIGINT"
     b" reset to the default action."
 )
-METHODS[6] = taking(b"stop_thread", util_stop_thread,
+METHODS[6] = taking(
+    b"stop_thread",
+    util_stop_thread,
     b"stop_thread($module, /, thread_id)\n"
     b"--\n"
     b"\n"

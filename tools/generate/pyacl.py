@@ -59,8 +59,19 @@ def pieces(match: re.Match[str]) -> str:
     return " ".join(f'b"{p}"'.replace(" ", "~") for p in parts)
 
 
+def outer(line: str) -> tuple[str, str, str]:
+    """A line as what stands before, in, and behind the last of its outermost brackets."""
+    end = line.rindex(")")
+    depth = 0
+    for i in range(end, -1, -1):
+        depth += {")": 1, "(": -1}.get(line[i], 0)
+        if depth == 0:
+            return line[:i], line[i + 1:end], line[end + 1:]
+    raise ValueError(line)
+
+
 def broken(line: str) -> str:
-    """A long line over several, broken between words inside its brackets."""
+    """A long line over several: one level deeper between its brackets."""
     if len(line) <= 100:
         return line
     indent = " " * (len(line) - len(line.lstrip()))
@@ -68,10 +79,14 @@ def broken(line: str) -> str:
     line = re.sub(r"<[^<>]*>", lambda m: m[0].replace(" ", "~"), line)
     if line.lstrip().startswith("return "):
         line = line.replace("return ", "return~(", 1) + ")"
-    if " = b" in line:
-        line = line.replace(" = b", "~=~(b", 1) + ")"
-    lines = wrap(line, 100, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines).replace("~", " ")
+    elif " = b" in line:
+        line = line.replace(" = b", " = (b", 1) + ")"
+    elif line.endswith(" = NULL") or ")" not in line:
+        return line
+    head, inner, tail = outer(line)
+    deeper = wrap(inner, 96, initial_indent=indent + "    ", subsequent_indent=indent + "    ",
+                  break_long_words=False, break_on_hyphens=False)
+    return "\n".join([head + "(", *deeper, f"{indent}){tail}"]).replace("~", " ")
 
 
 def what(row: Row) -> str:
@@ -105,12 +120,19 @@ def body(b: Binding) -> list[str]:
     return lines
 
 
+def needed(lines: list[str]) -> list[str]:
+    """A body without the counts of arrays that C does not ask for."""
+    text = "\n".join(lines)
+    unused = {n for n in re.findall(r"cdef size_t (\w+_count)\b", text) if len(re.findall(rf"\b{n}\b", text)) == 2}
+    return [line for line in lines if not unused & set(re.findall(r"^    (?:cdef size_t )?(\w+_count)\b", line))]
+
+
 def function(row: Row, table: Row) -> str:
     """One Cython function."""
     b = bind(row, table)
     head = f"cdef object {c_name(row)}(object self, PyObject *const *args, Py_ssize_t n"
     head += ", PyObject *names):" if row["params"] else "):"
-    return "\n".join(broken(line) for line in [head, *body(b)])
+    return "\n".join(broken(line) for line in [head, *needed(body(b))])
 
 
 def doc(row: Row) -> str:
@@ -139,17 +161,17 @@ def literal(text: str) -> list[str]:
 def method(index: int, row: Row) -> str:
     """The entry of a function in its module's table."""
     kind = "taking" if row["params"] else "plain"
-    head = f'METHODS[{index}] = {kind}(b"{short(row["name"])}", {c_name(row)},'
-    return "\n".join([head, *[f"    {line}" for line in literal(doc(row))]]) + "\n)"
+    head = [f"METHODS[{index}] = {kind}(", f'    b"{short(row["name"])}",', f"    {c_name(row)},"]
+    return "\n".join([*head, *[f"    {line}" for line in literal(doc(row))], ")"])
 
 
 def used(text: str, names: list[str]) -> list[str]:
-    return [n for n in names if re.search(rf"\b{n}\b", text)]
+    return [n for n in names if re.search(rf"\b{n}\b" + (r"\(" if n == "same" else ""), text)]
 
 
 def cimports(rows: list[Row], text: str, table: Row) -> str:
     """What the module takes from the others, and nothing that it does not use."""
-    lines = ["from cpython.object cimport PyObject"]
+    lines = ["from cpython.object cimport PyObject"] if "PyObject" in text else []
     if "PyBytes_AS_STRING" in text:
         lines.append("from cpython.bytes cimport PyBytes_AS_STRING")
     ints = used(text, ["int16_t", "int32_t", "int64_t", "int8_t", "uint16_t", "uint32_t", "uint64_t", "uint8_t"])
@@ -157,7 +179,7 @@ def cimports(rows: list[Row], text: str, table: Row) -> str:
         lines.append(f"from libc.stdint cimport {', '.join(ints)}")
     if "strlen(" in text:
         lines.append("from libc.string cimport strlen")
-    lines.append("")
+    lines += [""] if lines else []
     types = [r["name"] for k in ("enums", "structs", "opaque", "callbacks", "typedefs") for r in table[k]]
     own = used(text, ["ACL_ERROR_INVALID_PARAM"] + [r["c"] for r in rows if r["c"] and not r.get("by_hand")] + types)
     groups = {"acl._libacl": sorted(own), "acl._call": used(text, CALL), "acl._layout": used(text, LAYOUT),

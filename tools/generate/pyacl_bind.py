@@ -13,7 +13,7 @@ import re
 from .api import Row
 from .pyacl_kinds import config, split, struct_name
 
-MEMBER = {"K": "k", "l": "L", "z": "s"}
+MEMBER = {"K": "k", "l": "L", "z": "s", "I": "u"}
 # The C type of each letter: no cast is needed between these.
 NATURAL = {
     "b": {"signed char", "int8_t"}, "B": {"uint8_t"}, "h": {"int16_t"}, "H": {"uint16_t", "aclFloat16"},
@@ -66,6 +66,7 @@ class Binding:
         self.group: list[str] = []          # arrays that wait for their count
         self.counted: str | None = None     # the array whose length was passed before it
         self.values: dict[str, str] = {}    # result -> expression
+        self.late_after: list[str] = []     # what a call that succeeded needs before the results
         self.late: list[str] = []           # what needs the parameters' own lines first
         self.capacities: set[str] = set()   # parameters that C does not take where they stand
         self.skip = 0                       # C parameters that were passed already
@@ -149,7 +150,7 @@ class Binding:
         self.declarations.append(f"{c_type} {name}_found")
         self.late.append(f"{name}_found = <{c_type}> {capacity}")
         self.arguments.append(f"&{name}_found")
-        self.values[result] = self.values[result].replace(capacity, f"min({name}_found, {capacity})", 1)
+        self.late_after.insert(0, f"{capacity} = min({name}_found, {capacity})")
 
     # ---- parameters ----
 
@@ -221,7 +222,7 @@ class Binding:
         """A list of lists: C takes a count, the lengths, and the addresses."""
         self.declarations += [f"size_t {name}_count", f"void *{name}_at", f"void *{name}_counts_at"]
         self.before += [
-            f"{name}_counts, {name}, {name}_held = pack_lists({given}, what, {i + 1})",
+            f"{name}_counts, {name}, _{name}_held = pack_lists({given}, what, {i + 1})",
             f"{name}_count = <size_t> len({name}) // 8",
             f"{name}_at = at({name})",
             f"{name}_counts_at = at({name}_counts)",
@@ -258,7 +259,10 @@ class Binding:
             self.before.append(f"{name} = pack_struct({given}, LAYOUT_{s}, sizeof({s}), what, {i + 1})")
         self.before.append(f"{name}_at = at({name})")
         if kind[-1] == "v":
-            self.arguments.append(f"(<{struct_name(kind)} *> {name}_at)[0]")
+            s = struct_name(kind)
+            self.declarations.append(f"{s} *{name}_is")
+            self.before.append(f"{name}_is = <{s} *> {name}_at")
+            self.arguments.append(f"{name}_is[0]")
         else:
             self.arguments.append(f"<{p['type']}> {name}_at")
 
@@ -323,7 +327,8 @@ class Binding:
         self.arguments.append(f"<{element} *> {name}_at" if kind[1] == "{" else f"<{bare(p['type'])}> {name}_at")
         read = (f"unpack_structs({name}_at, {capacity}, sizeof({element}), LAYOUT_{element})"
                 if kind[1] == "{" else f'unpack({name}_at, {capacity}, c"{kind[1]}")')
-        self.values[result] = f"{read} if ret == 0 else {absent}"
+        self.late_after.append(f"{name} = {read}")
+        self.values[result] = f"{name} if ret == 0 else {absent}"
         self.room = (result, capacity)
 
     # ---- the end ----
@@ -352,9 +357,11 @@ class Binding:
             else:
                 assert name in self.values, f"{self.row['name']}: nothing writes {name}"
                 values.append(self.values[name])
-        if any(" if " in v for v in values):
-            values = [f"({v})" if " if " in v else v for v in values]
-        self.after.append(f"return {', '.join([*values, 'ret'])}")
+        either = [v.partition(" if ret == 0 else ") for v in values]
+        if any(absent for _, _, absent in either):
+            failed = [absent or good for good, _, absent in either]
+            self.after += ["if ret != 0:", f"    return {', '.join([*failed, 'ret'])}", *self.late_after]
+        self.after.append(f"return {', '.join([*(good for good, _, _ in either), 'ret'])}")
 
     def value_result(self, returns: str) -> None:
         base = bare(returns)
