@@ -7,6 +7,7 @@ import sys
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from acl._call cimport Value, address, refuse, take, text
 from acl._layout cimport at, bounded, room, unpack, unpack_struct
@@ -72,7 +73,7 @@ cdef object rt_get_stream_attribute(
     cdef aclrtStreamAttrValue value
     cdef aclError ret
     take(b"ki acl.rt.get_stream_attribute stream attr", args, n, names, a)
-    value.failureMode = 0
+    memset(&value, 0, sizeof(value))
     with nogil:
         ret = aclrtGetStreamAttribute(a[0].p, <aclrtStreamAttr> a[1].i, &value)
     if ret != 0:
@@ -103,6 +104,7 @@ cdef object rt_get_group_info_detail(
     cdef Value[3] a
     cdef uint32_t[64] values
     cdef size_t size = 0
+    memset(values, 0, sizeof(values))
     cdef aclError ret
     take(b"kii acl.rt.get_group_info_detail group_info group_id attr", args, n, names, a)
     with nogil:

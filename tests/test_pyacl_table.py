@@ -1,0 +1,67 @@
+"""The table of the pyACL surface covers pyACL, and the C API behind it."""
+
+import json
+import re
+import types
+
+import pytest
+from support.recorder import API, ROOT, Row
+
+import acl
+
+TABLE: Row = json.loads((ROOT / "tools/generate/pyacl_api.json").read_text())
+ROWS = {row["name"]: row for row in TABLE["functions"]}
+FACTS = ROOT.parent / "shared/facts/pyacl_api.json"
+MODULES = ["rt", "mdl", "op", "util", "prof"]
+
+
+def test_every_function_of_pyacl_is_there() -> None:
+    assert len(TABLE["vendor_functions"]) == 398
+    assert not set(TABLE["vendor_functions"]) - set(ROWS)
+
+
+@pytest.mark.skipif(not FACTS.exists(), reason="the fact table lies beside the project's checkout only")
+def test_the_list_of_pyacls_functions_is_the_fact_tables() -> None:
+    facts = json.loads(FACTS.read_text())["functions"]
+    assert sorted(f["name"] for f in facts) == TABLE["vendor_functions"]
+    for fact in facts:
+        row = ROWS[fact["name"]]
+        assert row["c"] == fact["c_function"]
+        assert len(row["returns"]) == len(fact["returns"] or [])
+
+
+def test_every_c_function_is_reachable_or_out_of_scope_with_a_reason() -> None:
+    aside = {h for scope in TABLE["out_of_scope"] for h in scope["headers"]}
+    assert all(scope["reason"] for scope in TABLE["out_of_scope"])
+    reached = {row["c"] for row in TABLE["functions"]}
+    missing = [f["name"] for f in API["functions"] if f["name"] not in reached and f["header"] not in aside]
+    assert missing == []
+
+
+def test_names_are_unique() -> None:
+    assert len(ROWS) == len(TABLE["functions"])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_have_exactly_the_tables_functions(module: str) -> None:
+    found = getattr(acl, module)
+    assert found.__name__ == f"acl.{module}"
+    expected = {name.rpartition(".")[2] for name in ROWS if name.startswith(f"acl.{module}.")}
+    have = {n for n, v in vars(found).items() if isinstance(v, types.BuiltinFunctionType)}
+    assert have == expected == set(found.__all__)
+
+
+def test_the_root_has_its_functions() -> None:
+    expected = {name[4:] for name in ROWS if re.fullmatch(r"acl\.\w+", name)}
+    assert expected <= set(dir(acl))
+    assert all(isinstance(getattr(acl, name), types.BuiltinFunctionType) for name in expected)
+
+
+def test_our_own_names_collide_with_none_of_pyacls() -> None:
+    pyacl = {name.split(".")[1] for name in ROWS} | set(TABLE["vendor_modules"])
+    ours = {name for name in acl.__all__ if not isinstance(getattr(acl, name), types.BuiltinFunctionType)}
+    assert not ours & (pyacl - set(MODULES))
+
+
+def test_vendor_modules_are_not_ours() -> None:
+    assert not [name for name in TABLE["vendor_modules"] if hasattr(acl, name)]
