@@ -88,7 +88,9 @@ def __getattr__(name: str) -> object:
             raise
     _vendor = _vendor or _load_vendor()
     if _vendor is None:
-        raise AttributeError(f"module 'acl' has no attribute {name!r}: it needs CANN's own acl module")
+        raise AttributeError(
+            f"module 'acl' has no attribute {name!r}: it needs CANN's own acl module"
+        )
     return getattr(_vendor, name)
 
 

@@ -19,8 +19,15 @@ MODE = os.environ.get("ACLPOOL_BUILD") or "release"
 COMPILE = {
     "release": ["-O2", "-g0", "-DNDEBUG"],
     "debug": ["-O1", "-g", "-UNDEBUG", "-DACL_POOL_DEBUG=2"],
-    "sanitize": ["-O1", "-g", "-UNDEBUG", "-fno-omit-frame-pointer", "-DACL_POOL_DEBUG=2",
-                 "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "sanitize": [
+        "-O1",
+        "-g",
+        "-UNDEBUG",
+        "-fno-omit-frame-pointer",
+        "-DACL_POOL_DEBUG=2",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=undefined",
+    ],
     "coverage": ["-O0", "-g", "-UNDEBUG", "--coverage", "-DCYTHON_TRACE_NOGIL=1"],
 }
 LINK = {
@@ -31,10 +38,18 @@ LINK = {
 }
 SIMULATOR_MODE = {"release": "release", "debug": "debug", "sanitize": "asan", "coverage": "cov"}
 # Aliasing: the loader stores what dlsym gives through `void **`.
-COMMON = ["-std=gnu11", "-fvisibility=hidden", "-fno-strict-aliasing",
-          "-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]
+COMMON = [
+    "-std=gnu11",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-Werror=incompatible-pointer-types",
+    "-Werror=implicit-function-declaration",
+]
 # Written in C beside a module of that name: acl/late/*.c belongs to acl._libacl.
-WITH_C = {"acl._libacl": "acl/late/*.c", **dict.fromkeys(("acl._core", "acl._pages"), "acl/core/*.c")}
+WITH_C = {
+    "acl._libacl": "acl/late/*.c",
+    **dict.fromkeys(("acl._core", "acl._pages"), "acl/core/*.c"),
+}
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}
 DIRECTIVES = {
@@ -51,14 +66,24 @@ def extensions() -> list[Extension]:
     for path in sorted((ROOT / "acl").rglob("*.pyx")):
         source = path.relative_to(ROOT)
         name = ".".join(source.with_suffix("").parts)
-        extra = sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name])) if name in WITH_C else []
+        extra = (
+            sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name]))
+            if name in WITH_C
+            else []
+        )
         flags = SMALL.get(name, []) if MODE == "release" else []
         headers = [str(h.relative_to(ROOT)) for h in sorted((ROOT / "acl").rglob("*.h"))]
-        found.append(Extension(
-            name, [str(source), *extra], include_dirs=["acl/include", "acl"], libraries=["dl", "pthread"],
-            extra_compile_args=COMMON + COMPILE[MODE] + flags, extra_link_args=LINK[MODE],
-            depends=[h for h in headers if "/sim/" not in h],
-        ))
+        found.append(
+            Extension(
+                name,
+                [str(source), *extra],
+                include_dirs=["acl/include", "acl"],
+                libraries=["dl", "pthread"],
+                extra_compile_args=COMMON + COMPILE[MODE] + flags,
+                extra_link_args=LINK[MODE],
+                depends=[h for h in headers if "/sim/" not in h],
+            )
+        )
     return found
 
 
@@ -95,8 +120,11 @@ def main() -> None:
     setup(
         license="Apache-2.0",
         ext_modules=cythonize(
-            extensions(), compiler_directives=DIRECTIVES, build_dir=f"build/cython-{MODE}",
-            include_path=["."], nthreads=0,
+            extensions(),
+            compiler_directives=DIRECTIVES,
+            build_dir=f"build/cython-{MODE}",
+            include_path=["."],
+            nthreads=0,
         ),
         cmdclass={"build_ext": Build},
     )

@@ -9,7 +9,9 @@ POLICIES: dict[str, int]
 
 @final
 class Buffer:
-    def __init__(self, size: int, *, stream: Stream | None = None, policy: str = "huge_first") -> None: ...
+    def __init__(
+        self, size: int, *, stream: Stream | None = None, policy: str = "huge_first"
+    ) -> None: ...
     @staticmethod
     def from_address(
         address: int, size: int, *, stream: Stream | None = None, owner: object = None

@@ -21,7 +21,7 @@ cdef class Stream:
     cdef int wait_done(self) except -1
 
 
-# The handle of an open stream, for a thread that then has a context; None: the default stream (NULL).
+# The handle of an open stream, in a thread that then has a context; None: the default stream.
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1
 
 

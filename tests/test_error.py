@@ -28,16 +28,19 @@ def test_a_number_without_a_name_is_unknown() -> None:
     assert _error.error_name(123456) == "unknown"
 
 
-@pytest.mark.parametrize(("code", "kind", "also"), [
-    (207001, acl.OutOfMemoryError, MemoryError),
-    (207018, acl.OutOfMemoryError, MemoryError),
-    (207000, acl.NotSupportedError, RuntimeError),
-    (100000, acl.InvalidArgumentError, ValueError),
-    (107000, acl.InvalidArgumentError, ValueError),
-    (107017, acl.InvalidArgumentError, ValueError),
-    (507046, acl.TimeoutError, builtins.TimeoutError),
-    (507047, acl.TimeoutError, builtins.TimeoutError),
-])
+@pytest.mark.parametrize(
+    ("code", "kind", "also"),
+    [
+        (207001, acl.OutOfMemoryError, MemoryError),
+        (207018, acl.OutOfMemoryError, MemoryError),
+        (207000, acl.NotSupportedError, RuntimeError),
+        (100000, acl.InvalidArgumentError, ValueError),
+        (107000, acl.InvalidArgumentError, ValueError),
+        (107017, acl.InvalidArgumentError, ValueError),
+        (507046, acl.TimeoutError, builtins.TimeoutError),
+        (507047, acl.TimeoutError, builtins.TimeoutError),
+    ],
+)
 def test_codes_that_callers_treat_differently_have_classes(
     code: int, kind: type[acl.AclError], also: type[Exception]
 ) -> None:
@@ -53,10 +56,20 @@ def test_other_codes_are_plain() -> None:
 
 def test_the_attributes_and_the_text() -> None:
     error = _error.error_for(107002, "aclrtMalloc", "the runtime's words")
-    assert (error.code, error.name, error.function) == (107002, "ACL_ERROR_RT_CONTEXT_NULL", "aclrtMalloc")
+    assert (error.code, error.name, error.function) == (
+        107002,
+        "ACL_ERROR_RT_CONTEXT_NULL",
+        "aclrtMalloc",
+    )
     assert error.message == "the runtime's words"
     assert "Device(n).use()" in error.hint
-    for part in ("aclrtMalloc", "ACL_ERROR_RT_CONTEXT_NULL", "107002", "the runtime's words", error.hint):
+    for part in (
+        "aclrtMalloc",
+        "ACL_ERROR_RT_CONTEXT_NULL",
+        "107002",
+        "the runtime's words",
+        error.hint,
+    ):
         assert part in str(error)
 
 
@@ -72,7 +85,12 @@ def test_errors_survive_pickling(code: int) -> None:
     error = _error.error_for(code, "aclrtX", "why")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
-    assert (again.code, again.function, again.message, str(again)) == (code, "aclrtX", "why", str(error))
+    assert (again.code, again.function, again.message, str(again)) == (
+        code,
+        "aclrtX",
+        "why",
+        str(error),
+    )
 
 
 def test_the_runtimes_message_is_fetched(sim: ModuleType) -> None:

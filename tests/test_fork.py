@@ -32,24 +32,31 @@ USES = """
 
 @pytest.mark.subprocess_heavy
 def test_the_child_is_refused_and_the_parent_unharmed() -> None:
-    done = run_python(PARENT + """
+    done = run_python(
+        PARENT
+        + """
     child = os.fork()
     if child == 0:
-""" + USES + """
+"""
+        + USES
+        + """
         answers = [refused(use) for use in uses]
         os._exit(0 if all(answers) else 1 + answers.index(False))
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status))
     print(acl.to_bytes(buffer) == bytes(range(64)), stream.query())
     stream.close(), event.close(), buffer.close(), host.close()
-    """)
+    """
+    )
     assert done.stdout.split() == ["0", "True", "True"], done.stderr
     assert (done.stderr, done.returncode) == ("", 0)
 
 
 @pytest.mark.subprocess_heavy
 def test_a_child_ends_silently_with_the_parents_objects() -> None:
-    done = run_python(PARENT + """
+    done = run_python(
+        PARENT
+        + """
     import time
     stream.launch(time.sleep, 0.2)
     time.sleep(0.05)
@@ -60,7 +67,8 @@ def test_a_child_ends_silently_with_the_parents_objects() -> None:
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), flush=True)
     stream.synchronize()
-    """)
+    """
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
 
 

@@ -51,8 +51,14 @@ def test_every_function_of_the_table_is_known() -> None:
 
 def test_the_simulator_has_what_its_library_exports() -> None:
     library = ctypes.CDLL(acl.library())
-    wrong = [name for name, there in _libacl.functions().items() if there != hasattr(library, name)
-             and not hasattr(ctypes.CDLL(str(Path(acl.library()).with_name("libacl_op_compiler.so"))), name)]
+    wrong = [
+        name
+        for name, there in _libacl.functions().items()
+        if there != hasattr(library, name)
+        and not hasattr(
+            ctypes.CDLL(str(Path(acl.library()).with_name("libacl_op_compiler.so"))), name
+        )
+    ]
     assert wrong == []
 
 
@@ -71,10 +77,15 @@ def test_import_opens_no_library() -> None:
 
 
 def test_auto_falls_back_to_the_simulator_with_one_warning() -> None:
-    done = run_python("""
+    done = run_python(
+        """
         import acl
         print(acl.backend(), acl.backend(), acl.Device.count())
-    """, ACL_BACKEND="", ASCEND_TOOLKIT_HOME="", ASCEND_HOME_PATH="")
+    """,
+        ACL_BACKEND="",
+        ASCEND_TOOLKIT_HOME="",
+        ASCEND_HOME_PATH="",
+    )
     assert done.stdout.split() == ["sim", "sim", "2"]
     assert done.stderr.count("RuntimeWarning") == 1
     assert "the simulator stands in for the device" in done.stderr
@@ -86,7 +97,9 @@ def test_a_call_without_open_warns_too() -> None:
 
 
 def test_sim_is_taken_without_a_warning() -> None:
-    done = run_python("import acl; print(acl.backend())", ACL_BACKEND="sim", arguments=("-W", "error"))
+    done = run_python(
+        "import acl; print(acl.backend())", ACL_BACKEND="sim", arguments=("-W", "error")
+    )
     assert (done.stdout.strip(), done.stderr) == ("sim", "")
 
 
@@ -102,8 +115,11 @@ def test_a_wrong_backend_is_named() -> None:
 
 
 def test_acl_library_wins(tiny_library: Path) -> None:
-    done = run_python("import acl; print(acl.backend(), acl.library(), acl.Device.count())",
-                      ACL_BACKEND="sim", ACL_LIBRARY=str(tiny_library))
+    done = run_python(
+        "import acl; print(acl.backend(), acl.library(), acl.Device.count())",
+        ACL_BACKEND="sim",
+        ACL_LIBRARY=str(tiny_library),
+    )
     assert done.stdout.split() == ["cann", str(tiny_library), "7"], done.stderr
 
 
@@ -114,35 +130,60 @@ def test_acl_library_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("variable", ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"])
 def test_the_usual_variables_lead_to_cann(tiny_library: Path, variable: str) -> None:
-    done = run_python("import acl; print(acl.library())", ACL_BACKEND="auto",
-                      **{variable: str(tiny_library.parent.parent)})
+    done = run_python(
+        "import acl; print(acl.library())",
+        ACL_BACKEND="auto",
+        **{variable: str(tiny_library.parent.parent)},
+    )
     assert (done.stdout.strip(), done.stderr) == (str(tiny_library), "")
 
 
 def test_the_loaders_path_leads_to_cann(tiny_library: Path) -> None:
-    done = run_python("import acl; print(acl.backend(), acl.Device.count())", ACL_BACKEND="auto",
-                      LD_LIBRARY_PATH=str(tiny_library.parent))
+    done = run_python(
+        "import acl; print(acl.backend(), acl.Device.count())",
+        ACL_BACKEND="auto",
+        LD_LIBRARY_PATH=str(tiny_library.parent),
+    )
     assert done.stdout.split() == ["cann", "7"]
 
 
-def test_a_library_that_the_process_has_open_comes_first(tiny_library: Path, tmp_path: Path) -> None:
+def test_a_library_that_the_process_has_open_comes_first(
+    tiny_library: Path, tmp_path: Path
+) -> None:
     named = tmp_path / "libascendcl.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-Wl,-soname,libascendcl.so", "-o", named,
-                    str(tiny_library) + ".c"], check=True)
-    done = run_python(f"""
+    subprocess.run(
+        [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-Wl,-soname,libascendcl.so",
+            "-o",
+            named,
+            str(tiny_library) + ".c",
+        ],
+        check=True,
+    )
+    done = run_python(
+        f"""
         import ctypes
         ctypes.CDLL({str(named)!r})
         import acl
         print(acl.library())
-    """, ACL_BACKEND="auto", ASCEND_HOME_PATH=str(tiny_library.parent.parent))
+    """,
+        ACL_BACKEND="auto",
+        ASCEND_HOME_PATH=str(tiny_library.parent.parent),
+    )
     assert done.stdout.strip() == str(named)
 
 
 def test_companions_are_found_beside_the_library(tiny_library: Path) -> None:
-    done = run_python("""
+    done = run_python(
+        """
         from acl import _libacl
         print(sorted(name for name, there in _libacl.functions().items() if there))
-    """, ACL_LIBRARY=str(tiny_library))
+    """,
+        ACL_LIBRARY=str(tiny_library),
+    )
     assert done.stdout.strip() == "['aclInit', 'aclopCompile', 'aclrtGetDeviceCount']"
 
 
@@ -154,10 +195,13 @@ def test_a_missing_function_is_named_with_the_version() -> None:
 
 
 def test_functions_newer_than_cann_8_1_can_be_hidden() -> None:
-    done = run_python("""
+    done = run_python(
+        """
         from acl import _libacl
         print(*[name for name, there in _libacl.functions().items() if there])
-    """, ACL_WITHOUT="aclInit,newer")
+    """,
+        ACL_WITHOUT="aclInit,newer",
+    )
     newer = {row["name"] for row in TABLE["functions"] if row["since"] == "newer"}
     have = {name for name, there in _libacl.functions().items() if there}
     assert set(done.stdout.split()) == have - newer - {"aclInit"}
@@ -165,7 +209,8 @@ def test_functions_newer_than_cann_8_1_can_be_hidden() -> None:
 
 def test_no_function_crashes_without_a_library(tmp_path: Path) -> None:
     # Every one of the 690 pointers is called with zeros through its stub.
-    done = run_python("""
+    done = run_python(
+        """
         import ctypes, acl._libacl
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -178,7 +223,9 @@ def test_no_function_crashes_without_a_library(tmp_path: Path) -> None:
             slot = ctypes.c_void_p.from_address(get(capsule, name(capsule)))
             answers[function] = ctypes.CFUNCTYPE(ctypes.c_int)(slot.value)(*[0] * 19)
         print(len(answers), answers["aclrtMalloc"], answers["aclmdlCreateDesc"], answers["aclGetTensorDescType"])
-    """, ACL_LIBRARY="/nonexistent.so")
+    """,
+        ACL_LIBRARY="/nonexistent.so",
+    )
     assert done.stdout.split() == ["690", "207000", "0", "-1"], done.stderr
 
 
@@ -187,11 +234,24 @@ def test_headers_are_where_include_dir_says() -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-@pytest.mark.parametrize("compiler", [["gcc", "-std=c11"], ["gcc", "-std=c99"], ["g++", "-std=c++11"]])
+@pytest.mark.parametrize(
+    "compiler", [["gcc", "-std=c11"], ["gcc", "-std=c99"], ["g++", "-std=c++11"]]
+)
 def test_headers_compile_alone(compiler: list[str], tmp_path: Path) -> None:
     suffix = ".cpp" if compiler[0] == "g++" else ".c"
     for header in sorted((Path(acl.include_dir()) / "acl").rglob("*.h")):
         source = tmp_path / ("alone" + suffix)
         source.write_text(f'#include "acl/{header.relative_to(Path(acl.include_dir()) / "acl")}"\n')
-        subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", acl.include_dir(), source],
-                       check=True)
+        subprocess.run(
+            [
+                *compiler,
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-fsyntax-only",
+                "-I",
+                acl.include_dir(),
+                source,
+            ],
+            check=True,
+        )

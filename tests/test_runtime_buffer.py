@@ -27,7 +27,9 @@ def test_policies(policy: str, no_leaks: None) -> None:
 
 
 def test_a_wrong_policy_is_named() -> None:
-    with pytest.raises(ValueError, match="policy must be one of huge_first, huge_only, normal_only, not 'big'"):
+    with pytest.raises(
+        ValueError, match="policy must be one of huge_first, huge_only, normal_only, not 'big'"
+    ):
         acl.Buffer(1, policy="big")
 
 
@@ -60,7 +62,11 @@ def test_close_twice_and_use_after(kind: type, no_leaks: None) -> None:
     assert buffer.closed
     assert repr(buffer) == f"<{kind.__name__} closed>"
     other = kind(64)
-    for use in (lambda: buffer.address, lambda: acl.copy(buffer, other), lambda: acl.copy(other, buffer)):
+    for use in (
+        lambda: buffer.address,
+        lambda: acl.copy(buffer, other),
+        lambda: acl.copy(other, buffer),
+    ):
         with pytest.raises(ValueError, match=f"the {kind.__name__} is closed"):
             use()
 
@@ -116,9 +122,13 @@ def test_a_view_keeps_the_memory(no_leaks: None) -> None:
     assert acl.to_bytes(part) == bytes([3] * 5)
 
 
-@pytest.mark.parametrize(("offset", "size", "message"), [
-    (101, None, "offset must be at most 100, not 101"), (90, 11, "size must be at most 10 at offset 90, not 11"),
-])
+@pytest.mark.parametrize(
+    ("offset", "size", "message"),
+    [
+        (101, None, "offset must be at most 100, not 101"),
+        (90, 11, "size must be at most 10 at offset 90, not 11"),
+    ],
+)
 def test_views_beyond_the_end(offset: int, size: int | None, message: str) -> None:
     with acl.Buffer(100) as buffer, pytest.raises(ValueError, match=message):
         buffer.view(offset, size)
@@ -176,7 +186,12 @@ def test_a_views_copies_are_waited_for_by_its_buffer(stream: acl.Stream) -> None
 def test_the_buffer_protocol(no_leaks: None) -> None:
     with acl.HostBuffer(16) as host:
         with memoryview(host) as view:
-            assert (view.nbytes, view.format, view.readonly, view.contiguous) == (16, "B", False, True)
+            assert (view.nbytes, view.format, view.readonly, view.contiguous) == (
+                16,
+                "B",
+                False,
+                True,
+            )
             view[:4] = b"abcd"
         assert bytes(host)[:4] == b"abcd"
 

@@ -46,7 +46,9 @@ def test_an_exception_is_reported_and_raised_at_the_next_synchronize(
     stream.synchronize()
 
 
-def test_each_exception_is_raised_once_in_order(stream: acl.Stream, unraisable: list[object]) -> None:
+def test_each_exception_is_raised_once_in_order(
+    stream: acl.Stream, unraisable: list[object]
+) -> None:
     def fail(number: int) -> None:
         raise ValueError(number)
 
@@ -135,5 +137,11 @@ OLD_CANN = """
 
 def test_callbacks_without_host_functions() -> None:
     done = run_python(OLD_CANN, ACL_WITHOUT="newer")
-    assert done.stdout.split("\n")[:-1] == ["True", "True", "reported division by zero", "raised", "1"], done.stderr
+    assert done.stdout.split("\n")[:-1] == [
+        "True",
+        "True",
+        "reported division by zero",
+        "raised",
+        "1",
+    ], done.stderr
     assert done.returncode == 0

@@ -25,13 +25,21 @@ def pinned(content: bytes) -> acl.HostBuffer:
 
 
 SOURCES = {
-    "buffer": device, "pinned": pinned, "bytes": bytes, "bytearray": bytearray, "memoryview": memoryview,
-    "array": lambda content: array.array("B", content), "numpy": lambda content: np.frombuffer(content, "u1"),
+    "buffer": device,
+    "pinned": pinned,
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "memoryview": memoryview,
+    "array": lambda content: array.array("B", content),
+    "numpy": lambda content: np.frombuffer(content, "u1"),
     "pinned numpy": lambda content: pinned(content).numpy(),
 }
 TARGETS = {
-    "buffer": acl.Buffer, "pinned": acl.HostBuffer, "bytearray": bytearray,
-    "numpy": lambda size: np.zeros(size, "u1"), "pinned numpy": lambda size: acl.HostBuffer(size).numpy(),
+    "buffer": acl.Buffer,
+    "pinned": acl.HostBuffer,
+    "bytearray": bytearray,
+    "numpy": lambda size: np.zeros(size, "u1"),
+    "pinned numpy": lambda size: acl.HostBuffer(size).numpy(),
 }
 
 
@@ -42,7 +50,9 @@ def content(thing: object) -> bytes:
 @pytest.mark.parametrize("on_stream", [False, True])
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_pair(source: str, target: str, on_stream: bool, stream: acl.Stream, no_leaks: None) -> None:
+def test_every_pair(
+    source: str, target: str, on_stream: bool, stream: acl.Stream, no_leaks: None
+) -> None:
     there = TARGETS[target](256)
     acl.copy(there, SOURCES[source](PATTERN), stream=stream if on_stream else None)
     assert content(there) == PATTERN
@@ -50,7 +60,9 @@ def test_every_pair(source: str, target: str, on_stream: bool, stream: acl.Strea
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_pair_asynchronously(source: str, target: str, stream: acl.Stream, no_leaks: None) -> None:
+def test_every_pair_asynchronously(
+    source: str, target: str, stream: acl.Stream, no_leaks: None
+) -> None:
     there, here = TARGETS[target](256), SOURCES[source](PATTERN)
     acl.copy_async(there, here, stream)
     stream.synchronize()
@@ -63,13 +75,16 @@ def test_parts(no_leaks: None) -> None:
     assert acl.to_bytes(buffer) == bytes([0, 0, 0, 10, 11, 12, 13]) + bytes(9)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"nbytes": 257}, "nbytes must be at most the source's 256, not 257"),
-    ({}, "the target must have room for 256 bytes, not 100"),
-    ({"target_offset": 101}, "target_offset must be at most 100, not 101"),
-    ({"source_offset": 257}, "source_offset must be at most 256, not 257"),
-    ({"target_offset": 90, "nbytes": 11}, "the target must have room for 11 bytes, not 10"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"nbytes": 257}, "nbytes must be at most the source's 256, not 257"),
+        ({}, "the target must have room for 256 bytes, not 100"),
+        ({"target_offset": 101}, "target_offset must be at most 100, not 101"),
+        ({"source_offset": 257}, "source_offset must be at most 256, not 257"),
+        ({"target_offset": 90, "nbytes": 11}, "the target must have room for 11 bytes, not 10"),
+    ],
+)
 @pytest.mark.parametrize("function", [acl.copy, acl.copy_async])
 def test_bounds(function: object, arguments: dict[str, int], message: str, no_leaks: None) -> None:
     with acl.Buffer(100) as buffer, pytest.raises(ValueError, match=message):
@@ -87,7 +102,10 @@ def test_sides_that_are_no_memory() -> None:
 
 
 def test_arrays_of_any_type_and_order(no_leaks: None) -> None:
-    for made in (np.arange(12, dtype="float64").reshape(3, 4), np.asfortranarray(np.ones((3, 4), "int16"))):
+    for made in (
+        np.arange(12, dtype="float64").reshape(3, 4),
+        np.asfortranarray(np.ones((3, 4), "int16")),
+    ):
         buffer = acl.Buffer(made.nbytes)
         acl.copy(buffer, made)
         assert acl.to_bytes(buffer) == made.tobytes("A")
@@ -120,7 +138,9 @@ def test_an_asynchronous_copy_returns_at_once(stream: acl.Stream, no_leaks: None
     assert acl.to_bytes(buffer) == b"sixteen bytes ok"
 
 
-def test_a_synchronous_copy_waits_for_copies_still_queued(stream: acl.Stream, no_leaks: None) -> None:
+def test_a_synchronous_copy_waits_for_copies_still_queued(
+    stream: acl.Stream, no_leaks: None
+) -> None:
     gate = threading.Event()
     buffer, host = device(bytes(4)), pinned(b"late")
     stream.launch(gate.wait, 30)
@@ -145,7 +165,11 @@ def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_l
 
 def test_between_buffers_of_two_streams(stream: acl.Stream, no_leaks: None) -> None:
     gate = threading.Event()
-    with acl.Stream() as other, acl.Buffer(8, stream=stream) as here, acl.Buffer(8, stream=other) as there:
+    with (
+        acl.Stream() as other,
+        acl.Buffer(8, stream=stream) as here,
+        acl.Buffer(8, stream=other) as there,
+    ):
         stream.launch(gate.wait, 30)
         acl.fill(here, 5, wait=False)
         threading.Timer(0.05, gate.set).start()
@@ -163,7 +187,10 @@ def test_fill(no_leaks: None) -> None:
 
 @pytest.mark.parametrize("value", [-1, 256])
 def test_fill_values(value: int, no_leaks: None) -> None:
-    with acl.Buffer(8) as buffer, pytest.raises(ValueError, match=f"value must be 0 to 255, not {value}"):
+    with (
+        acl.Buffer(8) as buffer,
+        pytest.raises(ValueError, match=f"value must be 0 to 255, not {value}"),
+    ):
         acl.fill(buffer, value)
 
 
@@ -199,18 +226,23 @@ def test_rows_without_waiting(stream: acl.Stream, no_leaks: None) -> None:
     assert acl.to_bytes(buffer) == b"ab\0\0ef\0\0"
 
 
-@pytest.mark.parametrize(("pitch", "width", "height", "message"), [
-    (4, 5, 1, "target_pitch must be at least the width 5, not 4"),
-    (4, 4, 3, "target must have room for 3 rows of 4 bytes 4 apart, not 8 bytes"),
-    (2**63, 4, 2, "target must have room"),
-    (4, 4, 2**63, "target must have room"),
-])
+@pytest.mark.parametrize(
+    ("pitch", "width", "height", "message"),
+    [
+        (4, 5, 1, "target_pitch must be at least the width 5, not 4"),
+        (4, 4, 3, "target must have room for 3 rows of 4 bytes 4 apart, not 8 bytes"),
+        (2**63, 4, 2, "target must have room"),
+        (4, 4, 2**63, "target must have room"),
+    ],
+)
 def test_rows_bounds(pitch: int, width: int, height: int, message: str, no_leaks: None) -> None:
     with acl.Buffer(8) as buffer, pytest.raises(ValueError, match=message):
         acl.copy_2d(buffer, pitch, bytes(64), 64, width, height)
 
 
-def test_copies_from_a_thread_without_a_device(stream: acl.Stream, sim: ModuleType, no_leaks: None) -> None:
+def test_copies_from_a_thread_without_a_device(
+    stream: acl.Stream, sim: ModuleType, no_leaks: None
+) -> None:
     with acl.Device(1), acl.Stream(1) as other, acl.Buffer(8, stream=other) as there:
         thread = threading.Thread(target=acl.copy, args=(there, b"threaded"))
         thread.start()

@@ -100,7 +100,9 @@ def test_synchronize_times_out(stream: acl.Stream) -> None:
 @pytest.mark.parametrize("timeout_ms", [0, -1, 2**31])
 def test_timeouts_that_the_runtime_refuses(timeout_ms: int, stream: acl.Stream) -> None:
     for wait in (acl.Device(0).synchronize, stream.synchronize, acl.Event().synchronize):
-        with pytest.raises(ValueError, match=f"timeout_ms must be None or 1 to 2147483647, not {timeout_ms}"):
+        with pytest.raises(
+            ValueError, match=f"timeout_ms must be None or 1 to 2147483647, not {timeout_ms}"
+        ):
             wait(timeout_ms=timeout_ms)
 
 
@@ -146,6 +148,7 @@ def test_a_borrowed_context_is_not_destroyed(no_leaks: None) -> None:
 
 def test_init_by_somebody_else_is_success() -> None:
     from support.child import run_python
+
     done = run_python("""
         import ctypes, acl
         library = ctypes.CDLL(acl.library())

@@ -20,11 +20,21 @@ CALLED = sorted(set().union(*(calls(module) for module in MODULES)))
 CHECKED = set().union(*(checked(module) for module in MODULES))
 # Only at the start, at the end, or with an older CANN: tested in processes of their own below.
 ELSEWHERE = {
-    "aclInit", "aclFinalizeReference", "aclrtLaunchCallback", "aclrtProcessReport", "aclrtSubscribeReport",
+    "aclInit",
+    "aclFinalizeReference",
+    "aclrtLaunchCallback",
+    "aclrtProcessReport",
+    "aclrtSubscribeReport",
     "aclrtUnSubscribeReport",
 }
 # Destroying that fails by a fault leaves what it was to destroy (a context with its default stream).
-LEAVES_ONE = {"aclrtDestroyContext", "aclrtDestroyEvent", "aclrtDestroyStream", "aclrtFree", "aclrtFreeHost"}
+LEAVES_ONE = {
+    "aclrtDestroyContext",
+    "aclrtDestroyEvent",
+    "aclrtDestroyStream",
+    "aclrtFree",
+    "aclrtFreeHost",
+}
 
 
 def device_action() -> None:
@@ -70,7 +80,11 @@ def context_current_action() -> None:
 
 
 def stream_action() -> None:
-    with acl.Stream(stop_on_failure=True) as stream, acl.Event(timing=True) as start, acl.Event(timing=True) as end:
+    with (
+        acl.Stream(stop_on_failure=True) as stream,
+        acl.Event(timing=True) as start,
+        acl.Event(timing=True) as end,
+    ):
         start.record(stream)
         stream.record(end)
         stream.wait_event(end)
@@ -87,7 +101,11 @@ def stream_action() -> None:
 
 
 def buffer_action() -> None:
-    with acl.Stream() as stream, acl.HostBuffer(64) as host, acl.Buffer(64, stream=stream) as buffer:
+    with (
+        acl.Stream() as stream,
+        acl.HostBuffer(64) as host,
+        acl.Buffer(64, stream=stream) as buffer,
+    ):
         acl.copy(buffer, host)
         acl.copy_async(buffer, host)
         acl.fill(buffer, 1)
@@ -105,8 +123,14 @@ def drop_action() -> None:
 
 
 ACTIONS = [
-    device_action, reset_action, reset_force_action, context_action, context_current_action, stream_action,
-    buffer_action, drop_action,
+    device_action,
+    reset_action,
+    reset_force_action,
+    context_action,
+    context_current_action,
+    stream_action,
+    buffer_action,
+    drop_action,
 ]
 
 
@@ -127,7 +151,9 @@ def uses(sim: ModuleType, action: Callable[[], None], function: str) -> int:
     return count
 
 
-def failures(sim: ModuleType, action: Callable[[], None], function: str, nth: int) -> acl.AclError | None:
+def failures(
+    sim: ModuleType, action: Callable[[], None], function: str, nth: int
+) -> acl.AclError | None:
     """The error of an action whose nth call of a function fails."""
     settle()
     with sim.fault(function, nth=nth, code=507899) as fault:
@@ -184,19 +210,24 @@ def test_everything_that_is_called_is_checked_or_known() -> None:
     # What these say is not an error of the user's call: a missing name, context or device is an answer.
     answers = {"aclrtGetCurrentContext", "aclrtGetDevice", "aclrtGetSocName"}
     assert set(CALLED) - CHECKED - answers - LEAVES_ONE == {
-        "aclFinalizeReference", "aclrtProcessReport", "aclrtUnSubscribeReport",
+        "aclFinalizeReference",
+        "aclrtProcessReport",
+        "aclrtUnSubscribeReport",
     }
 
 
 def test_a_failing_start() -> None:
-    done = run_python("""
+    done = run_python(
+        """
         import acl
         try:
             acl.Stream()
         except acl.AclError as error:
             print(error.code, error.function)
         acl.Stream().close()
-    """, ACL_SIM_FAULTS="aclInit:nth=1:code=500000")
+    """,
+        ACL_SIM_FAULTS="aclInit:nth=1:code=500000",
+    )
     assert (done.stdout.split(), done.returncode) == (["500000", "aclInit"], 0), done.stderr
 
 
@@ -211,9 +242,12 @@ def test_a_failing_end_is_silent() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-@pytest.mark.parametrize("function", ["aclrtLaunchCallback", "aclrtSubscribeReport", "aclrtUnSubscribeReport"])
+@pytest.mark.parametrize(
+    "function", ["aclrtLaunchCallback", "aclrtSubscribeReport", "aclrtUnSubscribeReport"]
+)
 def test_callbacks_of_an_older_cann_fail(function: str) -> None:
-    done = run_python("""
+    done = run_python(
+        """
         import acl, threading, acl.sim
         acl.Stream.default()
         before = acl.sim.live_handles()
@@ -224,7 +258,10 @@ def test_callbacks_of_an_older_cann_fail(function: str) -> None:
             except acl.AclError as error:
                 print(error.code, error.function)
         print(threading.active_count(), acl.sim.live_handles() == before)
-    """, ACL_WITHOUT="newer", ACL_SIM_FAULTS=f"{function}:nth=1:code=507899")
+    """,
+        ACL_WITHOUT="newer",
+        ACL_SIM_FAULTS=f"{function}:nth=1:code=507899",
+    )
     first = "called" if function == "aclrtUnSubscribeReport" else f"507899 {function}"
     assert done.stdout.splitlines() == [first, "1 True"], done.stderr
     assert done.returncode == 0

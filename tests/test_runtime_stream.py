@@ -96,7 +96,11 @@ def test_elapsed_time(stream: acl.Stream) -> None:
 
 
 def test_elapsed_time_needs_timing(stream: acl.Stream) -> None:
-    with acl.Event() as start, acl.Event(timing=True) as end, pytest.raises(ValueError, match="timing=True"):
+    with (
+        acl.Event() as start,
+        acl.Event(timing=True) as end,
+        pytest.raises(ValueError, match="timing=True"),
+    ):
         start.elapsed_ms(end)
 
 
@@ -135,12 +139,23 @@ def test_close_waits_and_may_be_called_twice(no_leaks: None) -> None:
     assert repr(made) == "<Stream closed>"
 
 
-@pytest.mark.parametrize("use", [
-    lambda s: s.query(), lambda s: s.synchronize(), lambda s: s.synchronize(timeout_ms=5), lambda s: s.record(),
-    lambda s: s.launch(print), lambda s: s.abort(), lambda s: s.handle, lambda s: s.wait_event(acl.Event()),
-    lambda s: acl.Event().record(s), lambda s: acl.Buffer(1, stream=s), lambda s: acl.fill(acl.Buffer(1), stream=s),
-    lambda s: acl.copy(acl.Buffer(1), acl.Buffer(1), stream=s),
-])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda s: s.query(),
+        lambda s: s.synchronize(),
+        lambda s: s.synchronize(timeout_ms=5),
+        lambda s: s.record(),
+        lambda s: s.launch(print),
+        lambda s: s.abort(),
+        lambda s: s.handle,
+        lambda s: s.wait_event(acl.Event()),
+        lambda s: acl.Event().record(s),
+        lambda s: acl.Buffer(1, stream=s),
+        lambda s: acl.fill(acl.Buffer(1), stream=s),
+        lambda s: acl.copy(acl.Buffer(1), acl.Buffer(1), stream=s),
+    ],
+)
 def test_use_after_close(use: object, no_leaks: None) -> None:
     made = acl.Stream()
     made.close()
@@ -148,10 +163,17 @@ def test_use_after_close(use: object, no_leaks: None) -> None:
         use(made)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("use", [
-    lambda e: e.query(), lambda e: e.synchronize(), lambda e: e.record(), lambda e: e.handle,
-    lambda e: e.elapsed_ms(e), lambda e: acl.Stream.default().wait_event(e),
-])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda e: e.query(),
+        lambda e: e.synchronize(),
+        lambda e: e.record(),
+        lambda e: e.handle,
+        lambda e: e.elapsed_ms(e),
+        lambda e: acl.Stream.default().wait_event(e),
+    ],
+)
 def test_use_of_a_closed_event(use: object, no_leaks: None) -> None:
     event = acl.Event()
     event.close()

@@ -13,12 +13,14 @@ ALIVE = """
 
 CASES = {
     "live objects": ALIVE,
-    "live objects in a cycle": ALIVE + """
+    "live objects in a cycle": ALIVE
+    + """
     class Holder: pass
     holder = Holder()
     holder.everything = [holder, stream, event, context, buffer, host, array, part]
     """,
-    "live objects in a module that outlives ours": ALIVE + """
+    "live objects in a module that outlives ours": ALIVE
+    + """
     import sys
     sys.everything = [stream, event, context, buffer, host, array, part]
     """,
@@ -79,12 +81,14 @@ CASES = {
     threading.Thread(target=body, daemon=True).start()
     time.sleep(0.1)
     """,
-    "sys.exit in the middle": ALIVE + """
+    "sys.exit in the middle": ALIVE
+    + """
     import sys
     stream.default().launch(len, ())
     sys.exit(0)
     """,
-    "objects closed by atexit": ALIVE + """
+    "objects closed by atexit": ALIVE
+    + """
     import atexit
     for thing in (stream, event, buffer):
         atexit.register(thing.close)
@@ -125,7 +129,9 @@ def test_exit_is_silent_many_times() -> None:
 
 
 def test_an_uncaught_error_keeps_its_exit_code() -> None:
-    done = run_python("import acl; stream = acl.Stream(); stream.launch(len, ()); raise KeyError('mine')")
+    done = run_python(
+        "import acl; stream = acl.Stream(); stream.launch(len, ()); raise KeyError('mine')"
+    )
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1
     assert "KeyError: 'mine'" in done.stderr

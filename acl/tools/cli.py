@@ -21,7 +21,9 @@ TOOLS = ("doctor", "sim", "run", "bench", "replay", "snapshot", "metrics")
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `aclpool` with all its tools."""
-    top = argparse.ArgumentParser(prog="aclpool", description="Tools for acl, its pool and its simulator.")
+    top = argparse.ArgumentParser(
+        prog="aclpool", description="Tools for acl, its pool and its simulator."
+    )
     top.add_argument("--version", action="version", version=f"aclpool {acl.__version__}")
     subparsers = top.add_subparsers(title="tools", metavar="TOOL", required=True)
     for name in TOOLS:

@@ -51,7 +51,11 @@ def find_modules() -> list[Finding]:
     ours = Path(acl.__file__).resolve().parent
     spec = importlib.machinery.PathFinder.find_spec("acl", sys.path)
     origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-    findings = [Finding("python", "ok", f"{platform.python_version()} {platform.machine()} {sys.executable}")]
+    findings = [
+        Finding(
+            "python", "ok", f"{platform.python_version()} {platform.machine()} {sys.executable}"
+        )
+    ]
     findings.append(Finding("aclpool", "ok", f"{acl.__version__} in {ours}"))
     if origin is None or origin.parent == ours:
         findings.append(Finding("import acl", "ok", "this package"))
@@ -72,11 +76,21 @@ def find_library() -> list[Finding]:
     if backend is None:
         advice = "install CANN and source its set_env.sh, or set ACL_BACKEND=sim"
         return [Finding("library", "bad", _libacl.failure() or "none", advice)]
-    findings = [Finding("library", "ok", f"{acl.library()} ({backend}, CANN {acl.cann_version() or 'unknown'})")]
+    findings = [
+        Finding(
+            "library", "ok", f"{acl.library()} ({backend}, CANN {acl.cann_version() or 'unknown'})"
+        )
+    ]
     if backend == "sim":
         asked = os.environ.get("ACL_BACKEND") == "sim" or bool(os.environ.get("ACL_LIBRARY"))
-        advice = "" if asked else "no CANN was found: source its set_env.sh, or set ACL_BACKEND=sim to say it is meant"
-        findings.append(Finding("simulator", "ok" if asked else "note", "stands in for a device", advice))
+        advice = (
+            ""
+            if asked
+            else "no CANN was found: source its set_env.sh, or set ACL_BACKEND=sim to say it is meant"
+        )
+        findings.append(
+            Finding("simulator", "ok" if asked else "note", "stands in for a device", advice)
+        )
     have = _libacl.functions()
     missing = sorted(name for name, there in have.items() if not there)
     findings.append(Finding("functions", "ok", f"{len(have) - len(missing)} of {len(have)}"))
@@ -90,23 +104,35 @@ def find_devices() -> list[Finding]:
     """The devices and their memory."""
     count = acl.Device.count()
     if count == 0:
-        return [Finding("devices", "bad", "none", "check that the driver sees a device: npu-smi info")]
+        return [
+            Finding("devices", "bad", "none", "check that the driver sees a device: npu-smi info")
+        ]
     findings = [Finding("devices", "ok", f"{count} x {acl.Device(0).name}")]
     for ordinal in range(count):
         free, total = acl.Device(ordinal).memory_info()
-        findings.append(Finding(f"device {ordinal}", "ok", f"{free >> 20} of {total >> 20} MiB free"))
+        findings.append(
+            Finding(f"device {ordinal}", "ok", f"{free >> 20} of {total >> 20} MiB free")
+        )
     return findings
 
 
 def self_test() -> list[Finding]:
-    """Bytes to the device, on a stream, and back."""
+    """Bytes to the device and back, with and without a stream, and a callback behind them."""
     pattern = bytes(range(256)) * 16
-    with acl.Stream() as stream, acl.Buffer(len(pattern), stream=stream) as there:
-        acl.copy(there, pattern)
-        back = acl.to_bytes(there)
-    if back != pattern:
-        return [Finding("self-test", "bad", "copied bytes came back changed", "report this machine's CANN version")]
-    return [Finding("self-test", "ok", "allocate, copy there and back, compare")]
+    called: list[bool] = []
+    with acl.Stream() as stream, acl.Buffer(len(pattern)) as there:
+        with acl.HostBuffer(len(pattern)) as pinned:
+            acl.copy(there, pattern)
+            acl.copy_async(pinned, there, stream)
+            stream.launch(called.append, True)
+            with stream.record() as event:
+                event.synchronize(timeout_ms=10_000)
+            stream.synchronize()
+            back = bytes(pinned)
+    if back != pattern or not called:
+        what = "copied bytes came back changed" if called else "a callback was not called"
+        return [Finding("self-test", "bad", what, "report this machine's CANN version")]
+    return [Finding("self-test", "ok", "copy there and back, on a stream, with a callback")]
 
 
 def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
@@ -127,7 +153,9 @@ def examine() -> list[Finding]:
 
 def add_parser(subparsers: Any) -> None:
     """Add `doctor` to the command line."""
-    parser = subparsers.add_parser("doctor", help="say what this machine uses, lacks, and needs", description=__doc__)
+    parser = subparsers.add_parser(
+        "doctor", help="say what this machine uses, lacks, and needs", description=__doc__
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 

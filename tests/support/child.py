@@ -21,5 +21,8 @@ def run_python(
     return subprocess.run(
         [sys.executable, *arguments, "-c", textwrap.dedent(code)],
         env={name: value for name, value in variables.items() if value},
-        capture_output=True, text=True, timeout=timeout, cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd="/",
     )

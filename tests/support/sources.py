@@ -31,6 +31,8 @@ def calls(module: str) -> set[str]:
 def checked(module: str) -> set[str]:
     """Those whose status it turns into an exception."""
     found = set(CHECK.findall(_text(module)))
-    for first, second in re.findall(r'check\([^"\n]*"(acl\w+)" if [^"\n]* else "(acl\w+)"', _text(module)):
+    for first, second in re.findall(
+        r'check\([^"\n]*"(acl\w+)" if [^"\n]* else "(acl\w+)"', _text(module)
+    ):
         found |= {first, second}
     return found & _functions()

@@ -25,7 +25,9 @@ ABSENT = {
     "acltdtTensorType": "ACL_TENSOR_DATA_UNDEFINED",
 }
 
-PXD_HEAD = MARK_PYTHON + '''"""Every type, constant and function of the ACL C API, for `cimport`.
+PXD_HEAD = (
+    MARK_PYTHON
+    + '''"""Every type, constant and function of the ACL C API, for `cimport`.
 
 Types and constants come from the headers under `acl/include`; a C compiler that disagrees with the
 table behind them stops the build.  Each function is a pointer that starts at a stub: the stub opens
@@ -39,6 +41,7 @@ from libc.stdint cimport (
     int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
 )
 '''
+)
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -127,9 +130,13 @@ def callback(row: Row) -> str:
 def needs(row: Row) -> set[str]:
     """The types that a declaration names."""
     if "fields" in row:
-        return set().union(*(needs(f) if "fields" in f else api.words(f["type"]) for f in row["fields"]))
+        return set().union(
+            *(needs(f) if "fields" in f else api.words(f["type"]) for f in row["fields"])
+        )
     if "params" in row:
-        return api.words(row["returns"]).union(*(api.words(p["type"]) for p in row["params"]), set())
+        return api.words(row["returns"]).union(
+            *(api.words(p["type"]) for p in row["params"]), set()
+        )
     return api.words(row.get("alias", ""))
 
 
@@ -154,7 +161,10 @@ def header_order(parts: dict[str, Row]) -> list[str]:
     kinds = ["enums", "structs", "opaque", "callbacks", "typedefs"]
     home = {r["name"]: h for h, part in parts.items() for k in kinds for r in part[k]}
     rows = [
-        {"name": h, "needs": {home[w] for k in kinds for r in part[k] for w in needs(r) if w in home}}
+        {
+            "name": h,
+            "needs": {home[w] for k in kinds for r in part[k] for w in needs(r) if w in home},
+        }
         for h, part in parts.items()
     ]
     return [row["name"] for row in api.in_order(rows, lambda row: row["needs"])]
@@ -182,21 +192,27 @@ def table_h(table: Row) -> str:
         for f in table["functions"]
     ]
     headers = dict.fromkeys(f["header"] for f in table["functions"])
-    return "\n".join([
-        MARK_C + "#ifndef LATE_TABLE_H\n#define LATE_TABLE_H\n",
-        *[f'#include "acl/{h}"' for h in headers],
-        "\n/* The number of each function: its place in the table. */",
-        "enum {", *names, "    LATE_COUNT\n};\n",
-        "typedef struct LateTable {", *fields, "} LateTable;\n",
-        "_Static_assert(sizeof(LateTable) == LATE_COUNT * sizeof(void *), \"one pointer each\");\n",
-        "typedef struct LateCode {\n    int value;\n    const char *name;\n} LateCode;\n",
-        "extern LateTable late_table;",
-        "extern const char *const late_names[LATE_COUNT];",
-        "extern const bool late_newer[LATE_COUNT]; /* not in CANN 8.1.RC1 */",
-        f"#define LATE_CODES {len(table['errors'])}",
-        "extern const LateCode late_codes[LATE_CODES]; /* by value */\n",
-        "#endif\n",
-    ])
+    return "\n".join(
+        [
+            MARK_C + "#ifndef LATE_TABLE_H\n#define LATE_TABLE_H\n",
+            *[f'#include "acl/{h}"' for h in headers],
+            "\n/* The number of each function: its place in the table. */",
+            "enum {",
+            *names,
+            "    LATE_COUNT\n};\n",
+            "typedef struct LateTable {",
+            *fields,
+            "} LateTable;\n",
+            '_Static_assert(sizeof(LateTable) == LATE_COUNT * sizeof(void *), "one pointer each");\n',
+            "typedef struct LateCode {\n    int value;\n    const char *name;\n} LateCode;\n",
+            "extern LateTable late_table;",
+            "extern const char *const late_names[LATE_COUNT];",
+            "extern const bool late_newer[LATE_COUNT]; /* not in CANN 8.1.RC1 */",
+            f"#define LATE_CODES {len(table['errors'])}",
+            "extern const LateCode late_codes[LATE_CODES]; /* by value */\n",
+            "#endif\n",
+        ]
+    )
 
 
 def stub(row: Row) -> str:
@@ -214,23 +230,39 @@ def stub(row: Row) -> str:
     call = f"late_table.{name}({', '.join(p['name'] for p in row['params'])})"
     if returns == "void":
         return head + f"    if (late_find(LATE_{name})) {{\n        {call};\n    }}\n}}\n"
-    absent = MISSING if returns == "aclError" else ABSENT.get(returns, "NULL" if "*" in returns else "0")
-    return head + f"    if (!late_find(LATE_{name})) {{\n        return {absent};\n    }}\n    return {call};\n}}\n"
+    absent = (
+        MISSING if returns == "aclError" else ABSENT.get(returns, "NULL" if "*" in returns else "0")
+    )
+    return (
+        head
+        + f"    if (!late_find(LATE_{name})) {{\n        return {absent};\n    }}\n    return {call};\n}}\n"
+    )
 
 
 def stubs_c(table: Row) -> str:
     functions = table["functions"]
-    by_value = sorted(table["errors"], key=lambda r: (r["value"], r["name"] != "ACL_SUCCESS", r["name"]))
-    return "\n".join([
-        MARK_C + '#include "loader.h"\n#include "table.h"\n\n#include <stdarg.h>\n#include <stdio.h>\n',
-        *[stub(f) for f in functions],
-        "LateTable late_table = {", *[f"    .{f['name']} = stub_{f['name']}," for f in functions], "};\n",
-        "const char *const late_names[LATE_COUNT] = {", *[f'    "{f["name"]}",' for f in functions], "};\n",
-        "const bool late_newer[LATE_COUNT] = {",
-        *[f"    [LATE_{f['name']}] = true," for f in functions if f["since"] == "newer"], "};\n",
-        "const LateCode late_codes[LATE_CODES] = {",
-        *[f'    {{{r["value"]}, "{r["name"]}"}},' for r in by_value], "};\n",
-    ])
+    by_value = sorted(
+        table["errors"], key=lambda r: (r["value"], r["name"] != "ACL_SUCCESS", r["name"])
+    )
+    return "\n".join(
+        [
+            MARK_C
+            + '#include "loader.h"\n#include "table.h"\n\n#include <stdarg.h>\n#include <stdio.h>\n',
+            *[stub(f) for f in functions],
+            "LateTable late_table = {",
+            *[f"    .{f['name']} = stub_{f['name']}," for f in functions],
+            "};\n",
+            "const char *const late_names[LATE_COUNT] = {",
+            *[f'    "{f["name"]}",' for f in functions],
+            "};\n",
+            "const bool late_newer[LATE_COUNT] = {",
+            *[f"    [LATE_{f['name']}] = true," for f in functions if f["since"] == "newer"],
+            "};\n",
+            "const LateCode late_codes[LATE_CODES] = {",
+            *[f'    {{{r["value"]}, "{r["name"]}"}},' for r in by_value],
+            "};\n",
+        ]
+    )
 
 
 def outputs(table: Row) -> dict[str, str]:

@@ -1,0 +1,120 @@
+"""The command `aclpool`: its tools, its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import acl
+from acl.tools import cli, doctor
+
+
+def aclpool(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "ACL_BACKEND": "sim", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "aclpool", *arguments],
+        env={name: value for name, value in variables.items() if value},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd="/",
+    )
+
+
+def test_the_command_is_installed() -> None:
+    script = Path(sys.executable).parent / "aclpool"
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == f"aclpool {acl.__version__}"
+
+
+def test_version_and_help() -> None:
+    assert aclpool("--version").stdout.strip() == f"aclpool {acl.__version__}"
+    shown = aclpool("--help")
+    assert shown.returncode == 0
+    for tool in ("doctor", "sim"):
+        assert tool in shown.stdout
+
+
+def test_no_tool_and_a_wrong_tool_are_refused() -> None:
+    assert aclpool().returncode == 2
+    wrong = aclpool("nonsense")
+    assert wrong.returncode == 2
+    assert "nonsense" in wrong.stderr
+
+
+def test_every_tool_that_is_there_has_help() -> None:
+    actions = cli.parser()._subparsers._group_actions  # type: ignore[union-attr]
+    for name, parser in actions[0].choices.items():  # type: ignore[union-attr, attr-defined]
+        assert name in parser.format_help()
+        assert callable(parser.get_default("run")), name
+
+
+def test_doctor_finds_a_healthy_simulator() -> None:
+    done = aclpool("doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "healthy"
+    for part in ("Ascend910B1", "libascendcl.so", "self-test", "2 x"):
+        assert part in done.stdout
+
+
+def test_doctor_in_json() -> None:
+    done = aclpool("doctor", "--json")
+    found = json.loads(done.stdout)
+    assert found["healthy"] is True
+    rows = {row["what"]: row for row in found["findings"]}
+    assert rows["self-test"]["verdict"] == "ok"
+    assert {row["verdict"] for row in found["findings"]} <= {"ok", "note"}
+
+
+def test_doctor_says_that_the_simulator_stands_in() -> None:
+    done = aclpool("doctor", ACL_BACKEND="auto")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no CANN was found" in done.stdout
+
+
+def test_doctor_without_a_library_is_not_healthy() -> None:
+    done = aclpool("doctor", ACL_LIBRARY="/nonexistent/libascendcl.so")
+    assert done.returncode == 1
+    assert "/nonexistent/libascendcl.so" in done.stdout
+    assert "source its set_env.sh" in done.stdout
+
+
+def test_doctor_names_missing_functions_and_the_loss() -> None:
+    done = aclpool("doctor", ACL_WITHOUT="aclrtMapMem,aclrtAllocatorRegister")
+    assert done.returncode == 0
+    assert "aclrtMapMem" in done.stdout
+    assert "the pool works in segments" in done.stdout
+    assert "the pool can't serve dynamic-shape models" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "function", ["aclrtMalloc", "aclrtMemcpyAsync", "aclrtCreateStreamWithConfig"]
+)
+def test_doctor_tells_a_failing_self_test(function: str) -> None:
+    done = aclpool("doctor", ACL_SIM_FAULTS=f"{function}:code=507899")
+    assert done.returncode == 1
+    assert function in done.stdout
+    assert done.stdout.splitlines()[-1] == "not healthy"
+
+
+def test_doctor_without_devices() -> None:
+    done = aclpool("doctor", ACL_SIM_DEVICES="0")
+    assert done.returncode == 1
+    assert "npu-smi" in done.stdout
+
+
+def test_doctor_finds_the_vendors_module(tmp_path: Path) -> None:
+    (tmp_path / "acl.py").write_text("raise SystemExit('must not be imported')")
+    done = aclpool("doctor", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path / 'acl.py'}, not this package" in done.stdout
+    assert "import aclpool as acl" in done.stdout
+
+
+def test_doctor_names_changed_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl, "copy", lambda target, source: None)
+    [finding] = doctor.self_test()
+    assert (finding.verdict, finding.value) == ("bad", "copied bytes came back changed")

@@ -1,0 +1,36 @@
+"""`import acl` is quick, and loads nothing heavy.
+
+Measured as processor time of whole interpreters against a bare one in the same run, the least of
+several, so that a busy machine does not decide.
+"""
+
+import os
+import sys
+
+import pytest
+from support.child import run_python
+
+
+def processor_ms(code: str) -> float:
+    """The least processor time of an interpreter that runs some code."""
+    least = float("inf")
+    for _ in range(10):
+        child = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
+        _, status, used = os.wait4(child, 0)
+        assert status == 0
+        least = min(least, (used.ru_utime + used.ru_stime) * 1e3)
+    return least
+
+
+@pytest.mark.release_only
+def test_import_costs_less_than_30_ms() -> None:
+    bare = processor_ms("pass")
+    assert processor_ms("import acl") - bare < 30
+
+
+@pytest.mark.parametrize("name", ["acl", "aclpool"])
+def test_nothing_heavy_is_imported(name: str) -> None:
+    done = run_python(f"import sys, {name}; print(*sys.modules)")
+    loaded = {module.partition(".")[0] for module in done.stdout.split()}
+    assert name in loaded
+    assert not loaded & {"numpy", "ctypes", "asyncio", "subprocess", "argparse", "json", "torch"}
