@@ -163,6 +163,9 @@ def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:
             rows += [] if name in missing else job()
         except Unavailable as reason:
             missing[name] = str(reason)
+        except Exception as error:
+            # One broken allocator must not lose the others' results; the exit status tells.
+            rows.append({"workload": None, "allocator": name, "failed": f"{text}: {error!r}"})
     rows += [{"workload": None, "allocator": name, "unavailable": reason} for name, reason in missing.items()]
     progress.end()
     return rows
@@ -195,7 +198,7 @@ def run(arguments: argparse.Namespace) -> int:
                 file.write("\n")
     for file_name in arguments.plot:
         bench_report.plot(document["results"], file_name)
-    return 0
+    return 1 if any("failed" in row for row in document["results"]) else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -118,8 +118,8 @@ def table(rows: list[Row]) -> str:
         chosen = [row for row in rows if row["workload"] == name]
         if chosen:
             blocks.append(block(title, chosen))
-    missing = [f"not measured: {row['allocator']}: {row['unavailable']}" for row in rows
-               if row.get("unavailable")]
+    missing = [f"{key}: {row['allocator']}: {row[key]}" for key in ("unavailable", "failed")
+               for row in rows if row.get(key)]
     return "\n\n".join([*blocks, "\n".join(missing)] if missing else blocks)
 
 
