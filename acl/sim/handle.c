@@ -1,7 +1,7 @@
 /* Handles: objects that users hold by address, checkable for any bit pattern.
  *
  * One range of address space is reserved once; each kind owns a part of it, cut into slots of one
- * size.  A slot is a header and the object.  Slots are never unmapped, so a late reader of a dead
+ * size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late reader of a dead
  * object sees old bytes, never a fault.  A dead slot waits in a queue until QUARANTINE others of
  * its kind died after it.
  *
@@ -29,7 +29,7 @@ _Static_assert(sizeof(Slot) == HEADER, "the object after the header is 64-byte a
 
 typedef struct Kind {
     pthread_mutex_t lock;
-    size_t slot_size;      /* header included; fixed by the first handle_new */
+    unsigned shift;        /* a slot, header included, has 2^shift bytes; fixed by the first one */
     _Atomic size_t count;  /* slots ever given out; those below it have a header */
     _Atomic size_t live;
     Slot *oldest, *newest; /* quarantine, oldest first */
@@ -92,7 +92,7 @@ __attribute__((constructor(101))) static void range_reserve(void)
 
 static Slot *slot_at(HandleKind kind, size_t index)
 {
-    return (Slot *)(range + SPAN * (size_t)kind + index * kinds[kind].slot_size);
+    return (Slot *)(range + SPAN * (size_t)kind + (index << kinds[kind].shift));
 }
 
 static Slot *slot_of(const void *handle)
@@ -110,7 +110,7 @@ static Slot *slot_take(Kind *kind, HandleKind number)
         return slot;
     }
     size_t index = atomic_load_explicit(&kind->count, memory_order_relaxed);
-    if ((index + 1) * kind->slot_size > SPAN) {
+    if ((index + 1) << kind->shift > SPAN) {
         return NULL;
     }
     Slot *slot = slot_at(number, index);
@@ -125,12 +125,12 @@ void *handle_new(HandleKind number, size_t size)
     if (range == NULL) {
         return NULL;
     }
-    size_t slot_size = HEADER + ((size + 63) & ~(size_t)63);
+    unsigned shift = 64 - (unsigned)__builtin_clzll(HEADER + size - 1);
     pthread_mutex_lock(&kind->lock);
-    if (kind->slot_size == 0) {
-        kind->slot_size = slot_size;
+    if (kind->shift == 0) {
+        kind->shift = shift;
     }
-    SIM_ASSERT(kind->slot_size == slot_size);
+    SIM_ASSERT(kind->shift == shift);
     Slot *slot = slot_take(kind, number);
     pthread_mutex_unlock(&kind->lock);
     if (slot == NULL) {
@@ -149,8 +149,8 @@ bool handle_is(const void *handle, HandleKind number)
     uintptr_t start = (uintptr_t)range + SPAN * (size_t)number;
     uintptr_t offset = (uintptr_t)handle - HEADER - start;
     size_t count = atomic_load_explicit(&kind->count, memory_order_acquire);
-    if (offset >= SPAN || count == 0 || offset % kind->slot_size != 0
-        || offset / kind->slot_size >= count) {
+    size_t index = offset >> kind->shift;
+    if (offset >= SPAN || index >= count || index << kind->shift != offset) {
         return false;
     }
     return atomic_load_explicit(&slot_of(handle)->state, memory_order_acquire) == SLOT_LIVE;
@@ -197,7 +197,7 @@ void *handle_next(HandleKind number, const void *after)
     size_t index = 0;
     if (after != NULL) {
         uintptr_t start = (uintptr_t)range + SPAN * (size_t)number;
-        index = ((uintptr_t)after - HEADER - start) / kind->slot_size + 1;
+        index = (((uintptr_t)after - HEADER - start) >> kind->shift) + 1;
     }
     for (; index < count; index++) {
         Slot *slot = slot_at(number, index);

@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <time.h>
 
-enum { BUCKETS = 128, SPINS = 200 };
+enum { BUCKETS = 128, SPINS_MIN = 16, SPINS_MAX = 1024 };
 
 typedef struct Bucket {
     _Alignas(64) pthread_mutex_t lock;
@@ -20,6 +20,7 @@ typedef struct Bucket {
 } Bucket;
 
 static Bucket buckets[BUCKETS];
+static _Thread_local int patience = 256; /* looks before sleeping: grows where looking helps */
 
 __attribute__((constructor(102))) static void buckets_make(void)
 {
@@ -60,13 +61,25 @@ static void pause_cpu(void)
 #endif
 }
 
-bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns)
+/* Looks for a while: what is waited for is often a task of a microsecond on another core.  Where that
+ * does not pay (more threads than cores), the thread learns to sleep at once. */
+static bool spin_until(ParkReady ready, const void *argument)
 {
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < patience; i++) {
         if (ready(argument)) {
+            patience = patience < SPINS_MAX ? patience + patience / 4 : SPINS_MAX;
             return true;
         }
         pause_cpu();
+    }
+    patience = patience > SPINS_MIN ? patience / 2 : SPINS_MIN;
+    return false;
+}
+
+bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns)
+{
+    if (ready(argument) || spin_until(ready, argument)) {
+        return true;
     }
     Bucket *bucket = bucket_of(key);
     struct timespec until = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
@@ -94,7 +107,8 @@ void park_wake(const void *key)
     if (atomic_load_explicit(&bucket->waiters, memory_order_relaxed) == 0) {
         return;
     }
+    /* Once the lock was had, a waiter that counted itself in sleeps or will see the change. */
     pthread_mutex_lock(&bucket->lock);
-    pthread_cond_broadcast(&bucket->changed);
     pthread_mutex_unlock(&bucket->lock);
+    pthread_cond_broadcast(&bucket->changed);
 }
