@@ -1,0 +1,324 @@
+/* model.c: loading, finding and unloading models (aclmdlLoad..., aclmdlUnload, aclmdlQuerySize).
+
+   Weights are copied to the device at load, into the user's memory or into memory from aclrtMalloc,
+   never from a registered allocator. Numbers count up from 1 and are not used again. Lock order: the
+   table's lock is a leaf. */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "exports.h"
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static Model **table;     /* by number - 1; NULL = unloaded */
+static uint32_t table_count, table_room;
+
+static const size_t WEIGHT_ALIGN = 512;
+
+/* --- the table --- */
+
+aclError model_find(uint32_t id, Model **model)
+{
+    pthread_mutex_lock(&table_lock);
+    *model = id >= 1 && id <= table_count ? table[id - 1] : NULL;
+    if (*model != NULL) {
+        atomic_fetch_add(&(*model)->references, 1);
+    }
+    pthread_mutex_unlock(&table_lock);
+    return *model != NULL ? ACL_SUCCESS
+        : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", id);
+}
+
+static bool table_put(Model *model)
+{
+    bool done = true;
+    pthread_mutex_lock(&table_lock);
+    if (table_count == table_room) {
+        uint32_t room = table_room == 0 ? 16 : 2 * table_room;
+        Model **wider = realloc(table, room * sizeof(Model *));
+        done = wider != NULL;
+        table = done ? wider : table;
+        table_room = done ? room : table_room;
+    }
+    if (done) {
+        table[table_count++] = model;
+        model->id = table_count;
+    }
+    pthread_mutex_unlock(&table_lock);
+    return done;
+}
+
+static Model *table_take(uint32_t id)
+{
+    Model *model = NULL;
+    pthread_mutex_lock(&table_lock);
+    if (id >= 1 && id <= table_count) {
+        model = table[id - 1];
+        table[id - 1] = NULL;
+    }
+    pthread_mutex_unlock(&table_lock);
+    return model;
+}
+
+/* --- life --- */
+
+static void model_destroy(Model *model)
+{
+    while (model->pools != NULL) {
+        PoolEntry *next = model->pools->next;
+        pool_free(model->pools->pool);
+        free(model->pools);
+        model->pools = next;
+    }
+    pool_free(model->idle_pool);
+    if (model->weights_owned) {
+        (void)aclrtFree(model->weights);
+    }
+    free(model->last);
+    pthread_mutex_destroy(&model->lock);
+    net_free(&model->net);
+    free(model->addresses);
+    free(model);
+}
+
+void model_release(Model *model)
+{
+    if (atomic_fetch_sub(&model->references, 1) == 1) {
+        model_destroy(model);
+    }
+}
+
+Pool *model_pool(Model *model, const Stream *stream)
+{
+    pthread_mutex_lock(&model->lock);
+    PoolEntry *entry = model->pools;
+    while (entry != NULL && entry->stream != stream) {
+        entry = entry->next;
+    }
+    if (entry == NULL && (entry = malloc(sizeof *entry)) != NULL) {
+        *entry = (PoolEntry){.next = model->pools, .stream = stream, .pool = pool_new()};
+        model->pools = entry;
+    }
+    pthread_mutex_unlock(&model->lock);
+    return entry == NULL ? NULL : entry->pool;
+}
+
+/* --- weights --- */
+
+static bool value_weighs(const NetValue *value)
+{
+    return value->constant != NULL && value->on_device;
+}
+
+static size_t weight_padded(const NetValue *value)
+{
+    size_t bytes = (size_t)tensor_bytes(value->constant);
+    return (bytes + WEIGHT_ALIGN) / WEIGHT_ALIGN * WEIGHT_ALIGN; /* never 0 */
+}
+
+size_t model_weight_bytes(const Net *net)
+{
+    size_t total = 0;
+    for (int v = 0; v < net->value_count; v++) {
+        total += value_weighs(&net->values[v]) ? weight_padded(&net->values[v]) : 0;
+    }
+    return total;
+}
+
+static aclError weights_place(Model *model, void *given, size_t given_bytes)
+{
+    model->weight_bytes = model_weight_bytes(&model->net);
+    model->addresses = calloc((size_t)model->net.value_count + 1, sizeof *model->addresses);
+    model->last = calloc((size_t)model->net.output_count + 1, sizeof *model->last);
+    if (model->addresses == NULL || model->last == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    for (int i = 0; i < model->net.output_count; i++) {
+        model->last[i].rank = -1;
+    }
+    if (given != NULL && given_bytes < model->weight_bytes) {
+        return fail(ACL_ERROR_INVALID_PARAM, "weightSize is %zu, the model needs %zu", given_bytes, model->weight_bytes);
+    }
+    model->weights = given;
+    if (given == NULL && model->weight_bytes > 0) {
+        TRY(aclrtMalloc(&model->weights, model->weight_bytes, ACL_MEM_MALLOC_HUGE_FIRST));
+        model->weights_owned = true;
+    }
+    char *place = model->weights;
+    for (int v = 0; v < model->net.value_count; v++) {
+        const NetValue *value = &model->net.values[v];
+        if (value_weighs(value)) {
+            size_t bytes = (size_t)tensor_bytes(value->constant);
+            memcpy(memory_inner(place, bytes), value->constant->data, bytes);
+            model->addresses[v] = place;
+            place += weight_padded(value);
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+/* --- loading --- */
+
+typedef struct Memories {
+    void *weight;
+    size_t weight_bytes;
+} Memories;
+
+static aclError model_load(const ModelFile *file, const Memories *memories, uint32_t *id)
+{
+    Context *context;
+    TRY(context_require(&context));
+    Model *model = calloc(1, sizeof *model);
+    if (model == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory for a model");
+    }
+    aclError status = modelfile_parse(file, &model->net, &model->gears);
+    if (status != ACL_SUCCESS) {
+        free(model);
+        return status;
+    }
+    atomic_init(&model->references, 1);
+    pthread_mutex_init(&model->lock, NULL);
+    status = weights_place(model, memories->weight, memories->weight_bytes);
+    if (status == ACL_SUCCESS && !table_put(model)) {
+        status = fail(ACL_ERROR_BAD_ALLOC, "no host memory for a model");
+    }
+    if (status != ACL_SUCCESS) {
+        model_release(model);
+        return status;
+    }
+    *id = model->id;
+    return ACL_SUCCESS;
+}
+
+static aclError file_load(const char *path, const Memories *memories, uint32_t *id)
+{
+    ModelFile file;
+    TRY(modelfile_open(path, &file));
+    aclError status = model_load(&file, memories, id);
+    modelfile_close(&file);
+    return status;
+}
+
+static aclError memory_load(const void *bytes, size_t length, const Memories *memories, uint32_t *id)
+{
+    ModelFile file = {.bytes = (void *)(uintptr_t)bytes, .length = length};
+    return model_load(&file, memories, id);
+}
+
+aclError sim_aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId)
+{
+    REQUIRE(modelPath);
+    REQUIRE(modelId);
+    return file_load(modelPath, &(Memories){0}, modelId);
+}
+
+aclError sim_aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId)
+{
+    REQUIRE(model);
+    REQUIRE(modelId);
+    REQUIRE(modelSize > 0);
+    return memory_load(model, modelSize, &(Memories){0}, modelId);
+}
+
+/* A run's memory comes from its allocator, so the work memory is only accepted. */
+aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr, size_t workSize,
+    void *weightPtr, size_t weightSize)
+{
+    REQUIRE(modelPath);
+    REQUIRE(modelId);
+    (void)workPtr;
+    (void)workSize;
+    return file_load(modelPath, &(Memories){weightPtr, weightSize}, modelId);
+}
+
+aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId, void *workPtr,
+    size_t workSize, void *weightPtr, size_t weightSize)
+{
+    REQUIRE(model);
+    REQUIRE(modelId);
+    REQUIRE(modelSize > 0);
+    (void)workPtr;
+    (void)workSize;
+    return memory_load(model, modelSize, &(Memories){weightPtr, weightSize}, modelId);
+}
+
+/* Blocks of a user's allocator go back now, on this thread; the rest with the last queued work. */
+aclError sim_aclmdlUnload(uint32_t modelId)
+{
+    Context *context;
+    TRY(context_require(&context));
+    Model *model = table_take(modelId);
+    if (model == NULL) {
+        return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", modelId);
+    }
+    model_leftovers_give(model);
+    model_release(model);
+    return ACL_SUCCESS;
+}
+
+/* --- sizes --- */
+
+static aclError sizes_query(const ModelFile *file, size_t *work, size_t *weight)
+{
+    Net net;
+    Gears *gears = malloc(sizeof *gears);
+    if (gears == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    aclError status = modelfile_parse(file, &net, gears);
+    free(gears);
+    if (status == ACL_SUCCESS) {
+        *work = 0; /* of a dynamic-shape model it is not known beforehand */
+        *weight = model_weight_bytes(&net);
+        net_free(&net);
+    }
+    return status;
+}
+
+aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightSize)
+{
+    ModelFile file;
+    REQUIRE(fileName);
+    REQUIRE(workSize);
+    REQUIRE(weightSize);
+    TRY(modelfile_open(fileName, &file));
+    aclError status = sizes_query(&file, workSize, weightSize);
+    modelfile_close(&file);
+    return status;
+}
+
+aclError sim_aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize, size_t *weightSize)
+{
+    REQUIRE(model);
+    REQUIRE(modelSize > 0);
+    REQUIRE(workSize);
+    REQUIRE(weightSize);
+    ModelFile file = {.bytes = (void *)(uintptr_t)model, .length = modelSize};
+    return sizes_query(&file, workSize, weightSize);
+}
+
+/* --- attributes --- */
+
+aclError sim_aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue)
+{
+    Model *model;
+    REQUIRE(attrValue);
+    REQUIRE(attr == ACL_MDL_ATTR_PRIORITY_INT32);
+    TRY(model_find(modelId, &model));
+    model->priority = (int32_t)attrValue->mdlPriority;
+    model_release(model);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue)
+{
+    Model *model;
+    REQUIRE(attrValue);
+    REQUIRE(attr == ACL_MDL_ATTR_PRIORITY_INT32);
+    TRY(model_find(modelId, &model));
+    attrValue->mdlPriority = (uint32_t)model->priority;
+    model_release(model);
+    return ACL_SUCCESS;
+}

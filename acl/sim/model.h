@@ -1,0 +1,105 @@
+/* model.h: loaded models and the things a user describes their inputs and outputs with.
+
+   A model is reached by its number. It lives until it was unloaded and the last of its queued work
+   is done; only its memory on the device that came from a user's allocator goes back at unload. */
+#ifndef SIM_MODEL_H
+#define SIM_MODEL_H
+
+#include "net.h"
+#include "source.h"
+#include "tensordesc.h"
+
+enum { GEARS_MAX = 128, GEAR_VALUES_MAX = 64 };
+
+/* What a model with gears may be set to: one list of values for each gear. */
+typedef enum GearKind { GEARS_NONE, GEARS_BATCH, GEARS_SIZE, GEARS_DIMS } GearKind;
+
+typedef struct Gears {
+    GearKind kind;
+    int count;
+    int values;                               /* numbers in each */
+    int64_t value[GEARS_MAX][GEAR_VALUES_MAX];
+} Gears;
+
+typedef struct PoolEntry {
+    struct PoolEntry *next;
+    const Stream *stream;
+    Pool *pool;
+} PoolEntry;
+
+typedef struct Leftover {
+    struct Leftover *next;
+    Block block;
+} Leftover;
+
+typedef struct Model {
+    _Atomic int references;
+    uint32_t id;
+    Net net;
+    Gears gears;
+    void **addresses;       /* of each value that is a constant on the device, else NULL */
+    void *weights;
+    size_t weight_bytes;
+    bool weights_owned;
+    int32_t priority;
+    pthread_mutex_t lock;   /* of the lists below; never held over a callback */
+    PoolEntry *pools;
+    Leftover *leftovers;    /* blocks of runs that failed: given back by the next run or at unload */
+    Pool *idle_pool;        /* for synchronous runs, while none of them uses it */
+    Tensor *last;           /* the outputs' shapes of the newest run; rank -1 = none yet */
+} Model;
+
+/* --- model.c --- */
+
+/* The model of that number with a reference, or 145003. */
+aclError model_find(uint32_t id, Model **model);
+void model_release(Model *model);
+
+/* Bytes that the constants take on the device. */
+size_t model_weight_bytes(const Net *net);
+
+/* The pool that serves a stream where no allocator is registered; NULL without memory. */
+Pool *model_pool(Model *model, const Stream *stream);
+
+/* --- modelfile.c --- */
+
+typedef struct ModelFile {
+    void *bytes;        /* mapped, if from a file */
+    size_t length;
+    const char *path;   /* NULL: the user's memory */
+} ModelFile;
+
+aclError modelfile_open(const char *path, ModelFile *file);
+void modelfile_close(ModelFile *file);
+/* Reads and prepares; 145000-type codes with a message that names file and node. */
+aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears);
+
+/* --- dataset.c --- */
+
+typedef struct DatasetEntry {
+    aclDataBuffer *buffer;
+    aclTensorDesc *desc;
+    bool own_desc;      /* made by a run, not the user's */
+} DatasetEntry;
+
+struct aclmdlDataset {
+    DatasetEntry *entries;
+    size_t count, room;
+    int64_t gear[GEAR_VALUES_MAX];  /* what aclmdlSetDynamic... chose */
+    int gear_values;
+};
+
+/* --- modelrun.c --- */
+
+typedef enum RunMode { RUN_ASYNC, RUN_SYNC } RunMode;
+
+aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode, const aclmdlDataset *input,
+    aclmdlDataset *output);
+
+/* Gives back the blocks of runs that failed. */
+void model_leftovers_give(Model *model);
+
+/* The declared shape of an input under a gear; -1 where it is not known. */
+void model_input_dims(const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor);
+
+#endif

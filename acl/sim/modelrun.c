@@ -1,0 +1,355 @@
+/* modelrun.c: the node loop: one run of a model, as GE does it.
+
+   On the calling thread, node by node: infer the outputs' shapes, take memory for outputs and
+   workspace, queue the kernel, give back the workspace and every input that had its last use. "Given
+   back" means that the last reader is queued, not that it is done. Nodes of shape arithmetic run at
+   once on the host; a node whose shapes depend on data on the device waits for the stream first.
+
+   A run that fails keeps its blocks until the next run of the model, or its unload, as GE does. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "databuffer.h"
+#include "modelrun.h"
+
+/* --- memory shared by values (a view and what it looks at) --- */
+
+static aclError hold_take(Run *run, size_t bytes, Hold **out)
+{
+    Hold *hold = calloc(1, sizeof *hold);
+    if (hold == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    aclError status = source_take(&run->source, bytes, &hold->block);
+    if (status != ACL_SUCCESS) {
+        free(hold);
+        return status;
+    }
+    hold->users = 1;
+    *out = hold;
+    return ACL_SUCCESS;
+}
+
+static void hold_drop(Hold **hold)
+{
+    if (*hold != NULL && --(*hold)->users == 0) {
+        source_give(&(*hold)->block);
+        free(*hold);
+    }
+    *hold = NULL;
+}
+
+/* --- the run --- */
+
+void run_release(Run *run)
+{
+    if (atomic_fetch_sub(&run->references, 1) != 1) {
+        return;
+    }
+    while (run->owned != NULL) {
+        Owned *next = run->owned->next;
+        free(run->owned->data);
+        free(run->owned);
+        run->owned = next;
+    }
+    model_release(run->model);
+    free(run->slots);
+    free(run);
+}
+
+static aclError run_own(Run *run, void *data)
+{
+    Owned *owned = malloc(sizeof *owned);
+    if (owned == NULL) {
+        free(data);
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    *owned = (Owned){run->owned, data};
+    run->owned = owned;
+    return ACL_SUCCESS;
+}
+
+static aclError run_new(Model *model, Stream *stream, const Source *source, RunMode mode, Run **out)
+{
+    Run *run = calloc(1, sizeof *run);
+    Slot *slots = calloc((size_t)model->net.value_count + 1, sizeof *slots);
+    if (run == NULL || slots == NULL) {
+        free(run);
+        free(slots);
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory for a run");
+    }
+    atomic_init(&run->references, 1);
+    atomic_fetch_add(&model->references, 1);
+    run->model = model;
+    run->net = &model->net;
+    run->stream = stream;
+    run->source = *source;
+    run->mode = mode;
+    run->slots = slots;
+    for (int v = 0; v < model->net.value_count; v++) {
+        const Tensor *constant = model->net.values[v].constant;
+        slots[v].output = -1;
+        if (constant != NULL) {
+            slots[v].tensor = *constant;
+            slots[v].tensor.data = model->addresses[v];
+            slots[v].host = constant->data;
+        }
+    }
+    *out = run;
+    return ACL_SUCCESS;
+}
+
+void model_leftovers_give(Model *model)
+{
+    pthread_mutex_lock(&model->lock);
+    Leftover *leftover = model->leftovers;
+    model->leftovers = NULL;
+    pthread_mutex_unlock(&model->lock);
+    while (leftover != NULL) {
+        Leftover *next = leftover->next;
+        source_give(&leftover->block);
+        free(leftover);
+        leftover = next;
+    }
+}
+
+/* Whatever blocks are still out: given back after a good run, kept after a failed one. */
+static void run_finish(Run *run, bool good)
+{
+    for (int v = 0; v < run->net->value_count; v++) {
+        Hold *hold = run->slots[v].hold;
+        if (hold == NULL) {
+            continue;
+        }
+        if (good || hold->users > 1) {
+            hold_drop(&run->slots[v].hold);
+            continue;
+        }
+        Leftover *leftover = malloc(sizeof *leftover);
+        if (leftover == NULL) {
+            hold_drop(&run->slots[v].hold);
+            continue;
+        }
+        pthread_mutex_lock(&run->model->lock);
+        *leftover = (Leftover){run->model->leftovers, hold->block};
+        run->model->leftovers = leftover;
+        pthread_mutex_unlock(&run->model->lock);
+        free(hold);
+        run->slots[v].hold = NULL;
+    }
+}
+
+/* --- one node --- */
+
+static const char *node_label(const Run *run, const NetNode *node)
+{
+    return node->name[0] != '\0' || node->output_count == 0 || node->outputs[0] < 0 ? node->name
+        : run->net->values[node->outputs[0]].name;
+}
+
+aclError node_fail(const Run *run, const NetNode *node, aclError code, const char *message)
+{
+    return fail(code, "node %s (%s): %s", node_label(run, node), node->type, message);
+}
+
+/* Brings a host value to the device, for a kernel that reads it there. */
+static aclError slot_upload(Run *run, Slot *slot)
+{
+    size_t bytes = (size_t)tensor_bytes(&slot->tensor);
+    TRY(hold_take(run, copy_padded(bytes), &slot->hold));
+    slot->tensor.data = slot->hold->block.address;
+    return copy_submit(run, slot->tensor.data, slot->host, bytes);
+}
+
+static bool input_by_value(const NetNode *node, int i)
+{
+    return i < 32 && (node->kind->value_inputs >> i & 1U) != 0;
+}
+
+/* Whether infer must see what a kernel computes: then the stream is waited for. */
+static aclError values_wait(Run *run, const NetNode *node)
+{
+    bool all = (node->kind->flags & OP_DATA_SIZED) != 0, wait = false;
+    for (int i = 0; i < node->input_count; i++) {
+        const Slot *slot = node->inputs[i] < 0 ? NULL : &run->slots[node->inputs[i]];
+        wait = wait || (slot != NULL && slot->host == NULL && (all || input_by_value(node, i)));
+    }
+    return wait ? stream_synchronize(run->stream, FOREVER) : ACL_SUCCESS;
+}
+
+/* The inputs as infer sees them: values where the host has them or may look at the device. */
+static void inputs_view(const Run *run, const NetNode *node, Tensor *views, const Tensor **inputs)
+{
+    for (int i = 0; i < node->input_count; i++) {
+        inputs[i] = NULL;
+        if (node->inputs[i] >= 0) {
+            const Slot *slot = &run->slots[node->inputs[i]];
+            views[i] = slot->tensor;
+            views[i].data = slot->host != NULL ? (void *)(uintptr_t)slot->host
+                : memory_inner(slot->tensor.data, (size_t)tensor_bytes(&slot->tensor));
+            inputs[i] = &views[i];
+        }
+    }
+}
+
+static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
+{
+    inputs_view(run, node, scratch->views, scratch->inputs);
+    if (!node_run_host(node, run->net->opset, scratch->inputs, scratch->outputs, scratch->message)) {
+        return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID, scratch->message);
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        TRY(run_own(run, scratch->outputs[i].data));
+        if (node->outputs[i] >= 0) {
+            Slot *slot = &run->slots[node->outputs[i]];
+            slot->tensor = scratch->outputs[i];
+            slot->host = slot->tensor.data;
+            slot->tensor.data = NULL;
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+/* Memory for one output: the user's buffer if it is an output of the model, else a block. */
+static aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
+{
+    if (node->outputs[i] < 0) {
+        tensor->data = NULL;
+        return ACL_SUCCESS;
+    }
+    Slot *slot = &run->slots[node->outputs[i]];
+    size_t bytes = (size_t)tensor_bytes(tensor);
+    if (slot->output >= 0 && run->outputs[slot->output].buffer->address != NULL) {
+        const aclDataBuffer *buffer = run->outputs[slot->output].buffer;
+        TRY(output_check(run, slot->output, bytes));
+        tensor->data = buffer->address;
+    } else {
+        TRY(hold_take(run, tensor_padded(bytes), &slot->hold));
+        tensor->data = slot->hold->block.address;
+    }
+    slot->tensor = *tensor;
+    return ACL_SUCCESS;
+}
+
+/* A view shares its input's memory; no call of the allocator. */
+static bool output_share(Run *run, const NetNode *node, const Tensor *tensor)
+{
+    Slot *from = &run->slots[node->inputs[0]], *to = &run->slots[node->outputs[0]];
+    if ((node->kind->flags & OP_VIEW) == 0 || from->tensor.data == NULL) {
+        return false;
+    }
+    to->tensor = *tensor;
+    to->tensor.data = from->tensor.data;
+    to->hold = from->hold;
+    to->host = from->host;
+    if (to->hold != NULL) {
+        to->hold->users++;
+    }
+    return true;
+}
+
+static void values_release(Run *run, const NetNode *node, int index)
+{
+    for (int i = 0; i < node->input_count; i++) {
+        if (node->inputs[i] >= 0 && run->net->values[node->inputs[i]].last_use <= index) {
+            hold_drop(&run->slots[node->inputs[i]].hold);
+        }
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        if (node->outputs[i] >= 0 && run->net->values[node->outputs[i]].last_use <= index) {
+            hold_drop(&run->slots[node->outputs[i]].hold);
+        }
+    }
+}
+
+static aclError node_launch(Run *run, const NetNode *node, NodeScratch *scratch, OpCall *call)
+{
+    Hold *workspace = NULL;
+    for (int i = 0; i < node->output_count; i++) {
+        TRY(output_place(run, node, i, &scratch->outputs[i]));
+    }
+    int64_t room = op_workspace(call);
+    if (room > 0) {
+        TRY(hold_take(run, workspace_padded((size_t)room), &workspace));
+    }
+    aclError status = node_submit(run, node, scratch->outputs, workspace == NULL ? NULL : workspace->block.address,
+        (size_t)room);
+    hold_drop(&workspace);
+    return status;
+}
+
+static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
+{
+    TRY(values_wait(run, node));
+    inputs_view(run, node, scratch->views, scratch->inputs);
+    OpCall call = {
+        .kind = node->kind, .attrs = &node->attrs, .opset = run->net->opset, .threads = kernel_threads(),
+        .input_count = node->input_count, .output_count = node->output_count,
+        .inputs = scratch->inputs, .outputs = scratch->outputs, .message = scratch->message,
+    };
+    if (!op_infer(&call)) {
+        return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID, scratch->message);
+    }
+    for (int i = 0; i < node->input_count; i++) {
+        Slot *slot = node->inputs[i] < 0 ? NULL : &run->slots[node->inputs[i]];
+        if (slot != NULL && slot->tensor.data == NULL && !input_by_value(node, i)) {
+            TRY(slot_upload(run, slot));
+        }
+    }
+    if (output_share(run, node, &scratch->outputs[0])) {
+        return ACL_SUCCESS;
+    }
+    return node_launch(run, node, scratch, &call);
+}
+
+static aclError nodes_run(Run *run)
+{
+    int widest = 1;
+    for (int n = 0; n < run->net->node_count; n++) {
+        const NetNode *node = &run->net->nodes[n];
+        widest = node->input_count > widest ? node->input_count : widest;
+        widest = node->output_count > widest ? node->output_count : widest;
+    }
+    NodeScratch scratch = {0};
+    size_t tensors = (size_t)widest * sizeof(Tensor);
+    char *memory = malloc(2 * tensors + (size_t)widest * sizeof(Tensor *));
+    if (memory == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    scratch.views = (Tensor *)(void *)memory;
+    scratch.outputs = (Tensor *)(void *)(memory + tensors);
+    scratch.inputs = (const Tensor **)(void *)(memory + 2 * tensors);
+    aclError status = ACL_SUCCESS;
+    for (int n = 0; n < run->net->node_count && status == ACL_SUCCESS; n++) {
+        const NetNode *node = &run->net->nodes[n];
+        memset(scratch.outputs, 0, tensors);
+        status = node->host ? node_host(run, node, &scratch) : node_device(run, node, &scratch);
+        if (status == ACL_SUCCESS) {
+            values_release(run, node, n);
+        }
+    }
+    free(memory);
+    return status;
+}
+
+aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode, const aclmdlDataset *input,
+    aclmdlDataset *output)
+{
+    Run *run;
+    model_leftovers_give(model);
+    TRY(run_new(model, stream, source, mode, &run));
+    aclError status = inputs_bind(run, input);
+    if (status == ACL_SUCCESS) {
+        status = outputs_bind(run, output);
+    }
+    if (status == ACL_SUCCESS) {
+        status = nodes_run(run);
+    }
+    if (status == ACL_SUCCESS) {
+        status = outputs_finish(run);
+    }
+    run_finish(run, status == ACL_SUCCESS);
+    run_release(run);
+    return status;
+}

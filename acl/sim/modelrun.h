@@ -1,0 +1,71 @@
+/* modelrun.h: what the files of the node loop share (modelrun.c, modelio.c, modeltask.c). */
+#ifndef SIM_MODELRUN_H
+#define SIM_MODELRUN_H
+
+#include "model.h"
+
+/* A block that one or several values lie in. */
+typedef struct Hold {
+    Block block;
+    int users;
+} Hold;
+
+/* A value during a run. */
+typedef struct Slot {
+    Tensor tensor;      /* data is the device address, NULL while only the host has the value */
+    const void *host;   /* the value on the host, NULL if only the device has it */
+    Hold *hold;         /* the block behind tensor.data, NULL if it is not the run's */
+    int output;         /* which output of the model it is, -1 none */
+} Slot;
+
+/* Host memory that queued kernels read: it goes with the run. */
+typedef struct Owned {
+    struct Owned *next;
+    void *data;
+} Owned;
+
+typedef struct Run {
+    _Atomic int references; /* the call's, and one per queued kernel */
+    Model *model;
+    const Net *net;
+    Stream *stream;
+    Source source;
+    RunMode mode;
+    Slot *slots;
+    DatasetEntry *outputs;  /* of the user's dataset; only during the call */
+    Owned *owned;
+} Run;
+
+/* Arrays that one node after another uses. */
+typedef struct NodeScratch {
+    Tensor *views, *outputs;
+    const Tensor **inputs;
+    char message[OP_MESSAGE_ROOM];
+} NodeScratch;
+
+void run_release(Run *run);
+aclError node_fail(const Run *run, const NetNode *node, aclError code, const char *message);
+
+/* --- modeltask.c --- */
+
+/* Queues one node's kernel; outputs have their addresses. */
+aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes);
+
+/* Queues a copy within the device, or from host memory that the run owns. */
+aclError copy_submit(Run *run, void *to, const void *from, size_t bytes);
+
+/* How many cores a kernel may use: ACL_SIM_THREADS, 1 if it says nothing. */
+unsigned kernel_threads(void);
+
+/* --- modelio.c --- */
+
+aclError inputs_bind(Run *run, const aclmdlDataset *input);
+aclError outputs_bind(Run *run, aclmdlDataset *output);
+
+/* 145000 unless the user's buffer has room for an output. */
+aclError output_check(const Run *run, int output, size_t bytes);
+
+/* Queues copies for outputs that no kernel wrote in place, and describes all of them. */
+aclError outputs_finish(Run *run);
+
+#endif

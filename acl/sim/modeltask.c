@@ -1,0 +1,169 @@
+/* modeltask.c: a node's kernel as a task of the stream.
+
+   The task holds shapes and addresses, and a reference to its run, which owns the host values that
+   it reads. It checks before it runs that its memory is still there: a block that was unmapped too
+   early is an error of the stream, as a page fault on a device is, not of the process. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+#include "modelrun.h"
+
+typedef struct NodeTask {
+    Run *run;
+    const NetNode *node;
+    void *workspace;
+    size_t workspace_bytes;
+    unsigned threads;
+    Tensor tensors[];   /* inputs, then outputs; rank -1 = an input left out */
+} NodeTask;
+
+typedef struct CopyTask {
+    Run *run;
+    void *to;
+    const void *from;
+    size_t bytes;
+} CopyTask;
+
+unsigned kernel_threads(void)
+{
+    const char *text = setting("ACL_SIM_THREADS");
+    long threads = text == NULL ? 1 : strtol(text, NULL, 10);
+    return threads < 1 ? 1 : threads > 64 ? 64 : (unsigned)threads;
+}
+
+static aclError memory_missing(const Run *run, const NetNode *node, const char *what, const void *address)
+{
+    char message[OP_MESSAGE_ROOM];
+    (void)snprintf(message, sizeof message, "%s at %p was freed or unmapped before the kernel ran", what, address);
+    return node_fail(run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
+}
+
+/* Each tensor's data as the simulator itself sees it. */
+static aclError tensors_map(const NodeTask *task, Tensor *tensors)
+{
+    int inputs = task->node->input_count, count = inputs + task->node->output_count;
+    for (int i = 0; i < count; i++) {
+        tensors[i] = task->tensors[i];
+        size_t bytes = tensors[i].rank < 0 || tensors[i].data == NULL ? 0 : (size_t)tensor_bytes(&tensors[i]);
+        if (bytes == 0) {
+            continue;
+        }
+        if (!memory_reachable(tensors[i].data, bytes, i >= inputs)) {
+            return memory_missing(task->run, task->node, i < inputs ? "an input" : "an output", tensors[i].data);
+        }
+        tensors[i].data = memory_inner(tensors[i].data, bytes);
+    }
+    return ACL_SUCCESS;
+}
+
+static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor **inputs)
+{
+    char message[OP_MESSAGE_ROOM] = "";
+    const NetNode *node = task->node;
+    for (int i = 0; i < node->input_count; i++) {
+        inputs[i] = tensors[i].rank < 0 ? NULL : &tensors[i];
+    }
+    OpCall call = {
+        .kind = node->kind, .attrs = &node->attrs, .opset = task->run->net->opset, .threads = task->threads,
+        .input_count = node->input_count, .output_count = node->output_count,
+        .inputs = inputs, .outputs = tensors + node->input_count, .message = message,
+    };
+    if (task->workspace != NULL) {
+        if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
+            return memory_missing(task->run, node, "its workspace", task->workspace);
+        }
+        call.workspace = memory_inner(task->workspace, task->workspace_bytes);
+    }
+    return op_run(&call) ? ACL_SUCCESS : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
+}
+
+static aclError node_task_run(Stream *stream, const void *payload)
+{
+    const NodeTask *task = *(NodeTask *const *)payload;
+    size_t count = (size_t)task->node->input_count + (size_t)task->node->output_count;
+    char *memory = malloc(count * (sizeof(Tensor) + sizeof(Tensor *)) + 1);
+    (void)stream;
+    if (memory == NULL) {
+        return node_fail(task->run, task->node, ACL_ERROR_RT_AICORE_EXCEPTION, "no host memory");
+    }
+    Tensor *tensors = (Tensor *)(void *)memory;
+    aclError status = tensors_map(task, tensors);
+    if (status == ACL_SUCCESS) {
+        status = node_execute(task, tensors, (const Tensor **)(void *)(tensors + count));
+    }
+    free(memory);
+    return status;
+}
+
+static void node_task_drop(void *payload)
+{
+    NodeTask *task = *(NodeTask **)payload;
+    run_release(task->run);
+    free(task);
+}
+
+static const TaskClass node_task = {"model node", node_task_run, node_task_drop, ACL_MODEL_RI_TASK_KERNEL};
+
+aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes)
+{
+    size_t count = (size_t)node->input_count + (size_t)node->output_count;
+    NodeTask *task = malloc(sizeof *task + count * sizeof task->tensors[0]);
+    if (task == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory for a kernel");
+    }
+    *task = (NodeTask){run, node, workspace, workspace_bytes, kernel_threads()};
+    for (int i = 0; i < node->input_count; i++) {
+        const Slot *slot = node->inputs[i] < 0 ? NULL : &run->slots[node->inputs[i]];
+        task->tensors[i] = slot == NULL ? (Tensor){.rank = -1} : slot->tensor;
+        bool by_value = i < 32 && (node->kind->value_inputs >> i & 1U) != 0;
+        if (slot != NULL && slot->host != NULL && (by_value || slot->tensor.data == NULL)) {
+            task->tensors[i].data = (void *)(uintptr_t)slot->host;
+        }
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        task->tensors[node->input_count + i] = outputs[i];
+    }
+    atomic_fetch_add(&run->references, 1);
+    aclError status = stream_submit(run->stream, &node_task, &task, sizeof(NodeTask *));
+    if (status != ACL_SUCCESS) {
+        run_release(run);
+        free(task);
+    }
+    return status;
+}
+
+/* --- copies --- */
+
+static aclError copy_task_run(Stream *stream, const void *payload)
+{
+    const CopyTask *task = payload;
+    if (!memory_reachable(task->to, task->bytes, true) || !memory_reachable(task->from, task->bytes, false)) {
+        return fail(ACL_ERROR_RT_SYS_DMA, "stream %u: a copy's memory was freed before it ran", stream_id(stream));
+    }
+    memmove(memory_inner(task->to, task->bytes), memory_inner(task->from, task->bytes), task->bytes);
+    return ACL_SUCCESS;
+}
+
+static void copy_task_drop(void *payload)
+{
+    CopyTask *task = payload;
+    run_release(task->run);
+}
+
+static const TaskClass copy_task = {"model copy", copy_task_run, copy_task_drop, ACL_MODEL_RI_TASK_DEFAULT};
+
+aclError copy_submit(Run *run, void *to, const void *from, size_t bytes)
+{
+    if (bytes == 0) {
+        return ACL_SUCCESS;
+    }
+    CopyTask task = {run, to, from, bytes};
+    atomic_fetch_add(&run->references, 1);
+    aclError status = stream_submit(run->stream, &copy_task, &task, sizeof task);
+    if (status != ACL_SUCCESS) {
+        run_release(run);
+    }
+    return status;
+}
