@@ -16,6 +16,29 @@ const char *const function_names[FN_COUNT] = {
     "aclGetCannAttributeList",
     "aclGetCannAttribute",
     "aclGetDeviceCapability",
+    "aclCreateTensorDesc",
+    "aclDestroyTensorDesc",
+    "aclSetTensorShapeRange",
+    "aclGetTensorDescType",
+    "aclGetTensorDescFormat",
+    "aclGetTensorDescSize",
+    "aclGetTensorDescElementCount",
+    "aclGetTensorDescNumDims",
+    "aclGetTensorDescDim",
+    "aclGetTensorDescDimV2",
+    "aclGetTensorDescDimRange",
+    "aclSetTensorDescName",
+    "aclGetTensorDescName",
+    "aclSetTensorStorageFormat",
+    "aclSetTensorStorageShape",
+    "aclSetTensorFormat",
+    "aclSetTensorShape",
+    "aclSetTensorOriginFormat",
+    "aclSetTensorOriginShape",
+    "aclGetTensorDescAddress",
+    "aclSetTensorDynamicInput",
+    "aclSetTensorConst",
+    "aclSetTensorPlaceMent",
     "aclrtAllocatorCreateDesc",
     "aclrtAllocatorDestroyDesc",
     "aclrtAllocatorSetObjToDesc",
@@ -343,6 +366,59 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemPoolMallocAsync",
     "aclrtMemPoolFreeAsync",
     "aclrtMemPoolTrimTo",
+    "aclmdlCreateDesc",
+    "aclmdlDestroyDesc",
+    "aclmdlGetDesc",
+    "aclmdlGetDescFromFile",
+    "aclmdlGetDescFromMem",
+    "aclmdlGetNumInputs",
+    "aclmdlGetNumOutputs",
+    "aclmdlGetInputSizeByIndex",
+    "aclmdlGetOutputSizeByIndex",
+    "aclmdlCreateExecConfigHandle",
+    "aclmdlDestroyExecConfigHandle",
+    "aclmdlCreateDataset",
+    "aclmdlDestroyDataset",
+    "aclmdlAddDatasetBuffer",
+    "aclmdlSetDatasetTensorDesc",
+    "aclmdlGetDatasetTensorDesc",
+    "aclmdlGetDatasetNumBuffers",
+    "aclmdlGetDatasetBuffer",
+    "aclmdlLoadFromFile",
+    "aclmdlLoadFromMem",
+    "aclmdlLoadFromFileWithMem",
+    "aclmdlLoadFromMemWithMem",
+    "aclmdlExecute",
+    "aclmdlExecuteV2",
+    "aclmdlExecuteAsyncV2",
+    "aclmdlExecuteAsync",
+    "aclmdlUnload",
+    "aclmdlSetAttribute",
+    "aclmdlGetAttribute",
+    "aclmdlQuerySize",
+    "aclmdlQuerySizeFromMem",
+    "aclmdlSetDynamicBatchSize",
+    "aclmdlSetDynamicHWSize",
+    "aclmdlSetInputDynamicDims",
+    "aclmdlGetInputDims",
+    "aclmdlGetInputDimsV2",
+    "aclmdlGetInputDimsRange",
+    "aclmdlGetOutputDims",
+    "aclmdlGetCurOutputDims",
+    "aclmdlGetInputNameByIndex",
+    "aclmdlGetOutputNameByIndex",
+    "aclmdlGetInputFormat",
+    "aclmdlGetOutputFormat",
+    "aclmdlGetInputDataType",
+    "aclmdlGetOutputDataType",
+    "aclmdlGetInputIndexByName",
+    "aclmdlGetOutputIndexByName",
+    "aclmdlGetDynamicBatch",
+    "aclmdlGetDynamicHW",
+    "aclmdlGetInputDynamicGearCount",
+    "aclmdlGetInputDynamicDims",
+    "aclmdlSetExecConfigOpt",
+    "aclmdlGetTensorRealName",
 };
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -468,6 +544,220 @@ aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int
         gate_status = sim_aclGetDeviceCapability(deviceId, deviceInfo, value);
     }
     return gate_leave(FN_aclGetDeviceCapability, gate_status);
+}
+
+aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)
+{
+    aclTensorDesc *gate_result = NULL;
+    if (gate_enter(FN_aclCreateTensorDesc) == ACL_SUCCESS) {
+        gate_result = sim_aclCreateTensorDesc(dataType, numDims, dims, format);
+    }
+    (void)gate_leave(FN_aclCreateTensorDesc, ACL_SUCCESS);
+    return gate_result;
+}
+
+void aclDestroyTensorDesc(const aclTensorDesc *desc)
+{
+    if (gate_enter(FN_aclDestroyTensorDesc) == ACL_SUCCESS) {
+        sim_aclDestroyTensorDesc(desc);
+    }
+    (void)gate_leave(FN_aclDestroyTensorDesc, ACL_SUCCESS);
+}
+
+aclError aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount, int64_t dimsRange[][2])
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorShapeRange);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorShapeRange(desc, dimsCount, dimsRange);
+    }
+    return gate_leave(FN_aclSetTensorShapeRange, gate_status);
+}
+
+aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
+{
+    aclDataType gate_result = 0;
+    if (gate_enter(FN_aclGetTensorDescType) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescType(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescType, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc)
+{
+    aclFormat gate_result = 0;
+    if (gate_enter(FN_aclGetTensorDescFormat) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescFormat(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescFormat, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclGetTensorDescSize(const aclTensorDesc *desc)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclGetTensorDescSize) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescSize(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescSize, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclGetTensorDescElementCount(const aclTensorDesc *desc)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclGetTensorDescElementCount) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescElementCount(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescElementCount, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclGetTensorDescNumDims(const aclTensorDesc *desc)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclGetTensorDescNumDims) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescNumDims(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescNumDims, ACL_SUCCESS);
+    return gate_result;
+}
+
+int64_t aclGetTensorDescDim(const aclTensorDesc *desc, size_t index)
+{
+    int64_t gate_result = 0;
+    if (gate_enter(FN_aclGetTensorDescDim) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescDim(desc, index);
+    }
+    (void)gate_leave(FN_aclGetTensorDescDim, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t *dimSize)
+{
+    aclError gate_status = gate_enter(FN_aclGetTensorDescDimV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclGetTensorDescDimV2(desc, index, dimSize);
+    }
+    return gate_leave(FN_aclGetTensorDescDimV2, gate_status);
+}
+
+aclError aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index, size_t dimRangeNum, int64_t *dimRange)
+{
+    aclError gate_status = gate_enter(FN_aclGetTensorDescDimRange);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclGetTensorDescDimRange(desc, index, dimRangeNum, dimRange);
+    }
+    return gate_leave(FN_aclGetTensorDescDimRange, gate_status);
+}
+
+void aclSetTensorDescName(aclTensorDesc *desc, const char *name)
+{
+    if (gate_enter(FN_aclSetTensorDescName) == ACL_SUCCESS) {
+        sim_aclSetTensorDescName(desc, name);
+    }
+    (void)gate_leave(FN_aclSetTensorDescName, ACL_SUCCESS);
+}
+
+const char *aclGetTensorDescName(aclTensorDesc *desc)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_aclGetTensorDescName) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescName(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescName, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorStorageFormat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorStorageFormat(desc, format);
+    }
+    return gate_leave(FN_aclSetTensorStorageFormat, gate_status);
+}
+
+aclError aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const int64_t *dims)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorStorageShape);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorStorageShape(desc, numDims, dims);
+    }
+    return gate_leave(FN_aclSetTensorStorageShape, gate_status);
+}
+
+aclError aclSetTensorFormat(aclTensorDesc *desc, aclFormat format)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorFormat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorFormat(desc, format);
+    }
+    return gate_leave(FN_aclSetTensorFormat, gate_status);
+}
+
+aclError aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorShape);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorShape(desc, numDims, dims);
+    }
+    return gate_leave(FN_aclSetTensorShape, gate_status);
+}
+
+aclError aclSetTensorOriginFormat(aclTensorDesc *desc, aclFormat format)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorOriginFormat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorOriginFormat(desc, format);
+    }
+    return gate_leave(FN_aclSetTensorOriginFormat, gate_status);
+}
+
+aclError aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t *dims)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorOriginShape);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorOriginShape(desc, numDims, dims);
+    }
+    return gate_leave(FN_aclSetTensorOriginShape, gate_status);
+}
+
+void *aclGetTensorDescAddress(const aclTensorDesc *desc)
+{
+    void *gate_result = NULL;
+    if (gate_enter(FN_aclGetTensorDescAddress) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescAddress(desc);
+    }
+    (void)gate_leave(FN_aclGetTensorDescAddress, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclSetTensorDynamicInput(aclTensorDesc *desc, const char *dynamicInputName)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorDynamicInput);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorDynamicInput(desc, dynamicInputName);
+    }
+    return gate_leave(FN_aclSetTensorDynamicInput, gate_status);
+}
+
+aclError aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t length)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorConst);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorConst(desc, dataBuffer, length);
+    }
+    return gate_leave(FN_aclSetTensorConst, gate_status);
+}
+
+aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorPlaceMent);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorPlaceMent(desc, memType);
+    }
+    return gate_leave(FN_aclSetTensorPlaceMent, gate_status);
 }
 
 aclrtAllocatorDesc aclrtAllocatorCreateDesc(void)
@@ -3412,78 +3702,498 @@ aclError aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep)
     return gate_leave(FN_aclrtMemPoolTrimTo, gate_status);
 }
 
-aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)
+aclmdlDesc *aclmdlCreateDesc(void)
 {
-    (void)dataType;
-    (void)numDims;
-    (void)dims;
-    (void)format;
-    (void)acl_sim_unsupported("aclCreateTensorDesc");
-    return NULL;
+    aclmdlDesc *gate_result = NULL;
+    if (gate_enter(FN_aclmdlCreateDesc) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlCreateDesc();
+    }
+    (void)gate_leave(FN_aclmdlCreateDesc, ACL_SUCCESS);
+    return gate_result;
 }
 
-void aclDestroyTensorDesc(const aclTensorDesc *desc)
+aclError aclmdlDestroyDesc(aclmdlDesc *modelDesc)
 {
-    (void)desc;
-    (void)acl_sim_unsupported("aclDestroyTensorDesc");
+    aclError gate_status = gate_enter(FN_aclmdlDestroyDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlDestroyDesc(modelDesc);
+    }
+    return gate_leave(FN_aclmdlDestroyDesc, gate_status);
 }
 
-aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
+aclError aclmdlGetDesc(aclmdlDesc *modelDesc, uint32_t modelId)
 {
-    (void)desc;
-    (void)acl_sim_unsupported("aclGetTensorDescType");
-    return 0;
+    aclError gate_status = gate_enter(FN_aclmdlGetDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetDesc(modelDesc, modelId);
+    }
+    return gate_leave(FN_aclmdlGetDesc, gate_status);
 }
 
-aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc)
+aclError aclmdlGetDescFromFile(aclmdlDesc *modelDesc, const char *modelPath)
 {
-    (void)desc;
-    (void)acl_sim_unsupported("aclGetTensorDescFormat");
-    return 0;
+    aclError gate_status = gate_enter(FN_aclmdlGetDescFromFile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetDescFromFile(modelDesc, modelPath);
+    }
+    return gate_leave(FN_aclmdlGetDescFromFile, gate_status);
 }
 
-size_t aclGetTensorDescNumDims(const aclTensorDesc *desc)
+aclError aclmdlGetDescFromMem(aclmdlDesc *modelDesc, const void *model, size_t modelSize)
 {
-    (void)desc;
-    (void)acl_sim_unsupported("aclGetTensorDescNumDims");
-    return 0;
+    aclError gate_status = gate_enter(FN_aclmdlGetDescFromMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetDescFromMem(modelDesc, model, modelSize);
+    }
+    return gate_leave(FN_aclmdlGetDescFromMem, gate_status);
 }
 
-aclError aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t *dimSize)
+size_t aclmdlGetNumInputs(aclmdlDesc *modelDesc)
 {
-    (void)desc;
-    (void)index;
-    (void)dimSize;
-    return acl_sim_unsupported("aclGetTensorDescDimV2");
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclmdlGetNumInputs) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetNumInputs(modelDesc);
+    }
+    (void)gate_leave(FN_aclmdlGetNumInputs, ACL_SUCCESS);
+    return gate_result;
 }
 
-void aclSetTensorDescName(aclTensorDesc *desc, const char *name)
+size_t aclmdlGetNumOutputs(aclmdlDesc *modelDesc)
 {
-    (void)desc;
-    (void)name;
-    (void)acl_sim_unsupported("aclSetTensorDescName");
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclmdlGetNumOutputs) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetNumOutputs(modelDesc);
+    }
+    (void)gate_leave(FN_aclmdlGetNumOutputs, ACL_SUCCESS);
+    return gate_result;
 }
 
-aclError aclSetTensorFormat(aclTensorDesc *desc, aclFormat format)
+size_t aclmdlGetInputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
 {
-    (void)desc;
-    (void)format;
-    return acl_sim_unsupported("aclSetTensorFormat");
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclmdlGetInputSizeByIndex) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetInputSizeByIndex(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetInputSizeByIndex, ACL_SUCCESS);
+    return gate_result;
 }
 
-aclError aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims)
+size_t aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
 {
-    (void)desc;
-    (void)numDims;
-    (void)dims;
-    return acl_sim_unsupported("aclSetTensorShape");
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclmdlGetOutputSizeByIndex) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetOutputSizeByIndex(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetOutputSizeByIndex, ACL_SUCCESS);
+    return gate_result;
 }
 
-aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
+aclmdlExecConfigHandle *aclmdlCreateExecConfigHandle(void)
 {
-    (void)desc;
-    (void)memType;
-    return acl_sim_unsupported("aclSetTensorPlaceMent");
+    aclmdlExecConfigHandle *gate_result = NULL;
+    if (gate_enter(FN_aclmdlCreateExecConfigHandle) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlCreateExecConfigHandle();
+    }
+    (void)gate_leave(FN_aclmdlCreateExecConfigHandle, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlDestroyExecConfigHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlDestroyExecConfigHandle(handle);
+    }
+    return gate_leave(FN_aclmdlDestroyExecConfigHandle, gate_status);
+}
+
+aclmdlDataset *aclmdlCreateDataset(void)
+{
+    aclmdlDataset *gate_result = NULL;
+    if (gate_enter(FN_aclmdlCreateDataset) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlCreateDataset();
+    }
+    (void)gate_leave(FN_aclmdlCreateDataset, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlDestroyDataset(const aclmdlDataset *dataset)
+{
+    aclError gate_status = gate_enter(FN_aclmdlDestroyDataset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlDestroyDataset(dataset);
+    }
+    return gate_leave(FN_aclmdlDestroyDataset, gate_status);
+}
+
+aclError aclmdlAddDatasetBuffer(aclmdlDataset *dataset, aclDataBuffer *dataBuffer)
+{
+    aclError gate_status = gate_enter(FN_aclmdlAddDatasetBuffer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlAddDatasetBuffer(dataset, dataBuffer);
+    }
+    return gate_leave(FN_aclmdlAddDatasetBuffer, gate_status);
+}
+
+aclError aclmdlSetDatasetTensorDesc(aclmdlDataset *dataset, aclTensorDesc *tensorDesc, size_t index)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetDatasetTensorDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetDatasetTensorDesc(dataset, tensorDesc, index);
+    }
+    return gate_leave(FN_aclmdlSetDatasetTensorDesc, gate_status);
+}
+
+aclTensorDesc *aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size_t index)
+{
+    aclTensorDesc *gate_result = NULL;
+    if (gate_enter(FN_aclmdlGetDatasetTensorDesc) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetDatasetTensorDesc(dataset, index);
+    }
+    (void)gate_leave(FN_aclmdlGetDatasetTensorDesc, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclmdlGetDatasetNumBuffers) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetDatasetNumBuffers(dataset);
+    }
+    (void)gate_leave(FN_aclmdlGetDatasetNumBuffers, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index)
+{
+    aclDataBuffer *gate_result = NULL;
+    if (gate_enter(FN_aclmdlGetDatasetBuffer) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetDatasetBuffer(dataset, index);
+    }
+    (void)gate_leave(FN_aclmdlGetDatasetBuffer, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadFromFile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadFromFile(modelPath, modelId);
+    }
+    return gate_leave(FN_aclmdlLoadFromFile, gate_status);
+}
+
+aclError aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadFromMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadFromMem(model, modelSize, modelId);
+    }
+    return gate_leave(FN_aclmdlLoadFromMem, gate_status);
+}
+
+aclError aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadFromFileWithMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadFromFileWithMem(modelPath, modelId, workPtr, workSize, weightPtr, weightSize);
+    }
+    return gate_leave(FN_aclmdlLoadFromFileWithMem, gate_status);
+}
+
+aclError aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadFromMemWithMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadFromMemWithMem(model, modelSize, modelId, workPtr, workSize, weightPtr, weightSize);
+    }
+    return gate_leave(FN_aclmdlLoadFromMemWithMem, gate_status);
+}
+
+aclError aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output)
+{
+    aclError gate_status = gate_enter(FN_aclmdlExecute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlExecute(modelId, input, output);
+    }
+    return gate_leave(FN_aclmdlExecute, gate_status);
+}
+
+aclError aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlExecuteV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlExecuteV2(modelId, input, output, stream, handle);
+    }
+    return gate_leave(FN_aclmdlExecuteV2, gate_status);
+}
+
+aclError aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlExecuteAsyncV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlExecuteAsyncV2(modelId, input, output, stream, handle);
+    }
+    return gate_leave(FN_aclmdlExecuteAsyncV2, gate_status);
+}
+
+aclError aclmdlExecuteAsync(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclmdlExecuteAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlExecuteAsync(modelId, input, output, stream);
+    }
+    return gate_leave(FN_aclmdlExecuteAsync, gate_status);
+}
+
+aclError aclmdlUnload(uint32_t modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlUnload);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlUnload(modelId);
+    }
+    return gate_leave(FN_aclmdlUnload, gate_status);
+}
+
+aclError aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAttribute(modelId, attr, attrValue);
+    }
+    return gate_leave(FN_aclmdlSetAttribute, gate_status);
+}
+
+aclError aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetAttribute(modelId, attr, attrValue);
+    }
+    return gate_leave(FN_aclmdlGetAttribute, gate_status);
+}
+
+aclError aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlQuerySize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlQuerySize(fileName, workSize, weightSize);
+    }
+    return gate_leave(FN_aclmdlQuerySize, gate_status);
+}
+
+aclError aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize, size_t *weightSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlQuerySizeFromMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlQuerySizeFromMem(model, modelSize, workSize, weightSize);
+    }
+    return gate_leave(FN_aclmdlQuerySizeFromMem, gate_status);
+}
+
+aclError aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t batchSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetDynamicBatchSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetDynamicBatchSize(modelId, dataset, index, batchSize);
+    }
+    return gate_leave(FN_aclmdlSetDynamicBatchSize, gate_status);
+}
+
+aclError aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t height, uint64_t width)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetDynamicHWSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetDynamicHWSize(modelId, dataset, index, height, width);
+    }
+    return gate_leave(FN_aclmdlSetDynamicHWSize, gate_status);
+}
+
+aclError aclmdlSetInputDynamicDims(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlIODims *dims)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetInputDynamicDims);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetInputDynamicDims(modelId, dataset, index, dims);
+    }
+    return gate_leave(FN_aclmdlSetInputDynamicDims, gate_status);
+}
+
+aclError aclmdlGetInputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetInputDims);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetInputDims(modelDesc, index, dims);
+    }
+    return gate_leave(FN_aclmdlGetInputDims, gate_status);
+}
+
+aclError aclmdlGetInputDimsV2(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetInputDimsV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetInputDimsV2(modelDesc, index, dims);
+    }
+    return gate_leave(FN_aclmdlGetInputDimsV2, gate_status);
+}
+
+aclError aclmdlGetInputDimsRange(const aclmdlDesc *modelDesc, size_t index, aclmdlIODimsRange *dimsRange)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetInputDimsRange);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetInputDimsRange(modelDesc, index, dimsRange);
+    }
+    return gate_leave(FN_aclmdlGetInputDimsRange, gate_status);
+}
+
+aclError aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetOutputDims);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetOutputDims(modelDesc, index, dims);
+    }
+    return gate_leave(FN_aclmdlGetOutputDims, gate_status);
+}
+
+aclError aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetCurOutputDims);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetCurOutputDims(modelDesc, index, dims);
+    }
+    return gate_leave(FN_aclmdlGetCurOutputDims, gate_status);
+}
+
+const char *aclmdlGetInputNameByIndex(const aclmdlDesc *modelDesc, size_t index)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_aclmdlGetInputNameByIndex) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetInputNameByIndex(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetInputNameByIndex, ACL_SUCCESS);
+    return gate_result;
+}
+
+const char *aclmdlGetOutputNameByIndex(const aclmdlDesc *modelDesc, size_t index)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_aclmdlGetOutputNameByIndex) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetOutputNameByIndex(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetOutputNameByIndex, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclFormat aclmdlGetInputFormat(const aclmdlDesc *modelDesc, size_t index)
+{
+    aclFormat gate_result = 0;
+    if (gate_enter(FN_aclmdlGetInputFormat) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetInputFormat(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetInputFormat, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclFormat aclmdlGetOutputFormat(const aclmdlDesc *modelDesc, size_t index)
+{
+    aclFormat gate_result = 0;
+    if (gate_enter(FN_aclmdlGetOutputFormat) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetOutputFormat(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetOutputFormat, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclDataType aclmdlGetInputDataType(const aclmdlDesc *modelDesc, size_t index)
+{
+    aclDataType gate_result = 0;
+    if (gate_enter(FN_aclmdlGetInputDataType) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetInputDataType(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetInputDataType, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclDataType aclmdlGetOutputDataType(const aclmdlDesc *modelDesc, size_t index)
+{
+    aclDataType gate_result = 0;
+    if (gate_enter(FN_aclmdlGetOutputDataType) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetOutputDataType(modelDesc, index);
+    }
+    (void)gate_leave(FN_aclmdlGetOutputDataType, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *name, size_t *index)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetInputIndexByName);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetInputIndexByName(modelDesc, name, index);
+    }
+    return gate_leave(FN_aclmdlGetInputIndexByName, gate_status);
+}
+
+aclError aclmdlGetOutputIndexByName(const aclmdlDesc *modelDesc, const char *name, size_t *index)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetOutputIndexByName);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetOutputIndexByName(modelDesc, name, index);
+    }
+    return gate_leave(FN_aclmdlGetOutputIndexByName, gate_status);
+}
+
+aclError aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *batch)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetDynamicBatch);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetDynamicBatch(modelDesc, batch);
+    }
+    return gate_leave(FN_aclmdlGetDynamicBatch, gate_status);
+}
+
+aclError aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW *hw)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetDynamicHW);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetDynamicHW(modelDesc, index, hw);
+    }
+    return gate_leave(FN_aclmdlGetDynamicHW, gate_status);
+}
+
+aclError aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t index, size_t *gearCount)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetInputDynamicGearCount);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetInputDynamicGearCount(modelDesc, index, gearCount);
+    }
+    return gate_leave(FN_aclmdlGetInputDynamicGearCount, gate_status);
+}
+
+aclError aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetInputDynamicDims);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetInputDynamicDims(modelDesc, index, dims, gearCount);
+    }
+    return gate_leave(FN_aclmdlGetInputDynamicDims, gate_status);
+}
+
+aclError aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr, const void *attrValue, size_t valueSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetExecConfigOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetExecConfigOpt(handle, attr, attrValue, valueSize);
+    }
+    return gate_leave(FN_aclmdlSetExecConfigOpt, gate_status);
+}
+
+const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *name)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_aclmdlGetTensorRealName) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlGetTensorRealName(modelDesc, name);
+    }
+    (void)gate_leave(FN_aclmdlGetTensorRealName, ACL_SUCCESS);
+    return gate_result;
 }
 
 aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)

@@ -7,6 +7,7 @@
 #include "acl/acl.h"
 #include "acl/acl_base_mdl.h"
 #include "acl/acl_base_rt.h"
+#include "acl/acl_mdl.h"
 #include "acl/acl_op.h"
 #include "acl/acl_op_compiler.h"
 #include "acl/acl_rt.h"
@@ -28,6 +29,29 @@ enum {
     FN_aclGetCannAttributeList,
     FN_aclGetCannAttribute,
     FN_aclGetDeviceCapability,
+    FN_aclCreateTensorDesc,
+    FN_aclDestroyTensorDesc,
+    FN_aclSetTensorShapeRange,
+    FN_aclGetTensorDescType,
+    FN_aclGetTensorDescFormat,
+    FN_aclGetTensorDescSize,
+    FN_aclGetTensorDescElementCount,
+    FN_aclGetTensorDescNumDims,
+    FN_aclGetTensorDescDim,
+    FN_aclGetTensorDescDimV2,
+    FN_aclGetTensorDescDimRange,
+    FN_aclSetTensorDescName,
+    FN_aclGetTensorDescName,
+    FN_aclSetTensorStorageFormat,
+    FN_aclSetTensorStorageShape,
+    FN_aclSetTensorFormat,
+    FN_aclSetTensorShape,
+    FN_aclSetTensorOriginFormat,
+    FN_aclSetTensorOriginShape,
+    FN_aclGetTensorDescAddress,
+    FN_aclSetTensorDynamicInput,
+    FN_aclSetTensorConst,
+    FN_aclSetTensorPlaceMent,
     FN_aclrtAllocatorCreateDesc,
     FN_aclrtAllocatorDestroyDesc,
     FN_aclrtAllocatorSetObjToDesc,
@@ -355,6 +379,59 @@ enum {
     FN_aclrtMemPoolMallocAsync,
     FN_aclrtMemPoolFreeAsync,
     FN_aclrtMemPoolTrimTo,
+    FN_aclmdlCreateDesc,
+    FN_aclmdlDestroyDesc,
+    FN_aclmdlGetDesc,
+    FN_aclmdlGetDescFromFile,
+    FN_aclmdlGetDescFromMem,
+    FN_aclmdlGetNumInputs,
+    FN_aclmdlGetNumOutputs,
+    FN_aclmdlGetInputSizeByIndex,
+    FN_aclmdlGetOutputSizeByIndex,
+    FN_aclmdlCreateExecConfigHandle,
+    FN_aclmdlDestroyExecConfigHandle,
+    FN_aclmdlCreateDataset,
+    FN_aclmdlDestroyDataset,
+    FN_aclmdlAddDatasetBuffer,
+    FN_aclmdlSetDatasetTensorDesc,
+    FN_aclmdlGetDatasetTensorDesc,
+    FN_aclmdlGetDatasetNumBuffers,
+    FN_aclmdlGetDatasetBuffer,
+    FN_aclmdlLoadFromFile,
+    FN_aclmdlLoadFromMem,
+    FN_aclmdlLoadFromFileWithMem,
+    FN_aclmdlLoadFromMemWithMem,
+    FN_aclmdlExecute,
+    FN_aclmdlExecuteV2,
+    FN_aclmdlExecuteAsyncV2,
+    FN_aclmdlExecuteAsync,
+    FN_aclmdlUnload,
+    FN_aclmdlSetAttribute,
+    FN_aclmdlGetAttribute,
+    FN_aclmdlQuerySize,
+    FN_aclmdlQuerySizeFromMem,
+    FN_aclmdlSetDynamicBatchSize,
+    FN_aclmdlSetDynamicHWSize,
+    FN_aclmdlSetInputDynamicDims,
+    FN_aclmdlGetInputDims,
+    FN_aclmdlGetInputDimsV2,
+    FN_aclmdlGetInputDimsRange,
+    FN_aclmdlGetOutputDims,
+    FN_aclmdlGetCurOutputDims,
+    FN_aclmdlGetInputNameByIndex,
+    FN_aclmdlGetOutputNameByIndex,
+    FN_aclmdlGetInputFormat,
+    FN_aclmdlGetOutputFormat,
+    FN_aclmdlGetInputDataType,
+    FN_aclmdlGetOutputDataType,
+    FN_aclmdlGetInputIndexByName,
+    FN_aclmdlGetOutputIndexByName,
+    FN_aclmdlGetDynamicBatch,
+    FN_aclmdlGetDynamicHW,
+    FN_aclmdlGetInputDynamicGearCount,
+    FN_aclmdlGetInputDynamicDims,
+    FN_aclmdlSetExecConfigOpt,
+    FN_aclmdlGetTensorRealName,
     FN_COUNT
 };
 
@@ -373,6 +450,29 @@ const char *sim_aclrtGetSocName(void);
 aclError sim_aclGetCannAttributeList(const aclCannAttr **cannAttrList, size_t *num);
 aclError sim_aclGetCannAttribute(aclCannAttr cannAttr, int32_t *value);
 aclError sim_aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int64_t *value);
+aclTensorDesc *sim_aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format);
+void sim_aclDestroyTensorDesc(const aclTensorDesc *desc);
+aclError sim_aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount, int64_t dimsRange[][2]);
+aclDataType sim_aclGetTensorDescType(const aclTensorDesc *desc);
+aclFormat sim_aclGetTensorDescFormat(const aclTensorDesc *desc);
+size_t sim_aclGetTensorDescSize(const aclTensorDesc *desc);
+size_t sim_aclGetTensorDescElementCount(const aclTensorDesc *desc);
+size_t sim_aclGetTensorDescNumDims(const aclTensorDesc *desc);
+int64_t sim_aclGetTensorDescDim(const aclTensorDesc *desc, size_t index);
+aclError sim_aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t *dimSize);
+aclError sim_aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index, size_t dimRangeNum, int64_t *dimRange);
+void sim_aclSetTensorDescName(aclTensorDesc *desc, const char *name);
+const char *sim_aclGetTensorDescName(aclTensorDesc *desc);
+aclError sim_aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format);
+aclError sim_aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
+aclError sim_aclSetTensorFormat(aclTensorDesc *desc, aclFormat format);
+aclError sim_aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
+aclError sim_aclSetTensorOriginFormat(aclTensorDesc *desc, aclFormat format);
+aclError sim_aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
+void *sim_aclGetTensorDescAddress(const aclTensorDesc *desc);
+aclError sim_aclSetTensorDynamicInput(aclTensorDesc *desc, const char *dynamicInputName);
+aclError sim_aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t length);
+aclError sim_aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType);
 aclrtAllocatorDesc sim_aclrtAllocatorCreateDesc(void);
 aclError sim_aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc);
 aclError sim_aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAllocator allocator);
@@ -700,5 +800,58 @@ aclError sim_aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, vo
 aclError sim_aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool, aclrtStream stream);
 aclError sim_aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream);
 aclError sim_aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep);
+aclmdlDesc *sim_aclmdlCreateDesc(void);
+aclError sim_aclmdlDestroyDesc(aclmdlDesc *modelDesc);
+aclError sim_aclmdlGetDesc(aclmdlDesc *modelDesc, uint32_t modelId);
+aclError sim_aclmdlGetDescFromFile(aclmdlDesc *modelDesc, const char *modelPath);
+aclError sim_aclmdlGetDescFromMem(aclmdlDesc *modelDesc, const void *model, size_t modelSize);
+size_t sim_aclmdlGetNumInputs(aclmdlDesc *modelDesc);
+size_t sim_aclmdlGetNumOutputs(aclmdlDesc *modelDesc);
+size_t sim_aclmdlGetInputSizeByIndex(aclmdlDesc *modelDesc, size_t index);
+size_t sim_aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index);
+aclmdlExecConfigHandle *sim_aclmdlCreateExecConfigHandle(void);
+aclError sim_aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *handle);
+aclmdlDataset *sim_aclmdlCreateDataset(void);
+aclError sim_aclmdlDestroyDataset(const aclmdlDataset *dataset);
+aclError sim_aclmdlAddDatasetBuffer(aclmdlDataset *dataset, aclDataBuffer *dataBuffer);
+aclError sim_aclmdlSetDatasetTensorDesc(aclmdlDataset *dataset, aclTensorDesc *tensorDesc, size_t index);
+aclTensorDesc *sim_aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size_t index);
+size_t sim_aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset);
+aclDataBuffer *sim_aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index);
+aclError sim_aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId);
+aclError sim_aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId);
+aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
+aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
+aclError sim_aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output);
+aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle);
+aclError sim_aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle);
+aclError sim_aclmdlExecuteAsync(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream);
+aclError sim_aclmdlUnload(uint32_t modelId);
+aclError sim_aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue);
+aclError sim_aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue);
+aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightSize);
+aclError sim_aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize, size_t *weightSize);
+aclError sim_aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t batchSize);
+aclError sim_aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t height, uint64_t width);
+aclError sim_aclmdlSetInputDynamicDims(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlIODims *dims);
+aclError sim_aclmdlGetInputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims);
+aclError sim_aclmdlGetInputDimsV2(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims);
+aclError sim_aclmdlGetInputDimsRange(const aclmdlDesc *modelDesc, size_t index, aclmdlIODimsRange *dimsRange);
+aclError sim_aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims);
+aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims);
+const char *sim_aclmdlGetInputNameByIndex(const aclmdlDesc *modelDesc, size_t index);
+const char *sim_aclmdlGetOutputNameByIndex(const aclmdlDesc *modelDesc, size_t index);
+aclFormat sim_aclmdlGetInputFormat(const aclmdlDesc *modelDesc, size_t index);
+aclFormat sim_aclmdlGetOutputFormat(const aclmdlDesc *modelDesc, size_t index);
+aclDataType sim_aclmdlGetInputDataType(const aclmdlDesc *modelDesc, size_t index);
+aclDataType sim_aclmdlGetOutputDataType(const aclmdlDesc *modelDesc, size_t index);
+aclError sim_aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *name, size_t *index);
+aclError sim_aclmdlGetOutputIndexByName(const aclmdlDesc *modelDesc, const char *name, size_t *index);
+aclError sim_aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *batch);
+aclError sim_aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW *hw);
+aclError sim_aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t index, size_t *gearCount);
+aclError sim_aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount);
+aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr, const void *attrValue, size_t valueSize);
+const char *sim_aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *name);
 
 #endif
