@@ -178,7 +178,7 @@ static aclError output_finish(Run *run, int index)
     }
     TRY(output_check(run, index, bytes));
     const void *from = slot->tensor.data != NULL ? slot->tensor.data : slot->host;
-    return from == entry->buffer->address ? ACL_SUCCESS : copy_submit(run, entry->buffer->address, from, bytes);
+    return from == entry->buffer->address ? ACL_SUCCESS : run_copy(run, entry->buffer->address, from, bytes);
 }
 
 aclError outputs_finish(Run *run)

@@ -159,7 +159,7 @@ static aclError slot_upload(Run *run, Slot *slot)
     size_t bytes = (size_t)tensor_bytes(&slot->tensor);
     TRY(hold_take(run, copy_padded(bytes), &slot->hold));
     slot->tensor.data = slot->hold->block.address;
-    return copy_submit(run, slot->tensor.data, slot->host, bytes);
+    return run_copy(run, slot->tensor.data, slot->host, bytes);
 }
 
 static bool input_by_value(const NetNode *node, int i)

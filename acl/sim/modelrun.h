@@ -52,7 +52,7 @@ aclError node_fail(const Run *run, const NetNode *node, aclError code, const cha
 aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes);
 
 /* Queues a copy within the device, or from host memory that the run owns. */
-aclError copy_submit(Run *run, void *to, const void *from, size_t bytes);
+aclError run_copy(Run *run, void *to, const void *from, size_t bytes);
 
 /* How many cores a kernel may use: ACL_SIM_THREADS, 1 if it says nothing. */
 unsigned kernel_threads(void);

@@ -154,7 +154,7 @@ static void copy_task_drop(void *payload)
 
 static const TaskClass copy_task = {"model copy", copy_task_run, copy_task_drop, ACL_MODEL_RI_TASK_DEFAULT};
 
-aclError copy_submit(Run *run, void *to, const void *from, size_t bytes)
+aclError run_copy(Run *run, void *to, const void *from, size_t bytes)
 {
     if (bytes == 0) {
         return ACL_SUCCESS;
