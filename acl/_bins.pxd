@@ -8,7 +8,7 @@ size has its own bin, above there are 32 bins for each power of two.
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport (
-    Arena, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, UNIT_SHIFT,
+    Arena, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, UNIT_SHIFT,
 )
 
 cdef extern from *:
@@ -31,6 +31,7 @@ cdef extern from *:
 cdef enum:
     BIN_DEPTH = 8               # blocks looked at in a bin before the next bin is asked
 
+cdef void bins_start(Bins *bins) noexcept nogil          # all lists empty
 cdef bint slab_open(Arena *arena) noexcept nogil        # reserves host addresses for descriptors
 cdef void slab_close(Arena *arena) noexcept nogil
 cdef Block *slab_take(Arena *arena) noexcept nogil       # NULL: the host has no memory left
@@ -51,48 +52,59 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
             + (<uint32_t> (units >> (top - 5)) & 31))
 
 
+cdef inline Block *links_block(Links *links) noexcept nogil:
+    """The block that the links are in; for a list's head, a stand-in of which only they exist."""
+    cdef Block *nothing = NULL
+    return <Block *> (<char *> links - <size_t> &nothing.links)
+
+
+cdef inline void links_insert(Links *head, Block *block) noexcept nogil:
+    cdef Block *stand_in = links_block(head)
+    block.links.prev = stand_in
+    block.links.next = head.next
+    head.next.links.prev = block
+    head.next = block
+
+
+cdef inline void links_remove(Block *block) noexcept nogil:
+    block.links.prev.links.next = block.links.next
+    block.links.next.links.prev = block.links.prev
+
+
+cdef inline bint links_empty(Links *head) noexcept nogil:
+    return head.next == links_block(head)
+
+
 cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
     cdef uint32_t index = bin_of(block.size >> UNIT_SHIFT)
-    cdef Block *head = bins.heads[index]
     block.state = BLOCK_FREE
-    block.bin_prev = NULL
-    block.bin_next = head
-    if head != NULL:
-        head.bin_prev = block
-    bins.heads[index] = block
+    links_insert(&bins.heads[index], block)
     bins.maps[index >> BIN_SHIFT] |= <uint32_t> 1 << (index & 31)
     bins.groups |= <uint64_t> 1 << (index >> BIN_SHIFT)
 
 
 cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
-    cdef uint32_t index, group
-    cdef Block *after = block.bin_next
-    cdef Block *before = block.bin_prev
-    if after != NULL:
-        after.bin_prev = before
-    if before != NULL:
-        before.bin_next = after
-        return
-    index = bin_of(block.size >> UNIT_SHIFT)
-    bins.heads[index] = after
-    if after == NULL:
-        group = index >> BIN_SHIFT
-        bins.maps[group] &= ~(<uint32_t> 1 << (index & 31))
-        if bins.maps[group] == 0:
-            bins.groups &= ~(<uint64_t> 1 << group)
+    # Without branches: whether a bin becomes empty cannot be predicted.
+    cdef uint32_t index = bin_of(block.size >> UNIT_SHIFT)
+    cdef uint32_t group = index >> BIN_SHIFT
+    cdef uint32_t map
+    links_remove(block)
+    map = bins.maps[group] & ~(<uint32_t> links_empty(&bins.heads[index]) << (index & 31))
+    bins.maps[group] = map
+    bins.groups &= ~(<uint64_t> (map == 0) << group)
 
 
-cdef inline Block *bin_best(Block *block, size_t size) noexcept nogil:
+cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
     """The smallest of the first few blocks that are large enough, or NULL."""
     cdef Block *best = NULL
+    cdef Block *block = head.next
+    cdef size_t best_size = ~<size_t> 0
     cdef uint32_t depth = 0
-    while block != NULL and depth < BIN_DEPTH:
-        if block.size >= size:
-            if block.size == size:
-                return block
-            if best == NULL or block.size < best.size:
-                best = block
-        block = block.bin_next
+    while block != links_block(head) and depth < BIN_DEPTH:
+        if block.size >= size and block.size < best_size:
+            best = block
+            best_size = block.size
+        block = block.links.next
         depth += 1
     return best
 
@@ -105,31 +117,30 @@ cdef inline Block *bins_find(Bins *bins, size_t units) noexcept nogil:
     cdef uint32_t map = bins.maps[group] & (<uint32_t> 0xFFFFFFFF << (index & 31))
     cdef Block *found
     if map & (<uint32_t> 1 << (index & 31)):
-        found = bin_best(bins.heads[index], units << UNIT_SHIFT)
+        found = bin_best(&bins.heads[index], units << UNIT_SHIFT)
         if found != NULL:
             return found
         map &= map - 1
     if map == 0:
-        # `group + 1` is below 64: there are 36 groups
-        above = bins.groups & (~<uint64_t> 0 << (group + 1))
+        above = bins.groups & (~<uint64_t> 0 << (group + 1))    # there are 36 groups
         if above == 0:
             return NULL
         group = bit_lowest(above)
         map = bins.maps[group]
-    return bins.heads[(group << BIN_SHIFT) + bit_lowest(map)]
+    return bins.heads[(group << BIN_SHIFT) + bit_lowest(map)].next
 
 
 cdef inline Block *block_make(Arena *arena) noexcept nogil:
     cdef Block *block = arena.spare
     if core_likely(block != NULL):
-        arena.spare = block.bin_next
+        arena.spare = block.links.next
         return block
     return slab_take(arena)
 
 
 cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
     block.state = BLOCK_UNUSED
-    block.bin_next = arena.spare
+    block.links.next = arena.spare
     arena.spare = block
 
 
@@ -189,20 +200,7 @@ cdef inline bint block_trim(Arena *arena, Block *block, size_t size) noexcept no
 
 cdef inline void hole_insert(Bins *bins, Block *block) noexcept nogil:
     block.state = BLOCK_HOLE
-    block.bin_prev = NULL
-    block.bin_next = bins.holes
-    if bins.holes != NULL:
-        bins.holes.bin_prev = block
-    bins.holes = block
-
-
-cdef inline void hole_remove(Bins *bins, Block *block) noexcept nogil:
-    if block.bin_next != NULL:
-        block.bin_next.bin_prev = block.bin_prev
-    if block.bin_prev != NULL:
-        block.bin_prev.bin_next = block.bin_next
-    else:
-        bins.holes = block.bin_next
+    links_insert(&bins.holes, block)
 
 
 cdef inline void hole_release(Arena *arena, Block *block) noexcept nogil:
@@ -210,7 +208,7 @@ cdef inline void hole_release(Arena *arena, Block *block) noexcept nogil:
     cdef Bins *bins = &arena.bins[block.kind]
     cdef Block *other = block.next
     if other != NULL and other.state == BLOCK_HOLE:
-        hole_remove(bins, other)
+        links_remove(other)
         block_join(arena, block, other)
     other = block.prev
     if other != NULL and other.state == BLOCK_HOLE:

@@ -5,7 +5,7 @@ of them by a subtraction and a compare; the stretch is opened for use piece by p
 arena's lock; no GIL, no driver.
 """
 
-from acl._core cimport CACHE_UNITS
+from acl._core cimport BINS, CACHE_UNITS
 
 from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE, mmap,
@@ -15,6 +15,13 @@ from posix.mman cimport (
 cdef enum:
     SLAB_BYTES = 1 << 30        # 2^24 descriptors
     SLAB_FIRST = 1 << 16
+
+
+cdef void bins_start(Bins *bins) noexcept nogil:
+    cdef uint32_t index
+    for index in range(<uint32_t> BINS):                # an enum
+        bins.heads[index].next = bins.heads[index].prev = links_block(&bins.heads[index])
+    bins.holes.next = bins.holes.prev = links_block(&bins.holes)
 
 
 cdef bint slab_open(Arena *arena) noexcept nogil:
@@ -57,7 +64,7 @@ cdef size_t cache_flush(Arena *arena) noexcept nogil:
         block = arena.cache[units]
         arena.cache[units] = NULL
         while block != NULL:
-            after = block.bin_next
+            after = block.links.next
             bytes += block.size
             block_release(arena, block)
             block = after

@@ -82,11 +82,14 @@ cdef enum ArenaMode:            # bits; any of them keeps the arena off its fast
     ARENA_CLOSED = 16           # takes frees, gives nothing
     ARENA_CHECKED = 32          # debug level 2 at run time: `arena_check` after each operation
 
+cdef struct Links:
+    Block *next
+    Block *prev
+
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
-    Block *bin_next             # bin, cache, list of holes or of waiting blocks, free descriptors
-    Block *bin_prev             # meaningful while FREE or HOLE
+    Links links                 # bin, holes (both ways); cache, waiting, free descriptors (next)
     Block *prev                 # lower neighbour in its range, NULL at its start
     Block *next                 # upper neighbour, NULL at its end
     size_t requested            # bytes asked for, while LIVE (I7)
@@ -105,8 +108,8 @@ cdef struct Frame:
 cdef struct Bins:
     uint64_t groups             # bit g: word g of `maps` is not 0
     uint32_t maps[36]           # bit s of word g: bin 32 g + s is not empty
-    Block *heads[1152]
-    Block *holes                # HOLE blocks of this kind, in no order (I9)
+    Links heads[1152]           # of circular lists: an empty one points to its head (I3)
+    Links holes                 # HOLE blocks of this kind, in no order (I9)
 
 cdef struct Range:
     char *base

@@ -15,7 +15,7 @@ from posix.unistd cimport getpid
 
 from acl cimport _libacl
 from acl._bins cimport (
-    bin_insert, bin_remove, bins_find, block_cut, block_make, block_release, block_trim, cache_flush,
+    bin_insert, bin_remove, bins_find, bins_start, block_cut, block_make, block_release, block_trim, cache_flush,
     core_likely, size_units, slab_close, slab_open,
 )
 from acl._libacl cimport (
@@ -60,7 +60,7 @@ cdef inline uint32_t kind_of(size_t units) noexcept nogil:
 cdef inline Block *cache_pop(Arena *arena, size_t units) noexcept nogil:
     cdef Block *block = arena.cache[units]
     if core_likely(block != NULL):
-        arena.cache[units] = block.bin_next
+        arena.cache[units] = block.links.next
     return block
 
 
@@ -82,23 +82,31 @@ cdef inline Block *bins_take(Arena *arena, size_t units) noexcept nogil:
     return block
 
 
-cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """The owner's way: NULL where `alloc_slow` must look."""
-    cdef size_t units = size_units(size)
-    cdef Block *block
-    if not lock_enter_biased(&arena.lock):
-        return NULL
-    if units <= CACHE_UNITS:
-        block = cache_pop(arena, units)
-        if core_likely(block != NULL):
-            block_hand_out(arena, block, size, tag)
-            arena.counters.hits += 1
-            lock_leave_biased(&arena.lock)
-            return block
-    block = bins_take(arena, units)
-    if block != NULL:
+cdef Block *alloc_fit(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """The owner's second try, by best fit; it came in by the bias and leaves by it."""
+    cdef Block *block = bins_take(arena, size_units(size))
+    if core_likely(block != NULL):
         block_hand_out(arena, block, size, tag)
         arena.counters.fits += 1
+        lock_leave_biased(&arena.lock)
+        return block
+    lock_leave_biased(&arena.lock)
+    return alloc_slow(arena, size, tag)
+
+
+cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """The owner's way.  All calls are in tail position, so that a hit saves no register."""
+    cdef size_t units = size_units(size)
+    cdef Block *block
+    if not core_likely(lock_enter_biased(&arena.lock)):
+        return alloc_slow(arena, size, tag)
+    if units > CACHE_UNITS:
+        return alloc_fit(arena, size, tag)
+    block = cache_pop(arena, units)
+    if not core_likely(block != NULL):
+        return alloc_fit(arena, size, tag)
+    block_hand_out(arena, block, size, tag)
+    arena.counters.hits += 1
     lock_leave_biased(&arena.lock)
     return block
 
@@ -144,10 +152,7 @@ cdef Block *alloc_slow(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    cdef Block *block = alloc_fast(arena, size, tag)
-    if core_likely(block != NULL):
-        return block
-    return alloc_slow(arena, size, tag)
+    return alloc_fast(arena, size, tag)
 
 
 # --- freeing ------------------------------------------------------------------------------------
@@ -159,21 +164,28 @@ cdef inline bint block_is_live(Arena *arena, Block *block) noexcept nogil:
                        and block.state == BLOCK_LIVE)
 
 
-cdef inline void block_take_back(Arena *arena, Block *block) noexcept nogil:
-    """Count a live block as free, then cache it or bin it."""
-    cdef size_t units = block.size >> UNIT_SHIFT
+cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
+    """Count a live block as free (I7)."""
     arena.live -= block.size
     arena.requested -= block.requested
     arena.counters.frees += 1
     if block.tag != 0:
         arena.tag_live[block.tag] -= block.size
         arena.tag_blocks[block.tag] -= 1
-    if units <= CACHE_UNITS:
-        block.state = BLOCK_CACHED
-        block.bin_next = arena.cache[units]
-        arena.cache[units] = block
-    else:
-        block_release(arena, block)
+
+
+cdef inline void cache_push(Arena *arena, Block *block) noexcept nogil:
+    block.state = BLOCK_CACHED
+    block.links.next = arena.cache[block.size >> UNIT_SHIFT]
+    arena.cache[block.size >> UNIT_SHIFT] = block
+
+
+cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
+    """The owner frees a block that the cache does not hold; it leaves by the bias."""
+    block_count_back(arena, block)
+    block_release(arena, block)
+    lock_leave_biased(&arena.lock)
+    return True
 
 
 cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
@@ -181,34 +193,49 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     lock_take(&arena.lock)
     live = block_is_live(arena, block)
     if live:
-        block_take_back(arena, block)
+        block_count_back(arena, block)
+        if block.size <= CACHE_UNITS << UNIT_SHIFT:
+            cache_push(arena, block)
+        else:
+            block_release(arena, block)
     else:
         arena.counters.refused += 1
     lock_drop(&arena.lock)
     return live
 
 
-cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
-    if core_likely(lock_enter_biased(&arena.lock)):
-        if core_likely(block_is_live(arena, block) and block.flags == 0):
-            block_take_back(arena, block)
-            lock_leave_biased(&arena.lock)
-            return True
-        lock_leave_biased(&arena.lock)
+cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
+    """The owner was given what is not simply live: again, with all questions asked."""
+    lock_leave_biased(&arena.lock)
     return free_slow(arena, block)
+
+
+cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
+    """The owner's way, with its calls in tail position."""
+    if not core_likely(lock_enter_biased(&arena.lock)):
+        return free_slow(arena, block)
+    if not core_likely(block_is_live(arena, block) and block.flags == 0):
+        return free_odd(arena, block)
+    if block.size > CACHE_UNITS << UNIT_SHIFT:
+        return free_fit(arena, block)
+    block_count_back(arena, block)
+    cache_push(arena, block)
+    lock_leave_biased(&arena.lock)
+    return True
+
+
+cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
+    return free_fast(arena, block)
 
 
 # --- what ACL is given --------------------------------------------------------------------------
 
 cdef void *on_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
-    cdef Block *block = alloc_fast(<Arena *> allocator, size, 0)
-    if core_likely(block != NULL):
-        return block
-    return alloc_slow(<Arena *> allocator, size, 0)
+    return alloc_fast(<Arena *> allocator, size, 0)
 
 
 cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil:
-    arena_free(<Arena *> allocator, <Block *> block)
+    free_fast(<Arena *> allocator, <Block *> block)
 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
@@ -272,6 +299,8 @@ cdef Arena *arena_create(Pool *pool, aclrtStream stream) noexcept nogil:
         free(arena)
         return NULL
     lock_start(&arena.lock)
+    bins_start(&arena.bins[<int> RANGE_LARGE])          # enums
+    bins_start(&arena.bins[<int> RANGE_TINY])
     arena.pool = pool
     arena.stream = stream
     arena.donates = not pool.options.early_frees

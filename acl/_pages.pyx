@@ -19,7 +19,7 @@ from libc.stdlib cimport calloc, free, malloc
 
 from acl._bins cimport (
     bin_insert, bin_of, bin_remove, block_cut, block_drop, block_join, block_make, block_release,
-    cache_flush, hole_insert, hole_release, hole_remove,
+    cache_flush, hole_insert, hole_release, links_block, links_remove,
 )
 from acl._core cimport (
     Arena, BINS, BLOCK_FREE, BLOCK_HOLE, BLOCK_MOVING, Bins, Block, CALL_FREE_PHYSICAL, CALL_MAP,
@@ -323,10 +323,10 @@ cdef Window window_find(Arena *arena, size_t size, uint32_t kind) noexcept nogil
     Every run of free addresses that is long enough holds a hole, for the bins had no block.
     """
     cdef Window best
-    cdef Block *hole = arena.bins[kind].holes
+    cdef Block *hole = arena.bins[kind].holes.next
     cdef Block *block
     best.first = NULL
-    while hole != NULL:
+    while hole != links_block(&arena.bins[kind].holes):
         block = hole.prev
         while is_space(block) and block.state == BLOCK_FREE:
             block = block.prev
@@ -336,7 +336,7 @@ cdef Window window_find(Arena *arena, size_t size, uint32_t kind) noexcept nogil
                 windows_up(arena, block, size, &best)
                 windows_down(arena, block, size, &best)
                 block = block.next
-        hole = hole.bin_next
+        hole = hole.links.next
     return best
 
 
@@ -357,7 +357,7 @@ cdef bint piece_detach(Arena *arena, Block *block, char *start, char *end,
     if state == BLOCK_FREE:
         bin_remove(bins, block)
     else:
-        hole_remove(bins, block)
+        links_remove(block)
     if high != NULL:
         block_cut(block, high, <size_t> (end - block.addr))
         piece_insert(bins, high, state)
@@ -525,14 +525,14 @@ cdef Block *pages_detach(Arena *arena, uint32_t want, uint32_t *taken) noexcept 
     taken[0] = 0
     for kind in range(RANGE_KINDS):
         for index in range(bin_of(granule >> UNIT_SHIFT), BINS):
-            block = arena.bins[kind].heads[index]
-            while block != NULL and taken[0] < want:
-                after = block.bin_next
+            block = arena.bins[kind].heads[index].next
+            while block != links_block(&arena.bins[kind].heads[index]) and taken[0] < want:
+                after = block.links.next
                 pages = pages_inside(arena, block, want - taken[0], &first, &last)
                 span = range_of(arena, block)
                 if pages > 0 and piece_detach(arena, block, span.base + first * granule,
                                               span.base + last * granule, &piece):
-                    piece.bin_next = pieces
+                    piece.links.next = pieces
                     pieces = piece
                     taken[0] += pages
                 block = after
@@ -558,7 +558,7 @@ cdef uint32_t pieces_unmap(Arena *arena, Block *pieces, Frame **frames) noexcept
             frames[0] = frame
             page += frame.pages
             pages += frame.pages
-        pieces = pieces.bin_next
+        pieces = pieces.links.next
     return pages
 
 
@@ -585,7 +585,7 @@ cdef void pieces_settle(Arena *arena, Block *pieces, uint32_t unmapped) noexcept
     cdef Block *after
     arena.pages -= unmapped
     while pieces != NULL:
-        after = pieces.bin_next
+        after = pieces.links.next
         piece_settle(arena, pieces)
         pieces = after
 
