@@ -45,11 +45,9 @@ COMMON = [
     "-Werror=incompatible-pointer-types",
     "-Werror=implicit-function-declaration",
 ]
-# Written in C beside a module of that name: acl/late/*.c belongs to acl._libacl.
-WITH_C = {
-    "acl._libacl": "acl/late/*.c",
-    **dict.fromkeys(("acl._core", "acl._pages"), "acl/core/*.c"),
-}
+# Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
+ALLOCATOR = ("arena", "check", "core", "driver", "order", "pages", "place", "pool")
+WITH_C = {"acl._libacl": "acl/late/*.c", **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR}}
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}
 # Only what is declared inline is inlined: a hit in the pool's cache then saves no register.

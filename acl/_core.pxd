@@ -1,12 +1,13 @@
 """The block allocator: its structs, its invariants and its C interface.
 
 Glossary
-    pool      one device's memory: a limit, a page source and an arena for each stream
+    pool      one device's memory: a limit, a source of frames and an arena for each stream
     arena     what ACL is given as `aclrtAllocator`: the blocks of one stream, behind one lock
-    range     reserved addresses of an arena, cut into pages; tiny blocks have ranges of their own
+    range     reserved addresses of an arena, cut into pages; small blocks have ranges of their own
     page      `granule` bytes of a range; a frame backs it or it is missing
-    frame     physical memory of one page or of several neighbours, mapped and unmapped whole
-    block     a piece of a range: live, free, cached, a hole, or waiting
+    frame     physical memory of one page
+    segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory
+    block     a piece of a range: live, free, cached, a hole, moving or waiting
     hole      a block of missing pages
     bin       the free blocks of one class of sizes
     cache     the free blocks of one exact size, not coalesced, not binned
@@ -19,14 +20,15 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       a bit of a bin's maps is set  <=>  the bin is not empty
     I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
-    I6   backing      a page has a frame  <=>  no HOLE covers it; frames lie within one range
+    I6   backing      a page has a frame  <=>  no HOLE covers it, for pages without MOVING blocks
     I7   accounting   live == sum of LIVE sizes; requested == sum of what was asked for them;
-                      live blocks and bytes of each tag likewise
-    I8   pages        arena.pages == pages with a frame, summed over its ranges
-    I9   holes        the list of holes of a range kind holds each HOLE of it once
+                      bytes and blocks of each tag likewise; allocations - frees == LIVE blocks
+    I8   pages        arena.pages == pages with a frame, over its ranges, while nothing is MOVING
+    I9   holes        the list of holes of a kind holds each HOLE of that kind once
     I10  order        a block is handed out only to work queued on its arena's stream after the work
-                      that was queued before it was freed; all others wait (WAITING) or synchronise
-    I11  source       source.reserved == bytes of frames mapped in arenas + of spare frames
+                      queued before it was freed; one that must wait for more is WAITING: it is
+                      parked, or in as many waiting Uses as its `requested` says
+    I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
 
 Lock order: an arena's lock, the source's lock and the pool's lock are leaves.  A thread that holds
@@ -36,25 +38,22 @@ one of them takes no other, calls no driver function, and never waits for a stre
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from acl._libacl cimport (
-    aclError, aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock, aclrtDrvMemHandle,
-    aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
-    aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, aclmdlRI, aclmdlRICaptureStatus,
+    aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtAllocator, aclrtAllocatorAddr,
+    aclrtAllocatorBlock, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr,
+    aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
 )
 from acl._lock cimport BiasedLock, SpinLock
 
 cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
     UNIT = 512
-    CACHE_UNITS = 512           # the cache holds blocks of up to 256 KiB
-    TINY_UNITS = 128            # blocks of up to 64 KiB live in ranges of their own
+    CACHE_UNITS = 512           # up to 256 KiB a block is small: cached, in a range of its kind
     BIN_SHIFT = 5               # 32 bins for each power of two
-    BIN_GROUPS = 36
-    BINS = 1152                 # BIN_GROUPS << BIN_SHIFT
+    BINS = 1152                 # 36 groups of them
     MAX_RANGES = 4096
     MAX_ARENAS = 1024
-    TAGS = 64
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
-    MAX_FRAME_PAGES = 64        # a frame backs at most so many pages
+    TAGS = 64
 
 cdef enum BlockState:
     BLOCK_UNUSED                # a descriptor in the slab that describes nothing
@@ -62,25 +61,23 @@ cdef enum BlockState:
     BLOCK_CACHED                # free, in the exact-size cache
     BLOCK_FREE                  # free, coalesced, in a bin
     BLOCK_HOLE                  # addresses whose pages are missing
-    BLOCK_WAITING               # freed, but another stream, or a device sync, must finish first
     BLOCK_MOVING                # claimed by a slow allocation, a steal or a trim
+    BLOCK_WAITING               # freed, but work that its stream does not order must finish first
 
 cdef enum BlockFlag:
-    BLOCK_SHARED = 1            # used on other streams (`block_record_stream`)
+    BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
 
 cdef enum RangeKind:
     RANGE_LARGE
-    RANGE_TINY
+    RANGE_SMALL
     RANGE_KINDS
 
 cdef enum ArenaMode:            # bits; any of them keeps the arena off its fast path
-    ARENA_NORMAL = 0
     ARENA_CAPTURING = 1         # allocations belong to the capture's own arena
-    ARENA_UNLOADING = 2         # frees wait for a device sync
-    ARENA_WATCHED = 4           # each allocation asks the stream whether it is being captured
+    ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
+    ARENA_UNLOADING = 4         # frees wait for a device sync
     ARENA_FORKED = 8            # the child of a fork: refuses everything
     ARENA_CLOSED = 16           # takes frees, gives nothing
-    ARENA_CHECKED = 32          # debug level 2 at run time: `arena_check` after each operation
 
 cdef struct Links:
     Block *next
@@ -89,10 +86,10 @@ cdef struct Links:
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
-    Links links                 # bin, holes (both ways); cache, waiting, free descriptors (next)
+    Links links                 # bin, holes (both ways); cache, pieces, free descriptors (next)
     Block *prev                 # lower neighbour in its range, NULL at its start
     Block *next                 # upper neighbour, NULL at its end
-    size_t requested            # bytes asked for, while LIVE (I7)
+    size_t requested            # bytes asked for while LIVE (I7); Uses while WAITING (I10)
     uint8_t state               # BlockState
     uint8_t flags               # BlockFlag bits
     uint16_t range              # index in arena.ranges
@@ -101,78 +98,99 @@ cdef struct Block:              # 64 bytes, one cache line
 
 cdef struct Frame:
     aclrtDrvMemHandle handle
-    Frame *next                 # in the source's spare list
-    uint32_t pages              # pages that it backs
-    uint32_t page               # index of the first of them, while mapped
+    Frame *next                 # while it backs nothing
 
 cdef struct Bins:
     uint64_t groups             # bit g: word g of `maps` is not 0
     uint32_t maps[36]           # bit s of word g: bin 32 g + s is not empty
-    Links heads[1152]           # of circular lists: an empty one points to its head (I3)
+    Links heads[1152]           # BINS circular lists; an empty one points to its head (I3)
     Links holes                 # HOLE blocks of this kind, in no order (I9)
 
 cdef struct Range:
     char *base
     size_t bytes
     Block *first                # lowest block
-    Frame **frames              # one for each page; NULL where it is missing (I6)
+    Frame **frames              # one for each page, NULL where it is missing (I6); not in segments
     uint32_t pages
-    uint32_t mapped             # pages that have a frame
     uint16_t index
     uint8_t kind                # RangeKind
-    bint segment                # one aclrtMalloc instead of pages: no virtual memory here
+    bint segment
 
-cdef struct Waiter:             # a block that other work must finish with first
-    Waiter *next
+cdef struct Use:                # a SHARED block is used on another stream; a WAITING one was
+    Use *next
     Block *block
-    aclrtEvent event            # NULL: waits for a device sync
-    aclrtStream stream          # whose work the event marks
+    aclrtStream stream
+    aclrtEvent event            # while WAITING: must be complete; NULL: a device sync is needed
 
-cdef struct Counters:           # all under the arena's lock
+cdef enum Rung:                 # of the ladder, in the order in which they are tried
+    RUNG_WAITING                # blocks whose events are complete
+    RUNG_SPARE                  # frames that the source holds and no arena has
+    RUNG_GROW                   # the driver, while reserved stays close to the live peak
+    RUNG_OWN                    # whole free pages of this arena, after one sync of its stream
+    RUNG_IDLE                   # those of arenas whose streams have nothing in flight
+    RUNG_DRIVER                 # the driver, up to the limit
+    RUNG_OTHERS                 # whole free pages of other arenas, after a sync of their streams
+    RUNG_NONE                   # no frames were needed
+    RUNGS
+
+cdef struct Counters:           # under the arena's lock
     uint64_t hits               # allocations served by the exact-size cache
     uint64_t fits               # by the bins
-    uint64_t slow               # with a driver call or a wait
+    uint64_t slow               # with a driver call
     uint64_t failures           # NULL returned
     uint64_t frees
     uint64_t flushes            # of the cache into the bins
-    uint64_t rungs[16]          # times a rung of the ladder (Rung) served
+    uint64_t rungs[16]          # slow allocations by the highest Rung that they needed
     uint64_t steals             # pages moved within the arena
-    uint64_t donated            # pages given to other arenas
+    uint64_t donated            # pages given away
     uint64_t syncs
-    uint64_t sync_timeouts
+    uint64_t sync_failures      # expired or refused
     uint64_t refused            # foreign pointers and double frees
 
 cdef struct Arena:
     BiasedLock lock
-    char *slab                  # block descriptors: reserved address space of the host
+    char *slab                  # block descriptors: reserved addresses of the host
     size_t slab_used            # bytes of it that have ever been descriptors
     size_t live                 # bytes (I7)
-    size_t live_peak
+    size_t live_peak            # since the last decay tick or reset
     size_t requested            # bytes (I7)
     size_t requested_peak
     Block *spare                # descriptors to use again
     Counters counters
-    Block *cache[513]           # CACHE_UNITS + 1
+    Block *cache[513]           # by size / 512 (I4)
     size_t tag_live[64]         # bytes of each tag but 0
     uint32_t tag_blocks[64]
-    Bins bins[2]                # RANGE_KINDS
-    Range *ranges[4096]         # MAX_RANGES
-    uint32_t range_count
-    uint64_t pages              # pages that have a frame (I8)
+    Bins bins[2]                # by RangeKind
+    Range *ranges[4096]
+    uint32_t range_count        # slots of `ranges` in use, some of them NULL
+    uint64_t pages              # pages that have a frame, and those of segments (I8)
     size_t slab_ready           # bytes of the slab that may be touched
     size_t slab_bytes
-    uint32_t mode               # ArenaMode bits, under the lock
-    bint donates                # false: a framework's task queue frees early; pages stay
-    Waiter *waiting
-    Pool *pool
-    aclrtStream stream          # NULL: the context's default stream
-    Arena *owner                # of a capture's arena: the arena of its stream
-    Arena *captures             # arenas of captures on this stream
-    Arena *capture_next
-    aclmdlRI graph              # of a capture's arena
+    size_t past_peak            # live peak before the last decay tick
+    size_t past_requested_peak
+    uint32_t mode               # ArenaMode bits
+    bint donates                # false: frees come early, or a graph has the addresses
+    bint by_device              # the stream is gone: only a device sync orders
     bint registered
-    bint streamless             # the stream is gone: only a device sync orders
-    size_t window_peak          # live peak since the last decay tick
+    Use *uses                   # of LIVE blocks
+    Use *waiting                # of WAITING ones (I10)
+    Block *parked               # WAITING for a device sync, without a Use (I10)
+    uint32_t climbing           # slow allocations under way: counted, not live yet (I7)
+    uint32_t polling            # threads that took lists of waiting blocks out, for the moment
+    uint64_t waits              # slow allocations that moved own pages, since the arena grew
+    uint64_t allocs_at          # allocations when it grew
+    Pool *pool
+    aclrtStream stream          # NULL: the default stream of the context
+    uint32_t role               # ArenaRole
+    Arena *owner                # of a capture's arena: that of its stream
+    Arena *capture              # the arena of the capture under way
+    aclmdlRI graph              # of a capture's arena
+    bint released               # of a capture's arena: the graph is gone
+
+cdef enum ArenaRole:
+    ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
+    ROLE_USER                   # where frees come early, `pool.alloc` has an arena of its own
+    ROLE_CAPTURE                # private blocks of a captured graph
 
 cdef struct Driver:
     aclError (*reserve)(void **addr, size_t size, size_t alignment, void *expect,
@@ -199,30 +217,17 @@ cdef struct Driver:
 
 cdef struct PoolOptions:
     int32_t device
-    size_t limit                # bytes of frames and segments, 0: no limit of ours
+    size_t limit                # most bytes of frames and segments; 0: no limit of ours
     size_t headroom             # bytes to leave free on the device
     size_t granule              # bytes of a page
     size_t virtual_bytes        # bytes of a range
+    aclrtMemAttr mem_attr       # of frames
     aclrtMemAttr info_attr      # what `headroom` is read from
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
     bint steals                 # pages may move
-    bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1: frees come before launches
+    bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: frees come before launches
+    bint watches                # each allocation asks whether its stream is being captured
     bint segments               # never use virtual memory
-
-cdef struct Source:             # where frames come from; its fields are under its lock
-    SpinLock lock
-    Driver driver
-    aclrtPhysicalMemProp prop
-    Frame *spare
-    size_t spare_bytes
-    size_t reserved             # bytes (I11)
-    size_t reserved_peak
-    size_t joint_peak           # live bytes of all arenas, as seen by slow allocations
-    aclrtEvent *events          # free events
-    uint32_t event_count
-    uint32_t event_room
-    uint64_t calls[16]          # driver calls by DriverCall
-    uint64_t failures           # driver calls that failed
 
 cdef enum DriverCall:
     CALL_RESERVE
@@ -240,15 +245,49 @@ cdef enum DriverCall:
     CALL_EVENT
     CALLS
 
+cdef struct Source:             # where frames come from; all but `driver` and `prop` under its lock
+    SpinLock lock
+    Driver driver
+    aclrtPhysicalMemProp prop
+    Frame *spare
+    size_t spare_bytes
+    size_t reserved             # bytes (I11)
+    size_t reserved_peak
+    size_t joint_peak           # bytes asked for in all arenas, as slow allocations have seen it
+    aclrtEvent events[256]      # free events
+    uint32_t event_count
+    uint64_t calls[16]          # by DriverCall
+    uint64_t failed[16]         # those that returned an error
+    aclError last_error         # of the last failure to get memory
+
+cdef struct OomReport:          # the last time that the ladder ended in NULL
+    uint64_t number             # how many there have been
+    size_t size                 # asked for
+    aclrtStream stream
+    aclError status             # what the driver said last; 0: it was not asked
+    size_t limit
+    size_t reserved
+    size_t live                 # in all arenas
+    size_t free                 # in bins of this arena
+    size_t largest_free
+    size_t waiting              # bytes of waiting blocks of this arena
+    size_t others               # reserved by other arenas
+    size_t device_free          # 0 if unknown
+    bint capturing
+    bint moved                  # whether pages were allowed to move
+    uint16_t top_tag            # the tag with the most bytes in this arena
+    size_t top_bytes
+
 cdef struct Pool:
     PoolOptions options
     Source source
-    SpinLock lock               # guards changes of the list of arenas
-    Arena *arenas[1024]         # MAX_ARENAS; only ever appended to
+    SpinLock lock               # guards the list of arenas and `oom`
+    Arena *arenas[1024]         # appended to only
     uint32_t arena_count
-    Pool *next                  # all pools of the process, for fork
-    int32_t pid
-    bint has_virtual            # false once the driver said that it has no virtual memory
+    Pool *next                  # all pools of the process, for the child of a fork
+    OomReport oom
+    bint no_virtual             # the driver said that it has no virtual memory
+    bint moves_off              # stealing is off for the moment (registered for RDMA, exported)
 
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks
@@ -259,22 +298,16 @@ cdef struct ArenaStats:
     size_t cached
     size_t free                 # bytes in bins
     size_t largest_free
+    size_t waiting
     uint64_t live_blocks
-    uint64_t waiting            # blocks
     uint64_t holes
     uint64_t ranges
     Counters counters
 
-# Pools and arenas. Statuses are ACL's; nothing here takes the GIL or touches a Python object.
-cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
-cdef aclError pool_destroy(Pool *pool) noexcept nogil
-cdef Arena *pool_arena(Pool *pool, aclrtStream stream) noexcept nogil
-cdef void driver_bind(Driver *driver) noexcept nogil
-
-# Blocks.
+# Blocks.  `arena_free` is false for a pointer that is not a live block of the arena.
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
-cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil
+cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil    # or elsewhere
 
 # What ACL is given (`aclrtAllocatorSet*ToDesc`), always these four and the arena.
 cdef void *on_alloc(aclrtAllocator allocator, size_t size) noexcept nogil

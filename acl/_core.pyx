@@ -1,7 +1,7 @@
 """The block allocator and the C callbacks that ACL is given.
 
-The fast path is `on_alloc` / `on_free`: the arena's biased lock, then an exact-size block from the
-cache, or a best fit from the bins.  Everything else (another thread, a mode, a miss) goes through
+The fast path is `alloc_fast` / `free_fast`: the arena's biased lock, then an exact-size block from
+the cache, or a best fit from the bins.  Everything else (another thread, a mode, a miss) goes through
 `alloc_slow` and `free_slow`, and a miss on to `_pages`.  `_core.pxd` has the structs and the
 invariants.
 
@@ -9,28 +9,36 @@ Thread rule: any function may be called by any thread that ACL calls; no GIL, no
 exception.  It refuses foreign pointers and blocks that are already free, and counts them.
 """
 
-from libc.stdint cimport int32_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from posix.unistd cimport getpid
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl cimport _libacl
 from acl._bins cimport (
-    bin_insert, bin_remove, bins_find, bins_start, block_cut, block_make, block_release, block_trim, cache_flush,
-    core_likely, size_units, slab_close, slab_open,
+    bin_insert, bin_remove, bins_find, block_cut, block_make, block_release, cache_flush,
+    core_likely, size_units,
 )
-from acl._libacl cimport (
-    ACL_HBM_MEM_HUGE, ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE,
-    ACL_MEM_LOCATION_TYPE_DEVICE, ACL_SUCCESS, libacl_open,
+from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
+from acl._lock cimport lock_drop, lock_enter_biased, lock_leave_biased, lock_take
+from acl._order cimport (
+    block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
 )
-from acl._lock cimport (
-    lock_drop, lock_enter_biased, lock_leave_biased, lock_start, lock_take, spin_enter, spin_leave,
-)
-from acl._pages cimport pages_obtain, source_shrink
+from acl._pages cimport pages_obtain
 
 if sizeof(Block) != 64:
     raise ImportError(f"a block descriptor has {sizeof(Block)} bytes, not 64")
-if sizeof(((<Arena *> NULL).cache)) != (CACHE_UNITS + 1) * sizeof(void *):
-    raise ImportError("Arena.cache and CACHE_UNITS disagree")
+
+cdef enum:
+    CACHE_BYTES = 262144        # CACHE_UNITS << UNIT_SHIFT
+
+
+cdef inline void leave_biased(Arena *arena) noexcept nogil:
+    if DEBUG_LEVEL >= 2:
+        arena_enforce(arena)
+    lock_leave_biased(&arena.lock)
+
+
+cdef inline void leave(Arena *arena) noexcept nogil:
+    if DEBUG_LEVEL >= 2:
+        arena_enforce(arena)
+    lock_drop(&arena.lock)
 
 
 # --- allocation ---------------------------------------------------------------------------------
@@ -54,7 +62,7 @@ cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_
 
 
 cdef inline uint32_t kind_of(size_t units) noexcept nogil:
-    return <uint32_t> RANGE_TINY if units <= TINY_UNITS else <uint32_t> RANGE_LARGE    # enums
+    return <uint32_t> (RANGE_SMALL if units <= CACHE_UNITS else RANGE_LARGE)      # enums
 
 
 cdef inline Block *cache_pop(Arena *arena, size_t units) noexcept nogil:
@@ -64,8 +72,29 @@ cdef inline Block *cache_pop(Arena *arena, size_t units) noexcept nogil:
     return block
 
 
+cdef inline void cache_push(Arena *arena, Block *block) noexcept nogil:
+    block.state = BLOCK_CACHED
+    block.links.next = arena.cache[block.size >> UNIT_SHIFT]
+    arena.cache[block.size >> UNIT_SHIFT] = block
+
+
+cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept nogil:
+    """A block that is on no list, cut to size; NULL, and it is released, without descriptors."""
+    cdef Block *rest
+    if block.size == size:
+        return block
+    rest = block_make(arena)
+    if rest == NULL:
+        block_release(arena, block)
+        return NULL
+    block.state = BLOCK_LIVE                    # so that the rest is not joined to it
+    block_cut(block, rest, size)
+    block_release(arena, rest)
+    return block
+
+
 cdef inline Block *bins_take(Arena *arena, size_t units) noexcept nogil:
-    """The best fit of the bins, cut to size, off all lists; NULL on a miss."""
+    """The best fit of the bins, cut to size, on no list; NULL on a miss."""
     cdef Bins *bins = &arena.bins[kind_of(units)]
     cdef Block *block = bins_find(bins, units)
     cdef Block *rest
@@ -88,7 +117,7 @@ cdef Block *alloc_fit(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if core_likely(block != NULL):
         block_hand_out(arena, block, size, tag)
         arena.counters.fits += 1
-        lock_leave_biased(&arena.lock)
+        leave_biased(arena)
         return block
     lock_leave_biased(&arena.lock)
     return alloc_slow(arena, size, tag)
@@ -107,12 +136,12 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
         return alloc_fit(arena, size, tag)
     block_hand_out(arena, block, size, tag)
     arena.counters.hits += 1
-    lock_leave_biased(&arena.lock)
+    leave_biased(arena)
     return block
 
 
-cdef Block *alloc_locked(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Under the lock: cache, bins, flushed bins, pages."""
+cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """Under the lock, without a driver call: the cache, the bins, the bins with the cache in them."""
     cdef size_t units = size_units(size)
     cdef Block *block
     if units <= CACHE_UNITS:
@@ -127,32 +156,123 @@ cdef Block *alloc_locked(Arena *arena, size_t size, uint16_t tag) noexcept nogil
     if block != NULL:
         block_hand_out(arena, block, size, tag)
         arena.counters.fits += 1
-        return block
-    if size >> MAX_SIZE_BITS != 0:
-        arena.counters.failures += 1
-        return NULL
+    return block
+
+
+cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """Under the lock, which is open during driver calls: waiting blocks, then the ladder of `_pages`."""
+    cdef size_t bytes = size_units(size) << UNIT_SHIFT
+    cdef Block *block = NULL
     arena.counters.slow += 1
-    block = pages_obtain(arena, units << UNIT_SHIFT, kind_of(units))
-    if block == NULL or not block_trim(arena, block, units << UNIT_SHIFT):
-        if block != NULL:
-            block_release(arena, block)
+    arena.climbing += 1
+    if size >> MAX_SIZE_BITS == 0:
+        if arena.waiting != NULL:
+            block = alloc_waiting(arena, bytes, False)
+        if block == NULL:
+            block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT))
+            if block != NULL:
+                block = block_fit(arena, block, bytes)
+        if block == NULL and arena.donates and (arena.parked != NULL or arena.waiting != NULL):
+            block = alloc_waiting(arena, bytes, True)
+    arena.climbing -= 1
+    if block == NULL:
         arena.counters.failures += 1
         return NULL
     block_hand_out(arena, block, size, tag)
     return block
 
 
-cdef Block *alloc_slow(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    cdef Block *block = NULL
-    lock_take(&arena.lock)
-    if arena.mode & (ARENA_FORKED | ARENA_CLOSED) == 0:
-        block = alloc_locked(arena, size, tag)
+cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
+    """A block that became free with others' work: what is complete, or after a sync of the device."""
+    cdef Block *block
+    cdef bint released
     lock_drop(&arena.lock)
+    released = waiting_sync(arena.pool) if sync else waiting_poll(arena) > 0
+    lock_take(&arena.lock)
+    if not released:
+        return NULL
+    block = bins_take(arena, bytes >> UNIT_SHIFT)
+    if block != NULL:
+        arena.counters.rungs[<uint32_t> RUNG_WAITING] += 1      # an enum
     return block
+
+
+cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """Without locks, in an arena with a mode: who serves, this arena or a capture's?"""
+    cdef Arena *capture
+    if arena.mode & (ARENA_FORKED | ARENA_CLOSED):
+        return NULL
+    if arena.mode & ARENA_WATCHED:
+        capture_look(arena)
+    capture = arena.capture
+    return alloc_in(arena if capture == NULL else capture, size, tag)
+
+
+cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    cdef Block *block
+    lock_take(&arena.lock)
+    block = alloc_warm(arena, size, tag)
+    if block == NULL:
+        block = alloc_climb(arena, size, tag)
+    leave(arena)
+    if block == NULL:
+        oom_note(arena, size)
+    return block
+
+
+cdef Block *alloc_slow(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    if arena.mode != 0:
+        return alloc_captured(arena, size, tag)
+    return alloc_in(arena, size, tag)
 
 
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     return alloc_fast(arena, size, tag)
+
+
+cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil:
+    """At an address if a free block covers it there; it must be a multiple of 512."""
+    cdef size_t bytes = size_units(size) << UNIT_SHIFT
+    cdef Block *block = NULL
+    if arena.mode == 0 and size >> MAX_SIZE_BITS == 0:
+        lock_take(&arena.lock)
+        block = block_at(arena, addr, bytes)
+        if block != NULL:
+            block_hand_out(arena, block, size, 0)
+            arena.counters.fits += 1
+        leave(arena)
+    return block if block != NULL else arena_alloc(arena, size, 0)
+
+
+cdef Block *block_at(Arena *arena, char *addr, size_t bytes) noexcept nogil:
+    """The free block [addr, addr + bytes), cut out of the one that covers it, or NULL."""
+    cdef uint32_t index
+    cdef Block *block = NULL
+    cdef Block *piece
+    cdef size_t before
+    cache_flush(arena)
+    for index in range(arena.range_count):
+        if (arena.ranges[index] != NULL
+                and <size_t> (addr - arena.ranges[index].base) < arena.ranges[index].bytes):
+            block = arena.ranges[index].first
+    while block != NULL and <size_t> (addr - block.addr) >= block.size:
+        block = block.next
+    if block == NULL or block.state != BLOCK_FREE:
+        return NULL
+    before = <size_t> (addr - block.addr)
+    if before % UNIT != 0 or block.size - before < bytes:
+        return NULL
+    if before == 0:
+        bin_remove(&arena.bins[block.kind], block)
+        return block_fit(arena, block, bytes)
+    piece = block_make(arena)
+    if piece == NULL:
+        return NULL
+    bin_remove(&arena.bins[block.kind], block)
+    block_cut(block, piece, before)
+    bin_insert(&arena.bins[block.kind], block)
+    piece.state = BLOCK_LIVE
+    return block_fit(arena, piece, bytes)
 
 
 # --- freeing ------------------------------------------------------------------------------------
@@ -174,34 +294,12 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
         arena.tag_blocks[block.tag] -= 1
 
 
-cdef inline void cache_push(Arena *arena, Block *block) noexcept nogil:
-    block.state = BLOCK_CACHED
-    block.links.next = arena.cache[block.size >> UNIT_SHIFT]
-    arena.cache[block.size >> UNIT_SHIFT] = block
-
-
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
     """The owner frees a block that the cache does not hold; it leaves by the bias."""
     block_count_back(arena, block)
     block_release(arena, block)
-    lock_leave_biased(&arena.lock)
+    leave_biased(arena)
     return True
-
-
-cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
-    cdef bint live
-    lock_take(&arena.lock)
-    live = block_is_live(arena, block)
-    if live:
-        block_count_back(arena, block)
-        if block.size <= CACHE_UNITS << UNIT_SHIFT:
-            cache_push(arena, block)
-        else:
-            block_release(arena, block)
-    else:
-        arena.counters.refused += 1
-    lock_drop(&arena.lock)
-    return live
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
@@ -216,12 +314,39 @@ cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
         return free_slow(arena, block)
     if not core_likely(block_is_live(arena, block) and block.flags == 0):
         return free_odd(arena, block)
-    if block.size > CACHE_UNITS << UNIT_SHIFT:
+    if block.size > CACHE_BYTES:
         return free_fit(arena, block)
     block_count_back(arena, block)
     cache_push(arena, block)
-    lock_leave_biased(&arena.lock)
+    leave_biased(arena)
     return True
+
+
+cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
+    cdef Arena *capture
+    cdef bint live
+    lock_take(&arena.lock)
+    live = block_is_live(arena, block)
+    if live:
+        block_count_back(arena, block)
+        if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
+            block_park_device(arena, block)
+        elif block.flags & BLOCK_SHARED:
+            block_park(arena, block)
+        elif block.size <= CACHE_BYTES:
+            cache_push(arena, block)
+        else:
+            block_release(arena, block)
+    leave(arena)
+    if live:
+        return True
+    capture = capture_owner(arena, block)
+    if capture != NULL:
+        return free_fast(capture, block)
+    lock_take(&arena.lock)
+    arena.counters.refused += 1
+    lock_drop(&arena.lock)
+    return False
 
 
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
@@ -240,108 +365,8 @@ cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
                            aclrtAllocatorAddr addr) noexcept nogil:
-    return arena_alloc(<Arena *> allocator, size, 0)
+    return arena_alloc_at(<Arena *> allocator, size, <char *> addr)
 
 
 cdef void *on_get_addr(aclrtAllocatorBlock block) noexcept nogil:
     return (<Block *> block).addr
-
-
-# --- pools and arenas ---------------------------------------------------------------------------
-
-cdef void driver_bind(Driver *driver) noexcept nogil:
-    """The functions of the library that `_libacl` finds."""
-    libacl_open()
-    driver.reserve = _libacl.aclrtReserveMemAddress
-    driver.release = _libacl.aclrtReleaseMemAddress
-    driver.physical = _libacl.aclrtMallocPhysical
-    driver.free_physical = _libacl.aclrtFreePhysical
-    driver.map = _libacl.aclrtMapMem
-    driver.unmap = _libacl.aclrtUnmapMem
-    driver.malloc = _libacl.aclrtMalloc
-    driver.free = _libacl.aclrtFree
-    driver.sync = _libacl.aclrtSynchronizeStreamWithTimeout
-    driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout
-    driver.query = _libacl.aclrtStreamQuery
-    driver.mem_info = _libacl.aclrtGetMemInfo
-    driver.capture_info = _libacl.aclmdlRICaptureGetInfo
-    driver.event_create = _libacl.aclrtCreateEventExWithFlag
-    driver.event_destroy = _libacl.aclrtDestroyEvent
-    driver.event_record = _libacl.aclrtRecordEvent
-    driver.event_query = _libacl.aclrtQueryEventStatus
-
-
-cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil:
-    """A pool without arenas; `driver` NULL means the library's.  NULL without host memory."""
-    cdef Pool *pool = <Pool *> calloc(1, sizeof(Pool))
-    if pool == NULL:
-        return NULL
-    pool.options = options[0]
-    pool.pid = getpid()
-    pool.has_virtual = not options.segments
-    if driver == NULL:
-        driver_bind(&pool.source.driver)
-    else:
-        pool.source.driver = driver[0]
-    pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
-    pool.source.prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
-    pool.source.prop.memAttr = ACL_HBM_MEM_HUGE
-    pool.source.prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
-    pool.source.prop.location.id = <uint32_t> options.device        # a device number: not negative
-    return pool
-
-
-cdef Arena *arena_create(Pool *pool, aclrtStream stream) noexcept nogil:
-    cdef Arena *arena = <Arena *> calloc(1, sizeof(Arena))
-    if arena == NULL:
-        return NULL
-    if not slab_open(arena):
-        free(arena)
-        return NULL
-    lock_start(&arena.lock)
-    bins_start(&arena.bins[<int> RANGE_LARGE])          # enums
-    bins_start(&arena.bins[<int> RANGE_TINY])
-    arena.pool = pool
-    arena.stream = stream
-    arena.donates = not pool.options.early_frees
-    return arena
-
-
-cdef Arena *pool_find(Pool *pool, aclrtStream stream) noexcept nogil:
-    cdef uint32_t index
-    for index in range(pool.arena_count):
-        if pool.arenas[index].stream == stream and not pool.arenas[index].streamless:
-            return pool.arenas[index]
-    return NULL
-
-
-cdef Arena *pool_arena(Pool *pool, aclrtStream stream) noexcept nogil:
-    """The arena of a stream, made at the first call; NULL without host memory or slots."""
-    cdef Arena *arena
-    spin_enter(&pool.lock)
-    arena = pool_find(pool, stream)
-    spin_leave(&pool.lock)
-    if arena != NULL:
-        return arena
-    arena = arena_create(pool, stream)
-    if arena == NULL:
-        return NULL
-    spin_enter(&pool.lock)
-    if pool.arena_count == MAX_ARENAS:
-        spin_leave(&pool.lock)
-        slab_close(arena)
-        free(arena)
-        return NULL
-    pool.arenas[pool.arena_count] = arena
-    pool.arena_count += 1
-    spin_leave(&pool.lock)
-    return arena
-
-
-cdef aclError pool_destroy(Pool *pool) noexcept nogil:
-    return ACL_SUCCESS
-
-
-cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
-    stats.allocated = arena.live
-    stats.counters = arena.counters

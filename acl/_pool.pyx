@@ -11,11 +11,12 @@ from libc.string cimport memset
 import re
 
 from acl._core cimport (
-    Arena, ArenaStats, Block, Pool as CorePool, PoolOptions, arena_alloc, arena_free, arena_stats,
-    on_alloc, on_alloc_advise, on_free, on_get_addr, pool_arena, pool_create, pool_destroy,
+    Arena, Pool as CorePool, PoolOptions,
+    on_alloc, on_alloc_advise, on_free, on_get_addr,
 )
+from acl._arena cimport pool_arena, pool_create
 from acl._libacl cimport (
-    ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtAllocatorCreateDesc, aclrtAllocatorDesc,
+    ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_SUCCESS, aclError, aclrtAllocatorCreateDesc, aclrtAllocatorDesc,
     aclrtAllocatorDestroyDesc, aclrtAllocatorRegister, aclrtAllocatorSetAllocAdviseFuncToDesc,
     aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorSetFreeFuncToDesc,
     aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorSetObjToDesc,
@@ -90,6 +91,7 @@ cdef class Pool:
         options.granule = size_of(granule, "granule")
         options.virtual_bytes = size_of(virtual, "virtual")
         options.info_attr = ACL_HBM_MEM
+        options.mem_attr = ACL_HBM_MEM_HUGE
         options.sync_timeout_ms = 10_000
         options.steals = steal
         self.pool = pool_create(&options, NULL)
@@ -99,7 +101,7 @@ cdef class Pool:
     def register(self, size_t stream):
         """Serve the stream (its handle as a number) from here on."""
         cdef aclError status
-        cdef Arena *arena = pool_arena(self.pool, <aclrtStream> stream)
+        cdef Arena *arena = pool_arena(self.pool, <aclrtStream> stream, 0)
         cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
         if arena == NULL or desc == NULL:
             raise MemoryError("host memory for an arena")

@@ -14,9 +14,11 @@ from acl._core cimport (
     CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
     CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, aclError, aclmdlRI, aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
-    aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc, arena_free, arena_stats,
-    on_alloc, on_alloc_advise, on_free, on_get_addr, pool_arena, pool_create, pool_destroy,
+    aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc, arena_free, on_alloc,
+    on_alloc_advise, on_free, on_get_addr,
 )
+from acl._arena cimport arena_stats, pool_arena, pool_create, pool_destroy
+from acl._check cimport pool_check
 
 cdef extern from *:
     """
@@ -239,7 +241,7 @@ cdef class Rig:
         return <size_t> self.find(stream)
 
     cdef Arena *find(self, size_t stream) except NULL:
-        cdef Arena *arena = pool_arena(self.pool, <aclrtStream> stream)
+        cdef Arena *arena = pool_arena(self.pool, <aclrtStream> stream, 0)
         if arena == NULL:
             raise MemoryError("an arena")
         return arena
@@ -254,6 +256,9 @@ cdef class Rig:
         cdef ArenaStats stats
         arena_stats(self.find(stream), &stats)
         return stats
+
+    def check(self):
+        return pool_check(self.pool)
 
     def reserved(self):
         return self.pool.source.reserved

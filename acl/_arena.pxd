@@ -1,0 +1,31 @@
+"""Pools and arenas: their making, their end, and what is done to them as a whole.  See `_arena.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from acl._core cimport Arena, ArenaStats, Driver, Pool, PoolOptions
+from acl._libacl cimport aclrtStream
+
+cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
+
+# A pool without arenas; `driver` NULL stands for the library's.  NULL without host memory.
+cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
+# Gives everything back and frees the pool.  False, and nothing is freed, while blocks are live.
+cdef bint pool_destroy(Pool *pool) noexcept nogil
+cdef uint64_t pool_live_blocks(Pool *pool) noexcept nogil
+
+# The arena of a stream, NULL if there is none; and one that is made if there is none.
+cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
+cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
+cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
+
+# Sets and clears bits of `arena.mode`.
+cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil
+
+# Gives free pages to the driver until `to` bytes are reserved: those of idle streams, and with
+# `wait` those of all; says how many bytes went.  Arenas that do not donate keep theirs, unless
+# `drained` says that nothing that was freed early is still to be launched.
+cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil
+# One tick of decay: what no allocation has needed since the last tick goes, from idle streams.
+cdef size_t pool_decay(Pool *pool) noexcept nogil
+cdef void pool_reset_peaks(Pool *pool) noexcept nogil
+cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil

@@ -1,0 +1,332 @@
+"""Pools and arenas: their making, their end, and what is done to them as a whole.
+
+Arenas are only ever added to a pool, so its list is read without a lock.  An arena outlives the
+registration, its stream, and the interpreter: whoever holds one of its blocks may free it at any
+time.  A pool goes only when no block is live; one that is dropped earlier is leaked on purpose.
+
+After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
+"""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from acl cimport _libacl
+from acl._bins cimport bins_start, cache_flush, slab_close, slab_open
+from acl._core cimport (
+    ARENA_CLOSED, ARENA_FORKED, ARENA_WATCHED, BINS, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
+    BLOCK_WAITING, Block, MAX_ARENAS, RANGE_LARGE, RANGE_SMALL, ROLE_CAPTURE, ROLE_STREAM, Range,
+)
+from acl._driver cimport (
+    device_wait, events_destroy, range_unreserve, source_shrink, stream_wait,
+)
+from acl._libacl cimport (
+    ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
+    libacl_open,
+)
+from acl._lock cimport (
+    SpinLock, lock_drop, lock_enter, lock_leave, lock_start, lock_take, spin_enter, spin_leave,
+)
+from acl._pages cimport pages_donate
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
+
+cdef extern from "<stdlib.h>" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+cdef SpinLock pools_lock
+cdef Pool *pools = NULL
+cdef bint fork_watched = False
+
+
+# --- fork ---------------------------------------------------------------------------------------
+
+cdef void on_fork_child() noexcept nogil:
+    """The only thread of the child: other threads may have held any lock."""
+    cdef Pool *pool = pools
+    cdef uint32_t index
+    pools_lock.word = 0
+    while pool != NULL:
+        pool.lock.word = 0
+        pool.source.lock.word = 0
+        for index in range(pool.arena_count):
+            lock_start(&pool.arenas[index].lock)
+            pool.arenas[index].lock.pinned = 1
+            pool.arenas[index].mode |= ARENA_FORKED
+        pool = pool.next
+
+
+cdef void pools_add(Pool *pool) noexcept nogil:
+    global pools, fork_watched
+    spin_enter(&pools_lock)
+    pool.next = pools
+    pools = pool
+    if not fork_watched:
+        fork_watched = pthread_atfork(NULL, NULL, on_fork_child) == 0
+    spin_leave(&pools_lock)
+
+
+cdef void pools_remove(Pool *pool) noexcept nogil:
+    global pools
+    cdef Pool **link = &pools
+    spin_enter(&pools_lock)
+    while link[0] != NULL and link[0] != pool:
+        link = &link[0].next
+    if link[0] != NULL:
+        link[0] = pool.next
+    spin_leave(&pools_lock)
+
+
+# --- making -------------------------------------------------------------------------------------
+
+cdef void driver_bind(Driver *driver) noexcept nogil:
+    libacl_open()
+    driver.reserve = _libacl.aclrtReserveMemAddress
+    driver.release = _libacl.aclrtReleaseMemAddress
+    driver.physical = _libacl.aclrtMallocPhysical
+    driver.free_physical = _libacl.aclrtFreePhysical
+    driver.map = _libacl.aclrtMapMem
+    driver.unmap = _libacl.aclrtUnmapMem
+    driver.malloc = _libacl.aclrtMallocAlign32          # no padding: a segment stays a whole number of pages
+    driver.free = _libacl.aclrtFree
+    driver.sync = _libacl.aclrtSynchronizeStreamWithTimeout
+    driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout
+    driver.query = _libacl.aclrtStreamQuery
+    driver.mem_info = _libacl.aclrtGetMemInfo
+    driver.capture_info = _libacl.aclmdlRICaptureGetInfo
+    driver.event_create = _libacl.aclrtCreateEventExWithFlag
+    driver.event_destroy = _libacl.aclrtDestroyEvent
+    driver.event_record = _libacl.aclrtRecordEvent
+    driver.event_query = _libacl.aclrtQueryEventStatus
+
+
+cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil:
+    cdef Pool *pool = <Pool *> calloc(1, sizeof(Pool))
+    if pool == NULL:
+        return NULL
+    pool.options = options[0]
+    pool.no_virtual = options.segments
+    pool.moves_off = not options.steals
+    if driver == NULL:
+        driver_bind(&pool.source.driver)
+    else:
+        pool.source.driver = driver[0]
+    pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
+    pool.source.prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
+    pool.source.prop.memAttr = options.mem_attr
+    pool.source.prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
+    pool.source.prop.location.id = <uint32_t> options.device        # a device number: not negative
+    pools_add(pool)
+    return pool
+
+
+cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    cdef size_t bytes = (sizeof(Arena) + 63) // 64 * 64
+    cdef Arena *arena = <Arena *> aligned_alloc(64, bytes)
+    if arena == NULL:
+        return NULL
+    memset(arena, 0, bytes)
+    if not slab_open(arena):
+        free(arena)
+        return NULL
+    lock_start(&arena.lock)
+    bins_start(&arena.bins[<uint32_t> RANGE_LARGE])             # enums
+    bins_start(&arena.bins[<uint32_t> RANGE_SMALL])
+    arena.pool = pool
+    arena.stream = stream
+    arena.role = role
+    arena.donates = not pool.options.early_frees and role != ROLE_CAPTURE
+    if pool.options.watches and role == ROLE_STREAM:
+        arena.mode = ARENA_WATCHED
+        arena.lock.pinned = 1
+    return arena
+
+
+cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    cdef uint32_t index
+    cdef Arena *arena
+    for index in range(pool.arena_count):
+        arena = pool.arenas[index]
+        if arena.stream == stream and arena.role == role and not arena.by_device:
+            return arena
+    return NULL
+
+
+cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    cdef Arena *arena = arena_make(pool, stream, role)
+    cdef Arena *other = NULL
+    if arena == NULL:
+        return NULL
+    spin_enter(&pool.lock)
+    if role != ROLE_CAPTURE:
+        other = arena_find(pool, stream, role)
+    if other == NULL and pool.arena_count < MAX_ARENAS:
+        pool.arenas[pool.arena_count] = arena
+        pool.arena_count += 1
+        other = arena
+    spin_leave(&pool.lock)
+    if other != arena:
+        slab_close(arena)
+        free(arena)
+    return other
+
+
+cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    cdef Arena *arena = arena_find(pool, stream, role)
+    return arena if arena != NULL else arena_add(pool, stream, role)
+
+
+cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil:
+    """An arena with a mode has no owner, so that every caller looks at the mode."""
+    lock_enter(&arena.lock)
+    arena.mode = (arena.mode & ~clear) | set
+    arena.lock.pinned = arena.mode != 0
+    lock_leave(&arena.lock)
+
+
+# --- trimming -----------------------------------------------------------------------------------
+
+cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil:
+    cdef size_t before = pool.source.reserved
+    cdef size_t granule = pool.options.granule
+    cdef uint32_t index
+    cdef Arena *arena
+    source_shrink(pool, to)
+    for index in range(pool.arena_count):
+        if pool.source.reserved <= to:
+            break
+        arena = pool.arenas[index]
+        if arena.donates or (drained and (arena.role != ROLE_CAPTURE or arena.released)):
+            pages_donate(arena, (pool.source.reserved - to + granule - 1) // granule, wait)
+            source_shrink(pool, to)
+    return before - pool.source.reserved if before > pool.source.reserved else 0
+
+
+cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
+    """Pages beyond what the arena has needed since the last tick; starts the next tick."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef uint64_t needed
+    lock_take(&arena.lock)
+    needed = (arena.live_peak + arena.live_peak // 50 + granule - 1) // granule
+    if arena.live_peak > arena.past_peak:
+        arena.past_peak = arena.live_peak
+    if arena.requested_peak > arena.past_requested_peak:
+        arena.past_requested_peak = arena.requested_peak
+    arena.live_peak = arena.live
+    arena.requested_peak = arena.requested
+    needed = arena.pages - needed if arena.pages > needed else 0
+    lock_drop(&arena.lock)
+    return needed
+
+
+cdef size_t pool_decay(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    cdef uint64_t pages
+    cdef size_t freed
+    freed = source_shrink(pool, 0)
+    for index in range(pool.arena_count):
+        pages = arena_idle_pages(pool.arenas[index])
+        if pages > 0 and pool.arenas[index].donates and not pool.moves_off:
+            pages_donate(pool.arenas[index], pages, False)
+    return freed + source_shrink(pool, 0)
+
+
+cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    cdef Arena *arena
+    for index in range(pool.arena_count):
+        arena = pool.arenas[index]
+        lock_take(&arena.lock)
+        arena.live_peak = arena.live
+        arena.requested_peak = arena.requested
+        arena.past_peak = arena.past_requested_peak = 0
+        lock_drop(&arena.lock)
+    spin_enter(&pool.source.lock)
+    pool.source.reserved_peak = pool.source.reserved
+    pool.source.joint_peak = 0
+    spin_leave(&pool.source.lock)
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+cdef inline uint64_t arena_live_blocks(Arena *arena) noexcept nogil:
+    return (arena.counters.hits + arena.counters.fits + arena.counters.slow
+            - arena.counters.failures - arena.counters.frees)
+
+
+cdef uint64_t pool_live_blocks(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    cdef uint64_t blocks = 0
+    for index in range(pool.arena_count):
+        blocks += arena_live_blocks(pool.arenas[index])
+    return blocks
+
+
+cdef void arena_free_all(Arena *arena) noexcept nogil:
+    """Addresses and host memory of an arena whose pages are gone, or are left to the driver."""
+    cdef uint32_t index
+    cdef Range *span
+    for index in range(arena.range_count):
+        span = arena.ranges[index]
+        if span != NULL:
+            if not span.segment:
+                range_unreserve(arena.pool, span.base)
+            free(span.frames)
+            free(span)
+    slab_close(arena)
+    free(arena)
+
+
+cdef bint pool_destroy(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    if pool_live_blocks(pool) != 0:
+        return False
+    for index in range(pool.arena_count):
+        arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
+        pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
+    source_shrink(pool, 0)
+    if pool.source.reserved != 0 or pool_live_blocks(pool) != 0:
+        return False                            # a stream is at work, or a block waits: later
+    pools_remove(pool)
+    for index in range(pool.arena_count):
+        arena_free_all(pool.arenas[index])
+    events_destroy(pool)
+    free(pool)
+    return True
+
+
+# --- statistics ---------------------------------------------------------------------------------
+
+cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
+    cdef Block *block = span.first
+    while block != NULL:
+        if block.state == BLOCK_FREE:
+            stats.free += block.size
+            if block.size > stats.largest_free:
+                stats.largest_free = block.size
+        elif block.state == BLOCK_CACHED:
+            stats.cached += block.size
+        elif block.state == BLOCK_WAITING:
+            stats.waiting += block.size
+        elif block.state == BLOCK_HOLE:
+            stats.holes += 1
+        block = block.next
+
+
+cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
+    cdef uint32_t index
+    memset(stats, 0, sizeof(ArenaStats))
+    lock_take(&arena.lock)
+    stats.allocated = arena.live
+    stats.allocated_peak = max(arena.live_peak, arena.past_peak)
+    stats.requested = arena.requested
+    stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
+    stats.reserved = arena.pages * arena.pool.options.granule
+    stats.counters = arena.counters
+    stats.live_blocks = arena_live_blocks(arena)
+    for index in range(arena.range_count):
+        if arena.ranges[index] != NULL:
+            stats.ranges += 1
+            range_stats(arena.ranges[index], stats)
+    lock_drop(&arena.lock)

@@ -1,0 +1,26 @@
+"""The checker of the invariants, and the report on memory that could not be had.  See `_check.pyx`."""
+
+from libc.stdint cimport uint32_t
+
+from acl._core cimport Arena, Pool
+
+cdef extern from *:
+    """
+    #ifndef ACL_POOL_DEBUG
+    #define ACL_POOL_DEBUG 0
+    #endif
+    """
+    enum:
+        # 0: nothing is compiled in; 2: `arena_check` after each mutation; 3: all pages of it
+        DEBUG_LEVEL "ACL_POOL_DEBUG"
+
+# The number of the first invariant that is broken, 0 if none is.  The first is called with the
+# lock held, the second without locks while nothing else uses the pool.
+cdef uint32_t arena_check(Arena *arena) noexcept nogil
+cdef uint32_t pool_check(Pool *pool) noexcept nogil
+
+# Ends the process, with the number, if `arena_check` finds one.
+cdef void arena_enforce(Arena *arena) noexcept nogil
+
+# Keeps a report for `pool.last_oom()`.  Without locks.
+cdef void oom_note(Arena *arena, size_t size) noexcept nogil

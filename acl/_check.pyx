@@ -1,0 +1,271 @@
+"""The checker of the invariants, and the report on memory that could not be had.
+
+`arena_check` walks every block of every range, then every list, and compares the sums.  It runs
+under the arena's lock and changes nothing.  Pages with MOVING blocks, and waiting lists that a poll
+has in hand, belong to the thread that moves or polls: there the check asks less.
+"""
+
+from libc.stdint cimport uint16_t, uint64_t
+from libc.stdio cimport fprintf, stderr
+from libc.stdlib cimport abort
+from libc.string cimport memset
+
+from acl._bins cimport bin_of, links_block
+from acl._core cimport (
+    BINS, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING, BLOCK_WAITING, Bins, Block,
+    CACHE_UNITS, OomReport, RANGE_KINDS, Range, TAGS, UNIT, UNIT_SHIFT, Use,
+)
+from acl._driver cimport device_room, stream_captured
+from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
+
+cdef struct Sums:               # what a walk over the blocks found
+    size_t live
+    size_t requested
+    uint64_t blocks[8]          # by BlockState
+    uint64_t uses               # of WAITING blocks
+    uint64_t waiting_by_use     # WAITING blocks that have some
+    uint64_t pages              # that have a frame
+    size_t tag_live[64]
+    uint64_t tag_blocks[64]
+
+
+cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
+    cdef Block *after = block.next
+    if after != NULL and (after.addr != block.addr + block.size or after.prev != block):
+        return 1
+    if block.size == 0 or block.size % UNIT != 0 or <size_t> (block.addr - span.base) % UNIT != 0:
+        return 5
+    if block.range != span.index or block.kind != span.kind:
+        return 1
+    if after != NULL and block.state == after.state and block.state in (BLOCK_FREE, BLOCK_HOLE):
+        return 2
+    if block.state == BLOCK_HOLE and (block.size % granule != 0
+                                      or <size_t> (block.addr - span.base) % granule != 0):
+        return 5
+    return 0
+
+
+cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
+    """I6 for the pages that begin in a block, and the sum for I8."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
+    cdef uint64_t end = (<size_t> (block.addr - span.base) + block.size + granule - 1) // granule
+    cdef bint missing = block.state == BLOCK_HOLE
+    if span.segment:
+        return 6 if missing else 0
+    while page < end:
+        if span.frames[page] != NULL:
+            sums.pages += 1
+        if block.state != BLOCK_MOVING and (span.frames[page] == NULL) != missing:
+            return 6
+        page += 1
+    return 0
+
+
+cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
+    sums.blocks[block.state] += 1
+    if block.state == BLOCK_LIVE:
+        sums.live += block.size
+        sums.requested += block.requested
+        sums.tag_live[block.tag % TAGS] += block.size
+        sums.tag_blocks[block.tag % TAGS] += 1
+    elif block.state == BLOCK_WAITING:
+        sums.uses += block.requested
+        sums.waiting_by_use += block.requested > 0
+
+
+cdef uint32_t range_check(Arena *arena, Range *span, Sums *sums) noexcept nogil:
+    cdef Block *block = span.first
+    cdef size_t bytes = 0
+    cdef uint32_t broken
+    if block == NULL or block.addr != span.base or block.prev != NULL:
+        return 1
+    while block != NULL:
+        broken = block_check(arena, span, block)
+        if broken == 0:
+            broken = pages_check(arena, span, block, sums)
+        if broken != 0:
+            return broken
+        block_sum(block, sums)
+        bytes += block.size
+        block = block.next
+    return 0 if bytes == span.bytes else 1
+
+
+cdef uint32_t bins_check(Bins *bins, uint64_t *free, uint64_t *holes) noexcept nogil:
+    cdef uint32_t index
+    cdef Block *stop
+    cdef Block *block
+    for index in range(<uint32_t> BINS):                        # an enum
+        stop = links_block(&bins.heads[index])
+        block = stop.links.next
+        if (block != stop) != (bins.maps[index >> 5] >> (index & 31) & 1):
+            return 3
+        if (bins.maps[index >> 5] != 0) != (bins.groups >> (index >> 5) & 1):
+            return 3
+        while block != stop:
+            if block.state != BLOCK_FREE or bin_of(block.size >> UNIT_SHIFT) != index:
+                return 3
+            if block.links.next.links.prev != block:
+                return 3
+            free[0] += 1
+            block = block.links.next
+    stop = links_block(&bins.holes)
+    block = stop.links.next
+    while block != stop:
+        if block.state != BLOCK_HOLE or block.links.next.links.prev != block:
+            return 9
+        holes[0] += 1
+        block = block.links.next
+    return 0
+
+
+cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
+    cdef uint64_t free = 0, holes = 0, cached = 0
+    cdef uint32_t index, broken
+    cdef Block *block
+    for index in range(<uint32_t> RANGE_KINDS):                 # an enum
+        broken = bins_check(&arena.bins[index], &free, &holes)
+        if broken != 0:
+            return broken
+    for index in range(CACHE_UNITS + 1):
+        block = arena.cache[index]
+        while block != NULL:
+            if block.state != BLOCK_CACHED or block.size >> UNIT_SHIFT != index:
+                return 4
+            cached += 1
+            block = block.links.next
+    if free != sums.blocks[<uint32_t> BLOCK_FREE]:
+        return 3
+    if cached != sums.blocks[<uint32_t> BLOCK_CACHED]:
+        return 4
+    return 0 if holes == sums.blocks[<uint32_t> BLOCK_HOLE] else 9
+
+
+cdef uint32_t waiting_check(Arena *arena, Sums *sums) noexcept nogil:
+    cdef Use *use = arena.waiting
+    cdef Block *block = arena.parked
+    cdef uint64_t uses = 0, parked = 0
+    if arena.polling > 0:
+        return 0
+    while use != NULL:
+        if use.block.state != BLOCK_WAITING:
+            return 10
+        uses += 1
+        use = use.next
+    while block != NULL:
+        if block.state != BLOCK_WAITING or block.requested != 0:
+            return 10
+        parked += 1
+        block = block.links.next
+    if uses != sums.uses or parked + sums.waiting_by_use != sums.blocks[<uint32_t> BLOCK_WAITING]:
+        return 10
+    return 0
+
+
+cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
+    cdef uint32_t tag
+    if arena.live != sums.live or arena.requested != sums.requested:
+        return 7
+    if (arena.counters.hits + arena.counters.fits + arena.counters.slow - arena.counters.failures
+            - arena.counters.frees != sums.blocks[<uint32_t> BLOCK_LIVE] + arena.climbing):
+        return 7
+    for tag in range(1, TAGS):
+        if (arena.tag_live[tag] != sums.tag_live[tag]
+                or arena.tag_blocks[tag] != sums.tag_blocks[tag]):
+            return 7
+    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0 and arena.pages != sums.pages:
+        return 8
+    if arena.live > arena.live_peak or arena.requested > arena.requested_peak:
+        return 12
+    return 0
+
+
+cdef uint32_t arena_check(Arena *arena) noexcept nogil:
+    cdef Sums sums
+    cdef uint32_t index, broken
+    memset(&sums, 0, sizeof(sums))
+    for index in range(arena.range_count):
+        if arena.ranges[index] == NULL:
+            continue
+        if arena.ranges[index].segment:
+            sums.pages += arena.ranges[index].pages
+        broken = range_check(arena, arena.ranges[index], &sums)
+        if broken != 0:
+            return broken
+    broken = lists_check(arena, &sums)
+    if broken == 0:
+        broken = waiting_check(arena, &sums)
+    return broken if broken != 0 else sums_check(arena, &sums)
+
+
+cdef uint32_t pool_check(Pool *pool) noexcept nogil:
+    cdef uint32_t index, broken
+    cdef size_t bytes = pool.source.spare_bytes
+    for index in range(pool.arena_count):
+        lock_take(&pool.arenas[index].lock)
+        broken = arena_check(pool.arenas[index])
+        bytes += pool.arenas[index].pages * pool.options.granule
+        lock_drop(&pool.arenas[index].lock)
+        if broken != 0:
+            return broken
+    return 0 if bytes == pool.source.reserved else 11
+
+
+cdef void arena_enforce(Arena *arena) noexcept nogil:
+    cdef uint32_t broken = arena_check(arena)
+    if broken != 0:
+        fprintf(stderr, b"acl: the pool's invariant I%u is broken\n", broken)
+        abort()
+
+
+# --- out of memory ------------------------------------------------------------------------------
+
+cdef void oom_arena(Arena *arena, OomReport *report) noexcept nogil:
+    """What the arena that failed has: free, waiting, and the tag that holds most."""
+    cdef uint32_t index
+    cdef Block *block
+    lock_take(&arena.lock)
+    for index in range(1, TAGS):
+        if arena.tag_live[index] > report.top_bytes:
+            report.top_bytes = arena.tag_live[index]
+            report.top_tag = <uint16_t> index           # fits: TAGS
+    for index in range(arena.range_count):
+        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+        while block != NULL:
+            if block.state == BLOCK_FREE or block.state == BLOCK_CACHED:
+                report.free += block.size
+                if block.size > report.largest_free:
+                    report.largest_free = block.size
+            elif block.state == BLOCK_WAITING:
+                report.waiting += block.size
+            block = block.next
+    lock_drop(&arena.lock)
+
+
+cdef void oom_note(Arena *arena, size_t size) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef OomReport report
+    cdef void *graph = NULL
+    cdef uint32_t index
+    memset(&report, 0, sizeof(report))
+    report.size = size
+    report.stream = arena.stream
+    report.limit = pool.options.limit
+    report.device_free = device_room(pool)
+    report.capturing = stream_captured(pool, arena.stream, &graph)
+    report.moved = arena.donates and not pool.moves_off and not report.capturing
+    oom_arena(arena, &report)
+    for index in range(pool.arena_count):
+        report.live += pool.arenas[index].live          # a stale number does no harm
+        if pool.arenas[index] != arena:
+            report.others += pool.arenas[index].pages * pool.options.granule
+    spin_enter(&pool.source.lock)
+    report.status = pool.source.last_error
+    report.reserved = pool.source.reserved
+    spin_leave(&pool.source.lock)
+    spin_enter(&pool.lock)
+    report.number = pool.oom.number + 1
+    pool.oom = report
+    spin_leave(&pool.lock)

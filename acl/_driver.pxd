@@ -1,0 +1,35 @@
+"""Every driver call that the allocator makes, counted, and the books of the source of frames.
+
+None of these may be called with a lock held.
+"""
+
+from libc.stdint cimport uint32_t
+
+from acl._core cimport Arena, Frame, Pool, Range, Source
+from acl._libacl cimport aclError, aclrtEvent, aclrtStream
+
+cdef Frame *frame_make(Pool *pool) noexcept nogil           # NULL: limit, headroom or no memory
+cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
+cdef bint frame_map(Pool *pool, Range *span, uint32_t page, Frame *frame) noexcept nogil
+cdef Frame *frame_unmap(Pool *pool, Range *span, uint32_t page) noexcept nogil     # NULL: refused
+
+cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # keeps them as spare
+cdef Frame *source_take(Pool *pool) noexcept nogil                  # a spare one, or NULL
+cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil     # spare ones to the driver
+
+cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil
+cdef void range_unreserve(Pool *pool, void *base) noexcept nogil
+cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil  # NULL as for a frame
+cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil
+
+cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device, 0: unknown
+
+cdef bint stream_idle(Arena *arena) noexcept nogil          # nothing in flight, right now
+cdef bint stream_wait(Arena *arena) noexcept nogil          # false: expired or refused
+cdef bint device_wait(Pool *pool) noexcept nogil
+cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
+
+cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream) noexcept nogil  # NULL: no event to be had
+cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
+cdef void event_put(Pool *pool, aclrtEvent event) noexcept nogil
+cdef void events_destroy(Pool *pool) noexcept nogil

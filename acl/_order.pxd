@@ -1,0 +1,30 @@
+"""What a stream's own order does not cover: other streams, model unloads, captured graphs.  See `_order.pyx`."""
+
+from libc.stdint cimport uint64_t
+
+from acl._core cimport Arena, Block, Pool
+from acl._libacl cimport aclmdlRI, aclrtStream
+
+# A live block is used on another stream too: freeing it will wait for what is queued there.
+cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
+
+# A SHARED block that is not live any more, off all lists: wait for its users.  Called with the lock
+# held; unlocks over the driver calls.
+cdef void block_park(Arena *arena, Block *block) noexcept nogil
+# The same for a block that only a device sync can release; no driver call, no unlock.
+cdef void block_park_device(Arena *arena, Block *block) noexcept nogil
+
+# Release the blocks whose events are complete; without locks.  How many those were.
+cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
+# Synchronises the device and releases every waiting block of the pool; false if the wait failed.
+cdef bint waiting_sync(Pool *pool) noexcept nogil
+
+# From here on, allocations on the arena's stream are private to a capture, until the end.
+cdef Arena *capture_begin(Arena *arena) noexcept nogil
+cdef void capture_end(Arena *arena) noexcept nogil
+# Whether the stream is being captured, asked of the driver; begins and ends captures accordingly.
+cdef void capture_look(Arena *arena) noexcept nogil
+# The graph is gone: its blocks are ordinary memory again.
+cdef uint64_t capture_release(Arena *capture) noexcept nogil
+# The capture's arena that a block belongs to, or NULL.
+cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil
