@@ -26,7 +26,7 @@
 #define LOCK_NO_BIAS 1
 #endif
 
-enum { LOCK_FIRST_STREAK = 8, LOCK_LAST_STREAK = 1 << 16, LOCK_SPINS = 64, LOCK_SEATS = 4 };
+enum { LOCK_FIRST_STREAK = 8, LOCK_LAST_STREAK = 1 << 16, LOCK_SPINS = 64, LOCK_SEATS = 16 };
 
 typedef struct SpinLock {
     uint32_t word; /* 0 open, 1 taken */
