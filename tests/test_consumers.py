@@ -74,7 +74,7 @@ def test_a_wrong_type_is_refused(consumer: ModuleType) -> None:
 def test_a_c_program_runs_on_the_simulator(compiler: list[str], tmp_path: Path) -> None:
     if shutil.which(compiler[0]) is None:
         pytest.skip(f"no {compiler[0]}")
-    folder = str(acl.sim.library_dir())
+    folder = acl.sim.library_dir()
     source = tmp_path / ("program.cpp" if compiler[0] == "g++" else "program.c")
     shutil.copy(HERE / "c_consumer/program.c", source)
     warnings = ["-Wall", "-Wextra", "-Werror"]

@@ -54,22 +54,22 @@ _SETTINGS = {
 }
 
 
-def library_dir() -> Path:
+def library_dir() -> str:
     """The folder with `libascendcl.so` and the libraries that programs expect beside it.
 
     Returns
     -------
-    pathlib.Path
+    str
         To be put on a linker's or a loader's path (`-L`, `LD_LIBRARY_PATH`).
     """
-    return Path(__file__).resolve().parent / "lib"
+    return str(Path(__file__).resolve().parent / "lib")
 
 
 def _sim() -> ctypes.CDLL:
     """The library, opened once; the loader of `acl` opens the same file and so the same library."""
     global _library
     if _library is None:
-        opened = ctypes.CDLL(str(library_dir() / "libascendcl.so"))
+        opened = ctypes.CDLL(library_dir() + "/libascendcl.so")
         for name, result in (
             ("function", ctypes.c_char_p), ("kind", ctypes.c_char_p), ("calls", ctypes.c_uint64),
             ("live", ctypes.c_size_t), ("get", ctypes.c_size_t), ("fault_hits", ctypes.c_uint64),

@@ -52,7 +52,7 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
     dict
     """
     made = dict(base)
-    folder = str(sim.library_dir())
+    folder = sim.library_dir()
     rest = [part for part in base.get("LD_LIBRARY_PATH", "").split(":") if part and part != folder]
     made["LD_LIBRARY_PATH"] = ":".join([folder, *rest])
     made["ACL_BACKEND"] = "sim"

@@ -50,7 +50,7 @@ def simulator(folder: Path, how: str) -> tuple[Path, Path]:
         import acl
         import acl.sim
 
-        return acl.sim.library_dir(), Path(acl.include_dir())
+        return Path(acl.sim.library_dir()), Path(acl.include_dir())
     return _build_module().build(folder / how, how), ROOT / "acl/include"
 
 

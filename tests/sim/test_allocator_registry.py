@@ -155,7 +155,7 @@ def test_calling_a_function_never_set_says_so_and_dies() -> None:
     done = run_python("""
         import ctypes, sys
         from acl import sim
-        lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+        lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
         lib.aclrtAllocatorCreateDesc.restype = ctypes.c_void_p
         desc = ctypes.c_void_p(lib.aclrtAllocatorCreateDesc())
         lib.aclrtAllocatorSetObjToDesc(desc, ctypes.c_void_p(1))
@@ -171,7 +171,7 @@ def test_calling_a_function_never_set_says_so_and_dies() -> None:
 STRICT = """
     import ctypes
     from acl import sim
-    lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+    lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
     lib.aclrtAllocatorCreateDesc.restype = ctypes.c_void_p
     desc = ctypes.c_void_p(lib.aclrtAllocatorCreateDesc())
     lib.aclrtAllocatorSetObjToDesc(desc, ctypes.c_void_p(1))

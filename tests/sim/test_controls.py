@@ -189,8 +189,8 @@ def test_latency_makes_calls_take_longer(sim: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("text", "parsed"),
-    [("8GiB", str(8 << 30)), ("512M", str(512 << 20)), (4096, "4096"), ("1.5k", "1536"), ("8G, 4gb", f"{8 << 30},{4 << 30}"),
-     (["1K", 2048], "1024,2048")],
+    [("8GiB", str(8 << 30)), ("512M", str(512 << 20)), (4096, "4096"), ("1.5k", "1536"),
+     ("8G, 4gb", f"{8 << 30},{4 << 30}"), (["1K", 2048], "1024,2048")],
 )
 def test_sizes(sim: ModuleType, text: object, parsed: str) -> None:
     assert sim.parse_sizes(text) == parsed
@@ -238,7 +238,7 @@ def test_every_chip_can_be_chosen(sim: ModuleType) -> None:
         from acl import sim
         for name in sim.socs():
             sim.configure(soc=name)
-            lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+            lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
             lib.aclrtGetSocName.restype = ctypes.c_char_p
             compatible = ctypes.c_int32(-1)
             assert lib.aclrtCheckArchCompatibility(name.encode(), ctypes.byref(compatible)) == 0
@@ -255,7 +255,8 @@ def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 PROGRAM = (
     "import ctypes as c; l = c.CDLL('libascendcl.so'); n = c.c_uint32(); l.aclrtGetDeviceCount(c.byref(n));"
-    "l.aclInit(None); p = c.c_void_p(); print(n.value, l.aclrtSetDevice(0), l.aclrtMalloc(c.byref(p), c.c_size_t(64), 0))"
+    "l.aclInit(None); p = c.c_void_p();"
+    "print(n.value, l.aclrtSetDevice(0), l.aclrtMalloc(c.byref(p), c.c_size_t(64), 0))"
 )
 
 
@@ -289,7 +290,7 @@ def test_a_wrong_variable_fails_aclinit() -> None:
     done = run_python("""
         import ctypes
         from acl import sim
-        lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+        lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
         lib.aclGetRecentErrMsg.restype = ctypes.c_char_p
         print(lib.aclInit(None), lib.aclGetRecentErrMsg().decode())
     """, ACL_SIM_DEVICES="many")

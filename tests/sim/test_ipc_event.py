@@ -116,7 +116,7 @@ def test_a_chip_without_ipc_events() -> None:
     done = run_python("""
         import ctypes
         from acl import sim
-        lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+        lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
         lib.aclInit(None); lib.aclrtSetDevice(0)
         event = ctypes.c_void_p()
         print(lib.aclrtCreateEventExWithFlag(ctypes.byref(event), 0x40))

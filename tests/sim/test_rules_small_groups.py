@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
 from support.calls import api, out
 
 P, RT, DEVICE, HANDLE, UNSUPPORTED = 100000, 107000, 107001, 107017, 207000

@@ -50,7 +50,7 @@ class _Api:
 
     @functools.cached_property
     def _library(self) -> ctypes.CDLL:
-        return ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+        return ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
 
     @functools.cached_property
     def _rows(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Handle(ctypes.Structure):
 
 
 def main(handle: Handle, steps: list[str]) -> None:
-    lib = ctypes.CDLL(str(sim.library_dir() / "libascendcl.so"))
+    lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
     lib.aclrtIpcOpenEventHandle.argtypes = [Handle, ctypes.c_void_p]
     stream, event, status = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int(-1)
     lib.aclInit(None)
