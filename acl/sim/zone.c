@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 
 enum {
-    PURGE_AT_ONCE = 1 << 20,   /* a block this long goes back to the system as it is freed */
-    PURGE_STALE_AT = 8 << 20,  /* and shorter ones when so much of them has gathered */
+    PURGE_AT_ONCE = 8 << 20,   /* a block this long goes back to the system as it is freed */
+    PURGE_STALE_AT = 16 << 20, /* and shorter ones when so much of them has gathered */
 };
 
 static void *books_map(size_t bytes)
