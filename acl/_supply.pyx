@@ -66,7 +66,7 @@ cdef class Supply:
 
 cdef dict supplies = {}         # descriptor -> Supply
 cdef dict registered = {}       # stream -> Supply or Pool
-cdef list shells = []           # let go, but C may know their address
+cdef list shells = []           # every Supply: C may hold its address for ever
 
 
 cdef void supply_drop(Supply supply) noexcept:
@@ -75,7 +75,6 @@ cdef void supply_drop(Supply supply) noexcept:
     if supply.holds == 0:
         supply.functions = [None] * FUNCTIONS
         supply.pool = None
-        shells.append(supply)
 
 
 cdef uint64_t number_of(object result) except? 0:
@@ -199,6 +198,7 @@ cdef object rt_allocator_create_desc(object self, PyObject *const *args, Py_ssiz
     if desc != NULL:
         supply = supplies[<uint64_t> desc] = Supply()
         supply.holds = 1
+        shells.append(supply)
     return <uint64_t> desc
 
 

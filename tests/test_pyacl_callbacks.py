@@ -1,0 +1,267 @@
+"""Python callables that C calls: reports, host functions, states, exceptions, hooks."""
+
+import gc
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.child import run_python
+
+import acl
+
+BLOCK, NO_BLOCK = 1, 0
+
+
+@pytest.fixture
+def queue() -> Iterator[int]:
+    """A stream of device 0."""
+    assert acl.rt.set_device(0) == 0
+    stream, ret = acl.rt.create_stream()
+    assert ret == 0
+    yield stream
+    assert acl.rt.destroy_stream(stream) == 0
+
+
+@pytest.fixture
+def reported(queue: int) -> Iterator[int]:
+    """The stream, with a thread that processes its reports."""
+    stop = threading.Event()
+
+    def process(given: list[int]) -> None:
+        acl.rt.set_device(given[0])
+        while not stop.is_set():
+            acl.rt.process_report(50)
+
+    thread, ret = acl.util.start_thread(process, [0])
+    assert ret == 0
+    assert acl.rt.subscribe_report(thread, queue) == 0
+    yield queue
+    assert acl.rt.unsubscribe_report(thread, queue) == 0
+    stop.set()
+    assert acl.util.stop_thread(thread) == 0
+
+
+def test_launch_callback_runs_on_the_processing_thread(reported: int) -> None:
+    seen: list[Any] = []
+    given = [1, "two"]
+    ret = acl.rt.launch_callback(lambda data: seen.append((data, threading.get_ident())), given, BLOCK, reported)
+    assert ret == 0
+    assert acl.rt.synchronize_stream(reported) == 0
+    assert seen[0][0] is given
+    assert seen[0][1] != threading.get_ident()
+
+
+def test_callbacks_run_in_stream_order(reported: int) -> None:
+    seen: list[int] = []
+    for i in range(50):
+        assert acl.rt.launch_callback(seen.append, i, BLOCK, reported) == 0
+    assert acl.rt.synchronize_stream(reported) == 0
+    assert seen == list(range(50))
+
+
+def test_a_threading_thread_can_process_reports(queue: int) -> None:
+    seen: list[int] = []
+    stop = threading.Event()
+    ready = threading.Event()
+
+    def process() -> None:
+        acl.rt.set_device(0)
+        ready.set()
+        while not stop.is_set():
+            acl.rt.process_report(50)
+
+    worker = threading.Thread(target=process)
+    worker.start()
+    assert ready.wait(10)
+    assert acl.rt.subscribe_report(worker.ident, queue) == 0
+    assert acl.rt.launch_callback(seen.append, 3, BLOCK, queue) == 0
+    assert acl.rt.synchronize_stream(queue) == 0
+    assert acl.rt.unsubscribe_report(worker.ident, queue) == 0
+    stop.set()
+    worker.join()
+    assert seen == [3]
+
+
+def test_a_launched_callback_is_let_go_after_its_call(reported: int) -> None:
+    class Given:
+        pass
+
+    given = Given()
+    alive = weakref.ref(given)
+    assert acl.rt.launch_callback(lambda data: None, given, BLOCK, reported) == 0
+    del given
+    assert acl.rt.synchronize_stream(reported) == 0
+    for _ in range(100):        # the reference goes on the other thread, a moment after C's return
+        gc.collect()
+        if alive() is None:
+            break
+        time.sleep(0.01)
+    assert alive() is None
+
+
+def test_a_launch_that_fails_keeps_nothing() -> None:
+    class Given:
+        pass
+
+    given = Given()
+    alive = weakref.ref(given)
+    assert acl.rt.launch_callback(lambda data: None, given, BLOCK, 0x1234) != 0
+    del given
+    gc.collect()
+    assert alive() is None
+
+
+def test_an_exception_in_a_callback_goes_to_the_unraisable_hook(
+    reported: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda hook: caught.append((hook.exc_type, hook.object)))
+
+    def fail(data: Any) -> None:
+        raise LookupError(data)
+
+    assert acl.rt.launch_callback(fail, 1, BLOCK, reported) == 0
+    assert acl.rt.synchronize_stream(reported) == 0
+    for _ in range(100):
+        if caught:
+            break
+        time.sleep(0.01)
+    assert caught == [(LookupError, fail)]
+
+
+def test_launch_without_subscriber_is_refused(queue: int) -> None:
+    assert acl.rt.launch_callback(print, [], BLOCK, queue) == 107015
+
+
+def test_launch_host_func(queue: int) -> None:
+    seen: list[Any] = []
+    assert acl.rt.launch_host_func(queue, seen.append, {"a": 1}) == 0
+    assert acl.rt.synchronize_stream(queue) == 0
+    assert seen == [{"a": 1}]
+
+
+def test_the_gil_is_free_while_a_stream_is_waited_for(queue: int) -> None:
+    gate = threading.Event()
+    assert acl.rt.launch_host_func(queue, lambda given: gate.wait(30), None) == 0
+    threading.Timer(0.02, gate.set).start()
+    assert acl.rt.synchronize_stream(queue) == 0        # would hang if the GIL were held
+    assert gate.is_set()
+
+
+def test_stream_states_are_told_by_name() -> None:
+    acl.rt.set_device(0)
+    seen: list[Any] = []
+    assert acl.rt.reg_stream_state_callback("pyacl-test", lambda *given: seen.append(given), "mine") == 0
+    stream, _ = acl.rt.create_stream()
+    acl.rt.destroy_stream(stream)
+    assert [given[0] for given in seen] == [stream, stream]
+    assert {given[2] for given in seen} == {"mine"}
+    assert acl.rt.reg_stream_state_callback("pyacl-test", None, None) == 0
+    stream, _ = acl.rt.create_stream()
+    acl.rt.destroy_stream(stream)
+    assert len(seen) == 2
+
+
+def test_device_states_are_told_by_name() -> None:
+    seen: list[Any] = []
+    assert acl.rt.reg_device_state_callback("pyacl-test", lambda *given: seen.append(given), 5) == 0
+    assert acl.rt.set_device(1) == 0
+    assert acl.rt.reset_device(1) == 0
+    assert acl.rt.set_device(0) == 0
+    assert acl.rt.reg_device_state_callback("pyacl-test", None, None) == 0
+    assert {given[0] for given in seen} >= {1}
+    assert {given[2] for given in seen} == {5}
+
+
+@pytest.mark.parametrize("function", [
+    acl.rt.reg_stream_state_callback, acl.rt.reg_device_state_callback, acl.rt.set_device_task_abort_callback,
+])
+def test_state_callbacks_must_be_callable(function: Any) -> None:
+    with pytest.raises(TypeError, match="argument 2 is not callable"):
+        function("name", 7, None)
+
+
+def test_init_and_finalize_callbacks() -> None:
+    done = run_python("""
+        import acl
+        seen = []
+        def on_init(config, given): seen.append(("init", given))
+        def on_end(given): seen.append(("end", given))
+        assert acl.init_callback_register(65535, on_init, 1) == 0
+        assert acl.init_callback_register(65535, on_init, 2) == 0
+        assert acl.finalize_callback_register(65535, on_end, 3) == 0
+        assert acl.init() == 0
+        assert acl.finalize() == 0
+        assert acl.init_callback_unregister(65535, on_init) == 0
+        assert acl.init_callback_unregister(65535, print) == 100000
+        print(seen)
+    """)
+    assert done.stdout == "[('init', 1), ('init', 2), ('end', 3)]\n", done.stderr
+
+
+def test_a_second_init_callback_of_a_type_is_refused() -> None:
+    done = run_python("""
+        import acl
+        print(acl.init_callback_register(0, print, 1), acl.init_callback_register(0, print, 2))
+    """)
+    assert done.stdout == "0 500000\n", done.stderr
+
+
+def test_a_failing_init_callback_is_the_result_of_init() -> None:
+    done = run_python("""
+        import acl
+        assert acl.init_callback_register(65535, lambda config, given: given, 1234) == 0
+        print(acl.init())
+    """)
+    assert done.stdout == "1234\n", done.stderr
+
+
+def test_the_end_of_a_graph_is_told(queue: int) -> None:
+    seen: list[Any] = []
+    assert acl.mdl.ri_capture_begin(queue, 2) == 0
+    graph, ret = acl.mdl.ri_capture_end(queue)
+    assert ret == 0
+    assert acl.mdl.ri_destroy_register_callback(graph, seen.append, "gone") == 0
+    assert acl.mdl.ri_destroy_register_callback(graph, seen.append, "too") == 0
+    assert acl.mdl.ri_destroy_unregister_callback(graph, print) == 100000
+    assert acl.mdl.ri_destroy(graph) == 0
+    assert seen == ["gone", "too"]
+
+
+def test_exception_callback_can_be_set_and_taken_away() -> None:
+    assert acl.rt.set_exception_info_callback(lambda info: None) == 0
+    assert acl.rt.set_exception_info_callback(None) == 0
+    assert acl.rt.set_exception_info_callback() == 0
+    with pytest.raises(TypeError, match="argument 1 is not callable"):
+        acl.rt.set_exception_info_callback(3)
+
+
+def test_several_exception_callbacks() -> None:
+    first, second = [], []
+    assert acl.rt.exception_info_callback_register(first.append) == 0
+    assert acl.rt.exception_info_callback_register(second.append) == 0
+    assert acl.rt.exception_info_callback_unregister(print) == 100000
+    assert acl.rt.exception_info_callback_unregister(first.append) == 0
+    assert acl.rt.exception_info_callback_unregister(second.append) == 0
+
+
+def test_a_callback_waiting_at_exit_does_no_harm() -> None:
+    done = run_python("""
+        import acl
+        acl.init(); acl.rt.set_device(0)
+        stream, _ = acl.rt.create_stream()
+        def process(given):
+            acl.rt.set_device(0)
+            while True:
+                acl.rt.process_report(1000)
+        thread, _ = acl.util.start_thread(process, [])
+        acl.rt.subscribe_report(thread, stream)
+        for i in range(100):
+            acl.rt.launch_callback(lambda data: None, i, 0, stream)
+        print("end")
+    """, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
