@@ -1,10 +1,10 @@
 """Traces of allocations: reading the three forms that there are, and what can be said of one.
 
-A trace is an npz with arrays of equal length: `op` (0 alloc, 1 free), `id` (unique per block), `size` (bytes, for
-frees too), `step` (one per model execution) and `stream`. Our own recordings have this form; a PyTorch memory
-snapshot (the pickle of `torch.cuda.memory._dump_snapshot`, or torch_npu's) is turned into it. A
-snapshot is unpickled with nothing but the built-in containers, so that a file from a stranger cannot run
-code. NumPy is imported when a trace is read, not before.
+A trace is an npz with arrays of equal length: `op` (0 alloc, 1 free), `id` (unique per block),
+`size` (bytes, for frees too), `step` (one per model execution) and `stream`. Our own recordings have
+this form; a PyTorch memory snapshot (the pickle of `torch.cuda.memory._dump_snapshot`, or
+torch_npu's) is turned into it. A snapshot is unpickled with nothing but the built-in containers, so
+that a file from a stranger cannot run code. NumPy is imported when a trace is read, not before.
 """
 
 from __future__ import annotations
@@ -157,13 +157,16 @@ def load_npz(path: Path) -> Trace:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+            missing = [key for key in ("op", "id", "size") if key not in data]
+            if missing:
+                raise TraceError(f"{path.name}: no array {missing[0]!r}; a trace has op, id and size")
             columns = {key: data[key] for key in ("op", "id", "size")}
             zeros = np.zeros(len(columns["op"]), np.uint32)
             columns["step"] = data["step"] if "step" in data else zeros
             columns["stream"] = data["stream"] if "stream" in data else zeros
-    except KeyError as error:
-        raise TraceError(f"{path.name}: no array {error.args[0]!r}; a trace has op, id and size") from None
+    except TraceError:
+        raise
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise TraceError(f"{path.name}: not a trace: {error}") from None
     lengths = {key: column.shape for key, column in columns.items()}

@@ -1,0 +1,327 @@
+"""`aclpool bench`: the loops, the meter, the candidates, the command line and its JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import acl
+import acl.sim
+from acl.tools import _meter, _peers, bench_workloads, cli, plots
+from acl.tools._loops import EVENT_BYTES, Load, Subject, run_foreign, run_here, run_python
+from acl.tools.bench_measure import Effort, latencies, percentile, time_load
+from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, choose
+
+KEYS = {
+    "workload", "allocator", "threads", "thread", "arena", "ns_per_pair", "ns_per_pair_min", "p50_ns", "p99_ns",
+    "p999_ns", "reserved_ratio", "over_floor", "instructions", "pairs", "repeats",
+}
+
+
+def events_of(*rows: tuple[int, int, int]) -> bytes:
+    return np.array(list(rows), np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")])).tobytes()
+
+
+def counting() -> tuple[Subject, list[str]]:
+    """An allocator that writes down what it is asked; blocks are objects with a `ptr`."""
+    log: list[str] = []
+
+    class Block:
+        def __init__(self, size: int) -> None:
+            self.ptr = 4096
+            self.size = size
+            log.append(f"+{size}")
+
+        def __del__(self) -> None:
+            log.append(f"-{self.size}")
+
+    return _peers.python("log", Block), log
+
+
+# ---- loops ----
+
+def test_a_pair_is_an_alloc_and_a_free() -> None:
+    subject, log = counting()
+    run_here(Load.pairs(subject, 64, 3), 1)
+    assert log == ["+64", "-64"] * 3
+
+
+def test_a_replacement_frees_before_it_allocates() -> None:
+    subject, log = counting()
+    load = Load.replace(subject, events_of((10, 0, 0), (20, 1, 0), (30, 0, 0)), 3)
+    load.fill()
+    assert log == ["+10", "+20"]
+    run_here(load, 1)
+    assert log[2:] == ["-10", "+10", "-20", "+20", "-10", "+30"]
+    load.close()
+    assert sorted(log[8:]) == ["-20", "-30"]
+    assert load.held == 0
+
+
+def test_events_run_in_order_on_their_streams_allocator() -> None:
+    first, second = counting(), counting()
+    load = Load.events([first[0], second[0]], events_of((7, 0, 0), (8, 1, 1), (0, 0, 0), (0, 1, 1)))
+    run_here(load, 2)
+    assert first[1] == ["+7", "-7"] * 2
+    assert second[1] == ["+8", "-8"] * 2
+    assert load.allocations == 2
+
+
+def test_parts_of_a_load_make_the_whole() -> None:
+    subject, log = counting()
+    load = Load.events([subject], events_of((1, 0, 0), (2, 1, 0), (0, 0, 0), (0, 1, 0)))
+    load.step(0, 1)
+    assert log == ["+1"]
+    load.step(1, 3)
+    assert log == ["+1", "+2", "-1", "-2"]
+    with pytest.raises(ValueError, match="events 3 to 5 of 4"):
+        load.step(3, 2)
+
+
+def test_no_memory_is_counted_and_not_freed() -> None:
+    def refuse(size: int) -> Any:
+        raise MemoryError
+
+    load = Load.events([_peers.python("none", refuse)], events_of((1, 0, 0), (0, 0, 0)))
+    run_here(load, 3)
+    assert load.failures == 3
+
+
+@pytest.mark.parametrize(("rows", "complaint"), [
+    ([(1, 0, 1)], "stream 1, but 1 allocators"),
+    ([], "at least one event"),
+])
+def test_bad_events_are_refused(rows: list[tuple[int, int, int]], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Load.events([_peers.floor()], events_of(*rows))
+
+
+def test_a_slot_of_two_streams_is_refused() -> None:
+    with pytest.raises(ValueError, match="slot 3 belongs to another stream"):
+        Load.events([_peers.floor(), _peers.floor()], events_of((1, 3, 0), (0, 3, 0), (1, 3, 1)))
+
+
+def test_a_null_function_is_refused() -> None:
+    with pytest.raises(ValueError, match="the free function is NULL"):
+        Subject("broken", 0, 1, 0, 1)
+
+
+def test_events_have_the_size_that_numpy_gives_them() -> None:
+    assert len(events_of((1, 2, 0))) == EVENT_BYTES
+
+
+def test_the_floor_is_below_ctypes() -> None:
+    effort = Effort(repeats=3)
+    ctypes_candidate = next(candidate for candidate in CANDIDATES if candidate.name == "ctypes")
+    floor = time_load(Load.pairs(_peers.floor(), 512, 20_000), effort)
+    with ctypes_candidate.open() as opened:
+        slow = time_load(Load.pairs(opened.subject, 512, 2_000), effort)
+    assert floor.least * 5 < slow.least
+
+
+@pytest.mark.parametrize("run", [run_python, run_foreign])
+def test_loads_run_together(run: Any) -> None:
+    logs = [counting() for _ in range(3)]
+    results = run([Load.pairs(subject, 8, 5) for subject, _ in logs], 2)
+    assert [len(samples) for samples in results] == [2, 2, 2]
+    assert all(log == ["+8", "-8"] * 10 for _, log in logs)
+
+
+def test_two_foreign_threads_share_an_arena() -> None:
+    under_test = PoolUnderTest()
+    subject = under_test.subject()
+    work = [bench_workloads.mixed(seed=i, steps=1 << 14) for i in range(2)]
+    loads = [Load.replace(subject, each.events, 1 << 17) for each in work]
+    for load in loads:
+        load.fill()
+    run_foreign(loads, 12, _peers.context())
+    assert [load.failures for load in loads] == [0, 0]
+    assert [load.held for load in loads] == [256, 256]
+    for load in loads:
+        load.close()
+    under_test.close()
+
+
+# ---- measuring ----
+
+def test_percentiles_are_read_from_the_histogram() -> None:
+    histogram = [(1_000_000, 98), (2_000_000, 1), (9_000_000, 1)]
+    half, most, all_of_it = (percentile(histogram, share) for share in (0.5, 0.99, 0.999))
+    assert half is not None and most is not None and all_of_it is not None
+    assert most == pytest.approx(2 * half, rel=0.01)
+    assert all_of_it == pytest.approx(9 * half, rel=0.01)
+    assert percentile([], 0.5) is None
+
+
+def test_latencies_count_every_call() -> None:
+    load = Load.replace(_peers.floor(), events_of((8, 0, 0), (8, 1, 0)), 1000)
+    load.fill()
+    alloc, free = load.latencies()
+    assert sum(count for _, count in alloc) == sum(count for _, count in free) == 1000
+    values = latencies(load)
+    assert values["p50_ns"] is not None and values["p999_ns"] is not None
+    assert values["p50_ns"] <= values["p999_ns"]
+
+
+def test_the_meter_agrees_with_the_simulator() -> None:
+    under_test = PoolUnderTest()
+    subject = under_test.subject()
+    acl.sim.reset_counters()
+    before = _meter.readings()
+    blocks = [subject.take(size << 20) for size in (1, 30, 7)]
+    assert all(blocks)
+    counted = acl.sim.counters()
+    for name, (calls, _, _) in _meter.readings().items():
+        assert calls - before.get(name, (0, 0, 0))[0] == counted.get(name, 0), name
+    assert _meter.total()[0] > sum(calls for calls, _, _ in before.values())
+    for block in blocks:
+        subject.give(block)
+    under_test.close()
+
+
+def test_the_meter_is_out_of_the_way_when_it_is_stopped() -> None:
+    acl.Device(0).use()
+    before = _meter.total()
+    subject = _peers.runtime()
+    subject.give(subject.take(4096))
+    assert _meter.total() == before
+
+
+# ---- workloads ----
+
+def test_w2_has_256_slots_and_32_sizes() -> None:
+    work = bench_workloads.mixed(steps=20_000)
+    events = np.frombuffer(work.events, np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")]))
+    assert len(set(events["slot"].tolist())) == 256
+    assert len(set(events["size"].tolist())) == 32
+    assert events["size"].min() == 512
+    assert events["size"].max() in ((4 << 20) - 1, 4 << 20)
+
+
+def test_w3_keeps_a_thousand_live() -> None:
+    work = bench_workloads.random_sizes(steps=5_000)
+    sizes = np.frombuffer(work.events, "<u8")[::2]
+    assert sizes.max() <= 8 << 20
+    assert 0.8 * 1000 * (4 << 20) < work.live_peak < 1.2 * 1000 * (4 << 20)
+
+
+def test_w5_frees_what_it_allocates() -> None:
+    events, live_peak = bench_workloads.inference(steps=2)
+    load = Load.events([_peers.floor()], events)
+    run_here(load, 1)
+    assert load.held == 0
+    assert load.allocations > 2 * 32 * 20
+    assert live_peak > 32 * 2 * 4096
+
+
+def test_workloads_do_not_depend_on_the_run() -> None:
+    assert bench_workloads.mixed().events == bench_workloads.mixed().events
+    assert bench_workloads.inference(steps=1) == bench_workloads.inference(steps=1)
+
+
+# ---- the command ----
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "acl.tools.cli", "bench", "--quick", *arguments], text=True,
+                          capture_output=True, env={**os.environ, "ACL_BACKEND": "sim"}, timeout=180, check=False)
+
+
+def test_json_to_standard_output_and_nothing_else() -> None:
+    done = bench("--json", "-", "--workloads", "W1,W5", "--peers", "ctypes,glibc", "--repeats", "2")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["machine"]["backend"] == "sim"
+    rows = document["results"]
+    assert {row["allocator"] for row in rows} == {"floor", "aclpool", "ctypes", "glibc"}
+    assert {(row["workload"], row["thread"]) for row in rows} == {("W1", "python"), ("W1", "foreign"), ("W5", "python")}
+    for row in rows:
+        assert row.keys() >= KEYS
+        assert row["ns_per_pair"] > 0 and row["failures"] == 0
+    by_name = {row["allocator"]: row for row in rows if row["workload"] == "W5"}
+    assert by_name["aclpool"]["reserved_ratio"] >= 1
+    assert by_name["floor"]["over_floor"] == 1
+    assert by_name["floor"]["ns_per_pair"] < by_name["ctypes"]["ns_per_pair"]
+    assert "W1 aclpool" in done.stderr
+
+
+def test_a_table_on_the_terminal(tmp_path: Path) -> None:
+    done = bench("--workloads", "W1", "--peers", "none", "--json", str(tmp_path / "b.json"),
+                 "--plot", str(tmp_path / "b.svg"))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("W1 hot pair")
+    assert [line.split()[0] for line in lines[2:6]] == ["floor", "floor", "aclpool", "aclpool"]
+    assert json.loads((tmp_path / "b.json").read_text())["quick"] is True
+    assert (tmp_path / "b.svg").stat().st_size > 500
+
+
+@pytest.mark.parametrize(("arguments", "complaint"), [
+    (["--peers", "malloc9000"], "no allocator is called malloc9000"),
+    (["--workloads", "W9"], "expected some of W1"),
+    (["--threads", "two"], "expected numbers from 1 to 256, got 'two'"),
+    (["--threads", "0"], "expected numbers"),
+    (["--repeats", "0"], "--repeats: expected at least 1, got 0"),
+    (["--plot", "chart.pdf"], "--plot: expected a file ending in"),
+])
+def test_bad_arguments_are_named(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["bench", *arguments]) == 2
+    output = capsys.readouterr()
+    assert complaint in output.err
+    assert output.out == ""
+
+
+def test_what_is_not_here_is_said() -> None:
+    done = bench("--workloads", "W1", "--peers", "rmm", "--json", "-", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    missing = [row for row in json.loads(done.stdout)["results"] if row.get("unavailable")]
+    assert [row["allocator"] for row in missing] in (["rmm"], [])
+
+
+def test_the_floor_and_ours_are_always_among_the_candidates() -> None:
+    assert [candidate.name for candidate in choose("none")] == ["floor", "aclpool"]
+    assert [candidate.name for candidate in choose("glibc")] == ["floor", "aclpool", "glibc"]
+
+
+# ---- plots ----
+
+def drawing() -> plots.Drawing:
+    return plots.bars("ns & <more>", [("W1", [("floor", 3.0), ("ctypes", 325.4)])])
+
+
+def test_an_svg_is_well_formed() -> None:
+    root = ElementTree.fromstring(plots.svg(drawing()))
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "ns & <more>" in texts and "325.4" in texts
+
+
+def test_a_png_has_the_drawings_pixels() -> None:
+    data = plots.png(drawing())
+    assert data.startswith(b"\x89PNG\r\n\x1a\n") and data.endswith(b"IEND\xaeB`\x82")
+    width, height = (int.from_bytes(data[at:at + 4], "big") for at in (16, 20))
+    size = int.from_bytes(data[33:37], "big")
+    pixels = zlib.decompress(data[41:41 + size])
+    assert len(pixels) == height * (1 + 3 * width)
+    assert bytes.fromhex(plots.COLOURS[0][1:]) in pixels
+
+
+def test_lines_stay_on_the_canvas() -> None:
+    chart = plots.lines("t", "x", "y", [("a", [0, 5, 10], [3, 900, 0]), ("b", [0, 10], [1, 1])])
+    for shape in chart.shapes:
+        if isinstance(shape, plots.Path):
+            assert all(0 <= x <= chart.width and 0 <= y <= chart.height for x, y in shape.points)
+
+
+def test_another_ending_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"ends in \.svg or \.png"):
+        plots.save(drawing(), str(tmp_path / "a.gif"))
