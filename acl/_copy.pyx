@@ -43,6 +43,8 @@ __all__ = ["copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
 
 
 @cython.final
+@cython.freelist(8)
+@cython.no_gc
 cdef class Side:
     """One side of a copy: where it is, how long, and what has to live until it is done."""
 
