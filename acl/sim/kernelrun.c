@@ -1,0 +1,258 @@
+/* kernelrun.c: running a kernel's blocks on the stream's thread, and surviving it.
+
+   A fault inside a kernel, and the signal of its timer, come to one handler. If the thread is inside
+   a kernel the handler jumps out of it, and the stream gets an error; otherwise whatever was
+   installed before is called, so other programs' handlers keep working. What a kernel held when it
+   was left (a lock, an allocation) is lost: that is the price of not losing the process. */
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exception.h"
+#include "kernel.h"
+#include "memory.h"
+#include "modelrun.h"
+
+enum { SIGNALS = 5 };
+
+static const int fault_signals[SIGNALS - 1] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+static struct sigaction previous[SIGNALS];
+static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static _Thread_local sigjmp_buf way_out;
+static _Thread_local volatile sig_atomic_t inside;
+static _Thread_local unsigned char *signal_stack; /* a kernel may have overrun the normal one */
+
+/* --- signals --- */
+
+static int timer_signal(void)
+{
+    return SIGRTMAX - 2;
+}
+
+static int signal_at(int index)
+{
+    return index < SIGNALS - 1 ? fault_signals[index] : timer_signal();
+}
+
+static void signal_pass(int number, siginfo_t *info, void *context)
+{
+    for (int i = 0; i < SIGNALS; i++) {
+        if (signal_at(i) != number) {
+            continue;
+        }
+        if ((previous[i].sa_flags & SA_SIGINFO) != 0) {
+            previous[i].sa_sigaction(number, info, context);
+        } else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN) {
+            previous[i].sa_handler(number);
+        } else if (number != timer_signal()) {
+            (void)signal(number, SIG_DFL); /* the fault happens again and ends the process */
+        }
+    }
+}
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+    int kept = errno;
+    if (inside != 0) {
+        inside = 0;
+        siglongjmp(way_out, number);
+    }
+    signal_pass(number, info, context);
+    errno = kept;
+}
+
+/* Before each launch, as others may have put theirs in place since. */
+static void handlers_install(void)
+{
+    pthread_mutex_lock(&install_lock);
+    for (int i = 0; i < SIGNALS; i++) {
+        struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+        (void)sigemptyset(&ours.sa_mask);
+        (void)sigaction(signal_at(i), NULL, &now);
+        if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_signal) {
+            previous[i] = now;
+            (void)sigaction(signal_at(i), &ours, NULL);
+        }
+    }
+    pthread_mutex_unlock(&install_lock);
+}
+
+static void stack_prepare(stack_t *before)
+{
+    enum { STACK = 64 << 10 };
+    stack_t stack = {.ss_size = STACK};
+    signal_stack = malloc(STACK);
+    stack.ss_sp = signal_stack;
+    if (signal_stack == NULL || sigaltstack(&stack, before) != 0) {
+        before->ss_flags = SS_DISABLE;
+    }
+}
+
+static void stack_restore(const stack_t *before)
+{
+    (void)sigaltstack(before, NULL);
+    free(signal_stack);
+    signal_stack = NULL;
+}
+
+static void signals_unblock(sigset_t *before)
+{
+    sigset_t wanted;
+    (void)sigemptyset(&wanted);
+    for (int i = 0; i < SIGNALS; i++) {
+        (void)sigaddset(&wanted, signal_at(i));
+    }
+    (void)pthread_sigmask(SIG_UNBLOCK, &wanted, before);
+}
+
+/* --- one block --- */
+
+typedef struct Work {
+    const Launch *launch;
+    int64_t deadline_ns;       /* 0: none */
+    _Atomic int signal;        /* the first that came; then no further block begins */
+} Work;
+
+/* A timer whose signal comes to this thread alone. */
+static bool timer_start(int64_t left_ns, timer_t *timer)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = timer_signal()};
+    struct itimerspec when = {.it_value = {left_ns / 1000000000, left_ns % 1000000000}};
+    event._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    if (timer_create(CLOCK_MONOTONIC, &event, timer) != 0) {
+        return false;
+    }
+    (void)timer_settime(*timer, 0, &when, NULL);
+    return true;
+}
+
+static int block_run(const Launch *launch, uint32_t block)
+{
+    int number = sigsetjmp(way_out, 1);
+    if (number == 0) {
+        inside = 1;
+        launch->run(launch->args, block, launch->blocks);
+        inside = 0;
+    }
+    return number;
+}
+
+/* A function of the program itself: Python may be behind it, which must not be jumped out of. */
+static void callback_run(const Launch *launch, uint32_t block)
+{
+    if (callback_begin()) {
+        launch->run(launch->args, block, launch->blocks);
+        callback_end();
+    }
+}
+
+static void block_work(void *context, int64_t index)
+{
+    Work *work = context;
+    if (work->launch->code->kind == CODE_CALLBACK) {
+        callback_run(work->launch, (uint32_t)index);
+        return;
+    }
+    stack_t stack_before;
+    sigset_t mask_before;
+    timer_t timer;
+    bool timed = false;
+    int none = 0, came = 0;
+    if (atomic_load(&work->signal) != 0) {
+        return;
+    }
+    stack_prepare(&stack_before);
+    signals_unblock(&mask_before);
+    if (work->deadline_ns != 0) {
+        int64_t left = work->deadline_ns - now_ns();
+        timed = left > 0 && timer_start(left, &timer);
+        came = left > 0 ? 0 : timer_signal();
+    }
+    if (came == 0) {
+        came = block_run(work->launch, (uint32_t)index);
+    }
+    if (timed) {
+        (void)timer_delete(timer);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &mask_before, NULL);
+    stack_restore(&stack_before);
+    if (came != 0) {
+        (void)atomic_compare_exchange_strong(&work->signal, &none, came);
+    }
+}
+
+/* --- the task --- */
+
+static aclError launch_fail(Stream *stream, const Launch *launch, int number)
+{
+    ExceptionKernel kernel = {launch->handle, launch->args, (uint32_t)launch->args_size};
+    exception_note_kernel(&kernel);
+    if (number == timer_signal()) {
+        return fail(ACL_ERROR_RT_AICORE_TIMEOUT, "stream %u: a kernel did not end in %lld us", stream_id(stream),
+            (long long)launch->timeout_us);
+    }
+    return fail(ACL_ERROR_RT_AICORE_EXCEPTION, "stream %u: a kernel was ended by signal %d (%s)", stream_id(stream), number,
+        strsignal(number));
+}
+
+static void callback_tell(Stream *stream, const Launch *launch, aclError code)
+{
+    const Code *binary = launch->code;
+    ExceptionInfo info = {
+        .stream_id = stream_id(stream), .device = stream_device(stream), .code = code,
+        .kernel = {launch->handle, launch->args, (uint32_t)launch->args_size},
+    };
+    if (binary->on_exception != NULL && callback_begin()) {
+        binary->on_exception((aclrtExceptionInfo *)&info, binary->exception_data);
+        callback_end();
+    }
+}
+
+static aclError launch_run(Stream *stream, const void *payload)
+{
+    const Launch *launch = payload;
+    Work work = {.launch = launch};
+    if (launch->run == NULL) {
+        return ACL_SUCCESS; /* device code, to be skipped */
+    }
+    if (launch->copy == NULL && !memory_reachable(launch->args, launch->args_size, false)) {
+        return launch_fail(stream, launch, SIGSEGV);
+    }
+    work.deadline_ns = launch->timeout_us == 0 ? 0 : now_ns() + launch->timeout_us * 1000;
+    handlers_install();
+    memory_window_open(stream_device(stream));
+    parallel_for(kernel_threads(), launch->blocks, block_work, &work);
+    memory_window_close(stream_device(stream));
+    int number = atomic_load(&work.signal);
+    if (number == 0) {
+        return ACL_SUCCESS;
+    }
+    aclError code = launch_fail(stream, launch, number);
+    callback_tell(stream, launch, code);
+    return code;
+}
+
+static void launch_drop(void *payload)
+{
+    Launch *launch = payload;
+    free(launch->copy);
+    code_release(launch->code);
+}
+
+static const TaskClass launch_task = {"kernel", launch_run, launch_drop, ACL_MODEL_RI_TASK_KERNEL};
+
+aclError launch_submit(Stream *stream, const Launch *launch)
+{
+    aclError status = stream_submit(stream, &launch_task, launch, sizeof *launch);
+    if (status != ACL_SUCCESS) {
+        Launch gone = *launch;
+        launch_drop(&gone);
+    }
+    return status;
+}
