@@ -68,6 +68,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtGetErrorCodeFromExceptionInfo",
     "aclrtGetArgsFromExceptionInfo",
     "aclrtGetFuncHandleFromExceptionInfo",
+    "aclrtBinarySetExceptionCallback",
     "aclrtSubscribeReport",
     "aclrtLaunchCallback",
     "aclrtProcessReport",
@@ -137,6 +138,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemcpyAsyncWithCondition",
     "aclrtMemcpy2d",
     "aclrtMemcpy2dAsync",
+    "aclrtGetSymbolAddress",
+    "aclrtGetSymbolSize",
     "aclrtMemsetAsync",
     "aclrtMemManagedAdvise",
     "aclrtReserveMemAddress",
@@ -188,6 +191,12 @@ const char *const function_names[FN_COUNT] = {
     "aclrtProcessHostFunc",
     "aclrtUnSubscribeHostFunc",
     "aclrtQueryDeviceStatus",
+    "aclrtCreateBinary",
+    "aclrtDestroyBinary",
+    "aclrtBinaryLoad",
+    "aclrtBinaryUnLoad",
+    "aclrtBinaryGetFunction",
+    "aclrtLaunchKernel",
     "aclrtMemExportToShareableHandle",
     "aclrtMemExportToShareableHandleV2",
     "aclrtMemImportFromShareableHandle",
@@ -201,10 +210,26 @@ const char *const function_names[FN_COUNT] = {
     "aclrtDeviceTaskAbort",
     "aclrtMemUceRepair",
     "aclrtStreamAbort",
+    "aclrtBinaryLoadFromFile",
+    "aclrtBinaryGetDevAddress",
+    "aclrtBinaryGetFunctionByEntry",
+    "aclrtBinaryGetGlobal",
+    "aclrtGetFuncBySymbol",
+    "aclrtGetFunctionAddr",
     "aclrtGetMemcpyDescSize",
     "aclrtSetMemcpyDesc",
     "aclrtMemcpyAsyncWithOffset",
     "aclrtMemcpyAsyncWithDesc",
+    "aclrtKernelArgsGetHandleMemSize",
+    "aclrtKernelArgsGetMemSize",
+    "aclrtKernelArgsInit",
+    "aclrtKernelArgsInitByUserMem",
+    "aclrtKernelArgsAppend",
+    "aclrtKernelArgsAppendPlaceHolder",
+    "aclrtKernelArgsGetPlaceHolderBuffer",
+    "aclrtKernelArgsParaUpdate",
+    "aclrtLaunchKernelWithConfig",
+    "aclrtKernelArgsFinalize",
     "aclrtValueWrite",
     "aclrtValueWait",
     "aclrtGetStreamAvailableNum",
@@ -249,6 +274,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSwitchLabelByIndex",
     "aclrtActiveStream",
     "aclrtSwitchStream",
+    "aclrtGetFunctionName",
     "aclrtGetBufFromChain",
     "aclrtGetBufChainNum",
     "aclrtAppendBufChain",
@@ -260,6 +286,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSetBufDataLen",
     "aclrtFreeBuf",
     "aclrtAllocBuf",
+    "aclrtBinaryLoadFromData",
+    "aclrtRegisterCpuFunc",
     "aclrtCmoAsyncWithBarrier",
     "aclrtCmoWaitBarrier",
     "aclrtGetDevicesTopo",
@@ -311,6 +339,9 @@ const char *const function_names[FN_COUNT] = {
     "aclrtGetUserDevIdByPhyDevId",
     "aclrtGetPhyDevIdByUserDevId",
     "aclrtProfTrace",
+    "aclrtLaunchKernelV2",
+    "aclrtLaunchKernelWithHostArgs",
+    "aclrtLaunchKernelWithArgsArray",
     "aclrtGetFloatOverflowStatus",
     "aclrtResetFloatOverflowStatus",
     "aclrtNpuGetFloatOverFlowStatus",
@@ -347,6 +378,10 @@ const char *const function_names[FN_COUNT] = {
     "aclrtSnapShotCallbackUnregister",
     "aclrtCacheLastTaskOpInfo",
     "aclrtCacheLastTaskExtendInfo",
+    "aclrtGetFunctionAttribute",
+    "aclrtFunctionGetBinary",
+    "aclrtFunctionGetParamCount",
+    "aclrtFunctionGetParamInfo",
     "aclrtIpcGetEventHandle",
     "aclrtIpcOpenEventHandle",
     "aclrtMemRetainAllocationHandle",
@@ -1018,6 +1053,15 @@ aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, acl
     return gate_leave(FN_aclrtGetFuncHandleFromExceptionInfo, gate_status);
 }
 
+aclError aclrtBinarySetExceptionCallback(aclrtBinHandle binHandle, aclrtOpExceptionCallback callback, void *userData)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinarySetExceptionCallback);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinarySetExceptionCallback(binHandle, callback, userData);
+    }
+    return gate_leave(FN_aclrtBinarySetExceptionCallback, gate_status);
+}
+
 aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
 {
     aclError gate_status = gate_enter(FN_aclrtSubscribeReport);
@@ -1639,6 +1683,24 @@ aclError aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t sp
     return gate_leave(FN_aclrtMemcpy2dAsync, gate_status);
 }
 
+aclError aclrtGetSymbolAddress(const void *symbol, void **devPtr)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetSymbolAddress);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetSymbolAddress(symbol, devPtr);
+    }
+    return gate_leave(FN_aclrtGetSymbolAddress, gate_status);
+}
+
+aclError aclrtGetSymbolSize(const void *symbol, size_t *size)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetSymbolSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetSymbolSize(symbol, size);
+    }
+    return gate_leave(FN_aclrtGetSymbolSize, gate_status);
+}
+
 aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)
 {
     aclError gate_status = gate_enter(FN_aclrtMemsetAsync);
@@ -2100,6 +2162,61 @@ aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatu
     return gate_leave(FN_aclrtQueryDeviceStatus, gate_status);
 }
 
+aclrtBinary aclrtCreateBinary(const void *data, size_t dataLen)
+{
+    aclrtBinary gate_result = 0;
+    if (gate_enter(FN_aclrtCreateBinary) == ACL_SUCCESS) {
+        gate_result = sim_aclrtCreateBinary(data, dataLen);
+    }
+    (void)gate_leave(FN_aclrtCreateBinary, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclrtDestroyBinary(aclrtBinary binary)
+{
+    aclError gate_status = gate_enter(FN_aclrtDestroyBinary);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtDestroyBinary(binary);
+    }
+    return gate_leave(FN_aclrtDestroyBinary, gate_status);
+}
+
+aclError aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryLoad);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryLoad(binary, binHandle);
+    }
+    return gate_leave(FN_aclrtBinaryLoad, gate_status);
+}
+
+aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryUnLoad);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryUnLoad(binHandle);
+    }
+    return gate_leave(FN_aclrtBinaryUnLoad, gate_status);
+}
+
+aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryGetFunction);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryGetFunction(binHandle, kernelName, funcHandle);
+    }
+    return gate_leave(FN_aclrtBinaryGetFunction, gate_status);
+}
+
+aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchKernel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchKernel(funcHandle, numBlocks, argsData, argsSize, stream);
+    }
+    return gate_leave(FN_aclrtLaunchKernel, gate_status);
+}
+
 aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle)
 {
     aclError gate_status = gate_enter(FN_aclrtMemExportToShareableHandle);
@@ -2217,6 +2334,60 @@ aclError aclrtStreamAbort(aclrtStream stream)
     return gate_leave(FN_aclrtStreamAbort, gate_status);
 }
 
+aclError aclrtBinaryLoadFromFile(const char *binPath, aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryLoadFromFile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryLoadFromFile(binPath, options, binHandle);
+    }
+    return gate_leave(FN_aclrtBinaryLoadFromFile, gate_status);
+}
+
+aclError aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **binAddr, size_t *binSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryGetDevAddress);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryGetDevAddress(binHandle, binAddr, binSize);
+    }
+    return gate_leave(FN_aclrtBinaryGetDevAddress, gate_status);
+}
+
+aclError aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t funcEntry, aclrtFuncHandle *funcHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryGetFunctionByEntry);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryGetFunctionByEntry(binHandle, funcEntry, funcHandle);
+    }
+    return gate_leave(FN_aclrtBinaryGetFunctionByEntry, gate_status);
+}
+
+aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void **dptr, size_t *size)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryGetGlobal);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryGetGlobal(binHandle, name, dptr, size);
+    }
+    return gate_leave(FN_aclrtBinaryGetGlobal, gate_status);
+}
+
+aclError aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFuncBySymbol);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFuncBySymbol(symbol, funcHandle);
+    }
+    return gate_leave(FN_aclrtGetFuncBySymbol, gate_status);
+}
+
+aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFunctionAddr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFunctionAddr(funcHandle, aicAddr, aivAddr);
+    }
+    return gate_leave(FN_aclrtGetFunctionAddr, gate_status);
+}
+
 aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
 {
     aclError gate_status = gate_enter(FN_aclrtGetMemcpyDescSize);
@@ -2251,6 +2422,96 @@ aclError aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream 
         gate_status = sim_aclrtMemcpyAsyncWithDesc(desc, kind, stream);
     }
     return gate_leave(FN_aclrtMemcpyAsyncWithDesc, gate_status);
+}
+
+aclError aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t *memSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsGetHandleMemSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsGetHandleMemSize(funcHandle, memSize);
+    }
+    return gate_leave(FN_aclrtKernelArgsGetHandleMemSize, gate_status);
+}
+
+aclError aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSize, size_t *actualArgsSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsGetMemSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsGetMemSize(funcHandle, userArgsSize, actualArgsSize);
+    }
+    return gate_leave(FN_aclrtKernelArgsGetMemSize, gate_status);
+}
+
+aclError aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *argsHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsInit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsInit(funcHandle, argsHandle);
+    }
+    return gate_leave(FN_aclrtKernelArgsInit, gate_status);
+}
+
+aclError aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandle argsHandle, void *userHostMem, size_t actualArgsSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsInitByUserMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsInitByUserMem(funcHandle, argsHandle, userHostMem, actualArgsSize);
+    }
+    return gate_leave(FN_aclrtKernelArgsInitByUserMem, gate_status);
+}
+
+aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size_t paramSize, aclrtParamHandle *paramHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsAppend);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsAppend(argsHandle, param, paramSize, paramHandle);
+    }
+    return gate_leave(FN_aclrtKernelArgsAppend, gate_status);
+}
+
+aclError aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtParamHandle *paramHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsAppendPlaceHolder);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsAppendPlaceHolder(argsHandle, paramHandle);
+    }
+    return gate_leave(FN_aclrtKernelArgsAppendPlaceHolder, gate_status);
+}
+
+aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, size_t dataSize, void **bufferAddr)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsGetPlaceHolderBuffer);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsGetPlaceHolderBuffer(argsHandle, paramHandle, dataSize, bufferAddr);
+    }
+    return gate_leave(FN_aclrtKernelArgsGetPlaceHolderBuffer, gate_status);
+}
+
+aclError aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, void *param, size_t paramSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsParaUpdate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsParaUpdate(argsHandle, paramHandle, param, paramSize);
+    }
+    return gate_leave(FN_aclrtKernelArgsParaUpdate, gate_status);
+}
+
+aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchKernelWithConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchKernelWithConfig(funcHandle, numBlocks, stream, cfg, argsHandle, reserve);
+    }
+    return gate_leave(FN_aclrtLaunchKernelWithConfig, gate_status);
+}
+
+aclError aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtKernelArgsFinalize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtKernelArgsFinalize(argsHandle);
+    }
+    return gate_leave(FN_aclrtKernelArgsFinalize, gate_status);
 }
 
 aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
@@ -2649,6 +2910,15 @@ aclError aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValu
     return gate_leave(FN_aclrtSwitchStream, gate_status);
 }
 
+aclError aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char *name)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFunctionName);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFunctionName(funcHandle, maxLen, name);
+    }
+    return gate_leave(FN_aclrtGetFunctionName, gate_status);
+}
+
 aclError aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf)
 {
     aclError gate_status = gate_enter(FN_aclrtGetBufFromChain);
@@ -2746,6 +3016,24 @@ aclError aclrtAllocBuf(aclrtMbuf *buf, size_t size)
         gate_status = sim_aclrtAllocBuf(buf, size);
     }
     return gate_leave(FN_aclrtAllocBuf, gate_status);
+}
+
+aclError aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtBinaryLoadFromData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtBinaryLoadFromData(data, length, options, binHandle);
+    }
+    return gate_leave(FN_aclrtBinaryLoadFromData, gate_status);
+}
+
+aclError aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName, const char *kernelName, aclrtFuncHandle *funcHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtRegisterCpuFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtRegisterCpuFunc(handle, funcName, kernelName, funcHandle);
+    }
+    return gate_leave(FN_aclrtRegisterCpuFunc, gate_status);
 }
 
 aclError aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, uint32_t barrierId, aclrtStream stream)
@@ -3207,6 +3495,33 @@ aclError aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream)
     return gate_leave(FN_aclrtProfTrace, gate_status);
 }
 
+aclError aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize, aclrtLaunchKernelCfg *cfg, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchKernelV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchKernelV2(funcHandle, numBlocks, argsData, argsSize, cfg, stream);
+    }
+    return gate_leave(FN_aclrtLaunchKernelV2, gate_status);
+}
+
+aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchKernelWithHostArgs);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchKernelWithHostArgs(funcHandle, numBlocks, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
+    }
+    return gate_leave(FN_aclrtLaunchKernelWithHostArgs, gate_status);
+}
+
+aclError aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchKernelWithArgsArray);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchKernelWithArgsArray(func, numBlocks, stream, cfg, args);
+    }
+    return gate_leave(FN_aclrtLaunchKernelWithArgsArray, gate_status);
+}
+
 aclError aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream)
 {
     aclError gate_status = gate_enter(FN_aclrtGetFloatOverflowStatus);
@@ -3529,6 +3844,42 @@ aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const siz
         gate_status = sim_aclrtCacheLastTaskExtendInfo(extendInfoPtr, infoSize);
     }
     return gate_leave(FN_aclrtCacheLastTaskExtendInfo, gate_status);
+}
+
+aclError aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttribute attrType, int64_t *attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFunctionAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFunctionAttribute(funcHandle, attrType, attrValue);
+    }
+    return gate_leave(FN_aclrtGetFunctionAttribute, gate_status);
+}
+
+aclError aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle, aclrtBinHandle *binHandle)
+{
+    aclError gate_status = gate_enter(FN_aclrtFunctionGetBinary);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFunctionGetBinary(funcHandle, binHandle);
+    }
+    return gate_leave(FN_aclrtFunctionGetBinary, gate_status);
+}
+
+aclError aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
+{
+    aclError gate_status = gate_enter(FN_aclrtFunctionGetParamCount);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFunctionGetParamCount(func, paramCount);
+    }
+    return gate_leave(FN_aclrtFunctionGetParamCount, gate_status);
+}
+
+aclError aclrtFunctionGetParamInfo(const void *func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtFunctionGetParamInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtFunctionGetParamInfo(func, paramIndex, paramOffset, paramSize);
+    }
+    return gate_leave(FN_aclrtFunctionGetParamInfo, gate_status);
 }
 
 aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
@@ -4194,31 +4545,6 @@ const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *nam
     }
     (void)gate_leave(FN_aclmdlGetTensorRealName, ACL_SUCCESS);
     return gate_result;
-}
-
-aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
-{
-    (void)binHandle;
-    (void)kernelName;
-    (void)funcHandle;
-    return acl_sim_unsupported("aclrtBinaryGetFunction");
-}
-
-aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr)
-{
-    (void)funcHandle;
-    (void)aicAddr;
-    (void)aivAddr;
-    return acl_sim_unsupported("aclrtGetFunctionAddr");
-}
-
-aclError aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
-{
-    (void)data;
-    (void)length;
-    (void)options;
-    (void)binHandle;
-    return acl_sim_unsupported("aclrtBinaryLoadFromData");
 }
 
 aclopAttr *aclopCreateAttr(void)

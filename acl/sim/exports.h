@@ -81,6 +81,7 @@ enum {
     FN_aclrtGetErrorCodeFromExceptionInfo,
     FN_aclrtGetArgsFromExceptionInfo,
     FN_aclrtGetFuncHandleFromExceptionInfo,
+    FN_aclrtBinarySetExceptionCallback,
     FN_aclrtSubscribeReport,
     FN_aclrtLaunchCallback,
     FN_aclrtProcessReport,
@@ -150,6 +151,8 @@ enum {
     FN_aclrtMemcpyAsyncWithCondition,
     FN_aclrtMemcpy2d,
     FN_aclrtMemcpy2dAsync,
+    FN_aclrtGetSymbolAddress,
+    FN_aclrtGetSymbolSize,
     FN_aclrtMemsetAsync,
     FN_aclrtMemManagedAdvise,
     FN_aclrtReserveMemAddress,
@@ -201,6 +204,12 @@ enum {
     FN_aclrtProcessHostFunc,
     FN_aclrtUnSubscribeHostFunc,
     FN_aclrtQueryDeviceStatus,
+    FN_aclrtCreateBinary,
+    FN_aclrtDestroyBinary,
+    FN_aclrtBinaryLoad,
+    FN_aclrtBinaryUnLoad,
+    FN_aclrtBinaryGetFunction,
+    FN_aclrtLaunchKernel,
     FN_aclrtMemExportToShareableHandle,
     FN_aclrtMemExportToShareableHandleV2,
     FN_aclrtMemImportFromShareableHandle,
@@ -214,10 +223,26 @@ enum {
     FN_aclrtDeviceTaskAbort,
     FN_aclrtMemUceRepair,
     FN_aclrtStreamAbort,
+    FN_aclrtBinaryLoadFromFile,
+    FN_aclrtBinaryGetDevAddress,
+    FN_aclrtBinaryGetFunctionByEntry,
+    FN_aclrtBinaryGetGlobal,
+    FN_aclrtGetFuncBySymbol,
+    FN_aclrtGetFunctionAddr,
     FN_aclrtGetMemcpyDescSize,
     FN_aclrtSetMemcpyDesc,
     FN_aclrtMemcpyAsyncWithOffset,
     FN_aclrtMemcpyAsyncWithDesc,
+    FN_aclrtKernelArgsGetHandleMemSize,
+    FN_aclrtKernelArgsGetMemSize,
+    FN_aclrtKernelArgsInit,
+    FN_aclrtKernelArgsInitByUserMem,
+    FN_aclrtKernelArgsAppend,
+    FN_aclrtKernelArgsAppendPlaceHolder,
+    FN_aclrtKernelArgsGetPlaceHolderBuffer,
+    FN_aclrtKernelArgsParaUpdate,
+    FN_aclrtLaunchKernelWithConfig,
+    FN_aclrtKernelArgsFinalize,
     FN_aclrtValueWrite,
     FN_aclrtValueWait,
     FN_aclrtGetStreamAvailableNum,
@@ -262,6 +287,7 @@ enum {
     FN_aclrtSwitchLabelByIndex,
     FN_aclrtActiveStream,
     FN_aclrtSwitchStream,
+    FN_aclrtGetFunctionName,
     FN_aclrtGetBufFromChain,
     FN_aclrtGetBufChainNum,
     FN_aclrtAppendBufChain,
@@ -273,6 +299,8 @@ enum {
     FN_aclrtSetBufDataLen,
     FN_aclrtFreeBuf,
     FN_aclrtAllocBuf,
+    FN_aclrtBinaryLoadFromData,
+    FN_aclrtRegisterCpuFunc,
     FN_aclrtCmoAsyncWithBarrier,
     FN_aclrtCmoWaitBarrier,
     FN_aclrtGetDevicesTopo,
@@ -324,6 +352,9 @@ enum {
     FN_aclrtGetUserDevIdByPhyDevId,
     FN_aclrtGetPhyDevIdByUserDevId,
     FN_aclrtProfTrace,
+    FN_aclrtLaunchKernelV2,
+    FN_aclrtLaunchKernelWithHostArgs,
+    FN_aclrtLaunchKernelWithArgsArray,
     FN_aclrtGetFloatOverflowStatus,
     FN_aclrtResetFloatOverflowStatus,
     FN_aclrtNpuGetFloatOverFlowStatus,
@@ -360,6 +391,10 @@ enum {
     FN_aclrtSnapShotCallbackUnregister,
     FN_aclrtCacheLastTaskOpInfo,
     FN_aclrtCacheLastTaskExtendInfo,
+    FN_aclrtGetFunctionAttribute,
+    FN_aclrtFunctionGetBinary,
+    FN_aclrtFunctionGetParamCount,
+    FN_aclrtFunctionGetParamInfo,
     FN_aclrtIpcGetEventHandle,
     FN_aclrtIpcOpenEventHandle,
     FN_aclrtMemRetainAllocationHandle,
@@ -502,6 +537,7 @@ uint32_t sim_aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info);
 uint32_t sim_aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info);
 aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr, uint32_t *devArgsLen);
 aclError sim_aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, aclrtFuncHandle *func);
+aclError sim_aclrtBinarySetExceptionCallback(aclrtBinHandle binHandle, aclrtOpExceptionCallback callback, void *userData);
 aclError sim_aclrtSubscribeReport(uint64_t threadId, aclrtStream stream);
 aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream);
 aclError sim_aclrtProcessReport(int32_t timeout);
@@ -571,6 +607,8 @@ aclError sim_aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size
 aclError sim_aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind);
 aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtGetSymbolAddress(const void *symbol, void **devPtr);
+aclError sim_aclrtGetSymbolSize(const void *symbol, size_t *size);
 aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
 aclError sim_aclrtMemManagedAdvise(const void *const ptr, uint64_t size, aclrtMemManagedAdviseType advise, aclrtMemManagedLocation location);
 aclError sim_aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
@@ -622,6 +660,12 @@ aclError sim_aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeSt
 aclError sim_aclrtProcessHostFunc(int32_t timeout);
 aclError sim_aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream);
 aclError sim_aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatus);
+aclrtBinary sim_aclrtCreateBinary(const void *data, size_t dataLen);
+aclError sim_aclrtDestroyBinary(aclrtBinary binary);
+aclError sim_aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle);
+aclError sim_aclrtBinaryUnLoad(aclrtBinHandle binHandle);
+aclError sim_aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle);
+aclError sim_aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize, aclrtStream stream);
 aclError sim_aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandleType handleType, uint64_t flags, uint64_t *shareableHandle);
 aclError sim_aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t flags, aclrtMemSharedHandleType shareType, void *shareableHandle);
 aclError sim_aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t deviceId, aclrtDrvMemHandle *handle);
@@ -635,10 +679,26 @@ aclError sim_aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArr
 aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout);
 aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, size_t arraySize);
 aclError sim_aclrtStreamAbort(aclrtStream stream);
+aclError sim_aclrtBinaryLoadFromFile(const char *binPath, aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle);
+aclError sim_aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **binAddr, size_t *binSize);
+aclError sim_aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t funcEntry, aclrtFuncHandle *funcHandle);
+aclError sim_aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void **dptr, size_t *size);
+aclError sim_aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle);
+aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr);
 aclError sim_aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize);
 aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, void *dstAddr, size_t count, void *config);
 aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset, const void **src, size_t count, size_t srcDataOffset, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t *memSize);
+aclError sim_aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSize, size_t *actualArgsSize);
+aclError sim_aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *argsHandle);
+aclError sim_aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandle argsHandle, void *userHostMem, size_t actualArgsSize);
+aclError sim_aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size_t paramSize, aclrtParamHandle *paramHandle);
+aclError sim_aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtParamHandle *paramHandle);
+aclError sim_aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, size_t dataSize, void **bufferAddr);
+aclError sim_aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, void *param, size_t paramSize);
+aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve);
+aclError sim_aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle);
 aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtGetStreamAvailableNum(uint32_t *streamCount);
@@ -683,6 +743,7 @@ aclError sim_aclrtDestroyLabelList(aclrtLabelList labelList);
 aclError sim_aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList, aclrtStream stream);
 aclError sim_aclrtActiveStream(aclrtStream activeStream, aclrtStream stream);
 aclError sim_aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValue, aclrtCompareDataType dataType, aclrtStream trueStream, aclrtStream falseStream, aclrtStream stream);
+aclError sim_aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char *name);
 aclError sim_aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf);
 aclError sim_aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num);
 aclError sim_aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf);
@@ -694,6 +755,8 @@ aclError sim_aclrtGetBufDataLen(aclrtMbuf buf, size_t *len);
 aclError sim_aclrtSetBufDataLen(aclrtMbuf buf, size_t len);
 aclError sim_aclrtFreeBuf(aclrtMbuf buf);
 aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size);
+aclError sim_aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle);
+aclError sim_aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName, const char *kernelName, aclrtFuncHandle *funcHandle);
 aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, uint32_t barrierId, aclrtStream stream);
 aclError sim_aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream, uint32_t flag);
 aclError sim_aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t *value);
@@ -745,6 +808,9 @@ aclError sim_aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *con
 aclError sim_aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const userDevId);
 aclError sim_aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phyDevId);
 aclError sim_aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream);
+aclError sim_aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize, aclrtLaunchKernelCfg *cfg, aclrtStream stream);
+aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum);
+aclError sim_aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args);
 aclError sim_aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream);
 aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream);
 aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream);
@@ -781,6 +847,10 @@ aclError sim_aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapSh
 aclError sim_aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShotCallBack callback);
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize);
 aclError sim_aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const size_t infoSize);
+aclError sim_aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttribute attrType, int64_t *attrValue);
+aclError sim_aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle, aclrtBinHandle *binHandle);
+aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount);
+aclError sim_aclrtFunctionGetParamInfo(const void *func, size_t paramIndex, size_t *paramOffset, size_t *paramSize);
 aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle);
 aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event);
 aclError sim_aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle);

@@ -9,7 +9,7 @@
 #include "exports.h"
 #include "kernel.h"
 
-static const size_t HANDLE_BYTES = 64 + PARAMS_MAX * 48; /* what a user's handle memory must have */
+static const size_t HANDLE_BYTES = 96 + PARAMS_MAX * 48; /* what a user's handle memory must have */
 static const size_t ARGS_OVERHEAD = 64 + PARAMS_MAX * sizeof(uint64_t);
 
 typedef struct Param {
