@@ -34,8 +34,11 @@
 #define ACL_SIM_EXPORT __attribute__((visibility("default")))
 #endif
 
+#define ACL_SIM_MAYBE __attribute__((unused))
+
 /* Begins the definition of a kernel. */
-#define ACL_SIM_KERNEL(name) ACL_SIM_EXPORT void name(void *args, uint32_t block, uint32_t blocks)
+#define ACL_SIM_KERNEL(name) \
+    ACL_SIM_EXPORT void name(ACL_SIM_MAYBE void *args, ACL_SIM_MAYBE uint32_t block, ACL_SIM_MAYBE uint32_t blocks)
 
 /* Tells the sizes of a kernel's parameters in bytes, for aclrtLaunchKernelWithArgsArray and
    aclrtFunctionGetParamInfo: ACL_SIM_KERNEL_PARAMS(vector_add, 8, 8, 8, 4); */
