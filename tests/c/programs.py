@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["HERE", "compile_program", "environment", "mode", "programs", "simulator"]
+__all__ = ["HERE", "compile_program", "environment", "examples", "mode", "programs", "simulator"]
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -57,6 +57,11 @@ def simulator(folder: Path, how: str) -> tuple[Path, Path]:
 def programs(prefix: str = "sim_") -> list[Path]:
     """The sources whose names begin with `prefix`."""
     return sorted(HERE.glob(f"{prefix}*.c"))
+
+
+def examples() -> list[Path]:
+    """The sources of the example programs."""
+    return sorted((HERE / "examples").glob("*.c"))
 
 
 def compile_program(source: Path, folder: Path, libraries: Path, headers: Path, how: str,
