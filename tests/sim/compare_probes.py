@@ -1,8 +1,8 @@
 """Ask a libascendcl.so all probes and print where it differs from the real runtime.
 
 `python tests/sim/compare_probes.py LIBDIR [SUBSTR] [--class must|depends]` runs both probe scripts
-in ../shared/probes beside the project and compares with their golden answers.  Exit status 1 if a
-`must` line differs.
+in ../shared/probes beside the project and compares with the golden answers, of which tests/data has
+a copy.  Exit status 1 if a `must` line differs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["Difference", "compare", "golden", "probes_dir"]
+__all__ = ["Difference", "compare", "golden", "probes_dir", "sanitized"]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 #: Switched on for the probes: their kernels are device code that no host can run.
 ENVIRONMENT = {"ACL_SIM_DEVICE_CODE": "skip"}
@@ -23,15 +25,18 @@ Difference = tuple[str, str, str, str]
 
 def probes_dir() -> Path:
     """Where the probe scripts are; they need not exist."""
-    root = Path(__file__).resolve().parents[2]
-    places = [root.parent / "shared/probes", root.parent.parent / "shared/probes"]
-    return next((place for place in places if place.exists()), places[0])
+    return ROOT.parent / "shared/probes"
+
+
+def sanitized() -> bool:
+    """Whether this run wants a sanitizer's build."""
+    return os.environ.get("ACLPOOL_SIM_MODE", "") in {"asan", "tsan"}
 
 
 def golden(name: str) -> dict[str, tuple[str, str]]:
     """The class and the answer of each probe in a golden file."""
     rows = {}
-    for line in (probes_dir() / name).read_text().splitlines():
+    for line in (ROOT / "tests/data/probes" / name).read_text().splitlines():
         kind, rest = line.split(" ", 1)
         probe, answer = rest.split(": ", 1)
         rows[probe] = (kind, answer)

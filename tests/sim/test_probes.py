@@ -1,0 +1,28 @@
+"""What the real runtime's code answered to the probes, the simulator answers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import acl.sim
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import compare_probes
+
+
+def test_the_golden_answers_are_all_there() -> None:
+    rows = {**compare_probes.golden("golden.txt"), **compare_probes.golden("golden2.txt")}
+    kinds = [kind for kind, _ in rows.values()]
+    assert (kinds.count("must"), kinds.count("depends")) == (303, 126)
+
+
+@pytest.mark.subprocess_heavy
+@pytest.mark.skipif(not compare_probes.probes_dir().exists(), reason="the probe scripts are not beside the project")
+@pytest.mark.skipif(compare_probes.sanitized(), reason="the probes fork too often for a sanitizer")
+def test_every_must_line_is_met() -> None:
+    count, differences = compare_probes.compare(Path(acl.sim.library_dir()), kind="must")
+    assert differences == []
+    assert count > 300
