@@ -2,18 +2,25 @@
 
 A `Buffer` or `HostBuffer` owns its memory through a C function, so that one from the driver and one
 from a pool are the same to its user.  Closing, or dropping the last reference, gives the memory
-back; if an asynchronous copy of ours may still use it, closing waits for that copy's stream first.
+back; if an asynchronous copy of ours may still use it, closing waits for its stream first.
 Work that was queued behind our back (a model, a kernel) is the caller's to wait for.
 
-`Buffer` is the hot type: it comes from a free list, holds no dict and no weak references, and is not
-tracked by the garbage collector, as it can't be part of a cycle.
+`Buffer` is the hot type: it comes from a free list, holds no dict and no weak references, and is
+not tracked by the garbage collector, as it can't be part of a cycle.
 """
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.number cimport PyNumber_Index
 
-from acl._device cimport alive_add, current_device, current_ensure, fork_count, forked_raise, leaving
+from acl._device cimport (
+    alive_add,
+    current_device,
+    current_ensure,
+    fork_count,
+    forked_raise,
+    leaving,
+)
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_MEM_MALLOC_HUGE_FIRST,
@@ -121,7 +128,7 @@ cdef inline void buffer_give_back(Buffer buffer) noexcept:
 
 
 cdef int buffer_settle(Buffer buffer) noexcept:
-    """Before the memory goes back: a view tells what it is a view of; a pool orders its own stream."""
+    """Before the memory goes back: a view tells its buffer; a pool orders its own stream."""
     pending = buffer.pending
     buffer.pending = None
     if buffer.release is NULL and isinstance(buffer.keeper, Buffer):
@@ -233,13 +240,16 @@ cdef class Buffer:
             raise ValueError(f"offset must be at most {self.size}, not {offset}")
         cdef size_t length = self.size - offset if size is None else size
         if length > self.size - offset:
-            raise ValueError(f"size must be at most {self.size - offset} at offset {offset}, not {size}")
+            raise ValueError(
+                f"size must be at most {self.size - offset} at offset {offset}, not {size}"
+            )
         return buffer_wrap(
-            <char *> self.address + offset, length, NULL, NULL, NULL, self, self.stream, self.device
+            <char *> self.address + offset, length, NULL, NULL, NULL, self, self.stream,
+            self.device,
         )
 
     def close(self):
-        """Give the memory back; a second call does nothing.  Waits for asynchronous copies of it."""
+        """Give the memory back; a second call does nothing.  Waits for copies of it in flight."""
         if self.address is NULL:
             return
         if self.made != fork_count:

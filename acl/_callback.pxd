@@ -7,7 +7,7 @@ from acl._libacl cimport aclrtStream
 
 @cython.final
 cdef class Callbacks:
-    cdef list finished              # what has run: dropped by a thread of the user's, not the runtime's
+    cdef list finished              # what has run: dropped by a thread of the user's
     cdef list errors                # exceptions not yet raised by a synchronize
     cdef set waiting                # numbers of the jobs that have not run
     cdef object reporter            # the thread that runs them where host functions don't exist

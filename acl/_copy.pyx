@@ -2,8 +2,8 @@
 
 A synchronous copy is done when it returns.  If a buffer belongs to a stream (a pool's does), the
 copy is queued on that stream and then waited for, so it can't overtake work that is queued there.
-An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array of its memory);
-with any other host memory it waits, as the runtime gives no guarantee for it.
+An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array over it); with
+any other host memory it waits, as the runtime gives no guarantee for it.
 
 Any object with the buffer protocol is a host side, without a copy of its own; it has to be
 contiguous.  Nothing here orders two streams against each other: that is `wait_event`.
@@ -87,7 +87,8 @@ cdef Side side_of(object thing, bint writable, str name):
     try:
         PyObject_GetBuffer(thing, &side.view, flags)
     except (BufferError, ValueError) as error:
-        raise ValueError(f"{name} must be {'writable and ' if writable else ''}contiguous: {error}") from None
+        wanted = "writable and contiguous" if writable else "contiguous"
+        raise ValueError(f"{name} must be {wanted}: {error}") from None
     except TypeError:
         raise TypeError(
             f"{name} must be a Buffer, a HostBuffer, or an object with the buffer protocol, "
@@ -221,7 +222,10 @@ cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except
     return queue_wait(stream, target, source)
 
 
-def copy(target, source, *, size_t target_offset=0, size_t source_offset=0, nbytes=None, Stream stream=None):
+def copy(
+    target, source, *, size_t target_offset=0, size_t source_offset=0, nbytes=None,
+    Stream stream=None,
+):
     """Copy memory and wait until it is done.
 
     Parameters
@@ -244,7 +248,8 @@ def copy(target, source, *, size_t target_offset=0, size_t source_offset=0, nbyt
 
 
 def copy_async(
-    target, source, Stream stream=None, *, size_t target_offset=0, size_t source_offset=0, nbytes=None
+    target, source, Stream stream=None, *, size_t target_offset=0, size_t source_offset=0,
+    nbytes=None,
 ):
     """Queue a copy on a stream, and return at once if the host side is pinned.
 
@@ -276,7 +281,8 @@ cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str n
     # Division instead of multiplication: the product may not fit.
     if width > side.size or (height > 1 and (side.size - width) // (height - 1) < pitch):
         raise ValueError(
-            f"{name} must have room for {height} rows of {width} bytes {pitch} apart, not {side.size} bytes"
+            f"{name} must have room for {height} rows of {width} bytes {pitch} apart, "
+            f"not {side.size} bytes"
         )
     return 0
 
@@ -291,11 +297,15 @@ cdef int copy_rows(
     if stream is None:
         current_ensure(NULL)
         with nogil:
-            status = aclrtMemcpy2d(to.address, to_pitch, of.address, of_pitch, width, height, kind)
+            status = aclrtMemcpy2d(
+                to.address, to_pitch, of.address, of_pitch, width, height, kind
+            )
         return check(status, "aclrtMemcpy2d")
     stream_raw(stream, &raw)
     with nogil:
-        status = aclrtMemcpy2dAsync(to.address, to_pitch, of.address, of_pitch, width, height, kind, raw)
+        status = aclrtMemcpy2dAsync(
+            to.address, to_pitch, of.address, of_pitch, width, height, kind, raw
+        )
     return check(status, "aclrtMemcpy2dAsync")
 
 
@@ -331,7 +341,10 @@ def copy_2d(
         side_keep(of, queue)
 
 
-def fill(Buffer target not None, value=0, *, size_t offset=0, nbytes=None, Stream stream=None, bint wait=True):
+def fill(
+    Buffer target not None, value=0, *, size_t offset=0, nbytes=None, Stream stream=None,
+    bint wait=True,
+):
     """Set bytes of device memory to one value, 0 to 255.
 
     Queued on `stream`, or the buffer's own, and waited for unless `wait` is false.

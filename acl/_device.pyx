@@ -47,7 +47,7 @@ cdef extern from "<pthread.h>" nogil:
 cdef extern from *:
     """
     /* Whether this thread was seen to have a current context: fork_count + 1 then, so that a child
-       of the process starts anew.  A reset elsewhere may take the context away; the runtime says so. */
+       starts anew.  A reset elsewhere may take the context away; the runtime says so. */
     static _Thread_local int thread_ready;
     static void thread_is_ready(int value) { thread_ready = value; }
     """
@@ -408,7 +408,7 @@ cdef int context_open(Context context) except -1:
 
 
 def leave():
-    """At interpreter exit: from here on nothing is released, and our starts of ACL are counted down.
+    """At interpreter exit: nothing is released any more, and our start of ACL is counted down.
 
     Others in the process may still need ACL, so it is only ever counted down; and not even that
     while a handle of ours is alive, as the end of ACL would wait for its work.
@@ -416,7 +416,9 @@ def leave():
     global leaving
     cdef uint64_t count = 0
     leaving = True
-    if alive == 0 and started and started_forks == fork_count and libacl_has("aclFinalizeReference"):
+    if alive != 0 or not started or started_forks != fork_count:
+        return
+    if libacl_has("aclFinalizeReference"):
         with nogil:
             aclFinalizeReference(&count)
 

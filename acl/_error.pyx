@@ -131,7 +131,9 @@ def error_for(code, function, message=None):
 
     Without a `message`, the runtime's own for this thread.
     """
-    return CLASSES.get(code, AclError)(code, function, recent_message() if message is None else message)
+    if message is None:
+        message = recent_message()
+    return CLASSES.get(code, AclError)(code, function, message)
 
 
 cdef str recent_message():
@@ -146,7 +148,8 @@ cdef str absence(bytes function):
     """Why the table has no such function."""
     cdef const char *failure = libacl_failure()
     if failure is not NULL:
-        return "no ACL library could be opened: " + failure.decode(errors="replace").replace("\n", "; ")
+        places = failure.decode(errors="replace").replace("\n", "; ")
+        return f"no ACL library could be opened: {places}"
     version = _libacl.cann_version()
     found = f"CANN {version}" if version else "the CANN library"
     return f"{found} ({_libacl.library()}) has no function {function.decode()}"

@@ -31,7 +31,8 @@ cdef extern from "late/table.h" nogil:
     const LateCode late_codes[1]
 
 __all__ = [
-    "backend", "cann_version", "error_codes", "failure", "functions", "include_dir", "library", "open",
+    "backend", "cann_version", "error_codes", "failure", "functions", "include_dir", "library",
+    "open",
 ]
 
 cdef void **all_slots[LATE_COUNT]

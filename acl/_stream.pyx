@@ -1,8 +1,9 @@
 """Streams, in which work runs in order, and events, which order streams among each other.
 
 Every call that can block drops the GIL.  A stream may be used from any thread: one that has no
-current context gets the stream's; one that has another is refused by the runtime (107003).  `close` waits for the stream's work, then destroys it; a stream that is merely
-dropped is destroyed without that wait.  Not here: copies (`_copy`) and memory (`_buffer`).
+current context gets the stream's; one that has another is refused by the runtime (107003).  `close`
+waits for the stream's work, then destroys it; a stream that is merely dropped is destroyed without
+that wait.  Not here: copies (`_copy`) and memory (`_buffer`).
 """
 
 cimport cython
@@ -95,7 +96,9 @@ cdef int stream_destroy(Stream stream) noexcept nogil:
     if not stream.owned or raw is NULL:
         return 0
     status = aclrtDestroyStream(raw)
-    if stream.context is not NULL and status in (ACL_ERROR_RT_STREAM_CONTEXT, ACL_ERROR_RT_CONTEXT_NULL):
+    if status != ACL_ERROR_RT_STREAM_CONTEXT and status != ACL_ERROR_RT_CONTEXT_NULL:
+        return status
+    if stream.context is not NULL:
         status = destroy_in_context(raw, stream.context)
     return status
 
@@ -116,7 +119,9 @@ cdef class Stream:
         Whether work queued after a failed task is dropped instead of run.
     """
 
-    def __init__(self, device=None, *, uint32_t priority=0, uint32_t flags=0, bint stop_on_failure=False):
+    def __init__(
+        self, device=None, *, uint32_t priority=0, uint32_t flags=0, bint stop_on_failure=False
+    ):
         cdef aclError status
         cdef aclrtStream raw = NULL
         if self.raw is not NULL or self.is_closed:
@@ -221,7 +226,7 @@ cdef class Stream:
         check(status, "aclrtStreamWaitEvent")
 
     def record(self, Event event=None):
-        """Record an event, a new one if none is given, behind the work queued so far; returns it."""
+        """Record an event, a new one if none is given, behind the work queued; returns it."""
         if event is None:
             event = Event()
         event.record(self)
@@ -231,9 +236,9 @@ cdef class Stream:
         """Call a Python function in stream order, on a thread of the runtime.
 
         The stream waits until the function returns, and a device runs one such function at a time,
-        whatever the stream: keep it short.  The function must not call the device or wait for this stream: the runtime refuses that in
-        callbacks.  An exception in it goes to `sys.unraisablehook`, and the next `synchronize`
-        raises it again.
+        whatever the stream: keep it short.  The function must not call the device or wait for this
+        stream: the runtime refuses that in callbacks.  An exception in it goes to
+        `sys.unraisablehook`, and the next `synchronize` raises it again.
         """
         cdef aclrtStream raw
         if not callable(function):
@@ -297,7 +302,9 @@ cdef class Stream:
     def __repr__(self):
         if self.is_closed:
             return "<Stream closed>"
-        return f"<Stream handle={<size_t> self.raw:#x}>" if self.raw is not NULL else "<Stream default>"
+        if self.raw is NULL:
+            return "<Stream default>"
+        return f"<Stream handle={<size_t> self.raw:#x}>"
 
 
 cdef int stream_release(Stream stream) except -1:

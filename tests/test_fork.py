@@ -60,6 +60,8 @@ def test_a_child_ends_silently_with_the_parents_objects() -> None:
     import time
     stream.launch(time.sleep, 0.2)
     time.sleep(0.05)
+    import warnings
+    warnings.simplefilter("ignore", DeprecationWarning)  # of CPython 3.12: threads are the point
     child = os.fork()
     if child == 0:
         del stream, event, buffer, host, context

@@ -93,7 +93,7 @@ def test_bounds(function: object, arguments: dict[str, int], message: str, no_le
 
 def test_sides_that_are_no_memory() -> None:
     with acl.Buffer(8) as buffer:
-        with pytest.raises(TypeError, match="source must be a Buffer, a HostBuffer, or .* not str"):
+        with pytest.raises(TypeError, match=r"source must be a Buffer, .* not str"):
             acl.copy(buffer, "text")
         with pytest.raises(ValueError, match="target must be writable and contiguous"):
             acl.copy(b"12345678", buffer)

@@ -1,7 +1,7 @@
 """Bare calls of the C API in a loop: what a wrapper's time is compared with.
 
-Each function repeats one call through the late-bound pointer, without the GIL, and gives the seconds
-it took and the last status.  It checks nothing else and makes no Python object in the loop.
+Each function repeats one call through the late-bound pointer, without the GIL, and gives the
+seconds it took and the last status.  It checks nothing else and makes no Python object in the loop.
 """
 
 from libc.stdint cimport int32_t
@@ -34,11 +34,11 @@ def get_device(size_t loops):
     """aclrtGetDevice."""
     cdef int32_t device
     cdef aclError status = 0
-    cdef size_t i
+    cdef size_t _i
     cdef unsigned long long start
     with nogil:
         start = wall_ns()
-        for i in range(loops):
+        for _i in range(loops):
             status = aclrtGetDevice(&device)
         start = wall_ns() - start
     return start * 1e-9, status
@@ -48,11 +48,11 @@ def stream_query(size_t loops, size_t stream):
     """aclrtStreamQuery."""
     cdef aclrtStreamStatus state
     cdef aclError status = 0
-    cdef size_t i
+    cdef size_t _i
     cdef unsigned long long start
     with nogil:
         start = wall_ns()
-        for i in range(loops):
+        for _i in range(loops):
             status = aclrtStreamQuery(<aclrtStream> stream, &state)
         start = wall_ns() - start
     return start * 1e-9, status
@@ -62,11 +62,11 @@ def event_query(size_t loops, size_t event):
     """aclrtQueryEventStatus."""
     cdef aclrtEventRecordedStatus state
     cdef aclError status = 0
-    cdef size_t i
+    cdef size_t _i
     cdef unsigned long long start
     with nogil:
         start = wall_ns()
-        for i in range(loops):
+        for _i in range(loops):
             status = aclrtQueryEventStatus(<aclrtEvent> event, &state)
         start = wall_ns() - start
     return start * 1e-9, status
@@ -75,11 +75,11 @@ def event_query(size_t loops, size_t event):
 def record_event(size_t loops, size_t event, size_t stream):
     """aclrtRecordEvent."""
     cdef aclError status = 0
-    cdef size_t i
+    cdef size_t _i
     cdef unsigned long long start
     with nogil:
         start = wall_ns()
-        for i in range(loops):
+        for _i in range(loops):
             status = aclrtRecordEvent(<aclrtEvent> event, <aclrtStream> stream)
         start = wall_ns() - start
     return start * 1e-9, status
@@ -89,11 +89,11 @@ def malloc_free(size_t loops, size_t size):
     """aclrtMalloc, then aclrtFree."""
     cdef void *address = NULL
     cdef aclError status = 0
-    cdef size_t i
+    cdef size_t _i
     cdef unsigned long long start
     with nogil:
         start = wall_ns()
-        for i in range(loops):
+        for _i in range(loops):
             status = aclrtMalloc(&address, size, ACL_MEM_MALLOC_HUGE_FIRST)
             if status == 0:
                 status = aclrtFree(address)
@@ -104,11 +104,11 @@ def malloc_free(size_t loops, size_t size):
 def memcpy(size_t loops, size_t target, size_t source, size_t size):
     """aclrtMemcpy on the device."""
     cdef aclError status = 0
-    cdef size_t i
+    cdef size_t _i
     cdef unsigned long long start
     with nogil:
         start = wall_ns()
-        for i in range(loops):
+        for _i in range(loops):
             status = aclrtMemcpy(<void *> target, size, <void *> source, size,
                                  ACL_MEMCPY_DEVICE_TO_DEVICE)
         start = wall_ns() - start

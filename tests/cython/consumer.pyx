@@ -53,7 +53,8 @@ def facts(Stream stream):
     cdef aclrtPhysicalMemProp prop
     prop.location.id = 3
     stream_raw(stream, &raw)
-    return released, <size_t> raw, libacl_has("aclrtMalloc"), libacl_has("nonsense"), prop.location.id
+    has, has_not = libacl_has("aclrtMalloc"), libacl_has("nonsense")
+    return released, <size_t> raw, has, has_not, prop.location.id
 
 
 def fail():

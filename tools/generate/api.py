@@ -29,7 +29,7 @@ def load() -> Row:
 def declare(c_type: str, name: str) -> str:
     """`declare("int64_t[][2]", "r")` is `int64_t r[][2]`."""
     if "(*" in c_type:
-        return re.sub(r"\(\*(\w*)\s*\)", lambda m: f"(*{m[1]} {name})".replace("* ", "*"), c_type, 1)
+        return re.sub(r"\(\*(\w*)\s*\)", lambda m: f"(*{m[1]} {name})".replace("* ", "*"), c_type, count=1)
     base, bracket, rest = c_type.partition("[")
     spaced = base.rstrip()
     glue = "" if spaced.endswith("*") else " "
