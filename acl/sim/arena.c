@@ -87,22 +87,23 @@ static bool span_map(const Arena *arena, uintptr_t at, int protection)
     return true;
 }
 
+/* The simulator's own view of an arena that strict mode hides, made once. */
+static bool arena_map_inner(Arena *arena)
+{
+    uintptr_t inner = arena->alias != 0 ? 0 : span_reserve(arena->bytes);
+    if (inner != 0 && span_map(arena, inner, PROT_READ | PROT_WRITE)) {
+        arena->alias = (ptrdiff_t)(inner - arena->base);
+    }
+    return arena->alias != 0;
+}
+
 static bool arena_map(Arena *arena)
 {
     bool strict = arena->fd >= 0 && memory_strict();
     arena->base = span_reserve(arena->bytes);
-    if (arena->base == 0 ||
-        !span_map(arena, arena->base, strict ? PROT_NONE : PROT_READ | PROT_WRITE)) {
-        return false;
-    }
-    if (strict) {
-        uintptr_t inner = span_reserve(arena->bytes);
-        if (inner == 0 || !span_map(arena, inner, PROT_READ | PROT_WRITE)) {
-            return false;
-        }
-        arena->alias = (ptrdiff_t)(inner - arena->base);
-    }
-    return true;
+    return arena->base != 0 &&
+           span_map(arena, arena->base, strict ? PROT_NONE : PROT_READ | PROT_WRITE) &&
+           (!strict || arena_map_inner(arena));
 }
 
 static bool arena_divide(Arena *arena, size_t span)
@@ -117,6 +118,13 @@ static bool arena_divide(Arena *arena, size_t span)
         }
     }
     return true;
+}
+
+static bool arena_announce(Arena *arena)
+{
+    Range range = {.begin = arena->base, .end = arena->base + arena->bytes, .object = arena,
+                   .alias = arena->alias, .kind = RANGE_ARENA, .device = arena->device};
+    return range_add(&range, NULL);
 }
 
 static bool arena_make(Arena *arena, int32_t device)
@@ -136,9 +144,36 @@ static bool arena_make(Arena *arena, int32_t device)
     if (!arena_map(arena)) {
         return false;
     }
-    Range range = {.begin = arena->base, .end = arena->base + arena->bytes, .object = arena,
-                   .alias = arena->alias, .kind = RANGE_ARENA, .device = device};
-    return range_add(&range, NULL);
+    return arena_announce(arena);
+}
+
+/* Makes an arena's memory follow the mode; false, and nothing changes, without address space. */
+static bool arena_follow(Arena *arena, bool strict)
+{
+    if (strict && !arena_map_inner(arena)) {
+        return false;
+    }
+    range_remove(arena->base, RANGE_ARENA, NULL);
+    mprotect((void *)arena->base, arena->bytes, strict ? PROT_NONE : PROT_READ | PROT_WRITE);
+    return arena_announce(arena);
+}
+
+void memory_config_changed(void)
+{
+    bool strict = config.strict;
+    if (atomic_load(&strictness) < 0 || memory_strict() == strict) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    for (int32_t device = 0; device < DEVICE_MAX; device++) {
+        Arena *arena = arena_existing(device);
+        if (arena != NULL && !arena_follow(arena, strict)) {
+            config.strict = strict = false;
+        }
+        reservations_protect(device, !strict);
+    }
+    atomic_store(&strictness, strict);
+    pthread_mutex_unlock(&lock);
 }
 
 Arena *arena_existing(int32_t device)
@@ -174,7 +209,7 @@ Arena *arena_at(uintptr_t address)
     return host != NULL && arena_has(host, address) ? host : NULL;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks --------------------------------------------------------------------- */
 static Zone *zone_at(Arena *arena, uintptr_t address, size_t *offset)
 {
     size_t at = address - arena->base;

@@ -57,7 +57,8 @@ void books_view(int32_t device, BookView *view)
     view->peak = atomic_load_explicit(&book->peak, memory_order_relaxed);
     for (int kind = 0; kind < BOOK_KINDS; kind++) {
         view->kinds[kind] = atomic_load_explicit(&book->kinds[kind], memory_order_relaxed);
-        view->kind_peaks[kind] = atomic_load_explicit(&book->kind_peaks[kind], memory_order_relaxed);
+        view->kind_peaks[kind] = atomic_load_explicit(&book->kind_peaks[kind],
+                                                      memory_order_relaxed);
     }
     for (int page = 0; page < PAGE_KINDS; page++) {
         view->pages[page] = atomic_load_explicit(&book->pages[page], memory_order_relaxed);

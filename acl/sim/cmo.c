@@ -53,7 +53,7 @@ aclError sim_aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtSt
     return cmo_submit(__func__, queue, src, size);
 }
 
-/* ---- barriers ---------------------------------------------------------------------------------- */
+/* ---- barriers ------------------------------------------------------------------- */
 aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType,
                                       uint32_t barrierId, aclrtStream stream)
 {
@@ -79,7 +79,7 @@ aclError sim_aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream str
     return ACL_SUCCESS;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------- */
+/* ---- descriptors ---------------------------------------------------------------- */
 typedef struct CmoDesc {
     uint64_t mark;
     CmoTask task;
@@ -121,7 +121,8 @@ static aclError cmo_desc_run(Stream *stream, const void *payload)
     memcpy(&content, memory_inner(desc, sizeof content), sizeof content);
     if (content.mark != DESC_MARK) {
         return error_set("task", ACL_ERROR_RT_SYS_DMA,
-                         "stream %u: what is at %p is no cache descriptor", stream_id(stream), desc);
+                         "stream %u: what is at %p is no cache descriptor", stream_id(stream),
+                         desc);
     }
     return cmo_run(stream, &content.task);
 }

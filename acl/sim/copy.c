@@ -123,7 +123,7 @@ aclError copy_submit_staged(Stream *stream, const Copy *copy)
     return status;
 }
 
-/* ---- one piece --------------------------------------------------------------------------------- */
+/* ---- one piece ------------------------------------------------------------------ */
 static bool kind_valid(aclrtMemcpyKind kind)
 {
     return (int)kind >= (int)ACL_MEMCPY_HOST_TO_HOST &&

@@ -1,7 +1,7 @@
 /* Batches of copies between the host and devices.
  *
- * Each copy is held against the attributes that apply to it; the first that does not fit is named by
- * *failIndex.  All sizes 0 is success before any other check. */
+ * Each copy is held against the attributes that apply to it; the first that does not fit is named
+ * by *failIndex.  All sizes 0 is success before any other check. */
 #include "copy.h"
 #include "exports.h"
 

@@ -9,7 +9,7 @@ static const size_t OFFSET_MOST = ((size_t)1 << 48) - 1;
 static const size_t DESC_COPY_MOST = UINT32_MAX; /* bytes that one descriptor can move */
 enum { DESC_ALIGN = 64, DESC_BYTES = 64 };
 
-/* ---- two pointers and offsets ------------------------------------------------------------------ */
+/* ---- two pointers and offsets --------------------------------------------------- */
 typedef struct OffsetTask {
     void **dst;
     const void **src;
@@ -69,7 +69,7 @@ aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDa
     return stream_submit(queue, &offset_class, &task, sizeof task);
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------- */
+/* ---- descriptors ---------------------------------------------------------------- */
 typedef struct CopyDesc {
     uint64_t mark;
     void *dst;
@@ -77,7 +77,7 @@ typedef struct CopyDesc {
     size_t bytes;
 } CopyDesc;
 
-_Static_assert(sizeof(CopyDesc) <= DESC_BYTES, "a descriptor fits what aclrtGetMemcpyDescSize says");
+_Static_assert(sizeof(CopyDesc) <= DESC_BYTES, "a descriptor fits its size");
 
 static const uint64_t DESC_MARK = UINT64_C(0x6d656d6370796473);
 

@@ -3,6 +3,7 @@
    Thread rule: counters and handle counts are read without locks, so a reading is of one moment per
    number, not of all at once. */
 #include "door.h"
+#include "memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,9 @@ aclError acl_sim_set(const char *variable, const char *value)
         return fail(ACL_ERROR_RELATIVE_RESOURCE_NOT_CLEARED,
                     "%s can be set only while no device is in use", variable);
     }
-    return setting_change(variable, value);
+    TRY(setting_change(variable, value));
+    memory_config_changed();
+    return ACL_SUCCESS;
 }
 
 size_t acl_sim_get(const char *variable, char *value, size_t size)

@@ -122,7 +122,7 @@ aclError sim_aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_
     return ACL_SUCCESS;
 }
 
-/* ---- importing --------------------------------------------------------------------------------- */
+/* ---- importing ------------------------------------------------------------------ */
 static aclError import(const char *function, uint64_t token, int32_t device,
                        aclrtDrvMemHandle *handle)
 {

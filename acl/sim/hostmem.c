@@ -5,7 +5,7 @@
 #include "exports.h"
 #include "memory.h"
 
-/* ---- pinned ------------------------------------------------------------------------------------ */
+/* ---- pinned --------------------------------------------------------------------- */
 static aclError host_take(const char *function, void **out, size_t bytes)
 {
     Arena *arena = arena_of(BOOK_HOST);
@@ -80,7 +80,7 @@ aclError sim_aclrtFreeHostWithDevSync(void *hostPtr)
     return host_free(__func__, hostPtr);
 }
 
-/* ---- registered -------------------------------------------------------------------------------- */
+/* ---- registered ----------------------------------------------------------------- */
 static aclError host_register(const char *function, void *address, size_t bytes, int32_t device,
                               uint32_t flags)
 {

@@ -68,7 +68,7 @@ static aclError key_unknown(const char *function)
     return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "key: stands for no memory");
 }
 
-/* ---- exporting --------------------------------------------------------------------------------- */
+/* ---- exporting ------------------------------------------------------------------ */
 /* Drops the exports without importers from the list. */
 static void exports_collect(Export **list)
 {
@@ -222,7 +222,7 @@ aclError sim_aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *se
                 "the simulator's devices are all of one host: there is no other server");
 }
 
-/* ---- importing --------------------------------------------------------------------------------- */
+/* ---- importing ------------------------------------------------------------------ */
 static Import *import_find_locked(uint64_t token)
 {
     Import *one = imports;

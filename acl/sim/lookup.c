@@ -117,7 +117,7 @@ void *memory_inner(const void *address, size_t bytes)
     return (void *)at;
 }
 
-/* ---- windows for kernels, which get the users' addresses --------------------------------------- */
+/* ---- windows for kernels, which get the users' addresses ------------------------ */
 static void device_protect(int32_t device, bool open)
 {
     Arena *arena = arena_existing(device);

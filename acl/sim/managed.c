@@ -1,7 +1,7 @@
 /* Managed memory: one address for the host and all devices.
  *
- * Pages do not move in the simulator, so advice and prefetches are remembered, for the allocation as
- * a whole, and told again by the attributes.
+ * Pages do not move in the simulator, so advice and prefetches are remembered, for the allocation
+ * as a whole, and told again by the attributes.
  *
  * Thread rule: one mutex for all that is remembered. */
 #include "managed.h"
@@ -53,7 +53,7 @@ void managed_freed(void *owner)
     free(owner);
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks --------------------------------------------------------------------- */
 static aclError managed_of(const char *function, const void *ptr, size_t size, Managed **managed)
 {
     Memory memory;
@@ -83,7 +83,7 @@ static aclError location_check(const char *function, const aclrtMemManagedLocati
     return ACL_SUCCESS;
 }
 
-/* ---- advice ------------------------------------------------------------------------------------ */
+/* ---- advice --------------------------------------------------------------------- */
 static void access_advise(Managed *managed, const aclrtMemManagedLocation *location, bool accesses)
 {
     if (location->type != ACL_MEM_LOCATIONTYPE_DEVICE) {
@@ -135,7 +135,7 @@ aclError sim_aclrtMemManagedAdvise(const void *const ptr, uint64_t size,
     return ACL_SUCCESS;
 }
 
-/* ---- prefetching ------------------------------------------------------------------------------- */
+/* ---- prefetching ---------------------------------------------------------------- */
 typedef struct PrefetchTask {
     const void *address;
     size_t bytes;
@@ -206,7 +206,7 @@ aclError sim_aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes,
     return ACL_SUCCESS;
 }
 
-/* ---- attributes -------------------------------------------------------------------------------- */
+/* ---- attributes ----------------------------------------------------------------- */
 /* The id as callers want it: a device's, or what stands for the host or nowhere. */
 static int32_t location_id(const aclrtMemManagedLocation *location)
 {

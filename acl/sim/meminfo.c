@@ -108,7 +108,7 @@ aclError sim_aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageI
     return ACL_SUCCESS;
 }
 
-/* ---- addresses --------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------ */
 static aclrtMemLocationType location_of(MemoryKind kind)
 {
     if (memory_on_device(kind)) {
@@ -174,7 +174,7 @@ aclError sim_aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType,
     return ACL_SUCCESS;
 }
 
-/* ---- caches and peers: all devices and the host see the same bytes here ------------------------- */
+/* ---- caches and peers: all devices and the host see the same bytes here --------- */
 static aclError device_range(const char *function, void *address, size_t bytes)
 {
     MemoryKind kind;

@@ -199,7 +199,7 @@ aclError sim_aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMal
     return take_configured(__func__, devPtr, size, policy, cfg);
 }
 
-/* ---- freeing ----------------------------------------------------------------------------------- */
+/* ---- freeing -------------------------------------------------------------------- */
 aclError memory_free(const char *function, void *address)
 {
     uintptr_t at = (uintptr_t)address;

@@ -2,8 +2,8 @@
  * of copies.
  *
  * Each device has one arena: a file in memory (memfd) mapped once, in three zones by page size.
- * In strict mode (fixed when the first arena is made) the addresses that users get are inaccessible
- * and the simulator works through a second mapping of the same file, `alias` bytes away.
+ * In strict mode the addresses that users get are inaccessible and the simulator works through a
+ * second mapping of the same file, `alias` bytes away.
  * Pinned host memory has an arena of its own, always accessible.
  *
  * Thread rule: everything here may be called from any thread. */
@@ -95,6 +95,9 @@ Arena *arena_at(uintptr_t address);
 int file_in_memory(const char *name, size_t bytes);
 /* Whether users' addresses of device memory are inaccessible. */
 bool memory_strict(void);
+/* Follows config.strict; for a moment when no device is in use.  Reservations made before strict
+ * mode stay open. */
+void memory_config_changed(void);
 
 /* What the address belongs to; false if the simulator does not know it. */
 bool memory_find(const void *address, Memory *memory);

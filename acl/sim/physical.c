@@ -28,7 +28,7 @@ static Backing backings[BOOK_COUNT];
 static pthread_mutex_t physicals_lock = PTHREAD_MUTEX_INITIALIZER;
 static Physical *physicals_unused;
 
-/* ---- backing files ----------------------------------------------------------------------------- */
+/* ---- backing files -------------------------------------------------------------- */
 static void file_punch(int fd, uint64_t offset, size_t bytes)
 {
     (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
@@ -69,7 +69,7 @@ static Backing *backing_of(int32_t device)
     return open ? backing : NULL;
 }
 
-/* ---- homes (P3) -------------------------------------------------------------------------------- */
+/* ---- homes (P3) ----------------------------------------------------------------- */
 static Home *home_reuse_locked(Backing *backing, size_t granules)
 {
     for (Home **at = &backing->unused; *at != NULL; at = &(*at)->next) {
@@ -150,7 +150,7 @@ static void home_give(Home *home, size_t granule, size_t count)
     pthread_mutex_unlock(&home->lock);
 }
 
-/* ---- physical memory --------------------------------------------------------------------------- */
+/* ---- physical memory ------------------------------------------------------------ */
 Physical *physical_blank(void)
 {
     pthread_mutex_lock(&physicals_lock);
@@ -278,7 +278,8 @@ aclError physical_of(const char *function, aclrtDrvMemHandle handle, Physical **
         physical_unref(*memory);
     }
     return error_set(function, ACL_ERROR_RT_INVALID_HANDLE,
-                     "handle = %p is no handle of physical memory (or it was freed)", (void *)handle);
+                     "handle = %p is no handle of physical memory (or it was freed)",
+                     (void *)handle);
 }
 
 PhysicalHandle *physical_handle(Physical *memory)
@@ -309,7 +310,7 @@ PhysicalHandle *physical_retain(Physical *memory)
     return handle;
 }
 
-/* ---- properties -------------------------------------------------------------------------------- */
+/* ---- properties ----------------------------------------------------------------- */
 static bool location_is_host(aclrtMemLocationType type)
 {
     return type == ACL_MEM_LOCATION_TYPE_HOST || type == ACL_MEM_LOCATION_TYPE_HOST_NUMA;
@@ -346,8 +347,8 @@ static aclError attribute_check(const char *function, const aclrtPhysicalMemProp
     *page = attribute_page(prop->memAttr, location_is_host(prop->location.type));
     if (*page == PAGE_KINDS) {
         return error_set(function, ACL_ERROR_INVALID_PARAM,
-                         "prop->memAttr = %d is no attribute of physical memory at location type %d",
-                         (int)prop->memAttr, (int)prop->location.type);
+                         "prop->memAttr = %d is no attribute of physical memory at location type "
+                         "%d", (int)prop->memAttr, (int)prop->location.type);
     }
     return ACL_SUCCESS;
 }
@@ -393,7 +394,7 @@ aclError sim_aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop,
     return ACL_SUCCESS;
 }
 
-/* ---- the calls --------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------ */
 static aclError physical_new(const char *function, size_t size, const aclrtPhysicalMemProp *prop,
                              PageKind page, int32_t device, PhysicalHandle **handle)
 {
@@ -480,7 +481,8 @@ aclError sim_aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType advic
     REQUIRE(handle);
     Physical *memory;
     TRY(physical_of(__func__, handle, &memory));
-    bool known = (int)adviceLink >= 0 && (int)adviceLink <= (int)ACL_RT_MEM_ACCESS_UB_MULTI_PORT_PATH;
+    bool known = (int)adviceLink >= (int)ACL_RT_MEM_ACCESS_LINK_SIO &&
+                 (int)adviceLink <= (int)ACL_RT_MEM_ACCESS_UB_MULTI_PORT_PATH;
     if (known) {
         memory->link = (uint32_t)adviceLink;
     }

@@ -1,15 +1,17 @@
 /* Physical memory of the virtual-memory calls: handles, what backs them, and their life.
  *
- * Each device (and the host) has one file in memory.  Where in it a piece of physical memory lies is
- * decided when it is first mapped: at the place that mirrors its address in the reservation, if that
- * is free, so that neighbours in the address space are neighbours in the file and the kernel keeps
- * one mapping for both (vm.max_map_count); else anywhere.  Memory that was never mapped has no place.
+ * Each device (and the host) has one file in memory.  Where in it a piece of physical memory lies
+ * is decided when it is first mapped: at the place that mirrors its address in the reservation, if
+ * that is free, so that neighbours in the address space are neighbours in the file and the kernel
+ * keeps one mapping for both (vm.max_map_count); else anywhere.  Memory that was never mapped has
+ * no place.
  *
  * P1  life     a Physical lives while a handle, a mapping or an importer counts on it
  * P2  place    placed pieces do not overlap in their file
  * P3  home     a granule's bit in its Home is set  <=>  a live piece is placed there
  *
- * Thread rule: any thread.  Physicals are type-stable, so a late handle finds a dead one, not garbage. */
+ * Thread rule: any thread.  Physicals are type-stable, so a late handle finds a dead one, not
+ * garbage. */
 #ifndef SIM_PHYSICAL_H
 #define SIM_PHYSICAL_H
 

@@ -47,7 +47,7 @@ static uint64_t token_part(uint64_t token, int shift, int bits)
     return token >> shift & ((UINT64_C(1) << bits) - 1);
 }
 
-/* ---- the owner's side -------------------------------------------------------------------------- */
+/* ---- the owner's side ----------------------------------------------------------- */
 static bool table_open_locked(void)
 {
     if (own != NULL) {
@@ -162,7 +162,7 @@ bool share_in_use(const ShareEntry *entry)
     return atomic_load(&entry->refs) != 0;
 }
 
-/* ---- the importer's side ----------------------------------------------------------------------- */
+/* ---- the importer's side -------------------------------------------------------- */
 static int fd_of(pid_t pid, int fd)
 {
     char path[64];

@@ -2,8 +2,8 @@
  *
  * Each process that shares has a table in a file in memory, which others open through
  * /proc/PID/fd; so a token that names process, file and entry is all that has to be passed on, and
- * no thread serves it.  An entry says which of the owner's files holds the memory and where, who may
- * use it, and counts the owner and the importers.
+ * no thread serves it.  An entry says which of the owner's files holds the memory and where, who
+ * may use it, and counts the owner and the importers.
  *
  * Thread rule: any thread, any process.  The kernel refuses other users' processes. */
 #ifndef SIM_SHARE_H

@@ -47,7 +47,7 @@ static aclError pool_unknown(const char *function, aclError code, const void *po
     return error_set(function, code, "memPool = %p is no pool (or it was destroyed)", pool);
 }
 
-/* ---- blocks (the pool's lock is held) ---------------------------------------------------------- */
+/* ---- blocks (the pool's lock is held) ------------------------------------------- */
 static void block_link(MemPool *pool, PoolBlock *block)
 {
     block->next = pool->blocks;
@@ -165,7 +165,7 @@ static void pool_unlock(MemPool *pool)
     }
 }
 
-/* ---- creation and end -------------------------------------------------------------------------- */
+/* ---- creation and end ----------------------------------------------------------- */
 aclError sim_aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *poolProps)
 {
     REQUIRE(memPool);
@@ -219,7 +219,7 @@ aclError sim_aclrtMemPoolDestroy(const aclrtMemPool memPool)
     return ACL_SUCCESS;
 }
 
-/* ---- allocation -------------------------------------------------------------------------------- */
+/* ---- allocation ----------------------------------------------------------------- */
 aclError sim_aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool,
                                      aclrtStream stream)
 {
@@ -251,7 +251,7 @@ aclError sim_aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPo
     return ACL_SUCCESS;
 }
 
-/* ---- freeing in stream order ------------------------------------------------------------------- */
+/* ---- freeing in stream order ---------------------------------------------------- */
 typedef struct FreeTask {
     MemPool *pool;
     PoolBlock *block;
@@ -367,7 +367,7 @@ aclError pool_free_now(const char *function, PoolBlock *block, Arena *arena, con
     return ACL_SUCCESS;
 }
 
-/* ---- attributes -------------------------------------------------------------------------------- */
+/* ---- attributes ----------------------------------------------------------------- */
 static bool attribute_is_reuse(aclrtMemPoolAttr attr)
 {
     return (int)attr >= (int)ACL_RT_MEM_POOL_REUSE_FOLLOW_EVENT_DEPENDENCIES &&

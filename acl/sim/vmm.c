@@ -1,19 +1,8 @@
-/* Virtual memory: reserved ranges of addresses, and physical memory mapped into them.
- *
- * A reservation is inaccessible address space.  aclrtMapMem puts file pages there, aclrtUnmapMem
- * takes them away, so touching what is not mapped faults, as it does on a device.  In strict mode the
- * users' view stays inaccessible and a second range, `alias` bytes away, has the same pages.
- *
- * V1  slots    slot i is not NULL  <=>  its granule belongs to a mapping, also while the kernel works
- * V2  uniform  all mappings of a reservation are of one device, and all its own or all imported
- *
- * Thread rule: each reservation has a mutex for its slots, held over no system call: a mapping that
- * the kernel works on is marked BUSY.  Reservations are type-stable.  Refuses to do: mapping a part
- * of a handle, as the runtime does. */
-#include "memory.h"
+/* Virtual memory: reserving, mapping, unmapping; see vmm.h.  Refuses to do: mapping a part of a
+ * handle, as the runtime does. */
+#include "vmm.h"
 
 #include "exports.h"
-#include "physical.h"
 #include "soc.h"
 
 #include <errno.h>
@@ -21,36 +10,16 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-typedef enum MappingState { MAPPING_BUSY, MAPPING_DONE } MappingState;
-
-typedef struct Mapping {
-    Physical *memory;
-    uintptr_t base;
-    size_t bytes;
-    MappingState state;
-    aclrtMemAccessFlags access;                /* of its own side */
-    aclrtMemAccessFlags host_access;           /* of the host, if it is a device's */
-    aclrtMemAccessFlags peer_access[DEVICE_MAX]; /* of other devices */
-} Mapping;
-
-typedef struct Reservation {
-    pthread_mutex_t lock;
-    uintptr_t base, end; /* equal: dead */
-    ptrdiff_t alias;
-    Mapping **slots;     /* V1; one for each granule */
-    size_t mappings;
-    int32_t device;      /* V2; of the mappings there are */
-    bool imported;
-    Home *home;          /* mirrors the range in the device's file */
-    struct Reservation *unused; /* next dead one */
-    struct Reservation *all;    /* next one ever made */
-} Reservation;
-
 static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
 static Reservation *reservations_unused;
 static _Atomic(Reservation *) reservations_all;
 
-/* ---- reserving --------------------------------------------------------------------------------- */
+Reservation *reservations_first(void)
+{
+    return atomic_load(&reservations_all);
+}
+
+/* ---- reserving ------------------------------------------------------------------ */
 static Reservation *reservation_blank(void)
 {
     pthread_mutex_lock(&lists_lock);
@@ -190,8 +159,7 @@ aclError sim_aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t
     return reserve(__func__, virPtr, size, alignment, expectPtr);
 }
 
-/* The reservation that the address is in, with its lock held; NULL if in none. */
-static Reservation *reservation_lock(uintptr_t address)
+Reservation *reservation_lock(uintptr_t address)
 {
     Range range;
     if (!range_find(address, &range) || range.kind != RANGE_RESERVATION) {
@@ -231,8 +199,8 @@ aclError sim_aclrtReleaseMemAddress(void *virPtr)
     return ACL_SUCCESS;
 }
 
-/* ---- slots (V1) -------------------------------------------------------------------------------- */
-static Mapping **slot_of(const Reservation *reservation, uintptr_t address)
+/* ---- slots (V1) ----------------------------------------------------------------- */
+Mapping **slot_of(const Reservation *reservation, uintptr_t address)
 {
     return &reservation->slots[(address - reservation->base) / GRANULE];
 }
@@ -256,16 +224,15 @@ static bool slots_empty(const Reservation *reservation, uintptr_t base, size_t b
     return true;
 }
 
-/* The mapping that begins there and that nobody works on; the reservation's lock is held. */
-static Mapping *mapping_at(const Reservation *reservation, uintptr_t base)
+Mapping *mapping_at(const Reservation *reservation, uintptr_t base)
 {
     Mapping *mapping = *slot_of(reservation, base);
     bool begins = mapping != NULL && mapping->base == base && mapping->state == MAPPING_DONE;
     return begins ? mapping : NULL;
 }
 
-/* ---- the kernel's side ------------------------------------------------------------------------- */
-static aclError kernel_refused(const char *function, const char *what, uintptr_t base)
+/* ---- the kernel's side ---------------------------------------------------------- */
+aclError kernel_refused(const char *function, const char *what, uintptr_t base)
 {
     int reason = errno;
     long limit = 0;
@@ -285,17 +252,18 @@ static aclError kernel_refused(const char *function, const char *what, uintptr_t
                      (void *)base, reason);
 }
 
-static int protection_of(aclrtMemAccessFlags access)
+int protection_of(aclrtMemAccessFlags access)
 {
     return access == ACL_RT_MEM_ACCESS_FLAGS_READWRITE ? PROT_READ | PROT_WRITE
            : access == ACL_RT_MEM_ACCESS_FLAGS_READ    ? PROT_READ
                                                        : PROT_NONE;
 }
 
-/* What users' addresses of a mapping allow. */
-static int user_protection(const Mapping *mapping)
+/* What users' addresses of a mapping allow.  A reservation made before strict mode has no second
+ * view and stays open. */
+static int user_protection(const Mapping *mapping, ptrdiff_t alias)
 {
-    bool hidden = memory_strict() && mapping->memory->device != BOOK_HOST;
+    bool hidden = alias != 0 && memory_strict() && mapping->memory->device != BOOK_HOST;
     return hidden ? PROT_NONE : protection_of(mapping->access);
 }
 
@@ -313,7 +281,7 @@ static bool file_unmap(uintptr_t at, size_t bytes)
 
 static bool mapping_enter(const Mapping *mapping, ptrdiff_t alias)
 {
-    if (!file_map(mapping->base, mapping, user_protection(mapping))) {
+    if (!file_map(mapping->base, mapping, user_protection(mapping, alias))) {
         return false;
     }
     if (alias != 0 && !file_map(mapping->base + (uintptr_t)alias, mapping,
@@ -332,9 +300,10 @@ static bool mapping_leave(const Mapping *mapping, ptrdiff_t alias)
            (alias == 0 || file_unmap(mapping->base + (uintptr_t)alias, mapping->bytes));
 }
 
-static bool mapping_protect(const Mapping *mapping, ptrdiff_t alias)
+bool mapping_protect(const Mapping *mapping, ptrdiff_t alias)
 {
-    bool done = mprotect((void *)mapping->base, mapping->bytes, user_protection(mapping)) == 0;
+    int user = user_protection(mapping, alias);
+    bool done = mprotect((void *)mapping->base, mapping->bytes, user) == 0;
     if (done && alias != 0) {
         done = mprotect((void *)(mapping->base + (uintptr_t)alias), mapping->bytes,
                         protection_of(mapping->access)) == 0;
@@ -342,7 +311,7 @@ static bool mapping_protect(const Mapping *mapping, ptrdiff_t alias)
     return done;
 }
 
-/* ---- mapping ----------------------------------------------------------------------------------- */
+/* ---- mapping -------------------------------------------------------------------- */
 /* Why the mapping cannot go there, or NULL; the lock is held. */
 static const char *mapping_objection(const Reservation *reservation, const Mapping *mapping)
 {
@@ -391,7 +360,7 @@ static void mapping_end(Reservation *reservation, Mapping *mapping)
     free(mapping);
 }
 
-static aclError map_into(const char *function, Mapping *mapping)
+aclError map_into(const char *function, Mapping *mapping)
 {
     Reservation *reservation = reservation_lock(mapping->base);
     const char *objection = reservation == NULL ? "not in a reservation"
@@ -492,244 +461,4 @@ aclError sim_aclrtUnmapMem(void *virPtr)
     }
     mapping_end(reservation, mapping);
     return ACL_SUCCESS;
-}
-
-/* ---- access ------------------------------------------------------------------------------------ */
-static bool access_known(aclrtMemAccessFlags flags)
-{
-    return flags == ACL_RT_MEM_ACCESS_FLAGS_NONE || flags == ACL_RT_MEM_ACCESS_FLAGS_READ ||
-           flags == ACL_RT_MEM_ACCESS_FLAGS_READWRITE;
-}
-
-/* Where a mapping keeps what a location may do with it. */
-static aclrtMemAccessFlags *access_of(Mapping *mapping, const aclrtMemLocation *location)
-{
-    bool host = location->type != ACL_MEM_LOCATION_TYPE_DEVICE;
-    if (host) {
-        return mapping->memory->device == BOOK_HOST ? &mapping->access : &mapping->host_access;
-    }
-    return (int32_t)location->id == mapping->memory->device ? &mapping->access
-                                                            : &mapping->peer_access[location->id];
-}
-
-static aclError location_check(const char *function, const aclrtMemLocation *location)
-{
-    if (location->type == ACL_MEM_LOCATION_TYPE_DEVICE) {
-        return device_check((int32_t)location->id);
-    }
-    if (location->type != ACL_MEM_LOCATION_TYPE_HOST &&
-        location->type != ACL_MEM_LOCATION_TYPE_HOST_NUMA) {
-        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                         "location.type = %d: expected HOST, DEVICE or HOST_NUMA",
-                         (int)location->type);
-    }
-    return ACL_SUCCESS;
-}
-
-/* Whether mappings cover exactly those addresses; the lock is held. */
-static bool mappings_tile(const Reservation *reservation, uintptr_t base, size_t bytes)
-{
-    uintptr_t end = base + bytes;
-    bool inside = base % GRANULE == 0 && end > base && end <= reservation->end;
-    while (inside && base < end) {
-        const Mapping *mapping = mapping_at(reservation, base);
-        inside = mapping != NULL;
-        base += inside ? mapping->bytes : 0;
-    }
-    return inside && base == end;
-}
-
-static aclError access_change_locked(Reservation *reservation, uintptr_t base, size_t bytes,
-                                     const aclrtMemAccessDesc *desc)
-{
-    for (uintptr_t at = base; at < base + bytes;) {
-        Mapping *mapping = mapping_at(reservation, at);
-        aclrtMemAccessFlags *access = access_of(mapping, &desc->location);
-        *access = desc->flags;
-        if (access == &mapping->access && !mapping_protect(mapping, reservation->alias)) {
-            return kernel_refused("aclrtMemSetAccess", "change the access to", at);
-        }
-        at += mapping->bytes;
-    }
-    return ACL_SUCCESS;
-}
-
-aclError sim_aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, size_t count)
-{
-    REQUIRE_RT(virPtr);
-    REQUIRE_RT(desc);
-    REQUIRE_RT(size > 0);
-    REQUIRE_RT(count > 0);
-    for (size_t i = 0; i < count; i++) {
-        REQUIRE_RT(access_known(desc[i].flags));
-        TRY(location_check(__func__, &desc[i].location));
-    }
-    uintptr_t base = (uintptr_t)virPtr;
-    Reservation *reservation = reservation_lock(base);
-    bool tiled = reservation != NULL && mappings_tile(reservation, base, size);
-    aclError status = ACL_SUCCESS;
-    for (size_t i = 0; tiled && i < count && status == ACL_SUCCESS; i++) {
-        status = access_change_locked(reservation, base, size, &desc[i]);
-    }
-    if (reservation != NULL) {
-        pthread_mutex_unlock(&reservation->lock);
-    }
-    if (!tiled) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID,
-                    "virPtr = %p, size = %zu: expected whole mappings, one after the other", virPtr,
-                    size);
-    }
-    return status;
-}
-
-aclError sim_aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_t *flag)
-{
-    REQUIRE(virPtr);
-    REQUIRE(location);
-    REQUIRE(flag);
-    TRY(location_check(__func__, location));
-    Reservation *reservation = reservation_lock((uintptr_t)virPtr);
-    Mapping *mapping = reservation == NULL ? NULL : *slot_of(reservation, (uintptr_t)virPtr);
-    if (mapping != NULL) {
-        *flag = (uint64_t)*access_of(mapping, location);
-    }
-    if (reservation != NULL) {
-        pthread_mutex_unlock(&reservation->lock);
-    }
-    if (mapping == NULL) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "virPtr = %p: nothing is mapped there", virPtr);
-    }
-    return ACL_SUCCESS;
-}
-
-/* ---- from an address to its memory ------------------------------------------------------------- */
-/* The physical memory mapped at the address, with a reference taken, or NULL. */
-static Physical *physical_at(uintptr_t address, uintptr_t *base)
-{
-    Physical *memory = NULL;
-    Reservation *reservation = reservation_lock(address);
-    if (reservation != NULL) {
-        const Mapping *mapping = *slot_of(reservation, address);
-        if (mapping != NULL && mapping->state == MAPPING_DONE) {
-            memory = mapping->memory;
-            *base = mapping->base;
-            physical_ref(memory);
-        }
-        pthread_mutex_unlock(&reservation->lock);
-    }
-    return memory;
-}
-
-aclError sim_aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle)
-{
-    REQUIRE(virPtr);
-    REQUIRE(handle);
-    uintptr_t base;
-    Physical *memory = physical_at((uintptr_t)virPtr, &base);
-    if (memory == NULL) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "virPtr = %p: nothing is mapped there", virPtr);
-    }
-    PhysicalHandle *found = physical_retain(memory);
-    physical_unref(memory);
-    if (found == NULL) {
-        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no handle left");
-    }
-    *handle = (aclrtDrvMemHandle)found;
-    return ACL_SUCCESS;
-}
-
-/* Maps what is at the source once more at the destination, block by block: the links that the
- * indices choose between are one and the same here. */
-aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc,
-                                     uint32_t linkIdx)
-{
-    REQUIRE(virPtrDst);
-    REQUIRE(virPtrSrc);
-    REQUIRE(size > 0);
-    REQUIRE_RT(linkIdx <= ACL_RT_MEM_LINK_IDX_1);
-    for (size_t done = 0; done < size;) {
-        uintptr_t source = (uintptr_t)virPtrSrc + done, base = 0;
-        Physical *memory = physical_at(source, &base);
-        if (memory == NULL || base != source) {
-            if (memory != NULL) {
-                physical_unref(memory);
-            }
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "virPtrSrc + %zu is not the beginning of a "
-                        "mapping", done);
-        }
-        Mapping *mapping = calloc(1, sizeof *mapping);
-        if (mapping == NULL) {
-            physical_unref(memory);
-            return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no host memory");
-        }
-        mapping->memory = memory;
-        mapping->base = (uintptr_t)virPtrDst + done;
-        mapping->bytes = memory->bytes;
-        mapping->access = ACL_RT_MEM_ACCESS_FLAGS_READWRITE;
-        done += memory->bytes;
-        TRY(map_into(__func__, mapping));
-    }
-    return ACL_SUCCESS;
-}
-
-/* ---- what lookup.c asks ------------------------------------------------------------------------ */
-bool reservation_find(const Range *range, uintptr_t address, Memory *memory)
-{
-    Reservation *reservation = range->object;
-    *memory = (Memory){.kind = MEMORY_HOLE, .device = -1, .base = address};
-    pthread_mutex_lock(&reservation->lock);
-    if (address >= reservation->base && address < reservation->end) {
-        const Mapping *mapping = *slot_of(reservation, address);
-        if (mapping != NULL && mapping->state == MAPPING_DONE) {
-            bool host = mapping->memory->device == BOOK_HOST;
-            memory->kind = host ? MEMORY_MAPPED_HOST : MEMORY_MAPPED;
-            memory->device = host ? -1 : mapping->memory->device;
-            memory->base = mapping->base;
-            memory->bytes = memory->size = mapping->bytes;
-            memory->page = mapping->memory->page;
-        }
-    }
-    pthread_mutex_unlock(&reservation->lock);
-    return true;
-}
-
-bool reservation_covers(const Range *range, uintptr_t begin, uintptr_t end, bool write)
-{
-    Reservation *reservation = range->object;
-    pthread_mutex_lock(&reservation->lock);
-    bool inside = begin >= reservation->base && end <= reservation->end;
-    while (inside && begin < end) {
-        const Mapping *mapping = *slot_of(reservation, begin);
-        inside = mapping != NULL && mapping->state == MAPPING_DONE &&
-                 mapping->access != ACL_RT_MEM_ACCESS_FLAGS_NONE &&
-                 (!write || mapping->access == ACL_RT_MEM_ACCESS_FLAGS_READWRITE);
-        begin = inside ? mapping->base + mapping->bytes : begin;
-    }
-    pthread_mutex_unlock(&reservation->lock);
-    return inside;
-}
-
-static void reservation_protect(Reservation *reservation, int32_t device, bool open)
-{
-    pthread_mutex_lock(&reservation->lock);
-    for (uintptr_t at = reservation->base; at < reservation->end;) {
-        const Mapping *mapping = *slot_of(reservation, at);
-        if (mapping == NULL) {
-            at += GRANULE;
-            continue;
-        }
-        if (mapping->memory->device == device && mapping->state == MAPPING_DONE) {
-            mprotect((void *)mapping->base, mapping->bytes,
-                     open ? protection_of(mapping->access) : PROT_NONE);
-        }
-        at = mapping->base + mapping->bytes;
-    }
-    pthread_mutex_unlock(&reservation->lock);
-}
-
-void reservations_protect(int32_t device, bool open)
-{
-    for (Reservation *r = atomic_load(&reservations_all); r != NULL; r = r->all) {
-        reservation_protect(r, device, open);
-    }
 }

@@ -15,7 +15,7 @@ static void *books_map(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* ---- the bitmap of starts (Z4): a bit of a level is set if its word one level below is not 0 --- */
+/* ---- the bitmap of starts (Z4): a bit of a level is set if its word one level below is not 0  */
 static void start_set(Zone *zone, uint32_t unit)
 {
     for (uint32_t level = 0; level < zone->levels; level++) {
@@ -61,7 +61,7 @@ static uint32_t start_before(const Zone *zone, uint32_t unit)
     return unit;
 }
 
-/* ---- bins (Z3) --------------------------------------------------------------------------------- */
+/* ---- bins (Z3) ------------------------------------------------------------------ */
 typedef struct BinIndex {
     uint32_t class, subclass;
 } BinIndex;
@@ -138,7 +138,7 @@ static uint32_t bin_search(const Zone *zone, uint32_t units)
     return zone->bins[class][__builtin_ctz(map)];
 }
 
-/* ---- blocks (Z1, Z2) --------------------------------------------------------------------------- */
+/* ---- blocks (Z1, Z2) ------------------------------------------------------------ */
 static void block_place(Zone *zone, uint32_t first, uint32_t units, BlockState state)
 {
     zone->blocks[first].units = units;
@@ -285,7 +285,7 @@ bool zone_mark_exported(Zone *zone, size_t offset)
     return live;
 }
 
-/* ---- giving memory back ------------------------------------------------------------------------ */
+/* ---- giving memory back --------------------------------------------------------- */
 /* Remembers a range that was freed; true if it is time to purge. */
 static bool stale_add(Zone *zone, uint32_t first, uint32_t units)
 {
@@ -401,7 +401,7 @@ void zone_give(Zone *zone, size_t offset)
     }
 }
 
-/* ---- the checker ------------------------------------------------------------------------------- */
+/* ---- the checker ---------------------------------------------------------------- */
 static int block_check(const Zone *zone, uint32_t first, bool *was_free)
 {
     const ZoneBlock *block = &zone->blocks[first];

@@ -2,8 +2,8 @@
  * itself, so that a program which writes past its block cannot harm them.
  *
  * One entry for each unit, of which only a block's first and last are used (boundary tags), bins of
- * free blocks by size, and a bitmap of the units where a block begins, which finds the block that an
- * address lies in.  All operations take bounded time.
+ * free blocks by size, and a bitmap of the units where a block begins, which finds the block that
+ * an address lies in.  All operations take bounded time.
  *
  * Z1  contiguity  the blocks tile the zone: first + units of one is the first of the next
  * Z2  coalesced   two FREE neighbours never coexist
