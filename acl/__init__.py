@@ -5,7 +5,7 @@
 
 import importlib
 
-from acl import _root, mdl, op, prof, rt, util
+from acl import _root, _vendor, mdl, op, prof, rt, util
 from acl._buffer import Buffer, HostBuffer
 from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
@@ -51,7 +51,7 @@ _MODULES = {"sim"}
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return importlib.import_module(f"acl.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _vendor.lookup(name)
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import acl
-from acl import _libacl
+from acl import _libacl, _vendor
 
 __all__ = ["Finding", "add_parser", "examine", "run"]
 
@@ -62,7 +62,21 @@ def find_modules() -> list[Finding]:
     else:
         advice = "write `import aclpool as acl`: it finds this package in any order of sys.path"
         findings.append(Finding("import acl", "note", f"{origin}, not this package", advice))
-    return findings
+    return [*findings, find_vendor()]
+
+
+def find_vendor() -> Finding:
+    """CANN's own module, and whether what only it has can be reached."""
+    spec = _vendor.find_spec()
+    names = ", ".join(sorted(_vendor.ONLY_VENDOR))
+    if spec is None:
+        return Finding("CANN's acl", "ok", "not installed", f"without it there is no acl.{{{names}}}")
+    missing = sorted(name for name in _vendor.ONLY_VENDOR if not hasattr(acl, name))
+    if len(missing) == len(_vendor.ONLY_VENDOR):
+        advice = f"it does not load, so there is no acl.{{{names}}}: try `import acl` beside it"
+        return Finding("CANN's acl", "note", str(spec.origin), advice)
+    advice = f"it lacks {', '.join(missing)}" if missing else ""
+    return Finding("CANN's acl", "ok", f"{spec.origin}, serves what only it has", advice)
 
 
 def find_environment() -> list[Finding]:

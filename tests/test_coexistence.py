@@ -1,0 +1,177 @@
+"""Our package beside CANN's own `acl.so`, which `set_env.sh` puts ahead on PYTHONPATH."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from support.child import run_python
+
+import acl
+
+SITE = str(Path(acl.__file__).resolve().parents[1])
+
+
+@pytest.fixture(scope="module")
+def vendor(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a stand-in for CANN's module."""
+    folder = tmp_path_factory.mktemp("vendor")
+    source = Path(__file__).parent / "support/standin.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-w", f"-I{sysconfig.get_path('include')}", str(source),
+                    "-o", str(folder / "acl.so")], check=True)
+    return str(folder)
+
+
+def ahead(vendor: str) -> str:
+    """PYTHONPATH as set_env.sh leaves it; ours behind, wherever it is installed."""
+    return os.pathsep.join([vendor, SITE])
+
+
+def behind(vendor: str) -> str:
+    return os.pathsep.join([SITE, vendor])
+
+
+def check(code: str, path: str, expected: str = "ok\n", **environment: str) -> None:
+    done = run_python(code + "\nprint('ok')", PYTHONPATH=path, **environment)
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
+def test_import_acl_finds_the_vendors(vendor: str) -> None:
+    check("import acl; assert acl.rt.malloc() == 'vendor'", ahead(vendor))
+
+
+def test_import_aclpool_is_always_ours(vendor: str) -> None:
+    check("""
+import aclpool, sys
+assert aclpool.rt.malloc.__doc__ and sys.modules['acl'].__path__
+assert aclpool.Buffer and aclpool.rt.get_device_count()[1] == 0
+import acl
+assert acl is sys.modules['acl'] and acl.rt is aclpool.rt
+""", ahead(vendor))
+
+
+def test_after_the_vendors_ours_replaces_it_and_leaves_it_whole(vendor: str) -> None:
+    check("""
+import acl as first
+assert first.init() == 'vendor'
+import aclpool, sys, acl
+assert acl is not first and acl.__path__
+assert first.rt.malloc() == first.init() == 'vendor'
+assert acl.rt.get_device_count()[1] == 0 and acl.rt is not first.rt
+from acl.rt import malloc
+assert malloc is aclpool.rt.malloc
+assert sys.modules['acl.rt'] is acl.rt
+""", ahead(vendor))
+
+
+@pytest.mark.parametrize("order", [ahead, behind])
+def test_what_only_the_vendor_has_is_delegated(vendor: str, order: object) -> None:
+    check("""
+import aclpool, sys
+before = {n: m for n, m in sys.modules.items() if n.startswith('acl')}
+functions = dict(vars(aclpool.rt))
+for name in ('media', 'himpi', 'blas', 'fv'):
+    assert getattr(aclpool, name).vpc_resize_async() == 'vendor', name
+import acl
+assert acl.media is aclpool.media
+assert dict(vars(aclpool.rt)) == functions
+assert all(sys.modules[n] is m for n, m in before.items())
+""", order(vendor))
+
+
+def test_the_vendors_submodules_can_be_imported(vendor: str) -> None:
+    check("""
+import aclpool as acl
+import acl.media
+from acl.himpi import vpc_resize_async
+assert acl.media.vpc_resize_async() == vpc_resize_async() == 'vendor'
+assert acl.rt.get_device_count()[1] == 0
+""", ahead(vendor))
+
+
+def test_delegation_after_the_vendors_was_first_uses_that_one(vendor: str) -> None:
+    check("import acl as first, aclpool; assert aclpool.media is first.media", ahead(vendor))
+
+
+def test_with_ours_found_first_the_vendors_is_still_reached(vendor: str) -> None:
+    check("""
+import acl
+assert acl.__path__ and acl.media.vpc_resize_async() == 'vendor'
+assert acl.rt.get_device_count()[1] == 0
+import aclpool
+assert aclpool.rt is acl.rt
+""", behind(vendor))
+
+
+def test_without_the_vendors_the_error_says_what_is_missing() -> None:
+    check("""
+import aclpool
+try:
+    aclpool.media
+except AttributeError as error:
+    assert "it needs CANN's own acl module" in str(error)
+try:
+    import acl.media
+except ModuleNotFoundError as error:
+    assert "acl.media" in str(error)
+assert not hasattr(aclpool, 'nonsense')
+""", SITE)
+
+
+def test_a_vendors_module_that_does_not_load_is_as_good_as_none(vendor: str) -> None:
+    check("""
+import aclpool
+functions = dict(vars(aclpool.rt))
+assert not hasattr(aclpool, 'media')
+assert dict(vars(aclpool.rt)) == functions and aclpool.rt.get_device_count()[1] == 0
+""", ahead(vendor), STANDIN_BROKEN="1")
+
+
+def test_other_threads_keep_finding_ours_after_delegation(vendor: str) -> None:
+    check("""
+import aclpool, threading
+aclpool.media
+def use():
+    import acl
+    assert acl.rt.get_device_count()[1] == 0
+threads = [threading.Thread(target=use) for _ in range(4)]
+[t.start() for t in threads]; [t.join() for t in threads]
+""", ahead(vendor))
+
+
+def doctor(path: str, **environment: str) -> dict[str, dict[str, str]]:
+    """What the doctor finds, by what it looked at."""
+    done = subprocess.run([sys.executable, "-m", "aclpool", "doctor", "--json"], cwd="/", capture_output=True,
+                          text=True, timeout=60,
+                          env={**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": path, **environment})
+    assert done.stdout, done.stderr
+    return {finding["what"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
+    found = doctor(ahead(vendor))
+    assert found["import acl"]["verdict"] == "note"
+    assert found["import acl"]["value"] == f"{Path(vendor).resolve() / 'acl.so'}, not this package"
+    assert "import aclpool as acl" in found["import acl"]["advice"]
+    assert found["CANN's acl"]["value"].endswith("acl.so, serves what only it has")
+
+
+def test_doctor_explains_that_ours_is_first(vendor: str) -> None:
+    found = doctor(behind(vendor))
+    assert found["import acl"]["value"] == "this package"
+    assert found["CANN's acl"]["value"].endswith("acl.so, serves what only it has")
+
+
+def test_doctor_explains_that_there_is_no_other(vendor: str) -> None:
+    found = doctor(SITE)
+    assert found["import acl"]["value"] == "this package"
+    assert found["CANN's acl"]["value"] == "not installed"
+
+
+def test_doctor_explains_a_vendors_module_that_does_not_load(vendor: str) -> None:
+    found = doctor(ahead(vendor), STANDIN_BROKEN="1")
+    assert found["CANN's acl"]["verdict"] == "note"
+    assert "it does not load" in found["CANN's acl"]["advice"]
