@@ -57,6 +57,7 @@ cdef enum:
     WAITS_MANY = 32
     WAITS_RATE = 500            # one steal in so many allocations is too many
     SEGMENT_PAGES = 8           # smallest segment of large blocks
+    FEW_PAGES = 8               # so many a pool has before anything moves
 
 
 # --- windows ------------------------------------------------------------------------------------
@@ -427,7 +428,8 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cap = permille(own, GROW_AFTER_WAITS if arena.waits >= WAITS_FEW else GROW_ALWAYS)
     if permille(joint, GROW_JOINT) < cap:       # streams that are idle in turn share
         cap = permille(joint, GROW_JOINT)
-    if need <= cap:
+    # With a live peak below a page the ranges would take the same page from each other for ever.
+    if need <= cap or need <= FEW_PAGES * arena.pool.options.granule:
         return pages
     thrashing = permille(own, GROW_THRASHING)
     if arena.pool.arena_count > 1 and permille(joint, GROW_THRASHING_JOINT) < thrashing:
