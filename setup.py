@@ -46,7 +46,7 @@ COMMON = [
     "-Werror=implicit-function-declaration",
 ]
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
-ALLOCATOR = ("arena", "check", "core", "driver", "order", "pages", "place", "pool")
+ALLOCATOR = ("arena", "check", "core", "driver", "order", "pages", "place", "pool", "registry")
 WITH_C = {"acl._libacl": "acl/late/*.c", **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR}}
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}

@@ -11,6 +11,8 @@ from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
 from acl._error import AclError, InvalidArgumentError, NotSupportedError, OutOfMemoryError, TimeoutError
 from acl._libacl import backend, cann_version, include_dir, library
+from acl._pool import Capture, Pool, use_pool
+from acl._registry import Allocator, allocator_of
 from acl._root import *  # noqa: F403
 from acl._stream import Event, Stream
 
@@ -18,16 +20,24 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AclError",
+    "Allocator",
+    "Array",  # noqa: F822
     "Buffer",
+    "Capture",
     "Context",
     "Device",
     "Event",
     "HostBuffer",
     "InvalidArgumentError",
     "NotSupportedError",
+    "OomReport",  # noqa: F822
     "OutOfMemoryError",
+    "Pool",
+    "PoolStats",  # noqa: F822
     "Stream",
+    "StreamStats",  # noqa: F822
     "TimeoutError",
+    "allocator_of",
     "backend",
     "cann_version",
     "copy",
@@ -39,6 +49,7 @@ __all__ = [
     "sim",  # noqa: F405
     "to_bytes",
     "to_numpy",
+    "use_pool",
 ]
 # The surface of pyACL.
 __all__ += ["mdl", "op", "prof", "rt", "util"]
@@ -46,11 +57,19 @@ __all__ += _root.__all__
 
 # Loaded at first use, so that `import acl` stays quick.
 _MODULES = {"sim"}
+_LATER = {
+    "Array": "acl._array",
+    "OomReport": "acl._snapshot",
+    "PoolStats": "acl._snapshot",
+    "StreamStats": "acl._snapshot",
+}
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return importlib.import_module(f"acl.{name}")
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     return _vendor.lookup(name)
 
 

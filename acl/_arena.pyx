@@ -21,7 +21,7 @@ from acl._driver cimport (
 )
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
-    libacl_open,
+    ACL_RT_STREAM_STATE_DESTROY_PRE, aclrtStreamState, libacl_open,
 )
 from acl._lock cimport (
     SpinLock, lock_drop, lock_enter, lock_leave, lock_start, lock_take, spin_enter, spin_leave,
@@ -38,6 +38,7 @@ cdef extern from "<stdlib.h>" nogil:
 cdef SpinLock pools_lock
 cdef Pool *pools = NULL
 cdef bint fork_watched = False
+cdef bint streams_watched = False
 
 
 # --- fork ---------------------------------------------------------------------------------------
@@ -78,6 +79,47 @@ cdef void pools_remove(Pool *pool) noexcept nogil:
     spin_leave(&pools_lock)
 
 
+# --- streams that end ---------------------------------------------------------------------------
+
+cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args) noexcept nogil:
+    """Before a stream is destroyed: its arena must not be found, or synchronised, by its handle again.
+
+    ACL's registry keeps its entry, and a new stream at the same address would inherit it.
+    """
+    cdef Pool *pool
+    cdef Arena *ended[16]
+    cdef uint32_t index, count = 0
+    if state != ACL_RT_STREAM_STATE_DESTROY_PRE:
+        return
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL:
+        for index in range(pool.arena_count):
+            if pool.arenas[index].stream == stream and not pool.arenas[index].by_device:
+                pool.arenas[index].by_device = True
+                if pool.arenas[index].registered and count < 16:
+                    ended[count] = pool.arenas[index]
+                    count += 1
+        pool = pool.next
+    spin_leave(&pools_lock)
+    for index in range(count):
+        ended[index].registered = False
+        _libacl.aclrtAllocatorUnregister(stream)
+
+
+cdef void streams_watch() noexcept nogil:
+    """Once in a process; a library that cannot tell leaves it to `pool.unregister`."""
+    global streams_watched
+    spin_enter(&pools_lock)
+    if streams_watched:
+        spin_leave(&pools_lock)
+        return
+    streams_watched = True
+    spin_leave(&pools_lock)
+    if _libacl.libacl_has(b"aclrtRegStreamStateCallback"):
+        _libacl.aclrtRegStreamStateCallback(b"aclpool", on_stream_state, NULL)
+
+
 # --- making -------------------------------------------------------------------------------------
 
 cdef void driver_bind(Driver *driver) noexcept nogil:
@@ -110,6 +152,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     pool.moves_off = not options.steals
     if driver == NULL:
         driver_bind(&pool.source.driver)
+        streams_watch()
     else:
         pool.source.driver = driver[0]
     pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE

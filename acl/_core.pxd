@@ -304,8 +304,10 @@ cdef struct ArenaStats:
     uint64_t ranges
     Counters counters
 
-# Blocks.  `arena_free` is false for a pointer that is not a live block of the arena.
+# Blocks.  `arena_try` makes no driver call and never waits, so it may be called with the GIL: NULL
+# where `arena_alloc` has to be asked.  `arena_free` is false for a pointer that is not a live block of the arena.
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
+cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
 cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil    # or elsewhere
 

@@ -230,6 +230,30 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     return alloc_fast(arena, size, tag)
 
 
+cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    cdef Block *block = NULL
+    if arena.mode == 0:
+        lock_take(&arena.lock)
+        block = alloc_warm(arena, size, tag)
+        leave(arena)
+    return block
+
+
+cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    cdef size_t units = size_units(size)
+    cdef Block *block
+    if units > CACHE_UNITS or not core_likely(lock_enter_biased(&arena.lock)):
+        return try_shared(arena, size, tag)
+    block = cache_pop(arena, units)
+    if not core_likely(block != NULL):
+        lock_leave_biased(&arena.lock)
+        return try_shared(arena, size, tag)
+    block_hand_out(arena, block, size, tag)
+    arena.counters.hits += 1
+    leave_biased(arena)
+    return block
+
+
 cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil:
     """At an address if a free block covers it there; it must be a multiple of 512."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT

@@ -25,8 +25,8 @@ from acl._core cimport (
     UNIT_SHIFT,
 )
 from acl._driver cimport (
-    frame_make, frame_map, frame_unmap, segment_free, segment_malloc, source_put, source_take,
-    stream_captured, stream_idle, stream_wait,
+    frame_make, frame_map, frame_unmap, segment_free, segment_malloc, source_put, source_shrink,
+    source_take, stream_captured, stream_idle, stream_wait,
 )
 from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
 from acl._place cimport (
@@ -464,10 +464,17 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
         take_others(climb, True, RUNG_OTHERS)
 
 
+cdef bint limit_allows(Climb *climb) noexcept nogil:
+    """Whether the limit could hold the missing pages if everything else were free."""
+    cdef Pool *pool = climb.arena.pool
+    return pool.options.limit == 0 or climb.missing <= pool.options.limit // pool.options.granule
+
+
 cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
     cdef Climb climb
     cdef Window window
     cdef uint64_t mapped = 0
+    cdef size_t reserved
     if arena.pool.no_virtual:
         return segment_obtain(arena, size, kind)
     window = window_find(arena, size, kind)
@@ -484,10 +491,14 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogi
     if window.first == NULL or not window_claim(&climb, &window):
         return NULL
     lock_drop(&arena.lock)
-    frames_gather(&climb)
+    reserved = arena.pool.source.reserved
+    if limit_allows(&climb):
+        frames_gather(&climb)
     if climb.found >= climb.missing:
         mapped = window_map(&climb)
     source_put(arena.pool, climb.frames)
+    if mapped < climb.missing:
+        source_shrink(arena.pool, reserved)     # what was taken in vain goes back
     lock_take(&arena.lock)
     arena.pages += mapped
     if mapped < climb.missing:

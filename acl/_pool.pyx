@@ -2,119 +2,690 @@
 
 A pool belongs to one device and gives each stream an arena; `register` hands the arena and the four
 C functions to ACL, so that whatever runs on the stream takes its memory here.  Nothing in this file
-runs inside a callback of ACL's.
+runs inside a callback of ACL's: what may call the driver drops the GIL, and the out-of-memory hook
+is called after everything has returned.
+
+A registered pool lives until it is unregistered, and its memory until the last block is free; at the
+interpreter's exit all of it is left to the system.
 """
 
-from libc.stdint cimport uint16_t, uint64_t
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+import os
 import re
 
+from acl._arena cimport (
+    arena_find, arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy,
+    pool_reset_peaks, pool_trim,
+)
+from acl._buffer cimport buffer_wrap
+from acl._check cimport pool_check
 from acl._core cimport (
-    Arena, Pool as CorePool, PoolOptions,
-    on_alloc, on_alloc_advise, on_free, on_get_addr,
+    ARENA_CLOSED, ARENA_UNLOADING, ArenaStats, Block, CALLS, OomReport as CoreReport, PoolOptions,
+    ROLE_CAPTURE, ROLE_STREAM, ROLE_USER, RUNGS, TAGS, arena_alloc, arena_free, arena_try,
 )
-from acl._arena cimport pool_arena, pool_create
+from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
+from acl._error cimport check
 from acl._libacl cimport (
-    ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_SUCCESS, aclError, aclrtAllocatorCreateDesc, aclrtAllocatorDesc,
-    aclrtAllocatorDestroyDesc, aclrtAllocatorRegister, aclrtAllocatorSetAllocAdviseFuncToDesc,
-    aclrtAllocatorSetAllocFuncToDesc, aclrtAllocatorSetFreeFuncToDesc,
-    aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorSetObjToDesc,
-    aclrtAllocatorUnregister, aclrtStream,
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G,
+    ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
 )
+from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
+from acl._order cimport block_share, capture_begin, capture_end, capture_release, waiting_sync
+from acl._registry cimport arena_register, arena_unregister, handle_of
+from acl._stream cimport stream_raw
 
-__all__ = ["Pool"]
+from acl._device import Device
+from acl._error import OutOfMemoryError
+from acl._registry import registered
+
+cdef extern from "Python.h":
+    size_t PyLong_AsSize_t(object number) except? <size_t> -1
+
+__all__ = ["Capture", "Pool", "use_pool"]
+
+SIZES = {
+    "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}
+PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
+KINDS = ("stream", "user", "capture")
+STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting")
+RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
+CALL_NAMES = (
+    "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical",
+    "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
+    "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
+)
+# Chips whose cores read up to 32 bytes past a buffer's end; the others need no padding.
+UNPADDED = ("Ascend950", "Ascend350")
+
+# ---- sizes --------------------------------------------------------------------------------------
+
+def bytes_of(value, name):
+    """Bytes from an int, or from a text such as ``"8GiB"`` or ``"1.5 MB"``."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+        if match is None or match[2].upper() not in SIZES:
+            raise ValueError(f"{name} must look like '8GiB' or '512 MiB', not {value!r}")
+        return int(float(match[1]) * SIZES[match[2].upper()])
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int or a text such as '8GiB', not {type(value).__name__}")
+    value = value.__index__()
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, not {value}")
+    return value
 
 
-cdef int check(aclError status, str call) except -1:
-    if status != ACL_SUCCESS:
-        raise RuntimeError(f"{call}: {status}")
+cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
+    if type(size) is int:
+        return PyLong_AsSize_t(size)
+    return bytes_of(size, "nbytes")
+
+
+cdef size_t soc_padding() noexcept:
+    """Bytes behind a user's input or output; as `aclrtMalloc` adds them on this chip."""
+    cdef const char *name = aclrtGetSocName()
+    if name is NULL:
+        return 32
+    return 0 if (<bytes> name).decode(errors="replace").startswith(UNPADDED) else 32
+
+
+cdef size_t virtual_default() noexcept:
+    """Addresses for one stream: four times the device, so that holes need not be used at once."""
+    cdef size_t room = 0, total = 0
+    with nogil:
+        status = aclrtGetMemInfo(ACL_HBM_MEM, &room, &total)
+    if status != ACL_SUCCESS or total == 0:
+        total = <size_t> 32 << 30
+    return 4 * total
+
+
+cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
+    granule = bytes_of(given["granule"], "granule")
+    if granule < 65536 or granule & (granule - 1):
+        raise ValueError(f"granule must be a power of two of at least 64 KiB, not {granule}")
+    if given["pages"] not in PAGES:
+        raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    timeout = given["sync_timeout_ms"]
+    if timeout == 0 or timeout < -1:
+        raise ValueError(f"sync_timeout_ms must be positive, or -1 for no limit, not {timeout}")
+    memset(options, 0, sizeof(PoolOptions))
+    options.device = device
+    options.limit = 0 if given["limit"] is None else bytes_of(given["limit"], "limit")
+    if given["limit"] is not None and options.limit < granule:
+        raise ValueError(f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
+    options.headroom = bytes_of(given["headroom"], "headroom")
+    options.granule = granule
+    options.virtual_bytes = (
+        virtual_default() if given["virtual"] is None else bytes_of(given["virtual"], "virtual"))
+    options.mem_attr = PAGES[given["pages"]]
+    options.info_attr = ACL_HBM_MEM
+    options.sync_timeout_ms = timeout
+    options.steals = given["steal"]
+    options.early_frees = given["early_frees"]
+    options.watches = given["watch_captures"]
+    options.segments = given["segments"]
     return 0
 
 
-SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
-         "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+def early_frees_default():
+    """Whether GE runs its launches on several threads, so that frees may come before launches."""
+    try:
+        return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
+    except ValueError:
+        return False
 
 
-def size_of(value, name):
-    """Bytes from an int or from a text such as "8GiB" or "1.5 MB"."""
-    if isinstance(value, int):
-        if value < 0:
-            raise ValueError(f"{name} must not be negative, got {value}")
-        return value
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be an int or a text such as '8GiB', got {type(value).__name__}")
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    if match is None or match[2].upper() not in SIZES:
-        raise ValueError(f"{name} must look like '8GiB' or '512 MiB', got {value!r}")
-    return int(float(match[1]) * SIZES[match[2].upper()])
+cdef void block_back(void *arena, void *block) noexcept nogil:
+    arena_free(<Arena *> arena, <Block *> block)
 
 
-cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena) noexcept nogil:
-    """All five values: a fresh descriptor's functions are not initialised by ACL."""
-    cdef aclError status = aclrtAllocatorSetObjToDesc(desc, arena)
-    if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetAllocFuncToDesc(desc, on_alloc)
-    if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetFreeFuncToDesc(desc, on_free)
-    if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetAllocAdviseFuncToDesc(desc, on_alloc_advise)
-    if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetGetAddrFromBlockFuncToDesc(desc, on_get_addr)
-    return status
+# ---- the pool -----------------------------------------------------------------------------------
 
-
+@cython.final
 cdef class Pool:
     """Device memory for the streams of one device.
 
     Parameters
     ----------
     device : int
-        Ordinal of the device.
+        Ordinal of the device; it becomes current in this thread if no other is.
     limit : int or str, optional
-        Most bytes of physical memory that the pool may reserve; no limit if not given.
+        Most bytes of device memory that the pool may hold, such as ``"8GiB"``.  No limit if not given.
     headroom : int or str
-        Bytes that are always left free on the device for others.
+        Bytes that the pool leaves free on the device for HCCL, GE and neighbours.  Raise it where
+        something else on the device must not run out of memory.
     granule : int or str
-        Bytes of a page: smaller wastes less, larger makes fewer driver calls.
+        Bytes of a page: the unit in which memory is taken and moved.  Smaller wastes less, larger
+        makes fewer driver calls.  A power of two, a multiple of the driver's own granularity.
+    pages : {"huge", "normal", "huge1g"}
+        What the driver backs a granule with; ``"huge1g"`` wants a granule of 1 GiB.
+    virtual : int or str, optional
+        Bytes of addresses reserved for each stream; four times the device's memory if not given.
+        Memory is not: a range that wears out gets another one.
+    preallocate : int or str
+        Bytes to take for the default stream at once.
+    steal : bool
+        Whether memory may move to other addresses.  Switch it off where somebody has registered the
+        pool's memory for RDMA or shared it by IPC.
+    early_frees : bool, optional
+        Whether memory comes back before the work that uses it is queued, as with
+        ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default asks that variable) or a framework's task
+        queue.  Nothing moves or is given back then, but by ``trim(drained=True)``.
+    watch_captures : bool
+        Ask at each allocation whether the stream is being captured, for programs that capture without
+        `Pool.capture`.  It costs a driver call each time.
+    decay_ms : int
+        Give back what nothing has needed for so long, from a background thread; 0 for never.
+    sync_timeout_ms : int
+        Longest wait for a stream inside an allocation; -1 for no limit.  The caller of an allocation
+        may hold the GIL that a Python callback on that stream waits for.
+    segments : bool
+        Do without virtual memory, as where the driver has none: more waste, for comparison.
     """
 
-    cdef CorePool *pool
+    def __cinit__(self):
+        self.made = fork_count
+        self.tags = {}
+        self.tag_names = [""]
 
-    def __cinit__(self, device=0, limit=None, *, headroom=0, granule="2MiB", virtual="128GiB",
-                  steal=True):
+    def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge", virtual=None,
+                 preallocate=0, steal=True, early_frees=None, watch_captures=False, decay_ms=0,
+                 sync_timeout_ms=5000, segments=False):
         cdef PoolOptions options
-        memset(&options, 0, sizeof(options))
-        options.device = device
-        options.limit = 0 if limit is None else size_of(limit, "limit")
-        options.headroom = size_of(headroom, "headroom")
-        options.granule = size_of(granule, "granule")
-        options.virtual_bytes = size_of(virtual, "virtual")
-        options.info_attr = ACL_HBM_MEM
-        options.mem_attr = ACL_HBM_MEM_HUGE
-        options.sync_timeout_ms = 10_000
-        options.steals = steal
-        self.pool = pool_create(&options, NULL)
-        if self.pool == NULL:
+        if self.core is not NULL or self.is_closed:
+            raise ValueError("the Pool exists already")
+        ordinal = device.ordinal if isinstance(device, Device) else device
+        current_ensure(NULL)
+        if current_device() != ordinal:
+            Device(ordinal).use()
+        options_fill(&options, ordinal, {
+            "limit": limit, "headroom": headroom, "granule": granule, "pages": pages,
+            "virtual": virtual, "steal": steal, "watch_captures": watch_captures,
+            "early_frees": early_frees_default() if early_frees is None else early_frees,
+            "sync_timeout_ms": sync_timeout_ms, "segments": segments,
+        })
+        self.core = pool_create(&options, NULL)
+        if self.core is NULL:
             raise MemoryError("host memory for a pool")
+        self.device = ordinal
+        self.padding = soc_padding()
+        if bytes_of(preallocate, "preallocate"):
+            self.alloc(preallocate).close()
+        if decay_ms:
+            from acl._scopes import Decay
 
-    def register(self, size_t stream):
-        """Serve the stream (its handle as a number) from here on."""
-        cdef aclError status
-        cdef Arena *arena = pool_arena(self.pool, <aclrtStream> stream, 0)
-        cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
-        if arena == NULL or desc == NULL:
+            self.decay = Decay(self, decay_ms)
+
+    def __dealloc__(self):
+        # A pool that cannot go yet (live blocks, work in flight) is left to the system.
+        if self.core is not NULL and not leaving and self.made == fork_count:
+            with nogil:
+                pool_destroy(self.core)
+
+    cdef int open_check(self) except -1:
+        if self.made != fork_count:
+            forked_raise(self)
+        if self.core is NULL or self.is_closed:
+            raise ValueError("the Pool is closed")
+        return 0
+
+    cdef Arena *arena_of(self, aclrtStream stream) except NULL:
+        """The arena that `alloc` uses for a stream."""
+        cdef Arena *arena = self.recent
+        if arena is not NULL and self.recent_stream is stream and not arena.by_device:
+            return arena
+        self.open_check()
+        arena = pool_arena(
+            self.core, stream, ROLE_USER if self.core.options.early_frees else ROLE_STREAM)
+        if arena is NULL:
             raise MemoryError("host memory for an arena")
-        status = descriptor_fill(desc, arena)
-        if status == ACL_SUCCESS:
-            status = aclrtAllocatorRegister(<aclrtStream> stream, desc)
-        aclrtAllocatorDestroyDesc(desc)
+        self.recent = arena
+        self.recent_stream = stream
+        return arena
+
+    cdef uint16_t tag_index(self, object tag) except? 0xFFFF:
+        index = self.tags.get(tag)
+        if index is not None:
+            return index
+        if not isinstance(tag, str):
+            raise TypeError(f"tag must be a str, not {type(tag).__name__}")
+        if len(self.tag_names) == TAGS:
+            raise ValueError(f"a pool has at most {TAGS - 1} tags")
+        self.tags[tag] = len(self.tag_names)
+        self.tag_names.append(tag)
+        return self.tags[tag]
+
+    # -- memory
+
+    def alloc(self, nbytes, Stream stream=None, *, tag=None):
+        """Device memory as a `Buffer`, whose use `stream` orders; closed or dropped, it comes back here.
+
+        Parameters
+        ----------
+        nbytes : int or str
+            Bytes; the pool adds what the chip wants behind a buffer.
+        stream : Stream, optional
+            The default stream if not given.
+        tag : str, optional
+            Whose memory it is, for `stats`.
+
+        Raises
+        ------
+        OutOfMemoryError
+            Also after the hook of `on_oom` has been called; `last_oom` tells more.
+        """
+        return self.take(wanted_bytes(nbytes), stream, tag)
+
+    cdef Buffer take(self, size_t size, Stream stream, object tag):
+        cdef aclrtStream raw = NULL
+        cdef Arena *arena
+        cdef Block *block
+        cdef size_t bytes = (size + 31) // 32 * 32 + self.padding
+        cdef uint16_t index = 0 if tag is None else self.tag_index(tag)
+        if stream is not None:
+            stream_raw(stream, &raw)
+        arena = self.arena_of(raw)
+        if self.is_closed or self.made != fork_count:
+            self.open_check()
+        block = arena_try(arena, bytes, index)
+        if block is NULL:
+            block = take_slow(self, arena, raw, size, bytes, index)
+        return buffer_wrap(block.addr, size, block_back, arena, block, self, stream, self.device)
+
+    def empty(self, shape, dtype="float32", Stream stream=None, *, tag=None):
+        """Device memory for an array, not initialised: an `Array` of that shape and type."""
+        from acl._array import Array
+
+        return Array(self, shape, dtype, stream, tag)
+
+    def record_stream(self, Buffer buffer not None, stream):
+        """Note that work on another stream uses the buffer.
+
+        When the buffer is freed, its memory is not used again before all work that is queued there by
+        then is complete.
+        """
+        cdef aclrtStream raw = handle_of(stream)
+        cdef void *arena = buffer.owner
+        cdef void *block = buffer.block
+        buffer.open_check()
+        self.open_check()
+        if buffer.keeper is not self:
+            raise ValueError("the Buffer is not of this pool")
+        with nogil:
+            shared = block_share(<Arena *> arena, <Block *> block, raw)
+        if not shared:
+            raise MemoryError("host memory for a note on a buffer")
+
+    # -- registration
+
+    def register(self, stream):
+        """Serve a stream: what ACL runs there takes its memory from the pool from here on.
+
+        Register right after making the stream, before anything ran on it: GE keeps what it finds at
+        the first single operator.  A stream may be registered again at any time; it gets the same
+        arena.
+
+        Parameters
+        ----------
+        stream : Stream or int
+            A stream of this device; not the default stream, for which ACL looks nothing up.
+        """
+        cdef aclrtStream raw = handle_of(stream)
+        cdef Arena *arena
+        cdef aclError status
+        self.open_check()
+        if raw is NULL:
+            raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
+        arena = pool_arena(self.core, raw, ROLE_STREAM)
+        if arena is NULL:
+            raise MemoryError("host memory for an arena")
+        with nogil:
+            status = arena_register(arena, raw)
         check(status, "aclrtAllocatorRegister")
+        registered[<size_t> raw] = self
 
-    def unregister(self, size_t stream):
-        """Take the registration back; blocks that are out may still be freed."""
-        check(aclrtAllocatorUnregister(<aclrtStream> stream), "aclrtAllocatorUnregister")
+    def unregister(self, stream):
+        """Take the registration back; the pool still takes what was given out.
 
+        Do it once the stream's work is done and its models are unloaded.  A stream that is not
+        registered is no error.
+        """
+        cdef aclrtStream raw = handle_of(stream)
+        cdef Arena *arena
+        cdef aclError status = ACL_SUCCESS
+        if self.core is NULL or raw is NULL:
+            return
+        arena = arena_find(self.core, raw, ROLE_STREAM)
+        if arena is not NULL:
+            with nogil:
+                status = arena_unregister(arena, raw)
+        if registered.get(<size_t> raw) is self:
+            del registered[<size_t> raw]
+        check(status, "aclrtAllocatorUnregister")
+
+    @property
+    def streams(self):
+        """The handles of the streams that are registered."""
+        self.open_check()
+        return tuple(
+            <size_t> self.core.arenas[i].stream for i in range(self.core.arena_count)
+            if self.core.arenas[i].registered)
+
+    def use(self):
+        """Register every stream made from here on; see `use_pool`."""
+        return use_pool(self)
+
+    # -- order
+
+    def capture(self, stream):
+        """A `Capture`: while it is open, what the stream takes is private to the captured graph."""
+        self.open_check()
+        return Capture(self, stream)
+
+    def release_capture(self, capture):
+        """The graph is gone: its blocks are ordinary memory again."""
+        capture.release()
+
+    def unloading(self):
+        """A context manager for unloading a model: what comes back meanwhile waits for the device.
+
+        Streams of the model's own may still use it.
+        """
+        from acl._scopes import Unloading
+
+        self.open_check()
+        return Unloading(self)
+
+    cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
+        cdef uint32_t i
+        with nogil:
+            for i in range(self.core.arena_count):
+                arena_set_mode(self.core.arenas[i], set, clear)
+        return 0
+
+    def unload_begin(self):
+        """From here on, what comes back waits for a synchronisation of the device."""
+        self.open_check()
+        self.set_modes(ARENA_UNLOADING, 0)
+
+    def unload_end(self):
+        """The model is unloaded: synchronise the device and take back what waited."""
+        cdef bint done
+        self.open_check()
+        self.set_modes(0, ARENA_UNLOADING)
+        with nogil:
+            done = waiting_sync(self.core)
+        return bool(done)
+
+    # -- keeping the house
+
+    def trim(self, to=0, *, idle=False, drained=False):
+        """Give memory that nobody uses back to the device.
+
+        Parameters
+        ----------
+        to : int or str
+            Bytes that may stay reserved.
+        idle : bool
+            Only from streams that have nothing in flight; without it, streams are waited for.
+        drained : bool
+            The framework's task queue is empty: pages of arenas with early frees may go too.
+
+        Returns
+        -------
+        int
+            Bytes that went back.
+        """
+        cdef size_t target = bytes_of(to, "to")
+        cdef bint wait = not idle
+        cdef bint empty = drained
+        cdef size_t freed
+        self.open_check()
+        current_ensure(NULL)
+        with nogil:
+            freed = pool_trim(self.core, target, wait, empty)
+        return freed
+
+    def decay_tick(self):
+        """Give back what nothing has needed since the last tick; says how many bytes."""
+        cdef size_t freed
+        self.open_check()
+        current_ensure(NULL)
+        with nogil:
+            freed = pool_decay(self.core)
+        return freed
+
+    def reset_peak(self):
+        """Start the peaks of `stats` again from what is live."""
+        self.open_check()
+        with nogil:
+            pool_reset_peaks(self.core)
+
+    def check(self):
+        """Walk every block: 0, or the number of the first invariant that is broken.
+
+        Nothing else may use the pool meanwhile.
+        """
+        cdef uint32_t broken
+        self.open_check()
+        with nogil:
+            broken = pool_check(self.core)
+        return broken
+
+    def on_oom(self, hook):
+        """Call `hook(report)` when `alloc` finds no memory, then try once more; None for no hook.
+
+        It runs outside every callback and lock: it may free buffers, trim, or synchronise.
+        """
+        if hook is not None and not callable(hook):
+            raise TypeError(f"hook must be callable or None, not {type(hook).__name__}")
+        self.oom_hook = hook
+
+    def last_oom(self):
+        """The last `OomReport`, from `alloc` or from inside ACL; None if there was none."""
+        cdef CoreReport report
+        from acl._snapshot import OomReport
+
+        self.open_check()
+        spin_enter(&self.core.lock)
+        report = self.core.oom
+        spin_leave(&self.core.lock)
+        if report.number == 0:
+            return None
+        return OomReport(
+            size=report.size, stream=<size_t> report.stream, code=report.status, limit=report.limit,
+            reserved=report.reserved, live=report.live, free=report.free,
+            largest_free=report.largest_free, waiting=report.waiting, others=report.others,
+            device_free=report.device_free, capturing=bool(report.capturing),
+            moved=bool(report.moved), top_tag=self.tag_names[report.top_tag],
+            top_bytes=report.top_bytes)
+
+    def stats(self):
+        """A `PoolStats`: what the pool holds and has done, at this moment."""
+        cdef uint32_t i, tag
+        from acl._snapshot import PoolStats
+
+        self.open_check()
+        streams = tuple(stream_stats(self.core.arenas[i]) for i in range(self.core.arena_count))
+        tags = {name: 0 for name in self.tag_names[1:]}
+        for i in range(self.core.arena_count):
+            for tag in range(1, <uint32_t> len(self.tag_names)):        # at most TAGS
+                tags[self.tag_names[tag]] += self.core.arenas[i].tag_live[tag]
+        total = {name: sum(getattr(one, name) for one in streams) for name in (
+            "allocated", "allocated_peak", "requested", "requested_peak")}
+        return PoolStats(
+            **total, reserved=self.core.source.reserved,
+            reserved_peak=self.core.source.reserved_peak, spare=self.core.source.spare_bytes,
+            limit=self.core.options.limit, streams=streams, tags=tags,
+            driver_calls={CALL_NAMES[i]: self.core.source.calls[i] for i in range(<int> CALLS)},
+            driver_failures={CALL_NAMES[i]: self.core.source.failed[i] for i in range(<int> CALLS)},
+            ooms=self.core.oom.number)
+
+    def blocks(self, stream=None):
+        """Every block of a stream's part, in address order, as `BlockInfo`; for maps and debugging."""
+        cdef Arena *arena = arena_find(self.core, handle_of(stream), ROLE_STREAM)
+        cdef uint32_t i
+        cdef Block *block
+        from acl._snapshot import BlockInfo
+
+        self.open_check()
+        found = []
+        if arena is NULL:
+            return found
+        lock_take(&arena.lock)
+        try:
+            for i in range(arena.range_count):
+                block = arena.ranges[i].first if arena.ranges[i] is not NULL else NULL
+                while block is not NULL:
+                    live = STATES[block.state] == "live"
+                    found.append(BlockInfo(
+                        <size_t> block.addr, block.size, STATES[block.state],
+                        block.requested if live else 0, self.tag_names[block.tag] if live else ""))
+                    block = block.next
+        finally:
+            lock_drop(&arena.lock)
+        return found
+
+    def close(self):
+        """Unregister all streams and give back all that is free; a second call does nothing.
+
+        Buffers that are alive stay valid, and their memory comes back to the device with the last
+        of them.  Closing a pool whose streams are still at work is the caller's mistake.
+        """
+        if self.is_closed or self.core is NULL:
+            return
+        if self.made != fork_count:
+            forked_raise(self)
+        if self.decay is not None:
+            self.decay.stop()
+            self.decay = None
+        for handle in self.streams:
+            self.unregister(handle)
+        current_ensure(NULL)
+        self.is_closed = True
+        self.recent = NULL
+        self.set_modes(ARENA_CLOSED, 0)
+        with nogil:
+            waiting_sync(self.core)
+            pool_trim(self.core, 0, True, True)
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return bool(self.is_closed)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        if self.is_closed or self.core is NULL:
+            return "<Pool closed>"
+        return f"<Pool device={self.device} reserved={self.core.source.reserved}>"
+
+
+cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, size_t bytes,
+                      uint16_t tag) except NULL:
+    """The ladder, without the GIL; then the hook, and the ladder once more."""
+    cdef Block *block
+    cdef uint32_t attempt
+    current_ensure(NULL)
+    if raw is NULL and current_device() != pool.device:
+        raise ValueError(f"the pool is for device {pool.device}, the current device is {current_device()}")
+    for attempt in range(2):
+        if bytes >= size:
+            with nogil:
+                block = arena_alloc(arena, bytes, tag)
+            if block is not NULL:
+                return block
+        if attempt or pool.oom_hook is None:
+            break
+        pool.oom_hook(pool.last_oom())
+        pool.open_check()
+    report = pool.last_oom()
+    raise OutOfMemoryError(ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
+
+
+cdef object stream_stats(Arena *arena):
+    cdef ArenaStats stats
+    from acl._snapshot import StreamStats
+
+    with nogil:
+        arena_stats(arena, &stats)
+    return StreamStats(
+        stream=<size_t> arena.stream, kind=KINDS[arena.role], allocated=stats.allocated,
+        allocated_peak=stats.allocated_peak, requested=stats.requested,
+        requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
+        free=stats.free, waiting=stats.waiting, largest_free=stats.largest_free,
+        live_blocks=stats.live_blocks, hits=stats.counters.hits, fits=stats.counters.fits,
+        slow=stats.counters.slow, failures=stats.counters.failures, frees=stats.counters.frees,
+        steals=stats.counters.steals, donated=stats.counters.donated, syncs=stats.counters.syncs,
+        sync_failures=stats.counters.sync_failures, flushes=stats.counters.flushes,
+        refused=stats.counters.refused,
+        rungs={RUNG_NAMES[i]: stats.counters.rungs[i] for i in range(<int> RUNGS)})
+
+
+# ---- what belongs to a pool for a while ---------------------------------------------------------
+
+cdef class Capture:
+    """The memory of one captured graph.
+
+    A context manager around the capture.  What the stream takes meanwhile stays the graph's own until
+    `release`: it is used again only by a later capture into the same memory, never moved or given away.
+    """
+
+    cdef Arena *main
+    cdef Arena *private
+    cdef readonly Pool pool
+
+    def __init__(self, Pool pool not None, stream):
+        self.pool = pool
+        self.main = pool.arena_of(handle_of(stream))
+
+    def __enter__(self):
+        with nogil:
+            self.private = capture_begin(self.main)
+        if self.private is NULL:
+            raise MemoryError("host memory for a capture")
+        return self
+
+    def __exit__(self, *error):
+        with nogil:
+            capture_end(self.main)
+
+    @property
     def reserved(self):
-        """Bytes of physical memory that the pool holds."""
-        return self.pool.source.reserved
+        """Bytes of device memory that the graph's blocks keep."""
+        return 0 if self.private is NULL else self.private.pages * self.pool.core.options.granule
+
+    def release(self):
+        """The graph is gone; a second call does nothing."""
+        if self.private is NULL:
+            return
+        self.pool.open_check()
+        with nogil:
+            if self.main.capture is self.private:
+                capture_end(self.main)
+            capture_release(self.private)
+        self.private = NULL
+
+
+def use_pool(pool):
+    """Register a pool for every `Stream` made from here on, on the pool's device.
+
+    Returns
+    -------
+    UsePool
+        Call its `close`, or use it as a context manager, to end that.
+    """
+    if not isinstance(pool, Pool):
+        raise TypeError(f"pool must be a Pool, not {type(pool).__name__}")
+    from acl._scopes import UsePool
+
+    return UsePool(pool)

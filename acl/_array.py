@@ -1,0 +1,88 @@
+"""An array in a pool's memory: a buffer with a shape and a type, and no arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acl._buffer import Buffer
+    from acl._pool import Pool
+    from acl._stream import Stream
+
+__all__ = ["Array", "item_bytes"]
+
+ITEM_BYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
+    "float32": 4, "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+}
+
+
+def item_bytes(dtype: Any) -> int:
+    """Bytes of one element: of a name such as ``"float16"``, or of anything with an `itemsize`."""
+    size = getattr(dtype, "itemsize", None)
+    if isinstance(size, int):
+        return size
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
+    if name not in ITEM_BYTES:
+        raise ValueError(f"dtype must be one of {', '.join(ITEM_BYTES)}, or a NumPy dtype, not {dtype!r}")
+    return ITEM_BYTES[name]
+
+
+class Array:
+    """What `Pool.empty` returns.
+
+    Attributes
+    ----------
+    buffer : Buffer
+        The memory; closed with the array.
+    shape : tuple of int
+        Extents; ``()`` for one element.
+    dtype
+        As it was given.
+    nbytes : int
+        Bytes of all elements.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "dtype", "nbytes", "shape")
+
+    def __init__(self, pool: Pool, shape: int | tuple[int, ...], dtype: Any = "float32",
+                 stream: Stream | None = None, tag: str | None = None) -> None:
+        extents = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
+        count = 1
+        for extent in extents:
+            if extent < 0:
+                raise ValueError(f"shape must not have negative extents: {shape!r}")
+            count *= extent
+        self.shape: tuple[int, ...] = extents
+        self.dtype = dtype
+        self.nbytes = count * item_bytes(dtype)
+        self.buffer: Buffer = pool.alloc(self.nbytes, stream, tag=tag)
+
+    @property
+    def address(self) -> int:
+        """The device address of the first element."""
+        return self.buffer.address
+
+    def numpy(self) -> Any:
+        """The content as a new NumPy array, in the order of the buffer's stream."""
+        from acl._copy import to_numpy
+
+        return to_numpy(self.buffer, self.dtype, self.shape)
+
+    def close(self) -> None:
+        """Give the memory back; a second call does nothing."""
+        self.buffer.close()
+
+    def __enter__(self) -> Array:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an Array without dimensions has no len()")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<Array {self.dtype} {self.shape}>"

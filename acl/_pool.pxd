@@ -1,0 +1,32 @@
+"""The pool, for `cimport`."""
+
+cimport cython
+
+from libc.stdint cimport uint16_t, uint32_t
+
+from acl._buffer cimport Buffer
+from acl._core cimport Arena, Pool as CorePool
+from acl._libacl cimport aclrtStream
+from acl._stream cimport Stream
+
+
+@cython.final
+cdef class Pool:
+    cdef CorePool *core             # NULL once closed and given back
+    cdef Arena *recent              # arena of `recent_stream`: streams are asked for again and again
+    cdef aclrtStream recent_stream
+    cdef size_t padding             # bytes that the SoC wants behind a buffer of the user's
+    cdef int made                   # fork_count at its making
+    cdef readonly int device        # ordinal
+    cdef bint is_closed
+    cdef dict tags                  # name -> index
+    cdef list tag_names
+    cdef object oom_hook
+    cdef object decay               # the thread of the background decay, or None
+    cdef object __weakref__
+
+    cdef Arena *arena_of(self, aclrtStream stream) except NULL
+    cdef int open_check(self) except -1
+    cdef uint16_t tag_index(self, object tag) except? 0xFFFF
+    cdef Buffer take(self, size_t size, Stream stream, object tag)
+    cdef int set_modes(self, uint32_t set, uint32_t clear) except -1

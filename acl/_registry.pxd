@@ -1,0 +1,10 @@
+"""What ACL is told: an arena and four C functions for a stream.  See `_registry.pyx`."""
+
+from acl._core cimport Arena
+from acl._libacl cimport aclError, aclrtStream
+
+# The handle of a Stream or of a number; None is the default stream, which has none.
+cdef aclrtStream handle_of(object stream) except? NULL
+
+cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil
+cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil

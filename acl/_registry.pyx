@@ -1,0 +1,104 @@
+"""What ACL is told: an arena and four C functions for a stream, always the same five values.
+
+ACL copies the values, so the descriptor goes at once; the arena must outlive every block that it
+gave out, whatever becomes of the registration.
+"""
+
+from collections import namedtuple
+
+from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr
+from acl._device cimport current_ensure
+from acl._error cimport check
+from acl._libacl cimport (
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclrtAllocator,
+    aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc, aclrtAllocatorCreateDesc,
+    aclrtAllocatorDesc, aclrtAllocatorDestroyDesc, aclrtAllocatorFreeFunc,
+    aclrtAllocatorGetAddrFromBlockFunc, aclrtAllocatorGetByStream, aclrtAllocatorRegister,
+    aclrtAllocatorSetAllocAdviseFuncToDesc, aclrtAllocatorSetAllocFuncToDesc,
+    aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
+    aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister,
+)
+from acl._stream cimport Stream, stream_raw
+
+__all__ = ["Allocator", "allocator_of", "registered"]
+
+# What keeps a registered pool alive: by stream handle.
+registered: dict = {}
+
+
+cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena) noexcept nogil:
+    """All five values: a fresh descriptor's functions are not initialised by ACL."""
+    cdef aclError status = aclrtAllocatorSetObjToDesc(desc, arena)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetAllocFuncToDesc(desc, on_alloc)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetFreeFuncToDesc(desc, on_free)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetAllocAdviseFuncToDesc(desc, on_alloc_advise)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetGetAddrFromBlockFuncToDesc(desc, on_get_addr)
+    return status
+
+
+cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
+    cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
+    cdef aclError status
+    if desc == NULL:
+        return ACL_ERROR_RT_MEMORY_ALLOCATION
+    status = descriptor_fill(desc, arena)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorRegister(stream, desc)
+    aclrtAllocatorDestroyDesc(desc)
+    if status == ACL_SUCCESS:
+        arena.registered = True
+    return status
+
+
+cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil:
+    """An arena that is not registered is no error."""
+    if not arena.registered:
+        return ACL_SUCCESS
+    arena.registered = False
+    return aclrtAllocatorUnregister(stream)
+
+
+cdef aclrtStream handle_of(object stream) except? NULL:
+    cdef aclrtStream raw = NULL
+    if stream is None or isinstance(stream, Stream):
+        stream_raw(stream, &raw)
+        return raw
+    if isinstance(stream, int):
+        return <aclrtStream> <size_t> stream
+    raise TypeError(f"stream must be a Stream, a handle or None, not {type(stream).__name__}")
+
+
+Allocator = namedtuple("Allocator", "object alloc free alloc_advise get_addr pool")
+Allocator.__doc__ = "What is registered for a stream: an object and four C functions, as addresses, and our pool."
+
+
+def allocator_of(stream):
+    """What is registered for a stream, ours or anybody's; None if nothing is.
+
+    Raises
+    ------
+    NotSupportedError
+        The library is older than `aclrtAllocatorGetByStream`.
+    """
+    cdef aclrtStream raw = handle_of(stream)
+    cdef aclrtAllocatorDesc desc = NULL
+    cdef aclrtAllocator allocator = NULL
+    cdef aclrtAllocatorAllocFunc alloc = NULL
+    cdef aclrtAllocatorFreeFunc free = NULL
+    cdef aclrtAllocatorAllocAdviseFunc advise = NULL
+    cdef aclrtAllocatorGetAddrFromBlockFunc address = NULL
+    if raw is NULL:
+        return None                             # the default stream never has one
+    current_ensure(NULL)
+    cdef aclError status = aclrtAllocatorGetByStream(
+        raw, &desc, &allocator, &alloc, &free, &advise, &address)
+    if status == ACL_ERROR_INVALID_PARAM:
+        return None
+    check(status, "aclrtAllocatorGetByStream")
+    pool = registered.get(<size_t> raw) if alloc is on_alloc else None
+    return Allocator(<size_t> allocator, <size_t> alloc, <size_t> free, <size_t> advise,
+                     <size_t> address, pool)

@@ -1,0 +1,251 @@
+"""What a pool tells about itself: plain values, taken at one moment, that never change afterwards.
+
+No device, no C: this module can be imported anywhere, and its classes pickle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["BlockInfo", "OomReport", "PoolStats", "StreamStats", "readable"]
+
+
+def readable(size: float) -> str:
+    """Bytes as people read them, such as ``"1.50 GiB"``."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.2f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
+
+
+@dataclass(frozen=True)
+class StreamStats:
+    """One stream's part of a pool.
+
+    Attributes
+    ----------
+    stream : int
+        The stream's handle; 0 for the default stream.
+    kind : str
+        ``"stream"``, ``"user"`` (what `Pool.alloc` takes where a framework frees early) or ``"capture"``.
+    allocated, allocated_peak : int
+        Bytes of live blocks, rounded as the pool rounds.
+    requested, requested_peak : int
+        Bytes that were asked for.
+    reserved : int
+        Bytes of device memory that back this part.
+    cached, free, waiting : int
+        Bytes of free blocks: in the exact-size cache, in the bins, waiting for other streams.
+    largest_free : int
+        The largest free block: what can be had without a driver call.
+    live_blocks : int
+        Blocks that are handed out.
+    hits, fits, slow, failures, frees : int
+        Allocations served by the cache, by the bins, with driver calls, not at all; and frees.
+    steals, donated : int
+        Pages that moved inside this part, and that it gave away.
+    syncs, sync_failures, flushes, refused : int
+        Waits for the stream and those that failed, flushes of the cache, bad frees.
+    rungs : dict of str to int
+        Slow allocations by the last rung that they needed.
+    """
+
+    stream: int
+    kind: str
+    allocated: int
+    allocated_peak: int
+    requested: int
+    requested_peak: int
+    reserved: int
+    cached: int
+    free: int
+    waiting: int
+    largest_free: int
+    live_blocks: int
+    hits: int
+    fits: int
+    slow: int
+    failures: int
+    frees: int
+    steals: int
+    donated: int
+    syncs: int
+    sync_failures: int
+    flushes: int
+    refused: int
+    rungs: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """A pool at one moment; sums over its streams unless said otherwise.
+
+    Attributes
+    ----------
+    allocated, requested : int
+        Bytes of live blocks, and bytes asked for.
+    allocated_peak, requested_peak : int
+        The sum of the streams' own peaks.
+    reserved, reserved_peak : int
+        Bytes of device memory held, spare ones included.
+    spare : int
+        Bytes held that back nothing.
+    limit : int
+        Most bytes that may be reserved; 0 for no limit.
+    streams : tuple of StreamStats
+        One for each stream that the pool has served.
+    tags : dict of str to int
+        Live bytes by tag.
+    driver_calls : dict of str to int
+        Calls of the driver by name; `driver_failures` are those that returned an error.
+    ooms : int
+        Allocations that could not be served.
+    """
+
+    allocated: int
+    allocated_peak: int
+    requested: int
+    requested_peak: int
+    reserved: int
+    reserved_peak: int
+    spare: int
+    limit: int
+    streams: tuple[StreamStats, ...]
+    tags: dict[str, int]
+    driver_calls: dict[str, int]
+    driver_failures: dict[str, int]
+    ooms: int
+
+    def total(self, name: str) -> int:
+        """The sum of one of the streams' numbers."""
+        return sum(getattr(one, name) for one in self.streams)
+
+    @property
+    def hits(self) -> int:
+        """Allocations served by the exact-size caches."""
+        return self.total("hits")
+
+    @property
+    def fits(self) -> int:
+        """Allocations served by the bins."""
+        return self.total("fits")
+
+    @property
+    def slow(self) -> int:
+        """Allocations that made a driver call."""
+        return self.total("slow")
+
+    @property
+    def steals(self) -> int:
+        """Pages that moved, within a stream's part or to another's."""
+        return self.total("steals") + self.total("donated")
+
+    @property
+    def allocations(self) -> int:
+        """Allocations that were served."""
+        return self.hits + self.fits + self.slow - self.total("failures")
+
+    @property
+    def hit_rate(self) -> float:
+        """Part of the allocations served by the exact-size caches."""
+        return self.hits / max(self.allocations, 1)
+
+    @property
+    def fragmentation(self) -> float:
+        """Part of the reserved bytes that nobody has asked for, 0 to 1."""
+        return 1 - self.requested / self.reserved if self.reserved else 0.0
+
+
+@dataclass(frozen=True)
+class BlockInfo:
+    """A block of a pool's addresses.
+
+    Attributes
+    ----------
+    address, size : int
+        Where it lies, and its bytes.
+    state : str
+        ``"live"``, ``"cached"``, ``"free"``, ``"hole"`` (no memory behind it), ``"moving"`` or ``"waiting"``.
+    requested : int
+        Bytes asked for, of a live block.
+    tag : str
+        Whose it is, or ``""``.
+    """
+
+    address: int
+    size: int
+    state: str
+    requested: int
+    tag: str
+
+
+@dataclass(frozen=True)
+class OomReport:
+    """Why an allocation could not be served.
+
+    Attributes
+    ----------
+    size, stream : int
+        What was asked for, on which stream.
+    code : int
+        What the driver answered last; 0 if the pool's own limit or headroom stood in the way.
+    limit, reserved, live : int
+        The pool's limit (0: none), bytes it holds, bytes in use.
+    free, largest_free, waiting : int
+        Bytes of that stream's part that are free, in one piece at most, or wait for other streams.
+    others : int
+        Bytes that other streams' parts hold.
+    device_free : int
+        Bytes free on the device; 0 if unknown.
+    capturing, moved : bool
+        Whether the stream was being captured, and whether memory could be moved.
+    top_tag, top_bytes
+        The tag that holds the most on that stream, and how much.
+    """
+
+    size: int
+    stream: int
+    code: int
+    limit: int
+    reserved: int
+    live: int
+    free: int
+    largest_free: int
+    waiting: int
+    others: int
+    device_free: int
+    capturing: bool
+    moved: bool
+    top_tag: str
+    top_bytes: int
+
+    @property
+    def advice(self) -> str:
+        """What would help most."""
+        if self.capturing:
+            return "the stream is being captured: warm the pool up with the same shapes before the capture"
+        if self.waiting >= self.size:
+            return "freed blocks wait for other streams: synchronise those, then try again"
+        if self.limit and self.reserved + self.size > self.limit:
+            return "the pool's limit is in the way: raise it, or free what is live"
+        if not self.moved:
+            return "memory may not move here: drain the framework's queue and call trim(drained=True)"
+        if self.others > self.size:
+            return "other streams of the pool hold memory and are at work: wait for them, then call trim()"
+        return "the device is full: free what is live, or what others hold on the device"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{readable(self.size)} could not be had on stream {self.stream:#x}",
+            f"pool: {readable(self.live)} live of {readable(self.reserved)} reserved"
+            + (f", limit {readable(self.limit)}" if self.limit else ""),
+            f"this stream: {readable(self.free)} free, {readable(self.largest_free)} in one piece, "
+            f"{readable(self.waiting)} waiting; others hold {readable(self.others)}",
+            f"device: {readable(self.device_free)} free" if self.device_free else "device: free bytes unknown",
+        ]
+        if self.code:
+            lines.append(f"the driver's last answer was {self.code}")
+        if self.top_bytes:
+            lines.append(f"tag {self.top_tag!r} holds {readable(self.top_bytes)}")
+        return "; ".join([*lines, self.advice])
