@@ -7,6 +7,7 @@ sanitize (AddressSanitizer and UBSan), coverage.  Needs gcc (or clang) and Cytho
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import Cython.Compiler.Options
@@ -53,6 +54,8 @@ SMALL = {"acl._libacl": ["-O1"]}
 # Only what is declared inline is inlined: a hit in the pool's cache then saves no register.
 SMALL["acl._core"] = ["-fno-inline-functions-called-once", "-fno-inline-small-functions",
                       "-fno-inline-functions", "-fno-partial-inlining"]
+# Workers are forked; from 3.14 on they would start this file again.
+CYTHON_PROCESSES = min(2, os.cpu_count() or 1) if sys.version_info < (3, 14) else 0
 DIRECTIVES = {
     "language_level": 3,
     "binding": True,
@@ -125,7 +128,7 @@ def main() -> None:
             compiler_directives=DIRECTIVES,
             build_dir=f"build/cython-{MODE}",
             include_path=["."],
-            nthreads=0,
+            nthreads=CYTHON_PROCESSES,
         ),
         cmdclass={"build_ext": Build},
     )

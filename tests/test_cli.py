@@ -1,22 +1,21 @@
 """The command `aclpool`: its tools, its exit codes."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.child import child_environment
 
 import acl
 from acl.tools import cli, doctor
 
 
 def aclpool(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "ACL_BACKEND": "sim", **environment}
     return subprocess.run(
         [sys.executable, "-m", "aclpool", *arguments],
-        env={name: value for name, value in variables.items() if value},
+        env=child_environment(**environment),
         capture_output=True,
         text=True,
         timeout=60,
@@ -108,7 +107,7 @@ def test_doctor_without_devices() -> None:
 
 def test_doctor_finds_the_vendors_module(tmp_path: Path) -> None:
     (tmp_path / "acl.py").write_text("raise SystemExit('must not be imported')")
-    done = aclpool("doctor", PYTHONPATH=str(tmp_path))
+    done = aclpool("doctor", PYTHONPATH=f"{tmp_path}:{Path(acl.__file__).parent.parent}")
     assert done.returncode == 0, done.stderr
     assert f"{tmp_path / 'acl.py'}, not this package" in done.stdout
     assert "import aclpool as acl" in done.stdout

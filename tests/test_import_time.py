@@ -9,14 +9,14 @@ import subprocess
 import sys
 
 import pytest
-from support.child import run_python
+from support.child import child_environment, run_python
 
 
 def processor_ms(code: str) -> float:
     """The least processor time of an interpreter that runs some code."""
     least = float("inf")
     for _ in range(10):
-        child = subprocess.Popen([sys.executable, "-c", code], cwd="/")
+        child = subprocess.Popen([sys.executable, "-c", code], cwd="/", env=child_environment())
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         assert child.returncode == 0

@@ -6,21 +6,30 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
-__all__ = ["run_python"]
+import acl
+
+__all__ = ["child_environment", "run_python"]
+
+
+def child_environment(**changes: str) -> dict[str, str]:
+    """The environment of a child that imports the same `acl` and runs it on the simulator.
+
+    A change to an empty value takes the variable away.
+    """
+    here = str(Path(acl.__file__).parent.parent)
+    variables = {**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": here, **changes}
+    return {name: value for name, value in variables.items() if value}
 
 
 def run_python(
     code: str, *, timeout: float = 60, arguments: tuple[str, ...] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run code with these extra environment variables; its exit code and output.
-
-    A variable with an empty value is taken away.
-    """
-    variables = {**os.environ, "ACL_BACKEND": "sim", **environment}
+    """Run code with these changes to the environment; its exit code and output."""
     return subprocess.run(
         [sys.executable, *arguments, "-c", textwrap.dedent(code)],
-        env={name: value for name, value in variables.items() if value},
+        env=child_environment(**environment),
         capture_output=True,
         text=True,
         timeout=timeout,
