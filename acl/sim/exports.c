@@ -401,6 +401,36 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemPoolMallocAsync",
     "aclrtMemPoolFreeAsync",
     "aclrtMemPoolTrimTo",
+    "aclopSetModelDir",
+    "aclopLoad",
+    "aclopCreateAttr",
+    "aclopDestroyAttr",
+    "aclopSetAttrBool",
+    "aclopSetAttrInt",
+    "aclopSetAttrFloat",
+    "aclopSetAttrString",
+    "aclopSetAttrDataType",
+    "aclopSetAttrListDataType",
+    "aclopSetAttrListBool",
+    "aclopSetAttrListInt",
+    "aclopSetAttrListFloat",
+    "aclopSetAttrListString",
+    "aclopSetAttrListListInt",
+    "aclopExecute",
+    "aclopExecuteV2",
+    "aclopCreateHandle",
+    "aclopDestroyHandle",
+    "aclopExecWithHandle",
+    "aclopCast",
+    "aclopCreateHandleForCast",
+    "aclopCreateKernel",
+    "aclopRegisterCompileFunc",
+    "aclopUnregisterCompileFunc",
+    "aclopSetKernelArgs",
+    "aclopSetKernelWorkspaceSizes",
+    "aclopUpdateParams",
+    "aclopSetMaxOpQueueNum",
+    "aclopInferShape",
     "aclmdlCreateDesc",
     "aclmdlDestroyDesc",
     "aclmdlGetDesc",
@@ -454,6 +484,13 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlGetInputDynamicDims",
     "aclmdlSetExecConfigOpt",
     "aclmdlGetTensorRealName",
+    "aclopCompile",
+    "aclopCompileAndExecute",
+    "aclopCompileAndExecuteV2",
+    "aclSetCompileopt",
+    "aclGetCompileoptSize",
+    "aclGetCompileopt",
+    "aclopSetCompileFlag",
 };
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -4053,6 +4090,275 @@ aclError aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep)
     return gate_leave(FN_aclrtMemPoolTrimTo, gate_status);
 }
 
+aclError aclopSetModelDir(const char *modelDir)
+{
+    aclError gate_status = gate_enter(FN_aclopSetModelDir);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetModelDir(modelDir);
+    }
+    return gate_leave(FN_aclopSetModelDir, gate_status);
+}
+
+aclError aclopLoad(const void *model, size_t modelSize)
+{
+    aclError gate_status = gate_enter(FN_aclopLoad);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopLoad(model, modelSize);
+    }
+    return gate_leave(FN_aclopLoad, gate_status);
+}
+
+aclopAttr *aclopCreateAttr(void)
+{
+    aclopAttr *gate_result = NULL;
+    if (gate_enter(FN_aclopCreateAttr) == ACL_SUCCESS) {
+        gate_result = sim_aclopCreateAttr();
+    }
+    (void)gate_leave(FN_aclopCreateAttr, ACL_SUCCESS);
+    return gate_result;
+}
+
+void aclopDestroyAttr(const aclopAttr *attr)
+{
+    if (gate_enter(FN_aclopDestroyAttr) == ACL_SUCCESS) {
+        sim_aclopDestroyAttr(attr);
+    }
+    (void)gate_leave(FN_aclopDestroyAttr, ACL_SUCCESS);
+}
+
+aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrBool);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrBool(attr, attrName, attrValue);
+    }
+    return gate_leave(FN_aclopSetAttrBool, gate_status);
+}
+
+aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrInt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrInt(attr, attrName, attrValue);
+    }
+    return gate_leave(FN_aclopSetAttrInt, gate_status);
+}
+
+aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrFloat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrFloat(attr, attrName, attrValue);
+    }
+    return gate_leave(FN_aclopSetAttrFloat, gate_status);
+}
+
+aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrString);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrString(attr, attrName, attrValue);
+    }
+    return gate_leave(FN_aclopSetAttrString, gate_status);
+}
+
+aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrDataType);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrDataType(attr, attrName, attrValue);
+    }
+    return gate_leave(FN_aclopSetAttrDataType, gate_status);
+}
+
+aclError aclopSetAttrListDataType(aclopAttr *attr, const char *attrName, int numValues, const aclDataType values[])
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrListDataType);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrListDataType(attr, attrName, numValues, values);
+    }
+    return gate_leave(FN_aclopSetAttrListDataType, gate_status);
+}
+
+aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrListBool);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrListBool(attr, attrName, numValues, values);
+    }
+    return gate_leave(FN_aclopSetAttrListBool, gate_status);
+}
+
+aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues, const int64_t *values)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrListInt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrListInt(attr, attrName, numValues, values);
+    }
+    return gate_leave(FN_aclopSetAttrListInt, gate_status);
+}
+
+aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues, const float *values)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrListFloat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrListFloat(attr, attrName, numValues, values);
+    }
+    return gate_leave(FN_aclopSetAttrListFloat, gate_status);
+}
+
+aclError aclopSetAttrListString(aclopAttr *attr, const char *attrName, int numValues, const char **values)
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrListString);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrListString(attr, attrName, numValues, values);
+    }
+    return gate_leave(FN_aclopSetAttrListString, gate_status);
+}
+
+aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists, const int *numValues, const int64_t *const values[])
+{
+    aclError gate_status = gate_enter(FN_aclopSetAttrListListInt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetAttrListListInt(attr, attrName, numLists, numValues, values);
+    }
+    return gate_leave(FN_aclopSetAttrListListInt, gate_status);
+}
+
+aclError aclopExecute(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclopExecute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopExecute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, stream);
+    }
+    return gate_leave(FN_aclopExecute, gate_status);
+}
+
+aclError aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclopExecuteV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopExecuteV2(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, stream);
+    }
+    return gate_leave(FN_aclopExecuteV2, gate_status);
+}
+
+aclError aclopCreateHandle(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *opAttr, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclopCreateHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCreateHandle(opType, numInputs, inputDesc, numOutputs, outputDesc, opAttr, handle);
+    }
+    return gate_leave(FN_aclopCreateHandle, gate_status);
+}
+
+void aclopDestroyHandle(aclopHandle *handle)
+{
+    if (gate_enter(FN_aclopDestroyHandle) == ACL_SUCCESS) {
+        sim_aclopDestroyHandle(handle);
+    }
+    (void)gate_leave(FN_aclopDestroyHandle, ACL_SUCCESS);
+}
+
+aclError aclopExecWithHandle(aclopHandle *handle, int numInputs, const aclDataBuffer *const inputs[], int numOutputs, aclDataBuffer *const outputs[], aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclopExecWithHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopExecWithHandle(handle, numInputs, inputs, numOutputs, outputs, stream);
+    }
+    return gate_leave(FN_aclopExecWithHandle, gate_status);
+}
+
+aclError aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer, const aclTensorDesc *dstDesc, aclDataBuffer *dstBuffer, uint8_t truncate, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclopCast);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCast(srcDesc, srcBuffer, dstDesc, dstBuffer, truncate, stream);
+    }
+    return gate_leave(FN_aclopCast, gate_status);
+}
+
+aclError aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dstDesc, uint8_t truncate, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclopCreateHandleForCast);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCreateHandleForCast(srcDesc, dstDesc, truncate, handle);
+    }
+    return gate_leave(FN_aclopCreateHandleForCast, gate_status);
+}
+
+aclError aclopCreateKernel(const char *opType, const char *kernelId, const char *kernelName, void *binData, int binSize, aclopEngineType enginetype, aclDataDeallocator deallocator)
+{
+    aclError gate_status = gate_enter(FN_aclopCreateKernel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCreateKernel(opType, kernelId, kernelName, binData, binSize, enginetype, deallocator);
+    }
+    return gate_leave(FN_aclopCreateKernel, gate_status);
+}
+
+aclError aclopRegisterCompileFunc(const char *opType, aclopCompileFunc func)
+{
+    aclError gate_status = gate_enter(FN_aclopRegisterCompileFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopRegisterCompileFunc(opType, func);
+    }
+    return gate_leave(FN_aclopRegisterCompileFunc, gate_status);
+}
+
+aclError aclopUnregisterCompileFunc(const char *opType)
+{
+    aclError gate_status = gate_enter(FN_aclopUnregisterCompileFunc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopUnregisterCompileFunc(opType);
+    }
+    return gate_leave(FN_aclopUnregisterCompileFunc, gate_status);
+}
+
+aclError aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId, uint32_t blockDim, const void *args, uint32_t argSize)
+{
+    aclError gate_status = gate_enter(FN_aclopSetKernelArgs);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetKernelArgs(kernelDesc, kernelId, blockDim, args, argSize);
+    }
+    return gate_leave(FN_aclopSetKernelArgs, gate_status);
+}
+
+aclError aclopSetKernelWorkspaceSizes(aclopKernelDesc *kernelDesc, int numWorkspaces, size_t *workspaceSizes)
+{
+    aclError gate_status = gate_enter(FN_aclopSetKernelWorkspaceSizes);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetKernelWorkspaceSizes(kernelDesc, numWorkspaces, workspaceSizes);
+    }
+    return gate_leave(FN_aclopSetKernelWorkspaceSizes, gate_status);
+}
+
+aclError aclopUpdateParams(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *attr)
+{
+    aclError gate_status = gate_enter(FN_aclopUpdateParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopUpdateParams(opType, numInputs, inputDesc, numOutputs, outputDesc, attr);
+    }
+    return gate_leave(FN_aclopUpdateParams, gate_status);
+}
+
+aclError aclopSetMaxOpQueueNum(uint64_t maxOpNum)
+{
+    aclError gate_status = gate_enter(FN_aclopSetMaxOpQueueNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetMaxOpQueueNum(maxOpNum);
+    }
+    return gate_leave(FN_aclopSetMaxOpQueueNum, gate_status);
+}
+
+aclError aclopInferShape(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclopAttr *attr)
+{
+    aclError gate_status = gate_enter(FN_aclopInferShape);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopInferShape(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, attr);
+    }
+    return gate_leave(FN_aclopInferShape, gate_status);
+}
+
 aclmdlDesc *aclmdlCreateDesc(void)
 {
     aclmdlDesc *gate_result = NULL;
@@ -4545,93 +4851,4 @@ const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *nam
     }
     (void)gate_leave(FN_aclmdlGetTensorRealName, ACL_SUCCESS);
     return gate_result;
-}
-
-aclopAttr *aclopCreateAttr(void)
-{
-    (void)acl_sim_unsupported("aclopCreateAttr");
-    return NULL;
-}
-
-void aclopDestroyAttr(const aclopAttr *attr)
-{
-    (void)attr;
-    (void)acl_sim_unsupported("aclopDestroyAttr");
-}
-
-aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrValue)
-{
-    (void)attr;
-    (void)attrName;
-    (void)attrValue;
-    return acl_sim_unsupported("aclopSetAttrBool");
-}
-
-aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValue)
-{
-    (void)attr;
-    (void)attrName;
-    (void)attrValue;
-    return acl_sim_unsupported("aclopSetAttrInt");
-}
-
-aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValue)
-{
-    (void)attr;
-    (void)attrName;
-    (void)attrValue;
-    return acl_sim_unsupported("aclopSetAttrFloat");
-}
-
-aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *attrValue)
-{
-    (void)attr;
-    (void)attrName;
-    (void)attrValue;
-    return acl_sim_unsupported("aclopSetAttrString");
-}
-
-aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType attrValue)
-{
-    (void)attr;
-    (void)attrName;
-    (void)attrValue;
-    return acl_sim_unsupported("aclopSetAttrDataType");
-}
-
-aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values)
-{
-    (void)attr;
-    (void)attrName;
-    (void)numValues;
-    (void)values;
-    return acl_sim_unsupported("aclopSetAttrListBool");
-}
-
-aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues, const int64_t *values)
-{
-    (void)attr;
-    (void)attrName;
-    (void)numValues;
-    (void)values;
-    return acl_sim_unsupported("aclopSetAttrListInt");
-}
-
-aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues, const float *values)
-{
-    (void)attr;
-    (void)attrName;
-    (void)numValues;
-    (void)values;
-    return acl_sim_unsupported("aclopSetAttrListFloat");
-}
-
-aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists, const int *numValues, const int64_t *const values[])
-{
-    (void)attr;
-    (void)attrName;
-    (void)numLists;
-    (void)numValues;
-    (void)values;
-    return acl_sim_unsupported("aclopSetAttrListListInt");
 }

@@ -414,6 +414,36 @@ enum {
     FN_aclrtMemPoolMallocAsync,
     FN_aclrtMemPoolFreeAsync,
     FN_aclrtMemPoolTrimTo,
+    FN_aclopSetModelDir,
+    FN_aclopLoad,
+    FN_aclopCreateAttr,
+    FN_aclopDestroyAttr,
+    FN_aclopSetAttrBool,
+    FN_aclopSetAttrInt,
+    FN_aclopSetAttrFloat,
+    FN_aclopSetAttrString,
+    FN_aclopSetAttrDataType,
+    FN_aclopSetAttrListDataType,
+    FN_aclopSetAttrListBool,
+    FN_aclopSetAttrListInt,
+    FN_aclopSetAttrListFloat,
+    FN_aclopSetAttrListString,
+    FN_aclopSetAttrListListInt,
+    FN_aclopExecute,
+    FN_aclopExecuteV2,
+    FN_aclopCreateHandle,
+    FN_aclopDestroyHandle,
+    FN_aclopExecWithHandle,
+    FN_aclopCast,
+    FN_aclopCreateHandleForCast,
+    FN_aclopCreateKernel,
+    FN_aclopRegisterCompileFunc,
+    FN_aclopUnregisterCompileFunc,
+    FN_aclopSetKernelArgs,
+    FN_aclopSetKernelWorkspaceSizes,
+    FN_aclopUpdateParams,
+    FN_aclopSetMaxOpQueueNum,
+    FN_aclopInferShape,
     FN_aclmdlCreateDesc,
     FN_aclmdlDestroyDesc,
     FN_aclmdlGetDesc,
@@ -467,6 +497,13 @@ enum {
     FN_aclmdlGetInputDynamicDims,
     FN_aclmdlSetExecConfigOpt,
     FN_aclmdlGetTensorRealName,
+    FN_aclopCompile,
+    FN_aclopCompileAndExecute,
+    FN_aclopCompileAndExecuteV2,
+    FN_aclSetCompileopt,
+    FN_aclGetCompileoptSize,
+    FN_aclGetCompileopt,
+    FN_aclopSetCompileFlag,
     FN_COUNT
 };
 
@@ -870,6 +907,36 @@ aclError sim_aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, vo
 aclError sim_aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool, aclrtStream stream);
 aclError sim_aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream);
 aclError sim_aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep);
+aclError sim_aclopSetModelDir(const char *modelDir);
+aclError sim_aclopLoad(const void *model, size_t modelSize);
+aclopAttr *sim_aclopCreateAttr(void);
+void sim_aclopDestroyAttr(const aclopAttr *attr);
+aclError sim_aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrValue);
+aclError sim_aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValue);
+aclError sim_aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValue);
+aclError sim_aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *attrValue);
+aclError sim_aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType attrValue);
+aclError sim_aclopSetAttrListDataType(aclopAttr *attr, const char *attrName, int numValues, const aclDataType values[]);
+aclError sim_aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values);
+aclError sim_aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues, const int64_t *values);
+aclError sim_aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues, const float *values);
+aclError sim_aclopSetAttrListString(aclopAttr *attr, const char *attrName, int numValues, const char **values);
+aclError sim_aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists, const int *numValues, const int64_t *const values[]);
+aclError sim_aclopExecute(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr, aclrtStream stream);
+aclError sim_aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr, aclrtStream stream);
+aclError sim_aclopCreateHandle(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *opAttr, aclopHandle **handle);
+void sim_aclopDestroyHandle(aclopHandle *handle);
+aclError sim_aclopExecWithHandle(aclopHandle *handle, int numInputs, const aclDataBuffer *const inputs[], int numOutputs, aclDataBuffer *const outputs[], aclrtStream stream);
+aclError sim_aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer, const aclTensorDesc *dstDesc, aclDataBuffer *dstBuffer, uint8_t truncate, aclrtStream stream);
+aclError sim_aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dstDesc, uint8_t truncate, aclopHandle **handle);
+aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const char *kernelName, void *binData, int binSize, aclopEngineType enginetype, aclDataDeallocator deallocator);
+aclError sim_aclopRegisterCompileFunc(const char *opType, aclopCompileFunc func);
+aclError sim_aclopUnregisterCompileFunc(const char *opType);
+aclError sim_aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId, uint32_t blockDim, const void *args, uint32_t argSize);
+aclError sim_aclopSetKernelWorkspaceSizes(aclopKernelDesc *kernelDesc, int numWorkspaces, size_t *workspaceSizes);
+aclError sim_aclopUpdateParams(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *attr);
+aclError sim_aclopSetMaxOpQueueNum(uint64_t maxOpNum);
+aclError sim_aclopInferShape(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclopAttr *attr);
 aclmdlDesc *sim_aclmdlCreateDesc(void);
 aclError sim_aclmdlDestroyDesc(aclmdlDesc *modelDesc);
 aclError sim_aclmdlGetDesc(aclmdlDesc *modelDesc, uint32_t modelId);
@@ -923,5 +990,12 @@ aclError sim_aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t 
 aclError sim_aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount);
 aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr, const void *attrValue, size_t valueSize);
 const char *sim_aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *name);
+SIM_SHARED aclError sim_aclopCompile(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath);
+SIM_SHARED aclError sim_aclopCompileAndExecute(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream);
+SIM_SHARED aclError sim_aclopCompileAndExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream);
+SIM_SHARED aclError sim_aclSetCompileopt(aclCompileOpt opt, const char *value);
+SIM_SHARED size_t sim_aclGetCompileoptSize(aclCompileOpt opt);
+SIM_SHARED aclError sim_aclGetCompileopt(aclCompileOpt opt, char *value, size_t length);
+SIM_SHARED aclError sim_aclopSetCompileFlag(aclOpCompileFlag flag);
 
 #endif

@@ -2,19 +2,66 @@
 #include "core.h"
 #include "exports.h"
 
+aclError aclopCompile(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath)
+{
+    aclError gate_status = acl_sim_gate_enter(FN_aclopCompile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCompile(opType, numInputs, inputDesc, numOutputs, outputDesc, attr, engineType, compileFlag, opPath);
+    }
+    return acl_sim_gate_leave(FN_aclopCompile, gate_status);
+}
+
 aclError aclopCompileAndExecute(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream)
 {
-    (void)opType;
-    (void)numInputs;
-    (void)inputDesc;
-    (void)inputs;
-    (void)numOutputs;
-    (void)outputDesc;
-    (void)outputs;
-    (void)attr;
-    (void)engineType;
-    (void)compileFlag;
-    (void)opPath;
-    (void)stream;
-    return acl_sim_unsupported("aclopCompileAndExecute");
+    aclError gate_status = acl_sim_gate_enter(FN_aclopCompileAndExecute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCompileAndExecute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, engineType, compileFlag, opPath, stream);
+    }
+    return acl_sim_gate_leave(FN_aclopCompileAndExecute, gate_status);
+}
+
+aclError aclopCompileAndExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream)
+{
+    aclError gate_status = acl_sim_gate_enter(FN_aclopCompileAndExecuteV2);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopCompileAndExecuteV2(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, engineType, compileFlag, opPath, stream);
+    }
+    return acl_sim_gate_leave(FN_aclopCompileAndExecuteV2, gate_status);
+}
+
+aclError aclSetCompileopt(aclCompileOpt opt, const char *value)
+{
+    aclError gate_status = acl_sim_gate_enter(FN_aclSetCompileopt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetCompileopt(opt, value);
+    }
+    return acl_sim_gate_leave(FN_aclSetCompileopt, gate_status);
+}
+
+size_t aclGetCompileoptSize(aclCompileOpt opt)
+{
+    size_t gate_result = 0;
+    if (acl_sim_gate_enter(FN_aclGetCompileoptSize) == ACL_SUCCESS) {
+        gate_result = sim_aclGetCompileoptSize(opt);
+    }
+    (void)acl_sim_gate_leave(FN_aclGetCompileoptSize, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclGetCompileopt(aclCompileOpt opt, char *value, size_t length)
+{
+    aclError gate_status = acl_sim_gate_enter(FN_aclGetCompileopt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclGetCompileopt(opt, value, length);
+    }
+    return acl_sim_gate_leave(FN_aclGetCompileopt, gate_status);
+}
+
+aclError aclopSetCompileFlag(aclOpCompileFlag flag)
+{
+    aclError gate_status = acl_sim_gate_enter(FN_aclopSetCompileFlag);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclopSetCompileFlag(flag);
+    }
+    return acl_sim_gate_leave(FN_aclopSetCompileFlag, gate_status);
 }
