@@ -38,10 +38,10 @@ static aclError control_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass label_task = {"label", control_run, NULL, 0};
-static const TaskClass label_switch_task = {"switch label", control_run, NULL, 0};
-static const TaskClass active_task = {"active stream", control_run, NULL, 0};
-static const TaskClass stream_switch_task = {"switch stream", control_run, NULL, 0};
+static const TaskClass label_task = {.name = "label", .run = control_run};
+static const TaskClass label_switch_task = {.name = "switch label", .run = control_run};
+static const TaskClass active_task = {.name = "active stream", .run = control_run};
+static const TaskClass stream_switch_task = {.name = "switch stream", .run = control_run};
 
 /* ---- execution ------------------------------------------------------------------------------- */
 

@@ -168,7 +168,7 @@ static aclError host_function_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass host_function_task = {"host function", host_function_run, NULL, 0};
+static const TaskClass host_function_task = {.name = "host function", .run = host_function_run};
 
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
 {

@@ -63,6 +63,16 @@ void capture_stream_gone(Stream *stream);
 /* Waits with captures in other modes than relaxed are refused (107030). */
 bool captures_are_active(void);
 
+/* graph_cond.c: at the start of an execution, and with the graph's end. */
+void conditions_begin(const Graph *graph);
+void conditions_end(const Graph *graph);
+
+/* graph_update.c */
+/* Takes the place of the group's next task; the stream's lock is held. */
+aclError group_replace(struct TaskGroup *group, const TaskClass *sort, const void *payload,
+                       size_t size);
+void groups_end(const Graph *graph);
+
 /* graph.c */
 aclError graph_new(Context *context, GraphState state, Graph **graph);
 aclError graph_resolve(aclmdlRI handle, Graph **graph);
@@ -71,6 +81,8 @@ aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const vo
                     size_t size);
 /* The stream's lane, made if need be; UINT32_MAX without memory.  The graph's lock is held. */
 uint32_t graph_lane(Graph *graph, Stream *stream);
+/* Runs its tasks, on the stream's worker. */
+aclError graph_execute(Graph *graph, Stream *on);
 void graph_unbind(Graph *graph);
 void graph_release(Graph *graph);
 aclError graph_submit(Graph *graph, Stream *stream);

@@ -237,12 +237,16 @@ void device_set_lost(int32_t device, aclError code);
  * `run` works on the stream's thread, outside all locks; not ACL_SUCCESS is an error of the stream.
  * It must not change the payload: a captured task runs as often as its graph is executed.
  * `drop` (may be NULL) gives back what the payload owns; it is called exactly once, in the end,
- * whether the task ran or not. */
+ * whether the task ran or not.  Initialise the fields by name. */
 typedef struct TaskClass {
     const char *name;
     aclError (*run)(Stream *stream, const void *payload);
     void (*drop)(void *payload);
     aclmdlRITaskType type; /* as aclmdlRITaskGetType says it; 0 = DEFAULT */
+    /* For a captured task, both may be NULL: tells its parameters (the rest of `params` is 0), and
+     * takes others, which changes the payload. */
+    void (*describe)(const void *payload, aclmdlRITaskParams *params);
+    aclError (*adopt)(void *payload, const aclmdlRITaskParams *params);
 } TaskClass;
 
 /* For submission.  NULL is the current context's default stream (107002 without a context);

@@ -171,8 +171,21 @@ static void record_drop(void *payload)
     event_release(task->event);
 }
 
-static const TaskClass record_task = {"event record", record_run, record_drop,
-                                      ACL_MODEL_RI_TASK_EVENT_RECORD};
+static void record_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const EventTask *task = payload;
+    params->eventRecordTaskParams.event = task->event;
+    params->eventRecordTaskParams.eventFlag = task->event->flags;
+    params->eventRecordTaskParams.recordFlag = ACL_EVENT_RECORD_EXTERNAL;
+}
+
+static const TaskClass record_task = {
+    .name = "event record",
+    .run = record_run,
+    .drop = record_drop,
+    .type = ACL_MODEL_RI_TASK_EVENT_RECORD,
+    .describe = record_describe,
+};
 
 /* The next record's number.  Other processes take numbers of an IPC event, too, so it is taken at
  * once, and a record that then fails counts as reached. */
@@ -269,8 +282,20 @@ static void event_task_drop(void *payload)
     event_release(((EventTask *)payload)->event);
 }
 
-static const TaskClass reset_task = {"event reset", reset_run, event_task_drop,
-                                     ACL_MODEL_RI_TASK_EVENT_RESET};
+static void reset_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const EventTask *task = payload;
+    params->eventResetTaskParams.event = task->event;
+    params->eventResetTaskParams.eventFlag = task->event->flags;
+}
+
+static const TaskClass reset_task = {
+    .name = "event reset",
+    .run = reset_run,
+    .drop = event_task_drop,
+    .type = ACL_MODEL_RI_TASK_EVENT_RESET,
+    .describe = reset_describe,
+};
 
 static aclError waitable_check(const Event *event)
 {
@@ -349,8 +374,21 @@ static void wait_drop(void *payload)
     event_release(task->event);
 }
 
-static const TaskClass wait_task = {"event wait", wait_run, wait_drop,
-                                    ACL_MODEL_RI_TASK_EVENT_WAIT};
+static void wait_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const EventTask *task = payload;
+    params->eventWaitTaskParams.event = task->event;
+    params->eventWaitTaskParams.eventFlag = task->event->flags;
+    params->eventWaitTaskParams.waitFlag = ACL_EVENT_WAIT_EXTERNAL;
+}
+
+static const TaskClass wait_task = {
+    .name = "event wait",
+    .run = wait_run,
+    .drop = wait_drop,
+    .type = ACL_MODEL_RI_TASK_EVENT_WAIT,
+    .describe = wait_describe,
+};
 
 static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns)
 {

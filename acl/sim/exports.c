@@ -229,6 +229,11 @@ const char *const function_names[FN_COUNT] = {
     "aclrtKernelArgsGetPlaceHolderBuffer",
     "aclrtKernelArgsParaUpdate",
     "aclrtLaunchKernelWithConfig",
+    "aclmdlRITaskGetParams",
+    "aclmdlRITaskSetParams",
+    "aclmdlRIKernelTaskGetAttribute",
+    "aclmdlRIUpdate",
+    "aclmdlRITaskDisable",
     "aclrtKernelArgsFinalize",
     "aclrtValueWrite",
     "aclrtValueWait",
@@ -309,10 +314,16 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlRICaptureBegin",
     "aclmdlRICaptureGetInfo",
     "aclmdlRICaptureEnd",
+    "aclmdlRIDebugPrint",
+    "aclmdlRIDebugJsonPrint",
     "aclmdlRICaptureThreadExchangeMode",
     "aclmdlRIExecuteAsync",
     "aclmdlRIExecute",
     "aclmdlRIDestroy",
+    "aclmdlRICaptureTaskGrpBegin",
+    "aclmdlRICaptureTaskGrpEnd",
+    "aclmdlRICaptureTaskUpdateBegin",
+    "aclmdlRICaptureTaskUpdateEnd",
     "aclmdlRIBuildBegin",
     "aclmdlRIBindStream",
     "aclmdlRIEndTask",
@@ -326,6 +337,10 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlInitDump",
     "aclmdlSetDump",
     "aclmdlFinalizeDump",
+    "aclmdlRIGetStreams",
+    "aclmdlRIGetTasksByStream",
+    "aclmdlRITaskGetType",
+    "aclmdlRITaskGetSeqId",
     "aclrtGetVersion",
     "aclInitCallbackRegister",
     "aclInitCallbackUnRegister",
@@ -360,6 +375,9 @@ const char *const function_names[FN_COUNT] = {
     "aclrtCmoAsyncWithDesc",
     "aclrtCheckArchCompatibility",
     "aclmdlRIAbort",
+    "aclmdlRICondHandleCreate",
+    "aclmdlRICondHandleGetCondPtr",
+    "aclmdlRIAddCondTask",
     "aclmdlRICaptureToModelRIBegin",
     "aclrtCntNotifyRecord",
     "aclrtCntNotifyWaitWithTimeout",
@@ -2542,6 +2560,51 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
     return gate_leave(FN_aclrtLaunchKernelWithConfig, gate_status);
 }
 
+aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRITaskGetParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRITaskGetParams(task, params);
+    }
+    return gate_leave(FN_aclmdlRITaskGetParams, gate_status);
+}
+
+aclError aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRITaskSetParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRITaskSetParams(task, params);
+    }
+    return gate_leave(FN_aclmdlRITaskSetParams, gate_status);
+}
+
+aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId, aclrtLaunchKernelAttrValue *attrValue)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIKernelTaskGetAttribute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIKernelTaskGetAttribute(task, attrId, attrValue);
+    }
+    return gate_leave(FN_aclmdlRIKernelTaskGetAttribute, gate_status);
+}
+
+aclError aclmdlRIUpdate(aclmdlRI modelRI)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIUpdate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIUpdate(modelRI);
+    }
+    return gate_leave(FN_aclmdlRIUpdate, gate_status);
+}
+
+aclError aclmdlRITaskDisable(aclmdlRITask task)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRITaskDisable);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRITaskDisable(task);
+    }
+    return gate_leave(FN_aclmdlRITaskDisable, gate_status);
+}
+
 aclError aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle)
 {
     aclError gate_status = gate_enter(FN_aclrtKernelArgsFinalize);
@@ -3262,6 +3325,24 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
     return gate_leave(FN_aclmdlRICaptureEnd, gate_status);
 }
 
+aclError aclmdlRIDebugPrint(aclmdlRI modelRI)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIDebugPrint);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIDebugPrint(modelRI);
+    }
+    return gate_leave(FN_aclmdlRIDebugPrint, gate_status);
+}
+
+aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIDebugJsonPrint);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIDebugJsonPrint(modelRI, path, flags);
+    }
+    return gate_leave(FN_aclmdlRIDebugJsonPrint, gate_status);
+}
+
 aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode)
 {
     aclError gate_status = gate_enter(FN_aclmdlRICaptureThreadExchangeMode);
@@ -3296,6 +3377,42 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI)
         gate_status = sim_aclmdlRIDestroy(modelRI);
     }
     return gate_leave(FN_aclmdlRIDestroy, gate_status);
+}
+
+aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureTaskGrpBegin);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureTaskGrpBegin(stream);
+    }
+    return gate_leave(FN_aclmdlRICaptureTaskGrpBegin, gate_status);
+}
+
+aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureTaskGrpEnd);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureTaskGrpEnd(stream, handle);
+    }
+    return gate_leave(FN_aclmdlRICaptureTaskGrpEnd, gate_status);
+}
+
+aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureTaskUpdateBegin);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureTaskUpdateBegin(stream, handle);
+    }
+    return gate_leave(FN_aclmdlRICaptureTaskUpdateBegin, gate_status);
+}
+
+aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICaptureTaskUpdateEnd);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICaptureTaskUpdateEnd(stream);
+    }
+    return gate_leave(FN_aclmdlRICaptureTaskUpdateEnd, gate_status);
 }
 
 aclError aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
@@ -3413,6 +3530,42 @@ aclError aclmdlFinalizeDump(void)
         gate_status = sim_aclmdlFinalizeDump();
     }
     return gate_leave(FN_aclmdlFinalizeDump, gate_status);
+}
+
+aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIGetStreams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIGetStreams(modelRI, streams, numStreams);
+    }
+    return gate_leave(FN_aclmdlRIGetStreams, gate_status);
+}
+
+aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, uint32_t *numTasks)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIGetTasksByStream);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIGetTasksByStream(stream, tasks, numTasks);
+    }
+    return gate_leave(FN_aclmdlRIGetTasksByStream, gate_status);
+}
+
+aclError aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRITaskGetType);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRITaskGetType(task, type);
+    }
+    return gate_leave(FN_aclmdlRITaskGetType, gate_status);
+}
+
+aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRITaskGetSeqId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRITaskGetSeqId(task, id);
+    }
+    return gate_leave(FN_aclmdlRITaskGetSeqId, gate_status);
 }
 
 aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
@@ -3719,6 +3872,33 @@ aclError aclmdlRIAbort(aclmdlRI modelRI)
         gate_status = sim_aclmdlRIAbort(modelRI);
     }
     return gate_leave(FN_aclmdlRIAbort, gate_status);
+}
+
+aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue, aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICondHandleCreate);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICondHandleCreate(modelRI, defaultLaunchValue, flag, handle);
+    }
+    return gate_leave(FN_aclmdlRICondHandleCreate, gate_status);
+}
+
+aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **ptr)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRICondHandleGetCondPtr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRICondHandleGetCondPtr(handle, ptr);
+    }
+    return gate_leave(FN_aclmdlRICondHandleGetCondPtr, gate_status);
+}
+
+aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, uint32_t flags)
+{
+    aclError gate_status = gate_enter(FN_aclmdlRIAddCondTask);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlRIAddCondTask(params, stream, flags);
+    }
+    return gate_leave(FN_aclmdlRIAddCondTask, gate_status);
 }
 
 aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode)

@@ -242,6 +242,11 @@ enum {
     FN_aclrtKernelArgsGetPlaceHolderBuffer,
     FN_aclrtKernelArgsParaUpdate,
     FN_aclrtLaunchKernelWithConfig,
+    FN_aclmdlRITaskGetParams,
+    FN_aclmdlRITaskSetParams,
+    FN_aclmdlRIKernelTaskGetAttribute,
+    FN_aclmdlRIUpdate,
+    FN_aclmdlRITaskDisable,
     FN_aclrtKernelArgsFinalize,
     FN_aclrtValueWrite,
     FN_aclrtValueWait,
@@ -322,10 +327,16 @@ enum {
     FN_aclmdlRICaptureBegin,
     FN_aclmdlRICaptureGetInfo,
     FN_aclmdlRICaptureEnd,
+    FN_aclmdlRIDebugPrint,
+    FN_aclmdlRIDebugJsonPrint,
     FN_aclmdlRICaptureThreadExchangeMode,
     FN_aclmdlRIExecuteAsync,
     FN_aclmdlRIExecute,
     FN_aclmdlRIDestroy,
+    FN_aclmdlRICaptureTaskGrpBegin,
+    FN_aclmdlRICaptureTaskGrpEnd,
+    FN_aclmdlRICaptureTaskUpdateBegin,
+    FN_aclmdlRICaptureTaskUpdateEnd,
     FN_aclmdlRIBuildBegin,
     FN_aclmdlRIBindStream,
     FN_aclmdlRIEndTask,
@@ -339,6 +350,10 @@ enum {
     FN_aclmdlInitDump,
     FN_aclmdlSetDump,
     FN_aclmdlFinalizeDump,
+    FN_aclmdlRIGetStreams,
+    FN_aclmdlRIGetTasksByStream,
+    FN_aclmdlRITaskGetType,
+    FN_aclmdlRITaskGetSeqId,
     FN_aclrtGetVersion,
     FN_aclInitCallbackRegister,
     FN_aclInitCallbackUnRegister,
@@ -373,6 +388,9 @@ enum {
     FN_aclrtCmoAsyncWithDesc,
     FN_aclrtCheckArchCompatibility,
     FN_aclmdlRIAbort,
+    FN_aclmdlRICondHandleCreate,
+    FN_aclmdlRICondHandleGetCondPtr,
+    FN_aclmdlRIAddCondTask,
     FN_aclmdlRICaptureToModelRIBegin,
     FN_aclrtCntNotifyRecord,
     FN_aclrtCntNotifyWaitWithTimeout,
@@ -735,6 +753,11 @@ aclError sim_aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtP
 aclError sim_aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, size_t dataSize, void **bufferAddr);
 aclError sim_aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, void *param, size_t paramSize);
 aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve);
+aclError sim_aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params);
+aclError sim_aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params);
+aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId, aclrtLaunchKernelAttrValue *attrValue);
+aclError sim_aclmdlRIUpdate(aclmdlRI modelRI);
+aclError sim_aclmdlRITaskDisable(aclmdlRITask task);
 aclError sim_aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle);
 aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
 aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream);
@@ -815,10 +838,16 @@ aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerP
 aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode);
 aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI);
 aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI);
+aclError sim_aclmdlRIDebugPrint(aclmdlRI modelRI);
+aclError sim_aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t flags);
 aclError sim_aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode);
 aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream);
 aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout);
 aclError sim_aclmdlRIDestroy(aclmdlRI modelRI);
+aclError sim_aclmdlRICaptureTaskGrpBegin(aclrtStream stream);
+aclError sim_aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle);
+aclError sim_aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle);
+aclError sim_aclmdlRICaptureTaskUpdateEnd(aclrtStream stream);
 aclError sim_aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag);
 aclError sim_aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag);
 aclError sim_aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream);
@@ -832,6 +861,10 @@ aclError sim_aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback f
 aclError sim_aclmdlInitDump(void);
 aclError sim_aclmdlSetDump(const char *dumpCfgPath);
 aclError sim_aclmdlFinalizeDump(void);
+aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams);
+aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, uint32_t *numTasks);
+aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type);
+aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id);
 aclError sim_aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion);
 aclError sim_aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc, void *userData);
 aclError sim_aclInitCallbackUnRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc);
@@ -866,6 +899,9 @@ aclError sim_aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size);
 aclError sim_aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStream stream, const void *reserve);
 aclError sim_aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompatible);
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI);
+aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue, aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle);
+aclError sim_aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **ptr);
+aclError sim_aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, uint32_t flags);
 aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode);
 aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyRecordInfo *info);
 aclError sim_aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyWaitInfo *info);

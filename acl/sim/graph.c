@@ -86,6 +86,8 @@ aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const vo
 
 static void graph_free(Graph *graph)
 {
+    conditions_end(graph);
+    groups_end(graph);
     for (size_t i = 0; i < graph->count; i++) {
         GraphTask *task = graph->tasks[i];
         task_drop(&task->task);
@@ -133,13 +135,18 @@ static aclError captured_run(const Graph *graph, Stream *stream)
     return ACL_SUCCESS;
 }
 
-static aclError graph_run(Stream *stream, const void *payload)
+aclError graph_execute(Graph *graph, Stream *on)
 {
-    Graph *graph = *(Graph *const *)payload;
-    atomic_store(&graph->runner, stream);
-    aclError status = graph->is_built ? built_run(graph, stream) : captured_run(graph, stream);
+    conditions_begin(graph);
+    atomic_store(&graph->runner, on);
+    aclError status = graph->is_built ? built_run(graph, on) : captured_run(graph, on);
     atomic_store(&graph->runner, NULL);
     return status;
+}
+
+static aclError graph_run(Stream *stream, const void *payload)
+{
+    return graph_execute(*(Graph *const *)payload, stream);
 }
 
 static void graph_drop(void *payload)
@@ -149,7 +156,7 @@ static void graph_drop(void *payload)
     graph_release(graph);
 }
 
-static const TaskClass graph_task = {"graph", graph_run, graph_drop, 0};
+static const TaskClass graph_task = {.name = "graph", .run = graph_run, .drop = graph_drop};
 
 aclError graph_submit(Graph *graph, Stream *stream)
 {

@@ -245,7 +245,47 @@ static void launch_drop(void *payload)
     code_release(launch->code);
 }
 
-static const TaskClass launch_task = {"kernel", launch_run, launch_drop, ACL_MODEL_RI_TASK_KERNEL};
+static void launch_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const Launch *launch = payload;
+    params->kernelTaskParams.funcHandle = launch->handle;
+    params->kernelTaskParams.args = launch->args;
+    params->kernelTaskParams.isHostArgs = launch->copy != NULL;
+    params->kernelTaskParams.argsSize = launch->args_size;
+    params->kernelTaskParams.numBlocks = launch->blocks;
+}
+
+/* The function stays; the number of blocks and the arguments are taken. */
+static aclError launch_adopt(void *payload, const aclmdlRITaskParams *params)
+{
+    Launch *launch = payload;
+    const aclmdlRIKernelTaskParams *wanted = &params->kernelTaskParams;
+    REQUIRE_RT(wanted->funcHandle == launch->handle);
+    REQUIRE_RT(wanted->numBlocks != 0 && wanted->args != NULL && wanted->argsSize != 0);
+    void *copy = NULL;
+    if (wanted->isHostArgs != 0) {
+        copy = malloc(wanted->argsSize);
+        if (copy == NULL) {
+            return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+        }
+        memcpy(copy, wanted->args, wanted->argsSize);
+    }
+    free(launch->copy);
+    launch->copy = copy;
+    launch->args = copy != NULL ? copy : wanted->args;
+    launch->args_size = wanted->argsSize;
+    launch->blocks = wanted->numBlocks;
+    return ACL_SUCCESS;
+}
+
+static const TaskClass launch_task = {
+    .name = "kernel",
+    .run = launch_run,
+    .drop = launch_drop,
+    .type = ACL_MODEL_RI_TASK_KERNEL,
+    .describe = launch_describe,
+    .adopt = launch_adopt,
+};
 
 aclError launch_submit(Stream *stream, const Launch *launch)
 {

@@ -104,7 +104,12 @@ static void node_task_drop(void *payload)
     free(task);
 }
 
-static const TaskClass node_task = {"model node", node_task_run, node_task_drop, ACL_MODEL_RI_TASK_KERNEL};
+static const TaskClass node_task = {
+    .name = "model node",
+    .run = node_task_run,
+    .drop = node_task_drop,
+    .type = ACL_MODEL_RI_TASK_KERNEL,
+};
 
 aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes)
 {
@@ -152,7 +157,11 @@ static void copy_task_drop(void *payload)
     run_release(task->run);
 }
 
-static const TaskClass copy_task = {"model copy", copy_task_run, copy_task_drop, ACL_MODEL_RI_TASK_DEFAULT};
+static const TaskClass copy_task = {
+    .name = "model copy",
+    .run = copy_task_run,
+    .drop = copy_task_drop,
+};
 
 aclError run_copy(Run *run, void *to, const void *from, size_t bytes)
 {

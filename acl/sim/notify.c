@@ -149,8 +149,16 @@ static aclError wait_run(Stream *stream, const void *payload)
     return wait_end(notify_park(stream, task->notify, bit_taken, task, deadline), deadline);
 }
 
-static const TaskClass record_task = {"notify record", record_run, notify_task_drop, 0};
-static const TaskClass wait_task = {"notify wait", wait_run, notify_task_drop, 0};
+static const TaskClass record_task = {
+    .name = "notify record",
+    .run = record_run,
+    .drop = notify_task_drop,
+};
+static const TaskClass wait_task = {
+    .name = "notify wait",
+    .run = wait_run,
+    .drop = notify_task_drop,
+};
 
 aclError sim_aclrtRecordNotify(aclrtNotify notify, aclrtStream stream)
 {
@@ -287,9 +295,21 @@ static aclError count_reset_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass count_record_task = {"cnt record", count_record_run, notify_task_drop, 0};
-static const TaskClass count_wait_task = {"cnt wait", count_wait_run, notify_task_drop, 0};
-static const TaskClass count_reset_task = {"cnt reset", count_reset_run, notify_task_drop, 0};
+static const TaskClass count_record_task = {
+    .name = "cnt record",
+    .run = count_record_run,
+    .drop = notify_task_drop,
+};
+static const TaskClass count_wait_task = {
+    .name = "cnt wait",
+    .run = count_wait_run,
+    .drop = notify_task_drop,
+};
+static const TaskClass count_reset_task = {
+    .name = "cnt reset",
+    .run = count_reset_run,
+    .drop = notify_task_drop,
+};
 
 aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyRecordInfo *info)
 {

@@ -231,7 +231,7 @@ static aclError report_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass report_task = {"callback", report_run, NULL, 0};
+static const TaskClass report_task = {.name = "callback", .run = report_run};
 
 aclError report_launch(Stream *stream, aclrtCallback function, void *argument, bool blocks)
 {

@@ -74,6 +74,17 @@ aclError stream_resolve(aclrtStream handle, Stream **stream)
     return ACL_SUCCESS;
 }
 
+/* Into the queue, or where a capture or an update wants it; the lock is held. */
+static aclError stream_put(Stream *stream, const TaskClass *sort, const void *payload, size_t size)
+{
+    Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
+    if (SIM_LIKELY(graph == NULL && stream->updating == NULL)) {
+        return queue_push(stream, sort, payload, size);
+    }
+    return graph != NULL ? capture_push(stream, graph, sort, payload, size)
+                         : group_replace(stream->updating, sort, payload, size);
+}
+
 aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size)
 {
     aclError status;
@@ -81,9 +92,7 @@ aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payloa
     if (atomic_load_explicit(&stream->closing, memory_order_relaxed)) {
         status = fail(ACL_ERROR_RT_INVALID_HANDLE, "stream %u is being destroyed", stream->id);
     } else {
-        Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
-        status = graph != NULL ? capture_push(stream, graph, sort, payload, size)
-                               : queue_push(stream, sort, payload, size);
+        status = stream_put(stream, sort, payload, size);
     }
     if (status == ACL_SUCCESS) {
         last_task_id = stream->next_task_id++;

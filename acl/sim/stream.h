@@ -27,6 +27,7 @@ typedef struct TaskBlock {
 
 struct Graph;
 struct Reporter;
+struct TaskGroup;
 
 struct Stream {
     Context *context;
@@ -43,6 +44,8 @@ struct Stream {
     TaskBlock *last;
     bool started;
     uint32_t next_task_id;
+    struct TaskGroup *group;    /* open in a capture */
+    struct TaskGroup *updating; /* not NULL: tasks replace its tasks */
     _Atomic(struct Graph *) graph; /* not NULL: tasks go into it; changed under the lock */
 
     _Alignas(64) _Atomic uint64_t completed;

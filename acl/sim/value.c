@@ -72,9 +72,55 @@ static aclError wait_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass write_task = {"value write", write_run, NULL,
-                                     ACL_MODEL_RI_TASK_VALUE_WRITE};
-static const TaskClass wait_task = {"value wait", wait_run, NULL, ACL_MODEL_RI_TASK_VALUE_WAIT};
+static void write_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const ValueTask *task = payload;
+    params->valueWriteTaskParams.devAddr = task->address;
+    params->valueWriteTaskParams.value = task->value;
+}
+
+static aclError write_adopt(void *payload, const aclmdlRITaskParams *params)
+{
+    ValueTask *task = payload;
+    TRY(value_check(params->valueWriteTaskParams.devAddr));
+    task->address = params->valueWriteTaskParams.devAddr;
+    task->value = params->valueWriteTaskParams.value;
+    return ACL_SUCCESS;
+}
+
+static void wait_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const ValueTask *task = payload;
+    params->valueWaitTaskParams.devAddr = task->address;
+    params->valueWaitTaskParams.value = task->value;
+    params->valueWaitTaskParams.flag = task->flag;
+}
+
+static aclError wait_adopt(void *payload, const aclmdlRITaskParams *params)
+{
+    ValueTask *task = payload;
+    TRY(value_check(params->valueWaitTaskParams.devAddr));
+    REQUIRE_RT(params->valueWaitTaskParams.flag <= ACL_STREAM_WAIT_VALUE_NOR);
+    task->address = params->valueWaitTaskParams.devAddr;
+    task->value = params->valueWaitTaskParams.value;
+    task->flag = params->valueWaitTaskParams.flag;
+    return ACL_SUCCESS;
+}
+
+static const TaskClass write_task = {
+    .name = "value write",
+    .run = write_run,
+    .type = ACL_MODEL_RI_TASK_VALUE_WRITE,
+    .describe = write_describe,
+    .adopt = write_adopt,
+};
+static const TaskClass wait_task = {
+    .name = "value wait",
+    .run = wait_run,
+    .type = ACL_MODEL_RI_TASK_VALUE_WAIT,
+    .describe = wait_describe,
+    .adopt = wait_adopt,
+};
 
 aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
 {

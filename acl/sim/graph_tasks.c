@@ -1,0 +1,261 @@
+/* Looking into graphs: their streams and tasks, changing a task's parameters, printing.
+ *
+ * A task's handle lives as long as its graph.  Parameters are taken over at once; aclmdlRIUpdate
+ * only checks that the graph may be changed.
+ *
+ * Thread rule: the graph's lock; a graph with a queued execution is refused (107037). */
+#include "capture.h"
+#include "exports.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What an aclmdlRITask points at. */
+typedef struct TaskHandle {
+    Graph *graph;
+    GraphTask *task;
+} TaskHandle;
+
+static aclError task_resolve(aclmdlRITask handle, TaskHandle **task)
+{
+    if (!handle_is(handle, HANDLE_MODEL_RI_TASK)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no task of a modelRI that lives", handle);
+    }
+    *task = handle;
+    return ACL_SUCCESS;
+}
+
+static aclError still_check(const Graph *graph)
+{
+    if (atomic_load(&graph->running) != 0) {
+        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is being executed", graph->id);
+    }
+    return ACL_SUCCESS;
+}
+
+/* ---- streams and tasks ----------------------------------------------------------------------- */
+
+static aclError room_check(uint32_t have, uint32_t needed)
+{
+    if (have < needed) {
+        return fail(ACL_ERROR_RT_INSUFFICIENT_INPUT_ARRAY, "room for %u, needed for %u", have,
+                    needed);
+    }
+    return ACL_SUCCESS;
+}
+
+/* *numStreams is the array's length, and becomes the number of streams; without an array it only
+ * becomes that. */
+aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(numStreams != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    pthread_mutex_lock(&graph->lock);
+    uint32_t room = *numStreams, count = graph->lane_count;
+    for (uint32_t i = 0; streams != NULL && room >= count && i < count; i++) {
+        streams[i] = graph->lanes[i].stream;
+    }
+    pthread_mutex_unlock(&graph->lock);
+    *numStreams = count;
+    return streams != NULL ? room_check(room, count) : ACL_SUCCESS;
+}
+
+/* The youngest graph that the stream is part of, and as which lane. */
+static Graph *graph_of(const Stream *stream, uint32_t *lane)
+{
+    Graph *found = NULL;
+    for (Graph *g = handle_next(HANDLE_MODEL_RI, NULL); g != NULL;
+         g = handle_next(HANDLE_MODEL_RI, g)) {
+        pthread_mutex_lock(&g->lock);
+        for (uint32_t i = 0; i < g->lane_count; i++) {
+            if (g->lanes[i].stream == stream && g->lanes[i].stream_id == stream->id
+                && (found == NULL || g->number > found->number)) {
+                found = g;
+                *lane = i;
+            }
+        }
+        pthread_mutex_unlock(&g->lock);
+    }
+    return found;
+}
+
+/* The task's handle, made if need be; NULL without memory.  The graph's lock is held. */
+static void *task_handle(Graph *graph, GraphTask *task)
+{
+    if (task->handle == NULL) {
+        TaskHandle *made = handle_new(HANDLE_MODEL_RI_TASK, sizeof *made);
+        if (made != NULL) {
+            *made = (TaskHandle){graph, task};
+            task->handle = made;
+        }
+    }
+    return task->handle;
+}
+
+static aclError lane_tasks(Graph *graph, uint32_t lane, aclmdlRITask *tasks, uint32_t room, uint32_t *count)
+{
+    aclError status = ACL_SUCCESS;
+    *count = 0;
+    pthread_mutex_lock(&graph->lock);
+    for (size_t i = 0; i < graph->count && status == ACL_SUCCESS; i++) {
+        if (graph->tasks[i]->lane != lane) {
+            continue;
+        }
+        if (tasks != NULL && *count < room) {
+            tasks[*count] = task_handle(graph, graph->tasks[i]);
+            status = tasks[*count] != NULL ? ACL_SUCCESS : ACL_ERROR_RT_RESOURCE_ALLOC_FAIL;
+        }
+        ++*count;
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return status;
+}
+
+aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, uint32_t *numTasks)
+{
+    Stream *resolved;
+    uint32_t lane = 0, count;
+    REQUIRE(stream != NULL);
+    REQUIRE(numTasks != NULL);
+    TRY(stream_resolve_any(stream, &resolved));
+    Graph *graph = graph_of(resolved, &lane);
+    if (graph == NULL) {
+        return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u is part of no modelRI", resolved->id);
+    }
+    TRY(lane_tasks(graph, lane, tasks, *numTasks, &count));
+    uint32_t room = *numTasks;
+    *numTasks = count;
+    return tasks != NULL ? room_check(room, count) : ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
+{
+    TaskHandle *resolved;
+    REQUIRE(task != NULL);
+    REQUIRE(type != NULL);
+    TRY(task_resolve(task, &resolved));
+    *type = resolved->task->task.sort->type;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
+{
+    TaskHandle *resolved;
+    REQUIRE(task != NULL);
+    REQUIRE(id != NULL);
+    TRY(task_resolve(task, &resolved));
+    *id = resolved->task->task.id;
+    return ACL_SUCCESS;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+aclError sim_aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params)
+{
+    TaskHandle *resolved;
+    REQUIRE(task != NULL);
+    REQUIRE(params != NULL);
+    TRY(task_resolve(task, &resolved));
+    const Task *inner = &resolved->task->task;
+    memset(params, 0, sizeof *params);
+    params->type = inner->sort->type;
+    if (inner->sort->describe != NULL) {
+        inner->sort->describe(task_payload(inner), params);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params)
+{
+    TaskHandle *resolved;
+    REQUIRE(task != NULL);
+    REQUIRE(params != NULL);
+    TRY(task_resolve(task, &resolved));
+    TRY(still_check(resolved->graph));
+    Task *inner = &resolved->task->task;
+    REQUIRE_RT(params->type == inner->sort->type);
+    if (inner->sort->adopt == NULL) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT_UPDATE_OP,
+                    "the parameters of a task '%s' cannot be changed", inner->sort->name);
+    }
+    return inner->sort->adopt(inner->far != NULL ? inner->far : inner->near, params);
+}
+
+aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId, aclrtLaunchKernelAttrValue *attrValue)
+{
+    TaskHandle *resolved;
+    REQUIRE(task != NULL);
+    REQUIRE(attrValue != NULL);
+    TRY(task_resolve(task, &resolved));
+    REQUIRE_RT(resolved->task->task.sort->type == ACL_MODEL_RI_TASK_KERNEL);
+    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                "launch attribute %d has no effect here and is not kept", (int)attrId);
+}
+
+aclError sim_aclmdlRITaskDisable(aclmdlRITask task)
+{
+    TaskHandle *resolved;
+    REQUIRE(task != NULL);
+    TRY(task_resolve(task, &resolved));
+    TRY(still_check(resolved->graph));
+    resolved->task->disabled = true;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIUpdate(aclmdlRI modelRI)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    return still_check(graph);
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static void graph_print(Graph *graph, FILE *to, bool verbose)
+{
+    pthread_mutex_lock(&graph->lock);
+    fprintf(to, "{\"modelRI\": %u, \"name\": \"%s\", \"streams\": %u, \"tasks\": [", graph->id,
+            graph->name, graph->lane_count);
+    for (size_t i = 0; i < graph->count; i++) {
+        const GraphTask *entry = graph->tasks[i];
+        fprintf(to, "%s\n  {\"id\": %u, \"stream\": %u, \"task\": \"%s\"", i == 0 ? "" : ",",
+                entry->task.id, graph->lanes[entry->lane].stream_id, entry->task.sort->name);
+        if (verbose) {
+            fprintf(to, ", \"thread\": %u, \"disabled\": %s", entry->task.thread,
+                    entry->disabled ? "true" : "false");
+        }
+        fprintf(to, "}");
+    }
+    fprintf(to, "\n]}\n");
+    pthread_mutex_unlock(&graph->lock);
+}
+
+aclError sim_aclmdlRIDebugPrint(aclmdlRI modelRI)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    graph_print(graph, stdout, false);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t flags)
+{
+    Graph *graph;
+    REQUIRE(modelRI != NULL);
+    REQUIRE(path != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    REQUIRE_RT(flags <= ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE);
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        return fail(ACL_ERROR_RT_FILE_OPEN, "cannot write %.200s", path);
+    }
+    graph_print(graph, file, flags == ACL_MDLRI_DEBUG_JSON_PRINT_VERBOSE);
+    if (fclose(file) != 0) {
+        return fail(ACL_ERROR_RT_FILE_WRITE, "cannot write %.200s", path);
+    }
+    return ACL_SUCCESS;
+}
