@@ -1,8 +1,8 @@
 /* Graphs built by hand (aclmdlRIBuildBegin), and the control flow that only such graphs have.
  *
  * Tasks of a bound stream go into the graph.  An execution runs the streams that were bound with
- * ACL_MODEL_STREAM_FLAG_HEAD, one after another; labels jump, aclrtActiveStream and aclrtSwitchStream
- * run another bound stream.  Outside such a graph these calls give 107005.
+ * ACL_MODEL_STREAM_FLAG_HEAD, one after another; labels jump, aclrtActiveStream and
+ * aclrtSwitchStream run another bound stream.  Outside such a graph these calls give 107005.
  *
  * Thread rule: building is one thread's affair per graph; the graph's lock guards the tasks. */
 #include "build_graph.h"
@@ -157,7 +157,8 @@ aclError sim_aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
     return ACL_SUCCESS;
 }
 
-static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **graph, Stream **stream)
+static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **graph,
+                                 Stream **stream)
 {
     REQUIRE(modelRI != NULL);
     REQUIRE(handle != NULL);
@@ -334,7 +335,8 @@ aclError sim_aclrtDestroyLabelList(aclrtLabelList labelList)
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList, aclrtStream stream)
+aclError sim_aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList,
+                                     aclrtStream stream)
 {
     Stream *on;
     REQUIRE(ptr != NULL);
@@ -359,7 +361,9 @@ aclError sim_aclrtActiveStream(aclrtStream activeStream, aclrtStream stream)
     return stream_submit(on, &active_task, &target, sizeof target);
 }
 
-aclError sim_aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValue, aclrtCompareDataType dataType, aclrtStream trueStream, aclrtStream falseStream, aclrtStream stream)
+aclError sim_aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValue,
+                               aclrtCompareDataType dataType, aclrtStream trueStream,
+                               aclrtStream falseStream, aclrtStream stream)
 {
     Stream *if_true, *if_false = NULL, *on;
     REQUIRE(leftValue != NULL);

@@ -63,7 +63,8 @@ aclError capture_forbids_sync(void)
     return ACL_SUCCESS;
 }
 
-aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const void *payload, size_t size)
+aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const void *payload,
+                      size_t size)
 {
     aclError status = ACL_ERROR_RT_RESOURCE_ALLOC_FAIL;
     if (graph->is_built && atomic_load(&graph->state) != GRAPH_BUILDING) {
@@ -195,7 +196,8 @@ aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
     return status;
 }
 
-aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, aclmdlRICaptureMode mode)
+aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI,
+                                           aclmdlRICaptureMode mode)
 {
     Stream *resolved;
     Graph *graph;
@@ -284,7 +286,8 @@ void capture_stream_gone(Stream *stream)
     }
 }
 
-aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *modelRI)
+aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status,
+                                    aclmdlRI *modelRI)
 {
     Stream *resolved;
     REQUIRE(stream != NULL);

@@ -281,7 +281,7 @@ aclError capture_forbids_sync(void);
 bool callback_begin(void);
 void callback_end(void);
 
-/* ---- memory (memory.c) ------------------------------------------------------------------------ */
+/* ---- memory (memory.c) ---------------------------------------------------------------------- */
 /* The simulator's own view of `bytes` of device memory (another address in strict mode); the same
  * address if it is the host's. */
 void *memory_inner(const void *address, size_t bytes);

@@ -1,8 +1,8 @@
 /* Devices: counting who uses them, the default context of each, waiting for one.
  *
- * The count is the process's, not the thread's: every aclrtSetDevice adds one, every aclrtResetDevice
- * takes one, from whatever thread, and the last one ends the default context with its streams.
- * Contexts made by aclrtCreateContext outlive that.
+ * The count is the process's, not the thread's: every aclrtSetDevice adds one, every
+ * aclrtResetDevice takes one, from whatever thread, and the last one ends the default context with
+ * its streams. Contexts made by aclrtCreateContext outlive that.
  *
  * Thread rule: any thread; `lock` guards the counts and the default contexts.  It is not held while
  * a stream is waited for or a user's callback runs. */

@@ -438,7 +438,8 @@ aclError sim_aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent even
     return stream_wait_event(stream, event, timeout == 0 ? FOREVER : (int64_t)timeout * 1000000);
 }
 
-aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout, uint32_t flag)
+aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout,
+                                          uint32_t flag)
 {
     Event *resolved;
     Stream *on;

@@ -1,7 +1,7 @@
 /* Exception callbacks: told when a task of a stream failed.
  *
- * Thread rule: `lock` guards the list; callbacks run on the worker of the stream that failed, outside
- * the lock.  The information is valid during the call only. */
+ * Thread rule: `lock` guards the list; callbacks run on the worker of the stream that failed,
+ * outside the lock.  The information is valid during the call only. */
 #include "exception.h"
 #include "exports.h"
 
@@ -115,7 +115,8 @@ uint32_t sim_aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     return info != NULL ? (uint32_t)info_of(info)->code : UINT32_MAX;
 }
 
-aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr, uint32_t *devArgsLen)
+aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr,
+                                           uint32_t *devArgsLen)
 {
     REQUIRE(info != NULL);
     REQUIRE(devArgsPtr != NULL);
@@ -125,7 +126,8 @@ aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void 
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, aclrtFuncHandle *func)
+aclError sim_aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info,
+                                                 aclrtFuncHandle *func)
 {
     REQUIRE(info != NULL);
     REQUIRE(func != NULL);

@@ -1,8 +1,8 @@
 /* Graphs: what a capture or a build recorded, executed as often as one likes.
  *
  * The tasks are kept in the order in which they were recorded.  That order respects every edge
- * (an event is recorded before it is waited for), so an execution runs them one after another on the
- * stream that it was given to; branches of a graph do not overlap.
+ * (an event is recorded before it is waited for), so an execution runs them one after another on
+ * the stream that it was given to; branches of a graph do not overlap.
  *
  * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do not
  * change while an execution is queued. */
@@ -56,7 +56,8 @@ uint32_t graph_lane(Graph *graph, Stream *stream)
     return graph->lane_count++;
 }
 
-aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload, size_t size)
+aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload,
+                    size_t size)
 {
     if (graph->count == graph->room) {
         size_t room = graph->room == 0 ? 16 : graph->room * 2;

@@ -18,7 +18,8 @@ typedef struct Condition {
 } Condition;
 
 /* Device memory is got and given back by the memory part's own entry points. */
-aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue, aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle)
+aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
+                                      aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle)
 {
     Graph *graph;
     void *memory;
@@ -67,7 +68,8 @@ static uint64_t condition_value(const Condition *condition)
 
 void conditions_begin(const Graph *graph)
 {
-    for (Condition *c = handle_next(HANDLE_COND, NULL); c != NULL; c = handle_next(HANDLE_COND, c)) {
+    for (Condition *c = handle_next(HANDLE_COND, NULL); c != NULL;
+         c = handle_next(HANDLE_COND, c)) {
         if (c->graph == graph && c->assigns) {
             atomic_store((_Atomic uint64_t *)memory_inner(c->value, sizeof(uint64_t)), c->initial);
         }
@@ -76,7 +78,8 @@ void conditions_begin(const Graph *graph)
 
 void conditions_end(const Graph *graph)
 {
-    for (Condition *c = handle_next(HANDLE_COND, NULL); c != NULL; c = handle_next(HANDLE_COND, c)) {
+    for (Condition *c = handle_next(HANDLE_COND, NULL); c != NULL;
+         c = handle_next(HANDLE_COND, c)) {
         if (c->graph == graph) {
             (void)sim_aclrtFree(c->value);
             handle_retire(c);

@@ -94,7 +94,8 @@ static void *task_handle(Graph *graph, GraphTask *task)
     return task->handle;
 }
 
-static aclError lane_tasks(Graph *graph, uint32_t lane, aclmdlRITask *tasks, uint32_t room, uint32_t *count)
+static aclError lane_tasks(Graph *graph, uint32_t lane, aclmdlRITask *tasks, uint32_t room,
+                           uint32_t *count)
 {
     aclError status = ACL_SUCCESS;
     *count = 0;
@@ -183,7 +184,8 @@ aclError sim_aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params
     return inner->sort->adopt(inner->far != NULL ? inner->far : inner->near, params);
 }
 
-aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId, aclrtLaunchKernelAttrValue *attrValue)
+aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId,
+                                            aclrtLaunchKernelAttrValue *attrValue)
 {
     TaskHandle *resolved;
     REQUIRE(task != NULL);

@@ -1,9 +1,9 @@
 /* Handles: objects that users hold by address, checkable for any bit pattern.
  *
  * One range of address space is reserved once; each kind owns a part of it, cut into slots of one
- * size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late reader of a dead
- * object sees old bytes, never a fault.  A dead slot waits in a queue until QUARANTINE others of
- * its kind died after it.
+ * size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late
+ * reader of a dead object sees old bytes, never a fault.  A dead slot waits in a queue until
+ * QUARANTINE others of its kind died after it.
  *
  * Thread rule: any thread.  handle_is takes no lock.  Not done here: counting references; whoever
  * kills an object keeps its slot until the last user is done (handle_kill, later handle_retire). */

@@ -2,8 +2,8 @@
  *
  * Observed with the runtime: aclInit calls the callbacks of the model part, of DVPP and the others,
  * aclFinalize those of the compiler, the model part and DVPP; an error of one is the result of the
- * call, which then has not happened.  A callback that is registered after aclInit is called at once.
- * A second aclInit gives 100002 and counts for aclFinalizeReference only.
+ * call, which then has not happened.  A callback that is registered after aclInit is called at
+ * once. A second aclInit gives 100002 and counts for aclFinalizeReference only.
  *
  * Thread rule: `lock` guards the state and the callbacks; they run outside it. */
 #include "device.h"
@@ -89,7 +89,8 @@ static aclError callback_remove(const Callback *unwanted)
                          : fail(ACL_ERROR_INTERNAL_ERROR, "that callback is not registered");
 }
 
-aclError sim_aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc, void *userData)
+aclError sim_aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFunc cbFunc,
+                                     void *userData)
 {
     bool is_late;
     Callback wanted = {NULL, type, cbFunc, NULL, userData};
@@ -108,7 +109,8 @@ aclError sim_aclInitCallbackUnRegister(aclRegisterCallbackType type, aclInitCall
     return callback_remove(&unwanted);
 }
 
-aclError sim_aclFinalizeCallbackRegister(aclRegisterCallbackType type, aclFinalizeCallbackFunc cbFunc, void *userData)
+aclError sim_aclFinalizeCallbackRegister(aclRegisterCallbackType type,
+                                         aclFinalizeCallbackFunc cbFunc, void *userData)
 {
     bool is_late;
     Callback wanted = {NULL, type, NULL, cbFunc, userData};
@@ -116,7 +118,8 @@ aclError sim_aclFinalizeCallbackRegister(aclRegisterCallbackType type, aclFinali
     return callback_add(&wanted, &is_late);
 }
 
-aclError sim_aclFinalizeCallbackUnRegister(aclRegisterCallbackType type, aclFinalizeCallbackFunc cbFunc)
+aclError sim_aclFinalizeCallbackUnRegister(aclRegisterCallbackType type,
+                                           aclFinalizeCallbackFunc cbFunc)
 {
     Callback unwanted = {NULL, type, NULL, cbFunc, NULL};
     REQUIRE(cbFunc != NULL);

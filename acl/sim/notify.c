@@ -311,7 +311,8 @@ static const TaskClass count_reset_task = {
     .drop = notify_task_drop,
 };
 
-aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyRecordInfo *info)
+aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream,
+                                  aclrtCntNotifyRecordInfo *info)
 {
     Notify *resolved;
     Stream *on;
@@ -325,7 +326,8 @@ aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, 
     return notify_submit(on, &count_record_task, &task);
 }
 
-aclError sim_aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream, aclrtCntNotifyWaitInfo *info)
+aclError sim_aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream,
+                                           aclrtCntNotifyWaitInfo *info)
 {
     Notify *resolved;
     Stream *on;

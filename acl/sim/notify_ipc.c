@@ -1,8 +1,8 @@
 /* Notifies between processes: the value moves into a shared memory object that the key names.
  *
- * The exporter owns the name and takes it away with the notify; importers keep their mapping.  Unless
- * it was exported without the check, a process must have been named by SetImportPid before it can
- * import.  Waiters of other processes are woken by a futex on the value.
+ * The exporter owns the name and takes it away with the notify; importers keep their mapping.
+ * Unless it was exported without the check, a process must have been named by SetImportPid before
+ * it can import.  Waiters of other processes are woken by a futex on the value.
  *
  * Thread rule: any thread; a notify is shared once and stays so. */
 #include "notify.h"
@@ -88,7 +88,8 @@ void notify_wake(Notify *notify)
 }
 
 /* Looks again at least every LOOK_MS, so that an abort of the stream is seen. */
-bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument, int64_t deadline_ns)
+bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
+                 int64_t deadline_ns)
 {
     if (atomic_load(&notify->shared) == NULL) {
         return stream_park(stream, notify, ready, argument, deadline_ns);
@@ -205,7 +206,8 @@ aclError sim_aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t nu
     return pids_allow(notify, pid, num);
 }
 
-aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids, size_t num)
+aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids,
+                                                size_t num)
 {
     REQUIRE(notify != NULL);
     REQUIRE(serverPids != NULL);

@@ -96,7 +96,12 @@ static void op_task_drop(void *payload)
     task_free(*(OpTask **)payload);
 }
 
-static const TaskClass op_task = {"operator", op_task_run, op_task_drop, ACL_MODEL_RI_TASK_KERNEL};
+static const TaskClass op_task = {
+    .name = "operator",
+    .run = op_task_run,
+    .drop = op_task_drop,
+    .type = ACL_MODEL_RI_TASK_KERNEL,
+};
 
 /* --- reading the call --- */
 

@@ -54,7 +54,11 @@ static void entry_free(void *payload)
     free(entry);
 }
 
-static const TaskClass end_task = {"operators' memory", nothing_run, entry_free, ACL_MODEL_RI_TASK_DEFAULT};
+static const TaskClass end_task = {
+    .name = "operators' memory",
+    .run = nothing_run,
+    .drop = entry_free,
+};
 
 static void on_stream_state(aclrtStream handle, aclrtStreamState state, void *argument)
 {

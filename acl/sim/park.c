@@ -1,8 +1,8 @@
 /* Waiting: until a condition that some other thread makes true holds, or a deadline passes.
  *
- * Waiters are kept in buckets chosen by a key's address, as in a futex: the waiter counts itself in,
- * then looks; the waker makes the condition true, then looks for waiters.  One of the two sees the
- * other, because both sides put a sequentially consistent fence between their two steps.
+ * Waiters are kept in buckets chosen by a key's address, as in a futex: the waiter counts itself
+ * in, then looks; the waker makes the condition true, then looks for waiters.  One of the two sees
+ * the other, because both sides put a sequentially consistent fence between their two steps.
  *
  * Thread rule: any thread.  A waker with nobody waiting pays one fence and one load. */
 #include "core.h"
@@ -61,8 +61,8 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Looks for a while: what is waited for is often a task of a microsecond on another core.  Where that
- * does not pay (more threads than cores), the thread learns to sleep at once. */
+/* Looks for a while: what is waited for is often a task of a microsecond on another core.  Where
+ * that does not pay (more threads than cores), the thread learns to sleep at once. */
 static bool spin_until(ParkReady ready, const void *argument)
 {
     for (int i = 0; i < patience; i++) {

@@ -239,7 +239,8 @@ aclError report_launch(Stream *stream, aclrtCallback function, void *argument, b
     return stream_submit(stream, &report_task, &task, sizeof task);
 }
 
-aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType, aclrtStream stream)
+aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType,
+                                 aclrtStream stream)
 {
     Stream *resolved;
     REQUIRE(blockType == ACL_CALLBACK_NO_BLOCK || blockType == ACL_CALLBACK_BLOCK);

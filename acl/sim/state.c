@@ -3,8 +3,8 @@
  * A name that is taken gives 107000; a NULL callback takes the name out (and is fine for a name
  * that nobody registered).
  *
- * Thread rule: `lock` guards the lists.  Callbacks run on the thread that caused the change, outside
- * the lock, from a copy of the list. */
+ * Thread rule: `lock` guards the lists.  Callbacks run on the thread that caused the change,
+ * outside the lock, from a copy of the list. */
 #include "state.h"
 #include "callback.h"
 #include "exports.h"
@@ -67,7 +67,8 @@ static void registry_remove(Registry *registry, const char *name)
     pthread_mutex_unlock(&lock);
 }
 
-static aclError registry_add(Registry *registry, const char *name, Function function, void *argument)
+static aclError registry_add(Registry *registry, const char *name, Function function,
+                             void *argument)
 {
     Entry *made = entry_make(name, function, argument);
     if (made == NULL) {
@@ -143,7 +144,8 @@ int32_t device_abort_tell(int32_t device, aclrtDeviceTaskAbortStage stage, uint3
     return first;
 }
 
-aclError sim_aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback, void *args)
+aclError sim_aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback,
+                                         void *args)
 {
     REQUIRE(regName != NULL);
     if (callback == NULL) {
@@ -153,7 +155,8 @@ aclError sim_aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCa
     return registry_add(&streams, regName, (Function){.stream = callback}, args);
 }
 
-aclError sim_aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallback callback, void *args)
+aclError sim_aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallback callback,
+                                         void *args)
 {
     REQUIRE(regName != NULL);
     if (callback == NULL) {
@@ -163,7 +166,8 @@ aclError sim_aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCa
     return registry_add(&devices, regName, (Function){.device = callback}, args);
 }
 
-aclError sim_aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbortCallback callback, void *args)
+aclError sim_aclrtSetDeviceTaskAbortCallback(const char *regName,
+                                             aclrtDeviceTaskAbortCallback callback, void *args)
 {
     REQUIRE(regName != NULL);
     if (callback == NULL) {

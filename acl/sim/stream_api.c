@@ -85,7 +85,8 @@ static aclError config_read(const void *value, size_t given, void *field, size_t
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr, const void *attrValue, size_t valueSize)
+aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamConfigAttr attr,
+                                     const void *attrValue, size_t valueSize)
 {
     REQUIRE(handle != NULL);
     REQUIRE(attrValue != NULL);

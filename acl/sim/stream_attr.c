@@ -39,7 +39,8 @@ static aclError cache_op_info_set(Stream *stream, uint32_t value)
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value)
+aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
+                                     aclrtStreamAttrValue *value)
 {
     Stream *resolved;
     REQUIRE(value != NULL);
@@ -63,7 +64,8 @@ aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
     }
 }
 
-aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType, aclrtStreamAttrValue *value)
+aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
+                                     aclrtStreamAttrValue *value)
 {
     Stream *resolved;
     REQUIRE(value != NULL);
