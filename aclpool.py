@@ -2,12 +2,15 @@
 
 CANN's own module is a bare `acl.so` that `set_env.sh` puts ahead of site-packages.  Importing this
 module loads our package from beside this file, makes it `sys.modules["acl"]`, and forwards every
-name to it.  Names that only CANN's module has (`media`, `himpi`, `blas`, `fv`) are looked up there,
+name to it; `import aclpool.sim` gives the very module `acl.sim`.  Names that only CANN's module has (`media`, `himpi`, `blas`, `fv`) are looked up there,
 if it is installed, at first use.  Code that imported CANN's module before keeps what it has.
 """
 
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -51,10 +54,38 @@ def _load_ours() -> tuple[ModuleType, ModuleType | None]:
     return sys.modules["acl"], found
 
 
+class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports `aclpool.NAME` as `acl.NAME`: one module under two names, never a second copy."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not name.startswith("aclpool."):
+            return None
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module("acl" + spec.name.removeprefix("aclpool"))
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has put the second name's spec into the module: it keeps its own.
+        asked = module.__spec__
+        assert asked is not None
+        module.__spec__ = self._specs.pop(asked.name)
+
+
 _acl, _found = _load_ours()
 _acl._vendor.adopt(_found)
 __version__: str = _acl.__version__
 __all__ = list(_acl.__all__)
+# A package for the import system, with nothing of its own to find.
+__path__: list[str] = []
+sys.meta_path.append(_Submodules())
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
+from support.child import run_python
 
 import acl
 import aclpool
@@ -104,6 +105,23 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_aclpool_forwards_every_name() -> None:
     assert [name for name in acl.__all__ if getattr(aclpool, name) is not getattr(acl, name)] == []
     assert set(acl.__all__) <= set(dir(aclpool))
+
+
+def test_submodules_of_aclpool_are_those_of_acl() -> None:
+    done = run_python("""
+        import aclpool.sim, aclpool.rt, aclpool.tools.cli
+        from aclpool.sim import fault
+        import acl, acl.sim, acl.tools.cli
+        print(aclpool.sim is acl.sim, aclpool.rt is acl.rt, fault is acl.sim.fault)
+        print(acl.sim.__spec__.name, acl.sim.__name__, acl.tools.cli is aclpool.tools.cli)
+        try:
+            import aclpool.nonsense
+        except ModuleNotFoundError as error:
+            print(error)
+    """)
+    assert done.stdout.splitlines() == [
+        "True True True", "acl.sim acl.sim True", "No module named 'acl.nonsense'",
+    ], done.stderr
 
 
 def test_the_version_is_the_distributions() -> None:

@@ -1,0 +1,3 @@
+from acl import *
+from acl import __all__ as __all__
+from acl import __version__ as __version__
