@@ -64,10 +64,15 @@ static void line_rank(const Tensor *in, int64_t base, int64_t step, int64_t leng
     }
 }
 
+static int topk_axis(const OpCall *call)
+{
+    return axis_normal(attr_int(call, call->kind->domain == OP_ACL ? "dim" : "axis", -1), call->inputs[0]->rank);
+}
+
 static bool topk_infer(OpCall *call)
 {
     const Tensor *in = call->inputs[0];
-    int axis = axis_normal(attr_int(call, "axis", -1), in->rank);
+    int axis = topk_axis(call);
     int64_t k = tensor_count(call->inputs[1]) == 1 ? tensor_get_int(call->inputs[1], 0) : -1;
     if (axis < 0 || k < 0 || k > in->dims[axis]) {
         char text[128];
@@ -75,7 +80,7 @@ static bool topk_infer(OpCall *call)
             shape_text(in, text, sizeof text), (long long)attr_int(call, "axis", -1));
     }
     for (int i = 0; i < call->output_count; i++) {
-        call->outputs[i].type = i == 0 ? in->type : ACL_INT64;
+        call->outputs[i].type = i == 0 ? in->type : call->kind->domain == OP_ACL ? ACL_INT32 : ACL_INT64;
         tensor_shape_copy(&call->outputs[i], in);
         call->outputs[i].dims[axis] = k;
     }
@@ -90,7 +95,7 @@ static int64_t topk_workspace(const OpCall *call)
 static bool topk_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *values = &call->outputs[0];
-    int axis = axis_normal(attr_int(call, "axis", -1), in->rank);
+    int axis = topk_axis(call);
     int64_t k = values->dims[axis], inner = dims_count(in->dims + axis + 1, in->rank - axis - 1);
     int64_t lines = dims_count(in->dims, axis) * inner, size = type_size(in->type);
     Ranked *heap = call->workspace;
@@ -104,7 +109,8 @@ static bool topk_run(const OpCall *call)
                 memcpy((char *)values->data + to * size, from, (size_t)size);
             }
             if (call->output_count > 1 && call->outputs[1].data != NULL) {
-                ((int64_t *)call->outputs[1].data)[to] = heap[i].index;
+                const Tensor *places = &call->outputs[1];
+                convert((char *)places->data + to * type_size(places->type), places->type, &heap[i].index, ACL_INT64, 1, 1);
             }
         }
     }
@@ -112,6 +118,12 @@ static bool topk_run(const OpCall *call)
 }
 
 /* --- NonZero --- */
+
+/* ONNX has a row for each dimension; ACL, without its attribute transpose, one for each place. */
+static bool nonzero_rows(const OpCall *call)
+{
+    return call->kind->domain == OP_ACL && attr_int(call, "transpose", 0) == 0;
+}
 
 static bool nonzero_infer(OpCall *call)
 {
@@ -121,25 +133,27 @@ static bool nonzero_infer(OpCall *call)
         double value = tensor_get_real(in, i);
         found += value < 0.0 || value > 0.0 || isnan(value);
     }
-    call->outputs[0].type = ACL_INT64;
+    bool rows = nonzero_rows(call);
+    call->outputs[0].type = call->kind->domain == OP_ACL ? (aclDataType)attr_int(call, "dtype", ACL_INT64) : ACL_INT64;
     call->outputs[0].rank = 2;
-    call->outputs[0].dims[0] = in->rank;
-    call->outputs[0].dims[1] = found;
-    return true;
+    call->outputs[0].dims[rows ? 1 : 0] = in->rank;
+    call->outputs[0].dims[rows ? 0 : 1] = found;
+    return call->outputs[0].type == ACL_INT64 || op_fail(call, "dtype: only int64 is supported");
 }
 
 static bool nonzero_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
-    int64_t *place = out->data, found = 0;
-    for (int64_t i = 0; i < tensor_count(in) && found < out->dims[1]; i++) {
+    bool rows = nonzero_rows(call);
+    int64_t *place = out->data, found = 0, total = out->dims[rows ? 0 : 1];
+    for (int64_t i = 0; i < tensor_count(in) && found < total; i++) {
         double value = tensor_get_real(in, i);
         if (!(value < 0.0 || value > 0.0 || isnan(value))) {
             continue;
         }
         int64_t rest = i;
         for (int d = in->rank - 1; d >= 0; d--) {
-            place[d * out->dims[1] + found] = rest % in->dims[d];
+            place[rows ? found * in->rank + d : d * total + found] = rest % in->dims[d];
             rest /= in->dims[d];
         }
         found++;
@@ -279,6 +293,8 @@ static bool nms_run(const OpCall *call)
 
 const OpKind ops_select[] = {
     {"TopK", OP_ONNX, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
+    {"TopKV2", OP_ACL, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
+    {"NonZero", OP_ACL, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonZero", OP_ONNX, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonMaxSuppression", OP_ONNX, 2, 5, 1, 31, nms_infer, NULL, nms_run, 0, OP_DATA_SIZED},
     {0},

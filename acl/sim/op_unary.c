@@ -92,6 +92,8 @@ WHOLE(not, x == 0)
 WHOLE(bitnot, ~x)
 LOOP(isnan_f32, float, uint8_t, isnan(x))
 LOOP(isnan_f64, double, uint8_t, isnan(x))
+LOOP(isfinite_f32, float, uint8_t, isfinite(x))
+LOOP(isfinite_f64, double, uint8_t, isfinite(x))
 LOOP(isinf_f32, float, uint8_t, INF_TEST)
 LOOP(isinf_f64, double, uint8_t, INF_TEST)
 REAL(clip, x < p ? (p > q ? q : p) : x > q ? q : x, x < p ? (p > q ? q : p) : x > q ? q : x)
@@ -124,7 +126,7 @@ enum {
     ABS, NEG, SIGN, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SQUARE, FLOOR, CEIL, ROUND, SIGMOID, TANH,
     ERF, GELU, GELUTANH, FASTGELU, RELU, LEAKY, ELU, SELU, CELU, SOFTPLUS, SOFTSIGN, HARDSIGMOID,
     HARDSWISH, SWISH, MISH, THRESHOLD, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH,
-    ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISINF, CLIP,
+    ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISFINITE, ISINF, CLIP,
 };
 
 #define F(NAME) .f32 = NAME##_f32, .f64 = NAME##_f64
@@ -157,6 +159,7 @@ static const Family families[] = {
     [EXPM1] = ONLY(expm1), [SAME] = {F(same), I(same), .accepts = ANY | BOOLS},
     [NOT] = {I(not), .accepts = BOOLS}, [BITNOT] = {I(bitnot), .accepts = WHOLES},
     [ISNAN] = {F(isnan), .accepts = FLOATS, .tests = true},
+    [ISFINITE] = {F(isfinite), .accepts = FLOATS, .tests = true},
     [ISINF] = {F(isinf), .accepts = FLOATS, .tests = true, .p_name = "detect_negative",
         .q_name = "detect_positive", .p = 1.0, .q = 1.0},
     [CLIP] = {F(clip), .i32 = NULL, .i64 = clip_i64, .accepts = ANY},
@@ -287,8 +290,11 @@ const OpKind ops_unary[] = {
     MAP("Atanh", OP_BOTH, ATANH), MAP("Log1p", OP_ACL, LOG1P), MAP("Expm1", OP_ACL, EXPM1),
     MAP("Not", OP_ONNX, NOT), MAP("LogicalNot", OP_ACL, NOT), MAP("BitwiseNot", OP_ONNX, BITNOT),
     MAP("IsNaN", OP_ONNX, ISNAN), MAP("IsInf", OP_ONNX, ISINF),
+    MAP("IsFinite", OP_ACL, ISFINITE), MAP("IsNan", OP_ACL, ISNAN), MAP("Rint", OP_ACL, ROUND),
+    MAP("Inv", OP_ACL, RECIPROCAL),
     MAP("Identity", OP_ACL, SAME),
     {"Clip", OP_ONNX, 1, 3, 1, 0, clip_infer, NULL, clip_run, CLIP, 0},
     {"ClipByValue", OP_ACL, 3, 3, 1, 0, clip_infer, NULL, clip_run, CLIP, 0},
+    {"ClipByValueV2", OP_ACL, 3, 3, 1, 0, clip_infer, NULL, clip_run, CLIP, 0},
     {0},
 };

@@ -174,7 +174,7 @@ static aclError values_wait(const OpKind *kind, const OpEnds *ends, const OpTask
 /* --- outputs --- */
 
 /* Inferred shape against the described one: unknown dimensions take the inferred value. */
-static aclError output_settle(const OpEnds *ends, int i, Tensor *tensor)
+static aclError output_settle(const OpKind *kind, const OpEnds *ends, int i, Tensor *tensor)
 {
     aclTensorDesc *desc = ends->output_descs[i];
     const aclDataBuffer *buffer = ends->outputs[i];
@@ -183,7 +183,7 @@ static aclError output_settle(const OpEnds *ends, int i, Tensor *tensor)
     REQUIRE(handle_is(buffer, HANDLE_DATA_BUFFER));
     Tensor asked = {.type = desc->type, .rank = desc->dims.count > TENSOR_RANK_MAX ? 0 : desc->dims.count};
     memcpy(asked.dims, dims_list(&desc->dims), (size_t)asked.rank * sizeof asked.dims[0]);
-    bool open = false;
+    bool open = (kind->flags & OP_DATA_SIZED) != 0; /* described as large as it may become */
     for (int d = 0; d < asked.rank; d++) {
         open = open || asked.dims[d] < 0;
     }
@@ -233,7 +233,7 @@ static aclError call_infer(const OpEnds *ends, OpTask *task, Stream *stream, int
     aclError status = good ? ACL_SUCCESS
         : fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "operator %s: %s", task->kind->name, message);
     for (int i = 0; i < ends->output_count && status == ACL_SUCCESS; i++) {
-        status = output_settle(ends, i, &task->tensors[count + i]);
+        status = output_settle(task->kind, ends, i, &task->tensors[count + i]);
     }
     *workspace = status == ACL_SUCCESS ? op_workspace(&call) : 0;
     free(views);
