@@ -59,7 +59,7 @@ class Config(ctypes.Structure):
 def config(*attributes: tuple[int, int]) -> Config:
     """An aclrtMallocConfig with these kinds and values."""
     rows = (Attribute * max(1, len(attributes)))()
-    for row, (kind, value) in zip(rows, attributes):
+    for row, (kind, value) in zip(rows, attributes, strict=False):
         row.kind, row.value[0] = kind, value
     made = Config(ctypes.addressof(rows), len(attributes))
     made.keep = rows
