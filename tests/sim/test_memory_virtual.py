@@ -231,7 +231,7 @@ def test_access() -> None:
 
     def told(location: Location) -> int:
         assert api.aclrtMemGetAccess(base, ctypes.byref(location), ctypes.byref(flag)) == 0
-        return flag.value
+        return int(flag.value)
 
     def allow(location: Location, flags: int) -> None:
         assert api.aclrtMemSetAccess(base, GRANULE, ctypes.byref(AccessDesc(flags, location)), 1) == 0

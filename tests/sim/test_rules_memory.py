@@ -374,16 +374,16 @@ def test_needs_no_context(scene: MemoryScene, row: tuple[str, list[Any]]) -> Non
     "aclrtMemcpyAsync", "aclrtMemsetAsync", "aclrtMemsetD32Async", "aclrtCmoAsync", "aclrtReduceAsync",
 ])
 def test_stream_of_another_context(scene: MemoryScene, function: str) -> None:
-    arguments = {
+    rows: dict[str, list[Any]] = {
         "aclrtMemcpyAsync": [scene.device, 64, scene.pinned, 64, 1, scene.stream],
         "aclrtMemsetAsync": [scene.device, 64, 0, 64, scene.stream],
         "aclrtMemsetD32Async": [scene.device, 64, 0, 4, scene.stream],
         "aclrtCmoAsync": [scene.device, 64, 0, scene.stream],
         "aclrtReduceAsync": [scene.device, scene.other, 16, 10, 0, scene.stream, None],
-    }[function]
+    }
     context = ctypes.c_void_p()
     assert api.aclrtCreateContext(ctypes.byref(context), 0) == 0
-    code = getattr(api, function)(*arguments)
+    code = getattr(api, function)(*rows[function])
     assert api.aclrtDestroyContext(context) == 0
     assert api.aclrtSetDevice(0) == 0
     assert code == OTHER_CONTEXT
