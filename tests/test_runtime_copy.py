@@ -163,6 +163,24 @@ def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_l
     buffer.close()
 
 
+@pytest.mark.parametrize("first", ["buffer", "host"])
+def test_after_a_failed_wait_closing_waits(
+    first: str, stream: acl.Stream, sim: ModuleType, no_leaks: None
+) -> None:
+    gate, order = threading.Event(), []
+    sides = {"buffer": acl.Buffer(64, stream=stream), "host": pinned(bytes(64))}
+    stream.launch(gate.wait, 30)
+    with sim.fault("aclrtSynchronizeStream", nth=1), pytest.raises(acl.AclError):
+        acl.copy(sides["buffer"], sides["host"])
+    stream.launch(order.append, "copied")
+    threading.Timer(0.05, gate.set).start()
+    sides.pop(first).close()
+    order.append("closed")
+    sides.popitem()[1].close()
+    stream.synchronize()
+    assert order == ["copied", "closed"]
+
+
 def test_between_buffers_of_two_streams(stream: acl.Stream, no_leaks: None) -> None:
     gate = threading.Event()
     with (

@@ -209,6 +209,22 @@ def test_a_stream_ends_in_a_thread_without_a_context(end: str, no_leaks: None) -
     made.clear()
 
 
+def test_a_thread_without_a_context_gets_the_streams(no_leaks: None) -> None:
+    seen: list[object] = []
+
+    def body() -> None:
+        made.launch(seen.append, "called")
+        made.synchronize()
+        seen.append(acl.Device.current())
+
+    with acl.Stream(1) as made:
+        acl.Device(0).use()
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        assert seen == ["called", acl.Device(1)]
+
+
 def test_a_borrowed_stream_is_not_destroyed(stream: acl.Stream) -> None:
     borrowed = acl.Stream.from_handle(stream.handle)
     assert borrowed == stream

@@ -1,5 +1,8 @@
 """The interpreter's end: silent, exit code 0, no hang, whatever is alive at that moment."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from support.child import run_python
 
@@ -126,6 +129,26 @@ def test_exit_is_silent_many_times() -> None:
     for _ in range(15):
         done = run_python(code, timeout=20)
         assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
+    # A library's exit handler keeps the process alive when Python is gone, and callbacks come due.
+    source, library = tmp_path / "late.c", tmp_path / "late.so"
+    source.write_text("""
+        #include <stdlib.h>
+        #include <unistd.h>
+        static void wait_long(void) { usleep(300000); }
+        __attribute__((constructor)) static void start(void) { atexit(wait_long); }
+    """)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    done = run_python(f"""
+        import acl, ctypes, time
+        ctypes.CDLL({str(library)!r})
+        stream = acl.Stream()
+        for _ in range(100):
+            stream.launch(time.sleep, 0.005)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_an_uncaught_error_keeps_its_exit_code() -> None:
