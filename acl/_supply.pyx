@@ -363,6 +363,16 @@ cdef object pool_register(object pool, uint64_t stream):
     return 0
 
 
+cdef object pool_unregister(object pool, uint64_t stream):
+    """A pool's own withdrawal, its exception as a status."""
+    try:
+        pool.unregister(stream)
+    except Exception as error:
+        return getattr(error, "code", ACL_ERROR_INTERNAL_ERROR)
+    remember(stream, None)
+    return 0
+
+
 cdef object rt_allocator_register(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
@@ -398,6 +408,9 @@ cdef object rt_allocator_unregister(
     cdef Value[1] a
     cdef aclError ret
     take(b"k acl.rt.allocator_unregister stream", args, n, names, a)
+    holder = registered.get(a[0].k)
+    if holder is not None and not isinstance(holder, Supply):
+        return pool_unregister(holder, a[0].k)
     with nogil:
         ret = aclrtAllocatorUnregister(a[0].p)
     if ret == 0:

@@ -1,0 +1,178 @@
+"""`aclpool run PROGRAM.py ARGS`: a pyACL program with our `acl`, unchanged.
+
+The program's `import acl` gets this package, whatever is ahead of it on the path, on the backend of
+choice.  With `--pool` every stream that the program makes is served by a pool of its device, and
+what the pools did is printed at the end.  Our own options may stand before the program or among its
+arguments; those after `--` are the program's alone.
+
+The program runs in this process, as `__main__`; its exit code is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import acl
+
+__all__ = ["add_parser", "run"]
+
+CREATE = ("create_stream", "create_stream_with_config", "create_stream_v2")
+DESTROY = ("destroy_stream", "destroy_stream_force")
+
+
+class Pools:
+    """A pool for each device on which a stream is made."""
+
+    def __init__(self, limit: str | None) -> None:
+        self.limit = limit
+        self.by_device: dict[int, Any] = {}
+        self.by_stream: dict[int, Any] = {}
+        self.refused: list[str] = []
+
+    def stream_made(self, stream: int) -> None:
+        """Registers the pool of the current device for a stream."""
+        device, ret = acl.rt.get_device()
+        if ret != 0:
+            return
+        try:
+            if device not in self.by_device:
+                self.by_device[device] = acl.Pool(device, self.limit)
+            self.by_device[device].register(stream)
+            self.by_stream[stream] = self.by_device[device]
+        except acl.AclError as error:
+            self.refused.append(f"stream {stream:#x}: {error}")
+
+    def stream_gone(self, stream: int) -> None:
+        """Takes the registration back, so that a later stream at this address inherits nothing."""
+        pool = self.by_stream.pop(stream, None)
+        if pool is not None:
+            pool.unregister(stream)
+
+    def report(self) -> list[str]:
+        """What each pool did."""
+        lines = [line for device in sorted(self.by_device) for line in self.of_device(device)]
+        lines += [f"not registered: {refusal}" for refusal in self.refused]
+        return lines or ["no stream was made"]
+
+    def of_device(self, device: int) -> list[str]:
+        stats = self.by_device[device].stats()
+        total = {name: sum(getattr(one, name) for one in stats.streams)
+                 for name in ("hits", "fits", "slow", "frees", "steals", "failures")}
+        calls = {name: count for name, count in stats.driver_calls.items() if count}
+        served = total["hits"] + total["fits"] + total["slow"]
+        return [
+            f"pool of device {device}: {len(stats.streams)} streams, {served} allocations, {total['frees']} frees",
+            f"  requested at most {mib(stats.requested_peak)}, reserved at most {mib(stats.reserved_peak)}",
+            f"  {total['hits']} from the cache, {total['fits']} from free space, {total['slow']} slow, "
+            f"{total['steals']} pages moved, {total['failures']} failed",
+            f"  driver calls: {', '.join(f'{n} {c}' for n, c in calls.items()) or 'none'}",
+        ]
+
+
+def mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[..., Any]:
+    """A stream function that also tells the pools."""
+    if made:
+        def create(*arguments: Any, **named: Any) -> Any:
+            stream, ret = function(*arguments, **named)
+            if ret == 0:
+                pools.stream_made(stream)
+            return stream, ret
+        return create
+
+    def destroy(stream: int) -> Any:
+        ret = function(stream)
+        if ret == 0:
+            pools.stream_gone(stream)
+        return ret
+    return destroy
+
+
+@contextlib.contextmanager
+def serving(pools: Pools | None) -> Iterator[None]:
+    """`acl.rt`'s stream functions tell the pools while this lasts."""
+    before = {name: getattr(acl.rt, name) for name in CREATE + DESTROY} if pools is not None else {}
+    for name, function in before.items():
+        assert pools is not None
+        setattr(acl.rt, name, watched(pools, function, name in CREATE))
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(acl.rt, name, function)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Our own options."""
+    parser.add_argument("--backend", choices=("auto", "cann", "sim"), help="which library (else ACL_BACKEND decides)")
+    parser.add_argument("--library", metavar="PATH", help="this libascendcl.so")
+    parser.add_argument("--pool", action="store_true", help="serve every stream that the program makes from a pool")
+    parser.add_argument("--pool-limit", metavar="SIZE", help="the most that each device's pool may reserve, as 2GiB")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `run` to the command line."""
+    parser = subparsers.add_parser("run", help="run a pyACL program with this package", description=__doc__,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
+    parser.add_argument("program", metavar="PROGRAM.py")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+
+
+def ours(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
+    """Our options, also those among the program's arguments, and what remains for the program."""
+    given: Sequence[str] = arguments.arguments
+    end = given.index("--") if "--" in given else len(given)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options(parser)
+    found, rest = parser.parse_known_args(given[:end], argparse.Namespace(**vars(arguments)))
+    return found, [*rest, *given[end + 1:]]
+
+
+def program_code(program: str, arguments: list[str]) -> int:
+    """Runs the program as `__main__`; its exit code."""
+    sys.argv = [program, *arguments]
+    sys.path[0] = str(Path(program).resolve().parent)
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except SystemExit as leave:
+        if leave.code is None or isinstance(leave.code, int):
+            return leave.code or 0
+        print(leave.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        here = error.__traceback__
+        while here is not None and here.tb_frame.f_code.co_filename != program:
+            here = here.tb_next
+        traceback.print_exception(type(error), error, here or error.__traceback__)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program; 2 if there is none."""
+    chosen, rest = ours(arguments)
+    if not Path(chosen.program).is_file():
+        print(f"aclpool run: there is no file {chosen.program}", file=sys.stderr)
+        return 2
+    for name, value in (("ACL_BACKEND", chosen.backend), ("ACL_LIBRARY", chosen.library)):
+        if value:
+            os.environ[name] = value
+    pools = Pools(chosen.pool_limit) if chosen.pool or chosen.pool_limit else None
+    with serving(pools):
+        code = program_code(chosen.program, rest)
+    if pools is not None:
+        sys.stdout.flush()
+        print("\n".join(pools.report()), flush=True)
+    return code
