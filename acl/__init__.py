@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AclError",
     "Allocator",
-    "Array",  # noqa: F822
+    "Array",  # noqa: F405
     "Buffer",
     "Capture",
     "Context",
@@ -30,12 +30,12 @@ __all__ = [
     "HostBuffer",
     "InvalidArgumentError",
     "NotSupportedError",
-    "OomReport",  # noqa: F822
+    "OomReport",  # noqa: F405
     "OutOfMemoryError",
     "Pool",
-    "PoolStats",  # noqa: F822
+    "PoolStats",  # noqa: F405
     "Stream",
-    "StreamStats",  # noqa: F822
+    "StreamStats",  # noqa: F405
     "TimeoutError",
     "allocator_of",
     "backend",

@@ -181,8 +181,9 @@ cdef object refuse(const char *what, int argument, str expected, object got):
     """The TypeError for an argument (from 1) that only its use shows to be wrong."""
     name = function_name(what)
     parameter = parameter_names(what)[argument - 1]
-    cause = TypeError(f"argument {argument} ({parameter}): expected {expected}, got {got!r:.80}")
-    error = TypeError(f"{name}: argument {argument} is not {expected}")
+    cause = TypeError(
+        f"{name}: argument {argument} ({parameter}): expected {expected}, got {got!r:.80}")
+    error = TypeError(f"argument {argument} is not {expected}")
     error.__cause__ = cause
     return error
 

@@ -111,7 +111,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{c[1]}-{c[3]}" for c in CASES])
 def test_kind(number: int, outcomes: list[Any]) -> None:
-    kind, name, _, value, expected = CASES[number]
+    kind, name, _, _, expected = CASES[number]
     found = outcomes[number]
     if isinstance(expected, type):
         assert found[0] == expected.__name__, found

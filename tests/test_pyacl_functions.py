@@ -24,7 +24,7 @@ NAMES = sorted(ROWS)
 CALLED = [n for n in NAMES if not n.startswith("acl.util.") and n not in ASIDE]
 FAILED = 207001
 # These return without asking C, as the first of their callables is still registered or never was.
-NOT_CALLED = {n for n in NAMES if n.endswith("unregister") or n.endswith("unregister_callback")}
+NOT_CALLED = {n for n in NAMES if n.endswith(("unregister", "unregister_callback"))}
 NUMBER = set("bBhHiIlLkKf")
 # Refused because the descriptor is none that allocator_create_desc made.
 NO_DESCRIPTOR = re.compile(r"acl\.rt\.allocator_set_\w+_func_to_desc")

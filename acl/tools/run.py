@@ -124,15 +124,16 @@ def options(parser: argparse.ArgumentParser) -> None:
 def add_parser(subparsers: Any) -> None:
     """Add `run` to the command line."""
     parser = subparsers.add_parser("run", help="run a pyACL program with this package", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+                                   usage="aclpool run [options] PROGRAM.py [ARGS] [options] [-- ARGS]",
+                                   formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     options(parser)
-    parser.add_argument("program", metavar="PROGRAM.py")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGS")
+    # One positional for everything, as argparse would lose a `--` between two.
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM.py ARGS", help="what to run")
 
 
 def ours(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]]:
-    """Our options, also those among the program's arguments, and what remains for the program."""
-    given: Sequence[str] = arguments.arguments
+    """Our options, wherever they stand, and what remains: the program and its arguments."""
+    given: Sequence[str] = arguments.command
     end = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     options(parser)
@@ -162,16 +163,17 @@ def program_code(program: str, arguments: list[str]) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program; 2 if there is none."""
-    chosen, rest = ours(arguments)
-    if not Path(chosen.program).is_file():
-        print(f"aclpool run: there is no file {chosen.program}", file=sys.stderr)
+    chosen, command = ours(arguments)
+    program = command[0] if command else "PROGRAM.py: which one?"
+    if not Path(program).is_file():
+        print(f"aclpool run: there is no file {program}", file=sys.stderr)
         return 2
     for name, value in (("ACL_BACKEND", chosen.backend), ("ACL_LIBRARY", chosen.library)):
         if value:
             os.environ[name] = value
     pools = Pools(chosen.pool_limit) if chosen.pool or chosen.pool_limit else None
     with serving(pools):
-        code = program_code(chosen.program, rest)
+        code = program_code(program, command[1:])
     if pools is not None:
         sys.stdout.flush()
         print("\n".join(pools.report()), flush=True)

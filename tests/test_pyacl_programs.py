@@ -1,0 +1,123 @@
+"""Whole programs in pyACL's style, as they are, with `python` and with `aclpool run`, with and without a pool."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import onnx_writer as onnx
+
+PROGRAMS = Path(__file__).parent / "programs"
+WAYS = {
+    "python": [sys.executable],
+    "run": [sys.executable, "-m", "aclpool", "run"],
+    "pool": [sys.executable, "-m", "aclpool", "run", "--pool"],
+}
+
+
+def start(way: str, program: str, *arguments: str) -> str:
+    """What a program prints; it must succeed and say nothing on stderr."""
+    done = subprocess.run([*WAYS[way], str(PROGRAMS / program), *arguments], cwd="/", capture_output=True, text=True,
+                          timeout=60, env={**os.environ, "ACL_BACKEND": "sim"})
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return re.split(r"^pool of device|^no stream", done.stdout, flags=re.M)[0]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """y = relu(x @ w), which a program calls .om: of fixed shape, with gears, of any shape."""
+    folder = tmp_path_factory.mktemp("models")
+    weight = onnx.tensor("w", np.arange(12, dtype=np.float32).reshape(4, 3))
+    nodes = [onnx.node("MatMul", ["x", "w"], ["h"]), onnx.node("Relu", ["h"], ["y"])]
+    made = {}
+    for name, rows, metadata in (("fixed", 2, {}), ("geared", "n", {"dynamic_batch_size": "1,2,4"}), ("any", "n", {})):
+        content = onnx.model(nodes, [onnx.value("x", "float32", [rows, 4])], [onnx.value("y", "float32", [rows, 3])],
+                             [weight], **metadata)
+        made[name] = onnx.save(folder / f"{name}.om", content)
+    return made
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("size", ["1", "4097", "3000000"])
+def test_memory_copies(way: str, size: str) -> None:
+    out = start(way, "memory_copies.py", "--memory_size", size, "--cycles", "2")
+    half = "[1]" if size == "1" else "[1 7]"
+    assert out.splitlines()[:4] == [
+        f"host [7] {size}", f"device [7] {size}", f"half {half} {size}", "taken at least True"]
+    assert out.endswith("run success\n")
+
+
+def test_two_streams(way: str) -> None:
+    out = start(way, "two_streams.py", "1000000")
+    assert out == "second stream read [7] 1000000\nhost source {7}\nevent 1 0\nrun success!\n"
+
+
+def test_callbacks(way: str) -> None:
+    out = start(way, "callbacks.py")
+    assert out == f"{[(i, {i}) for i in range(8)]}\nfinalize 0\n"
+
+
+def test_contexts(way: str) -> None:
+    out = start(way, "contexts.py")
+    assert out == ("devices 2 0\n0 (0, 0, [0, 1, 2])\n1 (1, 1, [10, 11, 12])\n2 (0, 0, [20, 21, 22])\n"
+                   "3 (1, 1, [30, 31, 32])\nforeign stream 107003\nown stream 0 0\n0 0 0 0\nfinalize 0\n")
+
+
+def test_own_pool(way: str) -> None:
+    out = start(way, "own_pool.py")
+    assert out == ("b'ABCD'\nb'at the very end!'\nnonsense dest_max 0\n[100, 101, 102] [0, 64, 224]\n"
+                   "free 0 again 0 0\n")
+
+
+def test_careless_arguments(way: str) -> None:
+    out = start(way, "careless.py").splitlines()
+    expected = [
+        "init 0 again True", "set 0", "extra (0, 0) 0", "stored True",
+        "probing ['bytes_to_ptr', 'ptr_to_bytes', 'numpy_to_ptr'] False False", "root True True True",
+        "all of one call 0", "device to device by the wrong kind 0", "read on the host b'xxxx'", "free 0 none 100000",
+        "TypeError acl.rt.free args parse failed", "TypeError argument 2 is not list", "no model True",
+        "bad stream True True", "stream 0 twice True",
+    ]
+    assert out[:len(expected)] == expected
+    assert out[-2:] == ["negative 0 True", "reset 0 0 again True"]
+
+
+def test_sleep_mode(way: str) -> None:
+    out = start(way, "sleep_mode.py")
+    assert out == "asleep\nawake {9}\n{'id': 0, 'type': 1} 0\n0\n"
+
+
+def test_model_helper(way: str, models: dict[str, str]) -> None:
+    out = start(way, "model_helper.py", models["fixed"], models["geared"])
+    lines = out.splitlines()
+    assert lines[:5] == ["input x 2 [2, 4] 0 2", "output [2, 3] 0 0", "batch None sync True", "batch None async True",
+                         "Resources released successfully."]
+    assert "gears ({'batchCount': 3, 'batch': [1, 2, 4]}, 0)" in lines
+    assert [line for line in lines if line.startswith("batch")] == [
+        f"batch {batch} {how} True" for batch in (None, 1, 2, 4) for how in ("sync", "async")]
+    assert lines[-2:] == ["Resources released successfully.", "finalize 0"]
+
+
+def test_dynamic_shapes(way: str, models: dict[str, str]) -> None:
+    out = start(way, "dynamic_shapes.py", models["any"])
+    rows = [f"{n} [{n}, 3] True True True" for n in (1, 7, 300, 2, 301)]
+    assert out.splitlines() == ["sizes 0 0", *rows, "finalize 0"]
+
+
+def test_single_op(way: str) -> None:
+    out = start(way, "single_op.py")
+    assert out.splitlines() == ["attributes 0 0 0 0 0 0 0 0", "Add True", "Mul True", "cast True",
+                                "no such operator True", "half 1.5", "finalize 0"]
+
+
+def test_python_allocator(models: dict[str, str]) -> None:
+    out = start("python", "python_allocator.py", models["any"])
+    assert out.splitlines() == ["0 0 0 0 0 0", "3 True asked True", "50 True asked True", "8 True asked True",
+                                "unregister 0 balanced True live {}", "finalize 0"]
