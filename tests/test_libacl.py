@@ -13,7 +13,8 @@ import acl
 import acl.sim
 from acl import _libacl
 
-TABLE = json.loads((Path(__file__).parent.parent / "tools/generate/acl_api.json").read_text())
+ROOT = Path(__file__).parent.parent
+TABLE = json.loads((ROOT / "tools/generate/acl_api.json").read_text())
 
 CALL = """
     import acl
@@ -231,6 +232,13 @@ def test_no_function_crashes_without_a_library(tmp_path: Path) -> None:
 
 def test_headers_are_where_include_dir_says() -> None:
     assert (Path(acl.include_dir()) / "acl/acl.h").is_file()
+
+
+@pytest.mark.parametrize("source", sorted(ROOT.glob("acl/late/*.c")), ids=lambda path: path.name)
+def test_the_loader_compiles_without_a_warning(source: Path) -> None:
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wundef", "-Werror", "-fsyntax-only"]
+    folders = [f"-I{ROOT / 'acl/include'}", f"-I{ROOT / 'acl'}"]
+    subprocess.run(["gcc", *flags, *folders, source], check=True)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
