@@ -101,7 +101,7 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
     cdef size_t best_size = ~<size_t> 0
     cdef uint32_t depth = 0
     while block != links_block(head) and depth < BIN_DEPTH:
-        if block.size >= size and block.size < best_size:
+        if block.size >= size and (block.size < best_size or (block.size == best_size and block.addr < best.addr)):
             best = block
             best_size = block.size
         block = block.links.next

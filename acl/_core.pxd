@@ -147,6 +147,12 @@ cdef struct Counters:           # under the arena's lock
     uint64_t sync_failures      # expired or refused
     uint64_t refused            # foreign pointers and double frees
 
+cdef struct Echo:               # a slow allocation, to know it again when the same shapes repeat
+    size_t size
+    size_t live                 # bytes asked for and live at that time
+    uint64_t allocs             # the arena's allocations at that time
+    uint32_t weight             # how surely it repeats
+
 cdef struct Arena:
     BiasedLock lock
     char *slab                  # block descriptors: reserved addresses of the host
@@ -179,6 +185,7 @@ cdef struct Arena:
     uint32_t polling            # threads that took lists of waiting blocks out, for the moment
     uint64_t waits              # slow allocations that moved own pages, since the arena grew
     uint64_t allocs_at          # allocations when it grew
+    Echo echoes[64]
     Pool *pool
     aclrtStream stream          # NULL: the default stream of the context
     uint32_t role               # ArenaRole

@@ -20,7 +20,7 @@ from acl._bins cimport (
     cache_flush, hole_insert, hole_release, links_block, links_remove,
 )
 from acl._core cimport (
-    BINS, BLOCK_FREE, BLOCK_HOLE, BLOCK_MOVING, Bins, Frame, Pool, RANGE_KINDS, RANGE_SMALL,
+    BINS, BLOCK_FREE, BLOCK_HOLE, BLOCK_MOVING, Bins, Echo, Frame, Pool, RANGE_KINDS, RANGE_SMALL,
     RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE, RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Range, Source,
     UNIT_SHIFT,
 )
@@ -57,6 +57,10 @@ cdef enum:
     WAITS_MANY = 32
     WAITS_RATE = 500            # one steal in so many allocations is too many
     SEGMENT_PAGES = 8           # smallest segment of large blocks
+    ECHOES = 64
+    ECHO_SOON = 150             # allocations: sooner means another layer
+    ECHO_LATE = 20000           # so late it cannot be chance
+    ECHO_SURE = 8
     FEW_PAGES = 8               # so many a pool has before anything moves
 
 
@@ -418,10 +422,42 @@ cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved)
         joint[0] = own[0]
 
 
+cdef bint steals_thrash(Arena *arena) noexcept nogil:
+    """Whether the arena has moved its own pages too often since it last grew."""
+    return (arena.waits >= WAITS_MANY
+            and arena.waits * WAITS_RATE > arena_allocs(arena) - arena.allocs_at)
+
+
+cdef uint32_t echo_heard(Climb *climb) noexcept nogil:
+    """How surely this very allocation, with just as much live, comes again and again: 0, 1 or 2.
+
+    Then shapes repeat, and without growth pages would move in each round for ever.  Layers of one
+    pass of a net are not meant: what comes again soon counts little.
+    """
+    cdef Arena *arena = climb.arena
+    cdef size_t live = arena.requested
+    cdef uint64_t now = arena_allocs(arena)
+    cdef Echo *echo = &arena.echoes[((live >> 5) * 31 + (climb.size >> UNIT_SHIFT)) % ECHOES]
+    cdef uint64_t passed = now - echo.allocs
+    if echo.size != climb.size or echo.live != live:
+        echo.size = climb.size
+        echo.live = live
+        echo.allocs = now
+        echo.weight = 0
+        return 0
+    if passed >= ECHO_LATE:
+        echo.weight = ECHO_SURE
+    elif passed >= ECHO_SOON:
+        echo.weight += 1
+    echo.allocs = now
+    return 0 if echo.weight < ECHO_SURE else 2 if passed >= ECHO_LATE else 1
+
+
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     """How many pages the driver may add before any is moved."""
     cdef Arena *arena = climb.arena
-    cdef size_t own, joint, reserved, cap, thrashing, need
+    cdef size_t own, joint, reserved, cap, need
+    cdef uint32_t heard
     cdef uint64_t pages = climb.missing - climb.found
     peaks_read(climb, &own, &joint, &reserved)
     need = reserved + pages * arena.pool.options.granule
@@ -431,14 +467,15 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     # With a live peak below a page the ranges would take the same page from each other for ever.
     if need <= cap or need <= FEW_PAGES * arena.pool.options.granule:
         return pages
-    thrashing = permille(own, GROW_THRASHING)
-    if arena.pool.arena_count > 1 and permille(joint, GROW_THRASHING_JOINT) < thrashing:
-        thrashing = permille(joint, GROW_THRASHING_JOINT)
-    if (arena.waits >= WAITS_MANY and need <= thrashing
-            and arena.waits * WAITS_RATE > arena_allocs(arena) - arena.allocs_at):
-        own = own // 100 // arena.pool.options.granule + 1
-        return pages if pages < own else own
-    return 0
+    cap = permille(own, GROW_THRASHING)
+    if arena.pool.arena_count > 1 and permille(joint, GROW_THRASHING_JOINT) < cap:
+        cap = permille(joint, GROW_THRASHING_JOINT)
+    heard = echo_heard(climb)
+    if heard == 0 and not steals_thrash(arena):
+        return 0
+    if heard < 2 or reserved + pages * arena.pool.options.granule > cap:
+        pages = min(pages, own // 100 // arena.pool.options.granule + 1)
+    return pages if reserved + pages * arena.pool.options.granule <= cap else 0
 
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
