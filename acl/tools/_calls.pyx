@@ -10,6 +10,8 @@ from acl._libacl cimport (
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEMCPY_DEVICE_TO_DEVICE,
     aclError,
+    aclmdlDesc,
+    aclmdlGetNumInputs,
     aclrtEvent,
     aclrtEventRecordedStatus,
     aclrtFree,
@@ -23,7 +25,9 @@ from acl._libacl cimport (
     aclrtStreamStatus,
 )
 
-__all__ = ["event_query", "get_device", "malloc_free", "memcpy", "record_event", "stream_query"]
+__all__ = [
+    "event_query", "get_device", "malloc_free", "memcpy", "num_inputs", "record_event", "stream_query",
+]
 
 
 cdef extern from "tools/clock.h" nogil:
@@ -113,3 +117,16 @@ def memcpy(size_t loops, size_t target, size_t source, size_t size):
                                  ACL_MEMCPY_DEVICE_TO_DEVICE)
         start = wall_ns() - start
     return start * 1e-9, status
+
+
+def num_inputs(size_t loops, size_t desc):
+    """aclmdlGetNumInputs; the number instead of a status."""
+    cdef size_t number = 0
+    cdef size_t _i
+    cdef unsigned long long start
+    with nogil:
+        start = wall_ns()
+        for _i in range(loops):
+            number = aclmdlGetNumInputs(<aclmdlDesc *> desc)
+        start = wall_ns() - start
+    return start * 1e-9, number
