@@ -152,7 +152,6 @@ aclError sim_aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
     REQUIRE_RT(flag == 0);
     TRY(context_require(&context));
     TRY(graph_new(context, GRAPH_BUILDING, &graph));
-    graph->is_built = true;
     *modelRI = graph;
     return ACL_SUCCESS;
 }

@@ -49,7 +49,7 @@ aclError context_new(int32_t device, bool is_default, Context **out)
     if (context_count(device) == 0) {
         device_state_tell(device, ACL_RT_DEVICE_STATE_SET_PRE);
     }
-    Context *context = handle_new(HANDLE_CONTEXT, sizeof *context);
+    Context *context = handle_prepare(HANDLE_CONTEXT, sizeof *context);
     if (context == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many contexts");
     }
@@ -62,6 +62,7 @@ aclError context_new(int32_t device, bool is_default, Context **out)
         return status;
     }
     *out = context;
+    handle_show(context);
     return ACL_SUCCESS;
 }
 

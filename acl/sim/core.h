@@ -121,6 +121,10 @@ typedef enum HandleKind {
 
 /* Zeroed memory for an object of that kind, or NULL.  One size for each kind; 64-byte aligned. */
 void *handle_new(HandleKind kind, size_t size);
+/* The same in two steps, for objects that handle_next must not find half made: nobody sees it before
+ * handle_show.  handle_retire gives back what was not shown. */
+void *handle_prepare(HandleKind kind, size_t size);
+void handle_show(void *handle);
 /* Whether `handle` is a live object of that kind; safe for any bit pattern. */
 bool handle_is(const void *handle, HandleKind kind);
 /* Dead for handle_is from now on; the slot stays ours until handle_retire.  False if it was dead

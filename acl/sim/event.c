@@ -393,6 +393,9 @@ static const TaskClass wait_task = {
 static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns)
 {
     bool is_flag = event->sort == EVENT_FLAGGED;
+    if (timeout_ns < 0 && op_wait_timeout_s() != 0) {
+        timeout_ns = (int64_t)op_wait_timeout_s() * 1000000000;
+    }
     EventTask task = {event, atomic_load(&event->counts->recorded), timeout_ns, is_flag};
     event_use(event);
     atomic_fetch_add(&event->waits, 1);

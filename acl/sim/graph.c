@@ -16,18 +16,20 @@ static _Atomic uint64_t next_number = 1;
 
 aclError graph_new(Context *context, GraphState state, Graph **out)
 {
-    Graph *graph = handle_new(HANDLE_MODEL_RI, sizeof *graph);
+    Graph *graph = handle_prepare(HANDLE_MODEL_RI, sizeof *graph);
     if (graph == NULL) {
         return fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "too many graphs");
     }
     graph->number = atomic_fetch_add(&next_number, 1);
     graph->id = (uint32_t)graph->number;
     graph->context = context;
+    graph->is_built = state == GRAPH_BUILDING;
     graph->owner = pthread_self();
     atomic_store(&graph->state, state);
     atomic_store(&graph->users, 1);
     pthread_mutex_init(&graph->lock, NULL);
     *out = graph;
+    handle_show(graph);
     return ACL_SUCCESS;
 }
 

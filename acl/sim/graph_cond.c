@@ -27,7 +27,7 @@ aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchVa
     REQUIRE(handle != NULL);
     TRY(graph_resolve(modelRI, &graph));
     REQUIRE_RT((unsigned)flag <= ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT);
-    Condition *made = handle_new(HANDLE_COND, sizeof *made);
+    Condition *made = handle_prepare(HANDLE_COND, sizeof *made);
     if (made == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many conditions");
     }
@@ -38,6 +38,7 @@ aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchVa
     }
     *made = (Condition){graph, memory, defaultLaunchValue, flag != 0};
     *(uint64_t *)memory_inner(memory, sizeof(uint64_t)) = defaultLaunchValue;
+    handle_show(made);
     *handle = made;
     return ACL_SUCCESS;
 }

@@ -47,7 +47,7 @@ aclError sim_aclmdlRICaptureTaskGrpBegin(aclrtStream stream)
         return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "a task group is open on stream %u",
                     on->id);
     }
-    TaskGroup *group = handle_new(HANDLE_TASK_GROUP, sizeof *group);
+    TaskGroup *group = handle_prepare(HANDLE_TASK_GROUP, sizeof *group);
     if (group == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many task groups");
     }
@@ -56,6 +56,7 @@ aclError sim_aclmdlRICaptureTaskGrpBegin(aclrtStream stream)
     group->lane = graph_lane(graph, on);
     group->first = graph->count;
     pthread_mutex_unlock(&graph->lock);
+    handle_show(group);
     on->group = group;
     return ACL_SUCCESS;
 }

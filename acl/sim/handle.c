@@ -3,7 +3,7 @@
  * One range of address space is reserved once; each kind owns a part of it, cut into slots of one
  * size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late
  * reader of a dead object sees old bytes, never a fault.  A dead slot waits in a queue until
- * QUARANTINE others of its kind died after it.
+ * others of its kind, of a MiB together, died after it.
  *
  * Thread rule: any thread.  handle_is takes no lock.  Not done here: counting references; whoever
  * kills an object keeps its slot until the last user is done (handle_kill, later handle_retire). */
@@ -13,10 +13,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HEADER = 64, QUARANTINE = 16384 };
+enum { HEADER = 64, QUARANTINE_BYTES = 1 << 20 };
 static const size_t SPAN = (size_t)1 << 30; /* address space of one kind */
 
-enum SlotState { SLOT_FRESH, SLOT_LIVE, SLOT_KILLED, SLOT_RETIRED };
+enum SlotState { SLOT_HIDDEN, SLOT_LIVE, SLOT_KILLED, SLOT_RETIRED };
 
 typedef struct Slot {
     _Atomic int state;
@@ -103,7 +103,7 @@ static Slot *slot_of(const void *handle)
 /* The oldest quarantined slot once enough wait behind it, else a new one; the lock is held. */
 static Slot *slot_take(Kind *kind, HandleKind number)
 {
-    if (kind->waiting > QUARANTINE) {
+    if (kind->waiting << kind->shift > QUARANTINE_BYTES) {
         Slot *slot = kind->oldest;
         kind->oldest = slot->next;
         kind->waiting--;
@@ -119,7 +119,7 @@ static Slot *slot_take(Kind *kind, HandleKind number)
     return slot;
 }
 
-void *handle_new(HandleKind number, size_t size)
+void *handle_prepare(HandleKind number, size_t size)
 {
     Kind *kind = &kinds[number];
     if (range == NULL) {
@@ -137,9 +137,24 @@ void *handle_new(HandleKind number, size_t size)
         return NULL;
     }
     void *object = (char *)slot + HEADER;
+    atomic_store_explicit(&slot->state, SLOT_HIDDEN, memory_order_relaxed);
     memset(object, 0, size);
+    return object;
+}
+
+void handle_show(void *handle)
+{
+    Slot *slot = slot_of(handle);
+    atomic_fetch_add_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
     atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);
-    atomic_fetch_add_explicit(&kind->live, 1, memory_order_relaxed);
+}
+
+void *handle_new(HandleKind number, size_t size)
+{
+    void *object = handle_prepare(number, size);
+    if (object != NULL) {
+        handle_show(object);
+    }
     return object;
 }
 
@@ -170,9 +185,10 @@ bool handle_kill(void *handle)
 void handle_retire(void *handle)
 {
     Slot *slot = slot_of(handle);
+    int killed = SLOT_KILLED, hidden = SLOT_HIDDEN;
     handle_kill(handle);
-    int expected = SLOT_KILLED;
-    if (!atomic_compare_exchange_strong(&slot->state, &expected, SLOT_RETIRED)) {
+    if (!atomic_compare_exchange_strong(&slot->state, &killed, SLOT_RETIRED)
+        && !atomic_compare_exchange_strong(&slot->state, &hidden, SLOT_RETIRED)) {
         return;
     }
     Kind *kind = &kinds[slot->kind];

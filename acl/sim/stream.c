@@ -10,7 +10,7 @@ static _Thread_local uint32_t last_task_id;
 
 aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **out)
 {
-    Stream *stream = handle_new(HANDLE_STREAM, sizeof *stream);
+    Stream *stream = handle_prepare(HANDLE_STREAM, sizeof *stream);
     if (stream == NULL) {
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many streams");
     }
@@ -26,6 +26,7 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
         return status;
     }
     *out = stream;
+    handle_show(stream);
     stream_state_tell(stream, ACL_RT_STREAM_STATE_CREATE_POST);
     return ACL_SUCCESS;
 }

@@ -102,6 +102,10 @@ void report_stream_gone(Stream *stream);
 /* 107000, not remembered as the last error, for a timeout below -1. */
 aclError timeout_check_sign(int32_t timeout, const char *function);
 
+/* sysparam.c */
+/* How long a stream waits for an event, as aclrtSetOpWaitTimeout said; 0: for ever. */
+uint32_t op_wait_timeout_s(void);
+
 /* context.c, device.c */
 void context_make_current(Context *context);
 aclError device_lost(int32_t device);

@@ -123,6 +123,11 @@ aclError sim_aclrtGetOpTimeOutInterval(uint64_t *interval)
     return ACL_SUCCESS;
 }
 
+uint32_t op_wait_timeout_s(void)
+{
+    return atomic_load_explicit(&wait_timeout_s, memory_order_relaxed);
+}
+
 aclError sim_aclrtSetOpWaitTimeout(uint32_t timeout)
 {
     Context *context;

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -101,6 +102,9 @@ static bool work_is_there(const void *argument)
 static void *stream_work(void *argument)
 {
     Stream *stream = argument;
+    char name[16];
+    snprintf(name, sizeof name, "acl-stream-%u", stream->id % 10000);
+    pthread_setname_np(pthread_self(), name);
     running = stream;
     for (;;) {
         uint64_t done = atomic_load_explicit(&stream->completed, memory_order_relaxed);
