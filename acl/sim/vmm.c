@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
 static Reservation *reservations_unused;
@@ -71,8 +72,11 @@ static uintptr_t span_reserve(size_t bytes, uintptr_t wanted)
     return (uintptr_t)memory + skip;
 }
 
+static void spare_make(void);
+
 static bool reservation_open(Reservation *reservation, size_t bytes, uintptr_t wanted)
 {
+    spare_make();
     uintptr_t inner = 0;
     Mapping **slots = calloc(bytes / GRANULE, sizeof *slots);
     uintptr_t base = slots == NULL ? 0 : span_reserve(bytes, wanted);
@@ -273,10 +277,53 @@ static bool file_map(uintptr_t at, const Mapping *mapping, int protection)
                 mapping->memory->fd, (off_t)mapping->memory->offset) != MAP_FAILED;
 }
 
-static bool file_unmap(uintptr_t at, size_t bytes)
+/* ---- unmapping at the limit of mappings: the kernel wants room even for that ------------------- */
+enum { SPARE_PAGES = 8 };
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static char *spare; /* pages of two sorts in turn, each a mapping of its own */
+
+static void spare_make_locked(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *memory = spare != NULL ? MAP_FAILED
+                                 : mmap(NULL, SPARE_PAGES * page, PROT_NONE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return;
+    }
+    spare = memory;
+    for (size_t i = 1; i < SPARE_PAGES; i += 2) {
+        mprotect(spare + i * page, page, PROT_READ);
+    }
+}
+
+static void spare_make(void)
+{
+    pthread_mutex_lock(&spare_lock);
+    spare_make_locked();
+    pthread_mutex_unlock(&spare_lock);
+}
+
+static bool file_unmap_once(uintptr_t at, size_t bytes)
 {
     return mmap((void *)at, bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+static bool file_unmap(uintptr_t at, size_t bytes)
+{
+    if (file_unmap_once(at, bytes)) {
+        return true;
+    }
+    pthread_mutex_lock(&spare_lock);
+    if (spare != NULL) {
+        munmap(spare, SPARE_PAGES * (size_t)sysconf(_SC_PAGESIZE));
+        spare = NULL;
+    }
+    bool done = file_unmap_once(at, bytes);
+    spare_make_locked();
+    pthread_mutex_unlock(&spare_lock);
+    return done;
 }
 
 static bool mapping_enter(const Mapping *mapping, ptrdiff_t alias)
