@@ -40,6 +40,12 @@ class Timing:
     wall_ns: list[float] = field(default_factory=list)
     instructions: list[float] = field(default_factory=list)
 
+    def add(self, other: Timing) -> None:
+        """Append another timing's runs."""
+        self.cpu_ns += other.cpu_ns
+        self.wall_ns += other.wall_ns
+        self.instructions += other.instructions
+
     @property
     def median(self) -> float:
         """Thread CPU time of a pair, in the middle run."""

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -58,39 +59,44 @@ def round_or_none(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-class Metered:
-    """Counts driver calls between entry and exit, for the pool only: the wrappers cost time."""
-
-    def __init__(self, opened: Opened) -> None:
-        self.active = opened.under_test is not None
-        self.calls = 0
-        self.ns = 0.0
-
-    def __enter__(self) -> Metered:
-        self.before = _meter.total()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        calls, ticks = _meter.total()
-        self.calls = calls - self.before[0]
-        self.ns = (ticks - self.before[1]) / clock_scale()[0]
-
-    def columns(self, timing: Timing) -> Row:
-        """The driver's share of a timing made inside."""
-        if not self.active:
-            return {}
-        pairs = timing.pairs * len(timing.cpu_ns)
-        host = timing.median if not self.calls else max(0.0, statistics.mean(timing.cpu_ns) - self.ns / pairs)
-        return {"driver_calls": self.calls, "ns_per_pair_host": round(host, 2)}
+def metered(load: Load, options: Options) -> tuple[Timing, Row]:
+    """Time a load of the pool's, and what of it was spent in the driver, by the wall clock."""
+    timing = Timing(load.allocations)
+    calls, host = 0, []
+    for _ in range(options.effort.repeats):
+        before = _meter.total()
+        once = time_load(load, replace(options.effort, repeats=1), warm=0)
+        after = _meter.total()
+        timing.add(once)
+        calls += after[0] - before[0]
+        driver = (after[1] - before[1]) / clock_scale()[0] / timing.pairs
+        # Without driver calls CPU time is the better clock: it does not count other programs.
+        host.append(max(0.0, once.wall_ns[0] - driver) if after[0] != before[0] else once.cpu_ns[0])
+    return timing, {"driver_calls": calls, "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
 def measured(workload: str, candidate: Candidate, opened: Opened, load: Load, options: Options,
              **more: Any) -> Row:
     """Throughput, then percentiles, of a load on this thread."""
-    with Metered(opened) as meter:
+    if opened.under_test is not None:
+        timing, columns = metered(load, options)
+        more |= columns
+    else:
         timing = time_load(load, options.effort, warm=0)
-    return row(workload, candidate.name, timing, **meter.columns(timing), **latencies(load),
-               failures=load.failures, **more)
+    if options.instructions and timing.instructions_median is None:
+        more["instructions"] = counted_instructions(workload, candidate, **more)
+    return row(workload, candidate.name, timing, **latencies(load), failures=load.failures, **more)
+
+
+def counted_instructions(workload: str, candidate: Candidate, what: str = "", live_blocks: int = 0,
+                         **_: Any) -> float | None:
+    """By callgrind; a callback in Python would count the interpreter."""
+    from acl.tools import bench_instructions
+
+    kind = what.split()[0] if workload == "live" else workload
+    if candidate.python or kind not in bench_instructions.SIZES:
+        return None
+    return bench_instructions.count(kind, candidate.name, live_blocks)
 
 
 def foreign(workload: str, candidate: Candidate, load: Load, options: Options, **more: Any) -> Row:
@@ -224,9 +230,7 @@ def run_threads(candidate: Candidate, options: Options) -> Iterator[Job]:
 def threads_row(candidate: Candidate, timings: list[Timing], shared: bool, on_foreign: bool) -> Row:
     merged = Timing(timings[0].pairs)
     for timing in timings:
-        merged.cpu_ns += timing.cpu_ns
-        merged.wall_ns += timing.wall_ns
-        merged.instructions += timing.instructions
+        merged.add(timing)
     # Threads wait for each other: what counts is the time on the wall.
     result = row("W4", candidate.name, merged, threads=len(timings),
                  thread="foreign" if on_foreign else "python",

@@ -48,12 +48,12 @@ def replacements(slots: NDArray[Any], sizes: NDArray[Any], slot_count: int) -> R
     events = event_array(len(sizes))
     events["slot"] = np.concatenate([np.arange(slot_count), slots])
     events["size"] = sizes
-    held = [0] * slot_count
-    live = peak = 0
-    for slot, size in zip(events["slot"].tolist(), sizes.tolist(), strict=True):
-        live += size - held[slot]
-        held[slot] = size
-        peak = max(peak, live)
+    # What each event frees: the size of the event before it in the same slot.
+    order = np.argsort(events["slot"], kind="stable")
+    slot, size = events["slot"][order], events["size"][order].astype(np.int64)
+    freed = np.empty(len(sizes), np.int64)
+    freed[order] = np.concatenate([[0], np.where(slot[1:] == slot[:-1], size[:-1], 0)])
+    peak = int(np.cumsum(events["size"].astype(np.int64) - freed).max())
     return Replacements(events.tobytes(), len(sizes), peak)
 
 
