@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import acl
+import acl.sim
 from acl.tools import cli
 from acl.tools._loops import Load, run_here
 from acl.tools._policies import POLICIES, Ledger, Policy
@@ -229,6 +231,31 @@ def test_a_bad_latency_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 # ---- the pool ----
+
+def test_the_pool_serves_a_trace_and_gives_everything_back() -> None:
+    trace = random_trace(31, streams=2)
+    acl.Device(0).use()
+    before = acl.sim.physical_bytes()
+    numbers = replay_pool(trace, PRICES, runs=1).numbers
+    assert numbers["failures"] == 0
+    assert numbers["events"] == len(trace)
+    assert trace.joint_live_peak() <= numbers["reserved_peak"]
+    assert numbers["live_peak"] == trace.live_peak()
+    assert numbers["ratio"] == pytest.approx(numbers["reserved_peak"] / numbers["live_peak"], abs=1e-3)
+    assert 0 < numbers["slow_path_share"] < 1
+    assert sum(numbers["driver_calls_by_name"].values()) == numbers["driver_calls"]
+    assert acl.sim.physical_bytes() == before
+
+
+def test_the_reserved_peak_is_the_simulators() -> None:
+    trace = random_trace(32)
+    acl.Device(0).use()
+    before = acl.sim.physical_bytes()
+    replay = replay_pool(trace, PRICES, runs=1)
+    assert replay.numbers["reserved_peak"] == acl.sim.physical_peak() - before
+    assert max(replay.reserved) <= replay.numbers["reserved_peak"]
+    assert replay.at[-1] == len(trace)
+
 
 def test_passes_are_told_apart() -> None:
     numbers = replay_pool(random_trace(33), PRICES, passes=3, runs=1).numbers

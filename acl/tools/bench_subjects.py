@@ -121,8 +121,6 @@ class PoolUnderTest:
 
     def __init__(self, **options: Any) -> None:
         import acl
-        from acl._pool import Pool
-
         self.acl = acl
         acl.Device(0).use()
         simulated = acl.backend() == "sim"
@@ -130,7 +128,7 @@ class PoolUnderTest:
         # A pool takes its driver functions when it is made: the wrappers stay with this one alone.
         _meter.start()
         try:
-            self.pool = Pool(device=0, **options)
+            self.pool = acl.Pool(device=0, **options)
         finally:
             _meter.stop()
         self.books: SimulatorBooks | PoolBooks = books or PoolBooks(self.pool)
@@ -140,21 +138,21 @@ class PoolUnderTest:
         """The arena of a new stream, through `aclrtAllocatorGetByStream`."""
         stream = self.acl.Stream()
         self.streams.append(stream)
-        self.pool.register(stream.handle)
+        self.pool.register(stream)
         return _peers.registered("aclpool", stream.handle, (self.pool, stream))
 
     def steals(self) -> int:
         """How often pages were moved inside the pool, by its own count."""
-        stats = getattr(self.pool, "stats", None)
-        return int(stats().steals) if stats else 0
+        return int(self.pool.stats().steals)
 
     def close(self) -> None:
         """Unregister and give the memory back; every block must be free by then."""
         for stream in self.streams:
             stream.synchronize()
-            self.pool.unregister(stream.handle)
+            self.pool.unregister(stream)
             stream.close()
         self.streams.clear()
+        self.pool.close()
 
 
 def open_pool() -> Opened:
