@@ -315,10 +315,9 @@ def test_all_of_a_device_in_granules() -> None:
 @pytest.mark.parametrize("others", [0, 1, 2])
 def test_the_systems_limit_of_mappings_is_named(others: int) -> None:
     done = run_python(f"""
-        import ctypes, mmap
-        shared = mmap.ACCESS_READ
-        others = [mmap.mmap(open(__import__("sys").executable, "rb").fileno(), 4096, access=shared)
-                  for _ in range({others})]  # so that the limit is met in the middle of a pair, or not
+        import ctypes, mmap, sys
+        with open(sys.executable, "rb") as file:  # so that the limit is met within a pair of mappings, or not
+            others = [mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_READ) for _ in range({others})]
         """ + """
         from support.calls import api, out
         from support.memory import DEVICE, GRANULE, Location, PhysicalProp, made
