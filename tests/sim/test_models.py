@@ -1,0 +1,389 @@
+"""Models on the simulator's node loop: right results, and an allocator used as GE uses it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.calls import api, out
+from support.models import (
+    Call,
+    CountingAllocator,
+    SimModel,
+    cnn_detector,
+    gpt_decoder,
+    lstm_tagger,
+    resnet,
+    sim_message,
+    transformer_encoder,
+)
+
+import acl.sim
+from acl.tools.numpy_ops import evaluate
+from acl.tools.onnx_writer import Builder
+
+Inputs = list[np.ndarray[Any, Any]]
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    assert api.aclInit(None) in (0, 100002)
+    assert api.aclrtSetDevice(0) == 0
+    yield
+
+
+@pytest.fixture
+def raw_stream() -> Iterator[int]:
+    made = out()
+    assert api.aclrtCreateStream(ctypes.byref(made)) == 0
+    yield made.value
+    assert api.aclrtDestroyStream(made) == 0
+
+
+def _floats(rng: np.random.Generator, *shape: int) -> np.ndarray[Any, Any]:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def encoder_inputs(rng: np.random.Generator) -> Inputs:
+    batch, tokens = int(rng.integers(1, 4)), int(rng.integers(1, 40))
+    return [_floats(rng, batch, tokens, 32), (rng.random((batch, tokens)) < 0.8).astype(np.float32)]
+
+
+def decoder_inputs(rng: np.random.Generator) -> Inputs:
+    batch, tokens, past = int(rng.integers(1, 3)), int(rng.integers(1, 8)), int(rng.integers(0, 20))
+    ids = rng.integers(0, 50, (batch, tokens))
+    return [ids, _floats(rng, batch, 4, past, 8), _floats(rng, batch, 4, past, 8)]
+
+
+def image_inputs(rng: np.random.Generator) -> Inputs:
+    return [_floats(rng, int(rng.integers(1, 3)), 3, int(rng.integers(20, 70)), int(rng.integers(20, 70)))]
+
+
+def detector_inputs(rng: np.random.Generator) -> Inputs:
+    return [_floats(rng, int(rng.integers(1, 3)), 3, 8 * int(rng.integers(3, 9)), 8 * int(rng.integers(3, 9)))]
+
+
+def tagger_inputs(rng: np.random.Generator) -> Inputs:
+    return [_floats(rng, int(rng.integers(1, 20)), int(rng.integers(1, 5)), 12)]
+
+
+ARCHITECTURES: list[tuple[Callable[[], Builder], Callable[[np.random.Generator], Inputs]]] = [
+    (transformer_encoder, encoder_inputs), (gpt_decoder, decoder_inputs), (resnet, image_inputs),
+    (cnn_detector, detector_inputs), (lstm_tagger, tagger_inputs),
+]
+
+
+def close(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("build", "make"), ARCHITECTURES, ids=lambda f: f.__name__)
+def test_architecture_matches_numpy(build: Callable[[], Builder], make: Callable[[np.random.Generator], Inputs]) -> None:
+    model, rng = build(), np.random.default_rng(7)
+    with SimModel(model.to_bytes()) as loaded:
+        for _ in range(10):
+            inputs = make(rng)
+            for got, expected in zip(loaded(*inputs), evaluate(model, *inputs), strict=True):
+                close(got, expected)
+
+
+def test_four_streams_at_once() -> None:
+    model, rng = transformer_encoder(), np.random.default_rng(8)
+    jobs = [[encoder_inputs(rng) for _ in range(6)] for _ in range(4)]
+    failures: list[BaseException] = []
+
+    def serve(loaded: SimModel, work: list[Inputs]) -> None:
+        try:
+            assert api.aclrtSetDevice(0) == 0
+            stream = out()
+            assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+            calls = [loaded.queue(stream.value, inputs, [inputs[0].nbytes]) for inputs in work]
+            assert api.aclrtSynchronizeStream(stream) == 0
+            for call, inputs in zip(calls, work, strict=True):
+                close(call.result(0), evaluate(model, *inputs)[0])
+                call.close()
+            assert api.aclrtDestroyStream(stream) == 0
+        except BaseException as error:  # noqa: BLE001 - told to the test's own thread
+            failures.append(error)
+
+    with SimModel(model.to_bytes()) as loaded:
+        threads = [threading.Thread(target=serve, args=(loaded, work)) for work in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures[0]
+
+
+# --- the allocator ---------------------------------------------------------------------------------
+
+
+def small_model() -> Builder:
+    """x -> relu -> matmul -> add -> y, with sizes that are easy to count."""
+    b = Builder()
+    x = b.input("x", "float32", ["n", 8])
+    h = b.add("Relu", x)
+    h = b.add("MatMul", h, b.constant(np.eye(8, dtype=np.float32)))
+    b.add("Add", h, b.constant(np.ones(8, np.float32)), outputs=["y"])
+    b.output("y")
+    return b
+
+
+def padded(size: int) -> int:
+    return (size + 31) // 32 * 32 + 32
+
+
+def test_tensors_and_workspaces_come_from_the_registered_allocator(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(small_model().to_bytes()) as loaded:
+        call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [160])
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        tensors = [size for size in allocator.sizes if size == padded(160)]
+        others = [size for size in allocator.sizes if size != padded(160)]
+        assert len(tensors) == 2  # relu and matmul; the last one is the user's
+        assert len(others) == 1 and others[0] % 512 == 0  # matmul's workspace
+        assert not allocator.live
+        call.close()
+    allocator.close()
+
+
+def test_free_means_queued_not_done(raw_stream: int) -> None:
+    gate = threading.Event()
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(20) and None)
+    assert api.aclrtLaunchHostFunc(raw_stream, ctypes.cast(callback, ctypes.c_void_p), None) == 0
+    allocator, rng = CountingAllocator(raw_stream), np.random.default_rng(3)
+    model = small_model()
+    with SimModel(model.to_bytes()) as loaded:
+        work = [[_floats(rng, n, 8)] for n in (5, 5, 9, 2, 9)]
+        calls = [loaded.queue(raw_stream, inputs, [inputs[0].nbytes]) for inputs in work]
+        assert not allocator.live, "every block is back while the stream has not begun"
+        reused = len(allocator.sizes) > sum(len(blocks) for blocks in allocator.idle.values())
+        assert reused, "later runs reuse the blocks of earlier ones"
+        gate.set()
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        for call, inputs in zip(calls, work, strict=True):
+            close(call.result(0), evaluate(model, *inputs)[0])
+            call.close()
+    allocator.close()
+
+
+def test_callbacks_run_on_the_calling_thread(raw_stream: int) -> None:
+    allocator, threads = CountingAllocator(raw_stream), set[int]()
+    allocator.on_alloc = lambda size: threads.add(threading.get_ident())
+    with SimModel(small_model().to_bytes()) as loaded:
+        call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [160])
+        assert threads == {threading.get_ident()}
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        call.close()
+    allocator.close()
+
+
+def test_null_block_fails_the_call_and_blocks_come_back_later(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(small_model().to_bytes()) as loaded:
+        allocator.fail_at = 1
+        call = Call([np.ones((5, 8), np.float32)], 1, [160])
+        assert api.aclmdlExecuteAsync(loaded.id, call.input, call.output, raw_stream) == 245000
+        assert "gave no block" in sim_message()
+        assert len(allocator.live) == 1, "the failed run keeps what it had"
+        allocator.fail_at = -1
+        assert api.aclmdlExecuteAsync(loaded.id, call.input, call.output, raw_stream) == 0
+        assert not allocator.live
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        close(call.result(0), np.full((5, 8), 2.0))
+        call.close()
+    allocator.close()
+
+
+def test_unload_gives_back_what_a_failed_run_kept(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(small_model().to_bytes()) as loaded:
+        allocator.fail_at = 1
+        call = Call([np.ones((5, 8), np.float32)], 1, [160])
+        assert api.aclmdlExecuteAsync(loaded.id, call.input, call.output, raw_stream) == 245000
+    assert not allocator.live
+    assert api.aclrtSynchronizeStream(raw_stream) == 0
+    call.close()
+    allocator.close()
+
+
+def test_synchronous_runs_ignore_the_allocator(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    config = api.aclmdlCreateExecConfigHandle()
+    with SimModel(small_model().to_bytes()) as loaded:
+        assert loaded(np.ones((5, 8), np.float32))[0].shape == (5, 8)
+        call = Call([np.ones((5, 8), np.float32)], 1, [160])
+        assert api.aclmdlExecuteV2(loaded.id, call.input, call.output, raw_stream, config) == 0
+        close(call.result(0), np.full((5, 8), 2.0))
+        call.close()
+    assert not allocator.events
+    assert api.aclmdlDestroyExecConfigHandle(config) == 0
+    allocator.close()
+
+
+def test_empty_output_is_allocated_and_lost(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(small_model().to_bytes()) as loaded:
+        call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [0])
+        assert allocator.sizes.count(padded(160)) == 3
+        assert not allocator.live
+        buffer = api.aclmdlGetDatasetBuffer(call.output, 0)
+        assert not api.aclGetDataBufferAddr(buffer)
+        assert call.shape(0) == ("float32", (5, 8))
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        call.close()
+    allocator.close()
+
+
+def test_steady_state_makes_no_device_calls(raw_stream: int) -> None:
+    allocator, sizes = CountingAllocator(raw_stream), [1, 17, 33]
+    with SimModel(transformer_encoder().to_bytes()) as loaded:
+        calls = []
+        for n in sizes * 2:
+            if n == sizes[0]:
+                acl.sim.reset_counters()
+            inputs = [np.ones((1, n, 32), np.float32), np.ones((1, n), np.float32)]
+            before = {k: v for k, v in acl.sim.counters().items() if k in ("aclrtMallocPhysical", "aclrtMapMem")}
+            calls.append(loaded.queue(raw_stream, inputs, [inputs[0].nbytes]))
+            assert not any(before.values())
+        assert acl.sim.counters().get("aclrtMalloc", 0) == len(sizes) * 3, "only this test's own inputs and outputs"
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        for call in calls:
+            call.close()
+    allocator.close()
+
+
+def test_weights_never_come_from_the_allocator(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(transformer_encoder().to_bytes()):
+        pass
+    assert not allocator.events
+    allocator.close()
+
+
+# --- loading and describing ------------------------------------------------------------------------
+
+
+def test_sizes_names_and_dims() -> None:
+    with SimModel(transformer_encoder().to_bytes()) as loaded:
+        desc = api.aclmdlCreateDesc()
+        assert api.aclmdlGetDesc(desc, loaded.id) == 0
+        assert (api.aclmdlGetNumInputs(desc), api.aclmdlGetNumOutputs(desc)) == (2, 1)
+        assert api.aclmdlGetInputNameByIndex(desc, 1) == b"mask"
+        assert api.aclmdlGetInputSizeByIndex(desc, 0) == 0, "dynamic"
+        dims = (ctypes.c_char * 1160)()
+        assert api.aclmdlGetInputDims(desc, 0, dims) == 0
+        count = int.from_bytes(dims[128:136], "little")
+        assert [int.from_bytes(dims[136 + 8 * i : 144 + 8 * i], "little", signed=True) for i in range(count)] == [-1, -1, 32]
+        index = out(ctypes.c_size_t)
+        assert api.aclmdlGetInputIndexByName(desc, b"mask", ctypes.byref(index)) == 0 and index.value == 1
+        assert api.aclmdlDestroyDesc(desc) == 0
+
+
+def test_load_with_the_users_weight_memory(tmp_path: Path) -> None:
+    path = tmp_path / "model.om"
+    path.write_bytes(small_model().to_bytes())
+    work, weight, number = out(ctypes.c_size_t), out(ctypes.c_size_t), out(ctypes.c_uint32)
+    assert api.aclmdlQuerySize(bytes(path), ctypes.byref(work), ctypes.byref(weight)) == 0
+    assert weight.value >= 8 * 8 * 4 + 32
+    memory = out()
+    assert api.aclrtMalloc(ctypes.byref(memory), weight.value, 0) == 0
+    short = api.aclmdlLoadFromFileWithMem(bytes(path), ctypes.byref(number), None, 0, memory, weight.value - 1)
+    assert short == 100000 and "weightSize" in sim_message()
+    assert api.aclmdlLoadFromFileWithMem(bytes(path), ctypes.byref(number), None, 0, memory, weight.value) == 0
+    assert api.aclmdlUnload(number.value) == 0
+    assert api.aclrtFree(memory) == 0
+
+
+def test_gears() -> None:
+    b = Builder()
+    x = b.input("x", "float32", [None, 4])
+    b.add("Relu", x, outputs=["y"])
+    b.output("y")
+    with SimModel(b.to_bytes({"dynamic_batch_size": "1,2,4"})) as loaded:
+        desc = api.aclmdlCreateDesc()
+        assert api.aclmdlGetDesc(desc, loaded.id) == 0
+        index = out(ctypes.c_size_t)
+        assert api.aclmdlGetInputIndexByName(desc, b"ascend_mbatch_shape_data", ctypes.byref(index)) == 0
+        assert api.aclmdlGetInputSizeByIndex(desc, 0) == 4 * 4 * 4, "of the largest gear"
+        gear = np.zeros(1, np.int64)
+        call = Call([np.ones((2, 4), np.float32), gear], 1, [64])
+        assert api.aclmdlExecute(loaded.id, call.input, call.output) == 145013, "no gear was set"
+        assert api.aclmdlSetDynamicBatchSize(loaded.id, call.input, index.value, 3) == 100000, "no such gear"
+        assert api.aclmdlSetDynamicHWSize(loaded.id, call.input, index.value, 3, 3) == 100019, "another kind"
+        assert api.aclmdlSetDynamicBatchSize(loaded.id, call.input, index.value, 2) == 0
+        assert api.aclmdlExecute(loaded.id, call.input, call.output) == 0
+        close(call.result(0), np.ones((2, 4)))
+        call.close()
+        assert api.aclmdlDestroyDesc(desc) == 0
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+
+def run_refused(inputs: Inputs, sizes: list[int]) -> tuple[int, str]:
+    with SimModel(small_model().to_bytes()) as loaded:
+        call = Call(inputs, 1, sizes)
+        code = api.aclmdlExecute(loaded.id, call.input, call.output)
+        text = sim_message()
+        call.close()
+    return code, text
+
+
+@pytest.mark.parametrize(
+    ("inputs", "sizes", "code", "word"),
+    [
+        ([np.ones((2, 9), np.float32)], [0], 145021, "input x: expected shape [-1, 8]"),
+        ([np.ones((2, 2, 8), np.float32)], [0], 145021, "input x"),
+        ([np.ones((2, 8), np.int32)], [0], 145022, "expected float32, got int32"),
+        ([np.ones((2, 8), np.float32)] * 2, [0], 145000, "1 inputs"),
+        ([np.ones((2, 8), np.float32)], [60], 145000, "output y needs 64 bytes"),
+    ],
+)
+def test_wrong_inputs_are_refused_by_name(inputs: Inputs, sizes: list[int], code: int, word: str) -> None:
+    got, text = run_refused(inputs, sizes)
+    assert got == code
+    assert word in text
+
+
+def test_unknown_operator_names_node_and_extra() -> None:
+    b = Builder()
+    b.add("Frobnicate", b.input("x", "float32", [1]), name="strange", outputs=["y"])
+    b.output("y")
+    data, number = b.to_bytes(), out(ctypes.c_uint32)
+    assert api.aclmdlLoadFromMem(data, len(data), ctypes.byref(number)) == 100013
+    assert "strange" in sim_message() and "Frobnicate" in sim_message() and "aclpool[onnx]" in sim_message()
+
+
+@pytest.mark.parametrize("cut", [1, 7, 50, 200, -1, -40])
+def test_truncated_files_are_refused(cut: int) -> None:
+    data, number = transformer_encoder().to_bytes()[:cut], out(ctypes.c_uint32)
+    assert api.aclmdlLoadFromMem(data, len(data), ctypes.byref(number)) == 100013
+
+
+def test_damaged_files_never_crash() -> None:
+    seed = 11
+    print("seed", seed)
+    rng, whole = np.random.default_rng(seed), bytearray(small_model().to_bytes())
+    for _ in range(300):
+        data = bytearray(whole)
+        for at in rng.integers(0, len(data), 3):
+            data[at] = int(rng.integers(0, 256))
+        number = out(ctypes.c_uint32)
+        if api.aclmdlLoadFromMem(bytes(data), len(data), ctypes.byref(number)) == 0:
+            assert api.aclmdlUnload(number.value) == 0
+
+
+def test_unloaded_model_is_no_longer_known() -> None:
+    with SimModel(small_model().to_bytes()) as loaded:
+        pass
+    call = Call([np.ones((2, 8), np.float32)], 1, [64])
+    assert api.aclmdlExecute(loaded.id, call.input, call.output) == 145003
+    assert api.aclmdlUnload(loaded.id) == 145003
+    call.close()
