@@ -5,7 +5,7 @@
 
 import importlib
 
-from acl import _root, _vendor, mdl, op, prof, rt, util
+from acl import _vendor, mdl, op, prof, rt, util
 from acl._buffer import Buffer, HostBuffer
 from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
@@ -13,7 +13,69 @@ from acl._error import AclError, InvalidArgumentError, NotSupportedError, OutOfM
 from acl._libacl import backend, cann_version, include_dir, library
 from acl._pool import Capture, Pool, use_pool
 from acl._registry import Allocator, allocator_of
-from acl._root import *  # noqa: F403
+from acl._root import (
+    app_log,
+    create_data_buffer,
+    create_graph_dump_opt,
+    create_tensor_desc,
+    data_type_size,
+    destroy_data_buffer,
+    destroy_graph_dump_opt,
+    destroy_tensor_desc,
+    finalize,
+    finalize_callback_register,
+    finalize_callback_unregister,
+    finalize_reference,
+    float16_to_float,
+    float_to_float16,
+    gen_graph_and_dump_for_op,
+    get_cann_attribute,
+    get_cann_attribute_list,
+    get_cann_version,
+    get_compileopt,
+    get_compileopt_size,
+    get_data_buffer_addr,
+    get_data_buffer_size,
+    get_data_buffer_size_v2,
+    get_device_capability,
+    get_recent_err_msg,
+    get_soc_name,
+    get_tensor_desc_address,
+    get_tensor_desc_by_index,
+    get_tensor_desc_dim,
+    get_tensor_desc_dim_range,
+    get_tensor_desc_dim_v2,
+    get_tensor_desc_element_count,
+    get_tensor_desc_format,
+    get_tensor_desc_name,
+    get_tensor_desc_num_dims,
+    get_tensor_desc_size,
+    get_tensor_desc_type,
+    get_version,
+    get_version_num,
+    get_version_str,
+    init,
+    init_callback_register,
+    init_callback_unregister,
+    platform_get_device_info,
+    platform_get_instruction_info,
+    recover_all_hccl_tasks,
+    set_compileopt,
+    set_tensor_const,
+    set_tensor_desc_name,
+    set_tensor_dynamic_input,
+    set_tensor_format,
+    set_tensor_origin_format,
+    set_tensor_origin_shape,
+    set_tensor_place_ment,
+    set_tensor_shape,
+    set_tensor_shape_range,
+    set_tensor_storage_format,
+    set_tensor_storage_shape,
+    set_tensor_value_range,
+    trans_tensor_desc_format,
+    update_data_buffer,
+)
 from acl._stream import Event, Stream
 
 __version__ = "0.1.0"
@@ -21,7 +83,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AclError",
     "Allocator",
-    "Array",  # noqa: F405
+    "Array",
     "Buffer",
     "Capture",
     "Context",
@@ -30,12 +92,12 @@ __all__ = [
     "HostBuffer",
     "InvalidArgumentError",
     "NotSupportedError",
-    "OomReport",  # noqa: F405
+    "OomReport",
     "OutOfMemoryError",
     "Pool",
-    "PoolStats",  # noqa: F405
+    "PoolStats",
     "Stream",
-    "StreamStats",  # noqa: F405
+    "StreamStats",
     "TimeoutError",
     "allocator_of",
     "backend",
@@ -46,14 +108,80 @@ __all__ = [
     "fill",
     "include_dir",
     "library",
-    "sim",  # noqa: F405
+    "sim",
     "to_bytes",
     "to_numpy",
     "use_pool",
 ]
 # The surface of pyACL.
-__all__ += ["mdl", "op", "prof", "rt", "util"]
-__all__ += _root.__all__
+__all__ += [
+    "mdl",
+    "op",
+    "prof",
+    "rt",
+    "util",
+    "app_log",
+    "create_data_buffer",
+    "create_graph_dump_opt",
+    "create_tensor_desc",
+    "data_type_size",
+    "destroy_data_buffer",
+    "destroy_graph_dump_opt",
+    "destroy_tensor_desc",
+    "finalize",
+    "finalize_callback_register",
+    "finalize_callback_unregister",
+    "finalize_reference",
+    "float16_to_float",
+    "float_to_float16",
+    "gen_graph_and_dump_for_op",
+    "get_cann_attribute",
+    "get_cann_attribute_list",
+    "get_cann_version",
+    "get_compileopt",
+    "get_compileopt_size",
+    "get_data_buffer_addr",
+    "get_data_buffer_size",
+    "get_data_buffer_size_v2",
+    "get_device_capability",
+    "get_recent_err_msg",
+    "get_soc_name",
+    "get_tensor_desc_address",
+    "get_tensor_desc_by_index",
+    "get_tensor_desc_dim",
+    "get_tensor_desc_dim_range",
+    "get_tensor_desc_dim_v2",
+    "get_tensor_desc_element_count",
+    "get_tensor_desc_format",
+    "get_tensor_desc_name",
+    "get_tensor_desc_num_dims",
+    "get_tensor_desc_size",
+    "get_tensor_desc_type",
+    "get_version",
+    "get_version_num",
+    "get_version_str",
+    "init",
+    "init_callback_register",
+    "init_callback_unregister",
+    "platform_get_device_info",
+    "platform_get_instruction_info",
+    "recover_all_hccl_tasks",
+    "set_compileopt",
+    "set_tensor_const",
+    "set_tensor_desc_name",
+    "set_tensor_dynamic_input",
+    "set_tensor_format",
+    "set_tensor_origin_format",
+    "set_tensor_origin_shape",
+    "set_tensor_place_ment",
+    "set_tensor_shape",
+    "set_tensor_shape_range",
+    "set_tensor_storage_format",
+    "set_tensor_storage_shape",
+    "set_tensor_value_range",
+    "trans_tensor_desc_format",
+    "update_data_buffer",
+]
 
 # Loaded at first use, so that `import acl` stays quick.
 _MODULES = {"sim"}

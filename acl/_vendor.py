@@ -8,6 +8,7 @@ its names, or handed over by `aclpool` if it was imported first.
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-__all__ = ["ONLY_VENDOR", "adopt", "find_spec", "lookup", "set_aside"]
+__all__ = ["ONLY_VENDOR", "adopt", "find_spec", "load", "lookup", "set_aside"]
 
 #: Modules of pyACL that this package leaves to CANN's.
 ONLY_VENDOR = frozenset({"blas", "fv", "himpi", "media"})
@@ -52,7 +53,7 @@ def set_aside() -> Iterator[None]:
         sys.modules.update(ours)
 
 
-def _load() -> ModuleType | None:
+def load() -> ModuleType | None:
     """CANN's module, loaded now if it was not before; None if there is none that loads."""
     global _vendor
     spec = None if _vendor is not None else find_spec()
@@ -69,8 +70,17 @@ def _load() -> ModuleType | None:
     return _vendor
 
 
+def _standin(name: str) -> ModuleType | None:
+    """What serves a name on the simulator if CANN's module is not installed."""
+    from acl import _libacl
+
+    if name != "media" or _libacl.backend() != "sim":
+        return None
+    return importlib.import_module("acl._media")
+
+
 def lookup(name: str) -> object:
-    """What CANN's module has under a name.
+    """What CANN's module has under a name, or what stands in for it.
 
     Raises
     ------
@@ -78,9 +88,12 @@ def lookup(name: str) -> object:
         If CANN's module is not installed, does not load, or lacks the name.
     """
     if name in ONLY_VENDOR:
-        module = _load()
+        module = load()
         if module is not None:
             return getattr(module, name)
+        standin = _standin(name)
+        if standin is not None:
+            return standin
         raise AttributeError(f"module 'acl' has no attribute {name!r}: it needs CANN's own acl module")
     raise AttributeError(f"module 'acl' has no attribute {name!r}")
 
@@ -107,7 +120,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         parent, _, name = fullname.rpartition(".")
         if parent != "acl" or name not in ONLY_VENDOR:
             return None
-        found = getattr(_load(), name, None)
+        try:
+            found = lookup(name)
+        except AttributeError:
+            return None
         if not isinstance(found, ModuleType):
             return None
         return importlib.util.spec_from_loader(fullname, _Loader(found))

@@ -110,14 +110,35 @@ def test_without_the_vendors_the_error_says_what_is_missing() -> None:
     check("""
 import aclpool
 try:
-    aclpool.media
+    aclpool.himpi
 except AttributeError as error:
     assert "it needs CANN's own acl module" in str(error)
 try:
-    import acl.media
+    import acl.himpi
 except ModuleNotFoundError as error:
-    assert "acl.media" in str(error)
+    assert "acl.himpi" in str(error)
 assert not hasattr(aclpool, 'nonsense')
+""", SITE)
+
+
+def test_device_memory_of_media_is_there_on_the_simulator() -> None:
+    check("""
+import acl
+acl.rt.set_device(0)
+pointer, ret = acl.media.dvpp_malloc(4096)
+assert ret == 0 and acl.rt.memset(pointer, 4096, 1, 4096) == 0
+assert acl.media.dvpp_free(pointer) == 0 and acl.media.dvpp_free(0) == 100000
+import acl.media
+from acl.media import dvpp_malloc
+assert dvpp_malloc(0)[1] != 0 and not hasattr(acl.media, 'vpc_resize_async')
+for wrong in (None, '1', 1.0):
+    for function in (acl.media.dvpp_malloc, acl.media.dvpp_free):
+        try:
+            function(wrong)
+        except TypeError as error:
+            assert 'args parse failed' in str(error)
+        else:
+            raise AssertionError(wrong)
 """, SITE)
 
 
@@ -125,7 +146,7 @@ def test_a_vendors_module_that_does_not_load_is_as_good_as_none(vendor: str) -> 
     check("""
 import aclpool
 functions = dict(vars(aclpool.rt))
-assert not hasattr(aclpool, 'media')
+assert not hasattr(aclpool, 'himpi')
 assert dict(vars(aclpool.rt)) == functions and aclpool.rt.get_device_count()[1] == 0
 """, ahead(vendor), STANDIN_BROKEN="1")
 

@@ -71,8 +71,9 @@ def find_vendor() -> Finding:
     names = ", ".join(sorted(_vendor.ONLY_VENDOR))
     if spec is None:
         return Finding("CANN's acl", "ok", "not installed", f"without it there is no acl.{{{names}}}")
-    missing = sorted(name for name in _vendor.ONLY_VENDOR if not hasattr(acl, name))
-    if len(missing) == len(_vendor.ONLY_VENDOR):
+    module = _vendor.load()
+    missing = sorted(name for name in _vendor.ONLY_VENDOR if not hasattr(module, name))
+    if module is None:
         advice = f"it does not load, so there is no acl.{{{names}}}: try `import acl` beside it"
         return Finding("CANN's acl", "note", str(spec.origin), advice)
     advice = f"it lacks {', '.join(missing)}" if missing else ""
