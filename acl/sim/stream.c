@@ -20,11 +20,6 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
     stream->priority = priority;
     stream->flags = flags;
     pthread_mutex_init(&stream->lock, NULL);
-    aclError status = queue_make(stream);
-    if (status != ACL_SUCCESS) {
-        handle_retire(stream);
-        return status;
-    }
     *out = stream;
     handle_show(stream);
     stream_state_tell(stream, ACL_RT_STREAM_STATE_CREATE_POST);

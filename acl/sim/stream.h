@@ -85,7 +85,6 @@ uint32_t stream_last_task_id(void);
 /* worker.c */
 /* What stream_running says in this thread: for threads that run a stream's host functions. */
 void stream_set_running(Stream *stream);
-aclError queue_make(Stream *stream);
 /* Puts a copy of the task in; the lock is held. */
 aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
 aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_t size);

@@ -37,13 +37,6 @@ void stream_set_running(Stream *stream)
     running = stream;
 }
 
-aclError queue_make(Stream *stream)
-{
-    stream->first = stream->last = calloc(1, sizeof(TaskBlock));
-    return stream->first != NULL ? ACL_SUCCESS
-                                 : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
-}
-
 aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_t size)
 {
     task->far = NULL;
@@ -144,8 +137,10 @@ int thread_start(void *(*work)(void *), void *argument)
 
 static aclError worker_start(Stream *stream)
 {
-    int error = thread_start(stream_work, stream);
+    stream->first = stream->last = calloc(1, sizeof(TaskBlock));
+    int error = stream->first != NULL ? thread_start(stream_work, stream) : ENOMEM;
     if (error != 0) {
+        free(stream->first);
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no thread for the stream: %s",
                     strerror(error));
     }
@@ -157,6 +152,9 @@ aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, 
 {
     uint64_t number = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
     TaskBlock *next = NULL;
+    if (!stream->started) {
+        TRY(worker_start(stream));
+    }
     if ((number + 1) % QUEUE_TASKS == 0) {
         next = calloc(1, sizeof *next);
         if (next == NULL) {
@@ -165,12 +163,6 @@ aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, 
     }
     Task *task = &stream->last->tasks[number % QUEUE_TASKS];
     aclError status = task_fill(task, sort, payload, size);
-    if (status == ACL_SUCCESS && !stream->started) {
-        status = worker_start(stream);
-        if (status != ACL_SUCCESS) {
-            free(task->far);
-        }
-    }
     if (status != ACL_SUCCESS) {
         free(next);
         return status;

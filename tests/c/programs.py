@@ -25,7 +25,7 @@ SANITIZE = {
     "tsan": ["-fsanitize=thread"],
 }
 OPTIONS = {
-    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+    "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
