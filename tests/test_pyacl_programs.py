@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import onnx_writer as onnx
+
+from acl.tools.onnx_writer import Builder
 
 PROGRAMS = Path(__file__).parent / "programs"
 WAYS = {
@@ -30,13 +31,14 @@ def start(way: str, program: str, *arguments: str) -> str:
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """y = relu(x @ w), which a program calls .om: of fixed shape, with gears, of any shape."""
     folder = tmp_path_factory.mktemp("models")
-    weight = onnx.tensor("w", np.arange(12, dtype=np.float32).reshape(4, 3))
-    nodes = [onnx.node("MatMul", ["x", "w"], ["h"]), onnx.node("Relu", ["h"], ["y"])]
     made = {}
     for name, rows, metadata in (("fixed", 2, {}), ("geared", "n", {"dynamic_batch_size": "1,2,4"}), ("any", "n", {})):
-        content = onnx.model(nodes, [onnx.value("x", "float32", [rows, 4])], [onnx.value("y", "float32", [rows, 3])],
-                             [weight], **metadata)
-        made[name] = onnx.save(folder / f"{name}.om", content)
+        model = Builder()
+        x = model.input("x", "float32", [rows, 4])
+        weight = model.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
+        model.output(model.add("Relu", model.add("MatMul", x, weight)), "float32", [rows, 3])
+        made[name] = str(folder / f"{name}.om")
+        Path(made[name]).write_bytes(model.to_bytes(metadata))
     return made
 
 
