@@ -175,6 +175,18 @@ def test_failure_comes_back_as_ret(name: str, failure: Row) -> None:
         assert value in empty.get(kind[0], [0]), spelled
 
 
+@pytest.mark.parametrize("name", [n for n in CALLED if n not in NOT_CALLED and n != "acl.rt.allocator_create_desc"])
+def test_the_gil_is_dropped_around_what_may_wait(name: str, success: Row) -> None:
+    assert success[name]["call"]["gil"] == (ROWS[name].get("gil") == "held")
+
+
+def test_what_can_wait_or_call_back_is_not_held() -> None:
+    held = {name for name, row in ROWS.items() if row.get("gil") == "held"}
+    waits = re.compile(r"malloc|free|memcpy(?!_desc)|memset|synchron|execute|launch|load|destroy_(stream|context|event)$|"
+                       r"reset_device|finalize|init$|process|register|wait")
+    assert [name for name in sorted(held) if waits.search(name)] == []
+
+
 def wrong(kind: str) -> Any:
     """What no kind takes."""
     return 7 if kind in ("s", "z", "s+") else object()

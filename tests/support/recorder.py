@@ -21,6 +21,7 @@ TEXT = 64
 
 HEAD = """
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,11 +29,17 @@ HEAD = """
 #include <unistd.h>
 %s
 typedef struct { uint64_t value, size, peek; char text[%d]; } Seen;
-typedef struct { const char *name; int count; Seen seen[%d]; } Call;
+typedef struct { const char *name; int count, gil; Seen seen[%d]; } Call;
 __attribute__((visibility("default"))) Call recorder_call;
 __attribute__((visibility("default"))) int recorder_status;
 
-static void begin(const char *name) { memset(&recorder_call, 0, sizeof recorder_call); recorder_call.name = name; }
+static void begin(const char *name)
+{
+    int (*held)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+    memset(&recorder_call, 0, sizeof recorder_call);
+    recorder_call.name = name;
+    recorder_call.gil = held ? held() : -1;
+}
 static Seen *add(const void *value, size_t size)
 {
     Seen *seen = &recorder_call.seen[recorder_call.count++];
@@ -128,7 +135,7 @@ class Seen(ctypes.Structure):
 
 
 class Call(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("count", ctypes.c_int), ("seen", Seen * MOST)]
+    _fields_ = [("name", ctypes.c_char_p), ("count", ctypes.c_int), ("gil", ctypes.c_int), ("seen", Seen * MOST)]
 
 
 class Recorder:
@@ -142,7 +149,7 @@ class Recorder:
     def last(self) -> Row:
         seen = [{"value": s.value, "size": s.size, "peek": s.peek, "text": s.text.decode()}
                 for s in self.call.seen[:self.call.count]]
-        return {"name": self.call.name.decode() if self.call.name else None, "seen": seen}
+        return {"name": self.call.name.decode() if self.call.name else None, "gil": self.call.gil, "seen": seen}
 
     def forget(self) -> None:
         self.call.name = None
