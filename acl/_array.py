@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,15 +49,24 @@ class Array:
     def __init__(self, pool: Pool, shape: int | tuple[int, ...], dtype: Any = "float32",
                  stream: Stream | None = None, tag: str | None = None) -> None:
         extents = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
-        count = 1
-        for extent in extents:
-            if extent < 0:
-                raise ValueError(f"shape must not have negative extents: {shape!r}")
-            count *= extent
+        if any(extent < 0 for extent in extents):
+            raise ValueError(f"shape must not have negative extents: {shape!r}")
         self.shape: tuple[int, ...] = extents
         self.dtype = dtype
-        self.nbytes = count * item_bytes(dtype)
+        self.nbytes = prod(extents) * item_bytes(dtype)
         self.buffer: Buffer = pool.alloc(self.nbytes, stream, tag=tag)
+
+    @classmethod
+    def of(cls, buffer: Buffer, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array in a buffer's memory, which must be large enough."""
+        array = cls.__new__(cls)
+        array.shape = tuple(shape)
+        array.dtype = dtype
+        array.nbytes = prod(array.shape) * item_bytes(dtype)
+        if array.nbytes > buffer.size:
+            raise ValueError(f"shape {shape} of {dtype} needs {array.nbytes} bytes, the buffer has {buffer.size}")
+        array.buffer = buffer
+        return array
 
     @property
     def address(self) -> int:
@@ -66,8 +76,10 @@ class Array:
     def numpy(self) -> Any:
         """The content as a new NumPy array, in the order of the buffer's stream."""
         from acl._copy import to_numpy
+        from acl._tensor import host_dtype
 
-        return to_numpy(self.buffer, self.dtype, self.shape)
+        dtype = host_dtype(self.dtype) if isinstance(self.dtype, str) else self.dtype
+        return to_numpy(self.buffer, dtype, self.shape)
 
     def close(self) -> None:
         """Give the memory back; a second call does nothing."""

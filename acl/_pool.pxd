@@ -2,7 +2,7 @@
 
 cimport cython
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._buffer cimport Buffer
 from acl._core cimport Arena, Pool as CorePool
@@ -28,5 +28,7 @@ cdef class Pool:
     cdef Arena *arena_of(self, aclrtStream stream) except NULL
     cdef int open_check(self) except -1
     cdef uint16_t tag_index(self, object tag) except? 0xFFFF
+    cdef uint64_t oom_count(self) noexcept
+    cdef bint oom_tell(self) except -1
     cdef Buffer take(self, size_t size, Stream stream, object tag)
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1

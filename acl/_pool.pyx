@@ -485,6 +485,18 @@ cdef class Pool:
             raise TypeError(f"hook must be callable or None, not {type(hook).__name__}")
         self.oom_hook = hook
 
+    cdef uint64_t oom_count(self) noexcept:
+        """How many allocations could not be served, inside ACL or here."""
+        return 0 if self.core is NULL else self.core.oom.number
+
+    cdef bint oom_tell(self) except -1:
+        """Call the hook; whether there is one."""
+        if self.oom_hook is None:
+            return False
+        self.oom_hook(self.last_oom())
+        self.open_check()
+        return True
+
     def last_oom(self):
         """The last `OomReport`, from `alloc` or from inside ACL; None if there was none."""
         cdef CoreReport report
@@ -604,10 +616,8 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
                 block = arena_alloc(arena, bytes, tag)
             if block is not NULL:
                 return block
-        if attempt or pool.oom_hook is None:
+        if attempt or not pool.oom_tell():
             break
-        pool.oom_hook(pool.last_oom())
-        pool.open_check()
     report = pool.last_oom()
     raise OutOfMemoryError(ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
 

@@ -1,0 +1,101 @@
+"""How large a model's outputs will be, learnt from the runs before.
+
+ACL takes output buffers before it knows the outputs' shapes, and says the shapes afterwards.  So a
+guess is needed that is seldom too small and seldom much too large.  Each output dimension that
+changes is held against a few simple rules of the input dimensions: equal to one, the sum or product
+of two, in proportion to one.  A rule that a run contradicts is dropped; the guess is the largest
+that the simplest surviving rules give.  A guess that is too small costs a second run, never a wrong
+result, so nothing here needs to be right, only to be good.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import combinations_with_replacement
+from math import ceil
+
+__all__ = ["Extents"]
+
+Shapes = tuple[tuple[int, ...], ...]
+MOST_SEEN = 512
+
+
+class _Rules:
+    """What one output dimension may be of the input dimensions."""
+
+    def __init__(self) -> None:
+        self.equal: set[int] | None = None
+        self.sums: set[tuple[int, int]] | None = None
+        self.products: set[tuple[int, int]] | None = None
+        self.ratios: dict[int, float] = {}
+        self.most = 0
+
+    def learn(self, dims: tuple[int, ...], extent: int) -> None:
+        pairs = list(combinations_with_replacement(range(len(dims)), 2))
+        equal = {i for i, dim in enumerate(dims) if dim == extent}
+        sums = {(i, j) for i, j in pairs if dims[i] + dims[j] == extent}
+        products = {(i, j) for i, j in pairs if dims[i] * dims[j] == extent}
+        self.equal = equal if self.equal is None else self.equal & equal
+        self.sums = sums if self.sums is None else self.sums & sums
+        self.products = products if self.products is None else self.products & products
+        for i, dim in enumerate(dims):
+            if dim > 0:
+                self.ratios[i] = max(self.ratios.get(i, 0.0), extent / dim)
+        self.most = max(self.most, extent)
+
+    def predict(self, dims: tuple[int, ...]) -> int:
+        if self.equal:
+            return max(dims[i] for i in self.equal)
+        if self.sums:
+            return max(dims[i] + dims[j] for i, j in self.sums)
+        if self.products:
+            return max(dims[i] * dims[j] for i, j in self.products)
+        scaled = [ceil(ratio * dims[i]) for i, ratio in self.ratios.items() if dims[i] > 0]
+        return min(max(scaled, default=0), 4 * self.most) or self.most
+
+
+class Extents:
+    """Predicts output shapes from input shapes.
+
+    Parameters
+    ----------
+    inputs, outputs : tuple of tuple of int
+        The declared shapes, -1 where a dimension changes.
+    """
+
+    def __init__(self, inputs: Shapes, outputs: Shapes) -> None:
+        self.outputs = outputs
+        self.free = [(i, d) for i, shape in enumerate(inputs) for d, extent in enumerate(shape) if extent < 0]
+        self.rules = {
+            (o, d): _Rules() for o, shape in enumerate(outputs) for d, extent in enumerate(shape) if extent < 0
+        }
+        self.seen: OrderedDict[Shapes, Shapes] = OrderedDict()
+
+    def predict(self, inputs: Shapes) -> Shapes | None:
+        """The outputs' shapes, exact if such inputs were seen; None before the first `learn`."""
+        if not self.rules:
+            return self.outputs
+        if inputs in self.seen:
+            return self.seen[inputs]
+        if not self.seen:
+            return None
+        dims = tuple(inputs[i][d] for i, d in self.free)
+        return tuple(
+            tuple(self.rules[o, d].predict(dims) if extent < 0 else extent for d, extent in enumerate(shape))
+            for o, shape in enumerate(self.outputs)
+        )
+
+    def learn(self, inputs: Shapes, outputs: Shapes) -> None:
+        """A run with these input shapes had these output shapes."""
+        known = self.seen.get(inputs)
+        if known == outputs or not self.rules:
+            return
+        if known is not None and [len(shape) for shape in known] == [len(shape) for shape in outputs]:
+            # The same inputs, other outputs: they depend on the data. Room for the larger ones.
+            outputs = tuple(tuple(map(max, a, b)) for a, b in zip(known, outputs, strict=True))
+        self.seen[inputs] = outputs
+        if len(self.seen) > MOST_SEEN:
+            self.seen.popitem(last=False)
+        dims = tuple(inputs[i][d] for i, d in self.free)
+        for (o, d), rules in self.rules.items():
+            rules.learn(dims, outputs[o][d])

@@ -1,0 +1,520 @@
+"""Model: dynamic-shape inference, from NumPy arrays to arrays on the device and back.
+
+A run is queued on a stream by `aclmdlExecuteAsync`, on the thread that asked for it, with the GIL
+dropped: the allocator registered for the stream is called from in there.  Inputs and outputs take
+their memory from the pool that is registered for the stream, else from the driver.  Output shapes
+are predicted (`_extents`), as ACL wants the buffers before it knows them; where the prediction was
+too small, one synchronous run tells the shapes and the run is repeated.
+
+ACL forbids two runs of one model at the same time in different threads, so a lock keeps them apart.
+It is never held while a stream is waited for, except to unload.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memset
+
+import os
+import threading
+
+from acl._buffer cimport Buffer, pending_add
+from acl._device cimport alive_add, current_ensure, fork_count, forked_raise, leaving
+from acl._error cimport check
+from acl._libacl cimport (
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_MAX_DIM_CNT, ACL_SUCCESS,
+    aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
+    aclDestroyTensorDesc, aclError, aclGetDataBufferAddr, aclGetTensorDescDimV2,
+    aclGetTensorDescNumDims, aclTensorDesc, aclmdlAddDatasetBuffer, aclmdlCreateDataset,
+    aclmdlCreateDesc, aclmdlDataset, aclmdlDesc, aclmdlDestroyDataset, aclmdlDestroyDesc,
+    aclmdlExecute, aclmdlExecuteAsync, aclmdlGetDatasetBuffer, aclmdlGetDatasetTensorDesc,
+    aclmdlGetDesc, aclmdlGetInputDataType, aclmdlGetInputDims, aclmdlGetInputNameByIndex,
+    aclmdlGetNumInputs, aclmdlGetNumOutputs, aclmdlGetOutputDataType, aclmdlGetOutputDims,
+    aclmdlGetOutputNameByIndex, aclmdlIODims, aclmdlLoadFromFile, aclmdlLoadFromMem,
+    aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtFree, aclrtStream,
+)
+from acl._pool cimport Pool
+from acl._stream cimport Stream, stream_raw
+
+from acl._array import Array
+from acl._copy import copy
+from acl._error import OutOfMemoryError
+from acl._extents import Extents
+from acl._registry import registered
+from acl._staging import Staging
+from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name, host_dtype
+
+__all__ = ["Model"]
+
+
+# ---- datasets -----------------------------------------------------------------------------------
+
+cdef void dataset_free(aclmdlDataset *dataset, size_t count) noexcept nogil:
+    """The dataset, its data buffers, and the descriptions that are ours; not the memory."""
+    cdef size_t i
+    if dataset is NULL:
+        return
+    for i in range(count):
+        aclDestroyDataBuffer(aclmdlGetDatasetBuffer(dataset, i))
+    aclmdlDestroyDataset(dataset)
+
+
+@cython.final
+cdef class Dataset:
+    """An `aclmdlDataset` with buffers, and for inputs their shapes; freed with the object."""
+
+    cdef aclmdlDataset *raw
+    cdef size_t count
+    cdef list descs                 # addresses of the tensor descriptions
+
+    def __cinit__(self):
+        self.descs = []
+        self.raw = aclmdlCreateDataset()
+        if self.raw is NULL:
+            raise MemoryError("host memory for a dataset")
+
+    def __dealloc__(self):
+        cdef size_t desc
+        dataset_free(self.raw, self.count)
+        for desc in self.descs:
+            aclDestroyTensorDesc(<aclTensorDesc *> desc)
+
+    cdef int add(self, void *address, size_t size) except -1:
+        cdef aclDataBuffer *buffer = aclCreateDataBuffer(address, size)
+        if buffer is NULL:
+            raise MemoryError("host memory for a data buffer")
+        cdef aclError status = aclmdlAddDatasetBuffer(self.raw, buffer)
+        if status != ACL_SUCCESS:
+            aclDestroyDataBuffer(buffer)
+        check(status, "aclmdlAddDatasetBuffer")
+        self.count += 1
+        return 0
+
+    cdef int describe(self, size_t index, int dtype, tuple shape) except -1:
+        cdef int64_t[128] dims
+        cdef int i
+        if len(shape) > 128:
+            raise ValueError(f"an array has at most 128 dimensions here, not {len(shape)}")
+        for i in range(<int> len(shape)):
+            dims[i] = shape[i]
+        cdef aclTensorDesc *desc = aclCreateTensorDesc(
+            <aclDataType> dtype, <int> len(shape), dims, ACL_FORMAT_ND)
+        if desc is NULL:
+            raise MemoryError("host memory for a tensor description")
+        self.descs.append(<size_t> desc)
+        check(aclmdlSetDatasetTensorDesc(self.raw, desc, index), "aclmdlSetDatasetTensorDesc")
+        return 0
+
+    cdef tuple shape(self, size_t index):
+        """The shape that a run left for an output; None if it left none."""
+        cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
+        cdef int64_t dim
+        cdef size_t i
+        if desc is NULL:
+            return None
+        found = []
+        for i in range(aclGetTensorDescNumDims(desc)):
+            check(aclGetTensorDescDimV2(desc, i, &dim), "aclGetTensorDescDimV2")
+            found.append(dim)
+        return tuple(found)
+
+    cdef tuple shapes(self):
+        return tuple([self.shape(i) for i in range(self.count)])
+
+
+# ---- what a model says of itself ----------------------------------------------------------------
+
+cdef object tensor_info(const char *name, int dtype, aclmdlIODims *dims):
+    shape = tuple([dims.dims[i] for i in range(dims.dimCount)])
+    return TensorInfo(name.decode(), DTYPE_NAMES.get(dtype, f"type {dtype}"), shape)
+
+
+cdef tuple infos_of(aclmdlDesc *desc, bint outputs):
+    cdef aclmdlIODims dims
+    cdef size_t i, count = aclmdlGetNumOutputs(desc) if outputs else aclmdlGetNumInputs(desc)
+    found = []
+    for i in range(count):
+        memset(&dims, 0, sizeof(dims))
+        if outputs:
+            check(aclmdlGetOutputDims(desc, i, &dims), "aclmdlGetOutputDims")
+            found.append(tensor_info(
+                aclmdlGetOutputNameByIndex(desc, i), aclmdlGetOutputDataType(desc, i), &dims))
+        else:
+            check(aclmdlGetInputDims(desc, i, &dims), "aclmdlGetInputDims")
+            found.append(tensor_info(
+                aclmdlGetInputNameByIndex(desc, i), aclmdlGetInputDataType(desc, i), &dims))
+    return tuple(found)
+
+
+def as_host_array(value, info):
+    """A contiguous array of an input's type; a TypeError where a cast would be silent."""
+    import numpy
+
+    wanted = host_dtype(info.dtype)
+    if not hasattr(value, "dtype"):
+        value = numpy.asarray(value, dtype=wanted)
+    elif dtype_name(value.dtype) not in (info.dtype, wanted):
+        raise TypeError(f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
+    return numpy.ascontiguousarray(value).reshape(value.shape)
+
+
+def bytes_for(shape, dtype):
+    """Bytes of an array, 0 if it is empty."""
+    from acl._array import item_bytes
+
+    count = item_bytes(dtype)
+    for extent in shape:
+        count *= extent
+    return count
+
+
+# ---- the model ----------------------------------------------------------------------------------
+
+@cython.final
+cdef class Model:
+    """A model on a device: an ``.om`` file, or an ONNX file on the simulator.
+
+    Parameters
+    ----------
+    source : path or bytes-like
+        The file, or its content.
+    device : int
+        Ordinal of the device; it becomes current in this thread if no other is.
+
+    Raises
+    ------
+    AclError
+        The file cannot be read or loaded; on the simulator the message names the node and what is
+        missing.
+    """
+
+    cdef uint32_t number
+    cdef aclmdlDesc *desc           # NULL once closed
+    cdef readonly int device
+    cdef readonly tuple inputs      # of TensorInfo
+    cdef readonly tuple outputs
+    cdef object lock                # one run at a time
+    cdef object extents
+    cdef object staging
+    cdef object content             # the bytes that the model was loaded from
+    cdef Stream own                 # of the calls that name no stream; made by the first
+    cdef dict used                  # streams that a run was queued on, by handle
+    cdef int made
+    cdef bint loaded
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.made = fork_count
+        self.used = {}
+        self.lock = threading.Lock()
+
+    def __init__(self, source, device=0):
+        if self.loaded or self.desc is not NULL:
+            raise ValueError("the Model is loaded already")
+        from acl._device import Device
+
+        current_ensure(NULL)
+        ordinal = getattr(device, "ordinal", device)
+        if Device.current() is None or Device.current().ordinal != ordinal:
+            Device(ordinal).use()
+        self.device = ordinal
+        self.load(source)
+        self.desc = aclmdlCreateDesc()
+        if self.desc is NULL:
+            raise MemoryError("host memory for a model's description")
+        check(aclmdlGetDesc(self.desc, self.number), "aclmdlGetDesc")
+        self.inputs = infos_of(self.desc, False)
+        self.outputs = infos_of(self.desc, True)
+        self.extents = Extents(
+            tuple([i.shape for i in self.inputs]), tuple([o.shape for o in self.outputs]))
+        self.staging = Staging()
+
+    cdef int load(self, object source) except -1:
+        cdef const char *path
+        cdef const unsigned char[::1] view
+        cdef size_t size
+        cdef aclError status
+        if isinstance(source, (str, os.PathLike)):
+            name = os.fsencode(source)
+            path = name
+            with nogil:
+                status = aclmdlLoadFromFile(path, &self.number)
+            check(status, "aclmdlLoadFromFile")
+        else:
+            self.content = bytes(source)
+            data = self.content
+            size = len(self.content)
+            if size == 0:
+                raise ValueError("source must be a model's content, not empty bytes")
+            with nogil:
+                status = aclmdlLoadFromMem(data, size, &self.number)
+            check(status, "aclmdlLoadFromMem")
+        self.loaded = True
+        alive_add(1)
+        return 0
+
+    def __dealloc__(self):
+        if self.made == fork_count and not leaving:
+            if self.loaded:
+                alive_add(-1)
+                with nogil:
+                    aclmdlUnload(self.number)
+            if self.desc is not NULL:
+                aclmdlDestroyDesc(self.desc)
+
+    cdef int open_check(self) except -1:
+        if self.made != fork_count:
+            forked_raise(self)
+        if not self.loaded:
+            raise ValueError("the Model is closed")
+        return 0
+
+    # -- running
+
+    def __call__(self, *inputs, stream=None, **named):
+        """Run once and wait: the outputs as a tuple of NumPy arrays.
+
+        Parameters
+        ----------
+        *inputs, **named
+            NumPy arrays, `Array`s, or what NumPy makes arrays of, in the model's order or by name.
+        stream : Stream, optional
+            Where to run; a stream of the model's own if not given.
+        """
+        results = self.run_async(self.bind(inputs, named), stream)
+        # `to_numpy` waits for the stream of each buffer.
+        arrays = tuple([result.numpy() for result in results])
+        if not results:
+            self.stream_of(stream).synchronize()
+        for result in results:
+            result.close()
+        return arrays
+
+    def run_async(self, inputs, Stream stream=None):
+        """Queue a run and return its outputs, which stay on the device.
+
+        Parameters
+        ----------
+        inputs : sequence, dict, or one array
+            NumPy arrays (copied before the call returns), or `Array`s.  Work on other streams that an
+            `Array` waits for is the caller's to order.
+        stream : Stream, optional
+            A stream of the model's own if not given.
+
+        Returns
+        -------
+        tuple of Array
+            Whatever uses them on the same stream comes after the run; `Array.numpy` waits for it.
+
+        Raises
+        ------
+        OutOfMemoryError
+            After the pool's hook was called, and a second try.
+        """
+        cdef list values
+        self.open_check()
+        if isinstance(inputs, dict):
+            values = self.bind((), inputs)
+        elif isinstance(inputs, (list, tuple)):
+            values = self.bind(tuple(inputs), {})
+        else:
+            values = self.bind((inputs,), {})
+        stream = self.stream_of(stream)
+        with self.lock:
+            self.open_check()
+            arrays = [self.place(info, value, stream)
+                      for info, value in zip(self.inputs, values, strict=True)]
+            results = self.execute(arrays, stream)
+            self.staging.close_batch(stream)
+            self.used[stream.handle] = stream
+        for array in (*arrays, *results):
+            (<Buffer> array.buffer).pending = pending_add((<Buffer> array.buffer).pending, stream)
+        return results
+
+    cdef Stream stream_of(self, Stream stream):
+        if stream is not None:
+            return stream
+        if self.own is None:
+            self.own = Stream(self.device)
+        return self.own
+
+    def bind(self, tuple given, dict named):
+        """The inputs in the model's order."""
+        names = [info.name for info in self.inputs]
+        if len(given) > len(names):
+            raise TypeError(f"the model has {len(names)} inputs ({', '.join(names)}), got {len(given)}")
+        values = dict(zip(names, given))
+        for name, value in named.items():
+            if name not in names:
+                raise TypeError(f"the model has no input {name!r}; its inputs are {', '.join(names)}")
+            if name in values:
+                raise TypeError(f"input {name!r} is given twice")
+            values[name] = value
+        missing = [name for name in names if name not in values]
+        if missing:
+            raise TypeError(f"inputs are missing: {', '.join(missing)}")
+        return [values[name] for name in names]
+
+    def place(self, info, value, Stream stream):
+        """An input as an `Array`: as it is, or copied to the device in the stream's order."""
+        if isinstance(value, Array):
+            if dtype_name(value.dtype) != info.dtype or not info.fits(value.shape):
+                raise ValueError(
+                    f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
+            return value
+        if isinstance(value, Buffer):
+            if info.dynamic or bytes_for(info.shape, info.dtype) > value.size:
+                raise ValueError(
+                    f"input {info.name!r}: expected {info}, got a Buffer of {value.size} bytes; "
+                    "an acl.Array has a shape")
+            return Array.of(value, info.shape, info.dtype)
+        value = as_host_array(value, info)
+        if not info.fits(value.shape):
+            raise ValueError(
+                f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
+        array = Array.of(self.memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
+        if value.nbytes:
+            self.staging.queue(array.buffer, value.reshape(-1), value.nbytes, stream)
+        return array
+
+    cdef Buffer memory(self, size_t size, Stream stream, str tag):
+        """Memory for an input or output, from the stream's pool if it has one."""
+        pool = registered.get(stream.handle)
+        if pool is not None and not pool.closed:
+            return (<Pool> pool).alloc(max(size, 1), stream, tag=tag)
+        return Buffer(max(size, 1), stream=stream)
+
+    cdef tuple execute(self, list arrays, Stream stream):
+        """Queue the run; the outputs with the shapes that came out."""
+        cdef Dataset inputs = dataset_of(arrays, self.inputs)
+        cdef Dataset outputs
+        shapes = tuple([array.shape for array in arrays])
+        predicted = self.extents.predict(shapes)
+        if predicted is None:
+            predicted = self.shapes_by_running(inputs, stream)
+            self.extents.learn(shapes, predicted)
+        buffers = self.output_buffers(predicted, stream)
+        outputs = dataset_of_buffers(buffers)
+        if self.queue(inputs, outputs, stream, must=False):
+            # Too small, or a real fault, which the synchronous run then names.
+            predicted = self.shapes_by_running(inputs, stream)
+            self.extents.learn(shapes, predicted)
+            buffers = self.output_buffers(predicted, stream)
+            outputs = dataset_of_buffers(buffers)
+            self.queue(inputs, outputs, stream, must=True)
+        found = outputs.shapes()
+        if None in found:
+            stream.synchronize()                # this library tells them when the run is done
+            found = outputs.shapes()
+        found = tuple([f if f is not None else p for f, p in zip(found, predicted)])
+        self.extents.learn(shapes, found)
+        return tuple([Array.of(buffer, shape, info.dtype)
+                      for buffer, shape, info in zip(buffers, found, self.outputs)])
+
+    cdef list output_buffers(self, tuple shapes, Stream stream):
+        return [self.memory(bytes_for(shape, info.dtype), stream, "outputs")
+                for shape, info in zip(shapes, self.outputs, strict=True)]
+
+    cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:
+        """`aclmdlExecuteAsync`, once more after the pool's hook if memory ran out."""
+        cdef aclrtStream raw
+        cdef aclError status
+        cdef Pool pool = registered.get(stream.handle)
+        cdef uint32_t attempt
+        stream_raw(stream, &raw)
+        for attempt in range(2):
+            ooms = 0 if pool is None else pool.oom_count()
+            with nogil:
+                status = aclmdlExecuteAsync(self.number, inputs.raw, outputs.raw, raw)
+            if status == ACL_SUCCESS:
+                return status
+            if pool is None or pool.oom_count() == ooms:
+                break
+            if attempt or not pool.oom_tell():
+                raise OutOfMemoryError(status, "aclmdlExecuteAsync", str(pool.last_oom()))
+        if must or status == ACL_ERROR_RT_MEMORY_ALLOCATION:
+            check(status, "aclmdlExecuteAsync")
+        return status
+
+    cdef tuple shapes_by_running(self, Dataset inputs, Stream stream):
+        """The outputs' shapes, by one synchronous run that brings its own output memory."""
+        cdef Dataset outputs = Dataset()
+        cdef aclError status
+        cdef size_t i
+        cdef void *address
+        for i in range(len(self.outputs)):
+            outputs.add(NULL, 0)
+        stream.synchronize()
+        with nogil:
+            status = aclmdlExecute(self.number, inputs.raw, outputs.raw)
+        for i in range(outputs.count):
+            address = aclGetDataBufferAddr(aclmdlGetDatasetBuffer(outputs.raw, i))
+            if address is not NULL:
+                with nogil:
+                    aclrtFree(address)
+        check(status, "aclmdlExecute")
+        return tuple([
+            shape if shape is not None else info.shape
+            for shape, info in zip(outputs.shapes(), self.outputs, strict=True)])
+
+    # -- the end
+
+    def close(self):
+        """Wait for the runs under way and unload; a second call does nothing."""
+        cdef aclError status
+        if self.made != fork_count:
+            forked_raise(self)
+        if not self.loaded:
+            return
+        with self.lock:
+            if not self.loaded:
+                return
+            pools = {registered[handle] for handle in self.used if handle in registered}
+            for stream in self.used.values():
+                if not stream.closed:
+                    stream.synchronize()
+            for pool in pools:
+                pool.unload_begin()
+            self.loaded = False
+            alive_add(-1)
+            with nogil:
+                status = aclmdlUnload(self.number)
+            for pool in pools:
+                pool.unload_end()
+            self.staging.close()
+            if self.own is not None:
+                self.own.close()
+        check(status, "aclmdlUnload")
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return not self.loaded
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        if not self.loaded:
+            return "<Model closed>"
+        inputs = ", ".join(f"{i.name}: {i}" for i in self.inputs)
+        outputs = ", ".join(f"{o.name}: {o}" for o in self.outputs)
+        return f"<Model ({inputs}) -> ({outputs})>"
+
+
+cdef Dataset dataset_of(list arrays, tuple infos):
+    cdef Dataset dataset = Dataset()
+    cdef size_t i
+    for i, (array, info) in enumerate(zip(arrays, infos)):
+        dataset.add((<Buffer> array.buffer).address, array.nbytes)
+        dataset.describe(i, DTYPE_CODES[info.dtype], array.shape)
+    return dataset
+
+
+cdef Dataset dataset_of_buffers(list buffers):
+    cdef Dataset dataset = Dataset()
+    for buffer in buffers:
+        dataset.add((<Buffer> buffer).address, (<Buffer> buffer).size)
+    return dataset

@@ -1,0 +1,69 @@
+"""What a model's inputs and outputs look like, and ACL's element types by name.
+
+Plain Python, no device.  NumPy is imported only where an array is handled.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["DTYPE_CODES", "DTYPE_NAMES", "TensorInfo", "dtype_name", "host_dtype"]
+
+#: ACL's code of each element type that an array can have.
+DTYPE_CODES = {
+    "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8,
+    "int64": 9, "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,
+}
+DTYPE_NAMES = {code: name for name, code in DTYPE_CODES.items()}
+
+
+class TensorInfo(NamedTuple):
+    """An input or output of a model.
+
+    Attributes
+    ----------
+    name : str
+        As the model calls it.
+    dtype : str
+        Such as ``"float32"``.
+    shape : tuple of int
+        Its dimensions; -1 where they may change from run to run.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a dimension may change."""
+        return any(extent < 0 for extent in self.shape)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of that shape is one of these."""
+        return len(shape) == len(self.shape) and all(
+            mine < 0 or mine == given for mine, given in zip(self.shape, shape, strict=True))
+
+    def __str__(self) -> str:
+        extents = ", ".join("any" if extent < 0 else str(extent) for extent in self.shape)
+        return f"{self.dtype} [{extents}]"
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of an element type: of a name, or of anything that NumPy understands."""
+    if isinstance(dtype, str) and dtype in DTYPE_CODES:
+        return dtype
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    if name in DTYPE_CODES:
+        return str(name)
+    import numpy
+
+    name = numpy.dtype(dtype).name
+    if name not in DTYPE_CODES:
+        raise TypeError(f"dtype must be one of {', '.join(DTYPE_CODES)}, not {dtype!r}")
+    return str(name)
+
+
+def host_dtype(name: str) -> str:
+    """The NumPy type that holds such elements; bfloat16, which NumPy lacks, comes as its bits."""
+    return "uint16" if name == "bfloat16" else name
