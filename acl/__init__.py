@@ -78,6 +78,16 @@ from acl._root import (
 )
 from acl._stream import Event, Stream
 
+# Loaded at first use (`__getattr__`); these lines are for type checkers, which know the name's meaning
+# without `typing`, whose import would cost a tenth of ours.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from acl import sim
+    from acl._array import Array
+    from acl._model import Model
+    from acl._snapshot import OomReport, PoolStats, StreamStats
+    from acl._tensor import TensorInfo
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -91,6 +101,7 @@ __all__ = [
     "Event",
     "HostBuffer",
     "InvalidArgumentError",
+    "Model",
     "NotSupportedError",
     "OomReport",
     "OutOfMemoryError",
@@ -98,6 +109,7 @@ __all__ = [
     "PoolStats",
     "Stream",
     "StreamStats",
+    "TensorInfo",
     "TimeoutError",
     "allocator_of",
     "backend",
@@ -187,9 +199,11 @@ __all__ += [
 _MODULES = {"sim"}
 _LATER = {
     "Array": "acl._array",
+    "Model": "acl._model",
     "OomReport": "acl._snapshot",
     "PoolStats": "acl._snapshot",
     "StreamStats": "acl._snapshot",
+    "TensorInfo": "acl._tensor",
 }
 
 

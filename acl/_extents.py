@@ -60,20 +60,20 @@ class Extents:
     Parameters
     ----------
     inputs, outputs : tuple of tuple of int
-        The declared shapes, -1 where a dimension changes.
+        The declared shapes, -1 where a dimension changes; no dimensions at all may also mean that
+        the model does not declare how many there are.
     """
 
     def __init__(self, inputs: Shapes, outputs: Shapes) -> None:
         self.outputs = outputs
         self.free = [(i, d) for i, shape in enumerate(inputs) for d, extent in enumerate(shape) if extent < 0]
-        self.rules = {
-            (o, d): _Rules() for o, shape in enumerate(outputs) for d, extent in enumerate(shape) if extent < 0
-        }
+        self.rules: dict[tuple[int, int], _Rules] = {}
         self.seen: OrderedDict[Shapes, Shapes] = OrderedDict()
+        self.fixed = all(shape and min(shape) >= 0 for shape in outputs)
 
     def predict(self, inputs: Shapes) -> Shapes | None:
         """The outputs' shapes, exact if such inputs were seen; None before the first `learn`."""
-        if not self.rules:
+        if self.fixed:
             return self.outputs
         if inputs in self.seen:
             return self.seen[inputs]
@@ -88,7 +88,7 @@ class Extents:
     def learn(self, inputs: Shapes, outputs: Shapes) -> None:
         """A run with these input shapes had these output shapes."""
         known = self.seen.get(inputs)
-        if known == outputs or not self.rules:
+        if known == outputs or self.fixed:
             return
         if known is not None and [len(shape) for shape in known] == [len(shape) for shape in outputs]:
             # The same inputs, other outputs: they depend on the data. Room for the larger ones.
@@ -96,6 +96,12 @@ class Extents:
         self.seen[inputs] = outputs
         if len(self.seen) > MOST_SEEN:
             self.seen.popitem(last=False)
+        # A shape without dimensions takes the number of them from the first run.
+        self.outputs = tuple(
+            declared if len(declared) == len(shape) else (-1,) * len(shape)
+            for declared, shape in zip(self.outputs, outputs, strict=True))
         dims = tuple(inputs[i][d] for i, d in self.free)
-        for (o, d), rules in self.rules.items():
-            rules.learn(dims, outputs[o][d])
+        for o, shape in enumerate(self.outputs):
+            for d, extent in enumerate(shape):
+                if extent < 0:
+                    self.rules.setdefault((o, d), _Rules()).learn(dims, outputs[o][d])

@@ -230,7 +230,7 @@ cdef class Model:
 
     cdef int load(self, object source) except -1:
         cdef const char *path
-        cdef const unsigned char[::1] view
+        cdef const char *data
         cdef size_t size
         cdef aclError status
         if isinstance(source, (str, os.PathLike)):
@@ -337,7 +337,7 @@ cdef class Model:
             self.own = Stream(self.device)
         return self.own
 
-    def bind(self, tuple given, dict named):
+    cdef list bind(self, tuple given, dict named):
         """The inputs in the model's order."""
         names = [info.name for info in self.inputs]
         if len(given) > len(names):
@@ -354,7 +354,7 @@ cdef class Model:
             raise TypeError(f"inputs are missing: {', '.join(missing)}")
         return [values[name] for name in names]
 
-    def place(self, info, value, Stream stream):
+    cdef object place(self, object info, object value, Stream stream):
         """An input as an `Array`: as it is, or copied to the device in the stream's order."""
         if isinstance(value, Array):
             if dtype_name(value.dtype) != info.dtype or not info.fits(value.shape):
@@ -460,7 +460,7 @@ cdef class Model:
 
     def close(self):
         """Wait for the runs under way and unload; a second call does nothing."""
-        cdef aclError status
+        cdef aclError status = ACL_SUCCESS
         if self.made != fork_count:
             forked_raise(self)
         if not self.loaded:
