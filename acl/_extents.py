@@ -28,7 +28,7 @@ class _Rules:
         self.sums: set[tuple[int, int]] | None = None
         self.products: set[tuple[int, int]] | None = None
         self.ratios: dict[int, float] = {}
-        self.most = 0
+        self.least = self.most = -1
 
     def learn(self, dims: tuple[int, ...], extent: int) -> None:
         pairs = list(combinations_with_replacement(range(len(dims)), 2))
@@ -41,15 +41,19 @@ class _Rules:
         for i, dim in enumerate(dims):
             if dim > 0:
                 self.ratios[i] = max(self.ratios.get(i, 0.0), extent / dim)
+        self.least = extent if self.least < 0 else min(self.least, extent)
         self.most = max(self.most, extent)
 
-    def predict(self, dims: tuple[int, ...]) -> int:
+    def predict(self, dims: tuple[int, ...], declared: bool) -> int:
+        """The extent; one that the model did not declare to change may be a constant."""
         if self.equal:
             return max(dims[i] for i in self.equal)
         if self.sums:
             return max(dims[i] + dims[j] for i, j in self.sums)
         if self.products:
             return max(dims[i] * dims[j] for i, j in self.products)
+        if not declared and self.least == self.most:
+            return self.most
         scaled = [ceil(ratio * dims[i]) for i, ratio in self.ratios.items() if dims[i] > 0]
         return min(max(scaled, default=0), 4 * self.most) or self.most
 
@@ -66,6 +70,7 @@ class Extents:
 
     def __init__(self, inputs: Shapes, outputs: Shapes) -> None:
         self.outputs = outputs
+        self.declared = [bool(shape) for shape in outputs]
         self.free = [(i, d) for i, shape in enumerate(inputs) for d, extent in enumerate(shape) if extent < 0]
         self.rules: dict[tuple[int, int], _Rules] = {}
         self.seen: OrderedDict[Shapes, Shapes] = OrderedDict()
@@ -81,7 +86,9 @@ class Extents:
             return None
         dims = tuple(inputs[i][d] for i, d in self.free)
         return tuple(
-            tuple(self.rules[o, d].predict(dims) if extent < 0 else extent for d, extent in enumerate(shape))
+            tuple(
+                self.rules[o, d].predict(dims, self.declared[o]) if extent < 0 else extent
+                for d, extent in enumerate(shape))
             for o, shape in enumerate(self.outputs)
         )
 
