@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import acl
 from acl import sim
 
 SOURCES = Path(__file__).parent / "c/examples"
-PLAIN = ["memory", "streams", "callbacks", "devices", "virtual_memory", "allocator", "errors"]
+PLAIN = ["memory", "streams", "callbacks", "devices", "virtual_memory", "allocator", "errors", "queues",
+         "profiling"]
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 
@@ -58,6 +60,16 @@ def test_examples_on_other_chips(programs: Path, soc: str) -> None:
 def test_two_processes(programs: Path, devices: str, arguments: tuple[str, ...]) -> None:
     done = run(programs / "two_processes", *arguments, ACL_SIM_DEVICES=devices)
     assert (done.returncode, done.stdout) == (0, "ok\nok\n"), done.stderr
+
+
+def test_the_second_name_of_the_runtime(tmp_path: Path) -> None:
+    program = tmp_path / "memory"
+    subprocess.run(["gcc", "-std=gnu11", str(SOURCES / "memory.c"), "-o", str(program), f"-I{acl.include_dir()}",
+                    f"-L{sim.library_dir()}", "-lacl_rt"], check=True)
+    assert run(program).stdout == "ok\n"
+    first, second = (ctypes.CDLL(f"{sim.library_dir()}/{name}") for name in ("libascendcl.so", "libacl_rt.so"))
+    addresses = {ctypes.cast(library.aclrtMalloc, ctypes.c_void_p).value for library in (first, second)}
+    assert len(addresses) == 1
 
 
 def test_an_example_fails_where_its_feature_is_missing(programs: Path) -> None:

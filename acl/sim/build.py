@@ -30,7 +30,11 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wundef", "-Werror"]
 ALWAYS = ["-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-pthread", "-MMD", *WARNINGS]
 
 #: Libraries with nothing in them: programs name them, but need no symbol of theirs.
-COMPANIONS = ["libhccl.so", "libge_runner.so", "libgraph.so", "libacl_tdt_channel.so"]
+COMPANIONS = ["libhccl.so", "libge_runner.so", "libgraph.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so",
+              "libmsprofiler.so"]
+
+#: The name by which CANN's examples link the runtime: all of libascendcl.so under a second name.
+SECOND_NAME = "libacl_rt.so"
 
 COMPILER_SOURCE = "exports_op_compiler.c"
 
@@ -103,7 +107,23 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 2, com
     _link(link, folder / "libacl_op_compiler.so", [str(own)], beside)
     for name in COMPANIONS:
         _link(link, folder / name, [], [])
+    _second_name(link, folder, objects)
     return folder
+
+
+def _second_name(link: list[str], folder: Path, objects: Path) -> None:
+    """A filter: it has the names, so that programs link; the loader puts libascendcl.so before it.
+
+    A symbolic link would do but for wheels, which would carry a copy: a second simulator.
+    """
+    listed = subprocess.run(["nm", "-D", "--defined-only", str(folder / "libascendcl.so")], check=True,
+                            capture_output=True, text=True).stdout
+    names = [line.split()[2] for line in listed.splitlines() if " T " in line]
+    stubs = objects / "second_name.s"
+    lines = [f".globl {name}\n.type {name}, @function\n{name}:" for name in names]
+    stubs.write_text(".text\n" + "\n".join(lines) + '\n.byte 0\n.section .note.GNU-stack,"",@progbits\n')
+    rest = ["-Wl,-F,libascendcl.so", "-Wl,-rpath,$ORIGIN"]
+    _link(link, folder / SECOND_NAME, [str(stubs)], rest)
 
 
 def _link(link: list[str], target: Path, objects: list[str], rest: list[str]) -> None:

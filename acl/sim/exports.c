@@ -509,6 +509,88 @@ const char *const function_names[FN_COUNT] = {
     "aclGetCompileoptSize",
     "aclGetCompileopt",
     "aclopSetCompileFlag",
+    "acltdtGetTensorTypeFromItem",
+    "acltdtGetDataTypeFromItem",
+    "acltdtGetDataAddrFromItem",
+    "acltdtGetDataSizeFromItem",
+    "acltdtGetDimNumFromItem",
+    "acltdtGetSliceInfoFromItem",
+    "acltdtGetDimsFromItem",
+    "acltdtCreateDataItem",
+    "acltdtDestroyDataItem",
+    "acltdtCreateDataset",
+    "acltdtDestroyDataset",
+    "acltdtGetDataItem",
+    "acltdtAddDataItem",
+    "acltdtGetDatasetSize",
+    "acltdtGetDatasetName",
+    "acltdtStopChannel",
+    "acltdtCreateChannel",
+    "acltdtCreateChannelWithCapacity",
+    "acltdtDestroyChannel",
+    "acltdtCleanChannel",
+    "acltdtSendTensor",
+    "acltdtReceiveTensor",
+    "acltdtQueryChannelSize",
+    "acltdtCreateQueue",
+    "acltdtDestroyQueue",
+    "acltdtEnqueue",
+    "acltdtDequeue",
+    "acltdtEnqueueData",
+    "acltdtDequeueData",
+    "acltdtGrantQueue",
+    "acltdtAttachQueue",
+    "acltdtBindQueueRoutes",
+    "acltdtUnbindQueueRoutes",
+    "acltdtQueryQueueRoutes",
+    "acltdtAllocBuf",
+    "acltdtFreeBuf",
+    "acltdtGetBufData",
+    "acltdtSetBufDataLen",
+    "acltdtGetBufDataLen",
+    "acltdtAppendBufChain",
+    "acltdtGetBufChainNum",
+    "acltdtGetBufFromChain",
+    "acltdtGetBufUserData",
+    "acltdtSetBufUserData",
+    "acltdtCopyBufRef",
+    "acltdtCreateQueueAttr",
+    "acltdtDestroyQueueAttr",
+    "acltdtSetQueueAttr",
+    "acltdtGetQueueAttr",
+    "acltdtCreateQueueRoute",
+    "acltdtDestroyQueueRoute",
+    "acltdtGetQueueRouteParam",
+    "acltdtCreateQueueRouteList",
+    "acltdtDestroyQueueRouteList",
+    "acltdtAddQueueRoute",
+    "acltdtGetQueueRoute",
+    "acltdtGetQueueRouteNum",
+    "acltdtCreateQueueRouteQueryInfo",
+    "acltdtDestroyQueueRouteQueryInfo",
+    "acltdtSetQueueRouteQueryInfo",
+    "aclprofInit",
+    "aclprofFinalize",
+    "aclprofStart",
+    "aclprofCreateConfig",
+    "aclprofDestroyConfig",
+    "aclprofStop",
+    "aclprofSetConfig",
+    "aclprofGetStepTimestamp",
+    "aclprofCreateStepInfo",
+    "aclprofDestroyStepInfo",
+    "aclprofCreateStamp",
+    "aclprofDestroyStamp",
+    "aclprofPush",
+    "aclprofPop",
+    "aclprofRangeStart",
+    "aclprofRangeStop",
+    "aclprofSetStampTraceMessage",
+    "aclprofMark",
+    "aclprofMarkEx",
+    "aclprofStr2Id",
+    "aclprofRangePushEx",
+    "aclprofRangePop",
 };
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -5031,4 +5113,850 @@ const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *nam
     }
     (void)gate_leave(FN_aclmdlGetTensorRealName, ACL_SUCCESS);
     return gate_result;
+}
+
+acltdtTensorType acltdtGetTensorTypeFromItem(const acltdtDataItem *dataItem)
+{
+    acltdtTensorType gate_result = 0;
+    if (gate_enter(FN_acltdtGetTensorTypeFromItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetTensorTypeFromItem(dataItem);
+    }
+    (void)gate_leave(FN_acltdtGetTensorTypeFromItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclDataType acltdtGetDataTypeFromItem(const acltdtDataItem *dataItem)
+{
+    aclDataType gate_result = 0;
+    if (gate_enter(FN_acltdtGetDataTypeFromItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDataTypeFromItem(dataItem);
+    }
+    (void)gate_leave(FN_acltdtGetDataTypeFromItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+void *acltdtGetDataAddrFromItem(const acltdtDataItem *dataItem)
+{
+    void *gate_result = NULL;
+    if (gate_enter(FN_acltdtGetDataAddrFromItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDataAddrFromItem(dataItem);
+    }
+    (void)gate_leave(FN_acltdtGetDataAddrFromItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t acltdtGetDataSizeFromItem(const acltdtDataItem *dataItem)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_acltdtGetDataSizeFromItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDataSizeFromItem(dataItem);
+    }
+    (void)gate_leave(FN_acltdtGetDataSizeFromItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t acltdtGetDimNumFromItem(const acltdtDataItem *dataItem)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_acltdtGetDimNumFromItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDimNumFromItem(dataItem);
+    }
+    (void)gate_leave(FN_acltdtGetDimNumFromItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtGetSliceInfoFromItem(const acltdtDataItem *dataItem, size_t *sliceNum, size_t *sliceId)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetSliceInfoFromItem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetSliceInfoFromItem(dataItem, sliceNum, sliceId);
+    }
+    return gate_leave(FN_acltdtGetSliceInfoFromItem, gate_status);
+}
+
+aclError acltdtGetDimsFromItem(const acltdtDataItem *dataItem, int64_t *dims, size_t dimNum)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetDimsFromItem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetDimsFromItem(dataItem, dims, dimNum);
+    }
+    return gate_leave(FN_acltdtGetDimsFromItem, gate_status);
+}
+
+acltdtDataItem *acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t *dims, size_t dimNum, aclDataType dataType, void *data, size_t size)
+{
+    acltdtDataItem *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateDataItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateDataItem(tdtType, dims, dimNum, dataType, data, size);
+    }
+    (void)gate_leave(FN_acltdtCreateDataItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyDataItem(acltdtDataItem *dataItem)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyDataItem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyDataItem(dataItem);
+    }
+    return gate_leave(FN_acltdtDestroyDataItem, gate_status);
+}
+
+acltdtDataset *acltdtCreateDataset(void)
+{
+    acltdtDataset *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateDataset) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateDataset();
+    }
+    (void)gate_leave(FN_acltdtCreateDataset, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyDataset(acltdtDataset *dataset)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyDataset);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyDataset(dataset);
+    }
+    return gate_leave(FN_acltdtDestroyDataset, gate_status);
+}
+
+acltdtDataItem *acltdtGetDataItem(const acltdtDataset *dataset, size_t index)
+{
+    acltdtDataItem *gate_result = NULL;
+    if (gate_enter(FN_acltdtGetDataItem) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDataItem(dataset, index);
+    }
+    (void)gate_leave(FN_acltdtGetDataItem, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtAddDataItem(acltdtDataset *dataset, acltdtDataItem *dataItem)
+{
+    aclError gate_status = gate_enter(FN_acltdtAddDataItem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtAddDataItem(dataset, dataItem);
+    }
+    return gate_leave(FN_acltdtAddDataItem, gate_status);
+}
+
+size_t acltdtGetDatasetSize(const acltdtDataset *dataset)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_acltdtGetDatasetSize) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDatasetSize(dataset);
+    }
+    (void)gate_leave(FN_acltdtGetDatasetSize, ACL_SUCCESS);
+    return gate_result;
+}
+
+const char *acltdtGetDatasetName(const acltdtDataset *dataset)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_acltdtGetDatasetName) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetDatasetName(dataset);
+    }
+    (void)gate_leave(FN_acltdtGetDatasetName, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtStopChannel(acltdtChannelHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_acltdtStopChannel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtStopChannel(handle);
+    }
+    return gate_leave(FN_acltdtStopChannel, gate_status);
+}
+
+acltdtChannelHandle *acltdtCreateChannel(uint32_t deviceId, const char *name)
+{
+    acltdtChannelHandle *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateChannel) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateChannel(deviceId, name);
+    }
+    (void)gate_leave(FN_acltdtCreateChannel, ACL_SUCCESS);
+    return gate_result;
+}
+
+acltdtChannelHandle *acltdtCreateChannelWithCapacity(uint32_t deviceId, const char *name, size_t capacity)
+{
+    acltdtChannelHandle *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateChannelWithCapacity) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateChannelWithCapacity(deviceId, name, capacity);
+    }
+    (void)gate_leave(FN_acltdtCreateChannelWithCapacity, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyChannel(acltdtChannelHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyChannel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyChannel(handle);
+    }
+    return gate_leave(FN_acltdtDestroyChannel, gate_status);
+}
+
+aclError acltdtCleanChannel(acltdtChannelHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_acltdtCleanChannel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtCleanChannel(handle);
+    }
+    return gate_leave(FN_acltdtCleanChannel, gate_status);
+}
+
+aclError acltdtSendTensor(const acltdtChannelHandle *handle, const acltdtDataset *dataset, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_acltdtSendTensor);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtSendTensor(handle, dataset, timeout);
+    }
+    return gate_leave(FN_acltdtSendTensor, gate_status);
+}
+
+aclError acltdtReceiveTensor(const acltdtChannelHandle *handle, acltdtDataset *dataset, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_acltdtReceiveTensor);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtReceiveTensor(handle, dataset, timeout);
+    }
+    return gate_leave(FN_acltdtReceiveTensor, gate_status);
+}
+
+aclError acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *size)
+{
+    aclError gate_status = gate_enter(FN_acltdtQueryChannelSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtQueryChannelSize(handle, size);
+    }
+    return gate_leave(FN_acltdtQueryChannelSize, gate_status);
+}
+
+aclError acltdtCreateQueue(const acltdtQueueAttr *attr, uint32_t *qid)
+{
+    aclError gate_status = gate_enter(FN_acltdtCreateQueue);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtCreateQueue(attr, qid);
+    }
+    return gate_leave(FN_acltdtCreateQueue, gate_status);
+}
+
+aclError acltdtDestroyQueue(uint32_t qid)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyQueue);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyQueue(qid);
+    }
+    return gate_leave(FN_acltdtDestroyQueue, gate_status);
+}
+
+aclError acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_acltdtEnqueue);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtEnqueue(qid, buf, timeout);
+    }
+    return gate_leave(FN_acltdtEnqueue, gate_status);
+}
+
+aclError acltdtDequeue(uint32_t qid, acltdtBuf *buf, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_acltdtDequeue);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDequeue(qid, buf, timeout);
+    }
+    return gate_leave(FN_acltdtDequeue, gate_status);
+}
+
+aclError acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize, const void *userData, size_t userDataSize, int32_t timeout, uint32_t rsv)
+{
+    aclError gate_status = gate_enter(FN_acltdtEnqueueData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtEnqueueData(qid, data, dataSize, userData, userDataSize, timeout, rsv);
+    }
+    return gate_leave(FN_acltdtEnqueueData, gate_status);
+}
+
+aclError acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t *retDataSize, void *userData, size_t userDataSize, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_acltdtDequeueData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDequeueData(qid, data, dataSize, retDataSize, userData, userDataSize, timeout);
+    }
+    return gate_leave(FN_acltdtDequeueData, gate_status);
+}
+
+aclError acltdtGrantQueue(uint32_t qid, int32_t pid, uint32_t permission, int32_t timeout)
+{
+    aclError gate_status = gate_enter(FN_acltdtGrantQueue);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGrantQueue(qid, pid, permission, timeout);
+    }
+    return gate_leave(FN_acltdtGrantQueue, gate_status);
+}
+
+aclError acltdtAttachQueue(uint32_t qid, int32_t timeout, uint32_t *permission)
+{
+    aclError gate_status = gate_enter(FN_acltdtAttachQueue);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtAttachQueue(qid, timeout, permission);
+    }
+    return gate_leave(FN_acltdtAttachQueue, gate_status);
+}
+
+aclError acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList)
+{
+    aclError gate_status = gate_enter(FN_acltdtBindQueueRoutes);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtBindQueueRoutes(qRouteList);
+    }
+    return gate_leave(FN_acltdtBindQueueRoutes, gate_status);
+}
+
+aclError acltdtUnbindQueueRoutes(acltdtQueueRouteList *qRouteList)
+{
+    aclError gate_status = gate_enter(FN_acltdtUnbindQueueRoutes);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtUnbindQueueRoutes(qRouteList);
+    }
+    return gate_leave(FN_acltdtUnbindQueueRoutes, gate_status);
+}
+
+aclError acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo *queryInfo, acltdtQueueRouteList *qRouteList)
+{
+    aclError gate_status = gate_enter(FN_acltdtQueryQueueRoutes);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtQueryQueueRoutes(queryInfo, qRouteList);
+    }
+    return gate_leave(FN_acltdtQueryQueueRoutes, gate_status);
+}
+
+aclError acltdtAllocBuf(size_t size, uint32_t type, acltdtBuf *buf)
+{
+    aclError gate_status = gate_enter(FN_acltdtAllocBuf);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtAllocBuf(size, type, buf);
+    }
+    return gate_leave(FN_acltdtAllocBuf, gate_status);
+}
+
+aclError acltdtFreeBuf(acltdtBuf buf)
+{
+    aclError gate_status = gate_enter(FN_acltdtFreeBuf);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtFreeBuf(buf);
+    }
+    return gate_leave(FN_acltdtFreeBuf, gate_status);
+}
+
+aclError acltdtGetBufData(const acltdtBuf buf, void **dataPtr, size_t *size)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetBufData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetBufData(buf, dataPtr, size);
+    }
+    return gate_leave(FN_acltdtGetBufData, gate_status);
+}
+
+aclError acltdtSetBufDataLen(acltdtBuf buf, size_t len)
+{
+    aclError gate_status = gate_enter(FN_acltdtSetBufDataLen);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtSetBufDataLen(buf, len);
+    }
+    return gate_leave(FN_acltdtSetBufDataLen, gate_status);
+}
+
+aclError acltdtGetBufDataLen(acltdtBuf buf, size_t *len)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetBufDataLen);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetBufDataLen(buf, len);
+    }
+    return gate_leave(FN_acltdtGetBufDataLen, gate_status);
+}
+
+aclError acltdtAppendBufChain(acltdtBuf headBuf, acltdtBuf buf)
+{
+    aclError gate_status = gate_enter(FN_acltdtAppendBufChain);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtAppendBufChain(headBuf, buf);
+    }
+    return gate_leave(FN_acltdtAppendBufChain, gate_status);
+}
+
+aclError acltdtGetBufChainNum(acltdtBuf headBuf, uint32_t *num)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetBufChainNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetBufChainNum(headBuf, num);
+    }
+    return gate_leave(FN_acltdtGetBufChainNum, gate_status);
+}
+
+aclError acltdtGetBufFromChain(acltdtBuf headBuf, uint32_t index, acltdtBuf *buf)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetBufFromChain);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetBufFromChain(headBuf, index, buf);
+    }
+    return gate_leave(FN_acltdtGetBufFromChain, gate_status);
+}
+
+aclError acltdtGetBufUserData(const acltdtBuf buf, void *dataPtr, size_t size, size_t offset)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetBufUserData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetBufUserData(buf, dataPtr, size, offset);
+    }
+    return gate_leave(FN_acltdtGetBufUserData, gate_status);
+}
+
+aclError acltdtSetBufUserData(acltdtBuf buf, const void *dataPtr, size_t size, size_t offset)
+{
+    aclError gate_status = gate_enter(FN_acltdtSetBufUserData);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtSetBufUserData(buf, dataPtr, size, offset);
+    }
+    return gate_leave(FN_acltdtSetBufUserData, gate_status);
+}
+
+aclError acltdtCopyBufRef(const acltdtBuf buf, acltdtBuf *newBuf)
+{
+    aclError gate_status = gate_enter(FN_acltdtCopyBufRef);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtCopyBufRef(buf, newBuf);
+    }
+    return gate_leave(FN_acltdtCopyBufRef, gate_status);
+}
+
+acltdtQueueAttr *acltdtCreateQueueAttr(void)
+{
+    acltdtQueueAttr *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateQueueAttr) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateQueueAttr();
+    }
+    (void)gate_leave(FN_acltdtCreateQueueAttr, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyQueueAttr(const acltdtQueueAttr *attr)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyQueueAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyQueueAttr(attr);
+    }
+    return gate_leave(FN_acltdtDestroyQueueAttr, gate_status);
+}
+
+aclError acltdtSetQueueAttr(acltdtQueueAttr *attr, acltdtQueueAttrType type, size_t len, const void *param)
+{
+    aclError gate_status = gate_enter(FN_acltdtSetQueueAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtSetQueueAttr(attr, type, len, param);
+    }
+    return gate_leave(FN_acltdtSetQueueAttr, gate_status);
+}
+
+aclError acltdtGetQueueAttr(const acltdtQueueAttr *attr, acltdtQueueAttrType type, size_t len, size_t *paramRetSize, void *param)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetQueueAttr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetQueueAttr(attr, type, len, paramRetSize, param);
+    }
+    return gate_leave(FN_acltdtGetQueueAttr, gate_status);
+}
+
+acltdtQueueRoute *acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId)
+{
+    acltdtQueueRoute *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateQueueRoute) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateQueueRoute(srcId, dstId);
+    }
+    (void)gate_leave(FN_acltdtCreateQueueRoute, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyQueueRoute(const acltdtQueueRoute *route)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyQueueRoute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyQueueRoute(route);
+    }
+    return gate_leave(FN_acltdtDestroyQueueRoute, gate_status);
+}
+
+aclError acltdtGetQueueRouteParam(const acltdtQueueRoute *route, acltdtQueueRouteParamType type, size_t len, size_t *paramRetSize, void *param)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetQueueRouteParam);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetQueueRouteParam(route, type, len, paramRetSize, param);
+    }
+    return gate_leave(FN_acltdtGetQueueRouteParam, gate_status);
+}
+
+acltdtQueueRouteList *acltdtCreateQueueRouteList(void)
+{
+    acltdtQueueRouteList *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateQueueRouteList) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateQueueRouteList();
+    }
+    (void)gate_leave(FN_acltdtCreateQueueRouteList, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyQueueRouteList(const acltdtQueueRouteList *routeList)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyQueueRouteList);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyQueueRouteList(routeList);
+    }
+    return gate_leave(FN_acltdtDestroyQueueRouteList, gate_status);
+}
+
+aclError acltdtAddQueueRoute(acltdtQueueRouteList *routeList, const acltdtQueueRoute *route)
+{
+    aclError gate_status = gate_enter(FN_acltdtAddQueueRoute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtAddQueueRoute(routeList, route);
+    }
+    return gate_leave(FN_acltdtAddQueueRoute, gate_status);
+}
+
+aclError acltdtGetQueueRoute(const acltdtQueueRouteList *routeList, size_t index, acltdtQueueRoute *route)
+{
+    aclError gate_status = gate_enter(FN_acltdtGetQueueRoute);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtGetQueueRoute(routeList, index, route);
+    }
+    return gate_leave(FN_acltdtGetQueueRoute, gate_status);
+}
+
+size_t acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_acltdtGetQueueRouteNum) == ACL_SUCCESS) {
+        gate_result = sim_acltdtGetQueueRouteNum(routeList);
+    }
+    (void)gate_leave(FN_acltdtGetQueueRouteNum, ACL_SUCCESS);
+    return gate_result;
+}
+
+acltdtQueueRouteQueryInfo *acltdtCreateQueueRouteQueryInfo(void)
+{
+    acltdtQueueRouteQueryInfo *gate_result = NULL;
+    if (gate_enter(FN_acltdtCreateQueueRouteQueryInfo) == ACL_SUCCESS) {
+        gate_result = sim_acltdtCreateQueueRouteQueryInfo();
+    }
+    (void)gate_leave(FN_acltdtCreateQueueRouteQueryInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError acltdtDestroyQueueRouteQueryInfo(const acltdtQueueRouteQueryInfo *info)
+{
+    aclError gate_status = gate_enter(FN_acltdtDestroyQueueRouteQueryInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtDestroyQueueRouteQueryInfo(info);
+    }
+    return gate_leave(FN_acltdtDestroyQueueRouteQueryInfo, gate_status);
+}
+
+aclError acltdtSetQueueRouteQueryInfo(acltdtQueueRouteQueryInfo *param, acltdtQueueRouteQueryInfoParamType type, size_t len, const void *value)
+{
+    aclError gate_status = gate_enter(FN_acltdtSetQueueRouteQueryInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_acltdtSetQueueRouteQueryInfo(param, type, len, value);
+    }
+    return gate_leave(FN_acltdtSetQueueRouteQueryInfo, gate_status);
+}
+
+aclError aclprofInit(const char *profilerResultPath, size_t length)
+{
+    aclError gate_status = gate_enter(FN_aclprofInit);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofInit(profilerResultPath, length);
+    }
+    return gate_leave(FN_aclprofInit, gate_status);
+}
+
+aclError aclprofFinalize(void)
+{
+    aclError gate_status = gate_enter(FN_aclprofFinalize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofFinalize();
+    }
+    return gate_leave(FN_aclprofFinalize, gate_status);
+}
+
+aclError aclprofStart(const aclprofConfig *profilerConfig)
+{
+    aclError gate_status = gate_enter(FN_aclprofStart);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofStart(profilerConfig);
+    }
+    return gate_leave(FN_aclprofStart, gate_status);
+}
+
+aclprofConfig *aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNums, aclprofAicoreMetrics aicoreMetrics, const aclprofAicoreEvents *aicoreEvents, uint64_t dataTypeConfig)
+{
+    aclprofConfig *gate_result = NULL;
+    if (gate_enter(FN_aclprofCreateConfig) == ACL_SUCCESS) {
+        gate_result = sim_aclprofCreateConfig(deviceIdList, deviceNums, aicoreMetrics, aicoreEvents, dataTypeConfig);
+    }
+    (void)gate_leave(FN_aclprofCreateConfig, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclprofDestroyConfig(const aclprofConfig *profilerConfig)
+{
+    aclError gate_status = gate_enter(FN_aclprofDestroyConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofDestroyConfig(profilerConfig);
+    }
+    return gate_leave(FN_aclprofDestroyConfig, gate_status);
+}
+
+aclError aclprofStop(const aclprofConfig *profilerConfig)
+{
+    aclError gate_status = gate_enter(FN_aclprofStop);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofStop(profilerConfig);
+    }
+    return gate_leave(FN_aclprofStop, gate_status);
+}
+
+aclError aclprofSetConfig(aclprofConfigType configType, const char *config, size_t configLength)
+{
+    aclError gate_status = gate_enter(FN_aclprofSetConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofSetConfig(configType, config, configLength);
+    }
+    return gate_leave(FN_aclprofSetConfig, gate_status);
+}
+
+aclError aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetStepTimestamp);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetStepTimestamp(stepInfo, tag, stream);
+    }
+    return gate_leave(FN_aclprofGetStepTimestamp, gate_status);
+}
+
+aclprofStepInfo *aclprofCreateStepInfo(void)
+{
+    aclprofStepInfo *gate_result = NULL;
+    if (gate_enter(FN_aclprofCreateStepInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclprofCreateStepInfo();
+    }
+    (void)gate_leave(FN_aclprofCreateStepInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+void aclprofDestroyStepInfo(aclprofStepInfo *stepinfo)
+{
+    if (gate_enter(FN_aclprofDestroyStepInfo) == ACL_SUCCESS) {
+        sim_aclprofDestroyStepInfo(stepinfo);
+    }
+    (void)gate_leave(FN_aclprofDestroyStepInfo, ACL_SUCCESS);
+}
+
+void *aclprofCreateStamp(void)
+{
+    void *gate_result = NULL;
+    if (gate_enter(FN_aclprofCreateStamp) == ACL_SUCCESS) {
+        gate_result = sim_aclprofCreateStamp();
+    }
+    (void)gate_leave(FN_aclprofCreateStamp, ACL_SUCCESS);
+    return gate_result;
+}
+
+void aclprofDestroyStamp(void *stamp)
+{
+    if (gate_enter(FN_aclprofDestroyStamp) == ACL_SUCCESS) {
+        sim_aclprofDestroyStamp(stamp);
+    }
+    (void)gate_leave(FN_aclprofDestroyStamp, ACL_SUCCESS);
+}
+
+aclError aclprofPush(void *stamp)
+{
+    aclError gate_status = gate_enter(FN_aclprofPush);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofPush(stamp);
+    }
+    return gate_leave(FN_aclprofPush, gate_status);
+}
+
+aclError aclprofPop(void)
+{
+    aclError gate_status = gate_enter(FN_aclprofPop);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofPop();
+    }
+    return gate_leave(FN_aclprofPop, gate_status);
+}
+
+aclError aclprofRangeStart(void *stamp, uint32_t *rangeId)
+{
+    aclError gate_status = gate_enter(FN_aclprofRangeStart);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofRangeStart(stamp, rangeId);
+    }
+    return gate_leave(FN_aclprofRangeStart, gate_status);
+}
+
+aclError aclprofRangeStop(uint32_t rangeId)
+{
+    aclError gate_status = gate_enter(FN_aclprofRangeStop);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofRangeStop(rangeId);
+    }
+    return gate_leave(FN_aclprofRangeStop, gate_status);
+}
+
+aclError aclprofSetStampTraceMessage(void *stamp, const char *msg, uint32_t msgLen)
+{
+    aclError gate_status = gate_enter(FN_aclprofSetStampTraceMessage);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofSetStampTraceMessage(stamp, msg, msgLen);
+    }
+    return gate_leave(FN_aclprofSetStampTraceMessage, gate_status);
+}
+
+aclError aclprofMark(void *stamp)
+{
+    aclError gate_status = gate_enter(FN_aclprofMark);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofMark(stamp);
+    }
+    return gate_leave(FN_aclprofMark, gate_status);
+}
+
+aclError aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclprofMarkEx);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofMarkEx(msg, msgLen, stream);
+    }
+    return gate_leave(FN_aclprofMarkEx, gate_status);
+}
+
+uint64_t aclprofStr2Id(const char *message)
+{
+    uint64_t gate_result = 0;
+    if (gate_enter(FN_aclprofStr2Id) == ACL_SUCCESS) {
+        gate_result = sim_aclprofStr2Id(message);
+    }
+    (void)gate_leave(FN_aclprofStr2Id, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclprofRangePushEx(aclprofEventAttributes *attr)
+{
+    aclError gate_status = gate_enter(FN_aclprofRangePushEx);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofRangePushEx(attr);
+    }
+    return gate_leave(FN_aclprofRangePushEx, gate_status);
+}
+
+aclError aclprofRangePop(void)
+{
+    aclError gate_status = gate_enter(FN_aclprofRangePop);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofRangePop();
+    }
+    return gate_leave(FN_aclprofRangePop, gate_status);
+}
+
+aclopAttr *aclopCreateAttr(void)
+{
+    (void)acl_sim_unsupported("aclopCreateAttr");
+    return NULL;
+}
+
+void aclopDestroyAttr(const aclopAttr *attr)
+{
+    (void)attr;
+    (void)acl_sim_unsupported("aclopDestroyAttr");
+}
+
+aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrBool");
+}
+
+aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrInt");
+}
+
+aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrFloat");
+}
+
+aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrString");
+}
+
+aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType attrValue)
+{
+    (void)attr;
+    (void)attrName;
+    (void)attrValue;
+    return acl_sim_unsupported("aclopSetAttrDataType");
+}
+
+aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values)
+{
+    (void)attr;
+    (void)attrName;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListBool");
+}
+
+aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues, const int64_t *values)
+{
+    (void)attr;
+    (void)attrName;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListInt");
+}
+
+aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues, const float *values)
+{
+    (void)attr;
+    (void)attrName;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListFloat");
+}
+
+aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists, const int *numValues, const int64_t *const values[])
+{
+    (void)attr;
+    (void)attrName;
+    (void)numLists;
+    (void)numValues;
+    (void)values;
+    return acl_sim_unsupported("aclopSetAttrListListInt");
 }

@@ -10,9 +10,12 @@
 #include "acl/acl_mdl.h"
 #include "acl/acl_op.h"
 #include "acl/acl_op_compiler.h"
+#include "acl/acl_prof.h"
 #include "acl/acl_rt.h"
 #include "acl/acl_rt_allocator.h"
 #include "acl/acl_rt_memory_soma.h"
+#include "acl/acl_tdt.h"
+#include "acl/acl_tdt_queue.h"
 
 /* The number of each exported function: an index for counters and faults. */
 enum {
@@ -522,6 +525,88 @@ enum {
     FN_aclGetCompileoptSize,
     FN_aclGetCompileopt,
     FN_aclopSetCompileFlag,
+    FN_acltdtGetTensorTypeFromItem,
+    FN_acltdtGetDataTypeFromItem,
+    FN_acltdtGetDataAddrFromItem,
+    FN_acltdtGetDataSizeFromItem,
+    FN_acltdtGetDimNumFromItem,
+    FN_acltdtGetSliceInfoFromItem,
+    FN_acltdtGetDimsFromItem,
+    FN_acltdtCreateDataItem,
+    FN_acltdtDestroyDataItem,
+    FN_acltdtCreateDataset,
+    FN_acltdtDestroyDataset,
+    FN_acltdtGetDataItem,
+    FN_acltdtAddDataItem,
+    FN_acltdtGetDatasetSize,
+    FN_acltdtGetDatasetName,
+    FN_acltdtStopChannel,
+    FN_acltdtCreateChannel,
+    FN_acltdtCreateChannelWithCapacity,
+    FN_acltdtDestroyChannel,
+    FN_acltdtCleanChannel,
+    FN_acltdtSendTensor,
+    FN_acltdtReceiveTensor,
+    FN_acltdtQueryChannelSize,
+    FN_acltdtCreateQueue,
+    FN_acltdtDestroyQueue,
+    FN_acltdtEnqueue,
+    FN_acltdtDequeue,
+    FN_acltdtEnqueueData,
+    FN_acltdtDequeueData,
+    FN_acltdtGrantQueue,
+    FN_acltdtAttachQueue,
+    FN_acltdtBindQueueRoutes,
+    FN_acltdtUnbindQueueRoutes,
+    FN_acltdtQueryQueueRoutes,
+    FN_acltdtAllocBuf,
+    FN_acltdtFreeBuf,
+    FN_acltdtGetBufData,
+    FN_acltdtSetBufDataLen,
+    FN_acltdtGetBufDataLen,
+    FN_acltdtAppendBufChain,
+    FN_acltdtGetBufChainNum,
+    FN_acltdtGetBufFromChain,
+    FN_acltdtGetBufUserData,
+    FN_acltdtSetBufUserData,
+    FN_acltdtCopyBufRef,
+    FN_acltdtCreateQueueAttr,
+    FN_acltdtDestroyQueueAttr,
+    FN_acltdtSetQueueAttr,
+    FN_acltdtGetQueueAttr,
+    FN_acltdtCreateQueueRoute,
+    FN_acltdtDestroyQueueRoute,
+    FN_acltdtGetQueueRouteParam,
+    FN_acltdtCreateQueueRouteList,
+    FN_acltdtDestroyQueueRouteList,
+    FN_acltdtAddQueueRoute,
+    FN_acltdtGetQueueRoute,
+    FN_acltdtGetQueueRouteNum,
+    FN_acltdtCreateQueueRouteQueryInfo,
+    FN_acltdtDestroyQueueRouteQueryInfo,
+    FN_acltdtSetQueueRouteQueryInfo,
+    FN_aclprofInit,
+    FN_aclprofFinalize,
+    FN_aclprofStart,
+    FN_aclprofCreateConfig,
+    FN_aclprofDestroyConfig,
+    FN_aclprofStop,
+    FN_aclprofSetConfig,
+    FN_aclprofGetStepTimestamp,
+    FN_aclprofCreateStepInfo,
+    FN_aclprofDestroyStepInfo,
+    FN_aclprofCreateStamp,
+    FN_aclprofDestroyStamp,
+    FN_aclprofPush,
+    FN_aclprofPop,
+    FN_aclprofRangeStart,
+    FN_aclprofRangeStop,
+    FN_aclprofSetStampTraceMessage,
+    FN_aclprofMark,
+    FN_aclprofMarkEx,
+    FN_aclprofStr2Id,
+    FN_aclprofRangePushEx,
+    FN_aclprofRangePop,
     FN_COUNT
 };
 
@@ -1033,5 +1118,87 @@ SIM_SHARED aclError sim_aclSetCompileopt(aclCompileOpt opt, const char *value);
 SIM_SHARED size_t sim_aclGetCompileoptSize(aclCompileOpt opt);
 SIM_SHARED aclError sim_aclGetCompileopt(aclCompileOpt opt, char *value, size_t length);
 SIM_SHARED aclError sim_aclopSetCompileFlag(aclOpCompileFlag flag);
+acltdtTensorType sim_acltdtGetTensorTypeFromItem(const acltdtDataItem *dataItem);
+aclDataType sim_acltdtGetDataTypeFromItem(const acltdtDataItem *dataItem);
+void *sim_acltdtGetDataAddrFromItem(const acltdtDataItem *dataItem);
+size_t sim_acltdtGetDataSizeFromItem(const acltdtDataItem *dataItem);
+size_t sim_acltdtGetDimNumFromItem(const acltdtDataItem *dataItem);
+aclError sim_acltdtGetSliceInfoFromItem(const acltdtDataItem *dataItem, size_t *sliceNum, size_t *sliceId);
+aclError sim_acltdtGetDimsFromItem(const acltdtDataItem *dataItem, int64_t *dims, size_t dimNum);
+acltdtDataItem *sim_acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t *dims, size_t dimNum, aclDataType dataType, void *data, size_t size);
+aclError sim_acltdtDestroyDataItem(acltdtDataItem *dataItem);
+acltdtDataset *sim_acltdtCreateDataset(void);
+aclError sim_acltdtDestroyDataset(acltdtDataset *dataset);
+acltdtDataItem *sim_acltdtGetDataItem(const acltdtDataset *dataset, size_t index);
+aclError sim_acltdtAddDataItem(acltdtDataset *dataset, acltdtDataItem *dataItem);
+size_t sim_acltdtGetDatasetSize(const acltdtDataset *dataset);
+const char *sim_acltdtGetDatasetName(const acltdtDataset *dataset);
+aclError sim_acltdtStopChannel(acltdtChannelHandle *handle);
+acltdtChannelHandle *sim_acltdtCreateChannel(uint32_t deviceId, const char *name);
+acltdtChannelHandle *sim_acltdtCreateChannelWithCapacity(uint32_t deviceId, const char *name, size_t capacity);
+aclError sim_acltdtDestroyChannel(acltdtChannelHandle *handle);
+aclError sim_acltdtCleanChannel(acltdtChannelHandle *handle);
+aclError sim_acltdtSendTensor(const acltdtChannelHandle *handle, const acltdtDataset *dataset, int32_t timeout);
+aclError sim_acltdtReceiveTensor(const acltdtChannelHandle *handle, acltdtDataset *dataset, int32_t timeout);
+aclError sim_acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *size);
+aclError sim_acltdtCreateQueue(const acltdtQueueAttr *attr, uint32_t *qid);
+aclError sim_acltdtDestroyQueue(uint32_t qid);
+aclError sim_acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout);
+aclError sim_acltdtDequeue(uint32_t qid, acltdtBuf *buf, int32_t timeout);
+aclError sim_acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize, const void *userData, size_t userDataSize, int32_t timeout, uint32_t rsv);
+aclError sim_acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t *retDataSize, void *userData, size_t userDataSize, int32_t timeout);
+aclError sim_acltdtGrantQueue(uint32_t qid, int32_t pid, uint32_t permission, int32_t timeout);
+aclError sim_acltdtAttachQueue(uint32_t qid, int32_t timeout, uint32_t *permission);
+aclError sim_acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList);
+aclError sim_acltdtUnbindQueueRoutes(acltdtQueueRouteList *qRouteList);
+aclError sim_acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo *queryInfo, acltdtQueueRouteList *qRouteList);
+aclError sim_acltdtAllocBuf(size_t size, uint32_t type, acltdtBuf *buf);
+aclError sim_acltdtFreeBuf(acltdtBuf buf);
+aclError sim_acltdtGetBufData(const acltdtBuf buf, void **dataPtr, size_t *size);
+aclError sim_acltdtSetBufDataLen(acltdtBuf buf, size_t len);
+aclError sim_acltdtGetBufDataLen(acltdtBuf buf, size_t *len);
+aclError sim_acltdtAppendBufChain(acltdtBuf headBuf, acltdtBuf buf);
+aclError sim_acltdtGetBufChainNum(acltdtBuf headBuf, uint32_t *num);
+aclError sim_acltdtGetBufFromChain(acltdtBuf headBuf, uint32_t index, acltdtBuf *buf);
+aclError sim_acltdtGetBufUserData(const acltdtBuf buf, void *dataPtr, size_t size, size_t offset);
+aclError sim_acltdtSetBufUserData(acltdtBuf buf, const void *dataPtr, size_t size, size_t offset);
+aclError sim_acltdtCopyBufRef(const acltdtBuf buf, acltdtBuf *newBuf);
+acltdtQueueAttr *sim_acltdtCreateQueueAttr(void);
+aclError sim_acltdtDestroyQueueAttr(const acltdtQueueAttr *attr);
+aclError sim_acltdtSetQueueAttr(acltdtQueueAttr *attr, acltdtQueueAttrType type, size_t len, const void *param);
+aclError sim_acltdtGetQueueAttr(const acltdtQueueAttr *attr, acltdtQueueAttrType type, size_t len, size_t *paramRetSize, void *param);
+acltdtQueueRoute *sim_acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId);
+aclError sim_acltdtDestroyQueueRoute(const acltdtQueueRoute *route);
+aclError sim_acltdtGetQueueRouteParam(const acltdtQueueRoute *route, acltdtQueueRouteParamType type, size_t len, size_t *paramRetSize, void *param);
+acltdtQueueRouteList *sim_acltdtCreateQueueRouteList(void);
+aclError sim_acltdtDestroyQueueRouteList(const acltdtQueueRouteList *routeList);
+aclError sim_acltdtAddQueueRoute(acltdtQueueRouteList *routeList, const acltdtQueueRoute *route);
+aclError sim_acltdtGetQueueRoute(const acltdtQueueRouteList *routeList, size_t index, acltdtQueueRoute *route);
+size_t sim_acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList);
+acltdtQueueRouteQueryInfo *sim_acltdtCreateQueueRouteQueryInfo(void);
+aclError sim_acltdtDestroyQueueRouteQueryInfo(const acltdtQueueRouteQueryInfo *info);
+aclError sim_acltdtSetQueueRouteQueryInfo(acltdtQueueRouteQueryInfo *param, acltdtQueueRouteQueryInfoParamType type, size_t len, const void *value);
+aclError sim_aclprofInit(const char *profilerResultPath, size_t length);
+aclError sim_aclprofFinalize(void);
+aclError sim_aclprofStart(const aclprofConfig *profilerConfig);
+aclprofConfig *sim_aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNums, aclprofAicoreMetrics aicoreMetrics, const aclprofAicoreEvents *aicoreEvents, uint64_t dataTypeConfig);
+aclError sim_aclprofDestroyConfig(const aclprofConfig *profilerConfig);
+aclError sim_aclprofStop(const aclprofConfig *profilerConfig);
+aclError sim_aclprofSetConfig(aclprofConfigType configType, const char *config, size_t configLength);
+aclError sim_aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag, aclrtStream stream);
+aclprofStepInfo *sim_aclprofCreateStepInfo(void);
+void sim_aclprofDestroyStepInfo(aclprofStepInfo *stepinfo);
+void *sim_aclprofCreateStamp(void);
+void sim_aclprofDestroyStamp(void *stamp);
+aclError sim_aclprofPush(void *stamp);
+aclError sim_aclprofPop(void);
+aclError sim_aclprofRangeStart(void *stamp, uint32_t *rangeId);
+aclError sim_aclprofRangeStop(uint32_t rangeId);
+aclError sim_aclprofSetStampTraceMessage(void *stamp, const char *msg, uint32_t msgLen);
+aclError sim_aclprofMark(void *stamp);
+aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream);
+uint64_t sim_aclprofStr2Id(const char *message);
+aclError sim_aclprofRangePushEx(aclprofEventAttributes *attr);
+aclError sim_aclprofRangePop(void);
 
 #endif

@@ -157,6 +157,19 @@ static aclError state_step(bool *flag, bool value, bool needs_lock, const char *
     return ACL_SUCCESS;
 }
 
+/* A later backup takes the place of an earlier one. */
+static aclError backup_mark(const char *function)
+{
+    pthread_mutex_lock(&snapshot_lock);
+    bool allowed = process_locked;
+    process_saved = process_saved || allowed;
+    pthread_mutex_unlock(&snapshot_lock);
+    if (!allowed) {
+        return error_set(function, ACL_ERROR_RT_INTERNAL_ERROR, "the process is not locked");
+    }
+    return ACL_SUCCESS;
+}
+
 aclError sim_aclrtSnapShotProcessLock(int pid, void *reserve)
 {
     TRY(process_check(pid, reserve, __func__));
@@ -168,7 +181,7 @@ aclError sim_aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args)
 {
     TRY(process_check(pid, args, __func__));
     TRY(stage_run(ACL_RT_SNAPSHOT_BACKUP_PRE, __func__));
-    TRY(state_step(&process_saved, true, true, __func__));
+    TRY(backup_mark(__func__));
     return stage_run(ACL_RT_SNAPSHOT_BACKUP_POST, __func__);
 }
 

@@ -7,9 +7,10 @@
    aclrtLaunchKernel) and are refused.
 
    The declarations are this file's: no header of the API has them.  No state. */
+#include <string.h>
 #include <time.h>
 
-#include "core.h"
+#include "exports.h"
 
 SIM_SHARED uint64_t MsprofGetHashId(const char *hashInfo, size_t length);
 SIM_SHARED int32_t MsprofRegisterCallback(uint32_t moduleId, void *handle);
@@ -33,6 +34,11 @@ uint64_t MsprofGetHashId(const char *hashInfo, size_t length)
         hash = (hash ^ (unsigned char)hashInfo[i]) * 0x100000001b3u;
     }
     return hash;
+}
+
+uint64_t sim_aclprofStr2Id(const char *message)
+{
+    return message == NULL ? UINT64_MAX : MsprofGetHashId(message, strlen(message));
 }
 
 int32_t MsprofRegisterCallback(uint32_t moduleId, void *handle)

@@ -7,8 +7,9 @@
    with the seconds since the library was loaded.  The latency model lets a call take at least as
    long as the chosen preset says, by waiting before it is served; it is off by default.
 
-   Thread rule: the file descriptor and the preset are atomic; a trace that is closed while calls
-   are on their way loses their lines. */
+   Thread rule: the trace's file is under a mutex, so that no line goes to a descriptor that is
+   closed and perhaps another file's by then, and so the lines are in order; the mutex is taken over
+   a fork.  The preset is atomic. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,12 +22,38 @@
 #include "door.h"
 #include "exports.h"
 
-static _Atomic int trace_file = -1;
+static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
+static int trace_file = -1;
 static int64_t loaded_ns;
 
-__attribute__((constructor(104))) static void clock_start(void)
+static void trace_freeze(void)
+{
+    pthread_mutex_lock(&trace_lock);
+}
+
+static void trace_thaw(void)
+{
+    pthread_mutex_unlock(&trace_lock);
+}
+
+__attribute__((constructor(104))) static void trace_start(void)
 {
     loaded_ns = now_ns();
+    pthread_atfork(trace_freeze, trace_thaw, trace_thaw);
+}
+
+/* Takes the place of the file so far; -1: none. */
+static void trace_replace(int file)
+{
+    if (trace_file >= 0) {
+        close(trace_file);
+    }
+    trace_file = file;
+    if (file >= 0) {
+        atomic_fetch_or(&gate_watch, GATE_TRACE);
+    } else {
+        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_TRACE);
+    }
 }
 
 aclError trace_open(const char *path)
@@ -38,32 +65,24 @@ aclError trace_open(const char *path)
             return fail(ACL_ERROR_WRITE_FILE, "cannot write %.200s: %s", path, strerror(errno));
         }
     }
-    int before = atomic_exchange(&trace_file, file);
-    if (file >= 0) {
-        atomic_fetch_or(&gate_watch, GATE_TRACE);
-    } else {
-        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_TRACE);
-    }
-    if (before >= 0) {
-        close(before);
-    }
+    pthread_mutex_lock(&trace_lock);
+    trace_replace(file);
+    pthread_mutex_unlock(&trace_lock);
     return ACL_SUCCESS;
 }
 
 void trace_write(unsigned function, aclError status)
 {
     char line[160];
-    int file = atomic_load(&trace_file);
-    if (file < 0) {
-        return;
-    }
     int64_t at_ns = now_ns() - loaded_ns;
     int length = snprintf(line, sizeof line, "%lld.%06lld %ld %s %d\n",
                           (long long)(at_ns / 1000000000), (long long)(at_ns / 1000 % 1000000),
                           syscall(SYS_gettid), function_names[function], status);
-    if (length > 0 && write(file, line, (size_t)length) != length) {
-        (void)trace_open(""); /* the disk is full: better no trace than a torn one */
+    pthread_mutex_lock(&trace_lock);
+    if (trace_file >= 0 && write(trace_file, line, (size_t)length) != length) {
+        trace_replace(-1); /* the disk is full: better no trace than a torn one */
     }
+    pthread_mutex_unlock(&trace_lock);
 }
 
 /* ---- latency --------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* The small groups under threads: allocator registry, limits, faults and trace while calls run,
- * shared buffers, random numbers, IPC events.  What is asserted holds whatever the interleaving; the
- * rest is for the sanitizers. */
+ * shared buffers, random numbers, IPC events.  What is asserted holds whatever the interleaving;
+ * the rest is for the sanitizers. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
