@@ -17,7 +17,8 @@ from acl.tools.onnx_writer import Builder, Node
 
 __all__ = ["evaluate"]
 
-Array = np.ndarray[Any, Any]
+# NumPy's own types do not survive arithmetic, so an array is not told from a number here.
+Array = Any
 Attributes = Mapping[str, Any]
 Operator = Callable[..., Any]
 
@@ -35,10 +36,23 @@ def _operator(name: str) -> Callable[[Operator], Operator]:
 def _elementwise() -> None:
     erf = np.vectorize(math.erf, otypes=[np.float64])
     simple: dict[str, Callable[..., Any]] = {
-        "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Relu": lambda x: np.maximum(x, 0),
-        "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Tanh": np.tanh, "Exp": np.exp, "Sqrt": np.sqrt, "Erf": erf,
-        "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "Identity": lambda x: x, "Neg": np.negative,
-        "Where": np.where, "LessOrEqual": np.less_equal, "Less": np.less, "Equal": np.equal, "Not": np.logical_not,
+        "Add": np.add,
+        "Sub": np.subtract,
+        "Mul": np.multiply,
+        "Relu": lambda x: np.maximum(x, 0),
+        "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "Tanh": np.tanh,
+        "Exp": np.exp,
+        "Sqrt": np.sqrt,
+        "Erf": erf,
+        "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+        "Identity": lambda x: x,
+        "Neg": np.negative,
+        "Where": np.where,
+        "LessOrEqual": np.less_equal,
+        "Less": np.less,
+        "Equal": np.equal,
+        "Not": np.logical_not,
         "Div": lambda x, y: x / y if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype),
         "Gelu": lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2))),
     }
@@ -201,7 +215,11 @@ def _suppress(attributes: Attributes, boxes: Array, scores: Array, most: Array, 
     for n, c in np.ndindex(scores.shape[:2]):
         kept: list[int] = []
         for i in np.argsort(-scores[n, c], kind="stable"):
-            if scores[n, c, i] > least[0] and len(kept) < most[0] and all(_overlap(boxes[n, i], boxes[n, j]) <= overlap[0] for j in kept):
+            if (
+                scores[n, c, i] > least[0]
+                and len(kept) < most[0]
+                and all(_overlap(boxes[n, i], boxes[n, j]) <= overlap[0] for j in kept)
+            ):
                 kept.append(int(i))
         chosen += [(n, c, i) for i in kept]
     return np.array(chosen, np.int64).reshape(-1, 3)
@@ -251,8 +269,10 @@ def evaluate(model: Builder, *inputs: Array) -> list[Array]:
     KeyError
         For an operator that is not in this file.
     """
-    values = {name: array.astype(np.float64) if array.dtype.kind == "f" else array
-              for name, array in [*model.constants.items(), *zip(model.inputs, inputs, strict=True)]}
+    values = {
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array
+        for name, array in [*model.constants.items(), *zip(model.inputs, inputs, strict=True)]
+    }
     for node in model.nodes:
         _run(node, values)
     return [values[name] for name in model.outputs]

@@ -18,8 +18,19 @@ __all__ = ["Builder", "Node", "TYPES"]
 
 #: ONNX's numbers of data types, by NumPy's names.
 TYPES = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "bool": 9,
-    "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "bfloat16": 16,
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "uint32": 12,
+    "uint64": 13,
+    "bfloat16": 16,
 }
 
 Dim = int | str | None
@@ -138,8 +149,15 @@ class Builder:
         self._constants.append(_tensor(array, name))
         return name
 
-    def add(self, kind: str, *inputs: str, outputs: int | Sequence[str] = 1, name: str = "", domain: str = "",
-            **attributes: Any) -> Any:
+    def add(
+        self,
+        kind: str,
+        *inputs: str,
+        outputs: int | Sequence[str] = 1,
+        name: str = "",
+        domain: str = "",
+        **attributes: Any,
+    ) -> Any:
         """Add a node and return its output's name, or a tuple of names if it has several."""
         names = [self._fresh(kind) for _ in range(outputs)] if isinstance(outputs, int) else list(outputs)
         self.nodes.append(Node(kind, inputs, tuple(names), attributes))

@@ -73,8 +73,11 @@ def tagger_inputs(rng: np.random.Generator) -> Inputs:
 
 
 ARCHITECTURES: list[tuple[Callable[[], Builder], Callable[[np.random.Generator], Inputs]]] = [
-    (transformer_encoder, encoder_inputs), (gpt_decoder, decoder_inputs), (resnet, image_inputs),
-    (cnn_detector, detector_inputs), (lstm_tagger, tagger_inputs),
+    (transformer_encoder, encoder_inputs),
+    (gpt_decoder, decoder_inputs),
+    (resnet, image_inputs),
+    (cnn_detector, detector_inputs),
+    (lstm_tagger, tagger_inputs),
 ]
 
 
@@ -84,7 +87,9 @@ def close(got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(("build", "make"), ARCHITECTURES, ids=lambda f: f.__name__)
-def test_architecture_matches_numpy(build: Callable[[], Builder], make: Callable[[np.random.Generator], Inputs]) -> None:
+def test_architecture_matches_numpy(
+    build: Callable[[], Builder], make: Callable[[np.random.Generator], Inputs]
+) -> None:
     model, rng = build(), np.random.default_rng(7)
     with SimModel(model.to_bytes()) as loaded:
         for _ in range(10):
@@ -109,7 +114,7 @@ def test_four_streams_at_once() -> None:
                 close(call.result(0), evaluate(model, *inputs)[0])
                 call.close()
             assert api.aclrtDestroyStream(stream) == 0
-        except BaseException as error:  # noqa: BLE001 - told to the test's own thread
+        except BaseException as error:
             failures.append(error)
 
     with SimModel(model.to_bytes()) as loaded:
@@ -280,7 +285,11 @@ def test_sizes_names_and_dims() -> None:
         dims = (ctypes.c_char * 1160)()
         assert api.aclmdlGetInputDims(desc, 0, dims) == 0
         count = int.from_bytes(dims[128:136], "little")
-        assert [int.from_bytes(dims[136 + 8 * i : 144 + 8 * i], "little", signed=True) for i in range(count)] == [-1, -1, 32]
+        assert [int.from_bytes(dims[136 + 8 * i : 144 + 8 * i], "little", signed=True) for i in range(count)] == [
+            -1,
+            -1,
+            32,
+        ]
         index = out(ctypes.c_size_t)
         assert api.aclmdlGetInputIndexByName(desc, b"mask", ctypes.byref(index)) == 0 and index.value == 1
         assert api.aclmdlDestroyDesc(desc) == 0

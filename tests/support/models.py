@@ -17,13 +17,32 @@ from acl.tools.onnx_writer import Builder
 from support.calls import api, out
 
 __all__ = [
-    "ACL_TYPES", "Call", "CountingAllocator", "SimModel", "cnn_detector", "device_array", "gpt_decoder", "lstm_tagger",
-    "resnet", "sim_message", "transformer_encoder",
+    "ACL_TYPES",
+    "Call",
+    "CountingAllocator",
+    "SimModel",
+    "cnn_detector",
+    "device_array",
+    "gpt_decoder",
+    "lstm_tagger",
+    "resnet",
+    "sim_message",
+    "transformer_encoder",
 ]
 
 ACL_TYPES = {
-    "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8, "int64": 9,
-    "uint64": 10, "float64": 11, "bool": 12,
+    "float32": 0,
+    "float16": 1,
+    "int8": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 6,
+    "uint16": 7,
+    "uint32": 8,
+    "int64": 9,
+    "uint64": 10,
+    "float64": 11,
+    "bool": 12,
 }
 _NAMES = {number: name for name, number in ACL_TYPES.items()}
 
@@ -65,7 +84,9 @@ def tensor_desc(array: np.ndarray[Any, Any]) -> int:
 class Call:
     """Datasets for one execution; freed by `close`."""
 
-    def __init__(self, inputs: Sequence[np.ndarray[Any, Any]], outputs: int, sizes: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, inputs: Sequence[np.ndarray[Any, Any]], outputs: int, sizes: Sequence[int] | None = None
+    ) -> None:
         self.input, self.output = api.aclmdlCreateDataset(), api.aclmdlCreateDataset()
         self.memory: list[int] = []
         self.descs: list[int] = []
@@ -172,7 +193,12 @@ class CountingAllocator:
         self.idle: dict[int, list[int]] = {}
         self.fail_at = -1
         self.on_alloc: Callable[[int], None] = lambda size: None
-        self._functions = (ALLOC(self._alloc), FREE(self._free), ADVISE(lambda o, n, a: self._alloc(o, n)), ADDRESS(lambda b: b))
+        self._functions = (
+            ALLOC(self._alloc),
+            FREE(self._free),
+            ADVISE(lambda o, n, a: self._alloc(o, n)),
+            ADDRESS(lambda b: b),
+        )
         desc = api.aclrtAllocatorCreateDesc()
         check(api.aclrtAllocatorSetObjToDesc(desc, 1))
         check(api.aclrtAllocatorSetAllocFuncToDesc(desc, self._functions[0]))
@@ -240,7 +266,11 @@ def transformer_encoder(seed: int = 0, width: int = 32, heads: int = 4, layers: 
     rng, b, depth = np.random.default_rng(seed), Builder(), width // heads
     x = b.input("x", "float32", ["batch", "tokens", width])
     mask = b.input("mask", "float32", ["batch", "tokens"])
-    bias = b.add("Mul", b.add("Sub", b.constant(np.float32(1)), b.add("Unsqueeze", mask, _ints(b, 1, 2))), b.constant(np.float32(-1e4)))
+    bias = b.add(
+        "Mul",
+        b.add("Sub", b.constant(np.float32(1)), b.add("Unsqueeze", mask, _ints(b, 1, 2))),
+        b.constant(np.float32(-1e4)),
+    )
     for _ in range(layers):
         q, k, v = (_linear(b, rng, x, width, width) for _ in range(3))
         scores = b.add("MatMul", _heads(b, q, heads, depth, [0, 2, 1, 3]), _heads(b, k, heads, depth, [0, 2, 3, 1]))
@@ -251,7 +281,13 @@ def transformer_encoder(seed: int = 0, width: int = 32, heads: int = 4, layers: 
         x = _norm(b, rng, b.add("Add", x, _linear(b, rng, mixed, width, width)), width)
         inner = _linear(b, rng, x, width, 2 * width)
         half = b.add("Mul", inner, b.constant(np.float32(0.5)))
-        inner = b.add("Mul", half, b.add("Add", b.add("Erf", b.add("Mul", inner, b.constant(np.float32(0.70710678)))), b.constant(np.float32(1))))
+        inner = b.add(
+            "Mul",
+            half,
+            b.add(
+                "Add", b.add("Erf", b.add("Mul", inner, b.constant(np.float32(0.70710678)))), b.constant(np.float32(1))
+            ),
+        )
         x = _norm(b, rng, b.add("Add", x, _linear(b, rng, inner, 2 * width, width)), width)
     b.add("Identity", x, outputs=["y"])
     b.output("y")
@@ -269,7 +305,9 @@ def gpt_decoder(seed: int = 0, width: int = 32, heads: int = 4, vocabulary: int 
     q, k, v = (_heads(b, _linear(b, rng, normed, width, width), heads, depth, [0, 2, 1, 3]) for _ in range(3))
     keys = b.add("Concat", past[0], k, axis=2, outputs=["new_k"])
     values = b.add("Concat", past[1], v, axis=2, outputs=["new_v"])
-    scores = b.add("Mul", b.add("MatMul", q, b.add("Transpose", keys, perm=[0, 1, 3, 2])), b.constant(np.float32(depth**-0.5)))
+    scores = b.add(
+        "Mul", b.add("MatMul", q, b.add("Transpose", keys, perm=[0, 1, 3, 2])), b.constant(np.float32(depth**-0.5))
+    )
     total = b.add("Gather", b.add("Shape", keys), b.constant(np.int64(2)))
     fresh = b.add("Gather", b.add("Shape", ids), b.constant(np.int64(1)))
     one, zero = b.constant(np.int64(1)), b.constant(np.int64(0))
@@ -279,7 +317,11 @@ def gpt_decoder(seed: int = 0, width: int = 32, heads: int = 4, vocabulary: int 
     mixed = b.add("MatMul", b.add("Softmax", scores, axis=-1), values)
     mixed = b.add("Reshape", b.add("Transpose", mixed, perm=[0, 2, 1, 3]), _ints(b, 0, 0, width))
     x = b.add("Add", x, _linear(b, rng, mixed, width, width))
-    x = b.add("Add", x, _linear(b, rng, b.add("Relu", _linear(b, rng, _norm(b, rng, x, width), width, 4 * width)), 4 * width, width))
+    x = b.add(
+        "Add",
+        x,
+        _linear(b, rng, b.add("Relu", _linear(b, rng, _norm(b, rng, x, width), width, 4 * width)), 4 * width, width),
+    )
     last = b.add("Gather", _norm(b, rng, x, width), b.constant(np.int64(-1)), axis=1)
     b.add("Gemm", last, table, transB=1, outputs=["logits"])
     for name in ("logits", "new_k", "new_v"):
@@ -287,10 +329,14 @@ def gpt_decoder(seed: int = 0, width: int = 32, heads: int = 4, vocabulary: int 
     return b
 
 
-def _conv(b: Builder, rng: np.random.Generator, x: str, channels: int, filters: int, kernel: int = 3, **attributes: Any) -> str:
+def _conv(
+    b: Builder, rng: np.random.Generator, x: str, channels: int, filters: int, kernel: int = 3, **attributes: Any
+) -> str:
     weight = _weights(b, rng, filters, channels // int(attributes.get("group", 1)), kernel, kernel)
     pad = kernel // 2
-    made: str = b.add("Conv", x, weight, _weights(b, rng, filters), kernel_shape=[kernel, kernel], pads=[pad] * 4, **attributes)
+    made: str = b.add(
+        "Conv", x, weight, _weights(b, rng, filters), kernel_shape=[kernel, kernel], pads=[pad] * 4, **attributes
+    )
     return made
 
 
@@ -323,14 +369,27 @@ def cnn_detector(seed: int = 0, classes: int = 3) -> Builder:
     fine = b.add("Relu", _conv(b, rng, x, 3, 8, strides=[4, 4]))
     coarse = b.add("LeakyRelu", _conv(b, rng, fine, 8, 16, strides=[2, 2]), alpha=0.1)
     size = b.add("Concat", b.add("Shape", coarse, start=0, end=2), b.add("Shape", fine, start=2, end=4), axis=0)
-    up = b.add("Resize", coarse, "", "", size, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    up = b.add(
+        "Resize",
+        coarse,
+        "",
+        "",
+        size,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     features = b.add("Concat", fine, up, axis=1)
     head = _conv(b, rng, features, 24, 4 + classes, 1)
     head = b.add("Transpose", b.add("Reshape", head, _ints(b, 0, 4 + classes, -1)), perm=[0, 2, 1])
     boxes, scores = b.add("Split", head, _ints(b, 4, classes), axis=2, outputs=2)
     boxes = b.add("Sigmoid", boxes)
     scores = b.add("Transpose", b.add("Sigmoid", b.add("Mul", scores, b.constant(np.float32(8)))), perm=[0, 2, 1])
-    limits = (b.constant(np.array([20], np.int64)), b.constant(np.array([0.5], np.float32)), b.constant(np.array([0.4], np.float32)))
+    limits = (
+        b.constant(np.array([20], np.int64)),
+        b.constant(np.array([0.5], np.float32)),
+        b.constant(np.array([0.4], np.float32)),
+    )
     chosen = b.add("NonMaxSuppression", boxes, scores, *limits, outputs=["chosen"])
     places = b.add("Gather", chosen, _ints(b, 0, 2), axis=1)
     b.add("GatherND", boxes, places, outputs=["found"])
@@ -343,7 +402,11 @@ def lstm_tagger(seed: int = 0, width: int = 12, hidden: int = 16) -> Builder:
     """A bidirectional LSTM over [tokens, batch, width], with a linear layer on top."""
     rng, b = np.random.default_rng(seed), Builder()
     x = b.input("x", "float32", ["tokens", "batch", width])
-    parts = (_weights(b, rng, 2, 4 * hidden, width), _weights(b, rng, 2, 4 * hidden, hidden), _weights(b, rng, 2, 8 * hidden))
+    parts = (
+        _weights(b, rng, 2, 4 * hidden, width),
+        _weights(b, rng, 2, 4 * hidden, hidden),
+        _weights(b, rng, 2, 8 * hidden),
+    )
     y, last = b.add("LSTM", x, *parts, outputs=2, hidden_size=hidden, direction="bidirectional")
     y = b.add("Reshape", b.add("Transpose", y, perm=[0, 2, 1, 3]), _ints(b, 0, 0, 2 * hidden))
     y = _linear(b, rng, y, 2 * hidden, 5)

@@ -1,0 +1,272 @@
+"""Kernels: host shared objects really run, block by block, and their faults stay on the stream.
+
+The argument rules that the real runtime was asked about are in the probes (test_probes.py); here are
+the results, the layouts, and what happens when a kernel misbehaves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.calls import api, out
+from support.models import device_array, sim_message
+
+from acl import sim
+
+ROOT = Path(__file__).parents[2]
+INCLUDE = ROOT / "acl/include"
+EXTRA = """
+#include <string.h>
+#include "acl_sim_kernel.h"
+
+ACL_SIM_KERNEL(mark) { ((uint32_t **)args)[0][block] = blocks * 1000 + block; }
+ACL_SIM_KERNEL(add_one) { ++*((uint64_t **)args)[0]; }
+ACL_SIM_KERNEL(layout) { memcpy(*(void **)args, args, 40); }
+ACL_SIM_KERNEL_PARAMS(layout, 8, 1, 4, 2, 8);
+ACL_SIM_KERNEL(crash) { *(volatile int *)(uintptr_t)16 = 1; }
+ACL_SIM_KERNEL(spin) { for (;;) { __asm__ volatile(""); } }
+ACL_SIM_KERNEL(divide) { volatile int zero = 0, one = 1; *(volatile int *)args = one / zero; }
+const uint32_t table[4] = {1, 2, 3, 4};
+"""
+
+
+class Attribute(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint32), ("value", ctypes.c_uint32 * 4)]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [("attributes", ctypes.POINTER(Attribute)), ("count", ctypes.c_size_t)]
+
+
+def timeout_us(value: int) -> Config:
+    attribute = Attribute(8, (ctypes.c_uint32 * 4)(value, 0, 0, 0))
+    return Config(ctypes.pointer(attribute), 1)
+
+
+@pytest.fixture(scope="module")
+def shared_object(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "extra.c").write_text(textwrap.dedent(EXTRA))
+    sources = [folder / "extra.c", *(ROOT / "examples/kernels").glob("*.c")]
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wno-div-by-zero", f"-I{INCLUDE}", "-o", folder / "k.so"]
+    subprocess.run([*map(str, [*command, *sources])], check=True)
+    return (folder / "k.so").read_bytes()
+
+
+class Kernels:
+    """A loaded binary and a stream."""
+
+    def __init__(self, data: bytes) -> None:
+        self.binary, self.stream = out(), out()
+        assert api.aclrtBinaryLoadFromData(data, len(data), None, ctypes.byref(self.binary)) == 0, sim_message()
+        assert api.aclrtCreateStream(ctypes.byref(self.stream)) == 0
+
+    def __getitem__(self, name: str) -> int:
+        function = out()
+        assert api.aclrtBinaryGetFunction(self.binary, name.encode(), ctypes.byref(function)) == 0, sim_message()
+        value: int = function.value
+        return value
+
+    def host(self, name: str, blocks: int, args: bytes, config: Config | None = None) -> int:
+        """Launch with host arguments and wait."""
+        cfg = ctypes.byref(config) if config is not None else None
+        status: int = api.aclrtLaunchKernelWithHostArgs(self[name], blocks, self.stream, cfg, args, len(args), None, 0)
+        assert status == 0, sim_message()
+        waited: int = api.aclrtSynchronizeStream(self.stream)
+        return waited
+
+
+@pytest.fixture
+def kernels(shared_object: bytes) -> Iterator[Kernels]:
+    assert api.aclInit(None) in (0, 100002)
+    assert api.aclrtSetDevice(0) == 0
+    made = Kernels(shared_object)
+    yield made
+    assert api.aclrtDestroyStream(made.stream) == 0
+    api.aclrtBinaryUnLoad(made.binary)
+
+
+def fetch(address: int, count: int, dtype: str) -> np.ndarray[Any, Any]:
+    array = np.empty(count, dtype)
+    assert api.aclrtMemcpy(array.ctypes.data, array.nbytes, address, array.nbytes, 2) == 0
+    return array
+
+
+def test_every_block_runs_once(kernels: Kernels) -> None:
+    marks = device_array(np.zeros(300, np.uint32))
+    assert kernels.host("mark", 300, struct.pack("Q", marks)) == 0
+    np.testing.assert_array_equal(fetch(marks, 300, "uint32"), 300 * 1000 + np.arange(300))
+
+
+def test_blocks_on_several_threads(kernels: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_SIM_THREADS", "4")
+    test_every_block_runs_once(kernels)
+
+
+def test_vector_add_from_device_arguments(kernels: Kernels) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.random(5001).astype(np.float32) for _ in range(2))
+    result = device_array(np.zeros(5001, np.float32))
+    packed = np.frombuffer(struct.pack("QQQI", device_array(a), device_array(b), result, 5001), np.uint8)
+    args = device_array(packed)
+    for launch in (
+        lambda: api.aclrtLaunchKernel(kernels["vector_add"], 4, args, packed.nbytes, kernels.stream),
+        lambda: api.aclrtLaunchKernelV2(kernels["vector_add"], 7, args, packed.nbytes, None, kernels.stream),
+    ):
+        assert api.aclrtMemset(result, 5001 * 4, 0, 5001 * 4) == 0
+        assert launch() == 0
+        assert api.aclrtSynchronizeStream(kernels.stream) == 0
+        np.testing.assert_array_equal(fetch(result, 5001, "float32"), a + b)
+
+
+def test_tiled_matmul_from_an_array_of_arguments(kernels: Kernels) -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.random((70, 33)).astype(np.float32), rng.random((33, 45)).astype(np.float32)
+    result = device_array(np.zeros((70, 45), np.float32))
+    values = [ctypes.c_uint64(device_array(a)), ctypes.c_uint64(device_array(b)), ctypes.c_uint64(result)]
+    sizes = [ctypes.c_uint32(n) for n in (70, 45, 33)]
+    array = (ctypes.c_void_p * 6)(*(ctypes.addressof(v) for v in (*values, *sizes)))
+    assert api.aclrtLaunchKernelWithArgsArray(kernels["tiled_matmul"], 3, kernels.stream, None, array) == 0, (
+        sim_message()
+    )
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    np.testing.assert_allclose(fetch(result, 70 * 45, "float32").reshape(70, 45), a @ b, rtol=1e-5)
+
+
+def test_stream_order_is_kept(kernels: Kernels) -> None:
+    counter, copy = device_array(np.zeros(1, np.uint64)), device_array(np.zeros(100, np.uint64))
+    args = struct.pack("Q", counter)
+    for i in range(100):
+        status = api.aclrtLaunchKernelWithHostArgs(kernels["add_one"], 1, kernels.stream, None, args, 8, None, 0)
+        assert status == 0
+        assert api.aclrtMemcpyAsync(copy + 8 * i, 8, counter, 8, 3, kernels.stream) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    np.testing.assert_array_equal(fetch(copy, 100, "uint64"), np.arange(1, 101))
+
+
+def test_host_arguments_are_copied_and_placeholders_filled(kernels: Kernels) -> None:
+    result = device_array(np.zeros(5, np.uint64))
+    args = (ctypes.c_uint64 * 5)(result, 11, 0, 33, 44)
+    place = (ctypes.c_uint32 * 2)(16, 24)  # the third word points at the fourth
+    launched = api.aclrtLaunchKernelWithHostArgs(kernels["layout"], 1, kernels.stream, None, args, 40, place, 1)
+    args[1] = 99
+    assert launched == 0 and api.aclrtSynchronizeStream(kernels.stream) == 0
+    seen = fetch(result, 5, "uint64")
+    assert list(seen[[0, 1, 3, 4]]) == [result, 11, 33, 44]
+    assert seen[2] != 0
+
+
+def test_appended_arguments_lie_as_in_a_struct(kernels: Kernels) -> None:
+    result, handle = device_array(np.zeros(40, np.uint8)), out()
+    function = kernels["layout"]
+    assert api.aclrtKernelArgsInit(function, ctypes.byref(handle)) == 0
+    params = []
+    for value in (
+        ctypes.c_uint64(result),
+        ctypes.c_uint8(5),
+        ctypes.c_uint32(6),
+        ctypes.c_uint16(7),
+        ctypes.c_uint64(8),
+    ):
+        param = out()
+        assert api.aclrtKernelArgsAppend(handle, ctypes.byref(value), ctypes.sizeof(value), ctypes.byref(param)) == 0
+        params.append(param)
+    assert api.aclrtKernelArgsFinalize(handle) == 0
+    assert api.aclrtLaunchKernelWithConfig(function, 1, kernels.stream, None, handle, None) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    assert fetch(result, 32, "uint8").tobytes() == struct.pack("QB3xIH6xQ", result, 5, 6, 7, 8)
+    changed = ctypes.c_uint32(60)
+    assert api.aclrtKernelArgsParaUpdate(handle, params[2], ctypes.byref(changed), 4) == 0
+    unfinalized = api.aclrtLaunchKernelWithConfig(function, 1, kernels.stream, None, handle, None)
+    assert unfinalized == 107000, "an update wants Finalize again"
+    assert api.aclrtKernelArgsFinalize(handle) == 0
+    assert api.aclrtLaunchKernelWithConfig(function, 1, kernels.stream, None, handle, None) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    assert fetch(result, 32, "uint8").tobytes() == struct.pack("QB3xIH6xQ", result, 5, 60, 7, 8)
+
+
+def test_functions_tell_their_parameters(kernels: Kernels) -> None:
+    count, offset, size = (out(ctypes.c_size_t) for _ in range(3))
+    assert api.aclrtFunctionGetParamCount(kernels["layout"], ctypes.byref(count)) == 0
+    places = []
+    for i in range(count.value):
+        assert api.aclrtFunctionGetParamInfo(kernels["layout"], i, ctypes.byref(offset), ctypes.byref(size)) == 0
+        places.append((offset.value, size.value))
+    assert places == [(0, 8), (8, 1), (12, 4), (16, 2), (24, 8)]
+    assert api.aclrtFunctionGetParamCount(kernels["mark"], ctypes.byref(count)) == 107000, "it does not say"
+
+
+def test_globals_are_found_with_their_size(kernels: Kernels) -> None:
+    address, size = out(), out(ctypes.c_size_t)
+    assert api.aclrtBinaryGetGlobal(kernels.binary, b"table", ctypes.byref(address), ctypes.byref(size)) == 0
+    assert size.value == 16
+    assert list((ctypes.c_uint32 * 4).from_address(address.value)) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("name", "code"), [("crash", 507015), ("divide", 507015), ("spin", 507014)])
+def test_misbehaviour_is_an_error_of_the_stream_alone(kernels: Kernels, name: str, code: int) -> None:
+    assert kernels.host(name, 2, bytes(16), timeout_us(30000)) == code
+    marks, other = device_array(np.zeros(4, np.uint32)), out()
+    assert api.aclrtCreateStream(ctypes.byref(other)) == 0
+    args = struct.pack("Q", marks)
+    assert api.aclrtLaunchKernelWithHostArgs(kernels["mark"], 4, other, None, args, 8, None, 0) == 0
+    assert api.aclrtSynchronizeStream(other) == 0
+    assert fetch(marks, 1, "uint32")[0] == 4000
+    assert api.aclrtDestroyStream(other) == 0
+
+
+def test_exception_callback_hears_of_the_fault(kernels: Kernels) -> None:
+    told: list[int] = []
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+    callback = kind(lambda info, data: told.append(api.aclrtGetErrorCodeFromExceptionInfo(info)))
+    as_pointer = ctypes.cast(callback, ctypes.c_void_p)
+    assert api.aclrtBinarySetExceptionCallback(kernels.binary, as_pointer, None) == 0
+    assert kernels.host("crash", 1, bytes(8)) == 507015
+    assert told == [507015]
+
+
+def test_unloading_waits_for_nothing_and_queued_launches_still_run(kernels: Kernels) -> None:
+    marks = device_array(np.zeros(4, np.uint32))
+    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: __import__("time").sleep(0.05) and None)
+    assert api.aclrtLaunchHostFunc(kernels.stream, ctypes.cast(gate, ctypes.c_void_p), None) == 0
+    args, function = struct.pack("Q", marks), kernels["mark"]
+    assert api.aclrtLaunchKernelWithHostArgs(function, 4, kernels.stream, None, args, 8, None, 0) == 0
+    assert api.aclrtBinaryUnLoad(kernels.binary) == 0
+    assert api.aclrtLaunchKernelWithHostArgs(function, 4, kernels.stream, None, args, 8, None, 0) == 107017
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    assert fetch(marks, 4, "uint32")[3] == 4003
+
+
+def test_a_python_function_as_a_kernel(kernels: Kernels) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def work(args: int, block: int, blocks: int) -> None:
+        seen.append((ctypes.c_uint32.from_address(args).value, block, blocks))
+
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
+    callback, binary, function = kind(work), out(), out()
+    library = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+    made = library.acl_sim_kernel_make(b"work", callback, None, ctypes.byref(binary), ctypes.byref(function))
+    assert made == 0
+    args = struct.pack("I", 42)
+    assert api.aclrtLaunchKernelWithHostArgs(function, 3, kernels.stream, None, args, 4, None, 0) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    assert seen == [(42, block, 3) for block in range(3)]
+    assert api.aclrtBinaryUnLoad(binary) == 0
+
+
+def test_arguments_freed_before_the_kernel_ran(kernels: Kernels) -> None:
+    args = device_array(np.zeros(2, np.uint64))
+    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: __import__("time").sleep(0.05) and None)
+    assert api.aclrtLaunchHostFunc(kernels.stream, ctypes.cast(gate, ctypes.c_void_p), None) == 0
+    assert api.aclrtLaunchKernel(kernels["add_one"], 1, args, 16, kernels.stream) == 0
+    assert api.aclrtFree(args) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 507015
