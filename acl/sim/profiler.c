@@ -352,7 +352,7 @@ static aclError mark_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass mark_task = {"profiler mark", mark_run, NULL, 0};
+static const TaskClass mark_task = {.name = "profiler mark", .run = mark_run};
 
 static aclError mark_submit(aclrtStream handle, const char *text, size_t length, const char *sort)
 {
