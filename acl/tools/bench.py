@@ -139,14 +139,14 @@ def jobs(options: Options, candidates: Sequence[Any]) -> Iterator[Job]:
 
     for name in options.workloads:
         for candidate in candidates:
-            if candidate.preload:
+            if candidate.environment:
                 continue
             for text, job in runs.RUNS[name](candidate, options):
                 yield candidate.name, f"{name} {candidate.name}{text}", job
     for candidate in candidates:
-        if candidate.preload and any(name.startswith("W") for name in options.workloads):
+        if candidate.environment and runs.isolated_workloads(candidate, options):
             text = f"{candidate.name} in a process of its own"
-            yield candidate.name, text, runs.preloaded_job(candidate, options)
+            yield candidate.name, text, runs.isolated_job(candidate, options)
 
 
 def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:

@@ -28,7 +28,7 @@ from acl.tools.bench_subjects import Candidate, Opened, Unavailable
 if TYPE_CHECKING:
     from acl.tools.bench import Options
 
-__all__ = ["RUNS", "preloaded_job"]
+__all__ = ["RUNS", "isolated_job", "isolated_workloads"]
 
 Row = dict[str, Any]
 Job = tuple[str, Callable[[], list[Row]]]
@@ -37,6 +37,7 @@ LIVE = (100, 1_000, 10_000, 100_000, 1_000_000)
 DISTINCT = (1, 10, 100, 1_000, 10_000)
 # Beside many live blocks: ours, the floor, and the fastest malloc there is.
 SCALED = ("aclpool", "floor", "mimalloc")
+ISOLATED = ("W1", "W2", "W3", "W4", "W5")
 
 
 def row(workload: str, name: str, timing: Timing, **more: Any) -> Row:
@@ -70,8 +71,9 @@ def metered(load: Load, options: Options) -> tuple[Timing, Row]:
         timing.add(once)
         calls += after[0] - before[0]
         driver = (after[1] - before[1]) / clock_scale()[0] / timing.pairs
-        # Without driver calls CPU time is the better clock: it does not count other programs.
-        host.append(max(0.0, once.wall_ns[0] - driver) if after[0] != before[0] else once.cpu_ns[0])
+        # The driver's calls may sleep, so their share is of the wall's time; that counts other
+        # programs too, and CPU time is an upper bound.
+        host.append(min(once.cpu_ns[0], max(0.0, once.wall_ns[0] - driver)))
     return timing, {"driver_calls": calls, "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
@@ -320,21 +322,28 @@ def run_python(candidate: Candidate, options: Options) -> Iterator[Job]:
     yield "", job
 
 
-# ---- allocators that must be there from the start ----
+# ---- allocators that need a process of their own ----
 
-def preloaded_job(candidate: Candidate, options: Options) -> Callable[[], list[Row]]:
-    """The workloads in a process that was started with the library as its malloc."""
+def isolated_workloads(candidate: Candidate, options: Options) -> list[str]:
+    """Which of the workloads asked for such a candidate is measured with."""
+    return [name for name in options.workloads if name in (candidate.workloads or ISOLATED)]
+
+
+def isolated_job(candidate: Candidate, options: Options) -> Callable[[], list[Row]]:
+    """W1 to W5 in a process that was started with what the candidate needs."""
     def job() -> list[Row]:
-        path = candidate.library()
+        variables = candidate.environment() if candidate.environment else {}
         command = [sys.executable, "-m", "acl.tools.bench", "--json", "-", "--only", candidate.name,
-                   "--workloads", ",".join(w for w in options.workloads if w in RUNS and w[0] == "W"),
+                   "--workloads", ",".join(isolated_workloads(candidate, options)),
                    "--threads", ",".join(map(str, options.threads)),
                    "--repeats", str(options.effort.repeats), *(["--quick"] if options.quick else [])]
-        done = subprocess.run(command, env={**os.environ, "LD_PRELOAD": path}, capture_output=True,
-                              text=True, check=False)
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True,
+                              check=False)
         if done.returncode:
-            raise Unavailable(f"with {path} preloaded: exit status {done.returncode}: {done.stderr[-200:]}")
+            raise Unavailable(f"with {variables}: exit status {done.returncode}: {done.stderr[-200:]}")
         rows: list[Row] = json.loads(done.stdout)["results"]
+        for each in rows:
+            each["allocator"] = candidate.name
         return rows
 
     return job

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -55,29 +55,18 @@ class Candidate:
         Its callbacks run Python code: thousands of times slower on some threads.
     shareable : bool
         Several threads may use one subject.
-    preload : bool
-        A malloc that works only if it was there when the process began.
+    environment : callable, optional
+        The variables that it must find when its process begins; then it gets a process of its own.
+    workloads : tuple of str, optional
+        The only ones that it is measured with, if the others would take too long.
     """
 
     name: str
     open: Callable[[], Opened]
     python: bool = False
     shareable: bool = True
-    preload: bool = False
-
-    def library(self) -> str:
-        """The file to preload.
-
-        Raises
-        ------
-        Unavailable
-            If it is not on this machine.
-        """
-        for file in LIBRARIES[self.name][0]:
-            path = library_path(file)
-            if path is not None:
-                return path
-        raise Unavailable(f"none of {', '.join(LIBRARIES[self.name][0])} is installed")
+    environment: Callable[[], dict[str, str]] | None = None
+    workloads: tuple[str, ...] | None = None
 
 
 # ---- ours ----
@@ -345,16 +334,26 @@ def open_rmm() -> Opened:
     return Opened(_peers.python("rmm", lambda size: rmm.DeviceBuffer(size=size, mr=pool)))
 
 
-def inside(candidate: Candidate) -> Candidate:
-    """A preloaded allocator, seen from the process in which it is the malloc."""
-    def open_here() -> Opened:
-        process = ctypes.CDLL(None)
-        malloc, free = LIBRARIES[candidate.name][1:]
-        functions = [ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0
-                     for symbol in (malloc, free)]
-        return Opened(_peers.library(candidate.name, functions[0], functions[1]))
+def open_preloaded(name: str) -> Opened:
+    """In the process in which it is the malloc."""
+    process = ctypes.CDLL(None)
+    functions = [ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0
+                 for symbol in LIBRARIES[name][1:]]
+    return Opened(_peers.library(name, functions[0], functions[1]))
 
-    return Candidate(candidate.name, open_here)
+
+def preload(name: str) -> dict[str, str]:
+    """The variable that makes a library the malloc of a process."""
+    for file in LIBRARIES[name][0]:
+        path = library_path(file)
+        if path is not None:
+            return {"LD_PRELOAD": path}
+    raise Unavailable(f"none of {', '.join(LIBRARIES[name][0])} is installed")
+
+
+def inside(candidate: Candidate) -> Candidate:
+    """A candidate, in the process of its own."""
+    return replace(candidate, environment=None)
 
 
 def open_floor() -> Opened:
@@ -362,13 +361,17 @@ def open_floor() -> Opened:
 
 
 def library_candidate(name: str) -> Candidate:
-    return Candidate(name, lambda: open_library(name), preload=name in ("jemalloc", "tcmalloc"))
+    if name in ("jemalloc", "tcmalloc"):    # loaded later, the one refuses and the other aborts
+        return Candidate(name, lambda: open_preloaded(name), environment=lambda: preload(name))
+    return Candidate(name, lambda: open_library(name))
 
 
 CANDIDATES = (
     Candidate("floor", open_floor),
     Candidate("aclpool", open_pool),
     Candidate("aclrtMalloc", open_runtime),
+    Candidate("aclrtMalloc_latency", open_runtime, workloads=("W1", "W2"),
+              environment=lambda: {"ACL_SIM_LATENCY": "memory"}),
     Candidate("aclrtMemPoolMallocAsync", open_soma),
     *(library_candidate(name) for name in LIBRARIES),
     Candidate("ctypes", open_ctypes, python=True, shareable=False),

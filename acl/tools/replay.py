@@ -123,9 +123,9 @@ def table(document: dict[str, Any]) -> str:
     for name, numbers in document.get("policies", {}).items():
         text += [line(name, numbers), line("  as much as us", numbers["limited"])]
     if len(document["passes"]) > 1:
-        text += ["", "pass  ns/event      host  driver calls    modelled    slow"]
+        text += ["", "pass  ns/event      host  driver calls    modelled    slow  ratio so far"]
         text += [f"{i:>4}  {p['ns_per_event']:>8.1f}  {p['ns_per_event_host']:>8.1f}  {p['driver_calls']:>12,}"
-                 f"  {p['driver_ms_modelled']:>7.1f} ms  {p['slow_path_share']:.3%}"
+                 f"  {p['driver_ms_modelled']:>7.1f} ms  {p['slow_path_share']:.3%}  {p['ratio']:>12.3f}"
                  for i, p in enumerate(document["passes"], 1)]
     return "\n".join(text)
 

@@ -176,6 +176,7 @@ def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, pass
         curve += more_curve[1:]
         detail = pass_numbers(difference(before, replay.calls()), moved, trace, prices)
         detail["steals"] = replay.under_test.steals() - steals
+        detail["ratio"] = round(books.reserved_peak() / max(trace.live_peak(), 1), 4)
         detail["ns_per_event"], detail["ns_per_event_host"] = (round(each, 2) for each in best[number])
         details.append(detail)
     numbers = numbers_of(trace, passes, replay.calls(), prices, books.reserved_peak(), slow,
