@@ -2,28 +2,31 @@
 
 CANN's own module is a bare `acl.so` that `set_env.sh` puts ahead of site-packages.  Importing this
 module loads our package from beside this file, makes it `sys.modules["acl"]`, and forwards every
-name to it; `import aclpool.sim` gives the very module `acl.sim`.  Names that only CANN's module has (`media`, `himpi`, `blas`, `fv`) are looked up there,
-if it is installed, at first use.  Code that imported CANN's module before keeps what it has.
+name to it; `import aclpool.sim` gives the very module `acl.sim`.  Names that only CANN's module has
+(`media`, `himpi`, `blas`, `fv`) are looked up there, if it is installed, at first use.  Code that imported CANN's module before keeps what it has.
 """
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import *  # noqa: F403
+    from importlib.abc import Loader, MetaPathFinder
 
-_FOLDER = Path(__file__).resolve().parent / "acl"
+    from acl import *  # noqa: F403
+else:  # importlib.abc, typing and pathlib import much that this module has no time for
+    Loader, MetaPathFinder = object, type("MetaPathFinder", (), {})
+
+_FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "acl")
 
 
 def _is_ours(module: ModuleType) -> bool:
     file = getattr(module, "__file__", None)
-    return file is not None and Path(file).resolve().parent == _FOLDER
+    return file is not None and os.path.dirname(os.path.realpath(file)) == _FOLDER
 
 
 def _take_out() -> dict[str, ModuleType]:
@@ -39,7 +42,7 @@ def _load_ours() -> tuple[ModuleType, ModuleType | None]:
         return found, None
     before = _take_out()
     spec = importlib.util.spec_from_file_location(
-        "acl", _FOLDER / "__init__.py", submodule_search_locations=[str(_FOLDER)]
+        "acl", os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{_FOLDER} has no acl package")
@@ -54,7 +57,7 @@ def _load_ours() -> tuple[ModuleType, ModuleType | None]:
     return sys.modules["acl"], found
 
 
-class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Submodules(MetaPathFinder, Loader):
     """Imports `aclpool.NAME` as `acl.NAME`: one module under two names, never a second copy."""
 
     def __init__(self) -> None:

@@ -9,13 +9,18 @@ its names, or handed over by `aclpool` if it was imported first.
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:  # importlib.abc imports much that `import acl` has no time for
+    Loader = MetaPathFinder = object
 
 __all__ = ["ONLY_VENDOR", "adopt", "find_spec", "load", "lookup", "set_aside"]
 
@@ -98,7 +103,7 @@ def lookup(name: str) -> object:
     raise AttributeError(f"module 'acl' has no attribute {name!r}")
 
 
-class _Loader(importlib.abc.Loader):
+class _Loader(Loader):
     """Gives a module that is loaded already."""
 
     def __init__(self, module: ModuleType) -> None:
@@ -111,7 +116,7 @@ class _Loader(importlib.abc.Loader):
         pass
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder(MetaPathFinder):
     """Serves `import acl.media`, though that module is CANN's."""
 
     def find_spec(
