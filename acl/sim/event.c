@@ -158,13 +158,12 @@ static aclError record_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* A record that was thrown away must not leave anybody waiting; one that was never queued, of an
- * event that is not shared, had no number yet. */
+/* A record that was thrown away must not leave anybody waiting.  (The worker may be here before
+ * record_queue has made the number known.) */
 static void record_drop(void *payload)
 {
     EventTask *task = payload;
-    if (task->number <= atomic_load(&task->event->counts->recorded) &&
-        atomic_load(&task->event->counts->done) < task->number) {
+    if (atomic_load(&task->event->counts->done) < task->number) {
         number_raise(&task->event->counts->done, task->number);
         park_wake(task->event);
     }
@@ -210,8 +209,10 @@ static aclError record_queue(Event *event, Stream *stream, bool in_graph)
         atomic_store(&event->capture, 0);
     }
     pthread_mutex_unlock(&event->lock);
-    if (status != ACL_SUCCESS) {
+    if (status != ACL_SUCCESS && event->ipc != NULL) {
         record_drop(&task);
+    } else if (status != ACL_SUCCESS) {
+        event_release(event); /* the number is the next record's */
     }
     return status;
 }
