@@ -3,7 +3,8 @@
 CANN's own module is a bare `acl.so` that `set_env.sh` puts ahead of site-packages.  Importing this
 module loads our package from beside this file, makes it `sys.modules["acl"]`, and forwards every
 name to it; `import aclpool.sim` gives the very module `acl.sim`.  Names that only CANN's module has
-(`media`, `himpi`, `blas`, `fv`) are looked up there, if it is installed, at first use.  Code that imported CANN's module before keeps what it has.
+(`media`, `himpi`, `blas`, `fv`) are looked up there, if it is installed, at first use.  Code that
+imported CANN's module before keeps what it has.
 """
 
 import importlib.machinery
