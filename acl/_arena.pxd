@@ -11,7 +11,6 @@ cdef void driver_bind(Driver *driver) noexcept nogil            # the functions 
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
 # Gives everything back and frees the pool.  False, and nothing is freed, while blocks are live.
 cdef bint pool_destroy(Pool *pool) noexcept nogil
-cdef uint64_t pool_live_blocks(Pool *pool) noexcept nogil
 
 # The arena of a stream, NULL if there is none; and one that is made if there is none.
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil

@@ -14,7 +14,7 @@ from acl cimport _libacl
 from acl._bins cimport bins_start, cache_flush, slab_close, slab_open
 from acl._core cimport (
     ARENA_CLOSED, ARENA_FORKED, ARENA_WATCHED, BINS, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
-    BLOCK_WAITING, Block, MAX_ARENAS, RANGE_LARGE, RANGE_SMALL, ROLE_CAPTURE, ROLE_STREAM, Range,
+    BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_STREAM, Range,
 )
 from acl._driver cimport (
     device_wait, events_destroy, range_unreserve, source_shrink, stream_wait,
@@ -174,8 +174,7 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
         free(arena)
         return NULL
     lock_start(&arena.lock)
-    bins_start(&arena.bins[<uint32_t> RANGE_LARGE])             # enums
-    bins_start(&arena.bins[<uint32_t> RANGE_SMALL])
+    bins_start(&arena.bins)
     arena.pool = pool
     arena.stream = stream
     arena.role = role
@@ -293,17 +292,12 @@ cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
 
 # --- the end ------------------------------------------------------------------------------------
 
-cdef inline uint64_t arena_live_blocks(Arena *arena) noexcept nogil:
-    return (arena.counters.hits + arena.counters.fits + arena.counters.slow
-            - arena.counters.failures - arena.counters.frees)
-
-
-cdef uint64_t pool_live_blocks(Pool *pool) noexcept nogil:
+cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil:
     cdef uint32_t index
-    cdef uint64_t blocks = 0
+    cdef uint64_t bytes = 0
     for index in range(pool.arena_count):
-        blocks += arena_live_blocks(pool.arenas[index])
-    return blocks
+        bytes += pool.arenas[index].live
+    return bytes
 
 
 cdef void arena_free_all(Arena *arena) noexcept nogil:
@@ -323,13 +317,13 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef uint32_t index
-    if pool_live_blocks(pool) != 0:
+    if pool_live_bytes(pool) != 0:
         return False
     for index in range(pool.arena_count):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
-    if pool.source.reserved != 0 or pool_live_blocks(pool) != 0:
+    if pool.source.reserved != 0 or pool_live_bytes(pool) != 0:
         return False                            # a stream is at work, or a block waits: later
     pools_remove(pool)
     for index in range(pool.arena_count):
@@ -354,6 +348,8 @@ cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
             stats.waiting += block.size
         elif block.state == BLOCK_HOLE:
             stats.holes += 1
+        elif block.state == BLOCK_LIVE:
+            stats.live_blocks += 1
         block = block.next
 
 
@@ -367,9 +363,10 @@ cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
     stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
     stats.reserved = arena.pages * arena.pool.options.granule
     stats.counters = arena.counters
-    stats.live_blocks = arena_live_blocks(arena)
     for index in range(arena.range_count):
         if arena.ranges[index] != NULL:
             stats.ranges += 1
             range_stats(arena.ranges[index], stats)
+    stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.slow
+                   - stats.counters.failures - arena.climbing - stats.live_blocks)
     lock_drop(&arena.lock)

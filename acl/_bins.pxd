@@ -5,10 +5,10 @@ units of 512 bytes where a name says so.  Classes are two-level, as in TLSF: bel
 size has its own bin, above there are 32 bins for each power of two.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._core cimport (
-    Arena, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, UNIT_SHIFT,
+    Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, UNIT_SHIFT,
 )
 
 cdef extern from *:
@@ -30,6 +30,7 @@ cdef extern from *:
 
 cdef enum:
     BIN_DEPTH = 8               # blocks looked at in a bin before the next bin is asked
+    KIND_GROUPS = 36            # BINS >> BIN_SHIFT
 
 cdef void bins_start(Bins *bins) noexcept nogil          # all lists empty
 cdef bint slab_open(Arena *arena) noexcept nogil        # reserves host addresses for descriptors
@@ -75,23 +76,31 @@ cdef inline bint links_empty(Links *head) noexcept nogil:
     return head.next == links_block(head)
 
 
+cdef inline uint32_t kind_base(Block *block) noexcept nogil:
+    """The first bin of the block's kind."""
+    return <uint32_t> BINS if block.bin >= BINS else 0                  # an enum
+
+
 cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
-    cdef uint32_t index = bin_of(block.size >> UNIT_SHIFT)
+    cdef uint32_t base = kind_base(block)
+    cdef uint32_t index = base + bin_of(block.size >> UNIT_SHIFT)
     block.state = BLOCK_FREE
+    block.bin = <uint16_t> index                                        # fits: below 2 BINS
     links_insert(&bins.heads[index], block)
     bins.maps[index >> BIN_SHIFT] |= <uint32_t> 1 << (index & 31)
-    bins.groups |= <uint64_t> 1 << (index >> BIN_SHIFT)
+    bins.groups[base != 0] |= <uint64_t> 1 << ((index - base) >> BIN_SHIFT)
 
 
 cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
     # Without branches: whether a bin becomes empty cannot be predicted.
-    cdef uint32_t index = bin_of(block.size >> UNIT_SHIFT)
-    cdef uint32_t group = index >> BIN_SHIFT
+    cdef uint32_t base = kind_base(block)
+    cdef uint32_t index = block.bin
     cdef uint32_t map
     links_remove(block)
-    map = bins.maps[group] & ~(<uint32_t> links_empty(&bins.heads[index]) << (index & 31))
-    bins.maps[group] = map
-    bins.groups &= ~(<uint64_t> (map == 0) << group)
+    map = (bins.maps[index >> BIN_SHIFT]
+           & ~(<uint32_t> links_empty(&bins.heads[index]) << (index & 31)))
+    bins.maps[index >> BIN_SHIFT] = map
+    bins.groups[base != 0] &= ~(<uint64_t> (map == 0) << ((index - base) >> BIN_SHIFT))
 
 
 cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
@@ -109,25 +118,27 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
     return best
 
 
-cdef inline Block *bins_find(Bins *bins, size_t units) noexcept nogil:
+cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept nogil:
     """A free block of at least so many units: near the smallest there is; NULL if there is none."""
     cdef uint32_t index = bin_of(units)
     cdef uint32_t group = index >> BIN_SHIFT
+    cdef uint32_t *maps = &bins.maps[kind * KIND_GROUPS]
+    cdef Links *heads = &bins.heads[kind * BINS]
     cdef uint64_t above
-    cdef uint32_t map = bins.maps[group] & (<uint32_t> 0xFFFFFFFF << (index & 31))
+    cdef uint32_t map = maps[group] & (<uint32_t> 0xFFFFFFFF << (index & 31))
     cdef Block *found
     if map & (<uint32_t> 1 << (index & 31)):
-        found = bin_best(&bins.heads[index], units << UNIT_SHIFT)
+        found = bin_best(&heads[index], units << UNIT_SHIFT)
         if found != NULL:
             return found
         map &= map - 1
     if map == 0:
-        above = bins.groups & (~<uint64_t> 0 << (group + 1))    # there are 36 groups
+        above = bins.groups[kind] & (~<uint64_t> 0 << (group + 1))      # there are 36 groups
         if above == 0:
             return NULL
         group = bit_lowest(above)
-        map = bins.maps[group]
-    return bins.heads[(group << BIN_SHIFT) + bit_lowest(map)].next
+        map = maps[group]
+    return heads[(group << BIN_SHIFT) + bit_lowest(map)].next
 
 
 cdef inline Block *block_make(Arena *arena) noexcept nogil:
@@ -149,7 +160,7 @@ cdef inline void block_cut(Block *block, Block *rest, size_t size) noexcept nogi
     rest.addr = block.addr + size
     rest.size = block.size - size
     rest.range = block.range
-    rest.kind = block.kind
+    rest.bin = block.bin
     rest.flags = 0
     rest.state = block.state
     rest.prev = block
@@ -171,7 +182,7 @@ cdef inline void block_join(Arena *arena, Block *block, Block *upper) noexcept n
 
 cdef inline void block_release(Arena *arena, Block *block) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3)."""
-    cdef Bins *bins = &arena.bins[block.kind]
+    cdef Bins *bins = &arena.bins
     cdef Block *other = block.next
     if other != NULL and other.state == BLOCK_FREE:
         bin_remove(bins, other)
@@ -200,12 +211,12 @@ cdef inline bint block_trim(Arena *arena, Block *block, size_t size) noexcept no
 
 cdef inline void hole_insert(Bins *bins, Block *block) noexcept nogil:
     block.state = BLOCK_HOLE
-    links_insert(&bins.holes, block)
+    links_insert(&bins.holes[block.bin >= BINS], block)
 
 
 cdef inline void hole_release(Arena *arena, Block *block) noexcept nogil:
     """Make a block without pages a HOLE: join it with neighbouring holes (I2, I9)."""
-    cdef Bins *bins = &arena.bins[block.kind]
+    cdef Bins *bins = &arena.bins
     cdef Block *other = block.next
     if other != NULL and other.state == BLOCK_HOLE:
         links_remove(other)

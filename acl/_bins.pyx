@@ -19,9 +19,10 @@ cdef enum:
 
 cdef void bins_start(Bins *bins) noexcept nogil:
     cdef uint32_t index
-    for index in range(<uint32_t> BINS):                # an enum
+    for index in range(<uint32_t> (2 * BINS)):          # an enum
         bins.heads[index].next = bins.heads[index].prev = links_block(&bins.heads[index])
-    bins.holes.next = bins.holes.prev = links_block(&bins.holes)
+    for index in range(2):
+        bins.holes[index].next = bins.holes[index].prev = links_block(&bins.holes[index])
 
 
 cdef bint slab_open(Arena *arena) noexcept nogil:

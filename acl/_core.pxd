@@ -22,7 +22,7 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
     I6   backing      a page has a frame  <=>  no HOLE covers it, for pages without MOVING blocks
     I7   accounting   live == sum of LIVE sizes; requested == sum of what was asked for them;
-                      bytes and blocks of each tag likewise; allocations - frees == LIVE blocks
+                      bytes and blocks of each tag likewise
     I8   pages        arena.pages == pages with a frame, over its ranges, while nothing is MOVING
     I9   holes        the list of holes of a kind holds each HOLE of that kind once
     I10  order        a block is handed out only to work queued on its arena's stream after the work
@@ -49,7 +49,7 @@ cdef enum:
     UNIT = 512
     CACHE_UNITS = 512           # up to 256 KiB a block is small: cached, in a range of its kind
     BIN_SHIFT = 5               # 32 bins for each power of two
-    BINS = 1152                 # 36 groups of them
+    BINS = 1152                 # of each kind: 36 groups of them
     MAX_RANGES = 4096
     MAX_ARENAS = 1024
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
@@ -90,21 +90,21 @@ cdef struct Block:              # 64 bytes, one cache line
     Block *prev                 # lower neighbour in its range, NULL at its start
     Block *next                 # upper neighbour, NULL at its end
     size_t requested            # bytes asked for while LIVE (I7); Uses while WAITING (I10)
-    uint8_t state               # BlockState
+    uint8_t state               # BlockState; with the next two it makes one word, `block_word`
     uint8_t flags               # BlockFlag bits
-    uint16_t range              # index in arena.ranges
     uint16_t tag                # whose it is, while LIVE; 0 for nobody's
-    uint16_t kind               # RangeKind of its range
+    uint16_t range              # index in arena.ranges
+    uint16_t bin                # while FREE (I3); which half it is in tells the kind, always
 
 cdef struct Frame:
     aclrtDrvMemHandle handle
     Frame *next                 # while it backs nothing
 
-cdef struct Bins:
-    uint64_t groups             # bit g: word g of `maps` is not 0
-    uint32_t maps[36]           # bit s of word g: bin 32 g + s is not empty
-    Links heads[1152]           # BINS circular lists; an empty one points to its head (I3)
-    Links holes                 # HOLE blocks of this kind, in no order (I9)
+cdef struct Bins:               # of large blocks, then of small ones
+    uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
+    uint32_t maps[72]           # bit s of word w: bin 32 w + s is not empty
+    Links heads[2304]           # 2 BINS circular lists; an empty one points to its head (I3)
+    Links holes[2]              # HOLE blocks of a kind, in no order (I9)
 
 cdef struct Range:
     char *base
@@ -138,7 +138,6 @@ cdef struct Counters:           # under the arena's lock
     uint64_t fits               # by the bins
     uint64_t slow               # with a driver call
     uint64_t failures           # NULL returned
-    uint64_t frees
     uint64_t flushes            # of the cache into the bins
     uint64_t rungs[16]          # slow allocations by the highest Rung that they needed
     uint64_t steals             # pages moved within the arena
@@ -166,7 +165,7 @@ cdef struct Arena:
     Block *cache[513]           # by size / 512 (I4)
     size_t tag_live[64]         # bytes of each tag but 0
     uint32_t tag_blocks[64]
-    Bins bins[2]                # by RangeKind
+    Bins bins
     Range *ranges[4096]
     uint32_t range_count        # slots of `ranges` in use, some of them NULL
     uint64_t pages              # pages that have a frame, and those of segments (I8)
@@ -307,6 +306,7 @@ cdef struct ArenaStats:
     size_t largest_free
     size_t waiting
     uint64_t live_blocks
+    uint64_t frees
     uint64_t holes
     uint64_t ranges
     Counters counters

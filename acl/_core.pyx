@@ -43,13 +43,17 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 # --- allocation ---------------------------------------------------------------------------------
 
+cdef inline uint32_t *block_word(Block *block) noexcept nogil:
+    """State, flags and tag in one store, or in one compare: state is the lowest byte."""
+    return <uint32_t *> &block.state
+
+
 cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_t tag) noexcept nogil:
     """Count a block as live (I7, I12)."""
     cdef size_t live = arena.live + block.size
     cdef size_t requested = arena.requested + size
-    block.state = BLOCK_LIVE
+    block_word(block)[0] = <uint32_t> BLOCK_LIVE | <uint32_t> tag << 16
     block.requested = size
-    block.tag = tag
     arena.live = live
     arena.requested = requested
     if live > arena.live_peak:
@@ -73,7 +77,7 @@ cdef inline Block *cache_pop(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef inline void cache_push(Arena *arena, Block *block) noexcept nogil:
-    block.state = BLOCK_CACHED
+    block_word(block)[0] = BLOCK_CACHED
     block.links.next = arena.cache[block.size >> UNIT_SHIFT]
     arena.cache[block.size >> UNIT_SHIFT] = block
 
@@ -95,8 +99,8 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
 
 cdef inline Block *bins_take(Arena *arena, size_t units) noexcept nogil:
     """The best fit of the bins, cut to size, on no list; NULL on a miss."""
-    cdef Bins *bins = &arena.bins[kind_of(units)]
-    cdef Block *block = bins_find(bins, units)
+    cdef Bins *bins = &arena.bins
+    cdef Block *block = bins_find(bins, units, kind_of(units))
     cdef Block *rest
     if block == NULL:
         return NULL
@@ -287,32 +291,31 @@ cdef Block *block_at(Arena *arena, char *addr, size_t bytes) noexcept nogil:
     if before % UNIT != 0 or block.size - before < bytes:
         return NULL
     if before == 0:
-        bin_remove(&arena.bins[block.kind], block)
+        bin_remove(&arena.bins, block)
         return block_fit(arena, block, bytes)
     piece = block_make(arena)
     if piece == NULL:
         return NULL
-    bin_remove(&arena.bins[block.kind], block)
+    bin_remove(&arena.bins, block)
     block_cut(block, piece, before)
-    bin_insert(&arena.bins[block.kind], block)
+    bin_insert(&arena.bins, block)
     piece.state = BLOCK_LIVE
     return block_fit(arena, piece, bytes)
 
 
 # --- freeing ------------------------------------------------------------------------------------
 
-cdef inline bint block_is_live(Arena *arena, Block *block) noexcept nogil:
-    """Whether a pointer is a descriptor of this arena and handed out; safe for any bit pattern."""
+cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
+    """Whether a pointer is into this arena's slab, at the start of a descriptor; any bits will do."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
-    return core_likely(offset < arena.slab_used and offset % sizeof(Block) == 0
-                       and block.state == BLOCK_LIVE)
+    # Rotated, an offset between two descriptors is larger than any number of them.
+    return core_likely((offset >> 6 | offset << 58) < arena.slab_used >> 6)
 
 
 cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
     """Count a live block as free (I7)."""
     arena.live -= block.size
     arena.requested -= block.requested
-    arena.counters.frees += 1
     if block.tag != 0:
         arena.tag_live[block.tag] -= block.size
         arena.tag_blocks[block.tag] -= 1
@@ -320,14 +323,23 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
     """The owner frees a block that the cache does not hold; it leaves by the bias."""
-    block_count_back(arena, block)
+    arena.live -= block.size
+    arena.requested -= block.requested
     block_release(arena, block)
     leave_biased(arena)
     return True
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """The owner was given what is not simply live: again, with all questions asked."""
+    """The owner was given what is not simply live: a block with a tag, or a matter for `free_slow`."""
+    if is_descriptor(arena, block) and block.state == BLOCK_LIVE and block.flags == 0:
+        block_count_back(arena, block)
+        if block.size > CACHE_BYTES:
+            block_release(arena, block)
+        else:
+            cache_push(arena, block)
+        leave_biased(arena)
+        return True
     lock_leave_biased(&arena.lock)
     return free_slow(arena, block)
 
@@ -336,11 +348,13 @@ cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
     """The owner's way, with its calls in tail position."""
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)
-    if not core_likely(block_is_live(arena, block) and block.flags == 0):
+    # Live, not shared, and with no tag.
+    if not core_likely(is_descriptor(arena, block) and block_word(block)[0] == BLOCK_LIVE):
         return free_odd(arena, block)
     if block.size > CACHE_BYTES:
         return free_fit(arena, block)
-    block_count_back(arena, block)
+    arena.live -= block.size
+    arena.requested -= block.requested
     cache_push(arena, block)
     leave_biased(arena)
     return True
@@ -350,7 +364,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     cdef Arena *capture
     cdef bint live
     lock_take(&arena.lock)
-    live = block_is_live(arena, block)
+    live = is_descriptor(arena, block) and block.state == BLOCK_LIVE
     if live:
         block_count_back(arena, block)
         if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):

@@ -78,7 +78,7 @@ cdef Block *piece_detach(Arena *arena, Block *block, char *start, char *end) noe
 
     [ block ............... ]  =>  [ block ][ piece: MOVING ][ high ]
     """
-    cdef Bins *bins = &arena.bins[block.kind]
+    cdef Bins *bins = &arena.bins
     cdef uint32_t state = block.state
     cdef Block *piece = block_make(arena) if start > block.addr else block
     cdef Block *high = block_make(arena) if end < block_end(block) else NULL
@@ -237,9 +237,9 @@ cdef Block *pages_detach(Arena *arena, uint64_t want) noexcept nogil:
     cdef Block *piece
     cdef Block *pieces = NULL
     for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
-        index = bin_of(arena.pool.options.granule >> UNIT_SHIFT)
-        while index < BINS and taken < want:
-            stop = links_block(&arena.bins[kind].heads[index])
+        index = kind * BINS + bin_of(arena.pool.options.granule >> UNIT_SHIFT)
+        while index < (kind + 1) * BINS and taken < want:
+            stop = links_block(&arena.bins.heads[index])
             block = stop.links.next
             while block != stop and taken < want:
                 after = block.links.next

@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint16_t
 from libc.stdlib cimport calloc, free
 
 from acl._bins cimport block_drop, block_make, hole_insert, links_block
-from acl._core cimport BLOCK_MOVING, Frame, MAX_RANGES, Pool, RANGE_SMALL
+from acl._core cimport BINS, BLOCK_MOVING, Frame, MAX_RANGES, Pool, RANGE_SMALL
 from acl._driver cimport range_reserve, range_unreserve
 from acl._lock cimport lock_drop, lock_take
 
@@ -85,12 +85,12 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
     block.prev = block.next = NULL
     block.flags = 0
     block.range = span.index
-    block.kind = span.kind
+    block.bin = <uint16_t> (kind * BINS)        # fits: RangeKind
     if segment:
         block.state = BLOCK_MOVING
         arena.pages += span.pages
     else:
-        hole_insert(&arena.bins[kind], block)
+        hole_insert(&arena.bins, block)
     return block
 
 
@@ -191,7 +191,7 @@ cdef bint leads_run(Block *hole) noexcept nogil:
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
     """The best window; every run that is long enough holds a hole, for the bins had no block."""
     cdef Window best
-    cdef Block *stop = links_block(&arena.bins[kind].holes)
+    cdef Block *stop = links_block(&arena.bins.holes[kind])
     cdef Block *hole = stop.links.next
     cdef Block *block
     best.first = NULL

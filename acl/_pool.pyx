@@ -634,7 +634,7 @@ cdef object stream_stats(Arena *arena):
         requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
         free=stats.free, waiting=stats.waiting, largest_free=stats.largest_free,
         live_blocks=stats.live_blocks, hits=stats.counters.hits, fits=stats.counters.fits,
-        slow=stats.counters.slow, failures=stats.counters.failures, frees=stats.counters.frees,
+        slow=stats.counters.slow, failures=stats.counters.failures, frees=stats.frees,
         steals=stats.counters.steals, donated=stats.counters.donated, syncs=stats.counters.syncs,
         sync_failures=stats.counters.sync_failures, flushes=stats.counters.flushes,
         refused=stats.counters.refused,
