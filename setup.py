@@ -53,9 +53,15 @@ ALLOCATOR = ("arena", "check", "core", "driver", "order", "pages", "place", "poo
 WITH_C = {"acl._libacl": "acl/late/*.c", **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR}}
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}
-# Only what is declared inline is inlined: a hit in the pool's cache then saves no register.
-SMALL["acl._core"] = ["-fno-inline-functions-called-once", "-fno-inline-small-functions",
-                      "-fno-inline-functions", "-fno-partial-inlining"]
+# What is declared inline is inlined, and nothing else: a hit in the pool's cache then saves no register.
+SMALL["acl._core"] = [
+    "-DCYTHON_INLINE=inline __attribute__((always_inline))",
+    "-falign-functions=64",
+    "-fno-inline-functions-called-once",
+    "-fno-inline-small-functions",
+    "-fno-inline-functions",
+    "-fno-partial-inlining",
+]
 # Workers are forked; from 3.14 on they would start this file again.
 CYTHON_PROCESSES = min(2, os.cpu_count() or 1) if sys.version_info < (3, 14) else 0
 DIRECTIVES = {

@@ -72,10 +72,6 @@ cdef inline void links_remove(Block *block) noexcept nogil:
     block.links.next.links.prev = block.links.prev
 
 
-cdef inline bint links_empty(Links *head) noexcept nogil:
-    return head.next == links_block(head)
-
-
 cdef inline uint32_t kind_base(Block *block) noexcept nogil:
     """The first bin of the block's kind."""
     return <uint32_t> BINS if block.bin >= BINS else 0                  # an enum
@@ -95,10 +91,9 @@ cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
     # Without branches: whether a bin becomes empty cannot be predicted.
     cdef uint32_t base = kind_base(block)
     cdef uint32_t index = block.bin
-    cdef uint32_t map
+    cdef bint last = block.links.next == block.links.prev               # then both are the head
+    cdef uint32_t map = bins.maps[index >> BIN_SHIFT] & ~(<uint32_t> last << (index & 31))
     links_remove(block)
-    map = (bins.maps[index >> BIN_SHIFT]
-           & ~(<uint32_t> links_empty(&bins.heads[index]) << (index & 31)))
     bins.maps[index >> BIN_SHIFT] = map
     bins.groups[base != 0] &= ~(<uint64_t> (map == 0) << ((index - base) >> BIN_SHIFT))
 
