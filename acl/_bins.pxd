@@ -72,30 +72,37 @@ cdef inline void links_remove(Block *block) noexcept nogil:
     block.links.next.links.prev = block.links.prev
 
 
-cdef inline uint32_t kind_base(Block *block) noexcept nogil:
-    """The first bin of the block's kind."""
-    return <uint32_t> BINS if block.bin >= BINS else 0                  # an enum
+cdef inline uint32_t block_kind(Block *block) noexcept nogil:
+    return block.bin >= BINS
 
 
-cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
-    cdef uint32_t base = kind_base(block)
-    cdef uint32_t index = base + bin_of(block.size >> UNIT_SHIFT)
+# The ones that end in _in are for callers that know the kind: the compiler then folds it away.
+
+cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
+    cdef uint32_t index = kind * BINS + bin_of(block.size >> UNIT_SHIFT)
     block.state = BLOCK_FREE
     block.bin = <uint16_t> index                                        # fits: below 2 BINS
     links_insert(&bins.heads[index], block)
     bins.maps[index >> BIN_SHIFT] |= <uint32_t> 1 << (index & 31)
-    bins.groups[base != 0] |= <uint64_t> 1 << ((index - base) >> BIN_SHIFT)
+    bins.groups[kind] |= <uint64_t> 1 << ((index >> BIN_SHIFT) - kind * KIND_GROUPS)
 
 
-cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
+cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
     # Without branches: whether a bin becomes empty cannot be predicted.
-    cdef uint32_t base = kind_base(block)
     cdef uint32_t index = block.bin
     cdef bint last = block.links.next == block.links.prev               # then both are the head
     cdef uint32_t map = bins.maps[index >> BIN_SHIFT] & ~(<uint32_t> last << (index & 31))
     links_remove(block)
     bins.maps[index >> BIN_SHIFT] = map
-    bins.groups[base != 0] &= ~(<uint64_t> (map == 0) << ((index - base) >> BIN_SHIFT))
+    bins.groups[kind] &= ~(<uint64_t> (map == 0) << ((index >> BIN_SHIFT) - kind * KIND_GROUPS))
+
+
+cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
+    bin_insert_in(bins, block, block_kind(block))
+
+
+cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
+    bin_remove_in(bins, block, block_kind(block))
 
 
 cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
@@ -175,33 +182,23 @@ cdef inline void block_join(Arena *arena, Block *block, Block *upper) noexcept n
     block_drop(arena, upper)
 
 
-cdef inline void block_release(Arena *arena, Block *block) noexcept nogil:
+cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3)."""
     cdef Bins *bins = &arena.bins
     cdef Block *other = block.next
     if other != NULL and other.state == BLOCK_FREE:
-        bin_remove(bins, other)
+        bin_remove_in(bins, other, kind)
         block_join(arena, block, other)
     other = block.prev
     if other != NULL and other.state == BLOCK_FREE:
-        bin_remove(bins, other)
+        bin_remove_in(bins, other, kind)
         block_join(arena, other, block)
         block = other
-    bin_insert(bins, block)
+    bin_insert_in(bins, block, kind)
 
 
-cdef inline bint block_trim(Arena *arena, Block *block, size_t size) noexcept nogil:
-    """Cut a block that is in no bin down to `size` and free the rest; false without a descriptor."""
-    cdef Block *rest
-    if block.size == size:
-        return True
-    rest = block_make(arena)
-    if rest == NULL:
-        return False
-    block_cut(block, rest, size)
-    # The rest's upper neighbour may be free only if `block` was not: then they must be joined.
-    block_release(arena, rest)
-    return True
+cdef inline void block_release(Arena *arena, Block *block) noexcept nogil:
+    block_release_in(arena, block, block_kind(block))
 
 
 cdef inline void hole_insert(Bins *bins, Block *block) noexcept nogil:

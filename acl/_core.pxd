@@ -47,7 +47,7 @@ from acl._lock cimport BiasedLock, SpinLock
 cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
     UNIT = 512
-    CACHE_UNITS = 512           # up to 256 KiB a block is small: cached, in a range of its kind
+    CACHE_UNITS = 1024           # up to 512 KiB a block is small: cached, in a range of its kind
     BIN_SHIFT = 5               # 32 bins for each power of two
     BINS = 1152                 # of each kind: 36 groups of them
     MAX_RANGES = 4096
@@ -162,7 +162,7 @@ cdef struct Arena:
     size_t requested_peak
     Block *spare                # descriptors to use again
     Counters counters
-    Block *cache[513]           # by size / 512 (I4)
+    Block *cache[1025]           # by size / 512 (I4)
     size_t tag_live[64]         # bytes of each tag but 0
     uint32_t tag_blocks[64]
     Bins bins

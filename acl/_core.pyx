@@ -12,8 +12,8 @@ exception.  It refuses foreign pointers and blocks that are already free, and co
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._bins cimport (
-    bin_insert, bin_remove, bins_find, block_cut, block_make, block_release, cache_flush,
-    core_likely, size_units,
+    bin_insert, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_make,
+    block_release, block_release_in, cache_flush, core_likely, size_units,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
 from acl._lock cimport lock_drop, lock_enter_biased, lock_leave_biased, lock_take
@@ -26,7 +26,7 @@ if sizeof(Block) != 64:
     raise ImportError(f"a block descriptor has {sizeof(Block)} bytes, not 64")
 
 cdef enum:
-    CACHE_BYTES = 262144        # CACHE_UNITS << UNIT_SHIFT
+    CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:
@@ -97,32 +97,51 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
     return block
 
 
-cdef inline Block *bins_take(Arena *arena, size_t units) noexcept nogil:
+cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
     """The best fit of the bins, cut to size, on no list; NULL on a miss."""
     cdef Bins *bins = &arena.bins
-    cdef Block *block = bins_find(bins, units, kind_of(units))
+    cdef Block *block = bins_find(bins, units, kind)
     cdef Block *rest
     if block == NULL:
         return NULL
-    bin_remove(bins, block)
+    bin_remove_in(bins, block, kind)
     if block.size != units << UNIT_SHIFT:
         rest = block_make(arena)
         if rest == NULL:
-            bin_insert(bins, block)
+            bin_insert_in(bins, block, kind)
             return NULL
         block_cut(block, rest, units << UNIT_SHIFT)
-        bin_insert(bins, rest)                  # its upper neighbour is not free (I2)
+        bin_insert_in(bins, rest, kind)         # its upper neighbour is not free (I2)
     return block
 
 
-cdef Block *alloc_fit(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """The owner's second try, by best fit; it came in by the bias and leaves by it."""
-    cdef Block *block = bins_take(arena, size_units(size))
-    if core_likely(block != NULL):
-        block_hand_out(arena, block, size, tag)
-        arena.counters.fits += 1
-        leave_biased(arena)
-        return block
+cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
+    return bins_take_in(arena, units, kind_of(units))
+
+
+cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """The owner's second try for a small block, by best fit; it came in by the bias and leaves by it."""
+    cdef Block *block = bins_take_in(arena, size_units(size), RANGE_SMALL)
+    if not core_likely(block != NULL):
+        return alloc_miss(arena, size, tag)
+    block_hand_out(arena, block, size, tag)
+    arena.counters.fits += 1
+    leave_biased(arena)
+    return block
+
+
+cdef Block *alloc_fit_large(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """The same for a large block, which no cache holds."""
+    cdef Block *block = bins_take_in(arena, size_units(size), RANGE_LARGE)
+    if not core_likely(block != NULL):
+        return alloc_miss(arena, size, tag)
+    block_hand_out(arena, block, size, tag)
+    arena.counters.fits += 1
+    leave_biased(arena)
+    return block
+
+
+cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     lock_leave_biased(&arena.lock)
     return alloc_slow(arena, size, tag)
 
@@ -134,10 +153,10 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     if not core_likely(lock_enter_biased(&arena.lock)):
         return alloc_slow(arena, size, tag)
     if units > CACHE_UNITS:
-        return alloc_fit(arena, size, tag)
+        return alloc_fit_large(arena, size, tag)
     block = cache_pop(arena, units)
     if not core_likely(block != NULL):
-        return alloc_fit(arena, size, tag)
+        return alloc_fit_small(arena, size, tag)
     block_hand_out(arena, block, size, tag)
     arena.counters.hits += 1
     leave_biased(arena)
@@ -325,7 +344,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
     """The owner frees a block that the cache does not hold; it leaves by the bias."""
     arena.live -= block.size
     arena.requested -= block.requested
-    block_release(arena, block)
+    block_release_in(arena, block, RANGE_LARGE)
     leave_biased(arena)
     return True
 
