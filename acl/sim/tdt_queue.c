@@ -43,18 +43,19 @@ _Static_assert(sizeof(struct acltdtQueueRouteQueryInfo) <= TDT_OBJECT_SIZE, "one
 /* A status of tdt.h with the message that goes with it. */
 static aclError queue_status(const char *function, uint32_t id, aclError status)
 {
-    switch (status) {
-    case ACL_SUCCESS:
+    if (status == ACL_SUCCESS) {
         return status;
-    case ACL_ERROR_RT_QUEUE_FULL:
-        return error_set(function, status, "queue %u is full", id);
-    case ACL_ERROR_RT_QUEUE_EMPTY:
-        return error_set(function, status, "queue %u is empty", id);
-    case ACL_ERROR_FAILURE:
-        return error_set(function, status, "queue %u has routes: unbind them first", id);
-    default:
-        return error_set(function, status, "%u is no queue, or what it got does not fit", id);
     }
+    if (status == ACL_ERROR_RT_QUEUE_FULL) {
+        return error_set(function, status, "queue %u is full", id);
+    }
+    if (status == ACL_ERROR_RT_QUEUE_EMPTY) {
+        return error_set(function, status, "queue %u is empty", id);
+    }
+    if (status == ACL_ERROR_FAILURE) {
+        return error_set(function, status, "queue %u has routes: unbind them first", id);
+    }
+    return error_set(function, status, "%u is no queue, or what it got does not fit", id);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
