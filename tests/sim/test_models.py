@@ -396,3 +396,75 @@ def test_unloaded_model_is_no_longer_known() -> None:
     assert api.aclmdlExecute(loaded.id, call.input, call.output) == 145003
     assert api.aclmdlUnload(loaded.id) == 145003
     call.close()
+
+
+# --- options, and what is not supported ------------------------------------------------------------
+
+
+def test_load_with_config() -> None:
+    handle, number, data = api.aclmdlCreateConfigHandle(), out(ctypes.c_uint32), small_model().to_bytes()
+    keep = ctypes.create_string_buffer(data, len(data))
+    options = [(1, ctypes.c_size_t(3)), (3, ctypes.c_void_p(ctypes.addressof(keep))), (4, ctypes.c_size_t(len(data)))]
+    assert api.aclmdlLoadWithConfig(handle, ctypes.byref(number)) == 100000, "no load type"
+    for attribute, value in options:
+        assert api.aclmdlSetConfigOpt(handle, attribute, ctypes.byref(value), ctypes.sizeof(value)) == 0
+    assert api.aclmdlSetConfigOpt(handle, 4, ctypes.byref(options[2][1]), 4) == 100000, "a size of 4 bytes"
+    assert api.aclmdlSetConfigOpt(handle, 999, ctypes.byref(options[2][1]), 8) == 100000
+    assert api.aclmdlLoadWithConfig(handle, ctypes.byref(number)) == 0
+    assert api.aclmdlUnload(number.value) == 0
+    assert api.aclmdlDestroyConfigHandle(handle) == 0
+
+
+def test_bundles_are_refused_by_name() -> None:
+    number = out(ctypes.c_uint32)
+    assert api.aclmdlBundleLoadFromFile(b"x.om", ctypes.byref(number)) == 200006
+    assert "bundles" in sim_message()
+    assert api.aclmdlBundleUnload(3) == 148053
+
+
+NULL = None
+ROWS: list[tuple[str, tuple[Any, ...], int]] = [
+    ("aclmdlLoadFromFile", (NULL, 1), 100000),
+    ("aclmdlLoadFromFile", (b"/no/such/model.om", "out"), 145002),
+    ("aclmdlLoadFromMem", (NULL, 8, "out"), 100000),
+    ("aclmdlLoadFromMem", (b"12345678", 0, "out"), 100000),
+    ("aclmdlLoadFromMem", (b"12345678", 8, NULL), 100000),
+    ("aclmdlLoadFromMem", (b"12345678", 8, "out"), 100013),
+    ("aclmdlUnload", (0,), 145003),
+    ("aclmdlUnload", (987654,), 145003),
+    ("aclmdlQuerySize", (NULL, "out", "out"), 100000),
+    ("aclmdlQuerySize", (b"x", NULL, "out"), 100000),
+    ("aclmdlQuerySizeFromMem", (b"x", 1, "out", NULL), 100000),
+    ("aclmdlGetDesc", (NULL, 1), 100000),
+    ("aclmdlDestroyDesc", (NULL,), 100000),
+    ("aclmdlDestroyDataset", (NULL,), 100000),
+    ("aclmdlAddDatasetBuffer", (NULL, NULL), 100000),
+    ("aclmdlExecute", (1, NULL, NULL), 100000),
+    ("aclmdlExecuteAsync", (1, NULL, NULL, NULL), 100000),
+    ("aclmdlSetDatasetTensorDesc", (NULL, NULL, 0), 100000),
+    ("aclmdlDestroyExecConfigHandle", (NULL,), 100000),
+    ("aclGetTensorDescDimV2", (NULL, 0, "out"), 100000),
+    ("aclSetTensorFormat", (NULL, 0), 100000),
+    ("aclSetTensorConst", (NULL, b"x", 1), 100000),
+    ("aclopSetAttrInt", (NULL, b"a", 1), 100000),
+    ("aclopSetAttrListInt", (NULL, b"a", 1, NULL), 100000),
+    ("aclopSetKernelArgs", (NULL, b"a", 1, b"x", 1), 100000),
+    ("aclopSetKernelWorkspaceSizes", (NULL, 0, NULL), 100000),
+    ("aclopRegisterCompileFunc", (NULL, 1), 100000),
+    ("aclopRegisterCompileFunc", (b"T", NULL), 100000),
+    ("aclopUnregisterCompileFunc", (NULL,), 100000),
+    ("aclopUnregisterCompileFunc", (b"NeverThere",), 100028),
+    ("aclopCreateKernel", (NULL, b"i", b"n", b"x", 1, 1, NULL), 100000),
+    ("aclopCreateKernel", (b"T", b"i", b"n", b"x", 0, 1, NULL), 100000),
+    ("aclopUpdateParams", (NULL, 0, NULL, 0, NULL, NULL), 100000),
+    ("aclopCreateHandle", (b"Nothing", 0, NULL, 0, NULL, NULL, "out"), 100024),
+    ("aclopExecWithHandle", (NULL, 0, NULL, 0, NULL, NULL), 100000),
+    ("aclopSetModelDir", (b"/no/such/folder",), 100014),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "code"), ROWS, ids=[f"{r[0]}-{i}" for i, r in enumerate(ROWS)])
+def test_wrong_argument(name: str, arguments: tuple[Any, ...], code: int) -> None:
+    slots = [out(ctypes.c_uint64) for _ in arguments]
+    given = [ctypes.byref(slot) if a == "out" else a for a, slot in zip(arguments, slots, strict=True)]
+    assert getattr(api, name)(*given) == code
