@@ -468,9 +468,16 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlGetDatasetNumBuffers",
     "aclmdlGetDatasetBuffer",
     "aclmdlLoadFromFile",
+    "aclmdlBundleLoadFromFile",
+    "aclmdlBundleLoadFromMem",
+    "aclmdlBundleUnload",
+    "aclmdlBundleGetModelNum",
+    "aclmdlBundleGetModelId",
     "aclmdlLoadFromMem",
     "aclmdlLoadFromFileWithMem",
     "aclmdlLoadFromMemWithMem",
+    "aclmdlLoadFromFileWithQ",
+    "aclmdlLoadFromMemWithQ",
     "aclmdlExecute",
     "aclmdlExecuteV2",
     "aclmdlExecuteAsyncV2",
@@ -500,6 +507,10 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlGetDynamicHW",
     "aclmdlGetInputDynamicGearCount",
     "aclmdlGetInputDynamicDims",
+    "aclmdlLoadWithConfig",
+    "aclmdlCreateConfigHandle",
+    "aclmdlDestroyConfigHandle",
+    "aclmdlSetConfigOpt",
     "aclmdlSetExecConfigOpt",
     "aclmdlGetTensorRealName",
     "aclopCompile",
@@ -4802,6 +4813,51 @@ aclError aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId)
     return gate_leave(FN_aclmdlLoadFromFile, gate_status);
 }
 
+aclError aclmdlBundleLoadFromFile(const char *modelPath, uint32_t *bundleId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleLoadFromFile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleLoadFromFile(modelPath, bundleId);
+    }
+    return gate_leave(FN_aclmdlBundleLoadFromFile, gate_status);
+}
+
+aclError aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32_t *bundleId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleLoadFromMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleLoadFromMem(model, modelSize, bundleId);
+    }
+    return gate_leave(FN_aclmdlBundleLoadFromMem, gate_status);
+}
+
+aclError aclmdlBundleUnload(uint32_t bundleId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleUnload);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleUnload(bundleId);
+    }
+    return gate_leave(FN_aclmdlBundleUnload, gate_status);
+}
+
+aclError aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleGetModelNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleGetModelNum(bundleId, modelNum);
+    }
+    return gate_leave(FN_aclmdlBundleGetModelNum, gate_status);
+}
+
+aclError aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleGetModelId);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleGetModelId(bundleId, index, modelId);
+    }
+    return gate_leave(FN_aclmdlBundleGetModelId, gate_status);
+}
+
 aclError aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId)
 {
     aclError gate_status = gate_enter(FN_aclmdlLoadFromMem);
@@ -4827,6 +4883,24 @@ aclError aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t 
         gate_status = sim_aclmdlLoadFromMemWithMem(model, modelSize, modelId, workPtr, workSize, weightPtr, weightSize);
     }
     return gate_leave(FN_aclmdlLoadFromMemWithMem, gate_status);
+}
+
+aclError aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId, const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadFromFileWithQ);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadFromFileWithQ(modelPath, modelId, inputQ, inputQNum, outputQ, outputQNum);
+    }
+    return gate_leave(FN_aclmdlLoadFromFileWithQ, gate_status);
+}
+
+aclError aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *modelId, const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadFromMemWithQ);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadFromMemWithQ(model, modelSize, modelId, inputQ, inputQNum, outputQ, outputQNum);
+    }
+    return gate_leave(FN_aclmdlLoadFromMemWithQ, gate_status);
 }
 
 aclError aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output)
@@ -5094,6 +5168,43 @@ aclError aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, ac
         gate_status = sim_aclmdlGetInputDynamicDims(modelDesc, index, dims, gearCount);
     }
     return gate_leave(FN_aclmdlGetInputDynamicDims, gate_status);
+}
+
+aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlLoadWithConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlLoadWithConfig(handle, modelId);
+    }
+    return gate_leave(FN_aclmdlLoadWithConfig, gate_status);
+}
+
+aclmdlConfigHandle *aclmdlCreateConfigHandle(void)
+{
+    aclmdlConfigHandle *gate_result = NULL;
+    if (gate_enter(FN_aclmdlCreateConfigHandle) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlCreateConfigHandle();
+    }
+    (void)gate_leave(FN_aclmdlCreateConfigHandle, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle)
+{
+    aclError gate_status = gate_enter(FN_aclmdlDestroyConfigHandle);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlDestroyConfigHandle(handle);
+    }
+    return gate_leave(FN_aclmdlDestroyConfigHandle, gate_status);
+}
+
+aclError aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, const void *attrValue, size_t valueSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetConfigOpt);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetConfigOpt(handle, attr, attrValue, valueSize);
+    }
+    return gate_leave(FN_aclmdlSetConfigOpt, gate_status);
 }
 
 aclError aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr, const void *attrValue, size_t valueSize)

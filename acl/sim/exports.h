@@ -484,9 +484,16 @@ enum {
     FN_aclmdlGetDatasetNumBuffers,
     FN_aclmdlGetDatasetBuffer,
     FN_aclmdlLoadFromFile,
+    FN_aclmdlBundleLoadFromFile,
+    FN_aclmdlBundleLoadFromMem,
+    FN_aclmdlBundleUnload,
+    FN_aclmdlBundleGetModelNum,
+    FN_aclmdlBundleGetModelId,
     FN_aclmdlLoadFromMem,
     FN_aclmdlLoadFromFileWithMem,
     FN_aclmdlLoadFromMemWithMem,
+    FN_aclmdlLoadFromFileWithQ,
+    FN_aclmdlLoadFromMemWithQ,
     FN_aclmdlExecute,
     FN_aclmdlExecuteV2,
     FN_aclmdlExecuteAsyncV2,
@@ -516,6 +523,10 @@ enum {
     FN_aclmdlGetDynamicHW,
     FN_aclmdlGetInputDynamicGearCount,
     FN_aclmdlGetInputDynamicDims,
+    FN_aclmdlLoadWithConfig,
+    FN_aclmdlCreateConfigHandle,
+    FN_aclmdlDestroyConfigHandle,
+    FN_aclmdlSetConfigOpt,
     FN_aclmdlSetExecConfigOpt,
     FN_aclmdlGetTensorRealName,
     FN_aclopCompile,
@@ -1077,9 +1088,16 @@ aclTensorDesc *sim_aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size
 size_t sim_aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset);
 aclDataBuffer *sim_aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index);
 aclError sim_aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId);
+aclError sim_aclmdlBundleLoadFromFile(const char *modelPath, uint32_t *bundleId);
+aclError sim_aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32_t *bundleId);
+aclError sim_aclmdlBundleUnload(uint32_t bundleId);
+aclError sim_aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum);
+aclError sim_aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *modelId);
 aclError sim_aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId);
 aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
 aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
+aclError sim_aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId, const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum);
+aclError sim_aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *modelId, const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum);
 aclError sim_aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output);
 aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle);
 aclError sim_aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle);
@@ -1109,6 +1127,10 @@ aclError sim_aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *bat
 aclError sim_aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW *hw);
 aclError sim_aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t index, size_t *gearCount);
 aclError sim_aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount);
+aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId);
+aclmdlConfigHandle *sim_aclmdlCreateConfigHandle(void);
+aclError sim_aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle);
+aclError sim_aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, const void *attrValue, size_t valueSize);
 aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr, const void *attrValue, size_t valueSize);
 const char *sim_aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *name);
 SIM_SHARED aclError sim_aclopCompile(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath);

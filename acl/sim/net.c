@@ -56,8 +56,15 @@ void net_explain(Net *net, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(net->message, sizeof net->message, format, args);
+    int length = vsnprintf(net->message, sizeof net->message, format, args);
     va_end(args);
+    if (length >= (int)sizeof net->message) { /* cut: perhaps inside a character */
+        size_t end = sizeof net->message - 1;
+        while (end > 0 && ((unsigned char)net->message[end - 1] & 0x80U) != 0) {
+            end--;
+        }
+        net->message[end] = '\0';
+    }
 }
 
 void *net_grow(Net *net, void *items, int count, int *room, size_t size)

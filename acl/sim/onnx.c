@@ -15,11 +15,40 @@
 
 enum { OPSET_OLDEST = 13, OPSET_NEWEST = 21, NAME_MAX_LENGTH = 1 << 16 };
 
+/* The length of the UTF-8 sequence that begins here; 0 if none does. */
+static size_t utf8_length(const uint8_t *text, size_t left)
+{
+    size_t length = text[0] < 0x80 ? 1 : text[0] >> 5 == 6 ? 2 : text[0] >> 4 == 14 ? 3 : text[0] >> 3 == 30 ? 4 : 0;
+    if (length == 0 || length > left) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if (text[i] >> 6 != 2) {
+            return 0;
+        }
+    }
+    return length;
+}
+
+/* Names come back in messages: what is no text in them becomes question marks. */
+static void text_clean(char *text, size_t length)
+{
+    for (size_t i = 0; i < length;) {
+        size_t step = utf8_length((const uint8_t *)text + i, length - i);
+        if (step == 0 || (step == 1 && (text[i] < ' ' || text[i] == 0x7f))) {
+            text[i] = '?';
+            step = 1;
+        }
+        i += step;
+    }
+}
+
 static const char *text_take(Net *net, const ProtoField *field)
 {
     char *text = field->length > NAME_MAX_LENGTH ? NULL : pile_take(&net->pile, field->length + 1);
     if (text != NULL) {
         memcpy(text, field->bytes, field->length);
+        text_clean(text, field->length);
     }
     return text;
 }
