@@ -84,7 +84,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acl import sim
     from acl._array import Array
+    from acl._kernel import Kernel, Module
     from acl._model import Model
+    from acl._op import KernelChoice, Op
     from acl._snapshot import OomReport, PoolStats, StreamStats
     from acl._tensor import TensorInfo
 
@@ -101,9 +103,13 @@ __all__ = [
     "Event",
     "HostBuffer",
     "InvalidArgumentError",
+    "Kernel",
+    "KernelChoice",
     "Model",
+    "Module",
     "NotSupportedError",
     "OomReport",
+    "Op",
     "OutOfMemoryError",
     "Pool",
     "PoolStats",
@@ -199,8 +205,12 @@ __all__ += [
 _MODULES = {"sim"}
 _LATER = {
     "Array": "acl._array",
+    "Kernel": "acl._kernel",
+    "KernelChoice": "acl._op",
     "Model": "acl._model",
+    "Module": "acl._kernel",
     "OomReport": "acl._snapshot",
+    "Op": "acl._op",
     "PoolStats": "acl._snapshot",
     "StreamStats": "acl._snapshot",
     "TensorInfo": "acl._tensor",

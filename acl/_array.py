@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from acl._pool import Pool
     from acl._stream import Stream
 
-__all__ = ["Array", "item_bytes"]
+__all__ = ["Array", "item_bytes", "stream_memory"]
 
 ITEM_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
@@ -27,6 +27,17 @@ def item_bytes(dtype: Any) -> int:
     if name not in ITEM_BYTES:
         raise ValueError(f"dtype must be one of {', '.join(ITEM_BYTES)}, or a NumPy dtype, not {dtype!r}")
     return ITEM_BYTES[name]
+
+
+def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer:
+    """Memory whose use a stream orders: of the pool that is registered there, else of the driver."""
+    from acl._buffer import Buffer
+    from acl._registry import registered
+
+    pool = registered.get(stream.handle)
+    if pool is not None and not pool.closed:
+        return pool.alloc(max(nbytes, 1), stream, tag=tag)
+    return Buffer(max(nbytes, 1), stream=stream)
 
 
 class Array:
@@ -53,7 +64,7 @@ class Array:
             raise ValueError(f"shape must not have negative extents: {shape!r}")
         self.shape: tuple[int, ...] = extents
         self.dtype = dtype
-        self.nbytes = prod(extents) * item_bytes(dtype)
+        self.nbytes = self.nbytes_of(extents, dtype)
         self.buffer: Buffer = pool.alloc(self.nbytes, stream, tag=tag)
 
     @classmethod
@@ -62,11 +73,16 @@ class Array:
         array = cls.__new__(cls)
         array.shape = tuple(shape)
         array.dtype = dtype
-        array.nbytes = prod(array.shape) * item_bytes(dtype)
+        array.nbytes = cls.nbytes_of(array.shape, dtype)
         if array.nbytes > buffer.size:
             raise ValueError(f"shape {shape} of {dtype} needs {array.nbytes} bytes, the buffer has {buffer.size}")
         array.buffer = buffer
         return array
+
+    @staticmethod
+    def nbytes_of(shape: tuple[int, ...], dtype: Any) -> int:
+        """Bytes of an array of that shape and type."""
+        return prod(shape) * item_bytes(dtype)
 
     @property
     def address(self) -> int:

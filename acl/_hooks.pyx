@@ -319,40 +319,54 @@ cdef int compile_run(
 aclpool_compile = on_compile
 
 
+def compiler_register(str kind not None, function):
+    """Have a callable choose the kernels of an operator's type; ACL's status."""
+    cdef bytes name = kind.encode()
+    cdef const char *c_name = name
+    cdef aclError ret
+    cdef aclopCompileFunc c_function
+    free = [slot for slot in range(SLOTS) if slot not in compilers]
+    if not free:
+        return ACL_ERROR_STORAGE_OVER_LIMIT
+    c_function = aclpool_slots[<size_t> free[0]]
+    compilers[free[0]] = function
+    with nogil:
+        ret = aclopRegisterCompileFunc(c_name, c_function)
+    if ret == 0:
+        slots[kind] = free[0]
+    else:
+        del compilers[free[0]]
+    return ret
+
+
+def compiler_unregister(str kind not None):
+    """Take that back; ACL's status."""
+    cdef bytes name = kind.encode()
+    cdef const char *c_name = name
+    cdef aclError ret
+    with nogil:
+        ret = aclopUnregisterCompileFunc(c_name)
+    if ret == 0:
+        compilers.pop(slots.pop(kind, None), None)
+    return ret
+
+
 cdef object op_register_compile_func(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
     cdef Value[2] a
     cdef const char *what = b"sO acl.op.register_compile_func op_type func"
-    cdef aclError ret
-    cdef aclopCompileFunc function
     take(what, args, n, names, a)
     need_callable(<object> a[1].o, what, 2)
-    free = [slot for slot in range(SLOTS) if slot not in compilers]
-    if not free:
-        return ACL_ERROR_STORAGE_OVER_LIMIT
-    function = aclpool_slots[<size_t> free[0]]
-    compilers[free[0]] = <object> a[1].o
-    with nogil:
-        ret = aclopRegisterCompileFunc(a[0].s, function)
-    if ret == 0:
-        slots[a[0].s.decode()] = free[0]
-    else:
-        del compilers[free[0]]
-    return ret
+    return compiler_register(a[0].s.decode(), <object> a[1].o)
 
 
 cdef object op_unregister_compile_func(
     object self, PyObject *const *args, Py_ssize_t n, PyObject *names
 ):
     cdef Value[1] a
-    cdef aclError ret
     take(b"s acl.op.unregister_compile_func op_type", args, n, names, a)
-    with nogil:
-        ret = aclopUnregisterCompileFunc(a[0].s)
-    if ret == 0:
-        compilers.pop(slots.pop(a[0].s.decode(), None), None)
-    return ret
+    return compiler_unregister(a[0].s.decode())
 
 
 cdef void on_deallocate(void *data, size_t length) noexcept nogil:

@@ -11,7 +11,6 @@ from acl._tensor import TensorInfo
 __all__ = ["Model"]
 
 def as_host_array(value: Any, info: TensorInfo) -> Any: ...
-def bytes_for(shape: Sequence[int], dtype: Any) -> int: ...
 
 @final
 class Model:

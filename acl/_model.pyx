@@ -35,7 +35,7 @@ from acl._libacl cimport (
 from acl._pool cimport Pool
 from acl._stream cimport Stream, stream_raw
 
-from acl._array import Array
+from acl._array import Array, stream_memory
 from acl._copy import copy
 from acl._error import OutOfMemoryError
 from acl._extents import Extents
@@ -155,16 +155,6 @@ def as_host_array(value, info):
     elif dtype_name(value.dtype) not in (info.dtype, wanted):
         raise TypeError(f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
     return numpy.ascontiguousarray(value).reshape(value.shape)
-
-
-def bytes_for(shape, dtype):
-    """Bytes of an array, 0 if it is empty."""
-    from acl._array import item_bytes
-
-    count = item_bytes(dtype)
-    for extent in shape:
-        count *= extent
-    return count
 
 
 # ---- the model ----------------------------------------------------------------------------------
@@ -362,7 +352,7 @@ cdef class Model:
                     f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
             return value
         if isinstance(value, Buffer):
-            if info.dynamic or bytes_for(info.shape, info.dtype) > value.size:
+            if info.dynamic or Array.nbytes_of(info.shape, info.dtype) > value.size:
                 raise ValueError(
                     f"input {info.name!r}: expected {info}, got a Buffer of {value.size} bytes; "
                     "an acl.Array has a shape")
@@ -371,17 +361,10 @@ cdef class Model:
         if not info.fits(value.shape):
             raise ValueError(
                 f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
-        array = Array.of(self.memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
+        array = Array.of(stream_memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
         if value.nbytes:
             self.staging.queue(array.buffer, value.reshape(-1), value.nbytes, stream)
         return array
-
-    cdef Buffer memory(self, size_t size, Stream stream, str tag):
-        """Memory for an input or output, from the stream's pool if it has one."""
-        pool = registered.get(stream.handle)
-        if pool is not None and not pool.closed:
-            return (<Pool> pool).alloc(max(size, 1), stream, tag=tag)
-        return Buffer(max(size, 1), stream=stream)
 
     cdef tuple execute(self, list arrays, Stream stream):
         """Queue the run; the outputs with the shapes that came out."""
@@ -411,7 +394,7 @@ cdef class Model:
                       for buffer, shape, info in zip(buffers, found, self.outputs)])
 
     cdef list output_buffers(self, tuple shapes, Stream stream):
-        return [self.memory(bytes_for(shape, info.dtype), stream, "outputs")
+        return [stream_memory(Array.nbytes_of(shape, info.dtype), stream, "outputs")
                 for shape, info in zip(shapes, self.outputs, strict=True)]
 
     cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:

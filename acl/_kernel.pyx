@@ -1,0 +1,331 @@
+"""Module and Kernel: a loaded kernel binary, and its functions to launch.
+
+On an NPU the binary is device code; on the simulator it is a host shared object (see
+`acl_sim_kernel.h`).  A launch copies its arguments before it returns and runs in the stream's order.
+The buffers among the arguments wait for the stream before they are given back.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+import os
+
+from acl._buffer cimport Buffer, pending_add
+from acl._device cimport alive_add, current_ensure, fork_count, forked_raise, leaving
+from acl._error cimport check
+from acl._libacl cimport (
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET,
+    ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH, ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP,
+    ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE, ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING,
+    ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE, ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE,
+    ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT, ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US, ACL_SUCCESS, aclError,
+    aclrtArgsHandle, aclrtBinHandle, aclrtBinaryGetFunction, aclrtBinaryLoadFromData,
+    aclrtBinaryLoadFromFile, aclrtBinaryUnLoad, aclrtFuncHandle, aclrtKernelArgsAppend,
+    aclrtKernelArgsFinalize, aclrtKernelArgsInit, aclrtLaunchKernelAttr,
+    aclrtLaunchKernelAttrId, aclrtLaunchKernelCfg, aclrtLaunchKernelV2,
+    aclrtLaunchKernelWithConfig, aclrtLaunchKernelWithHostArgs, aclrtParamHandle, aclrtStream,
+)
+from acl._stream cimport Stream, stream_raw
+
+from acl._array import Array
+
+__all__ = ["Kernel", "Module"]
+
+# Keyword of `launch`, the attribute, and how many bits of value it has.
+CONFIG = {
+    "schem_mode": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE, 8),
+    "dyn_ubuf_size": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE, 32),
+    "engine_type": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE, 32),
+    "block_dim_offset": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET, 32),
+    "block_task_prefetch": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH, 8),
+    "data_dump": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP, 8),
+    "timeout_s": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT, 16),
+    "timeout_us": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US, 64),
+    "profiling": (<int> ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING, 8),
+}
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+cdef object buffer_of(object value):
+    """The Buffer behind an argument, or None."""
+    return value.buffer if isinstance(value, Array) else value if isinstance(value, Buffer) else None
+
+
+cdef bytes argument_bytes(object value, object kind, int index):
+    """One argument as the kernel will see it."""
+    buffer = buffer_of(value)
+    if buffer is not None:
+        (<Buffer> buffer).open_check()
+        return (<uint64_t> (<Buffer> buffer).address).to_bytes(8, "little")
+    if kind is not None:
+        try:
+            return bytes(kind(value))
+        except TypeError as error:
+            raise TypeError(f"argument {index}: {kind.__name__} does not take {value!r} ({error})") from None
+    if hasattr(value, "tobytes"):               # a scalar of NumPy's
+        return value.tobytes()
+    if hasattr(value, "_type_"):                # one of ctypes'
+        return bytes(value)
+    raise TypeError(
+        f"argument {index} must be a Buffer, an Array, or a ctypes or NumPy scalar, not "
+        f"{type(value).__name__}: a kernel's numbers have sizes (or name the types once, "
+        "module.kernel(name, types))")
+
+
+cdef list arguments_of(tuple values, tuple types):
+    if types is not None and len(values) != len(types):
+        raise TypeError(f"the kernel takes {len(types)} arguments, got {len(values)}")
+    return [argument_bytes(value, None if types is None else types[i], i)
+            for i, value in enumerate(values)]
+
+
+cdef bytes arguments_packed(list pieces):
+    """As a C struct has them: each aligned to its size, at most to 8 bytes."""
+    packed = bytearray()
+    for piece in pieces:
+        packed += bytes(-len(packed) % max(min(len(piece), 8), 1))
+        packed += piece
+    return bytes(packed)
+
+
+# ---- configuration ------------------------------------------------------------------------------
+
+cdef class Config:
+    """An `aclrtLaunchKernelCfg`; NULL if nothing is set."""
+
+    cdef aclrtLaunchKernelAttr[16] attrs
+    cdef aclrtLaunchKernelCfg cfg
+    cdef aclrtLaunchKernelCfg *raw
+
+    def __cinit__(self, dict given):
+        cdef uint64_t number
+        memset(self.attrs, 0, sizeof(self.attrs))
+        for i, (name, value) in enumerate(given.items()):
+            if name not in CONFIG:
+                raise TypeError(f"launch has no option {name!r}; there are {', '.join(CONFIG)}")
+            which, bits = CONFIG[name]
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"{name} must be from 0 to {(1 << bits) - 1}, not {value}")
+            number = value
+            self.attrs[i].id = <aclrtLaunchKernelAttrId> <int> which
+            memcpy(&self.attrs[i].value, &number, bits // 8)
+        self.cfg.attrs = self.attrs
+        self.cfg.numAttrs = len(given)
+        self.raw = &self.cfg if given else NULL
+
+
+# ---- modules and kernels ------------------------------------------------------------------------
+
+@cython.final
+cdef class Module:
+    """A kernel binary on the device.
+
+    Parameters
+    ----------
+    source : path or bytes-like
+        The file, or its content.
+    """
+
+    cdef aclrtBinHandle raw         # NULL once closed
+    cdef object content             # what it was loaded from
+    cdef dict used                  # streams with launches, by handle
+    cdef int made
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.made = fork_count
+        self.used = {}
+
+    def __init__(self, source):
+        cdef const char *text
+        cdef size_t size
+        cdef aclError status
+        if self.raw is not NULL:
+            raise ValueError("the Module is loaded already")
+        current_ensure(NULL)
+        if isinstance(source, (str, os.PathLike)):
+            self.content = os.fsencode(source)
+            text = self.content
+            with nogil:
+                status = aclrtBinaryLoadFromFile(text, NULL, &self.raw)
+            check(status, "aclrtBinaryLoadFromFile")
+        else:
+            self.content = bytes(source)
+            text = PyBytes_AS_STRING(self.content)
+            size = len(self.content)
+            with nogil:
+                status = aclrtBinaryLoadFromData(text, size, NULL, &self.raw)
+            check(status, "aclrtBinaryLoadFromData")
+        alive_add(1)
+
+    def __dealloc__(self):
+        if self.raw is not NULL and self.made == fork_count and not leaving:
+            alive_add(-1)
+            with nogil:
+                aclrtBinaryUnLoad(self.raw)
+
+    cdef int open_check(self) except -1:
+        if self.made != fork_count:
+            forked_raise(self)
+        if self.raw is NULL:
+            raise ValueError("the Module is closed")
+        return 0
+
+    def kernel(self, name, types=None):
+        """A function of the binary.
+
+        Parameters
+        ----------
+        name : str
+            As the binary exports it.
+        types : sequence of ctypes types, optional
+            One for each argument, so that `launch` takes plain numbers; for a device pointer
+            ``ctypes.c_void_p``.
+        """
+        return Kernel(self, name, types)
+
+    def close(self):
+        """Wait for the launches under way and unload; a second call does nothing."""
+        cdef aclError status
+        if self.made != fork_count:
+            forked_raise(self)
+        if self.raw is NULL:
+            return
+        for stream in self.used.values():
+            if not stream.closed:
+                stream.synchronize()
+        raw, self.raw = self.raw, NULL
+        alive_add(-1)
+        with nogil:
+            status = aclrtBinaryUnLoad(raw)
+        check(status, "aclrtBinaryUnLoad")
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return self.raw is NULL
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+
+@cython.final
+cdef class Kernel:
+    """A function of a `Module`; made by `Module.kernel`."""
+
+    cdef aclrtFuncHandle raw
+    cdef Module module
+    cdef readonly str name
+    cdef tuple types
+
+    def __init__(self, Module module not None, name, types=None):
+        cdef const char *text
+        cdef aclError status
+        module.open_check()
+        current_ensure(NULL)
+        encoded = name.encode()
+        text = encoded
+        with nogil:
+            status = aclrtBinaryGetFunction(module.raw, text, &self.raw)
+        check(status, "aclrtBinaryGetFunction")
+        self.module = module
+        self.name = name
+        self.types = None if types is None else tuple(types)
+
+    def launch(self, blocks, *arguments, Stream stream=None, **config):
+        """Queue the kernel; its arguments are copied before the call returns.
+
+        Parameters
+        ----------
+        blocks : int
+            How often the function runs, at least 1.
+        *arguments
+            Buffers and Arrays (their addresses), ctypes or NumPy scalars, or, where the kernel's
+            types are known, plain numbers.
+        stream : Stream, optional
+            The default stream if not given.
+        schem_mode, dyn_ubuf_size, engine_type, block_dim_offset, block_task_prefetch, data_dump, \
+timeout_s, timeout_us, profiling : int, optional
+            The launch attributes of those names.
+        """
+        cdef aclrtStream raw = NULL
+        cdef uint32_t count = blocks
+        cdef Config cfg = Config(config)
+        cdef aclError status
+        cdef bytes packed
+        cdef char *data
+        cdef size_t size
+        self.module.open_check()
+        pieces = arguments_of(arguments, self.types)
+        packed = arguments_packed(pieces)
+        data = PyBytes_AS_STRING(packed)
+        size = len(packed)
+        stream_raw(stream, &raw)
+        with nogil:
+            status = aclrtLaunchKernelWithHostArgs(self.raw, count, raw, cfg.raw, data, size, NULL, 0)
+        if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
+            # CANN before 8.2 has no such call: one argument after the other.
+            self.launch_appended(count, pieces, cfg, raw)
+        else:
+            check(status, "aclrtLaunchKernelWithHostArgs")
+        self.note(arguments, stream)
+
+    def launch_device(self, blocks, Buffer arguments not None, nbytes=None, Stream stream=None, **config):
+        """Queue the kernel with arguments that lie in device memory already (`aclrtLaunchKernelV2`).
+
+        Parameters
+        ----------
+        blocks : int
+            How often the function runs, at least 1.
+        arguments : Buffer
+            Where they lie; the kernel reads them when it runs.
+        nbytes : int, optional
+            Their bytes; the whole buffer if not given.
+        """
+        cdef aclrtStream raw = NULL
+        cdef uint32_t count = blocks
+        cdef Config cfg = Config(config)
+        cdef size_t size = arguments.size if nbytes is None else nbytes
+        cdef void *address = arguments.address
+        cdef aclError status
+        self.module.open_check()
+        arguments.open_check()
+        stream_raw(stream, &raw)
+        with nogil:
+            status = aclrtLaunchKernelV2(self.raw, count, address, size, cfg.raw, raw)
+        check(status, "aclrtLaunchKernelV2")
+        self.note((arguments,), stream)
+
+    cdef int launch_appended(self, uint32_t blocks, list pieces, Config cfg, aclrtStream raw) except -1:
+        cdef aclrtArgsHandle args = NULL
+        cdef aclrtParamHandle param
+        cdef aclError status
+        check(aclrtKernelArgsInit(self.raw, &args), "aclrtKernelArgsInit")
+        for piece in pieces:
+            check(aclrtKernelArgsAppend(args, PyBytes_AS_STRING(piece), len(piece), &param),
+                  "aclrtKernelArgsAppend")
+        check(aclrtKernelArgsFinalize(args), "aclrtKernelArgsFinalize")
+        with nogil:
+            status = aclrtLaunchKernelWithConfig(self.raw, blocks, raw, cfg.raw, args, NULL)
+        check(status, "aclrtLaunchKernelWithConfig")
+        return 0
+
+    cdef int note(self, tuple arguments, Stream stream) except -1:
+        """The stream uses the buffers, and the module, until it has passed the launch."""
+        if stream is None:
+            stream = Stream.default()
+        self.module.used[stream.handle] = stream
+        for value in arguments:
+            buffer = buffer_of(value)
+            if buffer is not None:
+                (<Buffer> buffer).pending = pending_add((<Buffer> buffer).pending, stream)
+        return 0
+
+    def __repr__(self):
+        return f"<Kernel {self.name}>"
