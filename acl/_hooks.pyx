@@ -10,7 +10,7 @@ Hooks are never freed, since C may still know them; each call of ACL here drops 
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from acl._call cimport Value, take
 from acl._listeners cimport call_status, need_callable
@@ -25,7 +25,7 @@ from acl._libacl cimport (
     aclrtSnapShotCallbackRegister, aclrtSnapShotCallbackUnregister, aclrtSnapShotStage,
     aclTensorDesc,
 )
-from acl._threads cimport python_is_up
+from acl._threads cimport Entry, guarded
 
 cdef extern from *:
     """
@@ -96,9 +96,8 @@ cdef bint hook_remove(Hook hook, object function):
     return False
 
 
-cdef int hook_run(void *given, tuple first) noexcept with gil:
+cdef int hook_run(Hook hook, tuple first) noexcept:
     """Calls all of a hook with `first` and what each was registered with; the first failure."""
-    cdef Hook hook = <Hook> given
     cdef int status, failed = 0
     for function, own in list(hook.calls):
         status = call_status(function, (*first, own), ACL_ERROR_INTERNAL_ERROR)
@@ -110,20 +109,33 @@ cdef int hook_run(void *given, tuple first) noexcept with gil:
 
 
 cdef aclError on_init(const char *config, size_t size, void *given) noexcept nogil:
-    return init_run(config, size, given) if python_is_up() else 0
+    cdef Entry entry
+    entry.p[0] = given
+    entry.p[1] = <void *> config
+    entry.n[0] = <int64_t> size
+    entry.status = 0
+    guarded(init_run, &entry)
+    return <aclError> entry.status      # a status
 
 
-cdef int init_run(const char *config, size_t size, void *given) noexcept with gil:
-    text = None if config == NULL else config[:size].decode("utf-8", "replace")
-    return hook_run(given, (text,))
+cdef void init_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    cdef const char *config = <const char *> entry.p[1]
+    text = None if config == NULL else config[:entry.n[0]].decode("utf-8", "replace")
+    entry.status = hook_run(<Hook> entry.p[0], (text,))
 
 
 cdef aclError on_finalize(void *given) noexcept nogil:
-    return finalize_run(given) if python_is_up() else 0
+    cdef Entry entry
+    entry.p[0] = given
+    entry.status = 0
+    guarded(finalize_run, &entry)
+    return <aclError> entry.status      # a status
 
 
-cdef int finalize_run(void *given) noexcept with gil:
-    return hook_run(given, ())
+cdef void finalize_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    entry.status = hook_run(<Hook> entry.p[0], ())
 
 
 cdef object life_register(
@@ -203,11 +215,17 @@ cdef object root_finalize_callback_unregister(
 
 
 cdef uint32_t on_snapshot(int32_t device, void *given) noexcept nogil:
-    return <uint32_t> snapshot_run(device, given) if python_is_up() else 0
+    cdef Entry entry
+    entry.p[0] = given
+    entry.n[0] = device
+    entry.status = 0
+    guarded(snapshot_run, &entry)
+    return <uint32_t> entry.status      # a status
 
 
-cdef int snapshot_run(int32_t device, void *given) noexcept with gil:
-    return hook_run(given, (device,))
+cdef void snapshot_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    entry.status = hook_run(<Hook> entry.p[0], (entry.n[0],))
 
 
 cdef object rt_snap_shot_callback_register(
@@ -248,13 +266,12 @@ cdef object rt_snap_shot_callback_unregister(
 
 
 cdef void on_graph_end(void *given) noexcept nogil:
-    if python_is_up():
-        graph_end_run(given)
+    guarded(graph_end_run, given)
 
 
 cdef void graph_end_run(void *given) noexcept with gil:
     cdef Hook hook = <Hook> given
-    hook_run(given, ())
+    hook_run(hook, ())
     hook.calls.clear()      # the graph is gone; another may get its handle
 
 
@@ -299,21 +316,24 @@ cdef aclError on_compile(
     int slot, int ins, const aclTensorDesc **inputs, int outs, const aclTensorDesc **outputs,
     const aclopAttr *attr, aclopKernelDesc *kernel
 ) noexcept nogil:
-    if not python_is_up():
-        return ACL_ERROR_INTERNAL_ERROR
-    return compile_run(slot, ins, inputs, outs, outputs, attr, kernel)
+    cdef Entry entry
+    entry.p = [<void *> inputs, <void *> outputs, <void *> attr, <void *> kernel]
+    entry.n = [slot, max(ins, 0), max(outs, 0)]
+    entry.status = ACL_ERROR_INTERNAL_ERROR
+    guarded(compile_run, &entry)
+    return <aclError> entry.status      # a status
 
 
-cdef int compile_run(
-    int slot, int ins, const aclTensorDesc **inputs, int outs, const aclTensorDesc **outputs,
-    const aclopAttr *attr, aclopKernelDesc *kernel
-) noexcept with gil:
-    function = compilers.get(slot)
+cdef void compile_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    function = compilers.get(entry.n[0])
     if function is None:
-        return ACL_ERROR_INTERNAL_ERROR
-    given = (ins, unpack(inputs, max(ins, 0), c"k"), outs, unpack(outputs, max(outs, 0), c"k"),
-             <uint64_t> attr, <uint64_t> kernel)
-    return call_status(function, given, ACL_ERROR_INTERNAL_ERROR)
+        return
+    inputs = unpack(entry.p[0], <size_t> entry.n[1], c"k")      # not negative
+    outputs = unpack(entry.p[1], <size_t> entry.n[2], c"k")
+    given = (len(inputs), inputs, len(outputs), outputs, <uint64_t> entry.p[2],
+             <uint64_t> entry.p[3])
+    entry.status = call_status(function, given, ACL_ERROR_INTERNAL_ERROR)
 
 
 aclpool_compile = on_compile
@@ -370,14 +390,17 @@ cdef object op_unregister_compile_func(
 
 
 cdef void on_deallocate(void *data, size_t length) noexcept nogil:
-    if python_is_up():
-        deallocate_run(data, length)
+    cdef Entry entry
+    entry.p[0] = data
+    entry.n[0] = <int64_t> length
+    guarded(deallocate_run, &entry)
 
 
-cdef void deallocate_run(void *data, size_t length) noexcept with gil:
-    function = deallocators.pop(<uint64_t> data, None)
+cdef void deallocate_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    function = deallocators.pop(<uint64_t> entry.p[0], None)
     if function is not None:
-        call_status(function, (<uint64_t> data, length), 0)
+        call_status(function, (<uint64_t> entry.p[0], entry.n[0]), 0)
 
 
 cdef object op_create_kernel(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):

@@ -5,8 +5,8 @@ it has run. A registered one is kept here; when it is replaced or removed it is 
 freed, since a thread of the runtime may hold its address and wait for the GIL. Where C offers no
 user data there is one slot.
 
-Each callback first asks whether Python is still up, then takes the GIL; an exception in a callable
-goes to `sys.unraisablehook`, as nobody could catch it.  Every call of ACL here drops the GIL.
+Each callback passes the guard (`_threads`), then takes the GIL; an exception in a callable goes to
+`sys.unraisablehook`, as nobody could catch it.  Every call of ACL here drops the GIL.
 """
 
 import sys
@@ -25,7 +25,7 @@ from acl._libacl cimport (
     aclrtRegStreamStateCallback, aclrtSetDeviceTaskAbortCallback, aclrtSetExceptionInfoCallback,
     aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
 )
-from acl._threads cimport python_is_up
+from acl._threads cimport Entry, guarded
 
 cdef extern from "Python.h":
     void PyErr_Restore(PyObject *type, PyObject *value, PyObject *traceback)
@@ -94,8 +94,7 @@ cdef void keep(tuple key, Call call) noexcept:
 
 
 cdef void on_once(void *given) noexcept nogil:
-    if python_is_up():
-        run_once(given)
+    guarded(run_once, given)
 
 
 cdef void run_once(void *given) noexcept with gil:
@@ -142,11 +141,10 @@ cdef object rt_launch_host_func(object self, PyObject *const *args, Py_ssize_t n
 
 
 cdef void on_exception_slot(aclrtExceptionInfo *info) noexcept nogil:
-    if python_is_up():
-        exception_slot_run(info)
+    guarded(exception_slot_run, info)
 
 
-cdef void exception_slot_run(aclrtExceptionInfo *info) noexcept with gil:
+cdef void exception_slot_run(void *info) noexcept with gil:
     function = exception_call
     if function is not None:
         call_status(function, (<uint64_t> info,), 0)
@@ -174,11 +172,10 @@ cdef object rt_set_exception_info_callback(
 
 
 cdef void on_exceptions(aclrtExceptionInfo *info) noexcept nogil:
-    if python_is_up():
-        exceptions_run(info)
+    guarded(exceptions_run, info)
 
 
-cdef void exceptions_run(aclrtExceptionInfo *info) noexcept with gil:
+cdef void exceptions_run(void *info) noexcept with gil:
     for function in list(exception_calls):
         call_status(function, (<uint64_t> info,), 0)
 
@@ -216,14 +213,17 @@ cdef object rt_exception_info_callback_unregister(
 
 
 cdef void on_binary_exception(aclrtExceptionInfo *info, void *given) noexcept nogil:
-    if python_is_up():
-        binary_exception_run(info, given)
+    cdef Entry entry
+    entry.p[0] = given
+    entry.p[1] = info
+    guarded(binary_exception_run, &entry)
 
 
-cdef void binary_exception_run(aclrtExceptionInfo *info, void *given) noexcept with gil:
-    cdef Call call = <Call> given
+cdef void binary_exception_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    cdef Call call = <Call> entry.p[0]
     if call.function is not None:
-        call_status(call.function, (<uint64_t> info, call.given), 0)
+        call_status(call.function, (<uint64_t> entry.p[1], call.given), 0)
 
 
 cdef object rt_binary_set_exception_callback(
@@ -249,42 +249,52 @@ cdef object rt_binary_set_exception_callback(
 
 
 cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *given) noexcept nogil:
-    if python_is_up():
-        stream_state_run(<uint64_t> stream, <int> state, given)
+    cdef Entry entry
+    entry.p[0] = given
+    entry.p[1] = stream
+    entry.n[0] = <int> state
+    guarded(stream_state_run, &entry)
 
 
-cdef void stream_state_run(uint64_t stream, int state, void *given) noexcept with gil:
-    cdef Call call = <Call> given
+cdef void stream_state_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    cdef Call call = <Call> entry.p[0]
     if call.function is not None:
-        call_status(call.function, (stream, state, call.given), 0)
+        call_status(call.function, (<uint64_t> entry.p[1], entry.n[0], call.given), 0)
 
 
 cdef void on_device_state(int32_t device, aclrtDeviceState state, void *given) noexcept nogil:
-    if python_is_up():
-        device_state_run(device, <int> state, given)
+    cdef Entry entry
+    entry.p[0] = given
+    entry.n[0] = device
+    entry.n[1] = <int> state
+    guarded(device_state_run, &entry)
 
 
-cdef void device_state_run(int32_t device, int state, void *given) noexcept with gil:
-    cdef Call call = <Call> given
+cdef void device_state_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    cdef Call call = <Call> entry.p[0]
     if call.function is not None:
-        call_status(call.function, (device, state, call.given), 0)
+        call_status(call.function, (entry.n[0], entry.n[1], call.given), 0)
 
 
 cdef int32_t on_task_abort(
     int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t timeout, void *given
 ) noexcept nogil:
-    if python_is_up():
-        return task_abort_run(device, <int> stage, timeout, given)
-    return 0
+    cdef Entry entry
+    entry.p[0] = given
+    entry.n = [device, <int> stage, timeout]
+    entry.status = 0
+    guarded(task_abort_run, &entry)
+    return <int32_t> entry.status       # call_status gave an int
 
 
-cdef int32_t task_abort_run(
-    int32_t device, int stage, uint32_t timeout, void *given
-) noexcept with gil:
-    cdef Call call = <Call> given
-    if call.function is None:
-        return 0
-    return call_status(call.function, (device, stage, timeout, call.given), -1)
+cdef void task_abort_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    cdef Call call = <Call> entry.p[0]
+    if call.function is not None:
+        given = (entry.n[0], entry.n[1], entry.n[2], call.given)
+        entry.status = call_status(call.function, given, -1)
 
 
 # What C is told to remove a name's callable, and to have one.
@@ -349,15 +359,19 @@ cdef object rt_set_device_task_abort_callback(
 
 
 cdef int32_t on_dump(const acldumpChunk *chunk, int32_t size) noexcept nogil:
-    if python_is_up():
-        return dump_run(chunk, size)
-    return 0
+    cdef Entry entry
+    entry.p[0] = <void *> chunk
+    entry.status = 0
+    guarded(dump_run, &entry)
+    return <int32_t> entry.status       # call_status gave an int
 
 
-cdef int32_t dump_run(const acldumpChunk *chunk, int32_t size) noexcept with gil:
+cdef void dump_run(void *place) noexcept with gil:
+    cdef Entry *entry = <Entry *> place
+    cdef const acldumpChunk *chunk = <const acldumpChunk *> entry.p[0]
     function = dump_call
     if function is None:
-        return 0
+        return
     given = {
         "fileName": (<const char *> chunk.fileName).decode("utf-8", "replace"),
         "bufLen": chunk.bufLen,
@@ -366,7 +380,7 @@ cdef int32_t dump_run(const acldumpChunk *chunk, int32_t size) noexcept with gil
         "flag": chunk.flag,
         "dataBuf": (<const char *> chunk.dataBuf)[:chunk.bufLen],
     }
-    return call_status(function, (given,), -1)
+    entry.status = call_status(function, (given,), -1)
 
 
 cdef object mdl_dump_reg_callback(

@@ -19,7 +19,7 @@ in a callable goes to `sys.unraisablehook`, and the runtime is told that there i
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from acl._call cimport Value, address, refuse, take
@@ -34,7 +34,7 @@ from acl._libacl cimport (
     aclrtAllocatorSetGetAddrFromBlockFuncToDesc, aclrtAllocatorSetObjToDesc,
     aclrtAllocatorUnregister,
 )
-from acl._threads cimport python_is_up
+from acl._threads cimport Entry, guarded
 
 cdef enum:
     ALLOC
@@ -85,8 +85,13 @@ cdef uint64_t number_of(object result) except? 0:
 # ---- what C calls ----
 
 
-cdef void *supply_alloc(void *allocator, size_t size, bint advised, void *near) noexcept with gil:
-    cdef Supply supply = <Supply> allocator
+cdef void supply_alloc(void *place) noexcept with gil:
+    """`found` is a record of the block, or stays NULL."""
+    cdef Entry *entry = <Entry *> place
+    cdef Supply supply = <Supply> entry.p[0]
+    cdef void *near = entry.p[1]
+    cdef size_t size = <size_t> entry.n[0]      # it came as one
+    cdef bint advised = entry.n[1]
     cdef Record *record
     cdef uint64_t block = 0
     function = supply.functions[ADVISE] if advised else None
@@ -94,7 +99,7 @@ cdef void *supply_alloc(void *allocator, size_t size, bint advised, void *near) 
     if function is None:
         function = supply.functions[ALLOC]
     if function is None:
-        return NULL
+        return
     try:
         if PyLong_Check(function):
             block = native_alloc(function, supply.given, size, with_place, near)
@@ -105,14 +110,14 @@ cdef void *supply_alloc(void *allocator, size_t size, bint advised, void *near) 
     except BaseException:
         report(function)
     if block == 0:
-        return NULL
+        return
     record = <Record *> calloc(1, sizeof(Record))
     if record == NULL:
-        return NULL
+        return
     record.supply = <PyObject *> supply
     record.block = block
     supply.holds += 1
-    return record
+    entry.found = record
 
 
 cdef uint64_t native_alloc(
@@ -133,7 +138,8 @@ cdef uint64_t native_alloc(
     return <uint64_t> block
 
 
-cdef void supply_free(Record *record) noexcept with gil:
+cdef void supply_free(void *place) noexcept with gil:
+    cdef Record *record = <Record *> place
     cdef Supply supply = <Supply> record.supply
     cdef aclrtAllocatorFreeFunc native
     cdef uint64_t block = record.block
@@ -152,7 +158,10 @@ cdef void supply_free(Record *record) noexcept with gil:
     supply_drop(supply)
 
 
-cdef void *supply_address(Record *record) noexcept with gil:
+cdef void supply_address(void *place) noexcept with gil:
+    """`found` is the block's address, or stays NULL."""
+    cdef Entry *entry = <Entry *> place
+    cdef Record *record = <Record *> entry.p[0]
     cdef Supply supply = <Supply> record.supply
     cdef aclrtAllocatorGetAddrFromBlockFunc native
     cdef uint64_t block = record.block
@@ -163,30 +172,44 @@ cdef void *supply_address(Record *record) noexcept with gil:
             (<uint64_t *> &native)[0] = function
             with nogil:
                 found = native(<aclrtAllocatorBlock> block)
-            return found
-        return <void *> number_of(function(block))
+            entry.found = found
+        else:
+            entry.found = <void *> number_of(function(block))
     except BaseException:
         report(function)
-        return NULL
+
+
+cdef void *entry_alloc(void *allocator, size_t size, bint advised, void *near) noexcept nogil:
+    cdef Entry entry
+    entry.p = [allocator, near, NULL, NULL]
+    entry.n = [<int64_t> size, advised, 0]      # the same bits
+    entry.found = NULL
+    guarded(supply_alloc, &entry)
+    return entry.found
 
 
 cdef void *on_supply_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
-    return supply_alloc(allocator, size, False, NULL) if python_is_up() else NULL
+    return entry_alloc(allocator, size, False, NULL)
 
 
 cdef void *on_supply_advise(
     aclrtAllocator allocator, size_t size, aclrtAllocatorAddr near
 ) noexcept nogil:
-    return supply_alloc(allocator, size, True, near) if python_is_up() else NULL
+    return entry_alloc(allocator, size, True, near)
 
 
 cdef void on_supply_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil:
-    if block != NULL and python_is_up():
-        supply_free(<Record *> block)
+    if block != NULL:
+        guarded(supply_free, block)
 
 
 cdef void *on_supply_address(aclrtAllocatorBlock block) noexcept nogil:
-    return supply_address(<Record *> block) if block != NULL and python_is_up() else NULL
+    cdef Entry entry
+    entry.p[0] = block
+    entry.found = NULL
+    if block != NULL:
+        guarded(supply_address, &entry)
+    return entry.found
 
 
 # ---- what Python calls ----

@@ -1,9 +1,13 @@
-"""`acl.util.start_thread` and `stop_thread`: threads whose number `acl.rt.subscribe_report` takes.
+"""`acl.util.start_thread` and `stop_thread`, and the way from C's callbacks into Python.
 
-A thread here is a plain pthread that runs `fn(args_list)` under the GIL. The vendor's function
-also resets SIGINT to the default action; this one leaves signals alone, and `stop_thread` lets
-Ctrl-C through. A thread that nobody stops is abandoned when the interpreter ends: nothing here
-waits then, and `python_is_up` tells callbacks from C that they must not take the GIL any more.
+A thread here is a plain pthread that runs `fn(args_list)` under the GIL; its number is what
+`acl.rt.subscribe_report` takes.  The vendor's function also resets SIGINT to the default action;
+this one leaves signals alone, and `stop_thread` lets Ctrl-C through.  A thread that nobody stops is
+abandoned when the interpreter ends: nothing here waits for it.
+
+Callbacks enter Python by `guarded` only.  At exit the door is closed, and those inside get half a
+second to come out; CPython ends a thread that asks for the GIL later, which must not unwind frames
+of the runtime, so the guard parks it.
 """
 
 import atexit
@@ -19,14 +23,13 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <pthread.h>
-    #include <stdatomic.h>
     #include <stdint.h>
     #include <time.h>
-
-    static atomic_int aclpool_down;
+    #include "host/guard.h"
 
     static inline uint64_t aclpool_thread_number(pthread_t thread) { return (uint64_t)thread; }
     static inline pthread_t aclpool_thread(uint64_t number) { return (pthread_t)number; }
+    static inline int aclpool_is_leaving(void) { return atomic_load(&guard_closed); }
 
     /* Waits a little for the thread's end: 0, ETIMEDOUT, or an error. */
     static int aclpool_join(pthread_t thread, long wait_ns)
@@ -50,11 +53,14 @@ cdef extern from *:
     uint64_t aclpool_thread_number(pthread_t thread) nogil
     pthread_t aclpool_thread(uint64_t number) nogil
     int aclpool_join(pthread_t thread, long wait_ns) nogil
-    int atomic_load(int *place) nogil
-    void atomic_store(int *place, int value) nogil
-    int aclpool_down
+    bint aclpool_is_leaving() nogil
+    void guard_run(void (*run)(void *) noexcept nogil, void *given) nogil
+    void guard_close(int limit_ms) nogil
+    void guard_reset() nogil
+    int pthread_atfork(void (*prepare)() nogil, void (*parent)() nogil, void (*child)() nogil)
 
 cdef long JOIN_WAIT_NS = 50_000_000     # how long Ctrl-C may go unnoticed
+cdef int EXIT_LIMIT_MS = 500            # how long an exit waits for callbacks that are inside
 
 # Threads that were started and not stopped, by their number; under the GIL.
 cdef dict running = {}
@@ -68,21 +74,23 @@ cdef class Run:
     cdef object failure         # the type of the exception that ended it, or None
 
 
-cdef bint python_is_up() noexcept nogil:
-    return atomic_load(&aclpool_down) == 0
+cdef void guarded(void (*run)(void *) noexcept nogil, void *given) noexcept nogil:
+    guard_run(run, given)
 
 
-def _go_down():
-    atomic_store(&aclpool_down, 1)
+def _leave():
+    with nogil:
+        guard_close(EXIT_LIMIT_MS)
 
 
 # Handlers that a program registers later run before this one, and may still wait for callbacks.
-atexit.register(_go_down)
+atexit.register(_leave)
+pthread_atfork(NULL, NULL, guard_reset)
 
 
 cdef void *on_thread(void *given) noexcept nogil:
     """The body of a thread; `given` is a reference to its Run."""
-    if python_is_up():
+    if not aclpool_is_leaving():
         thread_run(given)
     return NULL
 

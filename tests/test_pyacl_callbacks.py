@@ -249,6 +249,23 @@ def test_several_exception_callbacks() -> None:
     assert acl.rt.exception_info_callback_unregister(second.append) == 0
 
 
+@pytest.mark.parametrize(("seconds", "end"), [(0.1, "done\n"), (60, "")])
+def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, end: str) -> None:
+    done = run_python(f"""
+        import threading, time, acl
+        acl.rt.set_device(0)
+        stream, _ = acl.rt.create_stream()
+        started = threading.Event()
+        def slow(given):
+            started.set()
+            time.sleep({seconds})
+            print("done", flush=True)
+        acl.rt.launch_host_func(stream, slow, None)
+        started.wait()
+    """, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, end, "")
+
+
 def test_a_callback_waiting_at_exit_does_no_harm() -> None:
     done = run_python("""
         import acl
