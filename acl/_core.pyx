@@ -174,7 +174,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
             arena.counters.hits += 1
             return block
     block = bins_take(arena, units)
-    if block == NULL and cache_flush(arena) != 0:
+    if block == NULL and units <= CACHE_UNITS and cache_flush(arena) != 0:
         block = bins_take(arena, units)
     if block != NULL:
         block_hand_out(arena, block, size, tag)

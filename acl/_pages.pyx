@@ -48,7 +48,7 @@ cdef struct Climb:              # a slow allocation under way
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1008          # up to here growing beats stealing
     GROW_AFTER_WAITS = 1020     # up to here it does after a few steals
-    GROW_JOINT = 1080           # and over the joint peak of several streams, up to here
+    GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
     GROW_THRASHING = 1250       # up to here while stealing goes on and on, a hundredth each time
     GROW_THRASHING_JOINT = 1100
 
@@ -227,15 +227,14 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want, uint64_t *
     return piece
 
 
-cdef Block *pages_detach(Arena *arena, uint64_t want) noexcept nogil:
-    """Under the lock: whole free pages as a list of MOVING blocks, from the smallest blocks first."""
+cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
+    """Under the lock: whole free pages, from the smallest blocks first, added to a list as MOVING."""
     cdef uint32_t kind, index
     cdef uint64_t taken = 0
     cdef Block *block
     cdef Block *after
     cdef Block *stop
     cdef Block *piece
-    cdef Block *pieces = NULL
     for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
         index = kind * BINS + bin_of(arena.pool.options.granule >> UNIT_SHIFT)
         while index < (kind + 1) * BINS and taken < want:
@@ -245,11 +244,11 @@ cdef Block *pages_detach(Arena *arena, uint64_t want) noexcept nogil:
                 after = block.links.next
                 piece = piece_of_pages(arena, block, want - taken, &taken)
                 if piece != NULL:
-                    piece.links.next = pieces
-                    pieces = piece
+                    piece.links.next = pieces[0]
+                    pieces[0] = piece
                 block = after
             index += 1
-    return pieces
+    return taken
 
 
 cdef uint64_t pieces_unmap(Arena *arena, Block *pieces, Frame **frames) noexcept nogil:
@@ -297,13 +296,15 @@ cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
 cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil:
     """Detach, let the stream finish, unmap.  Without locks; says how many pages came out."""
-    cdef Block *pieces
-    cdef uint64_t pages = 0
+    cdef Block *pieces = NULL
+    cdef uint64_t pages
     cdef bint ready
     lock_take(&arena.lock)
-    cache_flush(arena)
-    pieces = pages_detach(arena, want)
+    pages = pages_detach(arena, want, &pieces)
+    if pages < want and cache_flush(arena) != 0:
+        pages_detach(arena, want - pages, &pieces)
     lock_drop(&arena.lock)
+    pages = 0
     if pieces == NULL:
         return 0
     ready = stream_wait(arena) if wait else stream_idle(arena)
