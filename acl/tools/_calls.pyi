@@ -1,4 +1,5 @@
-__all__: list[str]
+__all__ = ["event_query", "get_device", "malloc_free", "memcpy", "num_inputs", "record_event",
+           "stream_query"]
 
 def get_device(loops: int) -> tuple[float, int]: ...
 def stream_query(loops: int, stream: int) -> tuple[float, int]: ...
