@@ -40,10 +40,23 @@ void code_release(Code *code)
     }
 }
 
-/* The library gets a path of its own through a file in memory, so two loads never share one. */
+/* A path to the open file that was never used before: dlopen takes a path that it knows for the
+   library it knows, and numbers of files come again. "/." and "/" lead nowhere and spell a number. */
+static void path_make(int fd, char *path, size_t room)
+{
+    static _Atomic uint32_t count;
+    uint32_t number = atomic_fetch_add(&count, 1);
+    size_t used = (size_t)snprintf(path, room, "/proc/self/fd");
+    for (int bit = 0; bit < 32; bit++) {
+        used += (size_t)snprintf(path + used, room - used, (number >> bit & 1U) != 0 ? "/." : "/");
+    }
+    (void)snprintf(path + used, room - used, "/%d", fd);
+}
+
+/* From a file in memory, so two loads never share a library. */
 static aclError library_open(Code *code)
 {
-    char path[64];
+    char path[128];
     int fd = memfd_create("acl-kernel", MFD_CLOEXEC);
     bool written = fd >= 0;
     for (size_t done = 0; written && done < code->length;) {
@@ -51,7 +64,7 @@ static aclError library_open(Code *code)
         written = some > 0;
         done += written ? (size_t)some : 0;
     }
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    path_make(fd, path, sizeof path);
     code->library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (fd >= 0) {
         (void)close(fd);

@@ -18,6 +18,10 @@
 #include "memory.h"
 #include "modelrun.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("kernel launch", (code), __VA_ARGS__)
+
 enum { SIGNALS = 5 };
 
 static const int fault_signals[SIGNALS - 1] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};

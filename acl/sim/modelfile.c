@@ -16,6 +16,10 @@
 #include "model.h"
 #include "proto.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("aclmdlLoad", (code), __VA_ARGS__)
+
 aclError modelfile_open(const char *path, ModelFile *file)
 {
     struct stat about;

@@ -7,6 +7,10 @@
 #include "databuffer.h"
 #include "modelrun.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
+
 /* --- inputs --- */
 
 static int64_t gear_batch(const int64_t *gear, int64_t declared, int dimension)

@@ -13,6 +13,10 @@
 #include "databuffer.h"
 #include "modelrun.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
+
 /* --- memory shared by values (a view and what it looks at) --- */
 
 static aclError hold_take(Run *run, size_t bytes, Hold **out)
@@ -336,7 +340,7 @@ static aclError nodes_run(Run *run)
 aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode, const aclmdlDataset *input,
     aclmdlDataset *output)
 {
-    Run *run;
+    Run *run = NULL;
     model_leftovers_give(model);
     TRY(run_new(model, stream, source, mode, &run));
     aclError status = inputs_bind(run, input);

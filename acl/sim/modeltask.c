@@ -10,6 +10,10 @@
 #include "memory.h"
 #include "modelrun.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
+
 typedef struct NodeTask {
     Run *run;
     const NetNode *node;

@@ -13,6 +13,10 @@
 #include "modelrun.h"
 #include "opapi.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("aclopExecute", (code), __VA_ARGS__)
+
 typedef struct OpTask {
     const OpKind *kind;
     AttrSet *attrs;

@@ -5,6 +5,10 @@
 
 #include "soc.h"
 
+/* Messages name the call that a user made, not the function here that found out. */
+#undef fail
+#define fail(code, ...) error_set("memory for a run", (code), __VA_ARGS__)
+
 static const size_t PAGE = (size_t)64 << 10;
 
 /* --- sizes --- */

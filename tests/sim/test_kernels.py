@@ -100,6 +100,18 @@ def fetch(address: int, count: int, dtype: str) -> np.ndarray[Any, Any]:
     return array
 
 
+def test_two_binaries_are_two_libraries(kernels: Kernels, shared_object: bytes) -> None:
+    other = Kernels(shared_object)
+    places = []
+    for binary in (kernels.binary, other.binary):
+        address = out()
+        assert api.aclrtBinaryGetGlobal(binary, b"table", ctypes.byref(address), None) == 0
+        places.append(address.value)
+    assert places[0] != places[1], "each has variables of its own"
+    assert api.aclrtBinaryUnLoad(other.binary) == 0
+    assert api.aclrtDestroyStream(other.stream) == 0
+
+
 def test_every_block_runs_once(kernels: Kernels) -> None:
     marks = device_array(np.zeros(300, np.uint32))
     assert kernels.host("mark", 300, struct.pack("Q", marks)) == 0
