@@ -18,8 +18,8 @@
    The function is called once for each block, `block` counting from 0 to `blocks` - 1, in any order
    and, with ACL_SIM_THREADS greater than 1, on several threads at once: blocks must not depend on
    each other. Device pointers may be used as they are. A kernel must not call ACL. One that crashes
-   or outlives its launch's timeout ends there: the stream gets an error and what the kernel holds (a
-   lock, an allocation) is lost.
+   or outlives its launch's timeout ends there: the stream gets an error and what the kernel holds
+   (a lock, an allocation) is lost.
 
    Build it with: gcc -shared -fPIC -O2 -o kernels.so kernels.c */
 #ifndef ACL_SIM_KERNEL_H
@@ -38,7 +38,8 @@
 
 /* Begins the definition of a kernel. */
 #define ACL_SIM_KERNEL(name) \
-    ACL_SIM_EXPORT void name(ACL_SIM_MAYBE void *args, ACL_SIM_MAYBE uint32_t block, ACL_SIM_MAYBE uint32_t blocks)
+    ACL_SIM_EXPORT void name( \
+        ACL_SIM_MAYBE void *args, ACL_SIM_MAYBE uint32_t block, ACL_SIM_MAYBE uint32_t blocks)
 
 /* Tells the sizes of a kernel's parameters in bytes, for aclrtLaunchKernelWithArgsArray and
    aclrtFunctionGetParamInfo: ACL_SIM_KERNEL_PARAMS(vector_add, 8, 8, 8, 4); */

@@ -41,7 +41,8 @@ void code_release(Code *code)
 }
 
 /* A path to the open file that was never used before: dlopen takes a path that it knows for the
-   library it knows, and numbers of files come again. "/." and "/" lead nowhere and spell a number. */
+   library it knows, and numbers of files come again. "/." and "/" lead nowhere and spell a number.
+ */
 static void path_make(int fd, char *path, size_t room)
 {
     static _Atomic uint32_t count;
@@ -90,14 +91,16 @@ static aclError code_new(const void *bytes, size_t length, bool opaque, Code **o
 {
     bool elf = elf64_valid(bytes, length) && has_function(bytes, length);
     if (!elf && !opaque) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "%zu bytes are no 64-bit ELF file with functions", length);
+        return fail(
+            ACL_ERROR_RT_PARAM_INVALID, "%zu bytes are no 64-bit ELF file with functions", length);
     }
     Code *code = calloc(1, sizeof *code);
     void *copy = malloc(length);
     if (code == NULL || copy == NULL) {
         free(code);
         free(copy);
-        return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for a binary of %zu bytes", length);
+        return fail(
+            ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for a binary of %zu bytes", length);
     }
     atomic_init(&code->references, 1);
     code->bytes = memcpy(copy, bytes, length);
@@ -120,7 +123,8 @@ static bool option_valid(const aclrtBinaryLoadOption *option)
     case ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD:
         return option->value.isLazyLoad <= 1;
     case ACL_RT_BINARY_LOAD_OPT_MAGIC:
-        return option->value.magic == MAGIC_CUBE || option->value.magic == MAGIC_VECTOR || option->value.magic == MAGIC_CPU;
+        return option->value.magic == MAGIC_CUBE || option->value.magic == MAGIC_VECTOR
+            || option->value.magic == MAGIC_CPU;
     case ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE:
         return option->value.cpuKernelMode >= 0 && option->value.cpuKernelMode <= 2;
     default:
@@ -138,8 +142,8 @@ static aclError options_check(const aclrtBinaryLoadOptions *options, int *cpu_mo
     for (size_t i = 0; i < options->numOpt; i++) {
         const aclrtBinaryLoadOption *option = &options->options[i];
         if (!option_valid(option)) {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "load option %zu: type %d with value %u", i, (int)option->type,
-                option->value.magic);
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "load option %zu: type %d with value %u", i,
+                (int)option->type, option->value.magic);
         }
         if (option->type == ACL_RT_BINARY_LOAD_OPT_CPU_KERNEL_MODE) {
             *cpu_mode = option->value.cpuKernelMode;
@@ -163,15 +167,16 @@ static aclError binary_new(const void *bytes, size_t length, bool opaque, aclrtB
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBinaryLoadOptions *options,
-    aclrtBinHandle *binHandle)
+aclError sim_aclrtBinaryLoadFromData(const void *data, size_t length,
+    const aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
 {
     int cpu_mode;
     REQUIRE(data);
     REQUIRE(binHandle);
     REQUIRE_RT(length > 0);
     TRY(options_check(options, &cpu_mode));
-    REQUIRE_RT(cpu_mode == -1 || cpu_mode == 2); /* from data, only the bytes of a library make sense */
+    REQUIRE_RT(
+        cpu_mode == -1 || cpu_mode == 2); /* from data, only the bytes of a library make sense */
     return binary_new(data, length, cpu_mode == 2, binHandle);
 }
 
@@ -194,10 +199,13 @@ static aclError file_read(const char *path, void **bytes, size_t *length)
     if (!good) {
         free(*bytes);
     }
-    return good ? ACL_SUCCESS : fail(ACL_ERROR_RT_PARAM_INVALID, "the binary %s cannot be read, or is empty", path);
+    return good
+        ? ACL_SUCCESS
+        : fail(ACL_ERROR_RT_PARAM_INVALID, "the binary %s cannot be read, or is empty", path);
 }
 
-aclError sim_aclrtBinaryLoadFromFile(const char *binPath, aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
+aclError sim_aclrtBinaryLoadFromFile(
+    const char *binPath, aclrtBinaryLoadOptions *options, aclrtBinHandle *binHandle)
 {
     int cpu_mode;
     void *bytes;
@@ -302,7 +310,8 @@ static Function *function_new(Binary *binary, const char *name, uint64_t value, 
         return NULL;
     }
     Code *code = binary->code;
-    *function = (Function){.next = binary->functions, .binary = binary, .code = code, .name = copy, .cpu = cpu};
+    *function = (Function){
+        .next = binary->functions, .binary = binary, .code = code, .name = copy, .cpu = cpu};
     function->address = code->kind == CODE_HOST ? library_symbol(code, name, "")
         : (char *)code->bytes + (value < code->length ? value : 0);
     if (code->kind == CODE_HOST && function->address != NULL) {
@@ -313,8 +322,8 @@ static Function *function_new(Binary *binary, const char *name, uint64_t value, 
     return function;
 }
 
-aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *sizes, aclrtBinHandle *binary,
-    aclrtFuncHandle *function)
+aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *sizes,
+    aclrtBinHandle *binary, aclrtFuncHandle *function)
 {
     REQUIRE(name);
     REQUIRE(code);
@@ -356,14 +365,17 @@ static uint64_t name_key(const char *name)
 }
 
 /* The function by name, or, if that is NULL, by key; made when first asked for. */
-static aclError function_find(Binary *binary, const char *name, uint64_t key, aclrtFuncHandle *handle)
+static aclError function_find(
+    Binary *binary, const char *name, uint64_t key, aclrtFuncHandle *handle)
 {
     ElfSymbol symbol;
     Function *found = NULL;
     bool exists = false;
     pthread_mutex_lock(&binary->lock);
-    for (size_t i = 0; !exists && elf64_symbol(binary->code->bytes, binary->code->length, i, &symbol); i++) {
-        exists = symbol.function && (name != NULL ? strcmp(symbol.name, name) == 0 : name_key(symbol.name) == key);
+    for (size_t i = 0;
+        !exists && elf64_symbol(binary->code->bytes, binary->code->length, i, &symbol); i++) {
+        exists = symbol.function
+            && (name != NULL ? strcmp(symbol.name, name) == 0 : name_key(symbol.name) == key);
     }
     if (exists) {
         found = function_known(binary, symbol.name, false);
@@ -371,14 +383,15 @@ static aclError function_find(Binary *binary, const char *name, uint64_t key, ac
     }
     pthread_mutex_unlock(&binary->lock);
     if (found == NULL) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "the binary has no kernel '%s' (key %llu)", name == NULL ? "" : name,
-            (unsigned long long)key);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "the binary has no kernel '%s' (key %llu)",
+            name == NULL ? "" : name, (unsigned long long)key);
     }
     *handle = found;
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
+aclError sim_aclrtBinaryGetFunction(
+    const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
 {
     REQUIRE(binHandle);
     REQUIRE(kernelName);
@@ -388,7 +401,8 @@ aclError sim_aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *
     return function_find(binHandle, kernelName, 0, funcHandle);
 }
 
-aclError sim_aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t funcEntry, aclrtFuncHandle *funcHandle)
+aclError sim_aclrtBinaryGetFunctionByEntry(
+    aclrtBinHandle binHandle, uint64_t funcEntry, aclrtFuncHandle *funcHandle)
 {
     REQUIRE(binHandle);
     REQUIRE(funcHandle);
@@ -397,8 +411,8 @@ aclError sim_aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t fu
     return function_find(binHandle, NULL, funcEntry, funcHandle);
 }
 
-aclError sim_aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName, const char *kernelName,
-    aclrtFuncHandle *funcHandle)
+aclError sim_aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName,
+    const char *kernelName, aclrtFuncHandle *funcHandle)
 {
     Binary *binary = handle;
     REQUIRE(handle);
@@ -415,7 +429,8 @@ aclError sim_aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcN
     return function != NULL ? ACL_SUCCESS : fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory");
 }
 
-aclError sim_aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **binAddr, size_t *binSize)
+aclError sim_aclrtBinaryGetDevAddress(
+    const aclrtBinHandle binHandle, void **binAddr, size_t *binSize)
 {
     const Binary *binary = binHandle;
     REQUIRE(binHandle);
@@ -427,7 +442,8 @@ aclError sim_aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **bin
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void **dptr, size_t *size)
+aclError sim_aclrtBinaryGetGlobal(
+    aclrtBinHandle binHandle, const char *name, void **dptr, size_t *size)
 {
     ElfSymbol symbol;
     const Binary *binary = binHandle;
@@ -452,7 +468,8 @@ aclError sim_aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, vo
     return fail(ACL_ERROR_RT_SYMBOL_NOT_FOUND, "the binary has no variable '%s'", name);
 }
 
-aclError sim_aclrtBinarySetExceptionCallback(aclrtBinHandle binHandle, aclrtOpExceptionCallback callback, void *userData)
+aclError sim_aclrtBinarySetExceptionCallback(
+    aclrtBinHandle binHandle, aclrtOpExceptionCallback callback, void *userData)
 {
     Binary *binary = binHandle;
     REQUIRE(binHandle);

@@ -57,11 +57,14 @@ size_t sim_aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset)
 
 aclDataBuffer *sim_aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index)
 {
-    return handle_is(dataset, HANDLE_DATASET) && index < dataset->count ? dataset->entries[index].buffer : NULL;
+    return handle_is(dataset, HANDLE_DATASET) && index < dataset->count
+        ? dataset->entries[index].buffer
+        : NULL;
 }
 
 /* NULL takes the description away. */
-aclError sim_aclmdlSetDatasetTensorDesc(aclmdlDataset *dataset, aclTensorDesc *tensorDesc, size_t index)
+aclError sim_aclmdlSetDatasetTensorDesc(
+    aclmdlDataset *dataset, aclTensorDesc *tensorDesc, size_t index)
 {
     REQUIRE(handle_is(dataset, HANDLE_DATASET));
     REQUIRE(tensorDesc == NULL || handle_is(tensorDesc, HANDLE_TENSOR_DESC));

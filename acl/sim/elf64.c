@@ -36,10 +36,12 @@ bool elf64_native(const void *bytes, size_t length)
 #else
     const Elf64_Half machine = EM_NONE;
 #endif
-    return header_read(bytes, length, &header) && header.e_machine == machine && header.e_type == ET_DYN;
+    return header_read(bytes, length, &header) && header.e_machine == machine
+        && header.e_type == ET_DYN;
 }
 
-static bool section_read(const void *bytes, size_t length, const Elf64_Ehdr *header, uint64_t index, Elf64_Shdr *section)
+static bool section_read(
+    const void *bytes, size_t length, const Elf64_Ehdr *header, uint64_t index, Elf64_Shdr *section)
 {
     uint64_t at = header->e_shoff + index * sizeof *section;
     if (index >= header->e_shnum || !inside(length, at, sizeof *section)) {
@@ -60,15 +62,15 @@ static const char *name_at(const void *bytes, const Elf64_Shdr *strings, uint32_
 }
 
 /* The n-th wanted symbol of one table; *index counts down by what the table has. */
-static bool table_symbol(const void *bytes, const Elf64_Shdr *table, const Elf64_Shdr *strings, size_t *index,
-    ElfSymbol *out)
+static bool table_symbol(const void *bytes, const Elf64_Shdr *table, const Elf64_Shdr *strings,
+    size_t *index, ElfSymbol *out)
 {
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
         Elf64_Sym symbol;
         memcpy(&symbol, (const char *)bytes + table->sh_offset + at, sizeof symbol);
         unsigned type = ELF64_ST_TYPE(symbol.st_info), bind = ELF64_ST_BIND(symbol.st_info);
-        bool wanted = (type == STT_FUNC || type == STT_OBJECT) && (bind == STB_GLOBAL || bind == STB_WEAK)
-            && symbol.st_shndx != SHN_UNDEF;
+        bool wanted = (type == STT_FUNC || type == STT_OBJECT)
+            && (bind == STB_GLOBAL || bind == STB_WEAK) && symbol.st_shndx != SHN_UNDEF;
         const char *name = wanted ? name_at(bytes, strings, symbol.st_name) : NULL;
         if (name != NULL && name[0] != '\0' && (*index)-- == 0) {
             *out = (ElfSymbol){name, symbol.st_value, symbol.st_size, type == STT_FUNC};

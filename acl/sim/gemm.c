@@ -2,8 +2,9 @@
 
    The usual three levels: panels of B (KC x NR) and of A (MR x KC) are packed, converted to float32
    on the way, so that the kernel reads memory in one direction only; the kernel keeps an MR x NR
-   tile of C in vector registers. Packing costs O(mk + kn) against O(mnk) of arithmetic. The kernel is
-   compiled once per instruction set from one text with gcc's vector types, and chosen at run time.
+   tile of C in vector registers. Packing costs O(mk + kn) against O(mnk) of arithmetic. The kernel
+   is compiled once per instruction set from one text with gcc's vector types, and chosen at run
+   time.
 
    Few rows (single-token decoding) gain nothing from packing: those go through gemm_rows. */
 #include "gemm.h"
@@ -32,7 +33,8 @@ typedef struct Tile {
     Kernel kernel;
 } Tile;
 
-/* c[MR][16 * NV] += a[k][MR] * b[k][16 * NV]. The loops over r and v unroll: acc lives in registers. */
+/* c[MR][16 * NV] += a[k][MR] * b[k][16 * NV]. The loops over r and v unroll: acc lives in
+ * registers. */
 #define KERNEL_BODY(MR, NV) \
     Vec acc[MR][NV]; \
     memset(acc, 0, sizeof acc); \

@@ -1,7 +1,7 @@
 /* kernel.c: launching kernels, and what functions tell about themselves.
 
-   The checks come in the runtime's order: the ACL layer's NULL checks (with the number of blocks for
-   WithConfig and WithArgsArray), the handles, then sizes and configuration. */
+   The checks come in the runtime's order: the ACL layer's NULL checks (with the number of blocks
+   for WithConfig and WithArgsArray), the handles, then sizes and configuration. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static int64_t timeout_us(const aclrtLaunchKernelAttr *attr)
     if (attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT) {
         return (int64_t)attr->value.timeout * US_PER_SECOND;
     }
-    uint64_t us = (uint64_t)attr->value.timeoutUs.timeoutHigh << 32 | attr->value.timeoutUs.timeoutLow;
+    uint64_t us =
+        (uint64_t)attr->value.timeoutUs.timeoutHigh << 32 | attr->value.timeoutUs.timeoutLow;
     uint64_t most = (uint64_t)TIMEOUT_MAX_S * US_PER_SECOND;
     return (int64_t)(us > most ? most : us);
 }
@@ -54,16 +55,19 @@ static aclError config_read(const aclrtLaunchKernelCfg *cfg, int64_t *timeout)
     for (size_t i = 0; i < cfg->numAttrs; i++) {
         const aclrtLaunchKernelAttr *attr = &cfg->attrs[i];
         if (!attribute_valid(attr)) {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "launch attribute %zu: id %d with value %u", i, (int)attr->id,
-                attr->value.localMemorySize);
+            return fail(ACL_ERROR_RT_PARAM_INVALID, "launch attribute %zu: id %d with value %u", i,
+                (int)attr->id, attr->value.localMemorySize);
         }
         seconds = seconds || attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT;
         micros = micros || attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US;
-        if (attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT || attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US) {
+        if (attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT
+            || attr->id == ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US) {
             *timeout = timeout_us(attr);
         }
     }
-    return seconds && micros ? fail(ACL_ERROR_RT_PARAM_INVALID, "TIMEOUT and TIMEOUT_US exclude each other") : ACL_SUCCESS;
+    return seconds && micros
+        ? fail(ACL_ERROR_RT_PARAM_INVALID, "TIMEOUT and TIMEOUT_US exclude each other")
+        : ACL_SUCCESS;
 }
 
 /* --- launching --- */
@@ -80,13 +84,15 @@ static aclError code_check(const Function *function)
     if (function->run != NULL || config.device_code == DEVICE_CODE_SKIP) {
         return ACL_SUCCESS;
     }
-    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "kernel %s is not code of this machine; the simulator runs host shared "
-        "objects, or, with ACL_SIM_DEVICE_CODE=skip, takes the launch as done", function->name);
+    return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+        "kernel %s is not code of this machine; the simulator runs host shared "
+        "objects, or, with ACL_SIM_DEVICE_CODE=skip, takes the launch as done",
+        function->name);
 }
 
 /* Queues a launch whose handles and configuration were checked; takes over `copy`. */
-static aclError function_launch(const Function *function, Stream *stream, uint32_t blocks, void *args, void *copy,
-    size_t size, int64_t timeout)
+static aclError function_launch(const Function *function, Stream *stream, uint32_t blocks,
+    void *args, void *copy, size_t size, int64_t timeout)
 {
     aclError status = code_check(function);
     if (status != ACL_SUCCESS) {
@@ -95,14 +101,20 @@ static aclError function_launch(const Function *function, Stream *stream, uint32
     }
     code_hold(function->code);
     Launch launch = {
-        .code = function->code, .handle = (aclrtFuncHandle)(uintptr_t)function, .run = function->run, .blocks = blocks,
-        .args = args, .copy = copy, .args_size = size, .timeout_us = timeout,
+        .code = function->code,
+        .handle = (aclrtFuncHandle)(uintptr_t)function,
+        .run = function->run,
+        .blocks = blocks,
+        .args = args,
+        .copy = copy,
+        .args_size = size,
+        .timeout_us = timeout,
     };
     return launch_submit(stream, &launch);
 }
 
-static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const void *args, size_t size,
-    const aclrtLaunchKernelCfg *cfg, aclrtStream stream_handle)
+static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const void *args,
+    size_t size, const aclrtLaunchKernelCfg *cfg, aclrtStream stream_handle)
 {
     Stream *stream;
     int64_t timeout;
@@ -111,27 +123,28 @@ static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const voi
     REQUIRE_RT(blocks > 0);
     REQUIRE_RT((uint32_t)size > 0); /* cut to 32 bits, as the runtime does */
     TRY(config_read(cfg, &timeout));
-    return function_launch(handle, stream, blocks, (void *)(uintptr_t)args, NULL, (uint32_t)size, timeout);
+    return function_launch(
+        handle, stream, blocks, (void *)(uintptr_t)args, NULL, (uint32_t)size, timeout);
 }
 
-aclError sim_aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize,
-    aclrtStream stream)
+aclError sim_aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData,
+    size_t argsSize, aclrtStream stream)
 {
     REQUIRE(funcHandle);
     REQUIRE(argsData);
     return device_launch(funcHandle, numBlocks, argsData, argsSize, NULL, stream);
 }
 
-aclError sim_aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize,
-    aclrtLaunchKernelCfg *cfg, aclrtStream stream)
+aclError sim_aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks,
+    const void *argsData, size_t argsSize, aclrtLaunchKernelCfg *cfg, aclrtStream stream)
 {
     REQUIRE(funcHandle);
     REQUIRE(argsData);
     return device_launch(funcHandle, numBlocks, argsData, argsSize, cfg, stream);
 }
 
-aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream,
-    aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve)
+aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks,
+    aclrtStream stream, aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve)
 {
     Stream *found;
     ArgsCopy copy;
@@ -152,18 +165,22 @@ static aclError placeholders_check(const aclrtPlaceHolderInfo *array, size_t cou
     REQUIRE_RT(count == 0 || array != NULL);
     for (size_t i = 0; i < count; i++) {
         if (array[i].addrOffset >= size || array[i].dataOffset >= size) {
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "placeholder %zu: offsets %u and %u in %u bytes", i,
-                array[i].addrOffset, array[i].dataOffset, size);
+            return fail(ACL_ERROR_RT_PARAM_INVALID,
+                "placeholder %zu: offsets %u and %u in %u bytes", i, array[i].addrOffset,
+                array[i].dataOffset, size);
         }
     }
     return ACL_SUCCESS;
 }
 
-static aclError host_args_copy(const void *args, uint32_t size, const aclrtPlaceHolderInfo *array, size_t count, void **out)
+static aclError host_args_copy(
+    const void *args, uint32_t size, const aclrtPlaceHolderInfo *array, size_t count, void **out)
 {
-    char *copy = calloc(1, (size_t)size + sizeof(uint64_t)); /* a pointer may begin at the last byte */
+    char *copy =
+        calloc(1, (size_t)size + sizeof(uint64_t)); /* a pointer may begin at the last byte */
     if (copy == NULL) {
-        return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %u bytes of arguments", size);
+        return fail(
+            ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %u bytes of arguments", size);
     }
     memcpy(copy, args, size);
     for (size_t i = 0; i < count; i++) {
@@ -174,8 +191,9 @@ static aclError host_args_copy(const void *args, uint32_t size, const aclrtPlace
     return ACL_SUCCESS;
 }
 
-static aclError host_launch(const Function *function, uint32_t blocks, Stream *stream, const aclrtLaunchKernelCfg *cfg,
-    const void *args, size_t args_size, const aclrtPlaceHolderInfo *array, size_t count)
+static aclError host_launch(const Function *function, uint32_t blocks, Stream *stream,
+    const aclrtLaunchKernelCfg *cfg, const void *args, size_t args_size,
+    const aclrtPlaceHolderInfo *array, size_t count)
 {
     void *copy;
     int64_t timeout;
@@ -188,19 +206,21 @@ static aclError host_launch(const Function *function, uint32_t blocks, Stream *s
     return function_launch(function, stream, blocks, copy, copy, size, timeout);
 }
 
-aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream,
-    aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
+aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks,
+    aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize,
+    aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
 {
     Stream *found;
     REQUIRE(funcHandle);
     REQUIRE(hostArgs);
     TRY(function_require(funcHandle));
     TRY(stream_resolve(stream, &found));
-    return host_launch(funcHandle, numBlocks, found, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
+    return host_launch(
+        funcHandle, numBlocks, found, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
 }
 
-aclError sim_aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg,
-    void **args)
+aclError sim_aclrtLaunchKernelWithArgsArray(
+    void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args)
 {
     Stream *found;
     ArgsCopy copy;
@@ -211,7 +231,8 @@ aclError sim_aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclr
     TRY(function_require(func));
     TRY(stream_resolve(stream, &found));
     if (function->cpu) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "an AICPU kernel takes no array of arguments");
+        return fail(
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "an AICPU kernel takes no array of arguments");
     }
     REQUIRE_RT(args);
     TRY(config_read(cfg, &timeout));
@@ -221,7 +242,8 @@ aclError sim_aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclr
 
 /* --- functions about themselves --- */
 
-aclError sim_aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttribute attrType, int64_t *attrValue)
+aclError sim_aclrtGetFunctionAttribute(
+    aclrtFuncHandle funcHandle, aclrtFuncAttribute attrType, int64_t *attrValue)
 {
     REQUIRE(funcHandle);
     REQUIRE(attrValue);
@@ -232,7 +254,8 @@ aclError sim_aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttr
         *attrValue = 0;
         return ACL_SUCCESS;
     case 2:
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the kernel's ratio of cube to vector cores is not known");
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "the kernel's ratio of cube to vector cores is not known");
     default:
         return fail(ACL_ERROR_RT_PARAM_INVALID, "there is no function attribute %d", (int)attrType);
     }
@@ -279,7 +302,8 @@ static aclError sizes_require(const void *func)
     REQUIRE(func);
     TRY(function_require(func));
     return function->sizes != NULL ? ACL_SUCCESS
-        : fail(ACL_ERROR_RT_PARAM_INVALID, "kernel %s does not tell its parameters", function->name);
+                                   : fail(ACL_ERROR_RT_PARAM_INVALID,
+                                         "kernel %s does not tell its parameters", function->name);
 }
 
 aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
@@ -294,7 +318,8 @@ aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtFunctionGetParamInfo(const void *func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
+aclError sim_aclrtFunctionGetParamInfo(
+    const void *func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
     const Function *function = func;
     size_t place = 0;
@@ -310,7 +335,8 @@ aclError sim_aclrtFunctionGetParamInfo(const void *func, size_t paramIndex, size
         }
         place += function->sizes[i];
     }
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "kernel %s has no parameter %zu", function->name, paramIndex);
+    return fail(
+        ACL_ERROR_RT_PARAM_INVALID, "kernel %s has no parameter %zu", function->name, paramIndex);
 }
 
 /* --- symbols of the host program: nothing registers any with the simulator --- */

@@ -72,11 +72,11 @@ void args_binary_gone(Binary *binary);
 /* Where a parameter of that size goes, after what is there. */
 size_t param_place(size_t used, size_t size);
 
-/* The control door's way to a kernel: a function of the running program, such as a ctypes callback or
-   Numba's cfunc, becomes a binary with that one kernel. It runs unguarded: a fault in it is the
+/* The control door's way to a kernel: a function of the running program, such as a ctypes callback
+   or Numba's cfunc, becomes a binary with that one kernel. It runs unguarded: a fault in it is the
    process's. `sizes` (may be NULL) are its parameters' sizes, ended by 0. */
-SIM_SHARED aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *sizes, aclrtBinHandle *binary,
-    aclrtFuncHandle *function);
+SIM_SHARED aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *sizes,
+    aclrtBinHandle *binary, aclrtFuncHandle *function);
 
 /* --- kernelrun.c --- */
 

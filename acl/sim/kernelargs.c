@@ -61,7 +61,9 @@ static Args *args_find(const void *handle)
 static aclError args_require(const void *handle, Args **args)
 {
     *args = args_find(handle);
-    return *args != NULL ? ACL_SUCCESS : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no argument handle that lives", handle);
+    return *args != NULL
+        ? ACL_SUCCESS
+        : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no argument handle that lives", handle);
 }
 
 static aclError function_require(const void *handle)
@@ -152,8 +154,8 @@ aclError sim_aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *ar
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandle argsHandle, void *userHostMem,
-    size_t actualArgsSize)
+aclError sim_aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandle argsHandle,
+    void *userHostMem, size_t actualArgsSize)
 {
     REQUIRE(funcHandle);
     REQUIRE(argsHandle);
@@ -186,7 +188,8 @@ aclError sim_aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t 
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSize, size_t *actualArgsSize)
+aclError sim_aclrtKernelArgsGetMemSize(
+    aclrtFuncHandle funcHandle, size_t userArgsSize, size_t *actualArgsSize)
 {
     REQUIRE(funcHandle);
     REQUIRE(actualArgsSize);
@@ -200,11 +203,13 @@ aclError sim_aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userAr
 static aclError param_add(Args *args, size_t size, bool holds_place, Param **out)
 {
     if (args->finalized || args->closed) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "the arguments' layout is fixed: nothing can be appended");
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "the arguments' layout is fixed: nothing can be appended");
     }
     size_t place = param_place(args->used, size);
     if (args->count == PARAMS_MAX || size > ARGS_BYTES_MAX || place + size > ARGS_BYTES_MAX) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "at most %d parameters of together %d bytes", (int)PARAMS_MAX, (int)ARGS_BYTES_MAX);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "at most %d parameters of together %d bytes",
+            (int)PARAMS_MAX, (int)ARGS_BYTES_MAX);
     }
     Param *param = &args->params[args->count++];
     *param = (Param){.args = args, .offset = place, .size = size, .holds_place = holds_place};
@@ -213,7 +218,8 @@ static aclError param_add(Args *args, size_t size, bool holds_place, Param **out
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size_t paramSize, aclrtParamHandle *paramHandle)
+aclError sim_aclrtKernelArgsAppend(
+    aclrtArgsHandle argsHandle, void *param, size_t paramSize, aclrtParamHandle *paramHandle)
 {
     Args *args;
     Param *made;
@@ -228,7 +234,8 @@ aclError sim_aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtParamHandle *paramHandle)
+aclError sim_aclrtKernelArgsAppendPlaceHolder(
+    aclrtArgsHandle argsHandle, aclrtParamHandle *paramHandle)
 {
     Args *args;
     Param *made;
@@ -252,8 +259,8 @@ static aclError param_require(const Args *args, const void *handle, Param **para
     return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no parameter of these arguments", handle);
 }
 
-aclError sim_aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, size_t dataSize,
-    void **bufferAddr)
+aclError sim_aclrtKernelArgsGetPlaceHolderBuffer(
+    aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, size_t dataSize, void **bufferAddr)
 {
     Args *args;
     Param *param;
@@ -278,7 +285,8 @@ aclError sim_aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, acl
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, void *param, size_t paramSize)
+aclError sim_aclrtKernelArgsParaUpdate(
+    aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, void *param, size_t paramSize)
 {
     Args *args;
     Param *known;
@@ -317,7 +325,8 @@ aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy)
     size_t total = head + args->buffers + (size_t)args->count * 64;
     unsigned char *bytes = malloc(total + 8);
     if (bytes == NULL) {
-        return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %zu bytes of arguments", total);
+        return fail(
+            ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %zu bytes of arguments", total);
     }
     memcpy(bytes, args->bytes, args->used);
     unsigned char *place = bytes + head;
@@ -341,7 +350,8 @@ aclError args_gather(const Function *function, void *const *args, ArgsCopy *copy
 {
     size_t used = 0;
     if (function->sizes == NULL) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "kernel %s does not tell its parameters' sizes (ACL_SIM_KERNEL_PARAMS)",
+        return fail(ACL_ERROR_RT_PARAM_INVALID,
+            "kernel %s does not tell its parameters' sizes (ACL_SIM_KERNEL_PARAMS)",
             function->name);
     }
     for (const uint32_t *size = function->sizes; *size != 0; size++) {
@@ -349,14 +359,16 @@ aclError args_gather(const Function *function, void *const *args, ArgsCopy *copy
     }
     unsigned char *bytes = calloc(1, used + 8);
     if (bytes == NULL) {
-        return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %zu bytes of arguments", used);
+        return fail(
+            ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %zu bytes of arguments", used);
     }
     size_t at = 0;
     for (size_t i = 0; function->sizes[i] != 0; i++) {
         at = param_place(at, function->sizes[i]);
         if (args[i] == NULL) {
             free(bytes);
-            return fail(ACL_ERROR_RT_PARAM_INVALID, "kernel %s: argument %zu is NULL", function->name, i);
+            return fail(
+                ACL_ERROR_RT_PARAM_INVALID, "kernel %s: argument %zu is NULL", function->name, i);
         }
         memcpy(bytes + at, args[i], function->sizes[i]);
         at += function->sizes[i];

@@ -1,7 +1,7 @@
 /* kernelrun.c: running a kernel's blocks on the stream's thread, and surviving it.
 
-   A fault inside a kernel, and the signal of its timer, come to one handler. If the thread is inside
-   a kernel the handler jumps out of it, and the stream gets an error; otherwise whatever was
+   A fault inside a kernel, and the signal of its timer, come to one handler. If the thread is
+   inside a kernel the handler jumps out of it, and the stream gets an error; otherwise whatever was
    installed before is called, so other programs' handlers keep working. What a kernel held when it
    was left (a lock, an allocation) is lost: that is the price of not losing the process. */
 #include <errno.h>
@@ -76,7 +76,8 @@ static void handlers_install(void)
 {
     pthread_mutex_lock(&install_lock);
     for (int i = 0; i < SIGNALS; i++) {
-        struct sigaction now, ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+        struct sigaction now,
+            ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
         (void)sigemptyset(&ours.sa_mask);
         (void)sigaction(signal_at(i), NULL, &now);
         if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_signal) {
@@ -198,11 +199,11 @@ static aclError launch_fail(Stream *stream, const Launch *launch, int number)
     ExceptionKernel kernel = {launch->handle, launch->args, (uint32_t)launch->args_size};
     exception_note_kernel(&kernel);
     if (number == timer_signal()) {
-        return fail(ACL_ERROR_RT_AICORE_TIMEOUT, "stream %u: a kernel did not end in %lld us", stream_id(stream),
-            (long long)launch->timeout_us);
+        return fail(ACL_ERROR_RT_AICORE_TIMEOUT, "stream %u: a kernel did not end in %lld us",
+            stream_id(stream), (long long)launch->timeout_us);
     }
-    return fail(ACL_ERROR_RT_AICORE_EXCEPTION, "stream %u: a kernel was ended by signal %d (%s)", stream_id(stream), number,
-        strsignal(number));
+    return fail(ACL_ERROR_RT_AICORE_EXCEPTION, "stream %u: a kernel was ended by signal %d (%s)",
+        stream_id(stream), number, strsignal(number));
 }
 
 static void callback_tell(Stream *stream, const Launch *launch, aclError code)

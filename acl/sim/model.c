@@ -1,8 +1,8 @@
 /* model.c: loading, finding and unloading models (aclmdlLoad..., aclmdlUnload, aclmdlQuerySize).
 
    Weights are copied to the device at load, into the user's memory or into memory from aclrtMalloc,
-   never from a registered allocator. Numbers count up from 1 and are not used again. Lock order: the
-   table's lock is a leaf. */
+   never from a registered allocator. Numbers count up from 1 and are not used again. Lock order:
+   the table's lock is a leaf. */
 #include "model.h"
 
 #include <stdlib.h>
@@ -138,7 +138,8 @@ static aclError weights_place(Model *model, void *given, size_t given_bytes)
         model->last[i].rank = -1;
     }
     if (given != NULL && given_bytes < model->weight_bytes) {
-        return fail(ACL_ERROR_INVALID_PARAM, "weightSize is %zu, the model needs %zu", given_bytes, model->weight_bytes);
+        return fail(ACL_ERROR_INVALID_PARAM, "weightSize is %zu, the model needs %zu", given_bytes,
+            model->weight_bytes);
     }
     model->weights = given;
     if (given == NULL && model->weight_bytes > 0) {
@@ -201,7 +202,8 @@ static aclError file_load(const char *path, const Memories *memories, uint32_t *
     return status;
 }
 
-static aclError memory_load(const void *bytes, size_t length, const Memories *memories, uint32_t *id)
+static aclError memory_load(
+    const void *bytes, size_t length, const Memories *memories, uint32_t *id)
 {
     ModelFile file = {.bytes = (void *)(uintptr_t)bytes, .length = length};
     return model_load(&file, memories, id);
@@ -223,8 +225,8 @@ aclError sim_aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *mo
 }
 
 /* A run's memory comes from its allocator, so the work memory is only accepted. */
-aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr, size_t workSize,
-    void *weightPtr, size_t weightSize)
+aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr,
+    size_t workSize, void *weightPtr, size_t weightSize)
 {
     REQUIRE(modelPath);
     REQUIRE(modelId);
@@ -233,8 +235,8 @@ aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId,
     return file_load(modelPath, &(Memories){weightPtr, weightSize}, modelId);
 }
 
-aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId, void *workPtr,
-    size_t workSize, void *weightPtr, size_t weightSize)
+aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId,
+    void *workPtr, size_t workSize, void *weightPtr, size_t weightSize)
 {
     REQUIRE(model);
     REQUIRE(modelId);
@@ -251,7 +253,8 @@ aclError sim_aclmdlUnload(uint32_t modelId)
     TRY(context_require(&context));
     Model *model = table_take(modelId);
     if (model == NULL) {
-        return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", modelId);
+        return fail(
+            (aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", modelId);
     }
     model_leftovers_give(model);
     model_release(model);
@@ -289,7 +292,8 @@ aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *wei
     return status;
 }
 
-aclError sim_aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize, size_t *weightSize)
+aclError sim_aclmdlQuerySizeFromMem(
+    const void *model, size_t modelSize, size_t *workSize, size_t *weightSize)
 {
     REQUIRE(model);
     REQUIRE(modelSize > 0);

@@ -44,7 +44,7 @@ typedef struct Model {
     int32_t priority;
     pthread_mutex_t lock;   /* of the lists below; never held over a callback */
     PoolEntry *pools;
-    Leftover *leftovers;    /* blocks of runs that failed: given back by the next run or at unload */
+    Leftover *leftovers; /* blocks of runs that failed: given back by the next run or at unload */
     Pool *idle_pool;        /* for synchronous runs, while none of them uses it */
     Tensor *last;           /* the outputs' shapes of the newest run; rank -1 = none yet */
 } Model;
@@ -93,13 +93,14 @@ struct aclmdlDataset {
 
 typedef enum RunMode { RUN_ASYNC, RUN_SYNC } RunMode;
 
-aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode, const aclmdlDataset *input,
-    aclmdlDataset *output);
+aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode,
+    const aclmdlDataset *input, aclmdlDataset *output);
 
 /* Gives back the blocks of runs that failed. */
 void model_leftovers_give(Model *model);
 
 /* The declared shape of an input under a gear; -1 where it is not known. */
-void model_input_dims(const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor);
+void model_input_dims(
+    const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor);
 
 #endif

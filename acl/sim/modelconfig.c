@@ -58,8 +58,8 @@ static void *option_place(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, siz
     }
 }
 
-aclError sim_aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, const void *attrValue,
-                                size_t valueSize)
+aclError sim_aclmdlSetConfigOpt(
+    aclmdlConfigHandle *handle, aclmdlConfigAttr attr, const void *attrValue, size_t valueSize)
 {
     size_t size, ignored = 0;
     REQUIRE(handle_is(handle, HANDLE_MODEL_CONFIG));
@@ -72,7 +72,8 @@ aclError sim_aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr att
         return fail(ACL_ERROR_INVALID_PARAM, "load option %d is not supported", (int)attr);
     }
     if (valueSize != size) {
-        return fail(ACL_ERROR_INVALID_PARAM, "load option %d has %zu bytes, expected %zu", (int)attr, valueSize, size);
+        return fail(ACL_ERROR_INVALID_PARAM, "load option %d has %zu bytes, expected %zu",
+            (int)attr, valueSize, size);
     }
     memcpy(place, attrValue, size);
     return ACL_SUCCESS;
@@ -87,14 +88,16 @@ aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *mo
     case ACL_MDL_LOAD_FROM_FILE:
         return sim_aclmdlLoadFromFile(h->path, modelId);
     case ACL_MDL_LOAD_FROM_FILE_WITH_MEM:
-        return sim_aclmdlLoadFromFileWithMem(h->path, modelId, h->work, h->work_size, h->weight, h->weight_size);
+        return sim_aclmdlLoadFromFileWithMem(
+            h->path, modelId, h->work, h->work_size, h->weight, h->weight_size);
     case ACL_MDL_LOAD_FROM_MEM:
         return sim_aclmdlLoadFromMem(h->model, h->model_size, modelId);
     case ACL_MDL_LOAD_FROM_MEM_WITH_MEM:
-        return sim_aclmdlLoadFromMemWithMem(h->model, h->model_size, modelId, h->work, h->work_size, h->weight,
-                                            h->weight_size);
+        return sim_aclmdlLoadFromMemWithMem(
+            h->model, h->model_size, modelId, h->work, h->work_size, h->weight, h->weight_size);
     default:
-        return fail(ACL_ERROR_INVALID_PARAM, "load type %zu is not supported (1 to 4 are)", h->load_type);
+        return fail(
+            ACL_ERROR_INVALID_PARAM, "load type %zu is not supported (1 to 4 are)", h->load_type);
     }
 }
 
@@ -105,8 +108,8 @@ static aclError refuse(const char *what)
     return fail(ACL_ERROR_FEATURE_UNSUPPORTED, "%s are not supported by the simulator", what);
 }
 
-aclError sim_aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId, const uint32_t *inputQ, size_t inputQNum,
-                                     const uint32_t *outputQ, size_t outputQNum)
+aclError sim_aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId,
+    const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum)
 {
     REQUIRE(modelPath);
     REQUIRE(modelId);
@@ -115,8 +118,8 @@ aclError sim_aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId, c
     return refuse("models with queues");
 }
 
-aclError sim_aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *modelId, const uint32_t *inputQ,
-                                    size_t inputQNum, const uint32_t *outputQ, size_t outputQNum)
+aclError sim_aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *modelId,
+    const uint32_t *inputQ, size_t inputQNum, const uint32_t *outputQ, size_t outputQNum)
 {
     REQUIRE(model);
     REQUIRE(modelSize > 0);

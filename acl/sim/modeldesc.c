@@ -1,8 +1,8 @@
 /* modeldesc.c: aclmdlDesc: what a model's inputs and outputs are called and look like.
 
-   A description is a copy: it does not keep its model loaded. Dynamic dimensions show as -1, and the
-   size of an input or output that has one is 0. A name longer than ACL allows is replaced by one made
-   from its place; aclmdlGetTensorRealName leads back. */
+   A description is a copy: it does not keep its model loaded. Dynamic dimensions show as -1, and
+   the size of an input or output that has one is 0. A name longer than ACL allows is replaced by
+   one made from its place; aclmdlGetTensorRealName leads back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,7 +152,8 @@ aclError sim_aclmdlGetDescFromMem(aclmdlDesc *modelDesc, const void *model, size
     REQUIRE(handle_is(modelDesc, HANDLE_MODEL_DESC));
     REQUIRE(model);
     REQUIRE(modelSize > 0);
-    return desc_from(modelDesc, &(ModelFile){.bytes = (void *)(uintptr_t)model, .length = modelSize});
+    return desc_from(
+        modelDesc, &(ModelFile){.bytes = (void *)(uintptr_t)model, .length = modelSize});
 }
 
 /* --- asking --- */
@@ -161,8 +162,10 @@ typedef enum Side { INPUTS, OUTPUTS } Side;
 
 static const End *end_at(const aclmdlDesc *desc, Side side, size_t index)
 {
-    if (!handle_is(desc, HANDLE_MODEL_DESC) || index >= (side == INPUTS ? desc->input_count : desc->output_count)) {
-        (void)fail(ACL_ERROR_INVALID_PARAM, "the model has no %s %zu", side == INPUTS ? "input" : "output", index);
+    if (!handle_is(desc, HANDLE_MODEL_DESC)
+        || index >= (side == INPUTS ? desc->input_count : desc->output_count)) {
+        (void)fail(ACL_ERROR_INVALID_PARAM, "the model has no %s %zu",
+            side == INPUTS ? "input" : "output", index);
         return NULL;
     }
     return side == INPUTS ? &desc->inputs[index] : &desc->outputs[index];
@@ -197,7 +200,8 @@ static void name_short(const aclmdlDesc *desc, Side side, size_t index, char *na
     if (strlen(end->name) < NAME_ROOM) {
         (void)snprintf(name, NAME_ROOM, "%s", end->name);
     } else {
-        (void)snprintf(name, NAME_ROOM, "acl_modelId_%u_%s_%zu", desc->model, side == INPUTS ? "input" : "output", index);
+        (void)snprintf(name, NAME_ROOM, "acl_modelId_%u_%s_%zu", desc->model,
+            side == INPUTS ? "input" : "output", index);
     }
 }
 
@@ -246,7 +250,8 @@ aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, a
 }
 
 /* [1, -1] (no upper end) for a dynamic dimension, the dimension itself twice for a fixed one. */
-aclError sim_aclmdlGetInputDimsRange(const aclmdlDesc *modelDesc, size_t index, aclmdlIODimsRange *dimsRange)
+aclError sim_aclmdlGetInputDimsRange(
+    const aclmdlDesc *modelDesc, size_t index, aclmdlIODimsRange *dimsRange)
 {
     const End *end = end_at(modelDesc, INPUTS, index);
     REQUIRE(end);
@@ -305,7 +310,8 @@ static aclError index_find(const aclmdlDesc *desc, Side side, const char *name, 
             return ACL_SUCCESS;
         }
     }
-    return fail(ACL_ERROR_INVALID_PARAM, "the model has no %s '%s'", side == INPUTS ? "input" : "output", name);
+    return fail(ACL_ERROR_INVALID_PARAM, "the model has no %s '%s'",
+        side == INPUTS ? "input" : "output", name);
 }
 
 aclError sim_aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *name, size_t *index)
@@ -313,7 +319,8 @@ aclError sim_aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *
     return index_find(modelDesc, INPUTS, name, index);
 }
 
-aclError sim_aclmdlGetOutputIndexByName(const aclmdlDesc *modelDesc, const char *name, size_t *index)
+aclError sim_aclmdlGetOutputIndexByName(
+    const aclmdlDesc *modelDesc, const char *name, size_t *index)
 {
     return index_find(modelDesc, OUTPUTS, name, index);
 }
@@ -364,7 +371,8 @@ aclError sim_aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmd
     return ACL_SUCCESS;
 }
 
-aclError sim_aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t index, size_t *gearCount)
+aclError sim_aclmdlGetInputDynamicGearCount(
+    const aclmdlDesc *modelDesc, size_t index, size_t *gearCount)
 {
     REQUIRE(handle_is(modelDesc, HANDLE_MODEL_DESC));
     REQUIRE(gearCount);
@@ -374,7 +382,8 @@ aclError sim_aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t 
     return ACL_SUCCESS;
 }
 
-aclError sim_aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount)
+aclError sim_aclmdlGetInputDynamicDims(
+    const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount)
 {
     size_t count;
     TRY(sim_aclmdlGetInputDynamicGearCount(modelDesc, index, &count));

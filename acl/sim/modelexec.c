@@ -1,8 +1,8 @@
 /* modelexec.c: aclmdlExecute, ExecuteAsync and what belongs to a call of theirs.
 
    The allocator registered for the stream is looked up anew for each asynchronous run of a model of
-   dynamic shapes. Synchronous runs, models with gears, and the NULL stream never see a registration:
-   they use a default allocator. */
+   dynamic shapes. Synchronous runs, models with gears, and the NULL stream never see a
+   registration: they use a default allocator. */
 #include "exports.h"
 #include "model.h"
 #include "stream.h"
@@ -24,11 +24,13 @@ static aclError datasets_check(const aclmdlDataset *input, const aclmdlDataset *
     return ACL_SUCCESS;
 }
 
-static aclError source_choose(Model *model, aclrtStream handle, const Stream *stream, Source *source)
+static aclError source_choose(
+    Model *model, aclrtStream handle, const Stream *stream, Source *source)
 {
     Registration registration;
     *source = (Source){0};
-    if (model->gears.kind == GEARS_NONE && handle != NULL && allocator_find(handle, &registration)) {
+    if (model->gears.kind == GEARS_NONE && handle != NULL
+        && allocator_find(handle, &registration)) {
         source->user = registration.allocator;
         return ACL_SUCCESS;
     }
@@ -36,7 +38,8 @@ static aclError source_choose(Model *model, aclrtStream handle, const Stream *st
     return source->pool != NULL ? ACL_SUCCESS : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
 }
 
-static aclError run_async(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream handle)
+static aclError run_async(
+    uint32_t id, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream handle)
 {
     Model *model;
     Stream *stream;
@@ -73,7 +76,8 @@ static void pool_return(Model *model, Pool *pool)
 }
 
 /* On a stream of its own, which has drained before the call returns. */
-static aclError run_alone(Model *model, const aclmdlDataset *input, aclmdlDataset *output, int32_t timeout_ms)
+static aclError run_alone(
+    Model *model, const aclmdlDataset *input, aclmdlDataset *output, int32_t timeout_ms)
 {
     Context *context;
     Stream *stream;
@@ -94,7 +98,8 @@ static aclError run_alone(Model *model, const aclmdlDataset *input, aclmdlDatase
     return status != ACL_SUCCESS ? status : drained;
 }
 
-static aclError run_sync(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output, int32_t timeout_ms)
+static aclError run_sync(
+    uint32_t id, const aclmdlDataset *input, aclmdlDataset *output, int32_t timeout_ms)
 {
     Model *model;
     TRY(model_find(id, &model));
@@ -110,8 +115,8 @@ aclError sim_aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlD
 }
 
 /* The stream is only looked at: a synchronous run uses one of its own, as GE does. */
-aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream,
-    const aclmdlExecConfigHandle *handle)
+aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output,
+    aclrtStream stream, const aclmdlExecConfigHandle *handle)
 {
     Stream *found;
     TRY(datasets_check(input, output));
@@ -120,14 +125,15 @@ aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmd
     return run_sync(modelId, input, output, handle->stream_timeout_ms);
 }
 
-aclError sim_aclmdlExecuteAsync(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream)
+aclError sim_aclmdlExecuteAsync(
+    uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream stream)
 {
     TRY(datasets_check(input, output));
     return run_async(modelId, input, output, stream);
 }
 
-aclError sim_aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output,
-    aclrtStream stream, const aclmdlExecConfigHandle *handle)
+aclError sim_aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input,
+    aclmdlDataset *output, aclrtStream stream, const aclmdlExecConfigHandle *handle)
 {
     TRY(datasets_check(input, output));
     REQUIRE(handle_is(handle, HANDLE_EXEC_CONFIG));
@@ -152,8 +158,8 @@ aclError sim_aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *handle)
     return ACL_SUCCESS;
 }
 
-aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr, const void *attrValue,
-    size_t valueSize)
+aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfigAttr attr,
+    const void *attrValue, size_t valueSize)
 {
     REQUIRE(handle_is(handle, HANDLE_EXEC_CONFIG));
     REQUIRE(attrValue);
@@ -195,7 +201,8 @@ static bool gear_exists(const Gears *gears, const int64_t *gear)
     return false;
 }
 
-static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, GearKind kind, const int64_t *gear, int values)
+static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, GearKind kind,
+    const int64_t *gear, int values)
 {
     Model *model;
     REQUIRE(handle_is(dataset, HANDLE_DATASET));
@@ -204,9 +211,11 @@ static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, Gear
     if (model->gears.kind != kind) {
         status = fail(ACL_ERROR_MODEL_NOT_DYNAMIC, "the model was not made for gears of this kind");
     } else if (index != (size_t)model->net.input_count || index >= dataset->count) {
-        status = fail(ACL_ERROR_INVALID_PARAM, "index %zu is not that of " ACL_DYNAMIC_TENSOR_NAME, index);
+        status = fail(
+            ACL_ERROR_INVALID_PARAM, "index %zu is not that of " ACL_DYNAMIC_TENSOR_NAME, index);
     } else if (values != model->gears.values || !gear_exists(&model->gears, gear)) {
-        status = fail(ACL_ERROR_INVALID_PARAM, "the model has no such gear (first value %lld)", (long long)gear[0]);
+        status = fail(ACL_ERROR_INVALID_PARAM, "the model has no such gear (first value %lld)",
+            (long long)gear[0]);
     } else {
         dataset->gear_values = values;
         for (int i = 0; i < values; i++) {
@@ -217,20 +226,24 @@ static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, Gear
     return status;
 }
 
-aclError sim_aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t batchSize)
+aclError sim_aclmdlSetDynamicBatchSize(
+    uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t batchSize)
 {
     REQUIRE(batchSize > 0);
     return gear_set(modelId, dataset, index, GEARS_BATCH, &(int64_t){(int64_t)batchSize}, 1);
 }
 
-aclError sim_aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t height, uint64_t width)
+aclError sim_aclmdlSetDynamicHWSize(
+    uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t height, uint64_t width)
 {
     REQUIRE(height > 0 && width > 0);
-    return gear_set(modelId, dataset, index, GEARS_SIZE, (int64_t[]){(int64_t)height, (int64_t)width}, 2);
+    return gear_set(
+        modelId, dataset, index, GEARS_SIZE, (int64_t[]){(int64_t)height, (int64_t)width}, 2);
 }
 
 /* `dims` has all dimensions of all inputs, one after another; the gears list the dynamic ones. */
-aclError sim_aclmdlSetInputDynamicDims(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlIODims *dims)
+aclError sim_aclmdlSetInputDynamicDims(
+    uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlIODims *dims)
 {
     REQUIRE(dims);
     REQUIRE(dims->dimCount > 0 && dims->dimCount <= GEAR_VALUES_MAX);

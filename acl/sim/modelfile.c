@@ -30,14 +30,17 @@ aclError modelfile_open(const char *path, ModelFile *file)
         if (fd >= 0) {
             (void)close(fd);
         }
-        return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID, "the model %s cannot be opened: %s", path,
+        return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID,
+            "the model %s cannot be opened: %s", path,
             fd < 0 ? strerror(reason) : "it is no regular file");
     }
     file->length = (size_t)about.st_size;
-    void *mapped = file->length == 0 ? MAP_FAILED : mmap(NULL, file->length, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *mapped =
+        file->length == 0 ? MAP_FAILED : mmap(NULL, file->length, PROT_READ, MAP_PRIVATE, fd, 0);
     (void)close(fd);
     if (mapped == MAP_FAILED) {
-        return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_DATA_SIZE_INVALID, "the model %s has %zu bytes", path, file->length);
+        return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_DATA_SIZE_INVALID,
+            "the model %s has %zu bytes", path, file->length);
     }
     file->bytes = mapped;
     return ACL_SUCCESS;
@@ -98,7 +101,9 @@ static bool property_read(const ProtoField *message, char *key, char *value, siz
 static aclError gears_read(const ModelFile *file, Gears *gears)
 {
     static const char *const names[] = {
-        [GEARS_BATCH] = "dynamic_batch_size", [GEARS_SIZE] = "dynamic_image_size", [GEARS_DIMS] = "dynamic_dims",
+        [GEARS_BATCH] = "dynamic_batch_size",
+        [GEARS_SIZE] = "dynamic_image_size",
+        [GEARS_DIMS] = "dynamic_dims",
     };
     enum { ROOM = 4096, METADATA = 14 };
     char key[ROOM], value[ROOM];
@@ -114,7 +119,8 @@ static aclError gears_read(const ModelFile *file, Gears *gears)
                 continue;
             }
             gears->kind = (GearKind)kind;
-            if (!gears_parse(value, kind == GEARS_BATCH, gears) || (kind == GEARS_SIZE && gears->values != 2)) {
+            if (!gears_parse(value, kind == GEARS_BATCH, gears)
+                || (kind == GEARS_SIZE && gears->values != 2)) {
                 return fail(ACL_ERROR_PARSE_MODEL, "the model's metadata %s is '%s'", key, value);
             }
         }
@@ -122,7 +128,8 @@ static aclError gears_read(const ModelFile *file, Gears *gears)
     return ACL_SUCCESS;
 }
 
-/* The file lists the dynamic dimensions of each gear; the API wants all dimensions of all inputs. */
+/* The file lists the dynamic dimensions of each gear; the API wants all dimensions of all inputs.
+ */
 static aclError gears_expand(const Net *net, Gears *gears)
 {
     for (int g = 0; gears->kind == GEARS_DIMS && g < gears->count; g++) {
@@ -136,8 +143,10 @@ static aclError gears_expand(const Net *net, Gears *gears)
             }
         }
         if (used != gears->values) {
-            return fail(ACL_ERROR_PARSE_MODEL, "dynamic_dims has %d values in a gear, the inputs have %d dynamic "
-                "dimensions", gears->values, used);
+            return fail(ACL_ERROR_PARSE_MODEL,
+                "dynamic_dims has %d values in a gear, the inputs have %d dynamic "
+                "dimensions",
+                gears->values, used);
         }
         memcpy(gears->value[g], full, (size_t)total * sizeof full[0]);
         gears->values = g + 1 == gears->count ? total : gears->values;
@@ -152,7 +161,8 @@ aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears)
     if (file->path != NULL) {
         (void)snprintf(folder, sizeof folder, "%s", file->path);
     }
-    bool read = onnx_read(net, file->bytes, file->length, file->path == NULL ? NULL : dirname(folder));
+    bool read =
+        onnx_read(net, file->bytes, file->length, file->path == NULL ? NULL : dirname(folder));
     aclError status = ACL_SUCCESS;
     if (!read || !net_prepare(net)) {
         status = fail(ACL_ERROR_PARSE_MODEL, "%s: %s", name, net->message);

@@ -1,7 +1,7 @@
 /* modelio.c: a run's inputs and outputs: the user's datasets against what the model declares.
 
-   Refused, by the input's name: a wrong number of inputs, a data type or rank that the model does not
-   have, a dimension outside what it declares, a buffer too small for its shape. */
+   Refused, by the input's name: a wrong number of inputs, a data type or rank that the model does
+   not have, a dimension outside what it declares, a buffer too small for its shape. */
 #include <string.h>
 
 #include "databuffer.h"
@@ -19,7 +19,8 @@ static int64_t gear_batch(const int64_t *gear, int64_t declared, int dimension)
 }
 
 /* Replaces unknown dimensions of input `input` by the gear's values, in order over all inputs. */
-static void gear_dims_apply(const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor)
+static void gear_dims_apply(
+    const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor)
 {
     int used = 0;
     for (int i = 0; i <= input; i++) {
@@ -32,7 +33,8 @@ static void gear_dims_apply(const Model *model, int input, const int64_t *gear, 
     }
 }
 
-void model_input_dims(const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor)
+void model_input_dims(
+    const Model *model, int input, const int64_t *gear, int gear_values, Tensor *tensor)
 {
     const NetValue *value = &model->net.values[model->net.inputs[input]];
     int unknown = 0;
@@ -41,7 +43,8 @@ void model_input_dims(const Model *model, int input, const int64_t *gear, int ge
         tensor->dims[d] = value->dims[d];
         if (gear_values > 0 && model->gears.kind == GEARS_BATCH) {
             tensor->dims[d] = gear_batch(gear, value->dims[d], d);
-        } else if (gear_values > 0 && model->gears.kind == GEARS_SIZE && value->dims[d] < 0 && unknown < 2) {
+        } else if (gear_values > 0 && model->gears.kind == GEARS_SIZE && value->dims[d] < 0
+            && unknown < 2) {
             tensor->dims[d] = gear[unknown++];
         }
     }
@@ -54,16 +57,17 @@ static aclError shape_check(const NetValue *value, const Tensor *declared, const
 {
     char a[128], b[128];
     if (given->type != value->type) {
-        return fail((aclError)ACL_ERROR_GE_DATATYPE_INVALID, "input %s: expected %s, got %s", value->name,
-            type_name(value->type), type_name(given->type));
+        return fail((aclError)ACL_ERROR_GE_DATATYPE_INVALID, "input %s: expected %s, got %s",
+            value->name, type_name(value->type), type_name(given->type));
     }
     bool fits = value->rank < 0 || given->rank == value->rank;
     for (int d = 0; fits && value->rank >= 0 && d < given->rank; d++) {
         fits = declared->dims[d] < 0 || declared->dims[d] == given->dims[d];
     }
     return fits ? ACL_SUCCESS
-        : fail((aclError)ACL_ERROR_GE_SHAPE_INVALID, "input %s: expected shape %s (-1 = any), got %s", value->name,
-            shape_text(declared, a, sizeof a), shape_text(given, b, sizeof b));
+                : fail((aclError)ACL_ERROR_GE_SHAPE_INVALID,
+                      "input %s: expected shape %s (-1 = any), got %s", value->name,
+                      shape_text(declared, a, sizeof a), shape_text(given, b, sizeof b));
 }
 
 static aclError input_bind(Run *run, int index, const aclmdlDataset *input)
@@ -74,7 +78,8 @@ static aclError input_bind(Run *run, int index, const aclmdlDataset *input)
     Tensor declared;
     model_input_dims(run->model, index, input->gear, input->gear_values, &declared);
     if (!handle_is(entry->buffer, HANDLE_DATA_BUFFER)) {
-        return fail(ACL_ERROR_INVALID_PARAM, "input %s: its data buffer was destroyed", value->name);
+        return fail(
+            ACL_ERROR_INVALID_PARAM, "input %s: its data buffer was destroyed", value->name);
     }
     slot->tensor = declared;
     if (handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
@@ -82,17 +87,22 @@ static aclError input_bind(Run *run, int index, const aclmdlDataset *input)
         TRY(shape_check(value, &declared, &slot->tensor));
     } else if (value->rank < 0 || !tensor_fits(&declared)) {
         char text[128];
-        return fail((aclError)ACL_ERROR_GE_SHAPE_INVALID, "input %s: the model declares shape %s, so the dataset needs a "
-            "tensor description (aclmdlSetDatasetTensorDesc)", value->name, shape_text(&declared, text, sizeof text));
+        return fail((aclError)ACL_ERROR_GE_SHAPE_INVALID,
+            "input %s: the model declares shape %s, so the dataset needs a "
+            "tensor description (aclmdlSetDatasetTensorDesc)",
+            value->name, shape_text(&declared, text, sizeof text));
     }
     size_t bytes = (size_t)tensor_bytes(&slot->tensor);
     if (entry->buffer->address == NULL && bytes > 0) {
-        return fail((aclError)ACL_ERROR_GE_DYNAMIC_INPUT_ADDR_INVALID, "input %s: its data buffer has no address", value->name);
+        return fail((aclError)ACL_ERROR_GE_DYNAMIC_INPUT_ADDR_INVALID,
+            "input %s: its data buffer has no address", value->name);
     }
     if (entry->buffer->size < bytes) {
         char text[128];
-        return fail((aclError)ACL_ERROR_GE_DYNAMIC_INPUT_LENGTH_INVALID, "input %s: shape %s needs %zu bytes, its data "
-            "buffer has %zu", value->name, shape_text(&slot->tensor, text, sizeof text), bytes, entry->buffer->size);
+        return fail((aclError)ACL_ERROR_GE_DYNAMIC_INPUT_LENGTH_INVALID,
+            "input %s: shape %s needs %zu bytes, its data "
+            "buffer has %zu",
+            value->name, shape_text(&slot->tensor, text, sizeof text), bytes, entry->buffer->size);
     }
     slot->tensor.data = entry->buffer->address;
     return ACL_SUCCESS;
@@ -102,10 +112,12 @@ aclError inputs_bind(Run *run, const aclmdlDataset *input)
 {
     size_t expected = (size_t)run->net->input_count + (run->model->gears.kind != GEARS_NONE);
     if (input->count != expected) {
-        return fail((aclError)ACL_ERROR_GE_PARAM_INVALID, "the model has %zu inputs, the dataset %zu", expected, input->count);
+        return fail((aclError)ACL_ERROR_GE_PARAM_INVALID,
+            "the model has %zu inputs, the dataset %zu", expected, input->count);
     }
     if (run->model->gears.kind != GEARS_NONE && input->gear_values == 0) {
-        return fail((aclError)ACL_ERROR_GE_DYNAMIC_BATCH_SIZE_INVALID, "the model has gears and none was set for the dataset");
+        return fail((aclError)ACL_ERROR_GE_DYNAMIC_BATCH_SIZE_INVALID,
+            "the model has gears and none was set for the dataset");
     }
     for (int i = 0; i < run->net->input_count; i++) {
         TRY(input_bind(run, i, input));
@@ -118,8 +130,8 @@ aclError inputs_bind(Run *run, const aclmdlDataset *input)
 aclError outputs_bind(Run *run, aclmdlDataset *output)
 {
     if (output->count != (size_t)run->net->output_count) {
-        return fail((aclError)ACL_ERROR_GE_PARAM_INVALID, "the model has %d outputs, the dataset %zu",
-            run->net->output_count, output->count);
+        return fail((aclError)ACL_ERROR_GE_PARAM_INVALID,
+            "the model has %d outputs, the dataset %zu", run->net->output_count, output->count);
     }
     run->outputs = output->entries;
     for (int i = 0; i < run->net->output_count; i++) {
@@ -138,9 +150,11 @@ aclError outputs_bind(Run *run, aclmdlDataset *output)
 aclError output_check(const Run *run, int output, size_t bytes)
 {
     const aclDataBuffer *buffer = run->outputs[output].buffer;
-    return bytes <= buffer->size ? ACL_SUCCESS
-        : fail((aclError)ACL_ERROR_GE_PARAM_INVALID, "output %s needs %zu bytes, its data buffer has %zu",
-            run->net->values[run->net->outputs[output]].name, bytes, buffer->size);
+    return bytes <= buffer->size
+        ? ACL_SUCCESS
+        : fail((aclError)ACL_ERROR_GE_PARAM_INVALID,
+              "output %s needs %zu bytes, its data buffer has %zu",
+              run->net->values[run->net->outputs[output]].name, bytes, buffer->size);
 }
 
 /* Tells the user the shape that came out. */
@@ -151,7 +165,8 @@ static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
         entry->own_desc = true;
         return entry->desc != NULL ? ACL_SUCCESS : ACL_ERROR_BAD_ALLOC;
     }
-    return tensordesc_write(entry->desc, tensor) ? ACL_SUCCESS : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    return tensordesc_write(entry->desc, tensor) ? ACL_SUCCESS
+                                                 : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
 }
 
 /* An output without a buffer: after a synchronous run the user gets memory of aclrtMalloc; after an
@@ -182,7 +197,8 @@ static aclError output_finish(Run *run, int index)
     }
     TRY(output_check(run, index, bytes));
     const void *from = slot->tensor.data != NULL ? slot->tensor.data : slot->host;
-    return from == entry->buffer->address ? ACL_SUCCESS : run_copy(run, entry->buffer->address, from, bytes);
+    return from == entry->buffer->address ? ACL_SUCCESS
+                                          : run_copy(run, entry->buffer->address, from, bytes);
 }
 
 aclError outputs_finish(Run *run)

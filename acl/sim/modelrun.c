@@ -1,9 +1,10 @@
 /* modelrun.c: the node loop: one run of a model, as GE does it.
 
    On the calling thread, node by node: infer the outputs' shapes, take memory for outputs and
-   workspace, queue the kernel, give back the workspace and every input that had its last use. "Given
-   back" means that the last reader is queued, not that it is done. Nodes of shape arithmetic run at
-   once on the host; a node whose shapes depend on data on the device waits for the stream first.
+   workspace, queue the kernel, give back the workspace and every input that had its last use.
+   "Given back" means that the last reader is queued, not that it is done. Nodes of shape arithmetic
+   run at once on the host; a node whose shapes depend on data on the device waits for the stream
+   first.
 
    A run that fails keeps its blocks until the next run of the model, or its unload, as GE does. */
 #include <limits.h>
@@ -200,7 +201,8 @@ static void inputs_view(const Run *run, const NetNode *node, Tensor *views, cons
 static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
 {
     inputs_view(run, node, scratch->views, scratch->inputs);
-    if (!node_run_host(node, run->net->opset, scratch->inputs, scratch->outputs, scratch->message)) {
+    if (!node_run_host(
+            node, run->net->opset, scratch->inputs, scratch->outputs, scratch->message)) {
         return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID, scratch->message);
     }
     for (int i = 0; i < node->output_count; i++) {
@@ -277,8 +279,8 @@ static aclError node_launch(Run *run, const NetNode *node, NodeScratch *scratch,
     if (room > 0) {
         TRY(hold_take(run, workspace_padded((size_t)room), &workspace));
     }
-    aclError status = node_submit(run, node, scratch->outputs, workspace == NULL ? NULL : workspace->block.address,
-        (size_t)room);
+    aclError status = node_submit(run, node, scratch->outputs,
+        workspace == NULL ? NULL : workspace->block.address, (size_t)room);
     hold_drop(&workspace);
     return status;
 }
@@ -288,9 +290,15 @@ static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
     TRY(values_wait(run, node));
     inputs_view(run, node, scratch->views, scratch->inputs);
     OpCall call = {
-        .kind = node->kind, .attrs = &node->attrs, .opset = run->net->opset, .threads = kernel_threads(),
-        .input_count = node->input_count, .output_count = node->output_count,
-        .inputs = scratch->inputs, .outputs = scratch->outputs, .message = scratch->message,
+        .kind = node->kind,
+        .attrs = &node->attrs,
+        .opset = run->net->opset,
+        .threads = kernel_threads(),
+        .input_count = node->input_count,
+        .output_count = node->output_count,
+        .inputs = scratch->inputs,
+        .outputs = scratch->outputs,
+        .message = scratch->message,
     };
     if (!op_infer(&call)) {
         return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID, scratch->message);
@@ -337,8 +345,8 @@ static aclError nodes_run(Run *run)
     return status;
 }
 
-aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode, const aclmdlDataset *input,
-    aclmdlDataset *output)
+aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode,
+    const aclmdlDataset *input, aclmdlDataset *output)
 {
     Run *run = NULL;
     model_leftovers_give(model);

@@ -49,7 +49,8 @@ aclError node_fail(const Run *run, const NetNode *node, aclError code, const cha
 /* --- modeltask.c --- */
 
 /* Queues one node's kernel; outputs have their addresses. */
-aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes);
+aclError node_submit(
+    Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes);
 
 /* Queues a copy within the device, or from host memory that the run owns. */
 aclError run_copy(Run *run, void *to, const void *from, size_t bytes);

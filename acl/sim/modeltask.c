@@ -37,10 +37,12 @@ unsigned kernel_threads(void)
     return threads < 1 ? 1 : threads > 64 ? 64 : (unsigned)threads;
 }
 
-static aclError memory_missing(const Run *run, const NetNode *node, const char *what, const void *address)
+static aclError memory_missing(
+    const Run *run, const NetNode *node, const char *what, const void *address)
 {
     char message[OP_MESSAGE_ROOM];
-    (void)snprintf(message, sizeof message, "%s at %p was freed or unmapped before the kernel ran", what, address);
+    (void)snprintf(message, sizeof message, "%s at %p was freed or unmapped before the kernel ran",
+        what, address);
     return node_fail(run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
 }
 
@@ -50,12 +52,14 @@ static aclError tensors_map(const NodeTask *task, Tensor *tensors)
     int inputs = task->node->input_count, count = inputs + task->node->output_count;
     for (int i = 0; i < count; i++) {
         tensors[i] = task->tensors[i];
-        size_t bytes = tensors[i].rank < 0 || tensors[i].data == NULL ? 0 : (size_t)tensor_bytes(&tensors[i]);
+        size_t bytes =
+            tensors[i].rank < 0 || tensors[i].data == NULL ? 0 : (size_t)tensor_bytes(&tensors[i]);
         if (bytes == 0) {
             continue;
         }
         if (!memory_reachable(tensors[i].data, bytes, i >= inputs)) {
-            return memory_missing(task->run, task->node, i < inputs ? "an input" : "an output", tensors[i].data);
+            return memory_missing(
+                task->run, task->node, i < inputs ? "an input" : "an output", tensors[i].data);
         }
         tensors[i].data = memory_inner(tensors[i].data, bytes);
     }
@@ -70,9 +74,15 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
         inputs[i] = tensors[i].rank < 0 ? NULL : &tensors[i];
     }
     OpCall call = {
-        .kind = node->kind, .attrs = &node->attrs, .opset = task->run->net->opset, .threads = task->threads,
-        .input_count = node->input_count, .output_count = node->output_count,
-        .inputs = inputs, .outputs = tensors + node->input_count, .message = message,
+        .kind = node->kind,
+        .attrs = &node->attrs,
+        .opset = task->run->net->opset,
+        .threads = task->threads,
+        .input_count = node->input_count,
+        .output_count = node->output_count,
+        .inputs = inputs,
+        .outputs = tensors + node->input_count,
+        .message = message,
     };
     if (task->workspace != NULL) {
         if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
@@ -80,7 +90,8 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
         }
         call.workspace = memory_inner(task->workspace, task->workspace_bytes);
     }
-    return op_run(&call) ? ACL_SUCCESS : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
+    return op_run(&call) ? ACL_SUCCESS
+                         : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
 }
 
 static aclError node_task_run(Stream *stream, const void *payload)
@@ -115,7 +126,8 @@ static const TaskClass node_task = {
     .type = ACL_MODEL_RI_TASK_KERNEL,
 };
 
-aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes)
+aclError node_submit(
+    Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes)
 {
     size_t count = (size_t)node->input_count + (size_t)node->output_count;
     NodeTask *task = malloc(sizeof *task + count * sizeof task->tensors[0]);
@@ -148,10 +160,13 @@ aclError node_submit(Run *run, const NetNode *node, const Tensor *outputs, void 
 static aclError copy_task_run(Stream *stream, const void *payload)
 {
     const CopyTask *task = payload;
-    if (!memory_reachable(task->to, task->bytes, true) || !memory_reachable(task->from, task->bytes, false)) {
-        return fail(ACL_ERROR_RT_SYS_DMA, "stream %u: a copy's memory was freed before it ran", stream_id(stream));
+    if (!memory_reachable(task->to, task->bytes, true)
+        || !memory_reachable(task->from, task->bytes, false)) {
+        return fail(ACL_ERROR_RT_SYS_DMA, "stream %u: a copy's memory was freed before it ran",
+            stream_id(stream));
     }
-    memmove(memory_inner(task->to, task->bytes), memory_inner(task->from, task->bytes), task->bytes);
+    memmove(
+        memory_inner(task->to, task->bytes), memory_inner(task->from, task->bytes), task->bytes);
     return ACL_SUCCESS;
 }
 

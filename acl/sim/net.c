@@ -124,7 +124,8 @@ int net_value(Net *net, const char *name)
     if (*slot != 0) {
         return *slot - 1;
     }
-    NetValue *values = net_grow(net, net->values, net->value_count, &net->value_room, sizeof *values);
+    NetValue *values =
+        net_grow(net, net->values, net->value_count, &net->value_room, sizeof *values);
     if (values == NULL) {
         return -1;
     }
@@ -144,11 +145,19 @@ void net_free(Net *net)
 
 /* --- running one node on the host --- */
 
-bool node_run_host(const NetNode *node, int opset, const Tensor **inputs, Tensor *outputs, char *message)
+bool node_run_host(
+    const NetNode *node, int opset, const Tensor **inputs, Tensor *outputs, char *message)
 {
     OpCall call = {
-        .kind = node->kind, .attrs = &node->attrs, .opset = opset, .threads = 1, .message = message,
-        .input_count = node->input_count, .output_count = node->output_count, .inputs = inputs, .outputs = outputs,
+        .kind = node->kind,
+        .attrs = &node->attrs,
+        .opset = opset,
+        .threads = 1,
+        .message = message,
+        .input_count = node->input_count,
+        .output_count = node->output_count,
+        .inputs = inputs,
+        .outputs = outputs,
     };
     if (!op_infer(&call)) {
         return false;
@@ -174,7 +183,8 @@ bool node_run_host(const NetNode *node, int opset, const Tensor **inputs, Tensor
 
 /* --- constants --- */
 
-static bool constant_scalar(Net *net, const NetNode *node, aclDataType type, const void *data, int64_t count)
+static bool constant_scalar(
+    Net *net, const NetNode *node, aclDataType type, const void *data, int64_t count)
 {
     Tensor *tensor = pile_take(&net->pile, sizeof *tensor);
     if (tensor == NULL) {
@@ -223,7 +233,8 @@ static const char *node_name(const Net *net, const NetNode *node)
     if (node->name[0] != '\0') {
         return node->name;
     }
-    return node->output_count > 0 && node->outputs[0] >= 0 ? net->values[node->outputs[0]].name : "without a name";
+    return node->output_count > 0 && node->outputs[0] >= 0 ? net->values[node->outputs[0]].name
+                                                           : "without a name";
 }
 
 static bool kind_find(Net *net, NetNode *node)
@@ -233,9 +244,10 @@ static bool kind_find(Net *net, NetNode *node)
     if (node->kind != NULL) {
         return true;
     }
-    return net_fail(net, "node %s: the operator %s%s%s is not one of the built-in engine's; "
-        "the ONNX Runtime engine may have it: pip install aclpool[onnx]", node_name(net, node), node->domain,
-        plain ? "" : ".", node->type);
+    return net_fail(net,
+        "node %s: the operator %s%s%s is not one of the built-in engine's; "
+        "the ONNX Runtime engine may have it: pip install aclpool[onnx]",
+        node_name(net, node), node->domain, plain ? "" : ".", node->type);
 }
 
 /* --- order --- */
@@ -260,7 +272,8 @@ static bool producers_find(Net *net)
 /* Marks what the outputs need; the nodes' `host` field serves as the mark. */
 static bool needed_mark(Net *net)
 {
-    int *stack = pile_take(&net->pile, ((size_t)net->node_count + (size_t)net->output_count + 1) * sizeof *stack);
+    int *stack = pile_take(
+        &net->pile, ((size_t)net->node_count + (size_t)net->output_count + 1) * sizeof *stack);
     int depth = 0;
     if (stack == NULL) {
         return net_fail(net, "no host memory");
@@ -334,7 +347,8 @@ static bool nodes_order(Net *net)
     }
     for (int n = 0; n < net->node_count && left > 0; n++) {
         if (net->nodes[n].host) {
-            return net_fail(net, "node %s has an input that nothing produces, or is part of a cycle",
+            return net_fail(net,
+                "node %s has an input that nothing produces, or is part of a cycle",
                 node_name(net, &net->nodes[n]));
         }
     }
@@ -474,7 +488,8 @@ static bool ends_check(Net *net)
 
 bool net_prepare(Net *net)
 {
-    if (!producers_find(net) || !ends_check(net) || !needed_mark(net) || !nodes_order(net) || !nodes_fold(net)) {
+    if (!producers_find(net) || !ends_check(net) || !needed_mark(net) || !nodes_order(net)
+        || !nodes_fold(net)) {
         return false;
     }
     uses_find(net);

@@ -26,7 +26,7 @@ typedef struct NetValue {
     const char *dim_names[TENSOR_RANK_MAX];
     Tensor *constant;       /* the value, if it never changes */
     int producer;           /* node, -1 for inputs and initializers */
-    int last_use;           /* node after which nobody reads it; -1 nobody ever, INT_MAX an output */
+    int last_use; /* node after which nobody reads it; -1 nobody ever, INT_MAX an output */
     bool host;              /* known on the calling thread: shape arithmetic */
     bool on_device;         /* some device node reads it */
 } NetValue;
@@ -78,6 +78,7 @@ int net_value(Net *net, const char *name);
 void *net_grow(Net *net, void *items, int count, int *room, size_t size);
 
 /* Runs one node on the host into outputs of malloc'ed memory (or NULL where not wanted). */
-bool node_run_host(const NetNode *node, int opset, const Tensor **inputs, Tensor *outputs, char *message);
+bool node_run_host(
+    const NetNode *node, int opset, const Tensor **inputs, Tensor *outputs, char *message);
 
 #endif

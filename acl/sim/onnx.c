@@ -18,7 +18,11 @@ enum { OPSET_OLDEST = 13, OPSET_NEWEST = 21, NAME_MAX_LENGTH = 1 << 16 };
 /* The length of the UTF-8 sequence that begins here; 0 if none does. */
 static size_t utf8_length(const uint8_t *text, size_t left)
 {
-    size_t length = text[0] < 0x80 ? 1 : text[0] >> 5 == 6 ? 2 : text[0] >> 4 == 14 ? 3 : text[0] >> 3 == 30 ? 4 : 0;
+    size_t length = text[0] < 0x80 ? 1
+        : text[0] >> 5 == 6        ? 2
+        : text[0] >> 4 == 14       ? 3
+        : text[0] >> 3 == 30       ? 4
+                                   : 0;
     if (length == 0 || length > left) {
         return 0;
     }
@@ -225,10 +229,12 @@ static bool external_load(Net *net, const TensorRead *read, int64_t bytes)
 {
     char path[4096];
     const char *location = read->location;
-    bool plain = location != NULL && location[0] != '/' && location[0] != '\0' && strstr(location, "..") == NULL;
+    bool plain = location != NULL && location[0] != '/' && location[0] != '\0'
+        && strstr(location, "..") == NULL;
     if (!plain || net->folder == NULL) {
         return net_fail(net, "tensor %s: external data at %s cannot be read%s", read->name,
-            location == NULL ? "nowhere" : location, net->folder == NULL ? " for a model from memory" : "");
+            location == NULL ? "nowhere" : location,
+            net->folder == NULL ? " for a model from memory" : "");
     }
     if (read->length != 0 && read->length != (uint64_t)bytes) {
         return net_fail(net, "tensor %s: external data has %llu bytes, expected %lld", read->name,
@@ -238,7 +244,8 @@ static bool external_load(Net *net, const TensorRead *read, int64_t bytes)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     int64_t done = 0;
     while (fd >= 0 && done < bytes) {
-        ssize_t got = pread(fd, (char *)read->tensor.data + done, (size_t)(bytes - done), (off_t)read->offset + done);
+        ssize_t got = pread(fd, (char *)read->tensor.data + done, (size_t)(bytes - done),
+            (off_t)read->offset + done);
         if (got <= 0) {
             break;
         }
@@ -261,7 +268,8 @@ static bool tensor_read(Net *net, const ProtoField *message, Tensor *tensor, con
         return net_fail(net, "tensor %s has an unsupported data type or shape", read.name);
     }
     int64_t bytes = tensor_bytes(&read.tensor);
-    bool backed = read.external || read.raw != NULL || bytes <= (int64_t)(read.typed.end - read.typed.at) * 8;
+    bool backed =
+        read.external || read.raw != NULL || bytes <= (int64_t)(read.typed.end - read.typed.at) * 8;
     read.tensor.data = backed ? pile_take(&net->pile, (size_t)bytes) : NULL;
     if (read.tensor.data == NULL || (read.raw != NULL && read.raw_length != (size_t)bytes)) {
         return net_fail(net, "tensor %s has %zu bytes of data, its shape needs %lld", read.name,
@@ -352,7 +360,15 @@ static bool attr_field(Net *net, AttrRead *read, const ProtoField *field)
 static AttrKind attr_kind(uint64_t type)
 {
     static const AttrKind kinds[] = {
-        ATTR_NONE, ATTR_FLOAT, ATTR_INT, ATTR_STRING, ATTR_TENSOR, ATTR_GRAPH, ATTR_FLOATS, ATTR_INTS, ATTR_STRINGS,
+        ATTR_NONE,
+        ATTR_FLOAT,
+        ATTR_INT,
+        ATTR_STRING,
+        ATTR_TENSOR,
+        ATTR_GRAPH,
+        ATTR_FLOATS,
+        ATTR_INTS,
+        ATTR_STRINGS,
     };
     return type < sizeof kinds / sizeof kinds[0] ? kinds[type] : ATTR_NONE;
 }
@@ -371,13 +387,16 @@ static bool attr_read(Net *net, const ProtoField *message, Attr *attr)
         if (field.number == 20) {
             attr->kind = attr_kind(field.value);
         } else if (!attr_field(net, &read, &field)) {
-            return net->message[0] != '\0' || net_fail(net, "attribute %s is malformed", attr->name);
+            return net->message[0] != '\0'
+                || net_fail(net, "attribute %s is malformed", attr->name);
         }
     }
     attr->ints = read.ints;
     attr->floats = read.floats;
     attr->strings = read.strings;
-    attr->count = attr->kind == ATTR_INTS ? read.int_count : attr->kind == ATTR_FLOATS ? read.float_count : read.string_count;
+    attr->count = attr->kind == ATTR_INTS ? read.int_count
+        : attr->kind == ATTR_FLOATS       ? read.float_count
+                                          : read.string_count;
     return !proto.broken || net_fail(net, "attribute %s is malformed", attr->name);
 }
 
@@ -485,7 +504,8 @@ static bool shape_read(Net *net, Proto proto, NetValue *value)
     while (proto_next(&proto, &field)) {
         if (field.number == 1 && field.wire == 2) {
             if (value->rank == TENSOR_RANK_MAX) {
-                return net_fail(net, "%s has more than %d dimensions", value->name, (int)TENSOR_RANK_MAX);
+                return net_fail(
+                    net, "%s has more than %d dimensions", value->name, (int)TENSOR_RANK_MAX);
             }
             dim_read(net, proto_nested(&field), value);
         }
@@ -504,7 +524,8 @@ static bool type_read(Net *net, Proto proto, NetValue *value)
         while (proto_next(&tensor, &field)) {
             if (field.number == 1) {
                 value->type = type_from_onnx((int64_t)field.value);
-            } else if (field.number == 2 && field.wire == 2 && !shape_read(net, proto_nested(&field), value)) {
+            } else if (field.number == 2 && field.wire == 2
+                && !shape_read(net, proto_nested(&field), value)) {
                 return false;
             }
         }
@@ -657,7 +678,8 @@ bool onnx_read(Net *net, const void *bytes, size_t length, const char *folder)
         }
     }
     if (net->opset < OPSET_OLDEST || net->opset > OPSET_NEWEST) {
-        return net_fail(net, "operator set %d; supported are %d to %d", net->opset, (int)OPSET_OLDEST, (int)OPSET_NEWEST);
+        return net_fail(net, "operator set %d; supported are %d to %d", net->opset,
+            (int)OPSET_OLDEST, (int)OPSET_NEWEST);
     }
     return net_read(net, &body);
 }

@@ -3,8 +3,8 @@
    An operator is one row of a table (OpKind). A caller fills an OpCall with inputs and attributes,
    asks `op_infer` for the outputs' types and shapes, provides memory for outputs and workspace, and
    calls `op_run`. Infer reads shapes, types and attributes, and the values only of the inputs named
-   in `value_inputs` (a Reshape's target, a Slice's bounds). Run reads everything and cannot fail for
-   a reason that infer could have seen; it may be called on another thread, long after infer.
+   in `value_inputs` (a Reshape's target, a Slice's bounds). Run reads everything and cannot fail
+   for a reason that infer could have seen; it may be called on another thread, long after infer.
 
    The library allocates nothing that outlives a call, keeps no state, and knows no device. */
 #ifndef SIM_OP_H
@@ -120,7 +120,8 @@ bool op_ints(const OpCall *call, const char *attribute, int input, IntList *list
 /* Copies type and shape of input `from` to output 0. */
 bool op_same(OpCall *call, int from);
 
-/* Calls body(context, i) for i in [0, count), on up to `threads` threads; returns when all are done. */
+/* Calls body(context, i) for i in [0, count), on up to `threads` threads; returns when all are
+ * done. */
 void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, int64_t index),
     void *context);
 

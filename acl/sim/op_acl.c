@@ -23,8 +23,9 @@ static bool view_read(const OpCall *call, int first, const Tensor *within, View 
         return false;
     }
     if (size.count < 0 || size.count > TENSOR_RANK_MAX || stride.count != size.count) {
-        return op_fail(call, "size and stride: expected at most %d integers each, got %lld and %lld", (int)TENSOR_RANK_MAX,
-            (long long)size.count, (long long)stride.count);
+        return op_fail(call,
+            "size and stride: expected at most %d integers each, got %lld and %lld",
+            (int)TENSOR_RANK_MAX, (long long)size.count, (long long)stride.count);
     }
     *view = (View){.rank = (int)size.count, .offset = offset.count > 0 ? offset.values[0] : 0};
     int64_t low = view->offset, high = view->offset;
@@ -38,8 +39,8 @@ static bool view_read(const OpCall *call, int first, const Tensor *within, View 
         high += span > 0 ? span : 0;
     }
     return empty || (low >= 0 && high < tensor_count(within))
-        || op_fail(call, "the view reaches [%lld, %lld] of %lld elements", (long long)low, (long long)high,
-            (long long)tensor_count(within));
+        || op_fail(call, "the view reaches [%lld, %lld] of %lld elements", (long long)low,
+            (long long)high, (long long)tensor_count(within));
 }
 
 static bool strided_infer(OpCall *call)
@@ -79,8 +80,8 @@ static bool viewcopy_infer(OpCall *call)
 {
     View to, from;
     if (call->inputs[0]->type != call->inputs[4]->type) {
-        return op_fail(call, "input 4: expected %s like input 0, got %s", type_name(call->inputs[0]->type),
-            type_name(call->inputs[4]->type));
+        return op_fail(call, "input 4: expected %s like input 0, got %s",
+            type_name(call->inputs[0]->type), type_name(call->inputs[4]->type));
     }
     if (!view_read(call, 1, call->inputs[0], &to) || !view_read(call, 5, call->inputs[4], &from)) {
         return false;
@@ -107,7 +108,8 @@ static bool viewcopy_run(const OpCall *call)
     memcpy(box.from, from.stride, sizeof from.stride);
     int64_t size = type_size(in->type);
     if (dims_count(to.size, to.rank) > 0) {
-        strided_copy(&box, (char *)out->data + to.offset * size, (const char *)call->inputs[4]->data + from.offset * size, size);
+        strided_copy(&box, (char *)out->data + to.offset * size,
+            (const char *)call->inputs[4]->data + from.offset * size, size);
     }
     return true;
 }
@@ -130,12 +132,14 @@ static bool factor_infer(OpCall *call)
         Tensor so_far = *out;
         if (call->inputs[i]->type != out->type || !dims_broadcast(&so_far, call->inputs[i], out)) {
             char a[128], b[128];
-            return op_fail(call, "input %d: %s %s does not go with %s %s", i, type_name(call->inputs[i]->type),
-                shape_text(call->inputs[i], a, sizeof a), type_name(out->type), shape_text(&so_far, b, sizeof b));
+            return op_fail(call, "input %d: %s %s does not go with %s %s", i,
+                type_name(call->inputs[i]->type), shape_text(call->inputs[i], a, sizeof a),
+                type_name(out->type), shape_text(&so_far, b, sizeof b));
         }
     }
     const Tensor *factor = op_input(call, terms);
-    return factor == NULL || tensor_count(factor) == 1 || op_fail(call, "input %d: expected one value", terms);
+    return factor == NULL || tensor_count(factor) == 1
+        || op_fail(call, "input %d: expected one value", terms);
 }
 
 static double factor_real(int variant, double f, double a, double b, double c)
@@ -176,7 +180,8 @@ static bool factor_run(const OpCall *call)
 static bool fill_infer(OpCall *call)
 {
     const Tensor *in = call->inputs[0], *mask = call->inputs[1];
-    if (mask->type != ACL_BOOL || !dims_broadcast(in, mask, &call->outputs[0]) || tensor_count(call->inputs[2]) != 1) {
+    if (mask->type != ACL_BOOL || !dims_broadcast(in, mask, &call->outputs[0])
+        || tensor_count(call->inputs[2]) != 1) {
         return op_fail(call, "expected a bool mask that fits input 0, and one value");
     }
     call->outputs[0].type = in->type;
@@ -198,7 +203,8 @@ static bool fill_run(const OpCall *call)
         for (int64_t i = 0; i < spread.inner; i++) {
             bool masked = mask[at[1] + i * spread.inner_stride[1]] != 0;
             const char *from = (const char *)in->data + (at[0] + i * spread.inner_stride[0]) * size;
-            memcpy((char *)out->data + (row * spread.inner + i) * size, masked ? (const char *)&value : from, (size_t)size);
+            memcpy((char *)out->data + (row * spread.inner + i) * size,
+                masked ? (const char *)&value : from, (size_t)size);
         }
     }
     return true;
@@ -222,7 +228,9 @@ static int64_t selected(const OpCall *call, char *out)
                 continue;
             }
             if (out != NULL) {
-                memcpy(out + found * size, (const char *)in->data + (at[0] + i * spread.inner_stride[0]) * size, (size_t)size);
+                memcpy(out + found * size,
+                    (const char *)in->data + (at[0] + i * spread.inner_stride[0]) * size,
+                    (size_t)size);
             }
             found++;
         }
@@ -233,7 +241,8 @@ static int64_t selected(const OpCall *call, char *out)
 static bool select_infer(OpCall *call)
 {
     Tensor shape;
-    if (call->inputs[1]->type != ACL_BOOL || !dims_broadcast(call->inputs[0], call->inputs[1], &shape)) {
+    if (call->inputs[1]->type != ACL_BOOL
+        || !dims_broadcast(call->inputs[0], call->inputs[1], &shape)) {
         return op_fail(call, "input 1: expected a bool mask that fits input 0");
     }
     call->outputs[0].type = call->inputs[0]->type;
@@ -282,17 +291,21 @@ static bool pack_infer(OpCall *call)
     Tensor *out = &call->outputs[0];
     int axis = axis_normal(attr_int(call, "axis", 0), first->rank + 1);
     if (axis < 0 || first->rank == TENSOR_RANK_MAX) {
-        return op_fail(call, "axis %lld is outside the rank %d", (long long)attr_int(call, "axis", 0), first->rank + 1);
+        return op_fail(call, "axis %lld is outside the rank %d",
+            (long long)attr_int(call, "axis", 0), first->rank + 1);
     }
     for (int i = 1; i < call->input_count; i++) {
-        if (call->inputs[i] == NULL || call->inputs[i]->type != first->type || !tensor_same_shape(call->inputs[i], first)) {
+        if (call->inputs[i] == NULL || call->inputs[i]->type != first->type
+            || !tensor_same_shape(call->inputs[i], first)) {
             return op_fail(call, "input %d differs from input 0 in type or shape", i);
         }
     }
     out->type = first->type;
     out->rank = first->rank + 1;
     for (int d = 0; d < out->rank; d++) {
-        out->dims[d] = d < axis ? first->dims[d] : d == axis ? call->input_count : first->dims[d - 1];
+        out->dims[d] = d < axis ? first->dims[d]
+            : d == axis         ? call->input_count
+                                : first->dims[d - 1];
     }
     return true;
 }
@@ -317,7 +330,8 @@ static bool unpack_infer(OpCall *call)
     const Tensor *in = call->inputs[0];
     int axis = axis_normal(attr_int(call, "axis", 0), in->rank);
     if (axis < 0 || in->dims[axis] != call->output_count) {
-        return op_fail(call, "axis %lld of input 0 does not have %d parts", (long long)attr_int(call, "axis", 0), call->output_count);
+        return op_fail(call, "axis %lld of input 0 does not have %d parts",
+            (long long)attr_int(call, "axis", 0), call->output_count);
     }
     for (int i = 0; i < call->output_count; i++) {
         call->outputs[i].type = in->type;
@@ -352,7 +366,8 @@ static bool argvalue_infer(OpCall *call)
     int axis = axis_normal(attr_int(call, "dimension", 0), in->rank);
     bool keep = attr_int(call, "keep_dims", 0) != 0;
     if (axis < 0 || in->dims[axis] == 0) {
-        return op_fail(call, "dimension %lld of input 0 does not exist or is empty", (long long)attr_int(call, "dimension", 0));
+        return op_fail(call, "dimension %lld of input 0 does not exist or is empty",
+            (long long)attr_int(call, "dimension", 0));
     }
     for (int o = 0; o < call->output_count; o++) {
         Tensor *out = &call->outputs[o];
@@ -371,7 +386,8 @@ static bool argvalue_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0];
     int axis = axis_normal(attr_int(call, "dimension", 0), in->rank);
-    int64_t inner = dims_count(in->dims + axis + 1, in->rank - axis - 1), size = type_size(in->type);
+    int64_t inner = dims_count(in->dims + axis + 1, in->rank - axis - 1),
+            size = type_size(in->type);
     int64_t length = in->dims[axis], lines = dims_count(in->dims, axis) * inner;
     for (int64_t i = 0; i < lines; i++) {
         int64_t base = i / inner * length * inner + i % inner, best = 0;
@@ -387,7 +403,8 @@ static bool argvalue_run(const OpCall *call)
             ((int32_t *)call->outputs[0].data)[i] = (int32_t)best;
         }
         if (call->output_count > 1 && call->outputs[1].data != NULL) {
-            memcpy((char *)call->outputs[1].data + i * size, (const char *)in->data + (base + best * inner) * size, (size_t)size);
+            memcpy((char *)call->outputs[1].data + i * size,
+                (const char *)in->data + (base + best * inner) * size, (size_t)size);
         }
     }
     return true;

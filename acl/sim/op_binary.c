@@ -155,7 +155,10 @@ static bool variant_tests(int variant)
 
 static Loop loop_for(int variant, aclDataType compute)
 {
-    int column = compute == ACL_FLOAT ? 0 : compute == ACL_DOUBLE ? 1 : compute == ACL_INT32 ? 2 : 3;
+    int column = compute == ACL_FLOAT ? 0
+        : compute == ACL_DOUBLE       ? 1
+        : compute == ACL_INT32        ? 2
+                                      : 3;
     return loops[variant][column];
 }
 

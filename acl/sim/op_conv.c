@@ -24,11 +24,13 @@ static bool weight_check(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *weight = call->inputs[1];
     if (type_compute(in->type) != ACL_FLOAT || weight->type != in->type) {
-        return op_fail(call, "inputs 0 and 1: expected one of float32, float16, bfloat16, got %s and %s",
+        return op_fail(call,
+            "inputs 0 and 1: expected one of float32, float16, bfloat16, got %s and %s",
             type_name(in->type), type_name(weight->type));
     }
     if (weight->rank != in->rank || in->rank < 3) {
-        return op_fail(call, "input 1: expected rank %d like input 0, got %d", in->rank, weight->rank);
+        return op_fail(
+            call, "input 1: expected rank %d like input 0, got %d", in->rank, weight->rank);
     }
     return true;
 }
@@ -85,7 +87,8 @@ static bool conv_depthwise(const Conv *conv)
 static bool conv_pointwise(const Window *w)
 {
     return w->kernel_plane == 1 && w->in_plane == w->out_plane && w->stride[0] == 1
-        && w->stride[1] == 1 && w->stride[2] == 1 && w->pad_begin[0] + w->pad_begin[1] + w->pad_begin[2] == 0;
+        && w->stride[1] == 1 && w->stride[2] == 1
+        && w->pad_begin[0] + w->pad_begin[1] + w->pad_begin[2] == 0;
 }
 
 static int64_t conv_workspace(const OpCall *call)
@@ -153,7 +156,8 @@ static void columns_unfold(const Conv *conv, const char *image, aclDataType type
 
 /* --- one group of one image --- */
 
-static void bias_rows(const OpCall *call, int64_t filter, int64_t filters, float *c, int64_t c_row, int64_t count)
+static void bias_rows(
+    const OpCall *call, int64_t filter, int64_t filters, float *c, int64_t c_row, int64_t count)
 {
     const Tensor *bias = op_input(call, 2);
     for (int64_t f = 0; bias != NULL && f < filters; f++) {
@@ -171,7 +175,8 @@ typedef struct Part {
     int64_t filter;       /* the group's first */
 } Part;
 
-static void tile_multiply(const OpCall *call, const Conv *conv, const Part *part, int64_t first, int64_t count)
+static void tile_multiply(
+    const OpCall *call, const Conv *conv, const Part *part, int64_t first, int64_t count)
 {
     aclDataType type = call->inputs[0]->type;
     bool pointwise = conv_pointwise(&conv->w), apart = type != ACL_FLOAT;
@@ -184,11 +189,20 @@ static void tile_multiply(const OpCall *call, const Conv *conv, const Part *part
     }
     float *c = apart ? sums : (float *)(void *)part->out + first;
     Gemm gemm = {
-        .m = conv->out_group, .n = count, .k = conv->depth, .alpha = 1.0F,
-        .a = part->weight, .a_type = type, .a_row = conv->depth, .a_column = 1,
-        .b = pointwise ? (const void *)part->image : columns, .b_type = pointwise ? type : ACL_FLOAT,
-        .b_row = count, .b_column = 1,
-        .c = c, .c_row = apart ? count : conv->w.out_plane,
+        .m = conv->out_group,
+        .n = count,
+        .k = conv->depth,
+        .alpha = 1.0F,
+        .a = part->weight,
+        .a_type = type,
+        .a_row = conv->depth,
+        .a_column = 1,
+        .b = pointwise ? (const void *)part->image : columns,
+        .b_type = pointwise ? type : ACL_FLOAT,
+        .b_row = count,
+        .b_column = 1,
+        .c = c,
+        .c_row = apart ? count : conv->w.out_plane,
     };
     gemm_run(&gemm, scratch, call->threads);
     bias_rows(call, part->filter, conv->out_group, c, gemm.c_row, count);
@@ -256,8 +270,10 @@ static bool conv_run(const OpCall *call)
     for (int64_t i = 0; i < conv.w.batch * conv.groups; i++) {
         int64_t group = i % conv.groups;
         Part part = {
-            .image = (const char *)call->inputs[0]->data + i * conv.in_group * conv.w.in_plane * size,
-            .weight = (const char *)call->inputs[1]->data + group * conv.out_group * conv.depth * size,
+            .image =
+                (const char *)call->inputs[0]->data + i * conv.in_group * conv.w.in_plane * size,
+            .weight =
+                (const char *)call->inputs[1]->data + group * conv.out_group * conv.depth * size,
             .out = (char *)call->outputs[0].data + i * conv.out_group * conv.w.out_plane * size,
             .filter = group * conv.out_group,
         };
@@ -275,7 +291,8 @@ static bool transposed_plan(const OpCall *call, Conv *conv)
         return false;
     }
     conv->groups = attr_int(call, "group", 1);
-    if (conv->groups < 1 || weight->dims[0] != conv->w.channels || conv->w.channels % conv->groups != 0) {
+    if (conv->groups < 1 || weight->dims[0] != conv->w.channels
+        || conv->w.channels % conv->groups != 0) {
         return op_fail(call, "input 0 has %lld channels; the weight is for %lld in %lld groups",
             (long long)conv->w.channels, (long long)weight->dims[0], (long long)conv->groups);
     }
@@ -359,8 +376,10 @@ static bool transposed_run(const OpCall *call)
     for (int64_t i = 0; i < conv.w.batch * conv.groups; i++) {
         int64_t group = i % conv.groups;
         Part part = {
-            .image = (const char *)call->inputs[0]->data + i * conv.in_group * conv.w.in_plane * size,
-            .weight = (const char *)call->inputs[1]->data + group * conv.in_group * conv.depth * size,
+            .image =
+                (const char *)call->inputs[0]->data + i * conv.in_group * conv.w.in_plane * size,
+            .weight =
+                (const char *)call->inputs[1]->data + group * conv.in_group * conv.depth * size,
             .out = (char *)call->outputs[0].data + i * conv.out_group * conv.w.out_plane * size,
             .filter = group * conv.out_group,
         };
@@ -371,6 +390,7 @@ static bool transposed_run(const OpCall *call)
 
 const OpKind ops_conv[] = {
     {"Conv", OP_ONNX, 2, 3, 1, 0, conv_infer, conv_workspace, conv_run, 0, 0},
-    {"ConvTranspose", OP_ONNX, 2, 3, 1, 0, transposed_infer, transposed_workspace, transposed_run, 0, 0},
+    {"ConvTranspose", OP_ONNX, 2, 3, 1, 0, transposed_infer, transposed_workspace, transposed_run,
+        0, 0},
     {0},
 };

@@ -42,7 +42,8 @@ static bool operand_read(const OpCall *call, Sum *sum, int operand, const char *
     int64_t strides[TENSOR_RANK_MAX];
     strides_of(in, strides);
     if ((int)strlen(term) != in->rank) {
-        return op_fail(call, "term %s does not fit the rank %d of input %d", term, in->rank, operand);
+        return op_fail(
+            call, "term %s does not fit the rank %d of input %d", term, in->rank, operand);
     }
     for (int d = 0; d < in->rank; d++) {
         int letter = isalpha((unsigned char)term[d]) ? letter_find(sum, term[d]) : -1;
@@ -50,7 +51,8 @@ static bool operand_read(const OpCall *call, Sum *sum, int operand, const char *
             return op_fail(call, "term %s: repeated letters and ellipses are not supported", term);
         }
         if (sum->length[letter] != 0 && sum->length[letter] != in->dims[d]) {
-            return op_fail(call, "letter %c is %lld and %lld long", term[d], (long long)sum->length[letter], (long long)in->dims[d]);
+            return op_fail(call, "letter %c is %lld and %lld long", term[d],
+                (long long)sum->length[letter], (long long)in->dims[d]);
         }
         sum->length[letter] = in->dims[d];
         sum->stride[operand][letter] = strides[d];
@@ -90,7 +92,8 @@ static bool equation_read(const OpCall *call, Sum *sum)
 {
     char text[128];
     size_t used = 0;
-    for (const char *p = attr_string(call, "equation", ""); *p != '\0' && used + 1 < sizeof text; p++) {
+    for (const char *p = attr_string(call, "equation", ""); *p != '\0' && used + 1 < sizeof text;
+        p++) {
         if (*p != ' ') {
             text[used++] = *p;
         }
@@ -101,7 +104,8 @@ static bool equation_read(const OpCall *call, Sum *sum)
     if (arrow != NULL) {
         *arrow = '\0';
         if (strlen(arrow + 2) > TENSOR_RANK_MAX) {
-            return op_fail(call, "output term %s has more than %d letters", arrow + 2, (int)TENSOR_RANK_MAX);
+            return op_fail(
+                call, "output term %s has more than %d letters", arrow + 2, (int)TENSOR_RANK_MAX);
         }
         memcpy(sum->output, arrow + 2, strlen(arrow + 2) + 1);
     } else {
@@ -132,14 +136,16 @@ static bool einsum_infer(OpCall *call)
     }
     for (int i = 1; i < call->input_count; i++) {
         if (call->inputs[i]->type != call->inputs[0]->type) {
-            return op_fail(call, "input %d: expected %s like input 0", i, type_name(call->inputs[0]->type));
+            return op_fail(
+                call, "input %d: expected %s like input 0", i, type_name(call->inputs[0]->type));
         }
     }
     Tensor *out = &call->outputs[0];
     out->type = call->inputs[0]->type;
     out->rank = (int)strlen(sum.output);
     if (out->rank > TENSOR_RANK_MAX) {
-        return op_fail(call, "output term %s has more than %d letters", sum.output, (int)TENSOR_RANK_MAX);
+        return op_fail(
+            call, "output term %s has more than %d letters", sum.output, (int)TENSOR_RANK_MAX);
     }
     for (int d = 0; d < out->rank; d++) {
         const char *place = memchr(sum.name, sum.output[d], (size_t)sum.letters);
@@ -162,7 +168,10 @@ static bool roles_find(const OpCall *call, const Sum *sum, Roles *roles)
     for (int i = 0; floats && i < sum->letters; i++) {
         bool a = sum->stride[0][i] != 0, b = sum->stride[1][i] != 0;
         bool out = sum->kept[i];
-        int *role = a && b && !out ? &roles->k : a && !b && out ? &roles->m : !a && b && out ? &roles->n : NULL;
+        int *role = a && b && !out ? &roles->k
+            : a && !b && out       ? &roles->m
+            : !a && b && out       ? &roles->n
+                                   : NULL;
         if (a && b && out) {
             roles->batch[roles->batches++] = i;
         } else if (role == NULL || *role >= 0) {
@@ -212,8 +221,10 @@ static void product_run(const OpCall *call, const Sum *sum, const Roles *roles)
         };
         gemm_run(&gemm, c + m * n, call->threads);
         for (int64_t i = 0; i < m * n; i++) {
-            int64_t to = offset[OPERANDS] + i / n * sum->stride[OPERANDS][roles->m] + i % n * sum->stride[OPERANDS][roles->n];
-            convert((char *)out->data + to * type_size(out->type), out->type, c + i, ACL_FLOAT, 1, 1);
+            int64_t to = offset[OPERANDS] + i / n * sum->stride[OPERANDS][roles->m]
+                + i % n * sum->stride[OPERANDS][roles->n];
+            convert(
+                (char *)out->data + to * type_size(out->type), out->type, c + i, ACL_FLOAT, 1, 1);
         }
     }
 }

@@ -13,17 +13,20 @@ static bool index_check(const OpCall *call, int input)
 {
     aclDataType type = call->inputs[input]->type;
     if (type != ACL_INT32 && type != ACL_INT64) {
-        return op_fail(call, "input %d: expected int32 or int64 indices, got %s", input, type_name(type));
+        return op_fail(
+            call, "input %d: expected int32 or int64 indices, got %s", input, type_name(type));
     }
     return true;
 }
 
-static bool index_get(const OpCall *call, const Tensor *indices, int64_t at, int64_t length, int64_t *value)
+static bool index_get(
+    const OpCall *call, const Tensor *indices, int64_t at, int64_t length, int64_t *value)
 {
     int64_t index = tensor_get_int(indices, at);
     *value = index < 0 ? index + length : index;
     if (*value < 0 || *value >= length) {
-        return op_fail(call, "index %lld is outside a dimension of %lld", (long long)index, (long long)length);
+        return op_fail(
+            call, "index %lld is outside a dimension of %lld", (long long)index, (long long)length);
     }
     return true;
 }
@@ -46,7 +49,9 @@ static bool gather_infer(OpCall *call)
         return false;
     }
     if (axis < 0 || in->rank - 1 + indices->rank > TENSOR_RANK_MAX) {
-        return op_fail(call, "axis is outside the rank %d of input 0, or the result has too many dimensions", in->rank);
+        return op_fail(call,
+            "axis is outside the rank %d of input 0, or the result has too many dimensions",
+            in->rank);
     }
     out->type = in->type;
     out->rank = 0;
@@ -66,7 +71,8 @@ static bool gather_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *indices = call->inputs[1];
     int axis = gather_axis(call);
-    int64_t outer = dims_count(in->dims, axis), length = in->dims[axis], picks = tensor_count(indices);
+    int64_t outer = dims_count(in->dims, axis), length = in->dims[axis],
+            picks = tensor_count(indices);
     int64_t run = dims_count(in->dims + axis + 1, in->rank - axis - 1) * type_size(in->type);
     char *out = call->outputs[0].data;
     for (int64_t o = 0; o < outer; o++) {
@@ -115,7 +121,8 @@ static bool pick_infer(OpCall *call)
 }
 
 /* Where in the data the index at place `at` of the index tensor points. */
-static bool element_place(const OpCall *call, int axis, const int64_t *strides, int64_t at, int64_t *place)
+static bool element_place(
+    const OpCall *call, int axis, const int64_t *strides, int64_t at, int64_t *place)
 {
     const Tensor *in = call->inputs[0], *indices = call->inputs[1];
     int64_t rest = at, index;
@@ -142,7 +149,8 @@ static bool pick_run(const OpCall *call)
         if (!element_place(call, elements_axis(call), strides, i, &place)) {
             return false;
         }
-        memcpy((char *)call->outputs[0].data + i * size, (const char *)in->data + place * size, (size_t)size);
+        memcpy((char *)call->outputs[0].data + i * size, (const char *)in->data + place * size,
+            (size_t)size);
     }
     return true;
 }
@@ -181,7 +189,8 @@ static int64_t whole_join(int how, int64_t a, int64_t b)
     }
 }
 
-static void element_join(const Tensor *out, int64_t to, const Tensor *updates, int64_t from, int how)
+static void element_join(
+    const Tensor *out, int64_t to, const Tensor *updates, int64_t from, int how)
 {
     char *place = (char *)out->data + to * type_size(out->type);
     if (type_is_float(out->type)) {
@@ -193,11 +202,13 @@ static void element_join(const Tensor *out, int64_t to, const Tensor *updates, i
     }
 }
 
-static void run_join(const Tensor *out, int64_t to, const Tensor *updates, int64_t from, int64_t count, int how)
+static void run_join(
+    const Tensor *out, int64_t to, const Tensor *updates, int64_t from, int64_t count, int how)
 {
     int64_t size = type_size(out->type);
     if (how == SCATTER_NONE) {
-        memcpy((char *)out->data + to * size, (const char *)updates->data + from * size, (size_t)(count * size));
+        memcpy((char *)out->data + to * size, (const char *)updates->data + from * size,
+            (size_t)(count * size));
         return;
     }
     for (int64_t i = 0; i < count; i++) {
@@ -211,8 +222,8 @@ static bool scatter_check(const OpCall *call)
         return op_fail(call, "reduction %s is not supported", attr_string(call, "reduction", ""));
     }
     if (call->inputs[2]->type != call->inputs[0]->type) {
-        return op_fail(call, "input 2: expected %s like input 0, got %s", type_name(call->inputs[0]->type),
-            type_name(call->inputs[2]->type));
+        return op_fail(call, "input 2: expected %s like input 0, got %s",
+            type_name(call->inputs[0]->type), type_name(call->inputs[2]->type));
     }
     return true;
 }
@@ -327,8 +338,8 @@ static bool gathernd_run(const OpCall *call)
         if (!place_find(call, &p, i, &place)) {
             return false;
         }
-        memcpy((char *)call->outputs[0].data + i * p.run * size, (const char *)in->data + place * size,
-            (size_t)(p.run * size));
+        memcpy((char *)call->outputs[0].data + i * p.run * size,
+            (const char *)in->data + place * size, (size_t)(p.run * size));
     }
     return true;
 }
@@ -340,8 +351,8 @@ static bool scatternd_infer(OpCall *call)
         return false;
     }
     if (tensor_count(call->inputs[2]) != p.count * p.run) {
-        return op_fail(call, "input 2: expected %lld updates, got %lld", (long long)(p.count * p.run),
-            (long long)tensor_count(call->inputs[2]));
+        return op_fail(call, "input 2: expected %lld updates, got %lld",
+            (long long)(p.count * p.run), (long long)tensor_count(call->inputs[2]));
     }
     return op_same(call, 0);
 }

@@ -64,7 +64,8 @@ static bool shape_take(OpCall *call, const char *attribute, int input)
 static bool constant_infer(OpCall *call)
 {
     const Attr *value = attr_find(call, "value");
-    call->outputs[0].type = value != NULL && value->kind == ATTR_TENSOR ? value->tensor.type : ACL_FLOAT;
+    call->outputs[0].type =
+        value != NULL && value->kind == ATTR_TENSOR ? value->tensor.type : ACL_FLOAT;
     return shape_take(call, "shape", 0);
 }
 
@@ -147,10 +148,13 @@ static bool range_infer(OpCall *call)
     double count;
     if (type_is_float(start->type)) {
         double step = tensor_get_real(delta, 0);
-        count = step == 0.0 ? -1.0 : ceil((tensor_get_real(limit, 0) - tensor_get_real(start, 0)) / step);
+        count = step == 0.0 ? -1.0
+                            : ceil((tensor_get_real(limit, 0) - tensor_get_real(start, 0)) / step);
     } else {
         double step = (double)tensor_get_int(delta, 0);
-        count = step == 0.0 ? -1.0 : ceil((double)(tensor_get_int(limit, 0) - tensor_get_int(start, 0)) / step);
+        count = step == 0.0
+            ? -1.0
+            : ceil((double)(tensor_get_int(limit, 0) - tensor_get_int(start, 0)) / step);
     }
     if (tensor_get_real(delta, 0) == 0.0 || count > 0x1p40) {
         return op_fail(call, "the range is endless");
@@ -185,8 +189,10 @@ static bool onehot_infer(OpCall *call)
     const Tensor *in = call->inputs[0];
     int64_t depth = tensor_get_int(call->inputs[1], 0), axis = attr_int(call, "axis", -1);
     axis = axis < 0 ? axis + in->rank + 1 : axis;
-    if (axis < 0 || axis > in->rank || depth < 1 || in->rank == TENSOR_RANK_MAX || tensor_count(call->inputs[2]) != 2) {
-        return op_fail(call, "expected a depth of at least 1, two values and an axis within rank %d", in->rank + 1);
+    if (axis < 0 || axis > in->rank || depth < 1 || in->rank == TENSOR_RANK_MAX
+        || tensor_count(call->inputs[2]) != 2) {
+        return op_fail(call,
+            "expected a depth of at least 1, two values and an axis within rank %d", in->rank + 1);
     }
     Tensor *out = &call->outputs[0];
     out->type = call->inputs[2]->type;
@@ -238,7 +244,8 @@ static bool trilu_run(const OpCall *call)
         int64_t last = upper ? columns : (edge + 1 > columns ? columns : edge + 1);
         if (last > first) {
             int64_t at = (row * columns + first) * size;
-            memcpy((char *)out->data + at, (const char *)in->data + at, (size_t)((last - first) * size));
+            memcpy((char *)out->data + at, (const char *)in->data + at,
+                (size_t)((last - first) * size));
         }
     }
     return true;
@@ -257,8 +264,9 @@ static bool where_infer(OpCall *call)
     out->type = yes->type;
     if (!dims_broadcast(yes, no, &joined) || !dims_broadcast(&joined, condition, out)) {
         char a[128], b[128], c[128];
-        return op_fail(call, "shapes %s, %s and %s cannot be broadcast together", shape_text(condition, a, sizeof a),
-            shape_text(yes, b, sizeof b), shape_text(no, c, sizeof c));
+        return op_fail(call, "shapes %s, %s and %s cannot be broadcast together",
+            shape_text(condition, a, sizeof a), shape_text(yes, b, sizeof b),
+            shape_text(no, c, sizeof c));
     }
     return true;
 }
@@ -273,8 +281,8 @@ static bool where_infer(OpCall *call)
         } \
     } while (0)
 
-static void row_choose(const uint8_t *c, const void *yes, const void *no, void *out, const int64_t *stride,
-    int64_t n, int64_t size)
+static void row_choose(const uint8_t *c, const void *yes, const void *no, void *out,
+    const int64_t *stride, int64_t n, int64_t size)
 {
     switch (size) {
     case 1:
@@ -298,9 +306,11 @@ static bool where_run(const OpCall *call)
     spread_plan(&spread, &call->outputs[0], call->inputs, 3);
     for (int64_t row = 0; row < spread.rows; row++) {
         spread_offsets(&spread, row, at);
-        row_choose((const uint8_t *)call->inputs[0]->data + at[0], (const char *)call->inputs[1]->data + at[1] * size,
+        row_choose((const uint8_t *)call->inputs[0]->data + at[0],
+            (const char *)call->inputs[1]->data + at[1] * size,
             (const char *)call->inputs[2]->data + at[2] * size,
-            (char *)call->outputs[0].data + row * spread.inner * size, spread.inner_stride, spread.inner, size);
+            (char *)call->outputs[0].data + row * spread.inner * size, spread.inner_stride,
+            spread.inner, size);
     }
     return true;
 }
@@ -316,12 +326,14 @@ static bool pads_read(const OpCall *call, Pads *pads)
     IntList list, axes;
     const Tensor *in = call->inputs[0];
     memset(pads, 0, sizeof *pads);
-    if (!op_ints(call, call->kind->domain == OP_ACL ? "paddings" : "pads", 1, &list) || !op_ints(call, "axes", 3, &axes)) {
+    if (!op_ints(call, call->kind->domain == OP_ACL ? "paddings" : "pads", 1, &list)
+        || !op_ints(call, "axes", 3, &axes)) {
         return false;
     }
     int64_t count = axes.count < 0 ? in->rank : axes.count;
     if (list.count != 2 * count) {
-        return op_fail(call, "pads: expected %lld integers, got %lld", (long long)(2 * count), (long long)list.count);
+        return op_fail(call, "pads: expected %lld integers, got %lld", (long long)(2 * count),
+            (long long)list.count);
     }
     for (int i = 0; i < (int)count; i++) {
         int d = axis_normal(axes.count < 0 ? i : axes.values[i], in->rank);
@@ -348,7 +360,8 @@ static bool pad_infer(OpCall *call)
     for (int d = 0; d < in->rank; d++) {
         int64_t most = pads.before[d] > pads.after[d] ? pads.before[d] : pads.after[d];
         if (!constant && most > 0 && (in->dims[d] == 0 || (reflect && most >= in->dims[d]))) {
-            return op_fail(call, "pads: %lld is too much for dimension %d of %lld", (long long)most, d, (long long)in->dims[d]);
+            return op_fail(call, "pads: %lld is too much for dimension %d of %lld", (long long)most,
+                d, (long long)in->dims[d]);
         }
         call->outputs[0].dims[d] += pads.before[d] + pads.after[d];
     }
@@ -395,7 +408,8 @@ static bool pad_run(const OpCall *call)
             from += source * strides[d];
             rest /= out->dims[d];
         }
-        memcpy((char *)out->data + i * size, inside ? (const char *)in->data + from * size : fill, (size_t)size);
+        memcpy((char *)out->data + i * size, inside ? (const char *)in->data + from * size : fill,
+            (size_t)size);
     }
     return true;
 }

@@ -22,7 +22,9 @@ typedef struct Product {
 
 static Tensor leading(const Tensor *tensor)
 {
-    Tensor lead = {.type = tensor->type, .rank = tensor->rank < 2 ? 0 : tensor->rank - 2, .data = tensor->data};
+    Tensor lead = {.type = tensor->type,
+        .rank = tensor->rank < 2 ? 0 : tensor->rank - 2,
+        .data = tensor->data};
     memcpy(lead.dims, tensor->dims, sizeof lead.dims);
     return lead;
 }
@@ -169,7 +171,8 @@ static void plain_run(const Product *p, const Tensor *a, const Tensor *b, const 
             }
         }
         char *place = (char *)out->data + at * type_size(out->type);
-        convert(place, out->type, real ? (void *)&sum : (void *)&whole, real ? ACL_DOUBLE : ACL_INT64, 1, 1);
+        convert(place, out->type, real ? (void *)&sum : (void *)&whole,
+            real ? ACL_DOUBLE : ACL_INT64, 1, 1);
     }
 }
 
@@ -217,7 +220,8 @@ static void bias_add(const OpCall *call, const Tensor *bias)
                 continue;
             }
             double value = tensor_get_real(out, at) + add;
-            convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
+            convert(
+                (char *)out->data + at * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
         }
     }
 }

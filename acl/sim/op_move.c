@@ -112,7 +112,8 @@ static bool slice_plan(const OpCall *call, Cut *cut)
         || !op_ints(call, "axes", 3, &axes) || !op_ints(call, "steps", 4, &steps)) {
         return false;
     }
-    if (starts.count < 0 || starts.count != ends.count || (axes.count >= 0 && axes.count != starts.count)
+    if (starts.count < 0 || starts.count != ends.count
+        || (axes.count >= 0 && axes.count != starts.count)
         || (steps.count >= 0 && steps.count != starts.count)) {
         return op_fail(call, "starts, ends, axes and steps differ in length");
     }
@@ -120,7 +121,8 @@ static bool slice_plan(const OpCall *call, Cut *cut)
         int axis = axis_normal(axes.count < 0 ? i : axes.values[i], in->rank);
         int64_t step = steps.count < 0 ? 1 : steps.values[i];
         if (axis < 0 || step == 0 || step == INT64_MIN) {
-            return op_fail(call, "axes and steps: entry %d is out of range for rank %d", i, in->rank);
+            return op_fail(
+                call, "axes and steps: entry %d is out of range for rank %d", i, in->rank);
         }
         cut_axis(cut, axis, in->dims[axis], starts.values[i], ends.values[i], step);
     }
@@ -143,8 +145,8 @@ static bool sizes_plan(const OpCall *call, Cut *cut)
         int64_t first = offsets.values[d], count = sizes.values[d];
         count = count == -1 ? in->dims[d] - first : count;
         if (first < 0 || count < 0 || first > in->dims[d] - count) {
-            return op_fail(call, "offsets and size: dimension %d of %lld has no part [%lld, +%lld)", d,
-                (long long)in->dims[d], (long long)first, (long long)count);
+            return op_fail(call, "offsets and size: dimension %d of %lld has no part [%lld, +%lld)",
+                d, (long long)in->dims[d], (long long)first, (long long)count);
         }
         cut->start[d] = first;
         cut->count[d] = count;
@@ -158,7 +160,8 @@ static bool strided_plan(const OpCall *call, Cut *cut)
     IntList begin, end, steps;
     const Tensor *in = call->inputs[0];
     cut_whole(in, cut);
-    if (!op_ints(call, "begin", 1, &begin) || !op_ints(call, "end", 2, &end) || !op_ints(call, "strides", 3, &steps)) {
+    if (!op_ints(call, "begin", 1, &begin) || !op_ints(call, "end", 2, &end)
+        || !op_ints(call, "strides", 3, &steps)) {
         return false;
     }
     int64_t begins = attr_int(call, "begin_mask", 0), ends = attr_int(call, "end_mask", 0);
@@ -180,7 +183,8 @@ static bool strided_plan(const OpCall *call, Cut *cut)
         if ((shrink >> d & 1) != 0) {
             first = first < 0 ? first + length : first;
             if (first < 0 || first >= length) {
-                return op_fail(call, "begin: %lld is outside dimension %d of %lld", (long long)first, d, (long long)length);
+                return op_fail(call, "begin: %lld is outside dimension %d of %lld",
+                    (long long)first, d, (long long)length);
             }
             last = first + 1;
             step = 1;
@@ -271,8 +275,9 @@ static bool concat_infer(OpCall *call)
         if (!fits) {
             char a[128], b[128];
             return op_fail(call, "input %d: %s %s does not join %s %s", i,
-                in == NULL ? "nothing" : type_name(in->type), in == NULL ? "" : shape_text(in, a, sizeof a),
-                type_name(out->type), shape_text(call->inputs[0], b, sizeof b));
+                in == NULL ? "nothing" : type_name(in->type),
+                in == NULL ? "" : shape_text(in, a, sizeof a), type_name(out->type),
+                shape_text(call->inputs[0], b, sizeof b));
         }
         out->dims[axis] += in->dims[axis];
     }
@@ -313,7 +318,8 @@ static bool split_infer(OpCall *call)
     int64_t length = in->dims[axis], parts = call->output_count, total = 0;
     int64_t each = parts == 0 ? 0 : (length + parts - 1) / parts;
     if (sizes.count >= 0 && sizes.count != parts) {
-        return op_fail(call, "split: expected %lld sizes, got %lld", (long long)parts, (long long)sizes.count);
+        return op_fail(
+            call, "split: expected %lld sizes, got %lld", (long long)parts, (long long)sizes.count);
     }
     for (int i = 0; i < parts; i++) {
         int64_t left = length - total;
@@ -324,7 +330,8 @@ static bool split_infer(OpCall *call)
         total += here;
     }
     if (total != length) {
-        return op_fail(call, "split: the sizes sum to %lld, dimension %d is %lld", (long long)total, axis, (long long)length);
+        return op_fail(call, "split: the sizes sum to %lld, dimension %d is %lld", (long long)total,
+            axis, (long long)length);
     }
     return true;
 }
@@ -392,11 +399,13 @@ static bool tile_infer(OpCall *call)
         return false;
     }
     if (repeats.count != in->rank) {
-        return op_fail(call, "repeats: expected %d integers, got %lld", in->rank, (long long)repeats.count);
+        return op_fail(
+            call, "repeats: expected %d integers, got %lld", in->rank, (long long)repeats.count);
     }
     op_same(call, 0);
     for (int d = 0; d < in->rank; d++) {
-        if (repeats.values[d] < 0 || __builtin_mul_overflow(in->dims[d], repeats.values[d], &call->outputs[0].dims[d])) {
+        if (repeats.values[d] < 0
+            || __builtin_mul_overflow(in->dims[d], repeats.values[d], &call->outputs[0].dims[d])) {
             return op_fail(call, "repeats: entry %d is %lld", d, (long long)repeats.values[d]);
         }
     }

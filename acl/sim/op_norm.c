@@ -138,7 +138,8 @@ static int softmax_axis(const OpCall *call)
     const Tensor *in = call->inputs[0];
     const Attr *axes = attr_find(call, "axes");
     int64_t axis = attr_int(call, "axis", -1);
-    if (call->kind->domain == OP_ACL && axes != NULL && axes->kind == ATTR_INTS && axes->count > 0) {
+    if (call->kind->domain == OP_ACL && axes != NULL && axes->kind == ATTR_INTS
+        && axes->count > 0) {
         axis = axes->ints[0];
     }
     return axis_normal(axis, in->rank);
@@ -148,7 +149,8 @@ static bool float_check(const OpCall *call)
 {
     aclDataType type = call->inputs[0]->type;
     if (!type_is_float(type)) {
-        return op_fail(call, "input 0: %s is not defined for %s", call->kind->name, type_name(type));
+        return op_fail(
+            call, "input 0: %s is not defined for %s", call->kind->name, type_name(type));
     }
     return true;
 }
@@ -169,7 +171,8 @@ static int64_t softmax_workspace(const OpCall *call)
 {
     const Tensor *in = call->inputs[0];
     Lines lines = lines_along(in, softmax_axis(call));
-    return in->type == ACL_FLOAT && lines.inner == 1 ? 0 : 2 * lines.length * (int64_t)sizeof(float);
+    return in->type == ACL_FLOAT && lines.inner == 1 ? 0
+                                                     : 2 * lines.length * (int64_t)sizeof(float);
 }
 
 static bool softmax_run(const OpCall *call)
@@ -224,8 +227,9 @@ static bool layer_infer(OpCall *call)
         int64_t expected = layer_lines(call).length;
         if (call->inputs[i] != NULL && tensor_count(call->inputs[i]) != expected) {
             char text[128];
-            return op_fail(call, "input %d: expected %lld elements (what is normalised), got shape %s",
-                i, (long long)expected, shape_text(call->inputs[i], text, sizeof text));
+            return op_fail(call,
+                "input %d: expected %lld elements (what is normalised), got shape %s", i,
+                (long long)expected, shape_text(call->inputs[i], text, sizeof text));
         }
     }
     op_same(call, 0);
@@ -246,19 +250,23 @@ static int64_t layer_workspace(const OpCall *call)
 }
 
 /* Scale and bias as float32, ones and zeros where they are left out. */
-static void affine_load(const OpCall *call, int scale, int bias, int64_t length, float *gamma, float *beta)
+static void affine_load(
+    const OpCall *call, int scale, int bias, int64_t length, float *gamma, float *beta)
 {
     const Tensor *s = op_input(call, scale), *b = op_input(call, bias);
     float one = 1.0F, zero = 0.0F;
-    convert(gamma, ACL_FLOAT, s == NULL ? &one : s->data, s == NULL ? ACL_FLOAT : s->type, s != NULL, length);
-    convert(beta, ACL_FLOAT, b == NULL ? &zero : b->data, b == NULL ? ACL_FLOAT : b->type, b != NULL, length);
+    convert(gamma, ACL_FLOAT, s == NULL ? &one : s->data, s == NULL ? ACL_FLOAT : s->type,
+        s != NULL, length);
+    convert(beta, ACL_FLOAT, b == NULL ? &zero : b->data, b == NULL ? ACL_FLOAT : b->type,
+        b != NULL, length);
 }
 
 static void output_put(const OpCall *call, int output, int64_t index, float value)
 {
     if (output < call->output_count && call->outputs[output].data != NULL) {
         const Tensor *out = &call->outputs[output];
-        convert((char *)out->data + index * type_size(out->type), out->type, &value, ACL_FLOAT, 1, 1);
+        convert(
+            (char *)out->data + index * type_size(out->type), out->type, &value, ACL_FLOAT, 1, 1);
     }
 }
 
@@ -296,7 +304,8 @@ static bool channel_infer(OpCall *call)
         return false;
     }
     if (in->rank < 2) {
-        return op_fail(call, "input 0: expected a batch and a channel dimension, got rank %d", in->rank);
+        return op_fail(
+            call, "input 0: expected a batch and a channel dimension, got rank %d", in->rank);
     }
     int64_t groups = attr_int(call, "num_groups", 1);
     bool grouped = call->kind->variant == GROUP;
@@ -307,8 +316,8 @@ static bool channel_infer(OpCall *call)
     for (int i = 1; i < call->input_count; i++) {
         int64_t count = tensor_count(call->inputs[i]);
         if (count != in->dims[1] && !(grouped && count == groups)) {
-            return op_fail(call, "input %d: expected one value for each of %lld channels, got %lld", i,
-                (long long)in->dims[1], (long long)count);
+            return op_fail(call, "input %d: expected one value for each of %lld channels, got %lld",
+                i, (long long)in->dims[1], (long long)count);
         }
     }
     return op_same(call, 0);
@@ -348,7 +357,8 @@ static bool channel_run(const OpCall *call)
     for (int64_t line = 0; line < lines.outer && n > 0; line++) {
         const float *from = line_load(call->inputs[0], &lines, line, buffer);
         int64_t first = line * (n / plane) % channels;
-        float mean = batch ? channel_value(call->inputs[3], first, channels) : line_sum(from, n) / (float)n;
+        float mean =
+            batch ? channel_value(call->inputs[3], first, channels) : line_sum(from, n) / (float)n;
         float variance = batch ? channel_value(call->inputs[4], first, channels)
             : line_spread(from, mean, n) / (float)n;
         float scale = 1.0F / sqrtf(variance + epsilon);
@@ -368,14 +378,20 @@ static bool channel_run(const OpCall *call)
     {NAME, DOMAIN, 1, 1, 1, 0, softmax_infer, softmax_workspace, softmax_run, VARIANT, 0}
 
 const OpKind ops_norm[] = {
-    LINEAR("Softmax", OP_ONNX, SOFTMAX), LINEAR("LogSoftmax", OP_ONNX, LOGSOFTMAX),
-    LINEAR("LpNormalization", OP_ONNX, LP), LINEAR("SoftmaxV2", OP_ACL, SOFTMAX),
-    LINEAR("Softmax", OP_ACL, SOFTMAX), LINEAR("LogSoftmaxV2", OP_ACL, LOGSOFTMAX),
+    LINEAR("Softmax", OP_ONNX, SOFTMAX),
+    LINEAR("LogSoftmax", OP_ONNX, LOGSOFTMAX),
+    LINEAR("LpNormalization", OP_ONNX, LP),
+    LINEAR("SoftmaxV2", OP_ACL, SOFTMAX),
+    LINEAR("Softmax", OP_ACL, SOFTMAX),
+    LINEAR("LogSoftmaxV2", OP_ACL, LOGSOFTMAX),
     {"LayerNormalization", OP_ONNX, 2, 3, 3, 0, layer_infer, layer_workspace, layer_run, 0, 0},
     {"LayerNorm", OP_ACL, 3, 3, 3, 0, layer_infer, layer_workspace, layer_run, 0, 0},
     {"RMSNormalization", OP_ONNX, 2, 2, 1, 0, layer_infer, layer_workspace, layer_run, 1, 0},
-    {"BatchNormalization", OP_ONNX, 5, 5, 1, 0, channel_infer, channel_workspace, channel_run, BATCH, 0},
-    {"InstanceNormalization", OP_ONNX, 3, 3, 1, 0, channel_infer, channel_workspace, channel_run, INSTANCE, 0},
-    {"GroupNormalization", OP_ONNX, 3, 3, 1, 0, channel_infer, channel_workspace, channel_run, GROUP, 0},
+    {"BatchNormalization", OP_ONNX, 5, 5, 1, 0, channel_infer, channel_workspace, channel_run,
+        BATCH, 0},
+    {"InstanceNormalization", OP_ONNX, 3, 3, 1, 0, channel_infer, channel_workspace, channel_run,
+        INSTANCE, 0},
+    {"GroupNormalization", OP_ONNX, 3, 3, 1, 0, channel_infer, channel_workspace, channel_run,
+        GROUP, 0},
     {0},
 };

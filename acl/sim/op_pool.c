@@ -10,7 +10,8 @@ static bool pool_plan(const OpCall *call, Window *w)
 {
     const Tensor *in = call->inputs[0];
     if (!type_is_float(in->type) && call->kind->variant != MAX) {
-        return op_fail(call, "input 0: %s is not defined for %s", call->kind->name, type_name(in->type));
+        return op_fail(
+            call, "input 0: %s is not defined for %s", call->kind->name, type_name(in->type));
     }
     if (call->kind->variant >= GLOBAL_MAX) {
         return window_plan(call, in->dims + 2, w);
@@ -60,18 +61,22 @@ static Reach reach_at(const Window *w, int64_t place)
     Reach reach;
     for (int d = 0; d < SPATIAL; d++) {
         reach.start[d] = at[d] * w->stride[d] - w->pad_begin[d];
-        window_steps(w->kernel[d], w->dilation[d], reach.start[d], w->in[d], &reach.first[d], &reach.last[d]);
+        window_steps(w->kernel[d], w->dilation[d], reach.start[d], w->in[d], &reach.first[d],
+            &reach.last[d]);
     }
     return reach;
 }
 
-static float reach_fold(const Window *w, const Reach *r, const float *plane, bool largest, int64_t *where)
+static float reach_fold(
+    const Window *w, const Reach *r, const float *plane, bool largest, int64_t *where)
 {
     float value = largest ? -INFINITY : 0.0F;
     *where = 0;
     for (int64_t z = r->first[0]; z < r->last[0]; z++) {
         for (int64_t y = r->first[1]; y < r->last[1]; y++) {
-            int64_t row = ((r->start[0] + z * w->dilation[0]) * w->in[1] + r->start[1] + y * w->dilation[1]) * w->in[2];
+            int64_t row =
+                ((r->start[0] + z * w->dilation[0]) * w->in[1] + r->start[1] + y * w->dilation[1])
+                * w->in[2];
             for (int64_t x = r->first[2]; x < r->last[2]; x++) {
                 int64_t at = row + r->start[2] + x * w->dilation[2];
                 if (!largest) {
@@ -86,7 +91,8 @@ static float reach_fold(const Window *w, const Reach *r, const float *plane, boo
     return value;
 }
 
-/* What an average divides by: the places inside the input, or with the padding that was asked for. */
+/* What an average divides by: the places inside the input, or with the padding that was asked for.
+ */
 static float reach_size(const Window *w, const Reach *r, bool padded)
 {
     int64_t size = 1;

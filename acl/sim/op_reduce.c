@@ -40,7 +40,8 @@ static bool axes_mark(const OpCall *call, bool *reduced)
 
 static int64_t keep_default(const OpCall *call)
 {
-    return call->kind->domain == OP_ACL ? attr_int(call, "keep_dims", 0) : attr_int(call, "keepdims", 1);
+    return call->kind->domain == OP_ACL ? attr_int(call, "keep_dims", 0)
+                                        : attr_int(call, "keepdims", 1);
 }
 
 static bool reduce_infer(OpCall *call)
@@ -54,7 +55,8 @@ static bool reduce_infer(OpCall *call)
     bool logical = variant == ALL || variant == ANY;
     if (logical != (in->type == ACL_BOOL)
         && !(in->type == ACL_BOOL && (variant == MAX || variant == MIN))) {
-        return op_fail(call, "input 0: %s is not defined for %s", call->kind->name, type_name(in->type));
+        return op_fail(
+            call, "input 0: %s is not defined for %s", call->kind->name, type_name(in->type));
     }
     Tensor *out = &call->outputs[0];
     out->type = in->type;
@@ -177,7 +179,8 @@ static int64_t whole_reduce(int variant, const Tensor *in, const Walk *gone, int
     for (int64_t i = 0; i < gone->count; i++) {
         int64_t value = tensor_get_int(in, base + walk_offset(gone, i));
         uint64_t term = variant == L1 && value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-        best = i == 0 || (variant == MAX || variant == ANY ? value > best : value < best) ? value : best;
+        best = i == 0 || (variant == MAX || variant == ANY ? value > best : value < best) ? value
+                                                                                          : best;
         if (variant == PROD) {
             total *= term;
         } else {
@@ -278,7 +281,8 @@ static bool arg_infer(OpCall *call)
     }
     Tensor *out = &call->outputs[0];
     bool keep = call->kind->domain == OP_ONNX && attr_int(call, "keepdims", 1) != 0;
-    out->type = call->kind->domain == OP_ONNX ? ACL_INT64 : (aclDataType)attr_int(call, "dtype", ACL_INT32);
+    out->type =
+        call->kind->domain == OP_ONNX ? ACL_INT64 : (aclDataType)attr_int(call, "dtype", ACL_INT32);
     out->rank = 0;
     for (int d = 0; d < in->rank; d++) {
         if (d != axis || keep) {
@@ -303,7 +307,8 @@ static bool arg_run(const OpCall *call)
         double value = tensor_get_real(in, base);
         for (int64_t j = 1; j < length; j++) {
             double other = tensor_get_real(in, base + j * inner);
-            if ((largest ? other > value : other < value) || (last && other >= value && other <= value)) {
+            if ((largest ? other > value : other < value)
+                || (last && other >= value && other <= value)) {
                 value = other;
                 best = j;
             }
@@ -329,7 +334,8 @@ static bool cumsum_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
     int axis = axis_normal(tensor_get_int(call->inputs[1], 0), in->rank);
-    bool exclusive = attr_int(call, "exclusive", 0) != 0, reverse = attr_int(call, "reverse", 0) != 0;
+    bool exclusive = attr_int(call, "exclusive", 0) != 0,
+         reverse = attr_int(call, "reverse", 0) != 0;
     int64_t inner = dims_count(in->dims + axis + 1, in->rank - axis - 1);
     int64_t length = in->dims[axis], outer = dims_count(in->dims, axis), size = type_size(in->type);
     for (int64_t i = 0; i < outer * inner; i++) {

@@ -1,6 +1,7 @@
 /* op_reshape.c: operators that give the same elements another shape.
 
-   A caller may let the output share the input's memory (OP_VIEW); run copies for those who do not. */
+   A caller may let the output share the input's memory (OP_VIEW); run copies for those who do not.
+ */
 #include "op.h"
 
 #include <string.h>
@@ -57,7 +58,8 @@ static bool flatten_infer(OpCall *call)
     int64_t axis = attr_int(call, "axis", 1);
     axis = axis < 0 ? axis + in->rank : axis;
     if (axis < 0 || axis > in->rank) {
-        return op_fail(call, "axis %lld is outside the rank %d of input 0", (long long)axis, in->rank);
+        return op_fail(
+            call, "axis %lld is outside the rank %d of input 0", (long long)axis, in->rank);
     }
     out->type = in->type;
     out->rank = 2;
@@ -78,7 +80,8 @@ static bool squeeze_infer(OpCall *call)
     for (int64_t i = 0; i < axes.count; i++) {
         int axis = axis_normal(axes.values[i], in->rank);
         if (axis < 0 || in->dims[axis] != 1) {
-            return op_fail(call, "axes: dimension %lld of input 0 is not 1", (long long)axes.values[i]);
+            return op_fail(
+                call, "axes: dimension %lld of input 0 is not 1", (long long)axes.values[i]);
         }
         drop[axis] = true;
     }

@@ -1,8 +1,8 @@
 /* op_resize.c: Resize (nearest, linear, cubic), Upsample's heirs, DepthToSpace and SpaceToDepth.
 
    Resizing is separable: each axis has, for every output place, a few source places with weights
-   ("taps"), computed once per call. The last three dimensions may change size; those before them are
-   planes. Antialiasing and cropping are refused. */
+   ("taps"), computed once per call. The last three dimensions may change size; those before them
+   are planes. Antialiasing and cropping are refused. */
 #include "op.h"
 #include "strided.h"
 
@@ -35,10 +35,14 @@ static bool modes_check(const OpCall *call, Resize *resize)
     }
     if (!known || attr_int(call, "antialias", 0) != 0 || attr_int(call, "exclude_outside", 0) != 0
         || strcmp(attr_string(call, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0) {
-        return op_fail(call, "coordinate_transformation_mode %s with antialias %lld is not supported", transform,
+        return op_fail(call,
+            "coordinate_transformation_mode %s with antialias %lld is not supported", transform,
             (long long)attr_int(call, "antialias", 0));
     }
-    resize->taps = strcmp(mode, "nearest") == 0 ? 1 : strcmp(mode, "linear") == 0 ? 2 : strcmp(mode, "cubic") == 0 ? 4 : 0;
+    resize->taps = strcmp(mode, "nearest") == 0 ? 1
+        : strcmp(mode, "linear") == 0           ? 2
+        : strcmp(mode, "cubic") == 0            ? 4
+                                                : 0;
     return resize->taps != 0 || op_fail(call, "mode %s is not supported", mode);
 }
 
@@ -46,8 +50,10 @@ static bool target_check(const OpCall *call, const Resize *resize)
 {
     const Tensor *in = call->inputs[0];
     for (int d = 0; d < in->rank; d++) {
-        if (resize->out[d] < 0 || (resize->out[d] != in->dims[d] && (d < in->rank - AXES || in->dims[d] == 0))) {
-            return op_fail(call, "dimension %d: %lld cannot become %lld (only the last %d may change)", d,
+        if (resize->out[d] < 0
+            || (resize->out[d] != in->dims[d] && (d < in->rank - AXES || in->dims[d] == 0))) {
+            return op_fail(call,
+                "dimension %d: %lld cannot become %lld (only the last %d may change)", d,
                 (long long)in->dims[d], (long long)resize->out[d], (int)AXES);
         }
     }
@@ -69,7 +75,8 @@ static bool resize_plan(const OpCall *call, Resize *resize)
     int64_t named = axes.count < 0 ? in->rank : axes.count;
     int64_t given = by_size ? sizes.count : scales == NULL ? 0 : tensor_count(scales);
     if (given != named) {
-        return op_fail(call, "%s: expected %lld values, got %lld", by_size ? "sizes" : "scales", (long long)named, (long long)given);
+        return op_fail(call, "%s: expected %lld values, got %lld", by_size ? "sizes" : "scales",
+            (long long)named, (long long)given);
     }
     for (int d = 0; d < in->rank; d++) {
         resize->out[d] = in->dims[d];
@@ -158,7 +165,8 @@ static void cubic_weights(double t, double a, float *weight)
     double d[TAPS] = {1.0 + t, t, 1.0 - t, 2.0 - t};
     for (int i = 0; i < TAPS; i++) {
         double x = d[i];
-        double value = x <= 1.0 ? ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0 : ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
+        double value = x <= 1.0 ? ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+                                : ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
         weight[i] = (float)value;
     }
 }
@@ -193,7 +201,8 @@ typedef struct Plane {
     int count[AXES];    /* taps that matter along each axis */
 } Plane;
 
-static double place_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y, const Tap *x)
+static double place_sum(
+    const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y, const Tap *x)
 {
     double sum = 0.0;
     for (int a = 0; a < p->count[0]; a++) {
@@ -219,7 +228,8 @@ static void plane_run(const OpCall *call, const Plane *p, bool nearest, int64_t 
             const Tap *x = &p->taps[2][i];
             char *place = (char *)out->data + to * size;
             if (nearest) {
-                int64_t from = base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2] + x->index[0];
+                int64_t from =
+                    base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2] + x->index[0];
                 memcpy(place, (const char *)in->data + from * size, (size_t)size);
             } else {
                 double value = place_sum(p, in, base, z, y, x);
@@ -254,7 +264,8 @@ static bool resize_run(const OpCall *call)
         taps += plane.out[a];
     }
     int planes = in->rank > AXES ? in->rank - AXES : 0;
-    for (int64_t i = 0; i < dims_count(in->dims, planes) && tensor_count(&call->outputs[0]) > 0; i++) {
+    for (int64_t i = 0; i < dims_count(in->dims, planes) && tensor_count(&call->outputs[0]) > 0;
+        i++) {
         plane_run(call, &plane, resize.taps == 1, i);
     }
     return true;
@@ -267,10 +278,12 @@ static bool blocks_infer(OpCall *call)
     const Tensor *in = call->inputs[0];
     int64_t b = attr_int(call, "blocksize", 0);
     bool deep = call->kind->variant == 0;
-    bool fits = in->rank == 4 && b > 0 && (deep ? in->dims[1] % (b * b) == 0 : in->dims[2] % b == 0 && in->dims[3] % b == 0);
+    bool fits = in->rank == 4 && b > 0
+        && (deep ? in->dims[1] % (b * b) == 0 : in->dims[2] % b == 0 && in->dims[3] % b == 0);
     if (!fits) {
         char text[128];
-        return op_fail(call, "blocksize %lld does not fit shape %s", (long long)b, shape_text(in, text, sizeof text));
+        return op_fail(call, "blocksize %lld does not fit shape %s", (long long)b,
+            shape_text(in, text, sizeof text));
     }
     op_same(call, 0);
     int64_t *dims = call->outputs[0].dims;
@@ -280,13 +293,15 @@ static bool blocks_infer(OpCall *call)
     return true;
 }
 
-/* Both are one box: [n, block y, block x, channel, y, x], from the deep side to the wide or back. */
+/* Both are one box: [n, block y, block x, channel, y, x], from the deep side to the wide or back.
+ */
 static bool blocks_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
     bool deep = call->kind->variant == 0;
     const Tensor *low = deep ? in : out, *high = deep ? out : in;
-    int64_t b = attr_int(call, "blocksize", 0), c = high->dims[1], h = low->dims[2], w = low->dims[3];
+    int64_t b = attr_int(call, "blocksize", 0), c = high->dims[1], h = low->dims[2],
+            w = low->dims[3];
     bool crd = strcmp(attr_string(call, "mode", "DCR"), "CRD") == 0;
     int64_t plane = h * w, channel = crd ? b * b * plane : plane, block = crd ? plane : c * plane;
     Strided box = {.rank = 6, .dims = {low->dims[0], b, b, c, h, w}};

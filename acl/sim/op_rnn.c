@@ -29,10 +29,11 @@ static bool net_plan(const OpCall *call, Net *net)
     net->hidden = r->dims[2];
     net->directions = w->dims[0];
     bool both = strcmp(attr_string(call, "direction", "forward"), "bidirectional") == 0;
-    if (net->directions != (both ? 2 : 1) || w->dims[1] != net->gates * net->hidden || w->dims[2] != net->width
-        || r->dims[0] != net->directions || r->dims[1] != w->dims[1]) {
+    if (net->directions != (both ? 2 : 1) || w->dims[1] != net->gates * net->hidden
+        || w->dims[2] != net->width || r->dims[0] != net->directions || r->dims[1] != w->dims[1]) {
         char a[128], b[128];
-        return op_fail(call, "weights %s and %s do not fit the input", shape_text(w, a, sizeof a), shape_text(r, b, sizeof b));
+        return op_fail(call, "weights %s and %s do not fit the input", shape_text(w, a, sizeof a),
+            shape_text(r, b, sizeof b));
     }
     return true;
 }
@@ -44,18 +45,21 @@ static bool option_refuse(const OpCall *call)
         const Attr *attr = attr_find(call, refused[i]);
         bool harmless = attr == NULL || (attr->kind == ATTR_INT && attr->i == 0);
         if (i == 0 && attr != NULL && attr->kind == ATTR_STRINGS) {
-            static const char *const usual[3][3] = {{"Sigmoid", "Tanh", "Tanh"}, {"Sigmoid", "Tanh"}, {"Tanh"}};
+            static const char *const usual[3][3] = {
+                {"Sigmoid", "Tanh", "Tanh"}, {"Sigmoid", "Tanh"}, {"Tanh"}};
             int64_t each = call->kind->variant == LSTM ? 3 : call->kind->variant == GRU ? 2 : 1;
             harmless = true;
             for (int64_t j = 0; j < attr->count; j++) {
-                harmless = harmless && strcmp(attr->strings[j], usual[call->kind->variant][j % each]) == 0;
+                harmless =
+                    harmless && strcmp(attr->strings[j], usual[call->kind->variant][j % each]) == 0;
             }
         }
         if (!harmless) {
             return op_fail(call, "attribute %s: only the default is supported", refused[i]);
         }
     }
-    return call->kind->variant != LSTM || op_input(call, 7) == NULL || op_fail(call, "input 7 (peepholes) is not supported");
+    return call->kind->variant != LSTM || op_input(call, 7) == NULL
+        || op_fail(call, "input 7 (peepholes) is not supported");
 }
 
 static bool state_check(const OpCall *call, const Net *net)
@@ -64,14 +68,16 @@ static bool state_check(const OpCall *call, const Net *net)
         const Tensor *state = op_input(call, i);
         if (state != NULL && tensor_count(state) != net->directions * net->batch * net->hidden) {
             char text[128];
-            return op_fail(call, "input %d: expected [%lld, %lld, %lld], got %s", i, (long long)net->directions,
-                (long long)net->batch, (long long)net->hidden, shape_text(state, text, sizeof text));
+            return op_fail(call, "input %d: expected [%lld, %lld, %lld], got %s", i,
+                (long long)net->directions, (long long)net->batch, (long long)net->hidden,
+                shape_text(state, text, sizeof text));
         }
     }
     const Tensor *bias = op_input(call, 3), *lengths = op_input(call, 4);
     if (bias != NULL && tensor_count(bias) != net->directions * 2 * net->gates * net->hidden) {
         return op_fail(call, "input 3: expected %lld biases, got %lld",
-            (long long)(net->directions * 2 * net->gates * net->hidden), (long long)tensor_count(bias));
+            (long long)(net->directions * 2 * net->gates * net->hidden),
+            (long long)tensor_count(bias));
     }
     return lengths == NULL || tensor_count(lengths) == net->batch
         || op_fail(call, "input 4: expected %lld lengths", (long long)net->batch);
@@ -81,7 +87,8 @@ static bool net_infer(OpCall *call)
 {
     Net net;
     if (type_compute(call->inputs[0]->type) != ACL_FLOAT) {
-        return op_fail(call, "input 0: %s is not defined for %s", call->kind->name, type_name(call->inputs[0]->type));
+        return op_fail(call, "input 0: %s is not defined for %s", call->kind->name,
+            type_name(call->inputs[0]->type));
     }
     if (!net_plan(call, &net) || !option_refuse(call) || !state_check(call, &net)) {
         return false;
@@ -132,19 +139,32 @@ static Room room_cut(const OpCall *call, const Net *net)
 }
 
 /* out[rows x gates * hidden] = in[rows x k] * W^T, W being one direction of `weight`. */
-static void weights_multiply(const OpCall *call, const Net *net, const Tensor *weight, int64_t direction,
-    const void *in, aclDataType type, int64_t rows, int64_t k, float *out, float *scratch)
+static void weights_multiply(const OpCall *call, const Net *net, const Tensor *weight,
+    int64_t direction, const void *in, aclDataType type, int64_t rows, int64_t k, float *out,
+    float *scratch)
 {
     int64_t wide = net->gates * net->hidden;
     Gemm gemm = {
-        .m = rows, .n = wide, .k = k, .alpha = 1.0F, .a = in, .a_type = type, .a_row = k, .a_column = 1,
-        .b = (const char *)weight->data + direction * wide * k * type_size(weight->type), .b_type = weight->type,
-        .b_row = 1, .b_column = k, .c = out, .c_row = wide,
+        .m = rows,
+        .n = wide,
+        .k = k,
+        .alpha = 1.0F,
+        .a = in,
+        .a_type = type,
+        .a_row = k,
+        .a_column = 1,
+        .b = (const char *)weight->data + direction * wide * k * type_size(weight->type),
+        .b_type = weight->type,
+        .b_row = 1,
+        .b_column = k,
+        .c = out,
+        .c_row = wide,
     };
     gemm_run(&gemm, scratch, call->threads);
 }
 
-static void state_load(const OpCall *call, int input, const Net *net, int64_t direction, float *state)
+static void state_load(
+    const OpCall *call, int input, const Net *net, int64_t direction, float *state)
 {
     const Tensor *given = op_input(call, input);
     int64_t count = net->batch * net->hidden;
@@ -168,8 +188,8 @@ static void bias_load(const OpCall *call, const Net *net, int64_t direction, flo
 }
 
 /* One row of one step. x and s are the products with the input and the state, in gate order. */
-static void row_step(const OpCall *call, const Net *net, const float *x, const float *s, const float *bias, float *h,
-    float *c)
+static void row_step(const OpCall *call, const Net *net, const float *x, const float *s,
+    const float *bias, float *h, float *c)
 {
     int64_t n = net->hidden;
     const float *wb = bias, *rb = bias + net->gates * n;
@@ -178,7 +198,8 @@ static void row_step(const OpCall *call, const Net *net, const float *x, const f
         if (call->kind->variant == LSTM) { /* gates: i o f c */
             float in = sigmoid_fast(x[j] + s[j] + wb[j] + rb[j]);
             float out = sigmoid_fast(x[n + j] + s[n + j] + wb[n + j] + rb[n + j]);
-            float forget = sigmoid_fast(x[2 * n + j] + s[2 * n + j] + wb[2 * n + j] + rb[2 * n + j]);
+            float forget =
+                sigmoid_fast(x[2 * n + j] + s[2 * n + j] + wb[2 * n + j] + rb[2 * n + j]);
             float fresh = tanh_fast(x[3 * n + j] + s[3 * n + j] + wb[3 * n + j] + rb[3 * n + j]);
             c[j] = forget * c[j] + in * fresh;
             h[j] = out * tanh_fast(c[j]);
@@ -195,7 +216,8 @@ static void row_step(const OpCall *call, const Net *net, const float *x, const f
 }
 
 /* GRU's early reset: c[row] = (r * h) * Rh^T, row by row. */
-static void gru_reset(const OpCall *call, const Net *net, const Room *room, const float *x, int64_t direction)
+static void gru_reset(
+    const OpCall *call, const Net *net, const Room *room, const float *x, int64_t direction)
 {
     int64_t n = net->hidden, wide = 3 * n;
     const Tensor *r = call->inputs[2];
@@ -203,34 +225,40 @@ static void gru_reset(const OpCall *call, const Net *net, const Room *room, cons
     for (int64_t b = 0; b < net->batch; b++) {
         float *reset = room->state + b * wide + 2 * n; /* the third gate's product is not wanted */
         for (int64_t j = 0; j < n; j++) {
-            float gate = x[b * wide + n + j] + room->state[b * wide + n + j] + wb[n + j] + rb[n + j];
+            float gate =
+                x[b * wide + n + j] + room->state[b * wide + n + j] + wb[n + j] + rb[n + j];
             reset[j] = sigmoid_fast(gate) * room->h[b * n + j];
         }
         for (int64_t j = 0; j < n; j++) {
             double sum = 0.0;
             for (int64_t q = 0; q < n; q++) {
-                sum += (double)reset[q] * tensor_get_real(r, (direction * wide + 2 * n + j) * n + q);
+                sum +=
+                    (double)reset[q] * tensor_get_real(r, (direction * wide + 2 * n + j) * n + q);
             }
             room->c[b * n + j] = (float)sum;
         }
     }
 }
 
-static void output_store(const OpCall *call, int output, int64_t at, const float *from, int64_t count)
+static void output_store(
+    const OpCall *call, int output, int64_t at, const float *from, int64_t count)
 {
     if (output < call->output_count && call->outputs[output].data != NULL) {
         const Tensor *out = &call->outputs[output];
-        convert((char *)out->data + at * type_size(out->type), out->type, from, ACL_FLOAT, 1, count);
+        convert(
+            (char *)out->data + at * type_size(out->type), out->type, from, ACL_FLOAT, 1, count);
     }
 }
 
-static void step_run(const OpCall *call, const Net *net, const Room *room, int64_t direction, int64_t t)
+static void step_run(
+    const OpCall *call, const Net *net, const Room *room, int64_t direction, int64_t t)
 {
     int64_t n = net->hidden, wide = net->gates * n;
     const Tensor *lengths = op_input(call, 4);
     const float *x = room->inputs + t * net->batch * wide;
     float nothing = 0.0F;
-    weights_multiply(call, net, call->inputs[2], direction, room->h, ACL_FLOAT, net->batch, n, room->state, room->scratch);
+    weights_multiply(call, net, call->inputs[2], direction, room->h, ACL_FLOAT, net->batch, n,
+        room->state, room->scratch);
     if (call->kind->variant == GRU && attr_int(call, "linear_before_reset", 0) == 0) {
         gru_reset(call, net, room, x, direction);
     }
@@ -261,8 +289,8 @@ static bool net_run(const OpCall *call)
         bias_load(call, &net, d, room.bias);
         state_load(call, 5, &net, d, room.h);
         state_load(call, call->kind->variant == LSTM ? 6 : 64, &net, d, room.c);
-        weights_multiply(call, &net, call->inputs[1], d, x->data, x->type, net.steps * net.batch, net.width,
-            room.inputs, room.scratch);
+        weights_multiply(call, &net, call->inputs[1], d, x->data, x->type, net.steps * net.batch,
+            net.width, room.inputs, room.scratch);
         for (int64_t i = 0; i < net.steps; i++) {
             step_run(call, &net, &room, d, reverse || d == 1 ? net.steps - 1 - i : i);
         }

@@ -1,4 +1,5 @@
-/* op_select.c: TopK, and the operators whose output size depends on data: NonZero, NonMaxSuppression.
+/* op_select.c: TopK, and the operators whose output size depends on data: NonZero,
+   NonMaxSuppression.
 
    For the latter infer does the work of counting; run repeats it and writes. */
 #include "op.h"
@@ -41,8 +42,8 @@ static void heap_sink(Ranked *heap, int64_t count, int64_t at, bool largest)
     }
 }
 
-static void line_rank(const Tensor *in, int64_t base, int64_t step, int64_t length, int64_t k, bool largest,
-    Ranked *heap)
+static void line_rank(const Tensor *in, int64_t base, int64_t step, int64_t length, int64_t k,
+    bool largest, Ranked *heap)
 {
     for (int64_t i = 0; i < length && k > 0; i++) {
         Ranked next = {tensor_get_real(in, base + i * step), i};
@@ -66,7 +67,8 @@ static void line_rank(const Tensor *in, int64_t base, int64_t step, int64_t leng
 
 static int topk_axis(const OpCall *call)
 {
-    return axis_normal(attr_int(call, call->kind->domain == OP_ACL ? "dim" : "axis", -1), call->inputs[0]->rank);
+    return axis_normal(
+        attr_int(call, call->kind->domain == OP_ACL ? "dim" : "axis", -1), call->inputs[0]->rank);
 }
 
 static bool topk_infer(OpCall *call)
@@ -80,7 +82,9 @@ static bool topk_infer(OpCall *call)
             shape_text(in, text, sizeof text), (long long)attr_int(call, "axis", -1));
     }
     for (int i = 0; i < call->output_count; i++) {
-        call->outputs[i].type = i == 0 ? in->type : call->kind->domain == OP_ACL ? ACL_INT32 : ACL_INT64;
+        call->outputs[i].type = i == 0     ? in->type
+            : call->kind->domain == OP_ACL ? ACL_INT32
+                                           : ACL_INT64;
         tensor_shape_copy(&call->outputs[i], in);
         call->outputs[i].dims[axis] = k;
     }
@@ -110,7 +114,8 @@ static bool topk_run(const OpCall *call)
             }
             if (call->output_count > 1 && call->outputs[1].data != NULL) {
                 const Tensor *places = &call->outputs[1];
-                convert((char *)places->data + to * type_size(places->type), places->type, &heap[i].index, ACL_INT64, 1, 1);
+                convert((char *)places->data + to * type_size(places->type), places->type,
+                    &heap[i].index, ACL_INT64, 1, 1);
             }
         }
     }
@@ -134,7 +139,8 @@ static bool nonzero_infer(OpCall *call)
         found += value < 0.0 || value > 0.0 || isnan(value);
     }
     bool rows = nonzero_rows(call);
-    call->outputs[0].type = call->kind->domain == OP_ACL ? (aclDataType)attr_int(call, "dtype", ACL_INT64) : ACL_INT64;
+    call->outputs[0].type =
+        call->kind->domain == OP_ACL ? (aclDataType)attr_int(call, "dtype", ACL_INT64) : ACL_INT64;
     call->outputs[0].rank = 2;
     call->outputs[0].dims[rows ? 1 : 0] = in->rank;
     call->outputs[0].dims[rows ? 0 : 1] = found;
@@ -199,10 +205,12 @@ typedef struct Suppression {
 
 static Suppression suppression_read(const OpCall *call)
 {
-    const Tensor *most = op_input(call, 2), *overlap = op_input(call, 3), *score = op_input(call, 4);
+    const Tensor *most = op_input(call, 2), *overlap = op_input(call, 3),
+                 *score = op_input(call, 4);
     return (Suppression){
         .most = most == NULL || tensor_count(most) == 0 ? 0 : tensor_get_int(most, 0),
-        .overlap = overlap == NULL || tensor_count(overlap) == 0 ? 0.0 : tensor_get_real(overlap, 0),
+        .overlap =
+            overlap == NULL || tensor_count(overlap) == 0 ? 0.0 : tensor_get_real(overlap, 0),
         .scored = score != NULL && tensor_count(score) > 0,
         .score = score == NULL || tensor_count(score) == 0 ? 0.0 : tensor_get_real(score, 0),
         .centered = attr_int(call, "center_point_box", 0) != 0,
@@ -215,8 +223,8 @@ static int ranked_compare(const void *a, const void *b)
 }
 
 /* The boxes of one class that survive, best first, into `kept`; returns how many. */
-static int64_t class_suppress(const OpCall *call, const Suppression *s, int64_t batch, int64_t row, Ranked *ranked,
-    int64_t *kept)
+static int64_t class_suppress(const OpCall *call, const Suppression *s, int64_t batch, int64_t row,
+    Ranked *ranked, int64_t *kept)
 {
     const Tensor *boxes = call->inputs[0], *scores = call->inputs[1];
     int64_t count = scores->dims[2], candidates = 0, survivors = 0;
@@ -241,7 +249,8 @@ static int64_t class_suppress(const OpCall *call, const Suppression *s, int64_t 
     return survivors;
 }
 
-/* Writes [batch, class, box] triples where out is not NULL; returns their number, -1 without memory. */
+/* Writes [batch, class, box] triples where out is not NULL; returns their number, -1 without
+ * memory. */
 static int64_t boxes_suppress(const OpCall *call, int64_t *out)
 {
     const Tensor *scores = call->inputs[1];
@@ -249,7 +258,8 @@ static int64_t boxes_suppress(const OpCall *call, int64_t *out)
     size_t count = (size_t)scores->dims[2] + 1;
     Ranked *ranked = malloc(count * sizeof *ranked);
     int64_t *kept = malloc(count * sizeof *kept), total = 0;
-    for (int64_t row = 0; ranked != NULL && kept != NULL && row < scores->dims[0] * scores->dims[1]; row++) {
+    for (int64_t row = 0; ranked != NULL && kept != NULL && row < scores->dims[0] * scores->dims[1];
+        row++) {
         int64_t batch = row / scores->dims[1];
         int64_t found = class_suppress(call, &s, batch, row, ranked, kept);
         for (int64_t i = 0; out != NULL && i < found; i++) {
@@ -269,8 +279,8 @@ static int64_t boxes_suppress(const OpCall *call, int64_t *out)
 static bool nms_infer(OpCall *call)
 {
     const Tensor *boxes = call->inputs[0], *scores = call->inputs[1];
-    if (boxes->rank != 3 || scores->rank != 3 || boxes->dims[2] != 4 || boxes->dims[0] != scores->dims[0]
-        || boxes->dims[1] != scores->dims[2]) {
+    if (boxes->rank != 3 || scores->rank != 3 || boxes->dims[2] != 4
+        || boxes->dims[0] != scores->dims[0] || boxes->dims[1] != scores->dims[2]) {
         char a[128], b[128];
         return op_fail(call, "expected boxes [n, m, 4] and scores [n, classes, m], got %s and %s",
             shape_text(boxes, a, sizeof a), shape_text(scores, b, sizeof b));

@@ -32,7 +32,8 @@ typedef struct OpEnds {
 } OpEnds;
 
 /* Runs a library operator or the user's registered kernel on the stream. */
-aclError op_execute(const char *type, const OpEnds *ends, const aclopAttr *attr, aclrtStream stream);
+aclError op_execute(
+    const char *type, const OpEnds *ends, const aclopAttr *attr, aclrtStream stream);
 
 /* --- opsource.c --- */
 
@@ -49,6 +50,7 @@ aclError opsource_workspace(Stream *stream, size_t bytes, void **address);
 bool opkernel_registered(const char *type);
 
 /* Launches the kernel that aclopUpdateParams chose for these descriptions; 100024 if none was. */
-aclError opkernel_execute(const char *type, const OpEnds *ends, const AttrSet *attrs, Stream *stream);
+aclError opkernel_execute(
+    const char *type, const OpEnds *ends, const AttrSet *attrs, Stream *stream);
 
 #endif

@@ -65,8 +65,10 @@ static Attr attr_copy(const Attr *from)
     copy.ints = bytes_copy(from->ints, count * sizeof *from->ints);
     copy.floats = bytes_copy(from->floats, count * sizeof *from->floats);
     copy.strings = from->strings == NULL ? NULL : strings_copy(from->strings, from->count);
-    bool whole = (from->s == NULL) == (copy.s == NULL) && (from->ints == NULL) == (copy.ints == NULL)
-        && (from->floats == NULL) == (copy.floats == NULL) && (from->strings == NULL) == (copy.strings == NULL);
+    bool whole = (from->s == NULL) == (copy.s == NULL)
+        && (from->ints == NULL) == (copy.ints == NULL)
+        && (from->floats == NULL) == (copy.floats == NULL)
+        && (from->strings == NULL) == (copy.strings == NULL);
     copy.name = whole ? strdup(from->name) : NULL;
     return copy;
 }
@@ -237,23 +239,34 @@ aclError sim_aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclData
     return attr_set(attr, &(Attr){.name = attrName, .kind = ATTR_INT, .i = attrValue});
 }
 
-aclError sim_aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValues, const int64_t *values)
+aclError sim_aclopSetAttrListInt(
+    aclopAttr *attr, const char *attrName, int numValues, const int64_t *values)
 {
     REQUIRE(numValues >= 0);
     REQUIRE(numValues == 0 || values != NULL);
     const int64_t none = 0;
-    return attr_set(attr, &(Attr){.name = attrName, .kind = ATTR_INTS, .count = numValues, .ints = numValues == 0 ? &none : values});
+    return attr_set(attr,
+        &(Attr){.name = attrName,
+            .kind = ATTR_INTS,
+            .count = numValues,
+            .ints = numValues == 0 ? &none : values});
 }
 
-aclError sim_aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numValues, const float *values)
+aclError sim_aclopSetAttrListFloat(
+    aclopAttr *attr, const char *attrName, int numValues, const float *values)
 {
     REQUIRE(numValues >= 0);
     REQUIRE(numValues == 0 || values != NULL);
     const float none = 0;
-    return attr_set(attr, &(Attr){.name = attrName, .kind = ATTR_FLOATS, .count = numValues, .floats = numValues == 0 ? &none : values});
+    return attr_set(attr,
+        &(Attr){.name = attrName,
+            .kind = ATTR_FLOATS,
+            .count = numValues,
+            .floats = numValues == 0 ? &none : values});
 }
 
-static aclError list_set(aclopAttr *attr, const char *name, int count, int64_t (*get)(const void *, int), const void *values)
+static aclError list_set(aclopAttr *attr, const char *name, int count,
+    int64_t (*get)(const void *, int), const void *values)
 {
     REQUIRE(count >= 0);
     REQUIRE(count == 0 || values != NULL);
@@ -264,7 +277,8 @@ static aclError list_set(aclopAttr *attr, const char *name, int count, int64_t (
     for (int i = 0; i < count; i++) {
         wide[i] = get(values, i);
     }
-    aclError status = attr_set(attr, &(Attr){.name = name, .kind = ATTR_INTS, .count = count, .ints = wide});
+    aclError status =
+        attr_set(attr, &(Attr){.name = name, .kind = ATTR_INTS, .count = count, .ints = wide});
     free(wide);
     return status;
 }
@@ -279,17 +293,20 @@ static int64_t type_at(const void *values, int i)
     return ((const aclDataType *)values)[i];
 }
 
-aclError sim_aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values)
+aclError sim_aclopSetAttrListBool(
+    aclopAttr *attr, const char *attrName, int numValues, const uint8_t *values)
 {
     return list_set(attr, attrName, numValues, bool_at, values);
 }
 
-aclError sim_aclopSetAttrListDataType(aclopAttr *attr, const char *attrName, int numValues, const aclDataType values[])
+aclError sim_aclopSetAttrListDataType(
+    aclopAttr *attr, const char *attrName, int numValues, const aclDataType values[])
 {
     return list_set(attr, attrName, numValues, type_at, values);
 }
 
-aclError sim_aclopSetAttrListString(aclopAttr *attr, const char *attrName, int numValues, const char **values)
+aclError sim_aclopSetAttrListString(
+    aclopAttr *attr, const char *attrName, int numValues, const char **values)
 {
     REQUIRE(numValues >= 0);
     REQUIRE(numValues == 0 || values != NULL);
@@ -302,8 +319,8 @@ aclError sim_aclopSetAttrListString(aclopAttr *attr, const char *attrName, int n
 }
 
 /* Lists of lists are kept as one list: no operator here tells them apart. */
-aclError sim_aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists, const int *numValues,
-    const int64_t *const values[])
+aclError sim_aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists,
+    const int *numValues, const int64_t *const values[])
 {
     size_t total = 0, used = 0;
     REQUIRE(numLists >= 0);
@@ -321,7 +338,8 @@ aclError sim_aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int 
         memcpy(flat + used, values[i], (size_t)numValues[i] * sizeof *flat);
         used += (size_t)numValues[i];
     }
-    aclError status = attr_set(attr, &(Attr){.name = attrName, .kind = ATTR_INTS, .count = (int64_t)total, .ints = flat});
+    aclError status = attr_set(
+        attr, &(Attr){.name = attrName, .kind = ATTR_INTS, .count = (int64_t)total, .ints = flat});
     free(flat);
     return status;
 }

@@ -8,9 +8,9 @@
 
 /* --- running --- */
 
-static aclError ends_execute(const char *type, int input_count, aclTensorDesc *const *input_descs, aclDataBuffer *const *inputs,
-    int output_count, aclTensorDesc *const *output_descs, aclDataBuffer *const *outputs, const aclopAttr *attr, bool describe,
-    aclrtStream stream)
+static aclError ends_execute(const char *type, int input_count, aclTensorDesc *const *input_descs,
+    aclDataBuffer *const *inputs, int output_count, aclTensorDesc *const *output_descs,
+    aclDataBuffer *const *outputs, const aclopAttr *attr, bool describe, aclrtStream stream)
 {
     OpEnds ends = {input_count, output_count, input_descs, inputs, output_descs, outputs, describe};
     return op_execute(type, &ends, attr, stream);
@@ -23,14 +23,16 @@ aclError sim_aclopExecute(const char *opType, int numInputs, const aclTensorDesc
     const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[],
     aclDataBuffer *const outputs[], const aclopAttr *attr, aclrtStream stream)
 {
-    return ends_execute(opType, numInputs, UNCONST_DESCS(inputDesc), UNCONST_BUFFERS(inputs), numOutputs,
-        UNCONST_DESCS(outputDesc), outputs, attr, false, stream);
+    return ends_execute(opType, numInputs, UNCONST_DESCS(inputDesc), UNCONST_BUFFERS(inputs),
+        numOutputs, UNCONST_DESCS(outputDesc), outputs, attr, false, stream);
 }
 
-aclError sim_aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[],
-    int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr, aclrtStream stream)
+aclError sim_aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[],
+    aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[],
+    aclopAttr *attr, aclrtStream stream)
 {
-    return ends_execute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, true, stream);
+    return ends_execute(
+        opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, true, stream);
 }
 
 static aclError engine_check(aclopEngineType engine, aclopCompileType compile)
@@ -40,24 +42,28 @@ static aclError engine_check(aclopEngineType engine, aclopCompileType compile)
     return ACL_SUCCESS;
 }
 
-SIM_SHARED aclError sim_aclopCompileAndExecute(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[],
-    const aclDataBuffer *const inputs[], int numOutputs, const aclTensorDesc *const outputDesc[],
-    aclDataBuffer *const outputs[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag,
-    const char *opPath, aclrtStream stream)
+SIM_SHARED aclError sim_aclopCompileAndExecute(const char *opType, int numInputs,
+    const aclTensorDesc *const inputDesc[], const aclDataBuffer *const inputs[], int numOutputs,
+    const aclTensorDesc *const outputDesc[], aclDataBuffer *const outputs[], const aclopAttr *attr,
+    aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath,
+    aclrtStream stream)
 {
     (void)opPath;
     TRY(engine_check(engineType, compileFlag));
-    return ends_execute(opType, numInputs, UNCONST_DESCS(inputDesc), UNCONST_BUFFERS(inputs), numOutputs,
-        UNCONST_DESCS(outputDesc), outputs, attr, false, stream);
+    return ends_execute(opType, numInputs, UNCONST_DESCS(inputDesc), UNCONST_BUFFERS(inputs),
+        numOutputs, UNCONST_DESCS(outputDesc), outputs, attr, false, stream);
 }
 
-SIM_SHARED aclError sim_aclopCompileAndExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputDesc[],
-    aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr,
-    aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath, aclrtStream stream)
+SIM_SHARED aclError sim_aclopCompileAndExecuteV2(const char *opType, int numInputs,
+    aclTensorDesc *inputDesc[], aclDataBuffer *inputs[], int numOutputs,
+    aclTensorDesc *outputDesc[], aclDataBuffer *outputs[], aclopAttr *attr,
+    aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath,
+    aclrtStream stream)
 {
     (void)opPath;
     TRY(engine_check(engineType, compileFlag));
-    return ends_execute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, true, stream);
+    return ends_execute(
+        opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, true, stream);
 }
 
 static aclError type_check(const char *type)
@@ -67,8 +73,9 @@ static aclError type_check(const char *type)
         : fail(ACL_ERROR_OP_NOT_FOUND, "the simulator has no operator %s", type);
 }
 
-SIM_SHARED aclError sim_aclopCompile(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs,
-    const aclTensorDesc *const outputDesc[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag,
+SIM_SHARED aclError sim_aclopCompile(const char *opType, int numInputs,
+    const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[],
+    const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag,
     const char *opPath)
 {
     (void)opPath;
@@ -87,17 +94,27 @@ typedef struct Shapes {
     const Tensor **inputs;
 } Shapes;
 
-static aclError shapes_infer(const OpKind *kind, const AttrSet *attrs, int inputs, int outputs, const Shapes *shapes)
+static aclError shapes_infer(
+    const OpKind *kind, const AttrSet *attrs, int inputs, int outputs, const Shapes *shapes)
 {
     char message[OP_MESSAGE_ROOM] = "";
     OpCall call = {
-        .kind = kind, .attrs = attrs == NULL ? NULL : &attrs->list, .threads = 1, .input_count = inputs,
-        .output_count = outputs, .inputs = shapes->inputs, .outputs = shapes->tensors + inputs, .message = message,
+        .kind = kind,
+        .attrs = attrs == NULL ? NULL : &attrs->list,
+        .threads = 1,
+        .input_count = inputs,
+        .output_count = outputs,
+        .inputs = shapes->inputs,
+        .outputs = shapes->tensors + inputs,
+        .message = message,
     };
-    return op_infer(&call) ? ACL_SUCCESS : fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "operator %s: %s", kind->name, message);
+    return op_infer(&call)
+        ? ACL_SUCCESS
+        : fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "operator %s: %s", kind->name, message);
 }
 
-static aclError shape_read(const aclTensorDesc *desc, const aclDataBuffer *buffer, int i, Tensor *tensor)
+static aclError shape_read(
+    const aclTensorDesc *desc, const aclDataBuffer *buffer, int i, Tensor *tensor)
 {
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     TRY(tensordesc_read(desc, "an input", tensor));
@@ -105,14 +122,16 @@ static aclError shape_read(const aclTensorDesc *desc, const aclDataBuffer *buffe
     void *data = desc->constant != NULL ? desc->constant : aclGetDataBufferAddr(buffer);
     size_t room = desc->constant != NULL ? desc->constant_bytes : aclGetDataBufferSizeV2(buffer);
     if (room < bytes) {
-        return fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "input %d needs %zu bytes, its data buffer has %zu", i, bytes, room);
+        return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
+            "input %d needs %zu bytes, its data buffer has %zu", i, bytes, room);
     }
     tensor->data = data == NULL ? NULL : memory_inner(data, bytes);
     return ACL_SUCCESS;
 }
 
-static aclError inference_run(const OpKind *kind, int inputs, aclTensorDesc **in, aclDataBuffer **buffers, int outputs,
-    aclTensorDesc **out, const aclopAttr *attr, const Shapes *shapes)
+static aclError inference_run(const OpKind *kind, int inputs, aclTensorDesc **in,
+    aclDataBuffer **buffers, int outputs, aclTensorDesc **out, const aclopAttr *attr,
+    const Shapes *shapes)
 {
     AttrSet *attrs;
     for (int i = 0; i < inputs; i++) {
@@ -124,13 +143,15 @@ static aclError inference_run(const OpKind *kind, int inputs, aclTensorDesc **in
     attrs_release(attrs);
     for (int i = 0; i < outputs && status == ACL_SUCCESS; i++) {
         REQUIRE(handle_is(out[i], HANDLE_TENSOR_DESC));
-        status = tensordesc_write(out[i], &shapes->tensors[inputs + i]) ? ACL_SUCCESS : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+        status = tensordesc_write(out[i], &shapes->tensors[inputs + i])
+            ? ACL_SUCCESS
+            : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
     return status;
 }
 
-aclError sim_aclopInferShape(const char *opType, int numInputs, aclTensorDesc *inputDesc[], aclDataBuffer *inputs[],
-    int numOutputs, aclTensorDesc *outputDesc[], aclopAttr *attr)
+aclError sim_aclopInferShape(const char *opType, int numInputs, aclTensorDesc *inputDesc[],
+    aclDataBuffer *inputs[], int numOutputs, aclTensorDesc *outputDesc[], aclopAttr *attr)
 {
     REQUIRE(opType);
     REQUIRE(numInputs >= 0 && (numInputs == 0 || (inputDesc != NULL && inputs != NULL)));
@@ -141,7 +162,8 @@ aclError sim_aclopInferShape(const char *opType, int numInputs, aclTensorDesc *i
     }
     size_t count = (size_t)numInputs + (size_t)numOutputs;
     Shapes shapes = {calloc(count, sizeof(Tensor)), calloc(count, sizeof(Tensor *))};
-    aclError status = shapes.tensors == NULL || shapes.inputs == NULL ? fail(ACL_ERROR_BAD_ALLOC, "no host memory")
+    aclError status = shapes.tensors == NULL || shapes.inputs == NULL
+        ? fail(ACL_ERROR_BAD_ALLOC, "no host memory")
         : inference_run(kind, numInputs, inputDesc, inputs, numOutputs, outputDesc, attr, &shapes);
     free(shapes.tensors);
     free(shapes.inputs);
@@ -153,19 +175,20 @@ aclError sim_aclopInferShape(const char *opType, int numInputs, aclTensorDesc *i
 static aclError cast_attr(aclDataType to, aclopAttr **attr)
 {
     *attr = aclopCreateAttr();
-    return *attr == NULL ? fail(ACL_ERROR_BAD_ALLOC, "no memory for an attribute") : aclopSetAttrInt(*attr, "dst_type", to);
+    return *attr == NULL ? fail(ACL_ERROR_BAD_ALLOC, "no memory for an attribute")
+                         : aclopSetAttrInt(*attr, "dst_type", to);
 }
 
-aclError sim_aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer, const aclTensorDesc *dstDesc,
-    aclDataBuffer *dstBuffer, uint8_t truncate, aclrtStream stream)
+aclError sim_aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer,
+    const aclTensorDesc *dstDesc, aclDataBuffer *dstBuffer, uint8_t truncate, aclrtStream stream)
 {
     aclopAttr *attr;
     REQUIRE(handle_is(srcDesc, HANDLE_TENSOR_DESC));
     REQUIRE(handle_is(dstDesc, HANDLE_TENSOR_DESC));
     (void)truncate;
     TRY(cast_attr(dstDesc->type, &attr));
-    aclError status = ends_execute("Cast", 1, UNCONST_DESCS(&srcDesc), UNCONST_BUFFERS(&srcBuffer), 1, UNCONST_DESCS(&dstDesc),
-        &dstBuffer, attr, false, stream);
+    aclError status = ends_execute("Cast", 1, UNCONST_DESCS(&srcDesc), UNCONST_BUFFERS(&srcBuffer),
+        1, UNCONST_DESCS(&dstDesc), &dstBuffer, attr, false, stream);
     aclopDestroyAttr(attr);
     return status;
 }
@@ -181,7 +204,8 @@ struct aclopHandle {
 
 static aclTensorDesc *desc_copy(const aclTensorDesc *desc)
 {
-    aclTensorDesc *copy = tensordesc_new(desc->type, desc->dims.count, dims_list(&desc->dims), desc->format);
+    aclTensorDesc *copy =
+        tensordesc_new(desc->type, desc->dims.count, dims_list(&desc->dims), desc->format);
     if (copy != NULL && desc->constant != NULL
         && aclSetTensorConst(copy, desc->constant, desc->constant_bytes) != ACL_SUCCESS) {
         aclDestroyTensorDesc(copy);
@@ -210,7 +234,8 @@ void sim_aclopDestroyHandle(aclopHandle *handle)
 }
 
 /* The attributes that a handle keeps are shared with the user's until one of them changes. */
-static aclError handle_fill(aclopHandle *handle, const aclTensorDesc *const *in, const aclTensorDesc *const *out)
+static aclError handle_fill(
+    aclopHandle *handle, const aclTensorDesc *const *in, const aclTensorDesc *const *out)
 {
     for (int i = 0; i < handle->input_count + handle->output_count; i++) {
         const aclTensorDesc *desc = i < handle->input_count ? in[i] : out[i - handle->input_count];
@@ -221,8 +246,9 @@ static aclError handle_fill(aclopHandle *handle, const aclTensorDesc *const *in,
     return ACL_SUCCESS;
 }
 
-aclError sim_aclopCreateHandle(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs,
-    const aclTensorDesc *const outputDesc[], const aclopAttr *opAttr, aclopHandle **handle)
+aclError sim_aclopCreateHandle(const char *opType, int numInputs,
+    const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[],
+    const aclopAttr *opAttr, aclopHandle **handle)
 {
     REQUIRE(opType);
     REQUIRE(handle);
@@ -235,9 +261,12 @@ aclError sim_aclopCreateHandle(const char *opType, int numInputs, const aclTenso
         return fail(ACL_ERROR_BAD_ALLOC, "no memory for an operator's handle");
     }
     *made = (aclopHandle){strdup(opType), numInputs, numOutputs,
-        calloc((size_t)numInputs + (size_t)numOutputs + 1, sizeof(aclTensorDesc *)), opattr_copy(opAttr)};
-    aclError status = made->type == NULL || made->descs == NULL || (opAttr != NULL && made->attr == NULL)
-        ? fail(ACL_ERROR_BAD_ALLOC, "no memory for an operator's handle") : handle_fill(made, inputDesc, outputDesc);
+        calloc((size_t)numInputs + (size_t)numOutputs + 1, sizeof(aclTensorDesc *)),
+        opattr_copy(opAttr)};
+    aclError status =
+        made->type == NULL || made->descs == NULL || (opAttr != NULL && made->attr == NULL)
+        ? fail(ACL_ERROR_BAD_ALLOC, "no memory for an operator's handle")
+        : handle_fill(made, inputDesc, outputDesc);
     if (status != ACL_SUCCESS) {
         sim_aclopDestroyHandle(made);
         return status;
@@ -246,7 +275,8 @@ aclError sim_aclopCreateHandle(const char *opType, int numInputs, const aclTenso
     return ACL_SUCCESS;
 }
 
-aclError sim_aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dstDesc, uint8_t truncate, aclopHandle **handle)
+aclError sim_aclopCreateHandleForCast(
+    aclTensorDesc *srcDesc, aclTensorDesc *dstDesc, uint8_t truncate, aclopHandle **handle)
 {
     aclopAttr *attr;
     REQUIRE(handle_is(srcDesc, HANDLE_TENSOR_DESC));
@@ -259,22 +289,25 @@ aclError sim_aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dst
     return status;
 }
 
-aclError sim_aclopExecWithHandle(aclopHandle *handle, int numInputs, const aclDataBuffer *const inputs[], int numOutputs,
-    aclDataBuffer *const outputs[], aclrtStream stream)
+aclError sim_aclopExecWithHandle(aclopHandle *handle, int numInputs,
+    const aclDataBuffer *const inputs[], int numOutputs, aclDataBuffer *const outputs[],
+    aclrtStream stream)
 {
     REQUIRE(handle_is(handle, HANDLE_OP));
     if (numInputs != handle->input_count || numOutputs != handle->output_count) {
-        return fail(numInputs != handle->input_count ? ACL_ERROR_OP_INPUT_NOT_MATCH : ACL_ERROR_OP_OUTPUT_NOT_MATCH,
-            "%s was made for %d inputs and %d outputs, got %d and %d", handle->type, handle->input_count,
-            handle->output_count, numInputs, numOutputs);
+        return fail(numInputs != handle->input_count ? ACL_ERROR_OP_INPUT_NOT_MATCH
+                                                     : ACL_ERROR_OP_OUTPUT_NOT_MATCH,
+            "%s was made for %d inputs and %d outputs, got %d and %d", handle->type,
+            handle->input_count, handle->output_count, numInputs, numOutputs);
     }
-    return ends_execute(handle->type, numInputs, handle->descs, UNCONST_BUFFERS(inputs), numOutputs, handle->descs + numInputs,
-        outputs, handle->attr, false, stream);
+    return ends_execute(handle->type, numInputs, handle->descs, UNCONST_BUFFERS(inputs), numOutputs,
+        handle->descs + numInputs, outputs, handle->attr, false, stream);
 }
 
 /* --- settings --- */
 
-/* Offline operators are looked for there; the simulator has its own, so the folder must only exist. */
+/* Offline operators are looked for there; the simulator has its own, so the folder must only exist.
+ */
 aclError sim_aclopSetModelDir(const char *modelDir)
 {
     struct stat about;
@@ -289,7 +322,8 @@ aclError sim_aclopLoad(const void *model, size_t modelSize)
 {
     REQUIRE(model);
     REQUIRE(modelSize > 0);
-    return fail(ACL_ERROR_FEATURE_UNSUPPORTED, "offline operators cannot run on the simulator; its library has its own");
+    return fail(ACL_ERROR_FEATURE_UNSUPPORTED,
+        "offline operators cannot run on the simulator; its library has its own");
 }
 
 aclError sim_aclopSetMaxOpQueueNum(uint64_t maxOpNum)

@@ -32,17 +32,20 @@ typedef struct OpTask {
 
 static aclError task_fail(Stream *stream, const OpTask *task, const char *message)
 {
-    return fail(ACL_ERROR_RT_AICORE_EXCEPTION, "stream %u, operator %s: %s", stream_id(stream), task->kind->name, message);
+    return fail(ACL_ERROR_RT_AICORE_EXCEPTION, "stream %u, operator %s: %s", stream_id(stream),
+        task->kind->name, message);
 }
 
-static aclError tensors_map(Stream *stream, const OpTask *task, Tensor *tensors, const Tensor **inputs)
+static aclError tensors_map(
+    Stream *stream, const OpTask *task, Tensor *tensors, const Tensor **inputs)
 {
     for (int i = 0; i < task->input_count + task->output_count; i++) {
         tensors[i] = task->tensors[i];
         bool missing = tensors[i].rank < 0;
         size_t bytes = missing || tensors[i].data == NULL ? 0 : (size_t)tensor_bytes(&tensors[i]);
         if (bytes > 0 && !memory_reachable(tensors[i].data, bytes, i >= task->input_count)) {
-            return task_fail(stream, task, "memory of an input or output was freed before the kernel ran");
+            return task_fail(
+                stream, task, "memory of an input or output was freed before the kernel ran");
         }
         if (bytes > 0) {
             tensors[i].data = memory_inner(tensors[i].data, bytes);
@@ -54,14 +57,20 @@ static aclError tensors_map(Stream *stream, const OpTask *task, Tensor *tensors,
     return ACL_SUCCESS;
 }
 
-static aclError kernel_run(Stream *stream, const OpTask *task, Tensor *tensors, const Tensor **inputs)
+static aclError kernel_run(
+    Stream *stream, const OpTask *task, Tensor *tensors, const Tensor **inputs)
 {
     char message[OP_MESSAGE_ROOM] = "";
     TRY(tensors_map(stream, task, tensors, inputs));
     OpCall call = {
-        .kind = task->kind, .attrs = task->attrs == NULL ? NULL : &task->attrs->list, .threads = task->threads,
-        .input_count = task->input_count, .output_count = task->output_count, .inputs = inputs,
-        .outputs = tensors + task->input_count, .message = message,
+        .kind = task->kind,
+        .attrs = task->attrs == NULL ? NULL : &task->attrs->list,
+        .threads = task->threads,
+        .input_count = task->input_count,
+        .output_count = task->output_count,
+        .inputs = inputs,
+        .outputs = tensors + task->input_count,
+        .message = message,
     };
     if (task->workspace != NULL) {
         if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
@@ -131,7 +140,8 @@ static aclError input_read(const OpEnds *ends, int i, Tensor *tensor)
     tensor->data = desc->constant != NULL ? desc->constant : buffer->address;
     size_t room = desc->constant != NULL ? desc->constant_bytes : buffer->size;
     if (bytes > room || (bytes > 0 && tensor->data == NULL)) {
-        return fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "input %d needs %zu bytes, its data buffer has %zu at %p", i, bytes, room,
+        return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
+            "input %d needs %zu bytes, its data buffer has %zu at %p", i, bytes, room,
             tensor->data);
     }
     return ACL_SUCCESS;
@@ -142,7 +152,8 @@ static aclError values_copy(const OpEnds *ends, OpTask *task)
 {
     size_t total = 0, used = 0;
     for (int i = 0; i < ends->input_count; i++) {
-        bool host = task->tensors[i].rank >= 0 && (ends->input_descs[i]->constant != NULL || desc_on_host(ends->input_descs[i]));
+        bool host = task->tensors[i].rank >= 0
+            && (ends->input_descs[i]->constant != NULL || desc_on_host(ends->input_descs[i]));
         total += host ? (size_t)tensor_bytes(&task->tensors[i]) + 64 : 0;
     }
     task->values = total == 0 ? NULL : malloc(total);
@@ -151,7 +162,8 @@ static aclError values_copy(const OpEnds *ends, OpTask *task)
     }
     for (int i = 0; i < ends->input_count; i++) {
         Tensor *tensor = &task->tensors[i];
-        if (tensor->rank >= 0 && (ends->input_descs[i]->constant != NULL || desc_on_host(ends->input_descs[i]))) {
+        if (tensor->rank >= 0
+            && (ends->input_descs[i]->constant != NULL || desc_on_host(ends->input_descs[i]))) {
             size_t bytes = (size_t)tensor_bytes(tensor);
             char *place = (char *)task->values + used;
             if (bytes > 0) {
@@ -164,11 +176,13 @@ static aclError values_copy(const OpEnds *ends, OpTask *task)
     return ACL_SUCCESS;
 }
 
-static aclError values_wait(const OpKind *kind, const OpEnds *ends, const OpTask *task, Stream *stream)
+static aclError values_wait(
+    const OpKind *kind, const OpEnds *ends, const OpTask *task, Stream *stream)
 {
     bool all = (kind->flags & OP_DATA_SIZED) != 0, wait = false;
     for (int i = 0; i < ends->input_count; i++) {
-        bool wanted = task->tensors[i].rank >= 0 && (all || (i < 32 && (kind->value_inputs >> i & 1U) != 0));
+        bool wanted =
+            task->tensors[i].rank >= 0 && (all || (i < 32 && (kind->value_inputs >> i & 1U) != 0));
         const aclTensorDesc *desc = ends->input_descs[i];
         wait = wait || (wanted && desc->constant == NULL && !desc_on_host(desc));
     }
@@ -185,20 +199,23 @@ static aclError output_settle(const OpKind *kind, const OpEnds *ends, int i, Ten
     char a[128], b[128];
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     REQUIRE(handle_is(buffer, HANDLE_DATA_BUFFER));
-    Tensor asked = {.type = desc->type, .rank = desc->dims.count > TENSOR_RANK_MAX ? 0 : desc->dims.count};
+    Tensor asked = {
+        .type = desc->type, .rank = desc->dims.count > TENSOR_RANK_MAX ? 0 : desc->dims.count};
     memcpy(asked.dims, dims_list(&desc->dims), (size_t)asked.rank * sizeof asked.dims[0]);
     bool open = (kind->flags & OP_DATA_SIZED) != 0; /* described as large as it may become */
     for (int d = 0; d < asked.rank; d++) {
         open = open || asked.dims[d] < 0;
     }
     if (desc->type != tensor->type || (!open && tensor_count(&asked) != tensor_count(tensor))) {
-        return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "output %d is %s %s, described as %s %s", i, type_name(tensor->type),
-            shape_text(tensor, a, sizeof a), type_name(desc->type), shape_text(&asked, b, sizeof b));
+        return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "output %d is %s %s, described as %s %s", i,
+            type_name(tensor->type), shape_text(tensor, a, sizeof a), type_name(desc->type),
+            shape_text(&asked, b, sizeof b));
     }
     size_t bytes = (size_t)tensor_bytes(tensor);
     if (bytes > buffer->size || (bytes > 0 && buffer->address == NULL)) {
-        return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH, "output %d needs %zu bytes, its data buffer has %zu at %p", i, bytes,
-            buffer->size, buffer->address);
+        return fail(ACL_ERROR_OP_OUTPUT_NOT_MATCH,
+            "output %d needs %zu bytes, its data buffer has %zu at %p", i, bytes, buffer->size,
+            buffer->address);
     }
     tensor->data = buffer->address;
     if (ends->describe && open && !tensordesc_write(desc, tensor)) {
@@ -226,8 +243,13 @@ static aclError call_infer(const OpEnds *ends, OpTask *task, Stream *stream, int
         }
     }
     OpCall call = {
-        .kind = task->kind, .attrs = task->attrs == NULL ? NULL : &task->attrs->list, .threads = task->threads,
-        .input_count = count, .output_count = ends->output_count, .inputs = inputs, .outputs = task->tensors + count,
+        .kind = task->kind,
+        .attrs = task->attrs == NULL ? NULL : &task->attrs->list,
+        .threads = task->threads,
+        .input_count = count,
+        .output_count = ends->output_count,
+        .inputs = inputs,
+        .outputs = task->tensors + count,
         .message = message,
     };
     while (call.input_count > 0 && inputs[call.input_count - 1] == NULL) {
@@ -260,7 +282,8 @@ static aclError task_queue(OpTask *task, Stream *stream, aclrtStream handle, int
     return status;
 }
 
-static aclError library_execute(const OpKind *kind, const OpEnds *ends, AttrSet *attrs, Stream *stream, aclrtStream handle)
+static aclError library_execute(
+    const OpKind *kind, const OpEnds *ends, AttrSet *attrs, Stream *stream, aclrtStream handle)
 {
     int64_t workspace = 0;
     size_t count = (size_t)ends->input_count + (size_t)ends->output_count;
@@ -269,7 +292,10 @@ static aclError library_execute(const OpKind *kind, const OpEnds *ends, AttrSet 
         attrs_release(attrs);
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory for an operator");
     }
-    *task = (OpTask){.kind = kind, .attrs = attrs, .threads = kernel_threads(), .input_count = ends->input_count,
+    *task = (OpTask){.kind = kind,
+        .attrs = attrs,
+        .threads = kernel_threads(),
+        .input_count = ends->input_count,
         .output_count = ends->output_count};
     aclError status = ACL_SUCCESS;
     for (int i = 0; i < ends->input_count && status == ACL_SUCCESS; i++) {

@@ -1,9 +1,10 @@
 /* opkernel.c: operators of the user's own: a compile function that chooses a kernel for shapes.
 
    aclopUpdateParams calls the function registered for the type, with a new description of a launch
-   that is valid during that call only; what it set is kept for these inputs, outputs and attributes.
-   aclopExecuteV2 then launches the kernel with its arguments in order: inputs, outputs, workspaces
-   (all addresses), then the function's own bytes. Lock: over the lists, not over user's functions. */
+   that is valid during that call only; what it set is kept for these inputs, outputs and
+   attributes. aclopExecuteV2 then launches the kernel with its arguments in order: inputs, outputs,
+   workspaces (all addresses), then the function's own bytes. Lock: over the lists, not over user's
+   functions. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +93,8 @@ aclError sim_aclopRegisterCompileFunc(const char *opType, aclopCompileFunc func)
     if (taken) {
         free(copy);
         free(made);
-        return fail(ACL_ERROR_BIN_SELECTOR_ALREADY_REGISTERED, "%s has a compile function already", opType);
+        return fail(
+            ACL_ERROR_BIN_SELECTOR_ALREADY_REGISTERED, "%s has a compile function already", opType);
     }
     return ACL_SUCCESS;
 }
@@ -126,7 +128,8 @@ static UserKernel *kernel_find(const char *type, const char *id)
     return kernel;
 }
 
-static bool kernel_keep(const char *type, const char *id, aclrtBinHandle binary, aclrtFuncHandle function)
+static bool kernel_keep(
+    const char *type, const char *id, aclrtBinHandle binary, aclrtFuncHandle function)
 {
     UserKernel *kernel = malloc(sizeof *kernel);
     char *own_type = strdup(type), *own_id = strdup(id);
@@ -143,7 +146,8 @@ static bool kernel_keep(const char *type, const char *id, aclrtBinHandle binary,
     return true;
 }
 
-static aclError kernel_load(const char *type, const char *id, const char *name, const void *data, int size)
+static aclError kernel_load(
+    const char *type, const char *id, const char *name, const void *data, int size)
 {
     aclrtBinHandle binary;
     aclrtFuncHandle function;
@@ -159,8 +163,8 @@ static aclError kernel_load(const char *type, const char *id, const char *name, 
 }
 
 /* The bytes are copied, so they are given back at once. */
-aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const char *kernelName, void *binData, int binSize,
-    aclopEngineType enginetype, aclDataDeallocator deallocator)
+aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const char *kernelName,
+    void *binData, int binSize, aclopEngineType enginetype, aclDataDeallocator deallocator)
 {
     REQUIRE(opType);
     REQUIRE(kernelId);
@@ -172,7 +176,8 @@ aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const c
     bool taken = kernel_find(opType, kernelId) != NULL;
     pthread_mutex_unlock(&lock);
     if (taken) {
-        return fail(ACL_ERROR_KERNEL_ALREADY_REGISTERED, "%s has a kernel %s already", opType, kernelId);
+        return fail(
+            ACL_ERROR_KERNEL_ALREADY_REGISTERED, "%s has a kernel %s already", opType, kernelId);
     }
     TRY(kernel_load(opType, kernelId, kernelName, binData, binSize));
     if (deallocator != NULL) {
@@ -183,8 +188,8 @@ aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const c
 
 /* --- what a compile function sets --- */
 
-aclError sim_aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId, uint32_t blockDim, const void *args,
-    uint32_t argSize)
+aclError sim_aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId,
+    uint32_t blockDim, const void *args, uint32_t argSize)
 {
     REQUIRE(handle_is(kernelDesc, HANDLE_KERNEL_DESC));
     REQUIRE(kernelId);
@@ -207,7 +212,8 @@ aclError sim_aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelI
 }
 
 /* Appends: called twice, the second list follows the first. */
-aclError sim_aclopSetKernelWorkspaceSizes(aclopKernelDesc *kernelDesc, int numWorkspaces, size_t *workspaceSizes)
+aclError sim_aclopSetKernelWorkspaceSizes(
+    aclopKernelDesc *kernelDesc, int numWorkspaces, size_t *workspaceSizes)
 {
     REQUIRE(handle_is(kernelDesc, HANDLE_KERNEL_DESC));
     REQUIRE(numWorkspaces >= 0);
@@ -235,14 +241,15 @@ static void launch_clear(struct aclopKernelDesc *launch)
 
 /* --- choosing --- */
 
-static aclError forms_read(int inputs, const aclTensorDesc *const *in, int outputs, const aclTensorDesc *const *out,
-    Tensor **tensors)
+static aclError forms_read(int inputs, const aclTensorDesc *const *in, int outputs,
+    const aclTensorDesc *const *out, Tensor **tensors)
 {
     Tensor *forms = calloc((size_t)inputs + (size_t)outputs + 1, sizeof *forms);
     aclError status = forms == NULL ? fail(ACL_ERROR_BAD_ALLOC, "no host memory") : ACL_SUCCESS;
     for (int i = 0; i < inputs + outputs && status == ACL_SUCCESS; i++) {
         const aclTensorDesc *desc = i < inputs ? in[i] : out[i - inputs];
-        status = handle_is(desc, HANDLE_TENSOR_DESC) ? tensordesc_read(desc, i < inputs ? "an input" : "an output", &forms[i])
+        status = handle_is(desc, HANDLE_TENSOR_DESC)
+            ? tensordesc_read(desc, i < inputs ? "an input" : "an output", &forms[i])
             : fail(ACL_ERROR_INVALID_PARAM, "description %d is none that lives", i);
     }
     if (status != ACL_SUCCESS) {
@@ -253,14 +260,16 @@ static aclError forms_read(int inputs, const aclTensorDesc *const *in, int outpu
     return ACL_SUCCESS;
 }
 
-static bool forms_same(const Choice *choice, const char *type, int inputs, int outputs, const Tensor *forms,
-    const AttrSet *attrs)
+static bool forms_same(const Choice *choice, const char *type, int inputs, int outputs,
+    const Tensor *forms, const AttrSet *attrs)
 {
-    if (strcmp(choice->type, type) != 0 || choice->input_count != inputs || choice->output_count != outputs) {
+    if (strcmp(choice->type, type) != 0 || choice->input_count != inputs
+        || choice->output_count != outputs) {
         return false;
     }
     for (int i = 0; i < inputs + outputs; i++) {
-        if (choice->tensors[i].type != forms[i].type || !tensor_same_shape(&choice->tensors[i], &forms[i])) {
+        if (choice->tensors[i].type != forms[i].type
+            || !tensor_same_shape(&choice->tensors[i], &forms[i])) {
             return false;
         }
     }
@@ -282,7 +291,8 @@ static void choice_keep(Choice *choice)
     pthread_mutex_lock(&lock);
     Choice **link = &choices, *old = NULL;
     while (*link != NULL && old == NULL) {
-        if (forms_same(*link, choice->type, choice->input_count, choice->output_count, choice->tensors, choice->attrs)) {
+        if (forms_same(*link, choice->type, choice->input_count, choice->output_count,
+                choice->tensors, choice->attrs)) {
             old = *link;
             *link = old->next;
         } else {
@@ -297,8 +307,8 @@ static void choice_keep(Choice *choice)
     }
 }
 
-static aclError selector_call(aclopCompileFunc function, Choice *choice, const aclTensorDesc *const *in,
-    const aclTensorDesc *const *out, const aclopAttr *attr)
+static aclError selector_call(aclopCompileFunc function, Choice *choice,
+    const aclTensorDesc *const *in, const aclTensorDesc *const *out, const aclopAttr *attr)
 {
     aclopKernelDesc *desc = handle_new(HANDLE_KERNEL_DESC, sizeof *desc);
     if (desc == NULL) {
@@ -316,12 +326,15 @@ static aclError selector_call(aclopCompileFunc function, Choice *choice, const a
     pthread_mutex_lock(&lock);
     bool known = choice->launch.id != NULL && kernel_find(choice->type, choice->launch.id) != NULL;
     pthread_mutex_unlock(&lock);
-    return known ? ACL_SUCCESS : fail(ACL_ERROR_KERNEL_NOT_FOUND, "%s has no kernel %s (aclopCreateKernel)", choice->type,
-        choice->launch.id == NULL ? "chosen by aclopSetKernelArgs" : choice->launch.id);
+    return known
+        ? ACL_SUCCESS
+        : fail(ACL_ERROR_KERNEL_NOT_FOUND, "%s has no kernel %s (aclopCreateKernel)", choice->type,
+              choice->launch.id == NULL ? "chosen by aclopSetKernelArgs" : choice->launch.id);
 }
 
-aclError sim_aclopUpdateParams(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs,
-    const aclTensorDesc *const outputDesc[], const aclopAttr *attr)
+aclError sim_aclopUpdateParams(const char *opType, int numInputs,
+    const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[],
+    const aclopAttr *attr)
 {
     REQUIRE(opType);
     REQUIRE(numInputs >= 0 && (numInputs == 0 || inputDesc != NULL));
@@ -342,7 +355,8 @@ aclError sim_aclopUpdateParams(const char *opType, int numInputs, const aclTenso
     choice->output_count = numOutputs;
     aclError status = forms_read(numInputs, inputDesc, numOutputs, outputDesc, &choice->tensors);
     status = status == ACL_SUCCESS ? attrs_take(attr, &choice->attrs) : status;
-    status = status == ACL_SUCCESS ? selector_call(function, choice, inputDesc, outputDesc, attr) : status;
+    status = status == ACL_SUCCESS ? selector_call(function, choice, inputDesc, outputDesc, attr)
+                                   : status;
     if (status != ACL_SUCCESS) {
         choice_free(choice);
         return status;
@@ -353,17 +367,21 @@ aclError sim_aclopUpdateParams(const char *opType, int numInputs, const aclTenso
 
 /* --- launching --- */
 
-static aclError workspaces_place(const struct aclopKernelDesc *launch, Stream *stream, void **addresses)
+static aclError workspaces_place(
+    const struct aclopKernelDesc *launch, Stream *stream, void **addresses)
 {
     size_t total = 0, places[WORKSPACES_MAX];
     if (launch->workspace_count > WORKSPACES_MAX) {
-        return fail(ACL_ERROR_INVALID_PARAM, "%d workspaces; at most %d can be launched", launch->workspace_count, (int)WORKSPACES_MAX);
+        return fail(ACL_ERROR_INVALID_PARAM, "%d workspaces; at most %d can be launched",
+            launch->workspace_count, (int)WORKSPACES_MAX);
     }
     for (int i = 0; i < launch->workspace_count; i++) {
         size_t rounded = tensor_padded(launch->workspaces[i]);
         places[i] = total;
-        if (__builtin_add_overflow(total, 2 * rounded, &total)) { /* CANN adds each size twice; so slots lie apart */
-            return fail(ACL_ERROR_INVALID_PARAM, "workspace %d of %zu bytes is too large", i, launch->workspaces[i]);
+        if (__builtin_add_overflow(
+                total, 2 * rounded, &total)) { /* CANN adds each size twice; so slots lie apart */
+            return fail(ACL_ERROR_INVALID_PARAM, "workspace %d of %zu bytes is too large", i,
+                launch->workspaces[i]);
         }
     }
     void *base = NULL;
@@ -388,7 +406,8 @@ static aclError choice_launch(const Choice *choice, const OpEnds *ends, Stream *
     }
     size_t at = 0;
     for (int i = 0; i < ends->input_count + ends->output_count; i++, at += sizeof(void *)) {
-        const aclDataBuffer *buffer = i < ends->input_count ? ends->inputs[i] : ends->outputs[i - ends->input_count];
+        const aclDataBuffer *buffer =
+            i < ends->input_count ? ends->inputs[i] : ends->outputs[i - ends->input_count];
         memcpy(args + at, &buffer->address, sizeof(void *));
     }
     for (int i = 0; i < launch->workspace_count; i++, at += sizeof(void *)) {
@@ -399,8 +418,10 @@ static aclError choice_launch(const Choice *choice, const OpEnds *ends, Stream *
     const UserKernel *kernel = kernel_find(choice->type, launch->id);
     aclrtFuncHandle function = kernel == NULL ? NULL : kernel->function;
     pthread_mutex_unlock(&lock);
-    aclError status = function == NULL ? fail(ACL_ERROR_KERNEL_NOT_FOUND, "%s has no kernel %s", choice->type, launch->id)
-        : sim_aclrtLaunchKernelWithHostArgs(function, launch->blocks, stream, NULL, args, at + launch->args_size, NULL, 0);
+    aclError status = function == NULL
+        ? fail(ACL_ERROR_KERNEL_NOT_FOUND, "%s has no kernel %s", choice->type, launch->id)
+        : sim_aclrtLaunchKernelWithHostArgs(
+              function, launch->blocks, stream, NULL, args, at + launch->args_size, NULL, 0);
     free(args);
     return status;
 }
@@ -408,18 +429,22 @@ static aclError choice_launch(const Choice *choice, const OpEnds *ends, Stream *
 static aclError buffers_check(const OpEnds *ends)
 {
     for (int i = 0; i < ends->input_count + ends->output_count; i++) {
-        const aclDataBuffer *buffer = i < ends->input_count ? ends->inputs[i] : ends->outputs[i - ends->input_count];
+        const aclDataBuffer *buffer =
+            i < ends->input_count ? ends->inputs[i] : ends->outputs[i - ends->input_count];
         REQUIRE(handle_is(buffer, HANDLE_DATA_BUFFER));
     }
     return ACL_SUCCESS;
 }
 
 /* A copy of the choice's launch, so that no lock is held over the stream. */
-static aclError choice_find(const char *type, const OpEnds *ends, const Tensor *forms, const AttrSet *attrs, Choice *out)
+static aclError choice_find(
+    const char *type, const OpEnds *ends, const Tensor *forms, const AttrSet *attrs, Choice *out)
 {
-    aclError status = fail_quiet(ACL_ERROR_OP_NOT_FOUND, "no kernel was chosen for %s with these shapes (aclopUpdateParams)", type);
+    aclError status = fail_quiet(ACL_ERROR_OP_NOT_FOUND,
+        "no kernel was chosen for %s with these shapes (aclopUpdateParams)", type);
     pthread_mutex_lock(&lock);
-    for (const Choice *choice = choices; choice != NULL && status != ACL_SUCCESS; choice = choice->next) {
+    for (const Choice *choice = choices; choice != NULL && status != ACL_SUCCESS;
+        choice = choice->next) {
         if (forms_same(choice, type, ends->input_count, ends->output_count, forms, attrs)) {
             *out = *choice;
             size_t sizes = (size_t)choice->launch.workspace_count * sizeof(size_t);
@@ -427,7 +452,8 @@ static aclError choice_find(const char *type, const OpEnds *ends, const Tensor *
             out->launch.id = strdup(choice->launch.id);
             out->launch.args = malloc(choice->launch.args_size + 1);
             out->launch.workspaces = malloc(sizes + 1);
-            bool whole = out->type != NULL && out->launch.id != NULL && out->launch.args != NULL && out->launch.workspaces != NULL;
+            bool whole = out->type != NULL && out->launch.id != NULL && out->launch.args != NULL
+                && out->launch.workspaces != NULL;
             if (whole) {
                 memcpy(out->launch.args, choice->launch.args, choice->launch.args_size);
                 memcpy(out->launch.workspaces, choice->launch.workspaces, sizes);
@@ -440,13 +466,14 @@ static aclError choice_find(const char *type, const OpEnds *ends, const Tensor *
     return status;
 }
 
-aclError opkernel_execute(const char *type, const OpEnds *ends, const AttrSet *attrs, Stream *stream)
+aclError opkernel_execute(
+    const char *type, const OpEnds *ends, const AttrSet *attrs, Stream *stream)
 {
     Tensor *forms;
     Choice found = {0};
     TRY(buffers_check(ends));
-    TRY(forms_read(ends->input_count, (const aclTensorDesc *const *)ends->input_descs, ends->output_count,
-        (const aclTensorDesc *const *)ends->output_descs, &forms));
+    TRY(forms_read(ends->input_count, (const aclTensorDesc *const *)ends->input_descs,
+        ends->output_count, (const aclTensorDesc *const *)ends->output_descs, &forms));
     aclError status = choice_find(type, ends, forms, attrs, &found);
     free(forms);
     if (status == ACL_SUCCESS) {

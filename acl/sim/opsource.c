@@ -1,8 +1,9 @@
 /* opsource.c: where the memory of single operators comes from, stream by stream.
 
    As in GE, an operator on a stream without a registered allocator makes a default one, which then
-   serves the stream for good, even if an allocator is registered later. It goes with the stream: its
-   last task gives the memory back, after the work that uses it. Lock: a leaf, over the list only. */
+   serves the stream for good, even if an allocator is registered later. It goes with the stream:
+   its last task gives the memory back, after the work that uses it. Lock: a leaf, over the list
+   only. */
 #include <stdlib.h>
 
 #include "exports.h"
@@ -64,7 +65,8 @@ static void on_stream_state(aclrtStream handle, aclrtStreamState state, void *ar
 {
     (void)argument;
     StreamMemory *entry = state == ACL_RT_STREAM_STATE_DESTROY_PRE ? entry_unlink(handle) : NULL;
-    if (entry != NULL && stream_submit(handle, &end_task, &entry, sizeof(StreamMemory *)) != ACL_SUCCESS) {
+    if (entry != NULL
+        && stream_submit(handle, &end_task, &entry, sizeof(StreamMemory *)) != ACL_SUCCESS) {
         entry_free(&entry);
     }
 }

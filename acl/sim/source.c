@@ -97,7 +97,8 @@ static Span *pool_search(Pool *pool, size_t size)
 static Span *span_new(size_t size)
 {
     Span *span = malloc(sizeof *span);
-    if (span != NULL && aclrtMalloc(&span->address, size, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS) {
+    if (span != NULL
+        && aclrtMalloc(&span->address, size, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS) {
         span->size = size;
         return span;
     }
@@ -146,11 +147,14 @@ aclError source_take(const Source *source, size_t size, Block *block)
     }
     if (block->handle == NULL) {
         return fail((aclError)ACL_ERROR_GE_MEMORY_ALLOCATION, "%s gave no block of %zu bytes",
-            source->pool != NULL ? "the default allocator" : "the allocator registered for the stream", size);
+            source->pool != NULL ? "the default allocator"
+                                 : "the allocator registered for the stream",
+            size);
     }
     if (block->address == NULL) {
         source_give(block);
-        return fail((aclError)ACL_ERROR_GE_MEMORY_ALLOCATION, "the allocator's block of %zu bytes has no address", size);
+        return fail((aclError)ACL_ERROR_GE_MEMORY_ALLOCATION,
+            "the allocator's block of %zu bytes has no address", size);
     }
     return ACL_SUCCESS;
 }

@@ -40,7 +40,8 @@ void spread_plan(Spread *spread, const Tensor *out, const Tensor *const *operand
             continue;
         }
         int last = spread->rank - 1;
-        if (last >= 0 && dims_merge(spread, last, (const int64_t (*)[TENSOR_RANK_MAX])strides, d, length)) {
+        if (last >= 0
+            && dims_merge(spread, last, (const int64_t (*)[TENSOR_RANK_MAX])strides, d, length)) {
             spread->dims[last] *= length;
         } else {
             last = spread->rank++;

@@ -70,7 +70,8 @@ void strided_copy(const Strided *box, void *to, const void *from, int64_t size)
     Strided b = box_merge(box);
     int64_t at[STRIDED_RANK] = {0};
     int64_t rows = dims_count(b.dims, b.rank - 1), count = b.rank == 0 ? 1 : b.dims[b.rank - 1];
-    int64_t to_stride = b.rank == 0 ? 1 : b.to[b.rank - 1], from_stride = b.rank == 0 ? 1 : b.from[b.rank - 1];
+    int64_t to_stride = b.rank == 0 ? 1 : b.to[b.rank - 1],
+            from_stride = b.rank == 0 ? 1 : b.from[b.rank - 1];
     char *out = to;
     const char *in = from;
     for (int64_t row = 0; row < rows && count > 0; row++) {

@@ -204,7 +204,8 @@ char *shape_text(const Tensor *tensor, char *text, size_t room)
     size_t used = (size_t)snprintf(text, room, "[");
     for (int i = 0; i < tensor->rank && used + 24 < room; i++) {
         const char *comma = i == 0 ? "" : ", ";
-        used += (size_t)snprintf(text + used, room - used, "%s%lld", comma, (long long)tensor->dims[i]);
+        used +=
+            (size_t)snprintf(text + used, room - used, "%s%lld", comma, (long long)tensor->dims[i]);
     }
     if (used + 2 <= room) {
         memcpy(text + used, "]", 2);
@@ -313,7 +314,8 @@ static void store_int(void *to, aclDataType type, int64_t index, int64_t value)
     }
 }
 
-/* A value outside int64_t has no defined cast in C; it becomes the smallest integer, as x86 does. */
+/* A value outside int64_t has no defined cast in C; it becomes the smallest integer, as x86 does.
+ */
 static int64_t int_from_real(double value)
 {
     return value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : INT64_MIN;

@@ -1,7 +1,8 @@
 /* tensor.h: what an operator works on: a data type, a shape and a row-major block of memory.
 
-   A Tensor never owns its data. Shapes have at most TENSOR_RANK_MAX dimensions; a scalar has rank 0.
-   Nothing here knows streams, devices or models. Every function may be called from any thread. */
+   A Tensor never owns its data. Shapes have at most TENSOR_RANK_MAX dimensions; a scalar has rank
+   0. Nothing here knows streams, devices or models. Every function may be called from any thread.
+ */
 #ifndef SIM_TENSOR_H
 #define SIM_TENSOR_H
 
@@ -22,7 +23,7 @@ typedef struct Tensor {
 
 /* --- data types --- */
 
-int64_t type_size(aclDataType type);        /* bytes of one element; 0 for a type the library lacks */
+int64_t type_size(aclDataType type); /* bytes of one element; 0 for a type the library lacks */
 const char *type_name(aclDataType type);
 bool type_is_float(aclDataType type);       /* float16, bfloat16, float32, float64 */
 bool type_is_integer(aclDataType type);     /* signed and unsigned, not bool */

@@ -1,7 +1,8 @@
 /* tensordesc.c: aclTensorDesc: the type, shape and layout of a tensor, without its memory.
 
-   Storage and origin shapes are kept and told, but computation uses the shape alone: every tensor of
-   the simulator is row-major, whatever its format says. A description belongs to one thread at a time. */
+   Storage and origin shapes are kept and told, but computation uses the shape alone: every tensor
+   of the simulator is row-major, whatever its format says. A description belongs to one thread at a
+   time. */
 #include "tensordesc.h"
 
 #include <stdlib.h>
@@ -55,7 +56,8 @@ aclTensorDesc *tensordesc_new(aclDataType type, int count, const int64_t *dims, 
     return desc;
 }
 
-aclTensorDesc *sim_aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)
+aclTensorDesc *sim_aclCreateTensorDesc(
+    aclDataType dataType, int numDims, const int64_t *dims, aclFormat format)
 {
     if (numDims < 0 || numDims > DIMS_MAX || (numDims > 0 && dims == NULL)) {
         (void)fail(ACL_ERROR_INVALID_PARAM, "numDims %d with dims %p", numDims, (const void *)dims);
@@ -150,7 +152,8 @@ aclError sim_aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int6
     return ACL_SUCCESS;
 }
 
-aclError sim_aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index, size_t dimRangeNum, int64_t *dimRange)
+aclError sim_aclGetTensorDescDimRange(
+    const aclTensorDesc *desc, size_t index, size_t dimRangeNum, int64_t *dimRange)
 {
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     REQUIRE(dimRange);
@@ -176,7 +179,9 @@ const char *sim_aclGetTensorDescName(aclTensorDesc *desc)
 
 static aclError list_put(Dims *dims, int count, const int64_t *values)
 {
-    return dims_set(dims, count, values) ? ACL_SUCCESS : fail(ACL_ERROR_BAD_ALLOC, "no memory for %d dimensions", count);
+    return dims_set(dims, count, values)
+        ? ACL_SUCCESS
+        : fail(ACL_ERROR_BAD_ALLOC, "no memory for %d dimensions", count);
 }
 
 static aclError text_put(char **place, const char *text)
@@ -286,16 +291,18 @@ aclError tensordesc_read(const aclTensorDesc *desc, const char *what, Tensor *te
 {
     *tensor = (Tensor){.type = desc->type, .rank = desc->dims.count};
     if (tensor->rank > TENSOR_RANK_MAX) {
-        return fail(ACL_ERROR_INVALID_PARAM, "%s has %d dimensions; at most %d are supported", what, tensor->rank,
-            (int)TENSOR_RANK_MAX);
+        return fail(ACL_ERROR_INVALID_PARAM, "%s has %d dimensions; at most %d are supported", what,
+            tensor->rank, (int)TENSOR_RANK_MAX);
     }
     memcpy(tensor->dims, dims_list(&desc->dims), (size_t)tensor->rank * sizeof tensor->dims[0]);
     if (type_size(tensor->type) == 0) {
-        return fail(ACL_ERROR_UNSUPPORTED_DATA_TYPE, "%s has data type %d", what, (int)tensor->type);
+        return fail(
+            ACL_ERROR_UNSUPPORTED_DATA_TYPE, "%s has data type %d", what, (int)tensor->type);
     }
     if (!tensor_fits(tensor)) {
         char text[128];
-        return fail(ACL_ERROR_INVALID_PARAM, "%s has the shape %s", what, shape_text(tensor, text, sizeof text));
+        return fail(ACL_ERROR_INVALID_PARAM, "%s has the shape %s", what,
+            shape_text(tensor, text, sizeof text));
     }
     return ACL_SUCCESS;
 }

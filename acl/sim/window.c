@@ -81,7 +81,8 @@ bool window_plan(const OpCall *call, const int64_t *kernel, Window *w)
         int64_t extent = (w->kernel[d] - 1) * w->dilation[d] + 1;
         int64_t room = w->in[d] + w->pad_begin[d] + w->pad_end[d] - extent;
         if (room < 0) {
-            return op_fail(call, "spatial dimension of %lld is smaller than the kernel's extent of %lld",
+            return op_fail(call,
+                "spatial dimension of %lld is smaller than the kernel's extent of %lld",
                 (long long)w->in[d], (long long)extent);
         }
         w->out[d] = (room + (ceiling ? w->stride[d] - 1 : 0)) / w->stride[d] + 1;
@@ -103,7 +104,8 @@ bool window_plan_transposed(const OpCall *call, const int64_t *kernel, Window *w
     const char *automatic = attr_string(call, "auto_pad", "NOTSET");
     bool same = strncmp(automatic, "SAME", 4) == 0;
     for (int d = 0; d < SPATIAL; d++) {
-        int64_t full = (w->in[d] - 1) * w->stride[d] + extra[d] + (w->kernel[d] - 1) * w->dilation[d] + 1;
+        int64_t full =
+            (w->in[d] - 1) * w->stride[d] + extra[d] + (w->kernel[d] - 1) * w->dilation[d] + 1;
         bool own = d >= SPATIAL - w->spatial;
         if (own && (wanted[d] >= 0 || same)) {
             int64_t target = wanted[d] >= 0 ? wanted[d] : w->in[d] * w->stride[d];
@@ -135,7 +137,8 @@ void window_shape(const OpCall *call, const Window *w, int64_t channels)
     }
 }
 
-void window_steps(int64_t steps, int64_t stride, int64_t offset, int64_t size, int64_t *first, int64_t *last)
+void window_steps(
+    int64_t steps, int64_t stride, int64_t offset, int64_t size, int64_t *first, int64_t *last)
 {
     int64_t low = offset < 0 ? (-offset + stride - 1) / stride : 0;
     int64_t high = size > offset ? (size - offset + stride - 1) / stride : 0;

@@ -26,7 +26,9 @@ bool window_plan_transposed(const OpCall *call, const int64_t *kernel, Window *w
 /* Gives the call's output 0 the type of input 0, `channels` and the window's output dims. */
 void window_shape(const OpCall *call, const Window *window, int64_t channels);
 
-/* The range of steps [*first, *last) of one dimension for which step * stride + offset is in [0, size). */
-void window_steps(int64_t steps, int64_t stride, int64_t offset, int64_t size, int64_t *first, int64_t *last);
+/* The range of steps [*first, *last) of one dimension for which step * stride + offset is in [0,
+ * size). */
+void window_steps(
+    int64_t steps, int64_t stride, int64_t offset, int64_t size, int64_t *first, int64_t *last);
 
 #endif

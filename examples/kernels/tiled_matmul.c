@@ -1,7 +1,7 @@
 /* tiled_matmul.c: c[m x n] = a[m x k] * b[k x n], a tile of c for each block in turn.
 
-   As on the device, a tile of a and one of b are first brought near (here: into a local array), then
-   multiplied. */
+   As on the device, a tile of a and one of b are first brought near (here: into a local array),
+   then multiplied. */
 #include <string.h>
 
 #include "acl_sim_kernel.h"
@@ -17,7 +17,8 @@ struct TiledMatmul {
 ACL_SIM_KERNEL_PARAMS(tiled_matmul, 8, 8, 8, 4, 4, 4);
 
 /* Copies a tile from a matrix, with zeros where it sticks out. */
-static void tile_load(float (*tile)[TILE], const float *from, uint32_t rows, uint32_t columns, uint32_t row, uint32_t column)
+static void tile_load(float (*tile)[TILE], const float *from, uint32_t rows, uint32_t columns,
+    uint32_t row, uint32_t column)
 {
     memset(tile, 0, sizeof(float) * TILE * TILE);
     for (uint32_t i = 0; i < TILE && row + i < rows; i++) {
