@@ -158,6 +158,24 @@ def test_tensors_and_workspaces_come_from_the_registered_allocator(raw_stream: i
     allocator.close()
 
 
+def test_callbacks_come_in_the_order_of_the_nodes(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(small_model().to_bytes()) as loaded:
+        call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [160])
+        tensor, workspace = padded(160), allocator.sizes[2]
+        assert allocator.events == [
+            ("alloc", tensor),  # relu's output
+            ("alloc", tensor),  # matmul's
+            ("alloc", workspace),
+            ("free", workspace),
+            ("free", tensor),  # relu's: matmul was its last reader
+            ("free", tensor),
+        ]
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        call.close()
+    allocator.close()
+
+
 def test_free_means_queued_not_done(raw_stream: int) -> None:
     gate = threading.Event()
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(20) and None)
