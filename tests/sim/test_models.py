@@ -159,17 +159,23 @@ def test_tensors_and_workspaces_come_from_the_registered_allocator(raw_stream: i
 
 
 def test_callbacks_come_in_the_order_of_the_nodes(raw_stream: int) -> None:
+    b = Builder()
+    h = b.add("MatMul", b.add("Relu", b.input("x", "float32", ["n", 8])), b.constant(np.ones((8, 16), np.float32)))
+    b.add("Neg", b.add("Sigmoid", h), outputs=["y"])
+    b.output("y")
     allocator = CountingAllocator(raw_stream)
-    with SimModel(small_model().to_bytes()) as loaded:
-        call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [160])
-        tensor, workspace = padded(160), allocator.sizes[2]
+    with SimModel(b.to_bytes()) as loaded:
+        call = loaded.queue(raw_stream, [np.ones((5, 8), np.float32)], [320])
+        narrow, wide, workspace = padded(160), padded(320), allocator.sizes[2]
         assert allocator.events == [
-            ("alloc", tensor),  # relu's output
-            ("alloc", tensor),  # matmul's
+            ("alloc", narrow),  # relu's output
+            ("alloc", wide),  # matmul's
             ("alloc", workspace),
             ("free", workspace),
-            ("free", tensor),  # relu's: matmul was its last reader
-            ("free", tensor),
+            ("free", narrow),  # matmul was its last reader
+            ("alloc", wide),  # sigmoid's
+            ("free", wide),
+            ("free", wide),
         ]
         assert api.aclrtSynchronizeStream(raw_stream) == 0
         call.close()
