@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from acl._pool import Pool
     from acl._stream import Stream
 
-__all__ = ["Array", "item_bytes", "stream_memory"]
+__all__ = ["Array", "extents_of", "item_bytes", "stream_memory"]
 
 ITEM_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
@@ -27,6 +27,11 @@ def item_bytes(dtype: Any) -> int:
     if name not in ITEM_BYTES:
         raise ValueError(f"dtype must be one of {', '.join(ITEM_BYTES)}, or a NumPy dtype, not {dtype!r}")
     return ITEM_BYTES[name]
+
+
+def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as a tuple; one number is a vector's."""
+    return (shape.__index__(),) if hasattr(shape, "__index__") else tuple(shape)
 
 
 def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer:
@@ -59,10 +64,10 @@ class Array:
 
     def __init__(self, pool: Pool, shape: int | tuple[int, ...], dtype: Any = "float32",
                  stream: Stream | None = None, tag: str | None = None) -> None:
-        extents = (shape,) if hasattr(shape, "__index__") else tuple(shape)  # type: ignore[arg-type]
+        extents = extents_of(shape)
         if any(extent < 0 for extent in extents):
             raise ValueError(f"shape must not have negative extents: {shape!r}")
-        self.shape: tuple[int, ...] = extents
+        self.shape = extents
         self.dtype = dtype
         self.nbytes = self.nbytes_of(extents, dtype)
         self.buffer: Buffer = pool.alloc(self.nbytes, stream, tag=tag)

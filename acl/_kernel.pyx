@@ -1,13 +1,13 @@
 """Module and Kernel: a loaded kernel binary, and its functions to launch.
 
 On an NPU the binary is device code; on the simulator it is a host shared object (see
-`acl_sim_kernel.h`).  A launch copies its arguments before it returns and runs in the stream's order.
-The buffers among the arguments wait for the stream before they are given back.
+`acl_sim_kernel.h`).  A launch copies its arguments before it returns and runs in the stream's
+order.  The buffers among the arguments wait for the stream before they are given back.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import os
@@ -20,7 +20,7 @@ from acl._libacl cimport (
     ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH, ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP,
     ACL_RT_LAUNCH_KERNEL_ATTR_DYN_UBUF_SIZE, ACL_RT_LAUNCH_KERNEL_ATTR_ENABLE_PROFILING,
     ACL_RT_LAUNCH_KERNEL_ATTR_ENGINE_TYPE, ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE,
-    ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT, ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US, ACL_SUCCESS, aclError,
+    ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT, ACL_RT_LAUNCH_KERNEL_ATTR_TIMEOUT_US, aclError,
     aclrtArgsHandle, aclrtBinHandle, aclrtBinaryGetFunction, aclrtBinaryLoadFromData,
     aclrtBinaryLoadFromFile, aclrtBinaryUnLoad, aclrtFuncHandle, aclrtKernelArgsAppend,
     aclrtKernelArgsFinalize, aclrtKernelArgsInit, aclrtLaunchKernelAttr,
@@ -51,7 +51,9 @@ CONFIG = {
 
 cdef object buffer_of(object value):
     """The Buffer behind an argument, or None."""
-    return value.buffer if isinstance(value, Array) else value if isinstance(value, Buffer) else None
+    if isinstance(value, Array):
+        return value.buffer
+    return value if isinstance(value, Buffer) else None
 
 
 cdef bytes argument_bytes(object value, object kind, int index):
@@ -64,7 +66,8 @@ cdef bytes argument_bytes(object value, object kind, int index):
         try:
             return bytes(kind(value))
         except TypeError as error:
-            raise TypeError(f"argument {index}: {kind.__name__} does not take {value!r} ({error})") from None
+            raise TypeError(
+                f"argument {index}: {kind.__name__} does not take {value!r} ({error})") from None
     if hasattr(value, "tobytes"):               # a scalar of NumPy's
         return value.tobytes()
     if hasattr(value, "_type_"):                # one of ctypes'
@@ -268,7 +271,8 @@ timeout_s, timeout_us, profiling : int, optional
         size = len(packed)
         stream_raw(stream, &raw)
         with nogil:
-            status = aclrtLaunchKernelWithHostArgs(self.raw, count, raw, cfg.raw, data, size, NULL, 0)
+            status = aclrtLaunchKernelWithHostArgs(
+                self.raw, count, raw, cfg.raw, data, size, NULL, 0)
         if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
             # CANN before 8.2 has no such call: one argument after the other.
             self.launch_appended(count, pieces, cfg, raw)
@@ -276,8 +280,9 @@ timeout_s, timeout_us, profiling : int, optional
             check(status, "aclrtLaunchKernelWithHostArgs")
         self.note(arguments, stream)
 
-    def launch_device(self, blocks, Buffer arguments not None, nbytes=None, Stream stream=None, **config):
-        """Queue the kernel with arguments that lie in device memory already (`aclrtLaunchKernelV2`).
+    def launch_device(self, blocks, Buffer arguments not None, nbytes=None, Stream stream=None,
+                      **config):
+        """Queue the kernel with arguments that are in device memory already (`aclrtLaunchKernelV2`).
 
         Parameters
         ----------
@@ -302,7 +307,9 @@ timeout_s, timeout_us, profiling : int, optional
         check(status, "aclrtLaunchKernelV2")
         self.note((arguments,), stream)
 
-    cdef int launch_appended(self, uint32_t blocks, list pieces, Config cfg, aclrtStream raw) except -1:
+    cdef int launch_appended(
+        self, uint32_t blocks, list pieces, Config cfg, aclrtStream raw
+    ) except -1:
         cdef aclrtArgsHandle args = NULL
         cdef aclrtParamHandle param
         cdef aclError status

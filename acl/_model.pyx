@@ -21,7 +21,7 @@ from acl._buffer cimport Buffer, pending_add
 from acl._device cimport alive_add, current_ensure, fork_count, forked_raise, leaving
 from acl._error cimport check
 from acl._libacl cimport (
-    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_MAX_DIM_CNT, ACL_SUCCESS,
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_SUCCESS,
     aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
     aclDestroyTensorDesc, aclError, aclGetDataBufferAddr, aclGetTensorDescDimV2,
     aclGetTensorDescNumDims, aclTensorDesc, aclmdlAddDatasetBuffer, aclmdlCreateDataset,
@@ -36,7 +36,6 @@ from acl._pool cimport Pool
 from acl._stream cimport Stream, stream_raw
 
 from acl._array import Array, stream_memory
-from acl._copy import copy
 from acl._error import OutOfMemoryError
 from acl._extents import Extents
 from acl._registry import registered
@@ -153,7 +152,8 @@ def as_host_array(value, info):
     if not hasattr(value, "dtype"):
         value = numpy.asarray(value, dtype=wanted)
     elif dtype_name(value.dtype) not in (info.dtype, wanted):
-        raise TypeError(f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
+        raise TypeError(
+            f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
     return numpy.ascontiguousarray(value).reshape(value.shape)
 
 
@@ -285,8 +285,8 @@ cdef class Model:
         Parameters
         ----------
         inputs : sequence, dict, or one array
-            NumPy arrays (copied before the call returns), or `Array`s.  Work on other streams that an
-            `Array` waits for is the caller's to order.
+            NumPy arrays (copied before the call returns), or `Array`s.  Work on other streams that
+            an `Array` waits for is the caller's to order.
         stream : Stream, optional
             A stream of the model's own if not given.
 
@@ -331,11 +331,13 @@ cdef class Model:
         """The inputs in the model's order."""
         names = [info.name for info in self.inputs]
         if len(given) > len(names):
-            raise TypeError(f"the model has {len(names)} inputs ({', '.join(names)}), got {len(given)}")
+            raise TypeError(
+                f"the model has {len(names)} inputs ({', '.join(names)}), got {len(given)}")
         values = dict(zip(names, given))
         for name, value in named.items():
             if name not in names:
-                raise TypeError(f"the model has no input {name!r}; its inputs are {', '.join(names)}")
+                raise TypeError(
+                    f"the model has no input {name!r}; its inputs are {', '.join(names)}")
             if name in values:
                 raise TypeError(f"input {name!r} is given twice")
             values[name] = value
@@ -424,7 +426,7 @@ cdef class Model:
         cdef aclError status
         cdef size_t i
         cdef void *address
-        for i in range(len(self.outputs)):
+        for _ in self.outputs:
             outputs.add(NULL, 0)
         stream.synchronize()
         with nogil:

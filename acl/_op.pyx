@@ -8,14 +8,14 @@ before it returns.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from acl._buffer cimport Buffer, pending_add
 from acl._device cimport current_ensure
 from acl._error cimport check
 from acl._libacl cimport (
-    ACL_COMPILE_SYS, ACL_ENGINE_AICORE, ACL_ENGINE_SYS, ACL_FORMAT_ND, ACL_SUCCESS,
+    ACL_COMPILE_SYS, ACL_ENGINE_AICORE, ACL_ENGINE_SYS, ACL_FORMAT_ND,
     aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
     aclDestroyTensorDesc, aclError, aclGetTensorDescDimV2, aclGetTensorDescNumDims,
     aclGetTensorDescType, aclTensorDesc, aclopAttr, aclopCompileAndExecuteV2, aclopCreateAttr,
@@ -27,7 +27,7 @@ from acl._libacl cimport (
 )
 from acl._stream cimport Stream, stream_raw
 
-from acl._array import Array, stream_memory
+from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
 from acl._hooks import compiler_register, compiler_unregister
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
@@ -74,8 +74,8 @@ cdef class Attributes:
             self.put_list(key, name, list(value))
         else:
             raise TypeError(
-                f"attribute {name!r} must be a bool, int, float, str, or a list of one of them or of "
-                f"lists of ints, not {type(value).__name__}")
+                f"attribute {name!r} must be a bool, int, float, str, or a list of one of them or "
+                f"of lists of ints, not {type(value).__name__}")
         return 0
 
     cdef int put_list(self, const char *key, str name, list values) except -1:
@@ -85,7 +85,8 @@ cdef class Attributes:
         cdef int count = <int> len(values)
         kinds = {type(value) for value in values}
         if len(kinds) > 1 or not kinds <= {bool, int, float, str, list, tuple}:
-            raise TypeError(f"attribute {name!r}: a list's values must be of one type, got {values!r}")
+            raise TypeError(
+                f"attribute {name!r}: a list's values must be of one type, got {values!r}")
         kind = kinds.pop() if kinds else int
         if kind is bool:
             data = bytes(values)
@@ -119,7 +120,8 @@ cdef class Attributes:
             status = aclopSetAttrListString(self.raw, key, count, pointers)
         else:
             status = aclopSetAttrListListInt(
-                self.raw, key, count, <int *> PyBytes_AS_STRING(lengths), <const int64_t **> pointers)
+                self.raw, key, count, <int *> PyBytes_AS_STRING(lengths),
+                <const int64_t **> pointers)
         free(pointers)
         check(status, "aclopSetAttrListString" if texts else "aclopSetAttrListListInt")
         return 0
@@ -153,11 +155,13 @@ cdef class Ends:
         cdef int64_t[32] dims
         cdef int i
         if len(shape) > 32:
-            raise ValueError(f"an operator's array has at most 32 dimensions here, not {len(shape)}")
+            raise ValueError(
+                f"an operator's array has at most 32 dimensions here, not {len(shape)}")
         for i in range(<int> len(shape)):
             dims[i] = shape[i]
         cdef aclTensorDesc *desc = aclCreateTensorDesc(
-            <aclDataType> <int> DTYPE_CODES[dtype_name(dtype)], <int> len(shape), dims, ACL_FORMAT_ND)
+            <aclDataType> <int> DTYPE_CODES[dtype_name(dtype)], <int> len(shape), dims,
+            ACL_FORMAT_ND)
         cdef aclDataBuffer *buffer = aclCreateDataBuffer(address, size)
         if desc is NULL or buffer is NULL:
             aclDestroyTensorDesc(desc)
@@ -314,9 +318,9 @@ cdef class Op:
         for output in outputs:
             if not isinstance(output, Array):
                 shape, dtype = output
-                shape = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-                empty = Array.nbytes_of(shape, dtype)
-                output = Array.of(stream_memory(empty, stream), shape, dtype)
+                shape = extents_of(shape)
+                output = Array.of(
+                    stream_memory(Array.nbytes_of(shape, dtype), stream), shape, dtype)
             (<Buffer> output.buffer).open_check()
             found.append(output)
         return found
@@ -329,7 +333,8 @@ cdef class Op:
         outputs.add((), "float32", NULL, 0)
         with nogil:
             status = aclopInferShape(
-                name, inputs.count, inputs.descs, inputs.buffers, outputs.count, outputs.descs, attr.raw)
+                name, inputs.count, inputs.descs, inputs.buffers, outputs.count, outputs.descs,
+                attr.raw)
         check(status, "aclopInferShape")
         info = info_of(outputs.descs[0])
         return [(info.shape, info.dtype)]
@@ -384,7 +389,8 @@ cdef class Op:
     def compiler(kind):
         """A decorator: the function chooses the kernel for an operator's shapes.
 
-        It gets the inputs and the outputs as tuples of `TensorInfo`, and a `KernelChoice` to fill in.
+        It gets the inputs and the outputs as tuples of `TensorInfo`, and a `KernelChoice` to fill
+        in.
         """
         def register(function):
             check(compiler_register(kind, chooser(function)), "aclopRegisterCompileFunc")

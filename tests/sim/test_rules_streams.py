@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
 from support.calls import api, out
 
 P, RT, NO_CONTEXT, OTHER_CONTEXT, MODEL = 100000, 107000, 107002, 107003, 107005

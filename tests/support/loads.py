@@ -57,7 +57,7 @@ class Recorder:
 
     def columns(self) -> dict[str, np.ndarray]:
         """The arrays `op`, `id`, `size`, `step`, `stream`."""
-        op, block, size, step, stream = zip(*self.events)
+        op, block, size, step, stream = zip(*self.events, strict=True)
         return {"op": np.array(op, np.uint8), "id": np.array(block, np.uint32), "size": np.array(size, np.uint64),
                 "step": np.array(step, np.uint32), "stream": np.array(stream, np.uint8)}
 
@@ -270,7 +270,7 @@ def residual(t: Recorder, steps: int) -> Callable[[], None]:
         skips = []
         channels = 320
         x = t.tensor(batch, channels, side, side)
-        for level in range(4):
+        for _level in range(4):
             for _ in range(3):
                 y = t.tensor(batch, channels, side, side)
                 t.work()
