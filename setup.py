@@ -50,7 +50,11 @@ COMMON = [
 ]
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
 ALLOCATOR = ("arena", "check", "core", "driver", "order", "pages", "place", "pool", "registry")
-WITH_C = {"acl._libacl": "acl/late/*.c", **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR}}
+WITH_C = {
+    "acl._libacl": "acl/late/*.c",
+    "acl.tools._rig": "acl/core/*.c",
+    **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR},
+}
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}
 # What is declared inline is inlined, and nothing else: a hit in the pool's cache then saves no register.

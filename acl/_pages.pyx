@@ -576,7 +576,8 @@ cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept no
 cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef size_t granule = pool.options.granule
-    cdef size_t bytes = (size + granule - 1) // granule * granule
+    cdef size_t exact = (size + granule - 1) // granule * granule
+    cdef size_t bytes = exact
     cdef uint32_t rung = RUNG_NONE
     cdef void *base
     cdef Block *block
@@ -584,6 +585,9 @@ cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept no
         bytes = SEGMENT_PAGES * granule
     lock_drop(&arena.lock)
     base = segment_climb(arena, bytes, &rung)
+    if base == NULL and bytes > exact:
+        bytes = exact
+        base = segment_climb(arena, bytes, &rung)
     lock_take(&arena.lock)
     if base == NULL:
         return NULL

@@ -6,7 +6,7 @@ allocator without a device and without the simulator.  The books are global, as 
 carry no state: one rig at a time, driven from any thread.  Refused here: Python callbacks.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from acl._core cimport (
@@ -14,11 +14,17 @@ from acl._core cimport (
     CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
     CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, aclError, aclmdlRI, aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
-    aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc, arena_free, on_alloc,
-    on_alloc_advise, on_free, on_get_addr,
+    OomReport, Range, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
+    arena_alloc_at, arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
 )
-from acl._arena cimport arena_stats, pool_arena, pool_create, pool_destroy
-from acl._check cimport pool_check
+from acl._arena cimport (
+    arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
+)
+from acl._check cimport arena_check, pool_check
+from acl._lock cimport lock_drop, lock_take
+from acl._order cimport (
+    block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
+)
 
 cdef extern from *:
     """
@@ -28,7 +34,7 @@ cdef extern from *:
     uint64_t count_up(uint64_t *where, uint64_t by) noexcept nogil
     uint64_t count_down(uint64_t *where, uint64_t by) noexcept nogil
 
-__all__ = ["Rig"]
+__all__ = ["CALL_NAMES", "Rig", "function_addresses"]
 
 CALL_NAMES = ("reserve", "release", "physical", "free_physical", "map", "unmap", "malloc", "free",
               "sync", "query", "mem_info", "capture_info", "event")
@@ -46,6 +52,8 @@ cdef struct Books:
     uint64_t busy               # query says so, and a synchronisation expires
     uint64_t capturing
     uint64_t events
+    uint64_t segments[4096]     # bytes, by the number that an address carries
+    uint64_t next_segment
 
 cdef Books books
 
@@ -118,12 +126,18 @@ cdef aclError fake_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy)
         return 207001
     if total > books.physical_peak:
         books.physical_peak = total
-    addr[0] = <char *> count_up(&books.next_address, size + (1 << 21)) - size
+    # Segments lie 64 GiB apart: the address carries the segment's number.
+    total = count_up(&books.next_segment, 1)
+    books.segments[total % 4096] = size
+    addr[0] = <void *> ((total + 1024) << 36)
     return 0
 
 
 cdef aclError fake_free(void *addr) noexcept nogil:
-    return note(CALL_FREE)
+    cdef aclError status = note(CALL_FREE)
+    if status == 0:
+        count_down(&books.physical, books.segments[((<uint64_t> addr >> 36) - 1024) % 4096])
+    return status
 
 
 cdef aclError fake_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
@@ -258,9 +272,149 @@ cdef class Rig:
         return stats
 
     def check(self):
+        """The number of the first broken invariant of the pool, or 0."""
         return pool_check(self.pool)
 
+    def check_arena(self, size_t stream=1):
+        """The same for one arena."""
+        cdef Arena *arena = self.find(stream)
+        lock_take(&arena.lock)
+        broken = arena_check(arena)
+        lock_drop(&arena.lock)
+        return broken
+
+    def layout(self, kind="large", size_t stream=1):
+        """The blocks of a kind in address order, in units of 512 bytes: "L3 F1 | L2"; no last hole.
+
+        L live, C cached, F free, H hole, M moving, W waiting; a bar between ranges.
+        """
+        cdef Arena *arena = self.find(stream)
+        cdef uint32_t i
+        cdef Block *block
+        ranges = []
+        for i in range(arena.range_count):
+            if arena.ranges[i] == NULL or arena.ranges[i].kind != ("large", "small").index(kind):
+                continue
+            words = []
+            block = arena.ranges[i].first
+            while block != NULL:
+                if block.next != NULL or "ULCFHMW"[block.state] != "H":
+                    words.append(f"{'ULCFHMW'[block.state]}{block.size // 512}")
+                block = block.next
+            ranges.append(" ".join(words))
+        return " | ".join(ranges)
+
+    def address(self, size_t block):
+        """Device address of a block."""
+        return <size_t> on_get_addr(<void *> block)
+
+    def alloc_at(self, size_t size, size_t addr, size_t stream=1):
+        """`allocAdvise`."""
+        return <size_t> on_alloc_advise(self.find(stream), size, <void *> addr)
+
+    def try_alloc(self, size_t size, size_t stream=1):
+        """Without a driver call, or 0."""
+        return <size_t> arena_try(self.find(stream), size, 0)
+
+    def share(self, size_t block, size_t other, size_t stream=1):
+        """The block is used on stream `other` too."""
+        return block_share(self.find(stream), <Block *> block, <aclrtStream> other)
+
+    def poll(self, size_t stream=1):
+        """Blocks released whose events are complete."""
+        return waiting_poll(self.find(stream))
+
+    def sync_waiting(self):
+        """Synchronise the device and release what waits."""
+        return waiting_sync(self.pool)
+
+    def set_mode(self, size_t stream=1, set=0, clear=0):
+        """Bits of ArenaMode."""
+        arena_set_mode(self.find(stream), set, clear)
+
+    def capture_begin(self, size_t stream=1):
+        """The capture's arena, as a number."""
+        return <size_t> capture_begin(self.find(stream))
+
+    def capture_end(self, size_t stream=1):
+        capture_end(self.find(stream))
+
+    def capture_release(self, size_t capture):
+        return capture_release(<Arena *> capture)
+
+    def trim(self, to=0, wait=True, drained=False):
+        """Bytes given back to the driver."""
+        return pool_trim(self.pool, to, wait, drained)
+
+    def decay(self):
+        return pool_decay(self.pool)
+
+    def last_oom(self):
+        """The report of the last failure, as a dict."""
+        cdef OomReport *oom = &self.pool.oom
+        return {"number": oom.number, "size": oom.size, "limit": oom.limit, "reserved": oom.reserved,
+                "live": oom.live, "free": oom.free, "largest_free": oom.largest_free,
+                "waiting": oom.waiting, "others": oom.others, "device_free": oom.device_free,
+                "capturing": bool(oom.capturing), "moved": bool(oom.moved), "status": oom.status,
+                "top_tag": oom.top_tag, "top_bytes": oom.top_bytes}
+
+    def waiting(self, size_t stream=1):
+        """Whether anything waits or is parked."""
+        return self.find(stream).waiting != NULL or self.find(stream).parked != NULL
+
+    def destroy(self):
+        """Whether the pool could go; if so it is gone."""
+        if not pool_destroy(self.pool):
+            return False
+        self.pool = NULL
+        return True
+
+    def spoil(self, field, size_t block=0, long change=1, size_t stream=1):
+        """Change one field of a block, or of the arena, by so much: to see the checker notice."""
+        cdef Arena *arena = self.find(stream)
+        cdef Block *at = <Block *> block
+        if field == "addr":
+            at.addr += change
+        elif field == "size":
+            at.size += change
+        elif field == "requested":
+            at.requested += change
+        elif field == "state":
+            at.state = <uint8_t> (at.state + change)
+        elif field == "prev":
+            at.prev = at
+        elif field == "live":
+            arena.live += change
+        elif field == "asked":
+            arena.requested += change
+        elif field == "live_peak":
+            arena.live_peak += change
+        elif field == "tag":
+            arena.tag_live[1] += change
+        elif field == "pages":
+            arena.pages += change
+        elif field == "reserved":
+            self.pool.source.reserved += change
+        elif field == "frame":
+            arena.ranges[at.range].frames[(at.addr - arena.ranges[at.range].base)
+                                          // self.pool.options.granule] = NULL
+        elif field == "maps":
+            arena.bins.maps[change] ^= 1
+        elif field == "cache":
+            arena.cache[change] = NULL
+        elif field == "holes":
+            arena.bins.holes[0].next = arena.bins.holes[0].next.links.next
+        elif field == "waiting":
+            arena.waiting = NULL
+        else:
+            raise ValueError(f"no field {field!r}")
+
+    def neighbour(self, size_t block, above=True):
+        """The block next to one, or 0."""
+        return <size_t> ((<Block *> block).next if above else (<Block *> block).prev)
+
     def reserved(self):
+        """Bytes that the pool counts as reserved."""
         return self.pool.source.reserved
 
     @staticmethod
@@ -274,11 +428,11 @@ cdef class Rig:
         return books.physical, books.physical_peak
 
     @staticmethod
-    def set(*, fail=None, at=0, code=207001, busy=None, capturing=None, capacity=None):
-        """Change what the driver answers: fail the `at`-th next call of a function, and so on."""
+    def set(*, fail=None, at=1, code=207001, busy=None, capturing=None, capacity=None):
+        """Change what the driver answers: fail the `at`-th next call of a function (0: none), and so on."""
         if fail is not None:
             index = CALL_NAMES.index(fail)
-            books.fail_at[index] = books.calls[index] + at
+            books.fail_at[index] = books.calls[index] + at if at else 0
             books.fail_code[index] = code
         if busy is not None:
             books.busy = busy

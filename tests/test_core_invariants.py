@@ -1,0 +1,76 @@
+"""The checker: each test breaks one field, and the number of its invariant must come back."""
+
+from collections.abc import Callable
+
+import pytest
+
+from acl.tools._rig import Rig
+
+PAGE = 2 << 20
+
+
+def scene() -> tuple[Rig, dict[str, int]]:
+    """A pool with a live large block between free ones, small ones live and cached, and a hole."""
+    rig = Rig(virtual_bytes=1 << 30)
+    low, live, high = (rig.alloc(2 * PAGE) for _ in range(3))
+    rig.free(low)
+    rig.free(high)
+    small, cached = rig.alloc(1000, tag=1), rig.alloc(2000)
+    rig.free(cached)
+    assert rig.check() == 0
+    return rig, {"live": live, "free": low, "small": small, "cached": cached, "hole": rig.neighbour(rig.neighbour(live))}
+
+
+BREAKS: list[tuple[str, int, Callable[[Rig, dict[str, int]], None]]] = [
+    ("contiguity by address", 1, lambda rig, at: rig.spoil("addr", at["live"], 512)),
+    ("contiguity by size", 1, lambda rig, at: rig.spoil("size", at["live"], 512)),
+    ("contiguity by link", 1, lambda rig, at: rig.spoil("prev", at["live"])),
+    ("coalesced", 2, lambda rig, at: rig.spoil("state", at["live"], 2)),
+    ("binned by map", 3, lambda rig, at: rig.spoil("maps", change=7)),
+    ("cached", 4, lambda rig, at: rig.spoil("cache", change=4)),
+    ("backing", 6, lambda rig, at: rig.spoil("frame", at["live"])),
+    ("accounting of live bytes", 7, lambda rig, at: rig.spoil("live", change=512)),
+    ("accounting of requested bytes", 7, lambda rig, at: rig.spoil("asked", change=-1)),
+    ("accounting of a block's request", 7, lambda rig, at: rig.spoil("requested", at["live"], 3)),
+    ("accounting of a tag", 7, lambda rig, at: rig.spoil("tag", change=512)),
+    ("pages", 8, lambda rig, at: rig.spoil("pages")),
+    ("holes", 9, lambda rig, at: rig.spoil("holes")),
+    ("source", 11, lambda rig, at: rig.spoil("reserved", change=PAGE)),
+    ("peaks", 12, lambda rig, at: rig.spoil("live_peak", change=-4 * PAGE - 4096)),
+]
+
+
+@pytest.mark.parametrize(("what", "number", "break_it"), BREAKS, ids=[one[0] for one in BREAKS])
+def test_a_broken_field_is_found(what: str, number: int, break_it: Callable[[Rig, dict[str, int]], None]) -> None:
+    rig, at = scene()
+    break_it(rig, at)
+    assert rig.check() == number, what
+
+
+def test_i5_alignment() -> None:
+    rig, at = scene()
+    above = rig.neighbour(at["live"])
+    rig.spoil("size", at["live"], -256)
+    rig.spoil("addr", above, -256)
+    rig.spoil("size", above, 256)
+    assert rig.check() == 5
+
+
+def test_i3_a_free_block_in_no_bin() -> None:
+    rig, at = scene()
+    rig.spoil("state", at["small"], 2)              # LIVE to FREE, and in no list
+    assert rig.check() in (3, 2)
+
+
+def test_i10_a_waiting_block_that_nobody_waits_for() -> None:
+    rig, at = scene()
+    assert rig.share(at["live"], 2)
+    rig.set(busy=True)
+    rig.free(at["live"])
+    assert rig.check() == 0
+    rig.spoil("waiting")
+    assert rig.check() == 10
+
+
+def test_all_twelve_have_a_test() -> None:
+    assert {number for _, number, _ in BREAKS} | {5, 10} == set(range(1, 13))

@@ -1,0 +1,336 @@
+"""The slow path: rungs, page moves, limits, faults at each driver call, captures, segments, trims.
+
+The pool runs on books (`Rig`): what the driver answers, and how often it was asked, is known exactly.
+"""
+
+import random
+
+import pytest
+
+from acl.tools._rig import CALL_NAMES, Rig
+
+PAGE = 2 << 20
+WAITING, SPARE, GROW, OWN, IDLE, DRIVER, OTHERS, NONE = range(8)
+NO_MEMORY, TIMEOUT, UNSUPPORTED, BROKEN = 207001, 507046, 207000, 507899
+
+
+def rungs(rig: Rig, stream: int = 1) -> dict[int, int]:
+    """How many slow allocations each rung has ended."""
+    return {i: n for i, n in enumerate(rig.stats(stream)["counters"]["rungs"]) if n}
+
+
+def split_free(rig: Rig, pages: int = 12) -> int:
+    """Free pages in two places with a live block between them; the block's number."""
+    low, keep, high = rig.alloc(pages * PAGE), rig.alloc(PAGE), rig.alloc(pages * PAGE)
+    rig.free(low)
+    rig.free(high)
+    return keep
+
+
+def test_a_fresh_pool_asks_the_driver() -> None:
+    rig = Rig()
+    rig.alloc(20 * PAGE)
+    assert rungs(rig) == {GROW: 1}
+    assert rig.reserved() == rig.physical()[0] == 20 * PAGE
+    assert rig.calls()["sync"] == 0
+
+
+def test_own_free_pages_move_after_one_sync() -> None:
+    rig = Rig()
+    split_free(rig)
+    assert rig.alloc(20 * PAGE)
+    assert rungs(rig)[OWN] == 1
+    assert rig.calls()["sync"] == 1
+    assert rig.reserved() == 25 * PAGE
+    assert rig.check() == 0
+
+
+def test_spare_frames_come_first() -> None:
+    rig = Rig()
+    keep = rig.alloc(12 * PAGE, stream=2)
+    rig.set(fail="free_physical", at=1, code=BROKEN)
+    rig.free(keep, stream=2)
+    rig.trim()                                      # the first frame was refused: it stays spare
+    calls = rig.calls()["physical"]
+    rig.alloc(PAGE)
+    assert rig.calls()["physical"] == calls
+    assert rungs(rig) == {SPARE: 1}
+
+
+def test_an_idle_stream_gives_before_the_pool_grows() -> None:
+    rig = Rig()
+    rig.free(rig.alloc(40 * PAGE, stream=2), stream=2)
+    assert rig.alloc(40 * PAGE, stream=1)
+    assert rungs(rig) == {IDLE: 1}
+    assert rig.reserved() == 40 * PAGE
+    assert rig.calls()["sync"] == 0 and rig.calls()["query"] == 1
+    assert rig.stats(2)["counters"]["donated"] == 40
+
+
+def test_a_busy_stream_is_asked_last() -> None:
+    rig = Rig(limit=60 * PAGE)
+    rig.free(rig.alloc(40 * PAGE, stream=2), stream=2)
+    rig.set(busy=True)                              # nothing in flight may be taken: the driver serves
+    assert rig.alloc(20 * PAGE, stream=1)
+    assert rungs(rig) == {DRIVER: 1}
+    assert rig.alloc(20 * PAGE, stream=1) == 0      # over the limit, and stream 2 does not come to rest
+    assert rig.stats(2)["counters"]["sync_failures"] >= 1
+    rig.set(busy=False)
+    assert rig.alloc(20 * PAGE, stream=1)
+    assert rig.check() == 0
+
+
+def test_the_limit_counts_reserved_bytes() -> None:
+    rig = Rig(limit=16 * PAGE)
+    blocks = [rig.alloc(4 * PAGE) for _ in range(4)]
+    assert all(blocks)
+    assert rig.alloc(PAGE) == 0
+    assert rig.reserved() == rig.physical()[1] == 16 * PAGE
+    assert rig.last_oom()["limit"] == 16 * PAGE
+    rig.free(blocks[0])
+    assert rig.alloc(3 * PAGE)
+
+
+def test_more_than_the_limit_takes_nothing() -> None:
+    rig = Rig(limit=16 * PAGE)
+    assert rig.alloc(17 * PAGE) == 0
+    assert rig.reserved() == 0 and rig.calls()["physical"] == 0
+
+
+def test_what_was_taken_in_vain_goes_back() -> None:
+    rig = Rig(capacity=10 * PAGE)
+    assert rig.alloc(20 * PAGE) == 0
+    assert rig.reserved() == rig.physical()[0] == 0
+    assert rig.alloc(10 * PAGE)
+
+
+def test_headroom_is_left_on_the_device() -> None:
+    rig = Rig(capacity=20 * PAGE, headroom=5 * PAGE)
+    assert rig.alloc(16 * PAGE) == 0
+    assert rig.alloc(15 * PAGE)
+
+
+def test_an_expired_wait_skips_the_rung() -> None:
+    rig = Rig(limit=40 * PAGE)
+    split_free(rig)
+    rig.set(busy=True)
+    assert rig.alloc(20 * PAGE) == 0 or rungs(rig).get(OWN) is None
+    assert rig.stats()["counters"]["sync_failures"] == 1
+    assert rig.check() == 0
+
+
+def test_nothing_is_synchronised_during_a_capture() -> None:
+    rig = Rig()
+    split_free(rig)
+    rig.free(rig.alloc(30 * PAGE, stream=2), stream=2)
+    rig.set(capturing=7)
+    syncs = rig.calls()["sync"], rig.calls()["query"]
+    assert rig.alloc(20 * PAGE)
+    assert rungs(rig)[DRIVER] == 1
+    assert (rig.calls()["sync"], rig.calls()["query"]) == syncs
+
+
+@pytest.mark.parametrize("options", [{"steals": False}, {"early_frees": True}], ids=["steal off", "early frees"])
+def test_pages_that_must_not_move_do_not(options: dict[str, bool]) -> None:
+    rig = Rig(**options)
+    split_free(rig)
+    unmaps = rig.calls()["unmap"]
+    assert rig.alloc(20 * PAGE)
+    assert rig.alloc(20 * PAGE, stream=2)
+    assert rig.calls()["unmap"] == unmaps == 0 and rig.calls()["sync"] == 0
+    assert rig.check() == 0
+
+
+def test_early_frees_give_pages_only_when_drained() -> None:
+    rig = Rig(early_frees=True)
+    rig.free(rig.alloc(20 * PAGE))
+    assert rig.trim() == 0
+    assert rig.trim(drained=True) == 20 * PAGE
+
+
+def test_a_full_range_gets_another_one() -> None:
+    rig = Rig(virtual_bytes=16 * PAGE)
+    blocks = [rig.alloc(5 * PAGE) for _ in range(9)]
+    assert all(blocks)
+    assert rig.layout().count("|") == 2
+    assert rig.calls()["reserve"] == 3
+    for block in blocks:
+        rig.free(block)
+    assert rig.check() == 0
+
+
+def test_a_block_longer_than_a_range_gets_one_of_its_own() -> None:
+    rig = Rig(virtual_bytes=16 * PAGE)
+    assert rig.alloc(100 * PAGE)
+    assert rig.check() == 0
+
+
+def test_addresses_do_not_wear_out() -> None:
+    rig = Rig(virtual_bytes=1 << 30)
+    choose = random.Random(3)
+    live: list[int] = []
+    for _ in range(4000):
+        if len(live) > 8 or (live and choose.random() < 0.5):
+            rig.free(live.pop(choose.randrange(len(live))))
+        else:
+            live.append(rig.alloc(choose.randrange(PAGE, 24 * PAGE)))
+            assert live[-1]
+    assert rig.layout().count("|") <= 1
+    assert rig.check() == 0
+
+
+def test_without_virtual_memory_segments_serve() -> None:
+    rig = Rig()
+    rig.set(fail="reserve", code=UNSUPPORTED)
+    first = rig.alloc(20 * PAGE)
+    assert first and rig.calls()["malloc"] == 1 and rig.calls()["map"] == 0
+    assert rig.alloc(1000) and rig.alloc(2 * PAGE)
+    assert rig.check() == 0
+    rig.free(first)
+    assert rig.trim() == 20 * PAGE
+    assert rig.check() == 0
+
+
+def test_segments_go_back_to_make_room() -> None:
+    rig = Rig(segments=True, capacity=40 * PAGE)
+    a, b = rig.alloc(15 * PAGE), rig.alloc(15 * PAGE)
+    rig.free(a)
+    rig.free(b)
+    assert rig.alloc(30 * PAGE)
+    assert rig.calls()["sync"] >= 1
+    assert rig.reserved() == 30 * PAGE
+    assert rig.check() == 0
+
+
+def test_segments_of_another_stream_go_back_too() -> None:
+    rig = Rig(segments=True, capacity=40 * PAGE)
+    rig.free(rig.alloc(30 * PAGE, stream=2), stream=2)
+    assert rig.alloc(30 * PAGE, stream=1)
+    assert rungs(rig) == {OTHERS: 1}
+    assert rig.check() == 0
+
+
+def test_trim_keeps_what_is_asked_for() -> None:
+    rig = Rig()
+    keep = split_free(rig)
+    assert rig.trim(to=10 * PAGE) == 15 * PAGE
+    assert rig.reserved() == rig.physical()[0] == 10 * PAGE
+    assert rig.trim() == 9 * PAGE
+    rig.free(keep)
+    assert rig.trim() == PAGE
+
+
+def test_trim_of_idle_streams_waits_for_nobody() -> None:
+    rig = Rig()
+    rig.free(rig.alloc(10 * PAGE))
+    rig.set(busy=True)
+    assert rig.trim(wait=False) == 0 and rig.calls()["sync"] == 0
+    rig.set(busy=False)
+    assert rig.trim(wait=False) == 10 * PAGE and rig.calls()["sync"] == 0
+
+
+def test_decay_gives_back_what_a_tick_did_not_need() -> None:
+    rig = Rig()
+    block = rig.alloc(50 * PAGE)
+    rig.free(block)
+    assert rig.decay() == 0                         # it was needed since the last tick
+    keep = rig.alloc(10 * PAGE)
+    assert rig.decay() >= 39 * PAGE
+    assert rig.reserved() <= 11 * PAGE
+    assert rig.free(keep) and rig.check() == 0
+    assert rig.stats()["allocated_peak"] == 50 * PAGE
+
+
+def test_a_pool_with_live_blocks_stays() -> None:
+    rig = Rig()
+    block = rig.alloc(10 * PAGE)
+    assert not rig.destroy()
+    rig.free(block)
+    assert rig.destroy()
+    assert rig.physical()[0] == 0 and rig.calls()["release"] == rig.calls()["reserve"]
+
+
+def exercise(rig: Rig) -> list[tuple[int, int]]:
+    """Every driver call of the slow path: growth, moves within and between arenas, a refusal, a trim.
+
+    Returns the blocks that are live at the end, each with its stream.
+    """
+    live: list[tuple[int, int]] = []
+
+    def alloc(pages: int, stream: int) -> int:
+        block = rig.alloc(pages * PAGE, stream)
+        if block:
+            live.append((block, stream))
+        return block
+
+    def free(block: int, stream: int) -> None:
+        if block:
+            live.remove((block, stream))
+            assert rig.free(block, stream)
+
+    for stream in (1, 2):
+        low, _, high = alloc(12, stream), alloc(1, stream), alloc(12, stream)
+        free(low, stream)
+        free(high, stream)
+    alloc(20, 1)
+    alloc(30, 2)
+    free(alloc(3, 1), 1)
+    rig.trim(to=PAGE)
+    return live
+
+
+@pytest.mark.parametrize("segments", [False, True], ids=["pages", "segments"])
+@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("call", [name for name in CALL_NAMES if name != "event"])
+def test_a_fault_at_any_driver_call_leaves_the_pool_whole(call: str, at: int, segments: bool) -> None:
+    rig = Rig(capacity=(90 if segments else 60) * PAGE, headroom=PAGE, segments=segments, virtual_bytes=1 << 30)
+    rig.set(fail=call, at=at, code=NO_MEMORY if call in ("physical", "malloc", "map") else BROKEN)
+    live = exercise(rig)
+    assert rig.check() == 0
+    rig.set(fail=call, at=0)
+    again = rig.alloc(2 * PAGE)
+    assert again and rig.free(again)                # the next allocation works
+    for block, stream in live:
+        assert rig.free(block, stream)
+    assert rig.check() == 0
+    rig.trim()
+    assert rig.reserved() == rig.physical()[0] == 0, "something leaked"
+
+
+def test_faults_were_really_injected() -> None:
+    for call in ("reserve", "physical", "map", "unmap", "sync", "free_physical", "query", "mem_info"):
+        rig = Rig(capacity=60 * PAGE, headroom=PAGE, virtual_bytes=1 << 30)
+        exercise(rig)
+        assert rig.calls()[call] >= 1, call
+
+
+def test_shapes_that_repeat_end_without_driver_calls() -> None:
+    choose = random.Random(11)
+    rig = Rig()
+    script = []
+    for _ in range(300):
+        script.append(choose.randrange(PAGE // 2, 30 * PAGE))
+    for _ in range(60):
+        calls = sum(rig.calls().values())
+        live: list[int] = []
+        for size in script:
+            live.append(rig.alloc(size))
+            if len(live) > 9:
+                rig.free(live.pop(size % 9))
+        for block in live:
+            rig.free(block)
+        calls = sum(rig.calls().values()) - calls
+        if calls == 0:
+            break
+    assert calls == 0
+
+
+def test_two_sizes_in_turn_do_not_fight_over_a_page() -> None:
+    rig = Rig()
+    for _ in range(3):
+        for size in (1000, 3 * PAGE // 2):
+            rig.free(rig.alloc(size))
+    calls = rig.calls()
+    for size in (1000, 3 * PAGE // 2):
+        rig.free(rig.alloc(size))
+    assert rig.calls() == calls
