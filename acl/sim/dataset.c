@@ -1,7 +1,7 @@
 /* dataset.c: aclmdlDataset: the buffers, and shapes, of a model's inputs or outputs.
 
-   Buffers and descriptions that the user adds stay the user's, except that a run describes outputs
-   that nobody described; those descriptions go with the dataset. One thread at a time. */
+   Buffers that the user adds stay the user's. A description is copied, as GE does, and a run makes
+   one for an output that nobody described; both go with the dataset. One thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +17,21 @@ aclmdlDataset *sim_aclmdlCreateDataset(void)
     return dataset;
 }
 
+/* A user may have destroyed what aclmdlGetDatasetTensorDesc gave. */
+static void desc_drop(DatasetEntry *entry)
+{
+    if (handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
+        aclDestroyTensorDesc(entry->desc);
+    }
+    entry->desc = NULL;
+}
+
 aclError sim_aclmdlDestroyDataset(const aclmdlDataset *dataset)
 {
     aclmdlDataset *own = (aclmdlDataset *)(uintptr_t)dataset;
     REQUIRE(handle_is(dataset, HANDLE_DATASET) && handle_kill(own));
     for (size_t i = 0; i < own->count; i++) {
-        if (own->entries[i].own_desc) {
-            aclDestroyTensorDesc(own->entries[i].desc);
-        }
+        desc_drop(&own->entries[i]);
     }
     free(own->entries);
     own->entries = NULL;
@@ -70,11 +77,20 @@ aclError sim_aclmdlSetDatasetTensorDesc(
     REQUIRE(tensorDesc == NULL || handle_is(tensorDesc, HANDLE_TENSOR_DESC));
     REQUIRE(index < dataset->count);
     DatasetEntry *entry = &dataset->entries[index];
-    if (entry->own_desc) {
-        aclDestroyTensorDesc(entry->desc);
+    if (tensorDesc == NULL) {
+        desc_drop(entry);
+        return ACL_SUCCESS;
     }
-    entry->desc = tensorDesc;
-    entry->own_desc = false;
+    if (!handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
+        entry->desc = tensordesc_new(tensorDesc->type, tensorDesc->dims.count,
+            dims_list(&tensorDesc->dims), tensorDesc->format);
+        return entry->desc != NULL ? ACL_SUCCESS : fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    entry->desc->type = tensorDesc->type;
+    entry->desc->format = tensorDesc->format;
+    if (!dims_set(&entry->desc->dims, tensorDesc->dims.count, dims_list(&tensorDesc->dims))) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
     return ACL_SUCCESS;
 }
 

@@ -78,8 +78,7 @@ aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears);
 
 typedef struct DatasetEntry {
     aclDataBuffer *buffer;
-    aclTensorDesc *desc;
-    bool own_desc;      /* made by a run, not the user's */
+    aclTensorDesc *desc;    /* the dataset's own: a copy of the user's, or made by a run */
 } DatasetEntry;
 
 struct aclmdlDataset {
@@ -98,6 +97,15 @@ aclError model_run(Model *model, Stream *stream, const Source *source, RunMode m
 
 /* Gives back the blocks of runs that failed. */
 void model_leftovers_give(Model *model);
+
+/* --- modelshape.c --- */
+
+/* The outputs' types and shapes for inputs of a gear, or of the declared shapes if `gear_values` is
+   0; computes nothing but shape arithmetic. False if they depend on data or are not known. */
+bool model_output_shapes(
+    const Model *model, const int64_t *gear, int gear_values, Tensor *outputs);
+
+/* --- modelio.c --- */
 
 /* The declared shape of an input under a gear; -1 where it is not known. */
 void model_input_dims(

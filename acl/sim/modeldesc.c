@@ -62,17 +62,44 @@ static End *ends_copy(const Net *net, const int *values, size_t count)
     return ends;
 }
 
-/* A model with gears needs memory for its largest one. */
-static void gears_measure(const Model *model, End *inputs)
+static void end_grow(End *end, const Tensor *shape)
 {
-    for (int i = 0; i < model->net.input_count; i++) {
-        for (int g = 0; g < model->gears.count; g++) {
+    size_t bytes = tensor_fits(shape) ? (size_t)tensor_bytes(shape) : 0;
+    end->bytes = bytes > end->bytes ? bytes : end->bytes;
+}
+
+/* A model with gears needs memory for its largest one. */
+static void gears_measure(const Model *model, End *inputs, End *outputs)
+{
+    Tensor *shapes = calloc((size_t)model->net.output_count + 1, sizeof *shapes);
+    for (int g = 0; g < model->gears.count; g++) {
+        const int64_t *gear = model->gears.value[g];
+        for (int i = 0; i < model->net.input_count; i++) {
             Tensor shape;
-            model_input_dims(model, i, model->gears.value[g], model->gears.values, &shape);
-            size_t bytes = tensor_fits(&shape) ? (size_t)tensor_bytes(&shape) : 0;
-            inputs[i].bytes = bytes > inputs[i].bytes ? bytes : inputs[i].bytes;
+            model_input_dims(model, i, gear, model->gears.values, &shape);
+            end_grow(&inputs[i], &shape);
+        }
+        bool known =
+            shapes != NULL && model_output_shapes(model, gear, model->gears.values, shapes);
+        for (int i = 0; known && i < model->net.output_count; i++) {
+            end_grow(&outputs[i], &shapes[i]);
         }
     }
+    free(shapes);
+}
+
+/* Outputs whose shapes the file leaves open, of a model whose inputs it does not. */
+static void outputs_complete(const Model *model, End *outputs)
+{
+    Tensor *shapes = calloc((size_t)model->net.output_count + 1, sizeof *shapes);
+    bool known = shapes != NULL && model_output_shapes(model, NULL, 0, shapes);
+    for (int i = 0; known && i < model->net.output_count; i++) {
+        outputs[i].type = shapes[i].type;
+        outputs[i].rank = shapes[i].rank;
+        memcpy(outputs[i].dims, shapes[i].dims, sizeof outputs[i].dims);
+        end_grow(&outputs[i], &shapes[i]);
+    }
+    free(shapes);
 }
 
 static aclError desc_fill(aclmdlDesc *desc, const Model *model)
@@ -90,10 +117,12 @@ static aclError desc_fill(aclmdlDesc *desc, const Model *model)
     desc->input_count = (size_t)model->net.input_count;
     desc->output_count = (size_t)model->net.output_count;
     if (geared) {
-        gears_measure(model, desc->inputs);
+        gears_measure(model, desc->inputs, desc->outputs);
         End *extra = &desc->inputs[desc->input_count++];
         *extra = (End){.name = strdup(ACL_DYNAMIC_TENSOR_NAME), .type = ACL_INT64, .rank = 1,
             .dims = {model->gears.values}, .bytes = (size_t)model->gears.values * sizeof(int64_t)};
+    } else {
+        outputs_complete(model, desc->outputs);
     }
     return ACL_SUCCESS;
 }

@@ -1,7 +1,8 @@
 /* modelio.c: a run's inputs and outputs: the user's datasets against what the model declares.
 
-   Refused, by the input's name: a wrong number of inputs, a data type or rank that the model does
-   not have, a dimension outside what it declares, a buffer too small for its shape. */
+   Refused, by the input's name: a wrong number of inputs, a rank that the model does not have, a
+   dimension outside what it declares, a buffer too small for its shape.  Of a description only the
+   dimensions count, as with GE: programs fill in any data type and format. */
 #include <string.h>
 
 #include "databuffer.h"
@@ -56,10 +57,6 @@ void model_input_dims(
 static aclError shape_check(const NetValue *value, const Tensor *declared, const Tensor *given)
 {
     char a[128], b[128];
-    if (given->type != value->type) {
-        return fail((aclError)ACL_ERROR_GE_DATATYPE_INVALID, "input %s: expected %s, got %s",
-            value->name, type_name(value->type), type_name(given->type));
-    }
     bool fits = value->rank < 0 || given->rank == value->rank;
     for (int d = 0; fits && value->rank >= 0 && d < given->rank; d++) {
         fits = declared->dims[d] < 0 || declared->dims[d] == given->dims[d];
@@ -83,7 +80,9 @@ static aclError input_bind(Run *run, int index, const aclmdlDataset *input)
     }
     slot->tensor = declared;
     if (handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
-        TRY(tensordesc_read(entry->desc, value->name, &slot->tensor));
+        aclTensorDesc described = *entry->desc;
+        described.type = value->type;
+        TRY(tensordesc_read(&described, value->name, &slot->tensor));
         TRY(shape_check(value, &declared, &slot->tensor));
     } else if (value->rank < 0 || !tensor_fits(&declared)) {
         char text[128];
@@ -162,7 +161,6 @@ static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
 {
     if (!handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
         entry->desc = tensordesc_new(tensor->type, tensor->rank, tensor->dims, ACL_FORMAT_ND);
-        entry->own_desc = true;
         return entry->desc != NULL ? ACL_SUCCESS : ACL_ERROR_BAD_ALLOC;
     }
     return tensordesc_write(entry->desc, tensor) ? ACL_SUCCESS

@@ -42,7 +42,7 @@ class Net:
 
     def _allocate(self, count, des):
         for i in range(count):
-            size = buffer_method[des](self.model_desc, i) or 4096
+            size = buffer_method[des](self.model_desc, i)
             buffer, ret = acl.rt.malloc(size, ACL_MEM_MALLOC_HUGE_FIRST)
             check_ret("acl.rt.malloc", ret)
             (self.input_data if des == "in" else self.output_data).append({"buffer": buffer, "size": size})

@@ -1,0 +1,140 @@
+"""What a model's description says of sizes, and which part of a user's description counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import acl
+from acl.tools.onnx_writer import Builder
+
+
+@pytest.fixture(autouse=True)
+def device() -> None:
+    assert acl.rt.set_device(0) == 0
+
+
+def load(folder: Path, model: Builder, **metadata: str) -> int:
+    path = folder / "model.om"
+    path.write_bytes(model.to_bytes(metadata))
+    number, ret = acl.mdl.load_from_file(str(path))
+    assert ret == 0, acl.get_recent_err_msg()
+    return number
+
+
+def output_of(number: int) -> tuple[int, list[int]]:
+    """The size and the dimensions of the first output."""
+    desc = acl.mdl.create_desc()
+    assert acl.mdl.get_desc(desc, number) == 0
+    found = acl.mdl.get_output_size_by_index(desc, 0), acl.mdl.get_output_dims(desc, 0)[0]["dims"]
+    assert acl.mdl.destroy_desc(desc) == 0
+    return found
+
+
+def flat(dims: list[Any], dtype: str = "float32") -> Builder:
+    """x -> two rows for each of its rows, by arithmetic on its shape; the output's shape is not declared."""
+    b = Builder()
+    x = b.input("x", dtype, dims)
+    rows = b.add("Gather", b.add("Shape", x), b.constant(np.array([0], np.int64)))
+    doubled = b.add("Mul", rows, b.constant(np.array([2], np.int64)))
+    target = b.add("Concat", doubled, b.constant(np.array([-1], np.int64)), axis=0)
+    b.output(b.add("Reshape", b.add("Add", x, x), target), dtype)
+    return b
+
+
+@pytest.mark.parametrize(("metadata", "dims", "size"), [
+    ({"dynamic_batch_size": "1,2,16,4"}, [None, 8], 16 * 8 * 4),
+    ({"dynamic_dims": "1;3;8"}, [None, 8], 8 * 8 * 4),
+    ({"dynamic_image_size": "4,4;6,2"}, [2, None, None], 2 * 16 * 4),
+])
+def test_the_size_of_a_geared_output_is_that_of_the_largest_gear(
+    tmp_path: Path, metadata: dict[str, str], dims: list[Any], size: int
+) -> None:
+    number = load(tmp_path, flat(dims), **metadata)
+    assert output_of(number)[0] == size
+    assert acl.mdl.unload(number) == 0
+
+
+def test_an_output_that_is_not_declared_is_inferred_from_known_inputs(tmp_path: Path) -> None:
+    number = load(tmp_path, flat([3, 8]))
+    assert output_of(number) == (3 * 8 * 4, [6, 4])
+    assert acl.mdl.unload(number) == 0
+
+
+def test_without_gears_an_open_shape_stays_open(tmp_path: Path) -> None:
+    number = load(tmp_path, flat([None, 8]))
+    assert output_of(number)[0] == 0
+    assert acl.mdl.unload(number) == 0
+
+
+def test_a_size_that_depends_on_data_stays_open(tmp_path: Path) -> None:
+    b = Builder()
+    x = b.input("x", "float32", [4])
+    b.output(b.add("NonZero", x), "int64")
+    number = load(tmp_path, b)
+    assert output_of(number)[0] == 0
+    assert acl.mdl.unload(number) == 0
+
+
+def run(number: int, x: np.ndarray, descs: list[tuple[int, list[int], int]]) -> tuple[int, np.ndarray, list[int]]:
+    """Runs with descriptions set one after the other, each destroyed at once; result, output, its dims."""
+    source, target = np.ascontiguousarray(x), np.zeros(x.size, x.dtype)
+    device, _ = acl.rt.malloc(x.nbytes, 0)
+    place, _ = acl.rt.malloc(x.nbytes, 0)
+    assert acl.rt.memcpy(device, x.nbytes, source.ctypes.data, x.nbytes, 1) == 0
+    inputs, outputs = acl.mdl.create_dataset(), acl.mdl.create_dataset()
+    buffers = [acl.create_data_buffer(device, x.nbytes), acl.create_data_buffer(place, x.nbytes)]
+    acl.mdl.add_dataset_buffer(inputs, buffers[0])
+    acl.mdl.add_dataset_buffer(outputs, buffers[1])
+    for dtype, dims, layout in descs:
+        desc = acl.create_tensor_desc(dtype, dims, layout)
+        assert acl.mdl.set_dataset_tensor_desc(inputs, desc, 0) == (inputs, 0)
+        acl.destroy_tensor_desc(desc)
+    ret = acl.mdl.execute(number, inputs, outputs)
+    dims = []
+    if ret == 0:
+        found = acl.mdl.get_dataset_tensor_desc(outputs, 0)
+        dims = [acl.get_tensor_desc_dim_v2(found, i)[0] for i in range(acl.get_tensor_desc_num_dims(found))]
+    assert acl.rt.memcpy(target.ctypes.data, x.nbytes, place, x.nbytes, 2) == 0
+    for handle in buffers:
+        assert acl.destroy_data_buffer(handle) == 0
+    assert acl.mdl.destroy_dataset(inputs) == acl.mdl.destroy_dataset(outputs) == 0
+    assert acl.rt.free(device) == acl.rt.free(place) == 0
+    return ret, target, dims
+
+
+@pytest.mark.parametrize(("dtype", "layout"), [(9, 2), (0, 0), (-1, -1), (9, 9), (3, 2)])
+def test_only_the_dimensions_of_a_description_count(tmp_path: Path, dtype: int, layout: int) -> None:
+    number = load(tmp_path, flat([None, 4], "int64"))
+    x = np.arange(12, dtype=np.int64).reshape(3, 4)
+    ret, y, dims = run(number, x, [(dtype, [3, 4], layout)])
+    assert ret == 0, acl.get_recent_err_msg()
+    assert (y == x.ravel() * 2).all() and dims == [6, 2]
+    assert acl.mdl.unload(number) == 0
+
+
+def test_a_description_is_copied_and_the_last_one_counts(tmp_path: Path) -> None:
+    number = load(tmp_path, flat([None, 4]))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert run(number, x, [(0, [1, 4], 2), (0, [2, 2, 2], 2), (0, [3, 4], 2)])[::2] == (0, [6, 2])
+    assert run(number, x, [(0, [3, 5], 2)])[0] == 145021
+    assert run(number, x, [])[0] == 145021
+    assert acl.mdl.unload(number) == 0
+
+
+def test_null_takes_a_description_away() -> None:
+    dataset = acl.mdl.create_dataset()
+    buffer = acl.create_data_buffer(64, 1)
+    acl.mdl.add_dataset_buffer(dataset, buffer)
+    desc = acl.create_tensor_desc(0, [1], 2)
+    assert acl.mdl.set_dataset_tensor_desc(dataset, desc, 0)[1] == 0
+    copy = acl.mdl.get_dataset_tensor_desc(dataset, 0)
+    assert copy not in (0, desc)
+    assert acl.mdl.set_dataset_tensor_desc(dataset, 0, 0)[1] == 0
+    assert acl.mdl.get_dataset_tensor_desc(dataset, 0) == 0
+    acl.destroy_tensor_desc(desc)
+    assert acl.destroy_data_buffer(buffer) == 0
+    assert acl.mdl.destroy_dataset(dataset) == 0
