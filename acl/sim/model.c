@@ -3,7 +3,7 @@
    Weights are copied to the device at load, into the user's memory or into memory from aclrtMalloc,
    never from a registered allocator. Numbers count up from 1 and are not used again. Lock order:
    the table's lock is a leaf. */
-#include "model.h"
+#include "ort.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +77,7 @@ static void model_destroy(Model *model)
     }
     free(model->last);
     pthread_mutex_destroy(&model->lock);
+    ort_free(model->ort);
     net_free(&model->net);
     free(model->addresses);
     free(model);
@@ -174,7 +175,7 @@ static aclError model_load(const ModelFile *file, const Memories *memories, uint
     if (model == NULL) {
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory for a model");
     }
-    aclError status = modelfile_parse(file, &model->net, &model->gears);
+    aclError status = modelfile_parse(file, &model->net, &model->gears, &model->ort);
     if (status != ACL_SUCCESS) {
         free(model);
         return status;
@@ -266,15 +267,17 @@ aclError sim_aclmdlUnload(uint32_t modelId)
 static aclError sizes_query(const ModelFile *file, size_t *work, size_t *weight)
 {
     Net net;
+    struct OrtModel *ort;
     Gears *gears = malloc(sizeof *gears);
     if (gears == NULL) {
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
-    aclError status = modelfile_parse(file, &net, gears);
+    aclError status = modelfile_parse(file, &net, gears, &ort);
     free(gears);
     if (status == ACL_SUCCESS) {
         *work = 0; /* of a dynamic-shape model it is not known beforehand */
         *weight = model_weight_bytes(&net);
+        ort_free(ort);
         net_free(&net);
     }
     return status;

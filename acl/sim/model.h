@@ -37,6 +37,7 @@ typedef struct Model {
     uint32_t id;
     Net net;
     Gears gears;
+    struct OrtModel *ort;   /* ONNX Runtime's session, if the node loop cannot run the model */
     void **addresses;       /* of each value that is a constant on the device, else NULL */
     void *weights;
     size_t weight_bytes;
@@ -71,8 +72,9 @@ typedef struct ModelFile {
 
 aclError modelfile_open(const char *path, ModelFile *file);
 void modelfile_close(ModelFile *file);
-/* Reads and prepares; 145000-type codes with a message that names file and node. */
-aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears);
+/* Reads and prepares; 100013 with a message that names file and node. What the node loop cannot run
+   goes to ONNX Runtime, if that is there: then *ort is its session (ort_free). */
+aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears, struct OrtModel **ort);
 
 /* --- dataset.c --- */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "exports.h"
-#include "model.h"
+#include "ort.h"
 
 typedef struct End {
     char *name;
@@ -156,9 +156,10 @@ static aclError desc_from(aclmdlDesc *desc, const ModelFile *file)
     if (model == NULL) {
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
-    aclError status = modelfile_parse(file, &model->net, &model->gears);
+    aclError status = modelfile_parse(file, &model->net, &model->gears, &model->ort);
     if (status == ACL_SUCCESS) {
         status = desc_fill(desc, model);
+        ort_free(model->ort);
         net_free(&model->net);
     }
     free(model);

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model.h"
+#include "ort.h"
 #include "proto.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
@@ -154,24 +154,49 @@ static aclError gears_expand(const Net *net, Gears *gears)
     return ACL_SUCCESS;
 }
 
-aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears)
+/* ACL_SIM_ENGINE: "builtin" or "onnxruntime" alone, else the first and then the second. */
+static bool engine_allowed(const char *name)
+{
+    const char *asked = setting("ACL_SIM_ENGINE");
+    return asked == NULL || asked[0] == '\0' || strcmp(asked, name) == 0;
+}
+
+static bool builtin_read(const ModelFile *file, Net *net)
 {
     char folder[4096] = "";
-    const char *name = file->path == NULL ? "the model" : file->path;
     if (file->path != NULL) {
         (void)snprintf(folder, sizeof folder, "%s", file->path);
     }
     bool read =
-        onnx_read(net, file->bytes, file->length, file->path == NULL ? NULL : dirname(folder));
-    aclError status = ACL_SUCCESS;
-    if (!read || !net_prepare(net)) {
-        status = fail(ACL_ERROR_PARSE_MODEL, "%s: %s", name, net->message);
-    } else {
-        status = gears_read(file, gears);
-        status = status == ACL_SUCCESS ? gears_expand(net, gears) : status;
-    }
+        onnx_read(net, file->bytes, file->length, file->path == NULL ? NULL : dirname(folder))
+        && net_prepare(net);
     net->folder = NULL;
+    return read;
+}
+
+aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears, struct OrtModel **ort)
+{
+    char first[NET_MESSAGE_ROOM] = "", second[OP_MESSAGE_ROOM] = "";
+    const char *name = file->path == NULL ? "the model" : file->path;
+    *ort = NULL;
+    memset(net, 0, sizeof *net);
+    bool read = engine_allowed("builtin") && builtin_read(file, net);
+    if (!read) {
+        (void)snprintf(first, sizeof first, "%s", net->message);
+        net_free(net);
+        bool second_wanted =
+            engine_allowed("onnxruntime") && onnx_recognise(file->bytes, file->length);
+        read =
+            second_wanted && ort_load(file->bytes, file->length, net, ort, second, sizeof second);
+    }
+    if (!read) {
+        return fail(ACL_ERROR_PARSE_MODEL, "%s: %s%s%s", name, first,
+            second[0] != '\0' && first[0] != '\0' ? "; " : "", second);
+    }
+    aclError status = gears_read(file, gears);
+    status = status == ACL_SUCCESS ? gears_expand(net, gears) : status;
     if (status != ACL_SUCCESS) {
+        ort_free(*ort);
         net_free(net);
     }
     return status;

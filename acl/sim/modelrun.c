@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "databuffer.h"
-#include "modelrun.h"
+#include "ort.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -63,7 +63,7 @@ void run_release(Run *run)
     free(run);
 }
 
-static aclError run_own(Run *run, void *data)
+aclError run_own(Run *run, void *data)
 {
     Owned *owned = malloc(sizeof *owned);
     if (owned == NULL) {
@@ -356,7 +356,7 @@ aclError model_run(Model *model, Stream *stream, const Source *source, RunMode m
         status = outputs_bind(run, output);
     }
     if (status == ACL_SUCCESS) {
-        status = nodes_run(run);
+        status = model->ort != NULL ? ort_run(model->ort, run) : nodes_run(run);
     }
     if (status == ACL_SUCCESS) {
         status = outputs_finish(run);

@@ -44,6 +44,8 @@ typedef struct NodeScratch {
 } NodeScratch;
 
 void run_release(Run *run);
+/* Host memory that the run frees in the end; freed at once if that cannot be remembered. */
+aclError run_own(Run *run, void *data);
 aclError node_fail(const Run *run, const NetNode *node, aclError code, const char *message);
 
 /* --- modeltask.c --- */
