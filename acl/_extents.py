@@ -3,9 +3,9 @@
 ACL takes output buffers before it knows the outputs' shapes, and says the shapes afterwards.  So a
 guess is needed that is seldom too small and seldom much too large.  Each output dimension that
 changes is held against a few simple rules of the input dimensions: equal to one, the sum or product
-of two, in proportion to one.  A rule that a run contradicts is dropped; the guess is the largest
-that the simplest surviving rules give.  A guess that is too small costs a second run, never a wrong
-result, so nothing here needs to be right, only to be good.
+of two, an exact share of the product of two, in proportion to one.  A rule that a run contradicts is
+dropped; the guess is the largest that the simplest surviving rules give.  A guess that is too small
+costs a second run, never a wrong result, so nothing here needs to be right, only to be good.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class _Rules:
         self.equal: set[int] | None = None
         self.sums: set[tuple[int, int]] | None = None
         self.products: set[tuple[int, int]] | None = None
+        self.shares: dict[tuple[int, int], tuple[int, int]] | None = None
         self.ratios: dict[int, float] = {}
         self.least = self.most = -1
 
@@ -38,6 +39,10 @@ class _Rules:
         self.equal = equal if self.equal is None else self.equal & equal
         self.sums = sums if self.sums is None else self.sums & sums
         self.products = products if self.products is None else self.products & products
+        shares = {(i, j): (extent, dims[i] * dims[j]) for i, j in pairs if extent and dims[i] * dims[j]}
+        self.shares = shares if self.shares is None else {
+            pair: old for pair, old in self.shares.items()
+            if pair in shares and shares[pair][0] * old[1] == old[0] * shares[pair][1]}
         for i, dim in enumerate(dims):
             if dim > 0:
                 self.ratios[i] = max(self.ratios.get(i, 0.0), extent / dim)
@@ -54,6 +59,8 @@ class _Rules:
             return max(dims[i] * dims[j] for i, j in self.products)
         if not declared and self.least == self.most:
             return self.most
+        if self.shares and self.least < self.most:
+            return max(-(-dims[i] * dims[j] * top // bottom) for (i, j), (top, bottom) in self.shares.items())
         scaled = [ceil(ratio * dims[i]) for i, ratio in self.ratios.items() if dims[i] > 0]
         return min(max(scaled, default=0), 4 * self.most) or self.most
 

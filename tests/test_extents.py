@@ -66,3 +66,8 @@ def test_the_memory_of_runs_is_bounded():
     for size in range(1, 2000):
         extents.learn(((size,),), ((size,),))
     assert len(extents.seen) <= 512 and extents.predict(((5000,),)) == ((5000,),)
+
+
+def test_places_of_a_downsampled_image_are_a_share_of_its_pixels():
+    extents = taught(((-1, -1),), ((-1,),), (((16, 32),), ((8,),)), (((64, 32),), ((32,),)))
+    assert extents.predict(((48, 80),)) == ((60,),)
