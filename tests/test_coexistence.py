@@ -180,6 +180,13 @@ def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
     assert found["CANN's acl"]["value"].endswith("acl.so, serves what only it has")
 
 
+def test_the_command_starts_with_the_vendors_first(vendor: str) -> None:
+    done = subprocess.run([Path(sys.executable).with_name("aclpool"), "doctor"], cwd="/", capture_output=True, text=True,
+                          timeout=60, env={**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": ahead(vendor)})
+    assert done.returncode == 0, done.stderr
+    assert "not this package" in done.stdout and done.stdout.endswith("healthy\n")
+
+
 def test_doctor_explains_that_ours_is_first(vendor: str) -> None:
     found = doctor(behind(vendor))
     assert found["import acl"]["value"] == "this package"

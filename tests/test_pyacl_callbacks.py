@@ -12,6 +12,7 @@ import pytest
 from support.child import run_python
 
 import acl
+import acl.sim
 
 BLOCK, NO_BLOCK = 1, 0
 
@@ -238,6 +239,22 @@ def test_exception_callback_can_be_set_and_taken_away() -> None:
     assert acl.rt.set_exception_info_callback() == 0
     with pytest.raises(TypeError, match="argument 1 is not callable"):
         acl.rt.set_exception_info_callback(3)
+
+
+def test_an_exception_of_a_task_reaches_every_callback(queue: int) -> None:
+    seen: list[Any] = []
+
+    def on_exception(info: int) -> None:
+        seen.append((acl.rt.get_device_id_from_exception_info(info),
+                     acl.rt.get_error_code_from_exception_info(info)))
+
+    assert acl.rt.set_exception_info_callback(on_exception) == 0
+    assert acl.rt.exception_info_callback_register(on_exception) == 0
+    acl.sim.fail_stream(queue, 507015)
+    assert acl.rt.synchronize_stream(queue) == 507015
+    assert seen == [(0, 507015), (0, 507015)]
+    assert acl.rt.exception_info_callback_unregister(on_exception) == 0
+    assert acl.rt.set_exception_info_callback(None) == 0
 
 
 def test_several_exception_callbacks() -> None:

@@ -268,3 +268,29 @@ def test_wrong_functions_and_descriptors(desc: int) -> None:
     assert acl.rt.allocator_destroy_desc(4711) == 100000
     assert acl.rt.allocator_register(0, desc) == 100000
     assert acl.rt.allocator_unregister(0) == 100000
+
+
+@pytest.mark.parametrize("setter", ["allocator_set_obj_to_desc", "allocator_set_alloc_func_to_desc"])
+def test_a_pool_registers_its_own_c_functions(queue: int, desc: int, setter: str) -> None:
+    with acl.Pool(0) as pool:
+        pool.register(queue)
+        expected = acl.rt.allocator_get_by_stream(queue)
+        pool.unregister(queue)
+        assert getattr(acl.rt, setter)(desc, pool) == 0
+        assert acl.rt.allocator_register(queue, desc) == 0
+        assert acl.rt.allocator_get_by_stream(queue)[1:] == expected[1:]
+        assert pool.streams == (queue,)
+        consumer = Consumer(queue)
+        block = consumer.alloc(1000)
+        assert consumer.address(block) % 64 == 0
+        assert pool.stats().requested >= 1000
+        consumer.free(block)
+        assert acl.rt.allocator_unregister(queue) == 0
+        assert pool.streams == ()
+        assert acl.rt.allocator_get_by_stream(queue)[-1] != 0
+
+
+def test_what_a_pool_refuses_comes_back_as_ret(desc: int) -> None:
+    with acl.Pool(0) as pool:
+        assert acl.rt.allocator_set_obj_to_desc(desc, pool) == 0
+        assert acl.rt.allocator_register(0, desc) != 0
