@@ -1,6 +1,6 @@
 """ONNX Runtime: as the oracle of the built-in engine, and as the second engine.
 
-Skipped where the package is not installed: it is the extra `aclpool[onnx]`.
+Not collected where the package is not installed (conftest.py): it is the extra `aclpool[onnx]`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from support.calls import api, out
 from support.models import CountingAllocator, SimModel, cnn_detector, gpt_decoder, lstm_tagger, resnet, sim_message
@@ -19,7 +20,6 @@ from support.models import transformer_encoder as encoder
 
 from acl.tools.onnx_writer import Builder
 
-ort = pytest.importorskip("onnxruntime")
 Inputs = list[np.ndarray[Any, Any]]
 
 
