@@ -1,0 +1,120 @@
+"""The allocator as ACL sees it: five pointers, called by ctypes; and maps of a pool's blocks.
+
+A `Door` looks up what is registered for a stream, so it calls what GE would call.  ctypes drops the
+GIL around each call, as a thread of GE's has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import acl
+
+__all__ = ["Door", "MIB", "Slow", "UNIT", "blocks_at", "contents", "layout", "open_door"]
+
+UNIT = 512
+MIB = 1 << 20
+
+_ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+_ADVISE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_ADDRESS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Door:
+    """The five values that ACL was given for a stream."""
+
+    def __init__(self, stream: acl.Stream | int) -> None:
+        found = acl.allocator_of(stream)
+        assert found is not None, "nothing is registered for the stream"
+        self.values = tuple(found[:5])
+        self.object = found.object
+        self._alloc, self._free = _ALLOC(found.alloc), _FREE(found.free)
+        self._advise, self._address = _ADVISE(found.alloc_advise), _ADDRESS(found.get_addr)
+
+    def alloc(self, size: int) -> int:
+        """A block, or 0."""
+        return self._alloc(self.object, size) or 0
+
+    def advise(self, size: int, address: int) -> int:
+        return self._advise(self.object, size, address) or 0
+
+    def free(self, block: int) -> None:
+        self._free(self.object, block)
+
+    def address(self, block: int) -> int:
+        return self._address(block) or 0
+
+    def take(self, size: int) -> tuple[int, int]:
+        """A block and its address, as GE asks for them."""
+        block = self.alloc(size)
+        assert block, f"{size} bytes could not be had"
+        address = self.address(block)
+        assert address and address % UNIT == 0
+        return block, address
+
+
+@contextmanager
+def open_door(device: int = 0, **options: Any) -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
+    """A pool with one registered stream, all of it closed afterwards."""
+    with acl.Pool(device, **options) as pool, acl.Stream(device) as stream:
+        pool.register(stream)
+        yield pool, stream, Door(stream)
+        pool.unregister(stream)
+
+
+def layout(pool: acl.Pool, stream: acl.Stream | int | None = None, unit: int = MIB) -> str:
+    """A stream's blocks in address order, by state and size in units: "L3 F1 L2", without holes.
+
+    States are L(ive), C(ached), F(ree), W(aiting), M(oving); ranges are separated by "|".
+    """
+    parts: list[str] = []
+    after = None
+    for block in pool.blocks(stream):
+        if after is not None and block.address != after:
+            parts.append("|")
+        after = block.address + block.size
+        if block.state != "hole":
+            amount = block.size / unit
+            parts.append(f"{block.state[0].upper()}{amount:g}")
+    text = " ".join(parts)
+    while "| |" in text:
+        text = text.replace("| |", "|")
+    return text.strip(" |")
+
+
+def blocks_at(pool: acl.Pool, stream: acl.Stream | int | None, state: str) -> list[int]:
+    """The addresses of a stream's blocks in a state."""
+    return [block.address for block in pool.blocks(stream) if block.state == state]
+
+
+class Slow:
+    """Work that keeps a stream busy until it is told to go on, without a Python callback on it."""
+
+    def __init__(self, stream: acl.Stream) -> None:
+        self.gate = threading.Event()
+        self.started = threading.Event()
+        stream.launch(self._run)
+
+    def _run(self) -> None:
+        self.started.set()
+        assert self.gate.wait(30), "nobody let the stream go on"
+
+    def go_on(self) -> None:
+        self.gate.set()
+
+    def __enter__(self) -> Slow:
+        assert self.started.wait(30)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.go_on()
+
+
+def contents(address: int, size: int) -> bytes:
+    """What the simulator's device memory holds; only what is mapped may be asked for."""
+    return ctypes.string_at(address, size)

@@ -1,0 +1,204 @@
+"""Every driver call of the slow path fails once: the pool stays whole, nothing leaks, life goes on.
+
+Each scenario is run once to count its driver calls; then once more for each call of each function, with
+that very call failing.  A NULL is a fine answer to a failure; a broken pool, a leak or a pool that cannot
+serve the next allocation is not.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.core import MIB, Door, open_door
+
+import acl
+
+DRIVER = (
+    "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
+    "aclrtUnmapMem", "aclrtMallocAlign32", "aclrtFree", "aclrtSynchronizeStreamWithTimeout",
+    "aclrtSynchronizeDeviceWithTimeout", "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo",
+    "aclrtCreateEventExWithFlag", "aclrtRecordEvent", "aclrtQueryEventStatus", "aclrtDestroyEvent",
+)
+Step = Callable[[acl.Pool, Door], None]
+
+
+def grow(pool: acl.Pool, door: Door) -> None:
+    """Large and small blocks from an empty pool."""
+    held = [door.alloc(size) for size in (512, 5 * MIB, 600 << 10, 17 * MIB)]
+    for block in filter(None, held):
+        door.free(block)
+
+
+def steal(pool: acl.Pool, door: Door) -> None:
+    """A block that fits nowhere in one piece: pages move within the arena."""
+    held = [door.alloc(4 * MIB) for _ in range(16)]
+    for block in filter(None, held[::2]):
+        door.free(block)
+    large = door.alloc(24 * MIB)
+    for block in filter(None, [large, *held[1::2]]):
+        door.free(block)
+
+
+def rob(pool: acl.Pool, door: Door) -> None:
+    """Two streams and a limit: pages come from the other arena."""
+    with acl.Stream() as second:
+        pool.register(second)
+        other = Door(second)
+        block = other.alloc(56 * MIB)
+        if block:
+            other.free(block)
+        mine = door.alloc(40 * MIB)
+        if mine:
+            door.free(mine)
+        pool.unregister(second)
+
+
+def trim(pool: acl.Pool, door: Door) -> None:
+    """Everything back to the driver."""
+    held = [door.alloc(size) for size in (512, 30 * MIB, MIB)]
+    for block in filter(None, held):
+        door.free(block)
+    pool.trim(8 * MIB)
+    pool.decay_tick()
+    pool.decay_tick()
+    pool.trim()
+
+
+def share(pool: acl.Pool, door: Door) -> None:
+    """Blocks that another stream uses, freed and waited for."""
+    with acl.Stream() as second, acl.Stream() as third:
+        try:
+            buffers = [pool.alloc(20 * MIB, second) for _ in range(2)]
+        except acl.OutOfMemoryError:
+            return
+        for buffer in buffers:
+            pool.record_stream(buffer, third)
+            buffer.close()
+        block = door.alloc(48 * MIB)
+        if block:
+            door.free(block)
+        pool.unload_begin()
+        block = door.alloc(30 * MIB)
+        if block:
+            door.free(block)
+        pool.unload_end()
+
+
+def exhaust(pool: acl.Pool, door: Door) -> None:
+    """More than there is: the whole ladder, then NULL."""
+    held = [door.alloc(7 * MIB) for _ in range(12)]
+    assert 0 in held
+    for block in filter(None, held):
+        door.free(block)
+
+
+STEPS = (grow, steal, rob, trim, share, exhaust)
+OPTIONS = {"pages": {}, "segments": {"segments": True}, "headroom": {"headroom": "16MiB"}}
+
+
+@pytest.fixture
+def device(sim: object) -> Iterator[None]:
+    yield
+    acl.sim.reset()
+
+
+def books() -> tuple[dict[str, int], int]:
+    return acl.sim.live_handles(), acl.sim.physical_bytes()
+
+
+def attempt(step: Step, options: dict[str, object], rule: tuple[str, int] | None) -> dict[str, int]:
+    """Run a scenario, with the nth call of a function failing; the calls that it made."""
+    with open_door(limit="64MiB", **options) as (pool, stream, door):
+        acl.sim.reset_counters()
+        fault = acl.sim.fault(rule[0], nth=rule[1]) if rule else None
+        try:
+            step(pool, door)
+        except acl.AclError as error:
+            assert rule, error
+        finally:
+            calls = acl.sim.counters()
+            if fault is not None:
+                assert fault.hits == 1, f"{step.__name__}: {rule} was not called"
+                fault.remove()
+        where = f"{step.__name__}: {rule}"
+        gc.collect()
+        assert pool.check() == 0, where
+        if options.get("segments"):
+            pool.trim()
+        block = door.alloc(8 * MIB)
+        assert block, f"{where}: the next allocation\n{pool.last_oom()}"
+        assert pool.check() == 0, where
+        door.free(block)
+        stream.synchronize()
+        pool.unload_end()
+        pool.trim()
+        assert pool.stats().allocated == 0, where
+        assert pool.stats().reserved == 0 == acl.sim.physical_bytes(), where
+        assert pool.check() == 0, where
+    return calls
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("step", STEPS)
+def test_any_driver_call_may_fail(device: None, step: Step, options: dict[str, object]) -> None:
+    attempt(step, options, None)
+    gc.collect()
+    before = books()
+    counted = attempt(step, options, None)
+    failed = 0
+    for name in DRIVER:
+        for nth in range(1, min(counted.get(name, 0), 40) + 1):
+            attempt(step, options, (name, nth))
+            failed += 1
+    gc.collect()
+    assert failed >= 3
+    assert books() == before
+
+
+@pytest.mark.parametrize("name", ["aclrtMallocPhysical", "aclrtMapMem", "aclrtReserveMemAddress"])
+def test_a_driver_that_never_answers_gives_null_and_a_report(device: None, name: str) -> None:
+    with open_door() as (pool, _, door):
+        with acl.sim.fault(name, code=207001):
+            assert door.alloc(MIB) == 0
+            report = pool.last_oom()
+            assert report is not None
+            assert (report.size, report.code) == (MIB, 207001)
+            with pytest.raises(acl.OutOfMemoryError, match="could not be had"):
+                pool.alloc(MIB)
+        assert pool.check() == 0
+        assert pool.stats().ooms == 2
+        block = door.alloc(MIB)
+        assert block
+        door.free(block)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_failures_of_everything_leave_a_whole_pool(device: None, seed: int) -> None:
+    print("seed", seed)
+    with open_door(limit="64MiB") as (pool, stream, door):
+        rules = [acl.sim.fault(name, p=0.2, seed=seed * 100 + i) for i, name in enumerate(DRIVER)]
+        for step in (*STEPS[:4], *STEPS[:4]):
+            try:
+                step(pool, door)
+            except acl.AclError:
+                pass
+            gc.collect()
+            assert pool.check() == 0, step.__name__
+        for rule in rules:
+            rule.remove()
+        stream.synchronize()
+        pool.trim()
+        assert pool.stats().allocated == 0
+        assert pool.stats().reserved == 0 == acl.sim.physical_bytes()
+
+
+def test_a_driver_that_refuses_everything_gives_null(device: None) -> None:
+    with open_door() as (pool, _, door):
+        kept = door.alloc(MIB)
+        with acl.sim.fault("*", code=507899):
+            assert door.alloc(40 * MIB) == 0
+            door.free(kept)
+            assert pool.check() == 0
+        block = door.alloc(40 * MIB)
+        assert block
+        door.free(block)
