@@ -1,0 +1,207 @@
+"""Order: other streams' use, model unloads, captures, modes.  Driven on books, without a device."""
+
+import pytest
+
+from acl.tools._rig import Rig
+
+PAGE = 2 << 20
+CAPTURING, WATCHED, UNLOADING, FORKED, CLOSED = 1, 2, 4, 8, 16
+
+
+@pytest.mark.parametrize("size", [1000, 3 * PAGE])
+def test_a_shared_block_waits_for_the_other_stream(size: int) -> None:
+    rig = Rig(capacity=64 * PAGE)
+    block = rig.alloc(size)
+    assert rig.share(block, other=2)
+    rig.set(busy=True)
+    rig.free(block)
+    assert rig.check() == 0
+    assert rig.poll() == 0
+    assert rig.alloc(size) != block
+    rig.set(busy=False)
+    assert rig.poll() == 1
+    assert rig.check() == 0 and not rig.waiting()
+
+
+def test_use_on_its_own_stream_needs_no_event() -> None:
+    rig = Rig()
+    block = rig.alloc(1000)
+    assert rig.share(block, other=1)
+    rig.free(block)
+    assert rig.alloc(1000) == block
+    assert rig.calls()["event"] == 0
+
+
+def test_every_use_must_be_over() -> None:
+    rig = Rig()
+    block = rig.alloc(1000)
+    assert all(rig.share(block, other) for other in (2, 3, 4))
+    rig.set(busy=True)
+    rig.free(block)
+    assert rig.check() == 0
+    rig.set(busy=False, fail="event", at=1, code=507899)       # the first query fails: not over
+    assert rig.poll() == 0
+    assert rig.check() == 0 and rig.waiting()
+    assert rig.poll() == 1
+    assert not rig.waiting()
+
+
+def test_waiting_blocks_are_used_before_the_pool_grows() -> None:
+    rig = Rig()
+    block = rig.alloc(3 * PAGE)
+    rig.share(block, other=2)
+    rig.free(block)                                             # complete at once, but not yet asked
+    reserved = rig.reserved()
+    assert rig.alloc(3 * PAGE)
+    assert rig.reserved() == reserved
+    assert rig.stats()["counters"]["rungs"][0] == 1
+
+
+def test_events_are_used_again() -> None:
+    rig = Rig()
+    for _ in range(20):
+        block = rig.alloc(1000)
+        rig.share(block, other=2)
+        rig.free(block)
+        assert rig.poll() == 1
+    assert rig.calls()["event"] == 1 + 20 * 2                   # one made; each recorded and asked once
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_without_an_event_the_block_waits_for_the_device(at: int) -> None:
+    rig = Rig()
+    block = rig.alloc(1000)
+    rig.share(block, other=2)
+    rig.set(fail="event", at=at, code=207005)
+    assert rig.free(block)
+    assert rig.check() == 0
+    assert rig.poll() == 0 and rig.waiting()
+    assert rig.sync_waiting() and not rig.waiting()
+    assert rig.check() == 0
+
+
+def test_a_framework_s_arena_records_nothing_inside_a_free() -> None:
+    rig = Rig(early_frees=True)
+    block = rig.alloc(1000)
+    rig.share(block, other=2)
+    rig.free(block)
+    assert rig.calls()["event"] == 0
+    assert rig.waiting() and rig.sync_waiting()
+
+
+def test_what_comes_back_at_an_unload_waits_for_the_device() -> None:
+    rig = Rig()
+    large, small = rig.alloc(3 * PAGE), rig.alloc(1000)
+    rig.set_mode(set=UNLOADING)
+    rig.free(large)
+    rig.free(small)
+    assert rig.check() == 0
+    assert rig.alloc(1000) != small
+    assert "W" in rig.layout() and "W" in rig.layout("small")
+    rig.set_mode(clear=UNLOADING)
+    rig.set(busy=True)
+    assert not rig.sync_waiting() and rig.waiting()
+    rig.set(busy=False)
+    assert rig.sync_waiting() and not rig.waiting()
+    assert rig.check() == 0
+
+
+def test_memory_that_waits_for_the_device_is_got_in_an_emergency() -> None:
+    rig = Rig(limit=10 * PAGE)
+    block = rig.alloc(9 * PAGE)
+    rig.set_mode(set=UNLOADING)
+    rig.free(block)
+    rig.set_mode(clear=UNLOADING)
+    assert rig.alloc(9 * PAGE)
+    assert rig.calls()["sync"] >= 1
+    assert rig.check() == 0
+
+
+def test_a_double_free_of_a_waiting_block_is_refused() -> None:
+    rig = Rig()
+    block = rig.alloc(1000)
+    rig.share(block, other=2)
+    assert rig.free(block)
+    assert not rig.free(block)
+
+
+def test_a_capture_has_memory_of_its_own() -> None:
+    rig = Rig()
+    before = rig.alloc(1000)
+    rig.free(before)
+    capture = rig.capture_begin()
+    inside = [rig.alloc(1000), rig.alloc(3 * PAGE)]
+    assert before not in inside
+    for block in inside:
+        assert rig.free(block)
+    assert rig.alloc(1000) == inside[0]                         # reused within the capture
+    assert rig.free(inside[0])
+    rig.capture_end()
+    after = [rig.alloc(1000), rig.alloc(3 * PAGE)]
+    assert after[0] == before and not set(after) & set(inside)
+    assert rig.check() == 0
+    assert rig.capture_release(capture) == 4
+
+
+def test_a_captured_block_is_never_moved_or_trimmed() -> None:
+    rig = Rig(limit=40 * PAGE)
+    capture = rig.capture_begin()
+    rig.free(rig.alloc(20 * PAGE))
+    rig.capture_end()
+    assert rig.trim(drained=True) == 0
+    assert rig.alloc(30 * PAGE) == 0                            # 20 of 40 pages are the graph's
+    assert rig.alloc(30 * PAGE, stream=2) == 0
+    rig.capture_release(capture)
+    assert rig.alloc(30 * PAGE)
+    assert rig.check() == 0
+
+
+def test_a_captured_block_may_come_back_after_the_capture() -> None:
+    rig = Rig()
+    capture = rig.capture_begin()
+    block = rig.alloc(2 * PAGE)
+    rig.capture_end()
+    assert rig.alloc(2 * PAGE) != block
+    assert rig.free(block) and not rig.free(block)
+    assert rig.alloc(2 * PAGE) != block
+    rig.capture_release(capture)
+    assert rig.check() == 0
+
+
+def test_a_released_capture_s_memory_serves_the_next_one() -> None:
+    rig = Rig()
+    first = rig.capture_begin()
+    rig.free(rig.alloc(1000))
+    rig.capture_end()
+    second = rig.capture_begin()
+    assert second != first
+    rig.capture_end()
+    rig.capture_release(first)
+    assert rig.capture_begin() == first
+
+
+def test_a_watched_stream_s_capture_is_noticed() -> None:
+    rig = Rig()
+    rig.set_mode(set=WATCHED)
+    outside = rig.alloc(1000)
+    rig.free(outside)
+    rig.set(capturing=7)
+    inside = rig.alloc(1000)
+    assert inside != outside
+    rig.free(inside)
+    rig.set(capturing=8)                                        # another graph, its own memory
+    other = rig.alloc(1000)
+    assert other not in (inside, outside)
+    rig.set(capturing=0)
+    assert rig.alloc(1000) == outside
+    assert rig.check() == 0
+
+
+@pytest.mark.parametrize("mode", [FORKED, CLOSED])
+def test_a_mode_that_refuses_allocations_still_takes_frees(mode: int) -> None:
+    rig = Rig()
+    block = rig.alloc(1000)
+    rig.set_mode(set=mode)
+    assert rig.alloc(1000) == 0 and rig.try_alloc(1000) == 0
+    assert rig.free(block)
+    assert rig.check() == 0

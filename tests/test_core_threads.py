@@ -1,0 +1,112 @@
+"""Threads: two that Python has never seen on one arena, owners that change, steals under way."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from acl.tools import _loops
+from acl.tools._rig import Rig, function_addresses
+from tests.support.child import run_python
+
+EVENT = np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")])
+PAGE = 2 << 20
+
+
+def replacements(seed: int, most: int, slots: int = 64, count: int = 4096) -> bytes:
+    print("seed", seed)
+    choose = np.random.default_rng(seed)
+    events = np.zeros(count, EVENT)
+    events["size"] = np.exp(choose.uniform(np.log(64), np.log(most), count)).astype(np.int64)
+    events["slot"] = choose.integers(0, slots, count)
+    return events.tobytes()
+
+
+def loads_on(rig: Rig, streams: list[int], most: int, count: int) -> list[_loops.Load]:
+    addresses = function_addresses()
+    return [
+        _loops.Load.replace(_loops.Subject(f"thread {i}", rig.arena(stream), *addresses), replacements(i, most), count)
+        for i, stream in enumerate(streams)
+    ]
+
+
+@pytest.mark.parametrize("most", [64 << 10, 4 << 20], ids=["cached", "binned"])
+@pytest.mark.parametrize("streams", [[1, 1], [1, 1, 1], [1, 2]], ids=["shared", "three", "own"])
+def test_threads_python_has_never_seen(streams: list[int], most: int) -> None:
+    rig = Rig()
+    loads = loads_on(rig, streams, most, 60_000)
+    _loops.run_foreign(loads, 2)
+    assert rig.check() == 0
+    for load in loads:
+        assert load.failures == 0
+        load.close()
+    assert rig.check() == 0
+    assert all(rig.stats(stream)["allocated"] == 0 for stream in streams)
+
+
+def test_threads_that_steal_from_each_other() -> None:
+    rig = Rig(limit=160 * PAGE)
+    loads = loads_on(rig, [1, 2, 3], 16 << 20, 4000)
+    _loops.run_foreign(loads, 2)
+    assert rig.check() == 0
+    assert sum(rig.stats(stream)["counters"]["donated"] for stream in (1, 2, 3)) > 0
+    for load in loads:
+        load.close()
+    rig.trim()
+    assert rig.check() == 0 and rig.reserved() == 0
+
+
+def test_frees_from_other_threads() -> None:
+    rig = Rig()
+    failures = []
+
+    def work(number: int) -> None:
+        for round_number in range(300):
+            blocks = [rig.alloc(1000 * (number + 1)) for _ in range(20)]
+            thread = threading.Thread(target=lambda: failures.extend(b for b in blocks if not rig.free(b)))
+            if round_number % 10 == 0:
+                thread.start()
+                thread.join()
+            else:
+                failures.extend(b for b in blocks if not rig.free(b))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert rig.check() == 0 and rig.stats()["allocated"] == 0
+
+
+@pytest.mark.parametrize("bias", ["1", "0"], ids=["biased", "no membarrier"])
+def test_the_lock_excludes_while_its_owner_changes(bias: str) -> None:
+    """The litmus test: an owner inside by two plain stores, others that take the bias away."""
+    done = run_python(
+        """
+        import threading
+        from acl.tools import _loops
+        from acl.tools._rig import Rig, function_addresses
+
+        rig = Rig()
+        addresses = function_addresses()
+        stop = threading.Event()
+
+        def intrude():
+            while not stop.is_set():
+                assert rig.check_arena() == 0
+                rig.free(rig.alloc(3000))
+        thread = threading.Thread(target=intrude)
+        thread.start()
+        for _ in range(40):
+            load = _loops.Load.pairs(_loops.Subject("owner", rig.arena(), *addresses), 3000, 100_000)
+            _loops.run_foreign([load], 1)
+        stop.set()
+        thread.join()
+        assert rig.check() == 0 and rig.stats()["allocated"] == 0
+        print(rig.stats()["live_blocks"])
+        """,
+        ACL_POOL_BIAS=bias,
+        timeout=120,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
