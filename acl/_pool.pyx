@@ -23,7 +23,7 @@ from acl._arena cimport (
 from acl._buffer cimport buffer_wrap
 from acl._check cimport pool_check
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_UNLOADING, ArenaStats, Block, CALLS, OomReport as CoreReport, PoolOptions,
+    ARENA_CLOSED, ARENA_UNLOADING, ArenaStats, Block, CALLS, MAX_SIZE_BITS, OomReport as CoreReport, PoolOptions,
     ROLE_CAPTURE, ROLE_STREAM, ROLE_USER, RUNGS, TAGS, arena_alloc, arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
@@ -80,9 +80,23 @@ def bytes_of(value, name):
 
 
 cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
+    cdef size_t wanted
     if type(size) is int:
-        return PyLong_AsSize_t(size)
-    return bytes_of(size, "nbytes")
+        try:
+            wanted = PyLong_AsSize_t(size)
+        except OverflowError:
+            return odd_bytes(size)
+        if wanted >> MAX_SIZE_BITS == 0:
+            return wanted
+    return odd_bytes(size)
+
+
+cdef size_t odd_bytes(object size) except? <size_t> -1:
+    """A text, or a number that may be out of bounds."""
+    size = bytes_of(size, "nbytes")
+    if size >> MAX_SIZE_BITS:
+        raise ValueError(f"nbytes must be below 2**46, not {size}")
+    return size
 
 
 cdef size_t soc_padding() noexcept:
@@ -611,11 +625,10 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
     if raw is NULL and current_device() != pool.device:
         raise ValueError(f"the pool is for device {pool.device}, the current device is {current_device()}")
     for attempt in range(2):
-        if bytes >= size:
-            with nogil:
-                block = arena_alloc(arena, bytes, tag)
-            if block is not NULL:
-                return block
+        with nogil:
+            block = arena_alloc(arena, bytes, tag)
+        if block is not NULL:
+            return block
         if attempt or not pool.oom_tell():
             break
     report = pool.last_oom()

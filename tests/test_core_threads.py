@@ -7,7 +7,7 @@ import pytest
 
 from acl.tools import _loops
 from acl.tools._rig import Rig, function_addresses
-from tests.support.child import run_python
+from support.child import run_python
 
 EVENT = np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")])
 PAGE = 2 << 20

@@ -1,0 +1,425 @@
+"""Pool: buffers, registration, statistics, limits, out of memory.  On the simulator."""
+
+import gc
+import threading
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from support.child import run_python
+
+import acl
+import acl.sim
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pool(sim: ModuleType) -> Iterator[acl.Pool]:
+    """A pool on device 0; nothing of it may be left afterwards."""
+    acl.Device(0).use()
+    gc.collect()
+    before = sim.physical_bytes()
+    with acl.Pool(0) as made:
+        yield made
+        gc.collect()
+    assert sim.physical_bytes() == before
+
+
+def test_a_buffer_of_the_pool(pool: acl.Pool, stream: acl.Stream) -> None:
+    with pool.alloc(1000, stream) as buffer:
+        assert buffer.size == 1000 and buffer.stream is stream and buffer.device == 0
+        acl.fill(buffer, 7)
+        assert acl.to_bytes(buffer) == b"\7" * 1000
+        assert pool.stats().requested == 1056                   # what the chip wants behind a buffer
+    assert pool.stats().requested == 0 and pool.check() == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, "1 KiB", "1.5MB"])
+def test_sizes(pool: acl.Pool, size: int | str) -> None:
+    wanted = {"1 KiB": 1024, "1.5MB": 1_500_000}.get(size, size)        # type: ignore[call-overload]
+    with pool.alloc(size) as buffer:
+        assert buffer.size == wanted and buffer.address
+
+
+@pytest.mark.parametrize(("size", "error", "text"), [
+    (-1, ValueError, "nbytes must be at least 0, not -1"), ("8 parsecs", ValueError, "nbytes must look like '8GiB'"),
+    (1.5, TypeError, "nbytes must be an int or a text such as '8GiB', not float"),
+    (None, TypeError, "not NoneType"), (1 << 70, ValueError, r"nbytes must be below 2\*\*46"),
+])
+def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        pool.alloc(size)                                                # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("options", "text"), [
+    ({"granule": 3 << 20}, "granule must be a power of two"),
+    ({"granule": 4096}, "granule must be a power of two of at least 64 KiB"),
+    ({"limit": 1000}, "limit must be at least one granule"),
+    ({"headroom": -5}, "headroom must be at least 0, not -5"),
+    ({"pages": "tiny"}, "pages must be one of huge, normal, huge1g, not 'tiny'"),
+    ({"sync_timeout_ms": 0}, "sync_timeout_ms must be positive, or -1 for no limit, not 0"),
+    ({"decay_ms": -3}, "decay_ms must be at least 1"),
+])
+def test_options_that_are_refused(options: dict[str, int], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        acl.Pool(0, **options)                                          # type: ignore[arg-type]
+
+
+def test_the_soc_s_padding(sim: ModuleType) -> None:
+    for soc, bytes_asked in (("Ascend910B1", 1056), ("Ascend950PR_9599", 1024)):
+        if soc not in sim.socs():
+            continue
+        done = run_python(f"""
+            import acl, acl.sim
+            acl.sim.configure(soc={soc!r})
+            acl.Device(0).use()
+            pool = acl.Pool(0)
+            buffer = pool.alloc(1000)
+            print(pool.stats().requested)
+            """)
+        assert (done.stdout.strip(), done.stderr) == (str(bytes_asked), "")
+
+
+def test_dropped_buffers_come_back(pool: acl.Pool, stream: acl.Stream) -> None:
+    address = pool.alloc(5000, stream).address
+    assert pool.alloc(5000, stream).address == address
+    assert pool.stats().allocated == 0
+
+
+def test_a_buffer_outlives_its_closed_pool(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    before = sim.physical_bytes()
+    pool = acl.Pool(0)
+    buffer = pool.alloc(3 * MIB)
+    pool.close()
+    pool.close()
+    acl.fill(buffer, 9)
+    assert acl.to_bytes(buffer)[-1] == 9
+    with pytest.raises(ValueError, match="the Pool is closed"):
+        pool.alloc(1)
+    del pool
+    assert sim.physical_bytes() > before
+    del buffer
+    gc.collect()
+    assert sim.physical_bytes() == before
+
+
+def test_arrays(pool: acl.Pool, stream: acl.Stream) -> None:
+    with pool.empty((3, 5), "float16", stream, tag="kv") as array:
+        assert array.nbytes == 30 and len(array) == 3 and array.buffer.stream is stream
+        assert array.numpy().shape == (3, 5)
+        assert pool.stats().tags == {"kv": 512}
+    assert pool.empty((), "int64").nbytes == 8
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        pool.empty(3, "float3")
+    with pytest.raises(ValueError, match="shape must not have negative extents"):
+        pool.empty((2, -1))
+
+
+def test_tags(pool: acl.Pool) -> None:
+    weights, cache = pool.alloc(MIB, tag="weights"), pool.alloc(1000, tag="cache")
+    assert pool.stats().tags == {"weights": MIB + 512, "cache": 1536}
+    assert {block.tag for block in pool.blocks() if block.state == "live"} == {"weights", "cache"}
+    weights.close()
+    assert pool.stats().tags == {"weights": 0, "cache": 1536}
+    cache.close()
+    with pytest.raises(TypeError, match="tag must be a str, not int"):
+        pool.alloc(1, tag=3)                                            # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at most 63 tags"):
+        for number in range(64):
+            pool.alloc(1, tag=f"tag {number}")
+
+
+def test_registration_and_what_is_registered(pool: acl.Pool, stream: acl.Stream) -> None:
+    assert acl.allocator_of(stream) is None and acl.allocator_of(None) is None
+    pool.register(stream)
+    first = acl.allocator_of(stream)
+    assert first is not None and first.pool is pool and all(first[:5])
+    assert pool.streams == (stream.handle,)
+    pool.register(stream)
+    assert acl.allocator_of(stream) == first
+    pool.unregister(stream)
+    assert acl.allocator_of(stream) is None and pool.streams == ()
+    pool.register(stream.handle)
+    assert acl.allocator_of(stream) == first, "the same five values for the stream's whole life"
+
+
+def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Stream) -> None:
+    pool.register(stream)
+    ours = acl.allocator_of(stream)
+    assert ours is not None
+    desc = acl.rt.allocator_create_desc()
+    for setter, value in (
+        (acl.rt.allocator_set_obj_to_desc, 77), (acl.rt.allocator_set_alloc_func_to_desc, ours.get_addr),
+        (acl.rt.allocator_set_free_func_to_desc, ours.free),
+        (acl.rt.allocator_set_alloc_advise_func_to_desc, ours.alloc_advise),
+        (acl.rt.allocator_set_get_addr_from_block_func_to_desc, ours.get_addr),
+    ):
+        assert setter(desc, value) == 0
+    assert acl.rt.allocator_register(stream.handle, desc) == 0
+    other = acl.allocator_of(stream)
+    assert other is not None and other.pool is None and other.object == 77
+    acl.rt.allocator_unregister(stream.handle)
+
+
+def test_the_default_stream_is_not_registered(pool: acl.Pool) -> None:
+    with pytest.raises(ValueError, match="ACL never asks for the default stream's allocator"):
+        pool.register(None)                                             # type: ignore[arg-type]
+
+
+def test_use_pool_registers_new_streams(pool: acl.Pool) -> None:
+    with acl.use_pool(pool) as same:
+        assert same is pool
+        with acl.Stream(0) as inside, acl.Stream(1) as elsewhere:
+            found = acl.allocator_of(inside)
+            assert found is not None and found.pool is pool
+            assert acl.allocator_of(elsewhere) is None
+            acl.Device(0).use()
+    with acl.Stream(0) as outside:
+        assert acl.allocator_of(outside) is None
+    with pytest.raises(TypeError, match="pool must be a Pool, not int"):
+        acl.use_pool(3)                                                 # type: ignore[arg-type]
+
+
+def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None:
+    seen = set()
+    for _ in range(40):
+        with acl.Stream(0) as stream:
+            assert acl.allocator_of(stream) is None
+            pool.register(stream)
+            pool.alloc(1000, stream).close()
+            seen.add(stream.handle)
+    assert pool.streams == ()
+    assert pool.check() == 0
+
+
+def test_a_stream_that_ends_with_live_blocks(pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream:
+        pool.register(stream)
+        buffer = pool.alloc(5 * MIB, stream)
+    assert pool.stats().allocated >= 5 * MIB
+    buffer.close()
+    assert pool.check() == 0
+    assert pool.trim() >= 5 * MIB
+
+
+def test_frees_after_unregister(pool: acl.Pool, stream: acl.Stream) -> None:
+    pool.register(stream)
+    buffer = pool.alloc(1000, stream)
+    pool.unregister(stream)
+    buffer.close()
+    assert pool.check() == 0
+
+
+def test_the_limit_and_the_report(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, "32MiB") as pool:
+        assert pool.last_oom() is None
+        keep = pool.alloc("20MiB", tag="weights")
+        with pytest.raises(acl.OutOfMemoryError, match="the pool's limit is in the way") as caught:
+            pool.alloc("20MiB")
+        assert isinstance(caught.value, MemoryError) and caught.value.code == 207001
+        report = pool.last_oom()
+        assert report is not None
+        assert report.limit == 32 * MIB and report.live >= 20 * MIB and report.size >= 20 * MIB
+        assert (report.top_tag, report.top_bytes) == ("weights", 20 * MIB + 512)
+        assert report.device_free > 0 and not report.capturing
+        assert pool.stats().ooms == 1
+        keep.close()
+        pool.alloc("20MiB").close()
+
+
+def test_the_hook_is_called_outside_and_the_call_tried_again(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, "32MiB") as pool:
+        held = [pool.alloc("20MiB")]
+        seen = []
+
+        def make_room(report: acl.OomReport) -> None:
+            seen.append(report)
+            held.pop().close()
+            pool.trim()
+
+        pool.on_oom(make_room)
+        with pool.alloc("20MiB") as buffer:
+            assert buffer.size == 20 * MIB
+        assert len(seen) == 1 and seen[0].size >= 20 * MIB
+        pool.on_oom(None)
+        with pytest.raises(TypeError, match="hook must be callable or None"):
+            pool.on_oom(3)                                              # type: ignore[arg-type]
+
+
+def test_a_hook_that_helps_nothing_is_called_once(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, "32MiB") as pool:
+        calls: list[object] = []
+        pool.on_oom(calls.append)
+        with pytest.raises(acl.OutOfMemoryError):
+            pool.alloc("40MiB")
+        assert len(calls) == 1
+
+
+def test_an_error_in_the_hook_comes_through(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, "32MiB") as pool:
+        def fail(report: acl.OomReport) -> None:
+            raise KeyError("hook")
+
+        pool.on_oom(fail)
+        with pytest.raises(KeyError, match="hook"):
+            pool.alloc("40MiB")
+        assert pool.check() == 0
+
+
+def test_a_bare_callback_answers_null_and_keeps_the_report(sim: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB") as pool:
+        pool.register(stream)
+        from acl.tools import _peers
+
+        subject = _peers.registered("pool", stream.handle, pool)
+        assert subject.take(40 * MIB) == 0
+        report = pool.last_oom()
+        assert report is not None and report.stream == stream.handle and report.size == 40 * MIB
+
+
+def test_statistics(pool: acl.Pool, stream: acl.Stream) -> None:
+    for _ in range(10):
+        pool.alloc(4096, stream).close()
+    big = pool.alloc(9 * MIB, stream)
+    stats = pool.stats()
+    assert stats.allocations == 11 and stats.hits == 9 and stats.slow == 2
+    assert stats.hit_rate == 9 / 11
+    assert stats.reserved == acl.sim.physical_bytes() and stats.reserved_peak >= stats.reserved
+    assert 0 < stats.fragmentation < 1
+    part = stats.streams[0]
+    assert part.stream == stream.handle and part.kind == "stream"
+    assert part.rungs["grow"] == 2 and part.live_blocks == 1 and part.frees == 10
+    assert stats.driver_calls["aclrtMapMem"] == stats.driver_calls["aclrtMallocPhysical"] > 0
+    assert not any(stats.driver_failures.values())
+    big.close()
+    pool.reset_peak()
+    assert pool.stats().allocated_peak == 0
+
+
+def test_trim_and_preallocation(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    before = sim.physical_bytes()
+    with acl.Pool(0, preallocate="64MiB") as pool:
+        assert sim.physical_bytes() - before >= 64 * MIB
+        calls = pool.stats().driver_calls
+        pool.alloc("60MiB").close()
+        assert pool.stats().driver_calls == calls
+        assert pool.trim("16MiB") >= 48 * MIB
+        assert pool.stats().reserved <= 16 * MIB
+        pool.trim(idle=True)
+        assert sim.physical_bytes() == before
+
+
+def test_decay_runs_in_the_background(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, decay_ms=5) as pool:
+        pool.alloc("64MiB").close()
+        for _ in range(400):
+            if pool.stats().reserved == 0:
+                break
+            threading.Event().wait(0.01)
+        assert pool.stats().reserved == 0
+    assert not [t for t in threading.enumerate() if t.name == "acl-pool-decay"]
+
+
+def test_segments_where_there_is_no_virtual_memory(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    before = sim.physical_bytes()
+    with acl.Pool(0) as pool, sim.fault("aclrtReserveMemAddress", code=207000):
+        with pool.alloc("50MiB") as buffer:
+            acl.fill(buffer, 5)
+            assert acl.to_bytes(buffer)[-1] == 5
+        assert pool.stats().driver_calls["aclrtMapMem"] == 0
+        assert pool.check() == 0
+    assert sim.physical_bytes() == before
+
+
+def test_early_frees_are_the_default_with_several_launching_threads() -> None:
+    done = run_python("""
+        import acl
+        acl.Device(0).use()
+        pool = acl.Pool(0)
+        stream = acl.Stream()
+        pool.register(stream)
+        pool.alloc("64MiB", stream).close()
+        print(pool.trim(), [s.kind for s in pool.stats().streams], pool.trim(drained=True) > 0)
+        """, MAX_RUNTIME_CORE_NUMBER="3")
+    assert (done.stdout.strip(), done.stderr) == ("0 ['stream', 'user'] True", "")
+
+
+def test_a_pool_of_another_device(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(1) as pool:
+        with acl.Stream(1) as stream, pool.alloc(1000, stream) as buffer:
+            assert buffer.device == 1
+        acl.Device(0).use()
+        with pytest.raises(ValueError, match="the pool is for device 1, the current device is 0"):
+            pool.alloc(1000)
+
+
+def test_two_pools_share_nothing(sim: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0, "16MiB") as one, acl.Pool(0, "16MiB") as other:
+        a, b = one.alloc("12MiB", stream), other.alloc("12MiB", stream)
+        assert a.address != b.address
+        with pytest.raises(ValueError, match="the Buffer is not of this pool"):
+            one.record_stream(b, stream)
+        a.close()
+        b.close()
+
+
+def test_the_block_map(pool: acl.Pool, stream: acl.Stream) -> None:
+    assert pool.blocks(stream) == []
+    pool.alloc(1000, stream).close()
+    keep = pool.alloc(3000, stream)
+    states = [(block.state, block.size) for block in pool.blocks(stream)]
+    assert states[:2] == [("cached", 1536), ("live", 3072)]
+    assert sum(1 for state, _ in states if state == "hole") == 1
+    keep.close()
+
+
+def test_the_end_of_the_interpreter_is_silent() -> None:
+    done = run_python("""
+        import acl
+        acl.Device(0).use()
+        pool = acl.Pool(0, decay_ms=5)
+        streams = [acl.Stream() for _ in range(3)]
+        for stream in streams:
+            pool.register(stream)
+        held = [pool.alloc("5MiB", stream) for stream in streams]
+        acl.use_pool(pool)
+        """)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_a_child_of_a_fork_is_refused() -> None:
+    done = run_python("""
+        import os, acl
+        acl.Device(0).use()
+        pool = acl.Pool(0)
+        stream = acl.Stream()
+        pool.register(stream)
+        from acl.tools import _peers
+        subject = _peers.registered("pool", stream.handle, pool)
+        block = subject.take(1000)
+        buffer = pool.alloc(1000)
+        child = os.fork()
+        if child == 0:
+            assert subject.take(1000) == 0
+            subject.give(block)
+            try:
+                pool.alloc(1000)
+            except Exception as error:
+                os._exit(0 if "fork" in str(error) else 3)
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert subject.take(1000)
+        subject.give(block)
+        print(pool.check())
+        """)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == ("0", "", 0)
