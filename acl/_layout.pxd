@@ -20,5 +20,5 @@ cdef int same(size_t one, size_t other, const char *what) except -1
 
 cdef bytes room(size_t size)
 cdef bytes room_for(size_t count, size_t size, const char *what)
-cdef bytes bounded(int64_t size, const char *what)
+cdef bytes bounded(int64_t size, const char *what, int64_t most=*)
 cdef void *at(bytes packed) noexcept

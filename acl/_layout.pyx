@@ -27,7 +27,7 @@ from acl._call cimport refuse
 
 
 cdef enum:
-    MOST_TEXT = 1024            # pyACL's own bound on keys and names
+    MOST_TEXT = 1 << 20
     MOST_ROOM = 64 << 20
 
 
@@ -231,11 +231,11 @@ cdef bytes room_for(size_t count, size_t size, const char *what):
     return room(count * size)
 
 
-cdef bytes bounded(int64_t size, const char *what):
+cdef bytes bounded(int64_t size, const char *what, int64_t most=MOST_TEXT):
     """Room for text of the length that a caller said, and for the NUL behind it."""
-    if size < 0 or size >= MOST_TEXT:
+    if size < 0 or size >= most:
         name = what.decode().split(" ")[1]
-        raise ValueError(f"{name}: expected a length from 0 to {MOST_TEXT - 1}, got {size}")
+        raise ValueError(f"{name}: expected a length from 0 to {most - 1}, got {size}")
     return room(<size_t> size + 1)      # not negative: just tested
 
 

@@ -2087,7 +2087,7 @@ cdef object rt_ipc_mem_get_export_key(
     cdef char *key_at
     cdef aclError ret
     take(what, args, n, names, a)
-    key = bounded(a[2].k, what)
+    key = bounded(a[2].k, what, 1024)
     key_at = <char *> at(key)
     with nogil:
         ret = aclrtIpcMemGetExportKey(a[0].p, a[1].k, key_at, a[2].k, a[3].k)
@@ -2215,7 +2215,7 @@ cdef object rt_notify_get_export_key(
     cdef char *key_at
     cdef aclError ret
     take(what, args, n, names, a)
-    key = bounded(a[1].k, what)
+    key = bounded(a[1].k, what, 1024)
     key_at = <char *> at(key)
     with nogil:
         ret = aclrtNotifyGetExportKey(a[0].p, key_at, a[1].k, a[2].k)

@@ -120,9 +120,10 @@ def test_attributes_from_arrays_warn_and_check_the_type() -> None:
 def test_text_buffers_have_their_callers_length() -> None:
     assert acl.get_version_str("runtime")[1] == 0
     with pytest.raises(ValueError, match="expected a length from 0 to 1023, got 1024"):
-        acl.rt.device_get_pci_bus_id(0, 1024)
-    with pytest.raises(ValueError, match="expected a length from 0 to 1023, got -1"):
+        acl.rt.ipc_mem_get_export_key(64, 64, 1024, 0)
+    with pytest.raises(ValueError, match="expected a length from 0 to 1048575, got -1"):
         acl.rt.device_get_pci_bus_id(0, -1)
+    assert acl.rt.device_get_pci_bus_id(0, 2000)[1] == 0
     assert acl.rt.device_get_pci_bus_id(0, 1)[1] != 0
 
 

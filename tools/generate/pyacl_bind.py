@@ -300,7 +300,8 @@ class Binding:
         limit = kind.partition("@")[2]
         self.needs_what = True
         self.declarations.append(f"char *{name}_at")
-        self.late += [f"{name} = bounded({self.number(limit)}, what)", f"{name}_at = <char *> at({name})"]
+        most = ", 1024" if result == "key" else ""      # pyACL's own bound on keys
+        self.late += [f"{name} = bounded({self.number(limit)}, what{most})", f"{name}_at = <char *> at({name})"]
         self.arguments.append(f"{name}_at")
         self.values[result] = f'text({name}_at) if ret == 0 else ""'
 
