@@ -282,7 +282,7 @@ timeout_s, timeout_us, profiling : int, optional
 
     def launch_device(self, blocks, Buffer arguments not None, nbytes=None, Stream stream=None,
                       **config):
-        """Queue the kernel with arguments that are in device memory already (`aclrtLaunchKernelV2`).
+        """Queue the kernel; its arguments are in device memory already (`aclrtLaunchKernelV2`).
 
         Parameters
         ----------
