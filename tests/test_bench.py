@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.child import child_environment
 
 import acl
 import acl.sim
@@ -232,7 +232,7 @@ def test_workloads_do_not_depend_on_the_run() -> None:
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "acl.tools.cli", "bench", "--quick", *arguments], text=True,
-                          capture_output=True, env={**os.environ, "ACL_BACKEND": "sim"}, timeout=180, check=False)
+                          capture_output=True, env=child_environment(), cwd="/", timeout=180, check=False)
 
 
 def test_json_to_standard_output_and_nothing_else() -> None:

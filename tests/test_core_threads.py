@@ -4,10 +4,10 @@ import threading
 
 import numpy as np
 import pytest
+from support.child import run_python
 
 from acl.tools import _loops
 from acl.tools._rig import Rig, function_addresses
-from support.child import run_python
 
 EVENT = np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")])
 PAGE = 2 << 20

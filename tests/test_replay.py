@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.child import child_environment
+from support.slow_policies import SlowExact, SlowTorch
+from support.small_traces import random_trace
 
 import acl
 import acl.sim
@@ -21,8 +24,6 @@ from acl.tools._policies import POLICIES, Ledger, Policy
 from acl.tools.replay_price import PRICES, load_prices, priced_ms
 from acl.tools.replay_run import replay_policy, replay_pool
 from acl.tools.replay_trace import TraceError, load_trace, repeat_trace, save_trace, trace_of_rows
-from tests.support.slow_policies import SlowExact, SlowTorch
-from tests.support.small_traces import random_trace
 
 KEYS = {
     "events", "ns_per_event", "ns_per_event_host", "driver_ms_modelled", "live_peak", "reserved_peak", "ratio",
@@ -281,7 +282,7 @@ def small_trace(tmp_path: Path) -> str:
 def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "acl.tools.cli", "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1"],
-        capture_output=True, text=True, env={**os.environ, "ACL_BACKEND": "sim"}, timeout=120, check=True,
+        capture_output=True, text=True, env=child_environment(), cwd="/", timeout=120, check=True,
     )
     document = json.loads(done.stdout)
     assert document.keys() >= KEYS
