@@ -24,7 +24,8 @@ struct OrtModel {
     OrtSession *session;
 };
 
-static pthread_once_t open_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows, until it is open */
+static bool is_open;
 static OrtApi api;
 static OrtEnv *environment;
 static OrtMemoryInfo *host_memory;
@@ -127,7 +128,7 @@ static void *neighbour_open(void)
     char pattern[4096];
     glob_t found;
     void *library = NULL;
-    if (dladdr(&open_once, &own) == 0 || own.dli_fname == NULL || strlen(own.dli_fname) > 3000) {
+    if (dladdr(&open_lock, &own) == 0 || own.dli_fname == NULL || strlen(own.dli_fname) > 3000) {
         return NULL;
     }
     char path[4096];
@@ -170,23 +171,37 @@ static bool table_read(void *library)
     return true;
 }
 
-static void engine_open(void)
+static bool engine_make(void)
 {
+    problem[0] = '\0';
     void *library = library_open();
     if (library == NULL) {
         (void)snprintf(problem, sizeof problem,
             "ONNX Runtime is not there (pip install aclpool[onnx], or "
             "ACL_SIM_ONNXRUNTIME=/path/libonnxruntime.so)");
-        return;
+        return false;
     }
-    if (table_read(library)
+    return table_read(library)
         && status_good(
             api.create_env(ORT_LOG_ERROR, "acl.sim", &environment), problem, sizeof problem)
+        && status_good(api.create_memory_info(
+                           "Cpu", ORT_CPU_DEVICE, 0, ORT_DEFAULT_MEMORY, &host_memory),
+            problem, sizeof problem)
         && status_good(
-            api.create_memory_info("Cpu", ORT_CPU_DEVICE, 0, ORT_DEFAULT_MEMORY, &host_memory),
-            problem, sizeof problem)) {
-        (void)status_good(api.register_allocator(environment, &allocator), problem, sizeof problem);
+            api.register_allocator(environment, &allocator), problem, sizeof problem);
+}
+
+/* Tried again by each model that wants it until it succeeds: the library may be named meanwhile. */
+static bool engine_open(char *reason, size_t room)
+{
+    pthread_mutex_lock(&open_lock);
+    is_open = is_open || engine_make();
+    bool done = is_open;
+    if (!done) {
+        (void)snprintf(reason, room, "%s", problem);
     }
+    pthread_mutex_unlock(&open_lock);
+    return done;
 }
 
 /* --- loading --- */
@@ -272,11 +287,10 @@ bool ort_load(const void *bytes, size_t length, Net *net, OrtModel **out, char *
 {
     OrtSessionOptions *options = NULL;
     OrtModel *model = calloc(1, sizeof *model);
-    (void)pthread_once(&open_once, engine_open);
     memset(net, 0, sizeof *net);
     net->name = "";
-    if (problem[0] != '\0' || model == NULL) {
-        (void)snprintf(reason, room, "%s", model == NULL ? "no host memory" : problem);
+    (void)snprintf(reason, room, "no host memory");
+    if (model == NULL || !engine_open(reason, room)) {
         free(model);
         return false;
     }
