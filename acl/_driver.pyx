@@ -4,7 +4,7 @@ Bytes are counted as reserved before the driver is asked for them, so that two t
 the limit together (I11).  The source's lock guards the books and is never held over a call.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from acl._core cimport (
@@ -19,8 +19,12 @@ from acl._libacl cimport (
 )
 from acl._lock cimport spin_enter, spin_leave
 
+cdef extern from "Python.h" nogil:
+    int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
+
 cdef enum:
     EVENT_ROOM = 256
+    GIL_WAIT_MS = 200           # longest wait with the GIL held
 
 
 cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil:
@@ -210,17 +214,25 @@ cdef bint stream_idle(Arena *arena) noexcept nogil:
         arena.stream, &state)) == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE
 
 
+cdef int32_t wait_ms(Pool *pool) noexcept nogil:
+    """How long to wait: not long if the caller brought the GIL, which a queued callback may need."""
+    cdef int32_t timeout_ms = pool.options.sync_timeout_ms
+    if PyGILState_Check() and (timeout_ms < 0 or timeout_ms > GIL_WAIT_MS):
+        return GIL_WAIT_MS
+    return timeout_ms
+
+
 cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
     if arena.by_device:
         return device_wait(pool)
     return counted(pool, CALL_SYNC, pool.source.driver.sync(
-        arena.stream, pool.options.sync_timeout_ms)) == ACL_SUCCESS
+        arena.stream, wait_ms(pool))) == ACL_SUCCESS
 
 
 cdef bint device_wait(Pool *pool) noexcept nogil:
     return counted(pool, CALL_SYNC, pool.source.driver.sync_device(
-        pool.options.sync_timeout_ms)) == ACL_SUCCESS
+        wait_ms(pool))) == ACL_SUCCESS
 
 
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil:

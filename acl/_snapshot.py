@@ -227,11 +227,11 @@ class OomReport:
             return "the stream is being captured: warm the pool up with the same shapes before the capture"
         if self.waiting >= self.size:
             return "freed blocks wait for other streams: synchronise those, then try again"
-        if self.limit and self.reserved + self.size > self.limit:
+        if self.limit and self.live + self.size > self.limit:
             return "the pool's limit is in the way: raise it, or free what is live"
         if not self.moved:
             return "memory may not move here: drain the framework's queue and call trim(drained=True)"
-        if self.others > self.size:
+        if self.others >= self.size:
             return "other streams of the pool hold memory and are at work: wait for them, then call trim()"
         return "the device is full: free what is live, or what others hold on the device"
 
