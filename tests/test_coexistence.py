@@ -181,8 +181,9 @@ def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
 
 
 def test_the_command_starts_with_the_vendors_first(vendor: str) -> None:
-    done = subprocess.run([Path(sys.executable).with_name("aclpool"), "doctor"], cwd="/", capture_output=True, text=True,
-                          timeout=60, env={**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": ahead(vendor)})
+    command = [Path(sys.executable).with_name("aclpool"), "doctor"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": ahead(vendor)})
     assert done.returncode == 0, done.stderr
     assert "not this package" in done.stdout and done.stdout.endswith("healthy\n")
 

@@ -11,23 +11,12 @@ import acl
 
 TABLE: Row = json.loads((ROOT / "tools/generate/pyacl_api.json").read_text())
 ROWS = {row["name"]: row for row in TABLE["functions"]}
-FACTS = ROOT.parent / "shared/facts/pyacl_api.json"
 MODULES = ["rt", "mdl", "op", "util", "prof"]
 
 
 def test_every_function_of_pyacl_is_there() -> None:
     assert len(TABLE["vendor_functions"]) == 398
     assert not set(TABLE["vendor_functions"]) - set(ROWS)
-
-
-@pytest.mark.skipif(not FACTS.exists(), reason="the fact table lies beside the project's checkout only")
-def test_the_list_of_pyacls_functions_is_the_fact_tables() -> None:
-    facts = json.loads(FACTS.read_text())["functions"]
-    assert sorted(f["name"] for f in facts) == TABLE["vendor_functions"]
-    for fact in facts:
-        row = ROWS[fact["name"]]
-        assert row["c"] == fact["c_function"]
-        assert len(row["returns"]) == len(fact["returns"] or [])
 
 
 def test_every_c_function_is_reachable_or_out_of_scope_with_a_reason() -> None:
