@@ -1,4 +1,4 @@
-"""Pools and arenas: their making, their end, and what is done to them as a whole.  See `_arena.pyx`."""
+"""Pools and arenas: their making, their end, what is done to them as a whole: `_arena.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -11,14 +11,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from acl cimport _libacl
-from acl._bins cimport bins_start, cache_flush, slab_close, slab_open
+from acl._bins cimport bins_start, slab_close, slab_open
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_FORKED, ARENA_WATCHED, BINS, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
+    ARENA_CLOSED, ARENA_FORKED, ARENA_WATCHED, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
     BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_STREAM, Range,
 )
-from acl._driver cimport (
-    device_wait, events_destroy, range_unreserve, source_shrink, stream_wait,
-)
+from acl._driver cimport events_destroy, range_unreserve, source_shrink
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_STREAM_STATE_DESTROY_PRE, aclrtStreamState, libacl_open,
@@ -82,7 +80,7 @@ cdef void pools_remove(Pool *pool) noexcept nogil:
 # --- streams that end ---------------------------------------------------------------------------
 
 cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args) noexcept nogil:
-    """Before a stream is destroyed: its arena must not be found, or synchronised, by its handle again.
+    """Before a stream is destroyed: its arena must not be found, or waited for, by it again.
 
     ACL's registry keeps its entry, and a new stream at the same address would inherit it.
     """
@@ -130,7 +128,7 @@ cdef void driver_bind(Driver *driver) noexcept nogil:
     driver.free_physical = _libacl.aclrtFreePhysical
     driver.map = _libacl.aclrtMapMem
     driver.unmap = _libacl.aclrtUnmapMem
-    driver.malloc = _libacl.aclrtMallocAlign32          # no padding: a segment stays a whole number of pages
+    driver.malloc = _libacl.aclrtMallocAlign32      # no padding: a segment stays whole pages
     driver.free = _libacl.aclrtFree
     driver.sync = _libacl.aclrtSynchronizeStreamWithTimeout
     driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout

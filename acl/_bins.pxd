@@ -1,7 +1,7 @@
 """Free space: size classes, bins, and the surgery that cuts and joins blocks.
 
-All of it is bounded in time, runs under the arena's lock and knows nothing of drivers.  Sizes are in
-units of 512 bytes where a name says so.  Classes are two-level, as in TLSF: below 32 units each
+All of it is bounded in time, runs under the arena's lock and knows nothing of drivers.  Sizes are
+in units of 512 bytes where a name says so.  Classes are two-level, as in TLSF: below 32 units each
 size has its own bin, above there are 32 bins for each power of two.
 """
 
@@ -112,7 +112,8 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
     cdef size_t best_size = ~<size_t> 0
     cdef uint32_t depth = 0
     while block != links_block(head) and depth < BIN_DEPTH:
-        if block.size >= size and (block.size < best_size or (block.size == best_size and block.addr < best.addr)):
+        if block.size >= size and (block.size < best_size or (
+                block.size == best_size and block.addr < best.addr)):
             best = block
             best_size = block.size
         block = block.links.next

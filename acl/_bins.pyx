@@ -1,8 +1,9 @@
 """The slab that block descriptors come from, and the cache's flush.
 
-Descriptors lie in one reserved stretch of host addresses, so that a pointer is checked for being one
-of them by a subtraction and a compare; the stretch is opened for use piece by piece.  Runs under the
-arena's lock; no GIL, no driver.
+Descriptors lie in one reserved stretch of host addresses, so that a pointer is checked for being
+one of them by a subtraction and a compare; the stretch is opened for use piece by piece.
+
+Runs under the arena's lock; no GIL, no driver.
 """
 
 from acl._core cimport BINS, CACHE_UNITS

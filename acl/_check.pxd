@@ -1,4 +1,4 @@
-"""The checker of the invariants, and the report on memory that could not be had.  See `_check.pyx`."""
+"""The checker of the invariants, and the report on memory that could not be had."""
 
 from libc.stdint cimport uint32_t
 

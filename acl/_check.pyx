@@ -12,7 +12,8 @@ from libc.string cimport memset
 
 from acl._bins cimport KIND_GROUPS, bin_of, links_block
 from acl._core cimport (
-    BINS, BIN_SHIFT, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING, BLOCK_WAITING, Bins, Block,
+    BINS, BIN_SHIFT, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
+    BLOCK_WAITING, Bins, Block,
     CACHE_UNITS, OomReport, RANGE_KINDS, RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use,
 )
 from acl._driver cimport device_room, stream_captured

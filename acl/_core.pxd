@@ -231,7 +231,7 @@ cdef struct PoolOptions:
     aclrtMemAttr info_attr      # what `headroom` is read from
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
     bint steals                 # pages may move
-    bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: frees come before launches
+    bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: free before launch
     bint watches                # each allocation asks whether its stream is being captured
     bint segments               # never use virtual memory
 
@@ -312,7 +312,8 @@ cdef struct ArenaStats:
     Counters counters
 
 # Blocks.  `arena_try` makes no driver call and never waits, so it may be called with the GIL: NULL
-# where `arena_alloc` has to be asked.  `arena_free` is false for a pointer that is not a live block of the arena.
+# where `arena_alloc` has to be asked.  `arena_free` is false for what is not a live block of the
+# arena.
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil

@@ -1,15 +1,15 @@
 """The block allocator and the C callbacks that ACL is given.
 
 The fast path is `alloc_fast` / `free_fast`: the arena's biased lock, then an exact-size block from
-the cache, or a best fit from the bins.  Everything else (another thread, a mode, a miss) goes through
-`alloc_slow` and `free_slow`, and a miss on to `_pages`.  `_core.pxd` has the structs and the
-invariants.
+the cache, or a best fit from the bins.  Everything else (another thread, a mode, a miss) goes
+through `alloc_slow` and `free_slow`, and a miss on to `_pages`.  `_core.pxd` has the structs and
+the invariants.
 
 Thread rule: any function may be called by any thread that ACL calls; no GIL, no Python object, no
 exception.  It refuses foreign pointers and blocks that are already free, and counts them.
 """
 
-from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint16_t, uint32_t
 
 from acl._bins cimport (
     bin_insert, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_make,
@@ -48,7 +48,8 @@ cdef inline uint32_t *block_word(Block *block) noexcept nogil:
     return <uint32_t *> &block.state
 
 
-cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_t tag) noexcept nogil:
+cdef inline void block_hand_out(Arena *arena, Block *block, size_t size,
+                                uint16_t tag) noexcept nogil:
     """Count a block as live (I7, I12)."""
     cdef size_t live = arena.live + block.size
     cdef size_t requested = arena.requested + size
@@ -120,7 +121,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """The owner's second try for a small block, by best fit; it came in by the bias and leaves by it."""
+    """The owner's second try for a small block, by best fit; in by the bias, and out by it."""
     cdef Block *block = bins_take_in(arena, size_units(size), RANGE_SMALL)
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
@@ -164,7 +165,7 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Under the lock, without a driver call: the cache, the bins, the bins with the cache in them."""
+    """Under the lock, without a driver call: the cache, the bins, the bins with the cache added."""
     cdef size_t units = size_units(size)
     cdef Block *block
     if units <= CACHE_UNITS:
@@ -183,7 +184,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Under the lock, which is open during driver calls: waiting blocks, then the ladder of `_pages`."""
+    """Under the lock, which is open during driver calls: waiting blocks, then the ladder."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     arena.counters.slow += 1
@@ -206,7 +207,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """A block that became free with others' work: what is complete, or after a sync of the device."""
+    """A block that others' work has released: what is complete, or after a sync of the device."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -325,7 +326,7 @@ cdef Block *block_at(Arena *arena, char *addr, size_t bytes) noexcept nogil:
 # --- freeing ------------------------------------------------------------------------------------
 
 cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
-    """Whether a pointer is into this arena's slab, at the start of a descriptor; any bits will do."""
+    """Whether a pointer is to the start of a descriptor of this arena; any bits will do."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
     # Rotated, an offset between two descriptors is larger than any number of them.
     return core_likely((offset >> 6 | offset << 58) < arena.slab_used >> 6)
@@ -350,7 +351,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """The owner was given what is not simply live: a block with a tag, or a matter for `free_slow`."""
+    """The owner was given what is not simply live: one with a tag, or a matter for `free_slow`."""
     if is_descriptor(arena, block) and block.state == BLOCK_LIVE and block.flags == 0:
         block_count_back(arena, block)
         if block.size > CACHE_BYTES:

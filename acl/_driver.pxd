@@ -29,7 +29,7 @@ cdef bint stream_wait(Arena *arena) noexcept nogil          # false: expired or 
 cdef bint device_wait(Pool *pool) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
 
-cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream) noexcept nogil  # NULL: no event to be had
+cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream) noexcept nogil  # NULL: none
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
 cdef void event_put(Pool *pool, aclrtEvent event) noexcept nogil
 cdef void events_destroy(Pool *pool) noexcept nogil

@@ -4,7 +4,7 @@ Bytes are counted as reserved before the driver is asked for them, so that two t
 the limit together (I11).  The source's lock guards the books and is never held over a call.
 """
 
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc, free
 
 from acl._core cimport (
@@ -215,7 +215,7 @@ cdef bint stream_idle(Arena *arena) noexcept nogil:
 
 
 cdef int32_t wait_ms(Pool *pool) noexcept nogil:
-    """How long to wait: not long if the caller brought the GIL, which a queued callback may need."""
+    """How long to wait: not long if the caller brought the GIL; a queued callback may need it."""
     cdef int32_t timeout_ms = pool.options.sync_timeout_ms
     if PyGILState_Check() and (timeout_ms < 0 or timeout_ms > GIL_WAIT_MS):
         return GIL_WAIT_MS

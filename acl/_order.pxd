@@ -1,4 +1,4 @@
-"""What a stream's own order does not cover: other streams, model unloads, captured graphs.  See `_order.pyx`."""
+"""What a stream's own order does not cover: other streams, model unloads, captured graphs."""
 
 from libc.stdint cimport uint64_t
 

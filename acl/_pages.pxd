@@ -1,4 +1,4 @@
-"""The slow path: the ladder of rungs that an allocation climbs, and pages given away.  See `_pages.pyx`."""
+"""The slow path: the ladder of rungs that an allocation climbs, and pages given away."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -204,7 +204,8 @@ cdef Block *window_join(Climb *climb) noexcept nogil:
 
 # --- pages out ----------------------------------------------------------------------------------
 
-cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want, uint64_t *taken) noexcept nogil:
+cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
+                           uint64_t *taken) noexcept nogil:
     """Detach up to `want` whole pages from the upper end of a FREE block, or a whole segment."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
@@ -228,7 +229,7 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want, uint64_t *
 
 
 cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
-    """Under the lock: whole free pages, from the smallest blocks first, added to a list as MOVING."""
+    """Under the lock: whole free pages, smallest blocks first, added to a list as MOVING."""
     cdef uint32_t kind, index
     cdef uint64_t taken = 0
     cdef Block *block
@@ -252,7 +253,7 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 
 
 cdef uint64_t pieces_unmap(Arena *arena, Block *pieces, Frame **frames) noexcept nogil:
-    """Without locks: take the frames out of detached pages; how many came, before the first refusal."""
+    """Without locks: take the frames out of detached pages; how many, until one was refused."""
     cdef Pool *pool = arena.pool
     cdef size_t granule = pool.options.granule
     cdef Range *span
@@ -398,7 +399,7 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 
 
 cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved) noexcept nogil:
-    """The sum of the arenas' own peaks, the peak of their sum as far as seen, and what is reserved."""
+    """The sum of the arenas' own peaks, the peak of their sum as far as seen, and `reserved`."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef Arena *arena

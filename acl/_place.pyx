@@ -1,10 +1,10 @@
 """Ranges, and where in them a block goes that fits nowhere in mapped space.
 
 A window is a stretch of FREE and HOLE blocks of the right length.  The best one takes the fewest
-fresh pages, that is pages that are missing or wholly free: what it covers of partly used pages costs
-nothing, as nobody else could use their rest for long.  Among equals the fewest missing pages win
-(each is a driver call), then a place before the tail of its range, then the lowest address: so holes
-are used up before the range wears out.  A range that is full gets a second one.
+fresh pages, that is pages that are missing or wholly free: what it covers of partly used pages
+costs nothing, as nobody else could use their rest for long.  Among equals the fewest missing pages
+win (each is a driver call), then a place before the tail of its range, then the lowest address: so
+holes are used up before the range wears out.  A range that is full gets a second one.
 """
 
 from libc.stdint cimport uint8_t, uint16_t

@@ -13,7 +13,7 @@ from acl._stream cimport Stream
 @cython.final
 cdef class Pool:
     cdef CorePool *core             # NULL once closed and given back
-    cdef Arena *recent              # arena of `recent_stream`: streams are asked for again and again
+    cdef Arena *recent              # arena of `recent_stream`: streams come again and again
     cdef aclrtStream recent_stream
     cdef size_t padding             # bytes that the SoC wants behind a buffer of the user's
     cdef int made                   # fork_count at its making

@@ -5,8 +5,8 @@ C functions to ACL, so that whatever runs on the stream takes its memory here.  
 runs inside a callback of ACL's: what may call the driver drops the GIL, and the out-of-memory hook
 is called after everything has returned.
 
-A registered pool lives until it is unregistered, and its memory until the last block is free; at the
-interpreter's exit all of it is left to the system.
+A registered pool lives until it is unregistered, and its memory until the last block is free; at
+the interpreter's exit all of it is left to the system.
 """
 
 cimport cython
@@ -23,8 +23,9 @@ from acl._arena cimport (
 from acl._buffer cimport buffer_wrap
 from acl._check cimport pool_check
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_UNLOADING, ArenaStats, Block, CALLS, MAX_SIZE_BITS, OomReport as CoreReport, PoolOptions,
-    ROLE_CAPTURE, ROLE_STREAM, ROLE_USER, RUNGS, TAGS, arena_alloc, arena_free, arena_try,
+    ARENA_CLOSED, ARENA_UNLOADING, ArenaStats, Block, CALLS, MAX_SIZE_BITS,
+    OomReport as CoreReport, PoolOptions, ROLE_STREAM, ROLE_USER, RUNGS, TAGS, arena_alloc,
+    arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl._error cimport check
@@ -62,6 +63,7 @@ CALL_NAMES = (
 # Chips whose cores read up to 32 bytes past a buffer's end; the others need no padding.
 UNPADDED = ("Ascend950", "Ascend350")
 
+
 # ---- sizes --------------------------------------------------------------------------------------
 
 def bytes_of(value, name):
@@ -72,7 +74,8 @@ def bytes_of(value, name):
             raise ValueError(f"{name} must look like '8GiB' or '512 MiB', not {value!r}")
         return int(float(match[1]) * SIZES[match[2].upper()])
     if not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an int or a text such as '8GiB', not {type(value).__name__}")
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be an int or a text such as '8GiB', not {kind}")
     value = value.__index__()
     if value < 0:
         raise ValueError(f"{name} must be at least 0, not {value}")
@@ -130,7 +133,8 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.device = device
     options.limit = 0 if given["limit"] is None else bytes_of(given["limit"], "limit")
     if given["limit"] is not None and options.limit < granule:
-        raise ValueError(f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
+        raise ValueError(
+            f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
     options.headroom = bytes_of(given["headroom"], "headroom")
     options.granule = granule
     options.virtual_bytes = (
@@ -168,7 +172,7 @@ cdef class Pool:
     device : int
         Ordinal of the device; it becomes current in this thread if no other is.
     limit : int or str, optional
-        Most bytes of device memory that the pool may hold, such as ``"8GiB"``.  No limit if not given.
+        Most bytes of device memory that the pool may hold, such as ``"8GiB"``.  No limit without.
     headroom : int or str
         Bytes that the pool leaves free on the device for HCCL, GE and neighbours.  Raise it where
         something else on the device must not run out of memory.
@@ -190,13 +194,13 @@ cdef class Pool:
         ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default asks that variable) or a framework's task
         queue.  Nothing moves or is given back then, but by ``trim(drained=True)``.
     watch_captures : bool
-        Ask at each allocation whether the stream is being captured, for programs that capture without
-        `Pool.capture`.  It costs a driver call each time.
+        Ask at each allocation whether the stream is being captured, for programs that capture
+        without `Pool.capture`.  It costs a driver call each time.
     decay_ms : int
         Give back what nothing has needed for so long, from a background thread; 0 for never.
     sync_timeout_ms : int
-        Longest wait for a stream inside an allocation; -1 for no limit.  The caller of an allocation
-        may hold the GIL that a Python callback on that stream waits for.
+        Longest wait for a stream inside an allocation; -1 for no limit.  A caller that brings the
+        GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need it.
     segments : bool
         Do without virtual memory, as where the driver has none: more waste, for comparison.
     """
@@ -206,9 +210,9 @@ cdef class Pool:
         self.tags = {}
         self.tag_names = [""]
 
-    def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge", virtual=None,
-                 preallocate=0, steal=True, early_frees=None, watch_captures=False, decay_ms=0,
-                 sync_timeout_ms=5000, segments=False):
+    def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
+                 virtual=None, preallocate=0, steal=True, early_frees=None, watch_captures=False,
+                 decay_ms=0, sync_timeout_ms=5000, segments=False):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
@@ -276,7 +280,7 @@ cdef class Pool:
     # -- memory
 
     def alloc(self, nbytes, Stream stream=None, *, tag=None):
-        """Device memory as a `Buffer`, whose use `stream` orders; closed or dropped, it comes back here.
+        """Device memory as a `Buffer`, whose use `stream` orders; closed or dropped, it comes back.
 
         Parameters
         ----------
@@ -319,8 +323,8 @@ cdef class Pool:
     def record_stream(self, Buffer buffer not None, stream):
         """Note that work on another stream uses the buffer.
 
-        When the buffer is freed, its memory is not used again before all work that is queued there by
-        then is complete.
+        When the buffer is freed, its memory is not used again before all work that is queued there
+        by then is complete.
         """
         cdef aclrtStream raw = handle_of(stream)
         cdef void *arena = buffer.owner
@@ -552,7 +556,7 @@ cdef class Pool:
             ooms=self.core.oom.number)
 
     def blocks(self, stream=None):
-        """Every block of a stream's part, in address order, as `BlockInfo`; for maps and debugging."""
+        """Every block of a stream's part, in address order, as `BlockInfo`; for maps."""
         cdef Arena *arena = arena_find(self.core, handle_of(stream), ROLE_STREAM)
         cdef uint32_t i
         cdef Block *block
@@ -623,7 +627,8 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
     cdef uint32_t attempt
     current_ensure(NULL)
     if raw is NULL and current_device() != pool.device:
-        raise ValueError(f"the pool is for device {pool.device}, the current device is {current_device()}")
+        raise ValueError(
+            f"the pool is for device {pool.device}, the current device is {current_device()}")
     for attempt in range(2):
         with nogil:
             block = arena_alloc(arena, bytes, tag)
@@ -632,7 +637,8 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
         if attempt or not pool.oom_tell():
             break
     report = pool.last_oom()
-    raise OutOfMemoryError(ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
+    raise OutOfMemoryError(
+        ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
 
 
 cdef object stream_stats(Arena *arena):
@@ -659,8 +665,8 @@ cdef object stream_stats(Arena *arena):
 cdef class Capture:
     """The memory of one captured graph.
 
-    A context manager around the capture.  What the stream takes meanwhile stays the graph's own until
-    `release`: it is used again only by a later capture into the same memory, never moved or given away.
+    A context manager around the capture.  What the stream takes meanwhile stays the graph's own
+    until `release`: it is used again only inside the same capture, never moved or given away.
     """
 
     cdef Arena *main

@@ -73,7 +73,8 @@ cdef aclrtStream handle_of(object stream) except? NULL:
 
 
 Allocator = namedtuple("Allocator", "object alloc free alloc_advise get_addr pool")
-Allocator.__doc__ = "What is registered for a stream: an object and four C functions, as addresses, and our pool."
+Allocator.__doc__ = (
+    "What is registered for a stream: an object and four C functions, as addresses, and our pool.")
 
 
 def allocator_of(stream):

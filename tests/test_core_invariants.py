@@ -18,7 +18,8 @@ def scene() -> tuple[Rig, dict[str, int]]:
     small, cached = rig.alloc(1000, tag=1), rig.alloc(2000)
     rig.free(cached)
     assert rig.check() == 0
-    return rig, {"live": live, "free": low, "small": small, "cached": cached, "hole": rig.neighbour(rig.neighbour(live))}
+    hole = rig.neighbour(rig.neighbour(live))
+    return rig, {"live": live, "free": low, "small": small, "cached": cached, "hole": hole}
 
 
 BREAKS: list[tuple[str, int, Callable[[Rig, dict[str, int]], None]]] = [

@@ -58,17 +58,20 @@ def test_threads_that_steal_from_each_other() -> None:
 
 def test_frees_from_other_threads() -> None:
     rig = Rig()
-    failures = []
+    failures: list[int] = []
+
+    def give_back(blocks: list[int]) -> None:
+        failures.extend(block for block in blocks if not rig.free(block))
 
     def work(number: int) -> None:
         for round_number in range(300):
             blocks = [rig.alloc(1000 * (number + 1)) for _ in range(20)]
-            thread = threading.Thread(target=lambda: failures.extend(b for b in blocks if not rig.free(b)))
             if round_number % 10 == 0:
+                thread = threading.Thread(target=give_back, args=(blocks,))
                 thread.start()
                 thread.join()
             else:
-                failures.extend(b for b in blocks if not rig.free(b))
+                give_back(blocks)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
     for thread in threads:

@@ -51,7 +51,7 @@ def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
         for _ in range(6):
             expected: list[tuple[acl.HostBuffer, int]] = []
             gates = [threading.Event() for _ in (one, two)]
-            for stream, gate in zip((one, two), gates):
+            for stream, gate in zip((one, two), gates, strict=True):
                 stream.launch(gate.wait, 0.2)
             for _ in range(40):
                 stream = choose.choice((one, two))

@@ -10,12 +10,12 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from acl._core cimport (
-    Arena, ArenaStats, Block, CALLS, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
+    Arena, ArenaStats, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
     CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, aclError, aclmdlRI, aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
-    OomReport, Range, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
-    arena_alloc_at, arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
+    OomReport, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
+    arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
 )
 from acl._arena cimport (
     arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
@@ -306,11 +306,13 @@ cdef class Rig:
 
     def address(self, size_t block):
         """Device address of a block."""
-        return <size_t> on_get_addr(<void *> block)
+        cdef void *found = on_get_addr(<void *> block)
+        return <size_t> found
 
     def alloc_at(self, size_t size, size_t addr, size_t stream=1):
         """`allocAdvise`."""
-        return <size_t> on_alloc_advise(self.find(stream), size, <void *> addr)
+        cdef void *block = on_alloc_advise(self.find(stream), size, <void *> addr)
+        return <size_t> block
 
     def try_alloc(self, size_t size, size_t stream=1):
         """Without a driver call, or 0."""
@@ -352,8 +354,9 @@ cdef class Rig:
     def last_oom(self):
         """The report of the last failure, as a dict."""
         cdef OomReport *oom = &self.pool.oom
-        return {"number": oom.number, "size": oom.size, "limit": oom.limit, "reserved": oom.reserved,
-                "live": oom.live, "free": oom.free, "largest_free": oom.largest_free,
+        return {"number": oom.number, "size": oom.size, "limit": oom.limit,
+                "reserved": oom.reserved, "live": oom.live, "free": oom.free,
+                "largest_free": oom.largest_free,
                 "waiting": oom.waiting, "others": oom.others, "device_free": oom.device_free,
                 "capturing": bool(oom.capturing), "moved": bool(oom.moved), "status": oom.status,
                 "top_tag": oom.top_tag, "top_bytes": oom.top_bytes}
@@ -429,7 +432,7 @@ cdef class Rig:
 
     @staticmethod
     def set(*, fail=None, at=1, code=207001, busy=None, capturing=None, capacity=None):
-        """Change what the driver answers: fail the `at`-th next call of a function (0: none), and so on."""
+        """Change what the driver answers: fail the `at`-th next call (0: none), and so on."""
         if fail is not None:
             index = CALL_NAMES.index(fail)
             books.fail_at[index] = books.calls[index] + at if at else 0
