@@ -282,6 +282,11 @@ cdef class Model:
     def run_async(self, inputs, Stream stream=None):
         """Queue a run and return its outputs, which stay on the device.
 
+        With a pool registered for the stream it waits for nothing, unless the outputs' shapes cannot
+        be told beforehand: in the first run of a model that does not fix them, and when a result turns
+        out larger than the runs before let expect.  Without a pool the inputs' memory goes back to the
+        driver, which waits for the run.
+
         Parameters
         ----------
         inputs : sequence, dict, or one array
@@ -365,7 +370,7 @@ cdef class Model:
                 f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
         array = Array.of(stream_memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
         if value.nbytes:
-            self.staging.queue(array.buffer, value.reshape(-1), value.nbytes, stream)
+            self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), value.nbytes, stream)
         return array
 
     cdef tuple execute(self, list arrays, Stream stream):

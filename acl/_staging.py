@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from acl._buffer import Buffer, HostBuffer
-from acl._copy import copy, copy_async
+from acl._copy import copy_async
 from acl._stream import Event, Stream
 
 __all__ = ["Staging"]
@@ -28,13 +28,15 @@ class Staging:
         self.batch: list[HostBuffer] = []
 
     def queue(self, target: Buffer, source: Any, nbytes: int, stream: Stream) -> None:
-        """Queue a copy of `source` (any contiguous object with the buffer protocol)."""
+        """Queue a copy of `source`, contiguous bytes of any object with the buffer protocol."""
         self.settle()
         size = max(SMALLEST, 1 << (nbytes - 1).bit_length())
         free = self.idle.get(size)
         pinned = free.pop() if free else HostBuffer(size)
         self.batch.append(pinned)
-        copy(pinned, source, nbytes=nbytes)
+        # Not by `copy`, which would wait for the stream that last read the pinned memory: its copy is
+        # done, but what else is queued there may wait for the caller.
+        memoryview(pinned)[:nbytes] = memoryview(source)[:nbytes]
         copy_async(target, pinned, stream, nbytes=nbytes)
 
     def close_batch(self, stream: Stream) -> None:
