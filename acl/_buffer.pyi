@@ -3,7 +3,7 @@ from typing import Any, final
 
 from acl._stream import Stream
 
-__all__: list[str]
+__all__ = ["Buffer", "HostBuffer"]
 
 POLICIES: dict[str, int]
 

@@ -3,7 +3,7 @@ from typing import Any
 from acl._buffer import Buffer
 from acl._stream import Stream
 
-__all__: list[str]
+__all__ = ["copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
 
 def copy(
     target: Any,

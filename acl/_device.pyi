@@ -1,7 +1,7 @@
 from types import TracebackType
 from typing import final
 
-__all__: list[str]
+__all__ = ["Context", "Device"]
 
 def timeout_checked(timeout_ms: int | None) -> int: ...
 def leave() -> None: ...

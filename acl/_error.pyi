@@ -1,6 +1,14 @@
 import builtins
 
-__all__: list[str]
+__all__ = [
+    "AclError",
+    "InvalidArgumentError",
+    "NotSupportedError",
+    "OutOfMemoryError",
+    "TimeoutError",
+    "error_for",
+    "error_name",
+]
 
 HINTS: dict[int, str]
 CLASSES: dict[int, type[AclError]]

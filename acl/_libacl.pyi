@@ -7,4 +7,13 @@ def include_dir() -> str: ...
 def library() -> str | None: ...
 def open() -> bool: ...
 
-__all__: list[str]
+__all__ = [
+    "backend",
+    "cann_version",
+    "error_codes",
+    "failure",
+    "functions",
+    "include_dir",
+    "library",
+    "open",
+]

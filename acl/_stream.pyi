@@ -4,7 +4,7 @@ from typing import Any, final
 
 from acl._device import Device
 
-__all__: list[str]
+__all__ = ["Event", "Stream"]
 
 made_hooks: list[Callable[[Stream], object]]
 
