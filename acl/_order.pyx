@@ -27,7 +27,12 @@ from acl._pages cimport pages_donate
 # --- shared blocks ------------------------------------------------------------------------------
 
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil:
-    cdef Use *use = <Use *> malloc(sizeof(Use))
+    cdef Use *use
+    if <size_t> (<char *> block - arena.slab) >= arena.slab_used:
+        arena = capture_owner(arena, block)     # made during a capture: its arena takes it back
+        if arena == NULL:
+            return False
+    use = <Use *> malloc(sizeof(Use))
     if use == NULL:
         return False
     use.block = block

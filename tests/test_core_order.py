@@ -180,6 +180,18 @@ def test_a_released_capture_s_memory_serves_the_next_one() -> None:
     assert rig.capture_begin() == first
 
 
+def test_a_captured_block_can_be_shared() -> None:
+    rig = Rig()
+    rig.capture_begin()
+    block = rig.alloc(1000)
+    assert rig.share(block, other=2)
+    rig.set(busy=True)
+    assert rig.free(block) and rig.check() == 0
+    assert rig.alloc(1000) != block
+    rig.set(busy=False)
+    assert rig.sync_waiting() and rig.check() == 0
+
+
 def test_a_watched_stream_s_capture_is_noticed() -> None:
     rig = Rig()
     rig.set_mode(set=WATCHED)
