@@ -51,6 +51,11 @@ class Recorder:
         for block in blocks:
             self.events.append((1, block, self.sizes[block], self.step, self.streams[block]))
 
+    def finish(self) -> None:
+        """Free what is live, as a pass over the trace that can be repeated must."""
+        freed = {block for op, block, *_ in self.events if op}
+        self.give(*(block for block in range(len(self.sizes)) if block not in freed))
+
     def work(self, size: int = WORKSPACE) -> None:
         """A workspace, around one launch."""
         self.give(self.take((size + 511) // 512 * 512))

@@ -1,0 +1,114 @@
+"""Hard loads: reserved over live, slow allocations, driver calls once shapes repeat.
+
+On books, so that a second is millions of allocations; `tests/support/loads.py` makes the loads, and
+the recorded traces serve where they are.  The bars are those of the design.
+"""
+
+from pathlib import Path
+
+import pytest
+from support.loads import LOADS, Recorder
+
+from acl.tools import _loops
+from acl.tools._rig import Rig, function_addresses
+from acl.tools.replay_trace import Trace, load_trace
+
+PAGE = 2 << 20
+TRACES = sorted((Path(__file__).parents[2] / "shared" / "traces").glob("*.npz"))
+SEED = 7
+
+
+class Replay:
+    """A trace against a fresh pool on books, pass by pass."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.rig = Rig()
+        addresses = function_addresses()
+        subjects = [
+            _loops.Subject(str(i), self.rig.arena(i + 1), *addresses) for i in range(trace.streams)]
+        self.load = _loops.Load.events(subjects, trace.events())
+
+    def slow(self) -> int:
+        return sum(self.rig.stats(i + 1)["counters"]["slow"] for i in range(self.trace.streams))
+
+    def once(self) -> tuple[int, float]:
+        """Driver calls of one pass, and the share of slow allocations."""
+        calls, slow = sum(self.rig.calls().values()), self.slow()
+        _loops.run_here(self.load, 1)
+        assert self.load.failures == 0
+        assert self.rig.check() == 0
+        return sum(self.rig.calls().values()) - calls, (self.slow() - slow) / self.trace.allocations
+
+    def ratio(self) -> float:
+        return float(self.rig.physical()[1] / self.trace.live_peak())
+
+
+def made(name: str, steps: int) -> Trace:
+    print("seed", SEED)
+    recorder = Recorder(name, SEED)
+    LOADS[name](recorder, steps)
+    recorder.finish()
+    return Trace(name, **recorder.columns())
+
+
+@pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_a_recorded_trace(path: Path) -> None:
+    replay = Replay(load_trace(path))
+    _, slow = replay.once()
+    assert replay.ratio() <= 1.02
+    assert slow <= 0.005
+    _, slow = replay.once()
+    assert slow <= 0.001
+
+
+@pytest.mark.parametrize(("name", "steps", "most"), [
+    ("decoder", 40, 1.02), ("convnet", 150, 1.02), ("scatter", 2000, 1.05), ("moe", 40, 1.07),
+    ("residual", 150, 1.08), ("encoder", 150, 1.12),
+])
+def test_a_hard_load(name: str, steps: int, most: float) -> None:
+    """Where the live peak is a few hundred pages, partly used ones weigh more than 2 %."""
+    replay = Replay(made(name, steps))
+    _, slow = replay.once()
+    assert replay.ratio() <= most
+    assert slow <= 0.005
+
+
+def test_tiny_blocks_that_stay_pin_no_pages() -> None:
+    replay = Replay(made("drift", 500))
+    replay.once()
+    assert replay.rig.physical()[1] <= replay.trace.live_peak() * 1.05 + 8 * PAGE
+
+
+def test_streams_idle_in_turn_share_their_memory() -> None:
+    trace = made("mixed_streams", 60)
+    replay = Replay(trace)
+    replay.once()
+    assert replay.rig.physical()[1] <= 1.10 * trace.joint_live_peak()
+    assert replay.rig.physical()[1] < 0.95 * trace.live_peak()
+
+
+@pytest.mark.parametrize(("name", "steps"), [
+    ("decoder", 3), ("encoder", 5), ("convnet", 4), ("moe", 3), ("residual", 4), ("drift", 40),
+])
+def test_shapes_that_repeat_need_no_driver(name: str, steps: int) -> None:
+    replay = Replay(made(name, steps))
+    calls = [replay.once()[0] for _ in range(30)]
+    assert calls[-1] == calls[-2] == 0, calls
+
+
+def test_a_million_events_do_not_wear_the_addresses_out() -> None:
+    trace = made("scatter", 1500)
+    replay = Replay(trace)
+    for _ in range(7):
+        replay.once()
+    assert replay.rig.stats()["ranges"] == 2
+    assert replay.rig.calls()["reserve"] == 2
+
+
+def test_pages_do_not_thrash() -> None:
+    """Reserved equal to live would move the same few pages back and forth, a wait each time."""
+    replay = Replay(made("decoder", 60))
+    replay.once()
+    assert replay.rig.calls()["sync"] <= replay.trace.allocations // 1000
