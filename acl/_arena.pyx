@@ -19,7 +19,8 @@ from acl._core cimport (
 from acl._driver cimport events_destroy, range_unreserve, source_shrink
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
-    ACL_RT_STREAM_STATE_DESTROY_PRE, aclrtStreamState, libacl_open,
+    ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
+    ACL_SUCCESS, aclrtStreamState, aclrtStreamStatus, libacl_open,
 )
 from acl._lock cimport (
     SpinLock, lock_drop, lock_enter, lock_leave, lock_start, lock_take, spin_enter, spin_leave,
@@ -87,13 +88,18 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
     cdef Pool *pool
     cdef Arena *ended[16]
     cdef uint32_t index, count = 0
+    cdef aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY
+    cdef bint settled
     if state != ACL_RT_STREAM_STATE_DESTROY_PRE:
         return
+    settled = (_libacl.aclrtStreamQuery(stream, &status) == ACL_SUCCESS
+               and status == ACL_STREAM_STATUS_COMPLETE)
     spin_enter(&pools_lock)
     pool = pools
     while pool != NULL:
         for index in range(pool.arena_count):
             if pool.arenas[index].stream == stream and not pool.arenas[index].by_device:
+                pool.arenas[index].settled = settled
                 pool.arenas[index].by_device = True
                 if pool.arenas[index].registered and count < 16:
                     ended[count] = pool.arenas[index]
@@ -212,8 +218,39 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
     return other
 
 
+cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    """The arena of a stream that is gone, with all its work and all its blocks: for a new stream."""
+    cdef uint32_t index
+    cdef Arena *arena
+    cdef Arena *found = NULL
+    spin_enter(&pool.lock)
+    for index in range(pool.arena_count):
+        arena = pool.arenas[index]
+        if (arena.by_device and arena.settled and arena.role == role and arena.live == 0
+                and arena.climbing == 0 and arena.waiting == NULL and arena.parked == NULL
+                and arena.polling == 0 and not arena_owns(pool, arena)):
+            arena.stream = stream
+            arena.settled = False
+            arena.by_device = False
+            found = arena
+            break
+    spin_leave(&pool.lock)
+    return found
+
+
+cdef bint arena_owns(Pool *pool, Arena *arena) noexcept nogil:
+    """Whether a captured graph's arena belongs to this one."""
+    cdef uint32_t index
+    for index in range(pool.arena_count):
+        if pool.arenas[index].owner == arena:
+            return True
+    return False
+
+
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
     cdef Arena *arena = arena_find(pool, stream, role)
+    if arena == NULL and role != ROLE_CAPTURE:
+        arena = arena_inherit(pool, stream, role)
     return arena if arena != NULL else arena_add(pool, stream, role)
 
 

@@ -176,6 +176,7 @@ cdef struct Arena:
     uint32_t mode               # ArenaMode bits
     bint donates                # false: frees come early, or a graph has the addresses
     bint by_device              # the stream is gone: only a device sync orders
+    bint settled                # and all that it ever ran is complete
     bint registered
     Use *uses                   # of LIVE blocks
     Use *waiting                # of WAITING ones (I10)

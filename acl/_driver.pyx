@@ -209,7 +209,7 @@ cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil:
 cdef bint stream_idle(Arena *arena) noexcept nogil:
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
     if arena.by_device:
-        return False
+        return arena.settled
     return counted(arena.pool, CALL_QUERY, arena.pool.source.driver.query(
         arena.stream, &state)) == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE
 
@@ -225,7 +225,9 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
 cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
     if arena.by_device:
-        return device_wait(pool)
+        if not arena.settled:
+            arena.settled = device_wait(pool)
+        return arena.settled
     return counted(pool, CALL_SYNC, pool.source.driver.sync(
         arena.stream, wait_ms(pool))) == ACL_SUCCESS
 
@@ -283,7 +285,15 @@ cdef void event_put(Pool *pool, aclrtEvent event) noexcept nogil:
 
 
 cdef void events_destroy(Pool *pool) noexcept nogil:
-    while pool.source.event_count > 0:
-        pool.source.event_count -= 1
-        counted(pool, CALL_EVENT, pool.source.driver.event_destroy(
-            pool.source.events[pool.source.event_count]))
+    cdef Source *source = &pool.source
+    cdef aclrtEvent event
+    while True:
+        event = NULL
+        spin_enter(&source.lock)
+        if source.event_count > 0:
+            source.event_count -= 1
+            event = source.events[source.event_count]
+        spin_leave(&source.lock)
+        if event == NULL:
+            return
+        counted(pool, CALL_EVENT, source.driver.event_destroy(event))

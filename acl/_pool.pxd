@@ -13,8 +13,7 @@ from acl._stream cimport Stream
 @cython.final
 cdef class Pool:
     cdef CorePool *core             # NULL once closed and given back
-    cdef Arena *recent              # arena of `recent_stream`: streams come again and again
-    cdef aclrtStream recent_stream
+    cdef Arena *recent              # streams come again and again
     cdef size_t padding             # bytes that the SoC wants behind a buffer of the user's
     cdef int made                   # fork_count at its making
     cdef readonly int device        # ordinal

@@ -28,6 +28,7 @@ from acl._core cimport (
     arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
+from acl._driver cimport events_destroy
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G,
@@ -254,7 +255,7 @@ cdef class Pool:
     cdef Arena *arena_of(self, aclrtStream stream) except NULL:
         """The arena that `alloc` uses for a stream."""
         cdef Arena *arena = self.recent
-        if arena is not NULL and self.recent_stream is stream and not arena.by_device:
+        if arena is not NULL and arena.stream is stream and not arena.by_device:
             return arena
         self.open_check()
         arena = pool_arena(
@@ -262,7 +263,6 @@ cdef class Pool:
         if arena is NULL:
             raise MemoryError("host memory for an arena")
         self.recent = arena
-        self.recent_stream = stream
         return arena
 
     cdef uint16_t tag_index(self, object tag) except? 0xFFFF:
@@ -602,6 +602,7 @@ cdef class Pool:
         with nogil:
             waiting_sync(self.core)
             pool_trim(self.core, 0, True, True)
+            events_destroy(self.core)
 
     @property
     def closed(self):

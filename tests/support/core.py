@@ -7,12 +7,12 @@ GIL around each call, as a thread of GE's has none.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import acl
+from support.calls import api
 
 __all__ = ["Door", "MIB", "Slow", "UNIT", "blocks_at", "contents", "layout", "open_door"]
 
@@ -93,26 +93,35 @@ def blocks_at(pool: acl.Pool, stream: acl.Stream | int | None, state: str) -> li
 
 
 class Slow:
-    """Work that keeps a stream busy until it is told to go on, without a Python callback on it."""
+    """Work that keeps a stream busy until it is told to go on: it waits for a notify.
+
+    Neither Python nor the host's one callback thread is needed, so several streams may be held at once.
+    """
 
     def __init__(self, stream: acl.Stream) -> None:
-        self.gate = threading.Event()
-        self.started = threading.Event()
-        stream.launch(self._run)
-
-    def _run(self) -> None:
-        self.started.set()
-        assert self.gate.wait(30), "nobody let the stream go on"
+        self._stream = stream
+        self._signal = acl.Stream(stream.device)
+        self._notify = ctypes.c_void_p()
+        assert api.aclrtCreateNotify(ctypes.byref(self._notify), 0) == 0
+        assert api.aclrtWaitAndResetNotify(self._notify, stream.handle, 0) == 0
+        self._held = True
 
     def go_on(self) -> None:
-        self.gate.set()
+        """From any thread."""
+        if self._held:
+            self._held = False
+            acl.Device(self._signal.device).use()
+            assert api.aclrtRecordNotify(self._notify, self._signal.handle) == 0
 
     def __enter__(self) -> Slow:
-        assert self.started.wait(30)
+        assert not self._stream.query()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.go_on()
+        self._stream.synchronize()
+        self._signal.close()
+        assert api.aclrtDestroyNotify(self._notify) == 0
 
 
 def contents(address: int, size: int) -> bytes:

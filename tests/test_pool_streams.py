@@ -1,0 +1,489 @@
+"""Order: who may use freed memory, and when; captures, foreign threads, ends of streams and registrations.
+
+Streams are held up by functions that wait for a gate, so that "not finished yet" is a fact, not a race.
+"""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.calls import api
+from support.core import MIB, Door, Slow, blocks_at, layout, open_door
+
+import acl
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+Made = tuple[acl.Pool, acl.Stream, Door]
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    with open_door() as made:
+        yield made
+        assert made[0].check() == 0
+
+
+def counts(pool: acl.Pool, name: str) -> int:
+    return pool.stats().driver_calls[name]
+
+
+# ---- one stream
+
+
+def test_a_block_is_reused_at_once_on_its_own_stream(made: Made) -> None:
+    pool, stream, door = made
+    block, address = door.take(4 * MIB)
+    with Slow(stream):
+        door.free(block)
+        again, same = door.take(4 * MIB)
+        assert same == address
+        assert counts(pool, "aclrtSynchronizeStream") == 0
+    door.free(again)
+
+
+def test_a_block_is_never_reused_on_another_stream_while_its_own_is_at_work(made: Made) -> None:
+    pool, stream, door = made
+    with acl.Stream() as second:
+        pool.register(second)
+        other = Door(second)
+        block, address = door.take(4 * MIB)
+        with Slow(stream):
+            door.free(block)
+            taken, elsewhere = other.take(4 * MIB)
+            assert not address <= elsewhere < address + 4 * MIB
+        other.free(taken)
+        pool.unregister(second)
+
+
+def test_a_trim_waits_for_the_stream_before_it_unmaps(made: Made) -> None:
+    pool, stream, door = made
+    block, _ = door.take(8 * MIB)
+    done: list[int] = []
+    with Slow(stream) as slow:
+        door.free(block)
+        trimmer = threading.Thread(target=lambda: done.append(pool.trim()))
+        trimmer.start()
+        trimmer.join(0.1)
+        assert not done
+        assert acl.sim.physical_bytes() == 8 * MIB
+        slow.go_on()
+        trimmer.join(20)
+    assert done == [8 * MIB]
+
+
+def test_an_idle_trim_leaves_a_stream_at_work_alone(made: Made) -> None:
+    pool, stream, door = made
+    block, _ = door.take(8 * MIB)
+    with Slow(stream):
+        door.free(block)
+        assert pool.trim(idle=True) == 0
+        assert pool.decay_tick() == 0
+        assert layout(pool, stream) == "F8"
+    stream.synchronize()
+    assert pool.trim(idle=True) == 8 * MIB
+
+
+def test_pages_move_within_an_arena_only_after_its_stream_was_waited_for() -> None:
+    with open_door(limit="32MiB") as (pool, stream, door):
+        held = [door.alloc(4 * MIB) for _ in range(8)]
+        state: list[bool] = []
+        with Slow(stream) as slow:
+            for block in held[::2]:
+                door.free(block)
+            threading.Timer(0.1, lambda: (state.append(stream.query()), slow.go_on())).start()
+            large = door.alloc(12 * MIB)
+        assert large
+        assert state == [False]  # it waited until the timer let the stream go on
+        assert pool.stats().total("steals") >= 6
+        assert pool.check() == 0
+        for block in (large, *held[1::2]):
+            door.free(block)
+
+
+def test_a_wait_that_expires_gives_null_and_the_pages_stay() -> None:
+    with open_door(limit="16MiB", sync_timeout_ms=50) as (pool, stream, door):
+        held = [door.alloc(4 * MIB) for _ in range(4)]
+        with Slow(stream):
+            door.free(held[0])
+            door.free(held[2])
+            assert door.alloc(8 * MIB) == 0
+            assert pool.stats().total("sync_failures") >= 1
+            assert layout(pool, stream) == "F4 L4 F4 L4"
+            assert pool.check() == 0
+        stream.synchronize()
+        large = door.alloc(8 * MIB)
+        assert large
+        for block in (large, held[1], held[3]):
+            door.free(block)
+
+
+def test_a_caller_with_the_gil_does_not_deadlock_with_a_callback_on_its_stream() -> None:
+    """PyDLL keeps the GIL over the call, as an extension of a user's may."""
+    import ctypes
+
+    with open_door(limit="16MiB", sync_timeout_ms=100) as (_, stream, door):
+        found = acl.allocator_of(stream)
+        assert found is not None
+        alloc = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(found.alloc)
+        held = [door.alloc(4 * MIB) for _ in range(4)]
+        ran: list[int] = []
+        stream.launch(ran.append, 1)
+        stream.launch(time.sleep, 0.01)
+        door.free(held[0])
+        door.free(held[2])
+        large = alloc(found.object, 8 * MIB)  # returns, with or without memory
+        stream.synchronize()
+        assert ran == [1]
+        large = large or door.alloc(8 * MIB)
+        assert large
+        for block in (large, held[1], held[3]):
+            door.free(block)
+
+
+def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for() -> None:
+    with open_door(limit="16MiB", sync_timeout_ms=10000) as (pool, _, door), acl.Stream() as second:
+        pool.register(second)
+        other = Door(second)
+        block = other.alloc(16 * MIB)
+        state: list[bool] = []
+        with Slow(second) as slow:
+            other.free(block)
+            threading.Timer(0.1, lambda: (state.append(second.query()), slow.go_on())).start()
+            mine = door.alloc(12 * MIB)
+        assert mine
+        assert state == [False]
+        assert pool.stats().total("donated") >= 6
+        door.free(mine)
+        pool.unregister(second)
+
+
+def test_an_idle_arena_gives_its_pages_without_a_wait() -> None:
+    with open_door(limit="32MiB") as (pool, _, door), acl.Stream() as second:
+        pool.register(second)
+        other = Door(second)
+        other.free(other.alloc(32 * MIB))
+        mine = door.alloc(24 * MIB)
+        assert mine
+        assert counts(pool, "aclrtSynchronizeStream") == 0
+        door.free(mine)
+        pool.unregister(second)
+
+
+def test_nothing_moves_where_stealing_is_off() -> None:
+    with open_door(limit="16MiB", steal=False) as (pool, stream, door):
+        held = [door.alloc(4 * MIB) for _ in range(4)]
+        door.free(held[0])
+        door.free(held[2])
+        assert door.alloc(8 * MIB) == 0
+        assert layout(pool, stream) == "F4 L4 F4 L4"
+        assert counts(pool, "aclrtUnmapMem") == 0
+        door.free(held[1])
+        door.free(held[3])
+
+
+def test_pages_are_stolen_while_their_owner_allocates() -> None:
+    """Two threads, two arenas, one limit that only one of them can fill: no page serves both."""
+    with open_door(limit="24MiB") as (pool, _, door), acl.Stream() as second:
+        pool.register(second)
+        doors = (door, Door(second))
+        taken: dict[int, tuple[int, int]] = {}
+        guard = threading.Lock()
+        failures: list[str] = []
+
+        def work(which: int) -> None:
+            acl.Device(0).use()
+            for i in range(400):
+                size = ((i * 7 + which * 3) % 9 + 1) * MIB
+                block = doors[which].alloc(size)
+                if not block:
+                    continue
+                address = doors[which].address(block)
+                with guard:
+                    for low, length in taken.values():
+                        if address < low + length and low < address + size:
+                            failures.append(f"{address:#x} is twice in use")
+                    taken[block] = (address, size)
+                with guard:
+                    del taken[block]
+                doors[which].free(block)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not failures
+        assert pool.check() == 0
+        assert pool.stats().allocated == 0
+        assert acl.sim.physical_bytes() == pool.stats().reserved <= 24 * MIB
+        assert pool.stats().total("donated") > 0
+        pool.unregister(second)
+
+
+# ---- other streams
+
+
+@pytest.mark.parametrize("size", [4096, 4 * MIB])
+def test_a_recorded_buffer_is_not_reused_before_the_other_stream_is_done(made: Made, size: int) -> None:
+    pool, stream, _ = made
+    with acl.Stream() as second:
+        buffer = pool.alloc(size, stream)
+        address = buffer.address
+        pool.record_stream(buffer, second)
+        with Slow(second):
+            buffer.close()
+            assert blocks_at(pool, stream, "waiting") == [address]
+            buffers = [pool.alloc(size, stream) for _ in range(4)]
+            assert address not in [one.address for one in buffers]
+        second.synchronize()
+        for one in buffers:
+            one.close()
+        big = pool.alloc(64 * MIB, stream)  # memory is short: what waits is polled
+        assert blocks_at(pool, stream, "waiting") == []
+        big.close()
+
+
+def test_two_streams_must_both_be_done(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Stream() as second, acl.Stream() as third:
+        buffer = pool.alloc(4 * MIB, stream)
+        pool.record_stream(buffer, second)
+        pool.record_stream(buffer, third)
+        with Slow(third):
+            with Slow(second):
+                buffer.close()
+            second.synchronize()
+            pool.alloc(16 * MIB, stream).close()
+            assert len(blocks_at(pool, stream, "waiting")) == 1
+        third.synchronize()
+        pool.alloc(48 * MIB, stream).close()
+        assert blocks_at(pool, stream, "waiting") == []
+
+
+def test_recording_the_buffers_own_stream_changes_nothing(made: Made) -> None:
+    pool, stream, _ = made
+    buffer = pool.alloc(4 * MIB, stream)
+    pool.record_stream(buffer, stream)
+    buffer.close()
+    assert blocks_at(pool, stream, "waiting") == []
+
+
+def test_a_waiting_block_is_used_rather_than_failing() -> None:
+    with open_door(limit="16MiB") as (pool, stream, _), acl.Stream() as second:
+        buffer = pool.alloc(12 * MIB, stream)
+        pool.record_stream(buffer, second)
+        with Slow(second) as slow:
+            buffer.close()
+            threading.Timer(0.1, slow.go_on).start()
+            again = pool.alloc(12 * MIB, stream)
+        again.close()
+
+
+def test_events_are_used_again(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Stream() as second:
+        for _ in range(3):
+            pool.alloc(16 * MIB, stream).close()
+        for i in range(50):
+            buffer = pool.alloc(4 * MIB, stream)
+            pool.record_stream(buffer, second)
+            buffer.close()
+            second.synchronize()
+            pool.alloc((20 + i) * MIB, stream).close()
+        assert acl.sim.counters()["aclrtCreateEventExWithFlag"] < 10
+
+
+def test_a_buffer_of_another_pool_is_refused(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Pool() as foreign, foreign.alloc(64) as buffer, pytest.raises(ValueError, match="not of this pool"):
+        pool.record_stream(buffer, stream)
+
+
+def test_frees_from_other_threads_come_home(made: Made) -> None:
+    pool, stream, door = made
+    held = [door.alloc(size) for size in (512, 4096, MIB, 7 * MIB) for _ in range(20)]
+    half = threading.Thread(target=lambda: [door.free(block) for block in held[::2]])
+    half.start()
+    fresh = [door.alloc(512) for _ in range(200)]
+    half.join()
+    for block in held[1::2] + fresh:
+        door.free(block)
+    assert pool.stats().allocated == 0
+    assert "L" not in layout(pool, stream)
+
+
+def test_a_finalizer_on_another_thread_gives_a_buffer_back(made: Made) -> None:
+    pool, stream, _ = made
+    buffers = [pool.alloc(5000, stream) for _ in range(50)]
+    thread = threading.Thread(target=buffers.clear)
+    thread.start()
+    thread.join()
+    assert pool.stats().allocated == 0
+
+
+# ---- unloads, early frees, captures
+
+
+def test_blocks_returned_at_an_unload_wait_for_the_device(made: Made) -> None:
+    pool, stream, door = made
+    small, large = door.alloc(4096), door.alloc(4 * MIB)
+    with acl.Stream() as auxiliary, Slow(auxiliary) as slow:
+        pool.unload_begin()
+        door.free(small)
+        door.free(large)
+        assert len(blocks_at(pool, stream, "waiting")) == 2
+        assert pool.stats().allocated == 0
+        again = door.alloc(4 * MIB)
+        assert again != large
+        threading.Timer(0.05, slow.go_on).start()
+        assert pool.unload_end()
+    assert blocks_at(pool, stream, "waiting") == []
+    door.free(again)
+
+
+def test_with_early_frees_no_page_leaves_inside_a_callback() -> None:
+    with open_door(limit="16MiB", early_frees=True) as (pool, stream, door):
+        held = [door.alloc(4 * MIB) for _ in range(4)]
+        door.free(held[0])
+        door.free(held[2])
+        assert door.alloc(8 * MIB) == 0
+        assert counts(pool, "aclrtUnmapMem") == 0
+        assert pool.trim() == 0
+        assert pool.decay_tick() == 0
+        with acl.Stream() as second:
+            pool.register(second)
+            assert Door(second).alloc(4 * MIB) == 0
+            pool.unregister(second)
+        assert layout(pool, stream) == "F4 L4 F4 L4"
+        assert pool.trim(drained=True) == 8 * MIB
+        door.free(held[1])
+        door.free(held[3])
+
+
+def test_with_early_frees_buffers_have_an_arena_of_their_own() -> None:
+    with open_door(early_frees=True) as (pool, stream, door):
+        block, address = door.take(4 * MIB)
+        door.free(block)
+        with pool.alloc(3 * MIB, stream) as buffer:
+            assert not address <= buffer.address < address + 4 * MIB
+        assert [one.kind for one in pool.stats().streams] == ["stream", "user"]
+        pool.trim(drained=True)
+
+
+@pytest.mark.parametrize(("value", "early"), [("1", False), ("2", True), ("3", True), ("x", False)])
+def test_the_environment_tells_of_early_frees(monkeypatch: pytest.MonkeyPatch, value: str, early: bool) -> None:
+    monkeypatch.setenv("MAX_RUNTIME_CORE_NUMBER", value)
+    with open_door() as (pool, _, door):
+        door.free(door.alloc(4 * MIB))
+        assert pool.trim() == (0 if early else 4 * MIB)
+        pool.trim(drained=True)
+
+
+def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> None:
+    pool, stream, door = made
+    with pool.capture(stream) as capture:
+        block, address = door.take(4 * MIB)
+        door.free(block)
+        inner, same = door.take(4 * MIB)
+        assert same == address  # reusable inside
+        door.free(inner)
+    outside, elsewhere = door.take(4 * MIB)
+    assert not address <= elsewhere < address + 4 * MIB
+    door.free(outside)
+    assert pool.trim() == 4 * MIB
+    assert capture.reserved == 4 * MIB
+    pool.release_capture(capture)
+    assert acl.sim.physical_bytes() == pool.stats().reserved
+    pool.trim()
+    assert acl.sim.physical_bytes() == 0
+
+
+def test_nothing_is_synchronised_while_a_stream_is_captured() -> None:
+    import ctypes
+
+    with open_door(limit="16MiB", watch_captures=True) as (pool, stream, door):
+        held = [door.alloc(4 * MIB) for _ in range(3)]
+        door.free(held[1])
+        graph = ctypes.c_void_p()
+        assert api.aclmdlRICaptureBegin(stream.handle, 0) == 0
+        inside = door.alloc(4 * MIB)
+        assert inside
+        assert door.alloc(4 * MIB) == 0  # the free page belongs to the stream, which cannot be waited for
+        assert counts(pool, "aclrtSynchronizeStream") == 0
+        report = pool.last_oom()
+        assert report is not None
+        assert report.capturing
+        assert api.aclmdlRICaptureEnd(stream.handle, ctypes.byref(graph)) == 0
+        assert api.aclmdlRIDestroy(graph.value) == 0
+        for block in (inside, held[0], held[2]):
+            door.free(block)
+        assert pool.check() == 0
+
+
+# ---- registrations and ends
+
+
+def test_registering_again_gives_the_same_five_values(made: Made) -> None:
+    pool, stream, door = made
+    block = door.alloc(MIB)
+    pool.register(stream)
+    assert Door(stream).values == door.values
+    pool.unregister(stream)
+    assert acl.allocator_of(stream) is None
+    pool.register(stream)
+    assert Door(stream).values == door.values
+    door.free(block)
+
+
+def test_frees_may_come_after_unregister(made: Made) -> None:
+    pool, stream, door = made
+    small, large = door.alloc(512), door.alloc(4 * MIB)
+    pool.unregister(stream)
+    door.free(small)
+    door.free(large)
+    assert pool.stats().allocated == 0
+    assert pool.check() == 0
+
+
+def test_a_stream_may_end_with_live_blocks() -> None:
+    with acl.Pool() as pool:
+        stream = acl.Stream()
+        pool.register(stream)
+        door, handle = Door(stream), stream.handle
+        block = door.alloc(4 * MIB)
+        stream.close()
+        assert acl.allocator_of(handle) is None
+        assert pool.streams == ()
+        door.free(block)
+        assert pool.stats().allocated == 0
+        assert pool.check() == 0
+        assert pool.trim() == 4 * MIB
+
+
+def test_streams_that_come_and_go_leave_no_memory_behind() -> None:
+    with acl.Pool() as pool:
+        for _ in range(40):
+            with acl.Stream() as stream:
+                assert acl.allocator_of(stream) is None
+                pool.register(stream)
+                door = Door(stream)
+                door.free(door.alloc(4 * MIB))
+        assert pool.stats().reserved <= 16 * MIB
+        assert pool.check() == 0
+
+
+def test_blocks_outlive_the_pools_close() -> None:
+    pool = acl.Pool()
+    with acl.Stream() as stream:
+        pool.register(stream)
+        door = Door(stream)
+        block = door.alloc(4 * MIB)
+        pool.close()
+        assert door.alloc(512) == 0
+        door.free(block)
+        del pool
+        gc.collect()
+        assert acl.sim.physical_bytes() == 0
