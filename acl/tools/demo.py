@@ -112,6 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
             return 2
     # The models are ONNX files, which only the simulator reads.
     os.environ["ACL_BACKEND"] = "sim"
+    # NumPy's products are small here: more threads only wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     started = time.perf_counter()
     about, found = measure_all(arguments)
     rows = [one.summary() for one in found]

@@ -72,13 +72,13 @@ STYLE = """\
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e4e8ee; --soft: #9aa5b4; --line: #343c48; --paper: #14181e; --box: #1c222a;
           --reserved: #6fa3e8; --asked: #f0a169; --good: #6cc58a; --bad: #ef7e86; } }
-body { margin: 2rem auto; max-width: 50rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
+body { margin: 2rem auto; max-width: 58rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
        font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
 p.soft, figcaption, li { color: var(--soft); font-size: .9rem; } p.good { color: var(--good); }
 p.bad { color: var(--bad); font-weight: 600; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; width: 100%; }
-th, td { padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap;
+th, td { padding: .35rem .45rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap;
          font-variant-numeric: tabular-nums; }
 th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
 tr.ours td { background: var(--box); font-weight: 600; }
