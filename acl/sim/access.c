@@ -157,7 +157,7 @@ aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrS
     REQUIRE(virPtrDst);
     REQUIRE(virPtrSrc);
     REQUIRE(size > 0);
-    REQUIRE_RT(linkIdx <= ACL_RT_MEM_LINK_IDX_1);
+    REQUIRE(linkIdx <= ACL_RT_MEM_LINK_IDX_1);
     for (size_t done = 0; done < size;) {
         uintptr_t source = (uintptr_t)virPtrSrc + done, base = 0;
         Physical *memory = physical_at(source, &base);

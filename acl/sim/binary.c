@@ -17,8 +17,9 @@
 
 enum { MAGIC_CUBE = 0x43554245, MAGIC_VECTOR = 0x41415246, MAGIC_CPU = 0x41494343 };
 
+/* What aclrtCreateBinary was given; read when it is loaded. */
 typedef struct BinaryData {
-    void *bytes;
+    const void *bytes;
     size_t length;
 } BinaryData;
 
@@ -226,23 +227,15 @@ aclrtBinary sim_aclrtCreateBinary(const void *data, size_t dataLen)
         (void)fail(ACL_ERROR_INVALID_PARAM, "data is NULL, or no memory");
         return NULL;
     }
-    binary->bytes = malloc(dataLen + 1);
-    if (binary->bytes == NULL) {
-        handle_retire(binary);
-        return NULL;
-    }
-    memcpy(binary->bytes, data, dataLen);
+    binary->bytes = data;
     binary->length = dataLen;
     return binary;
 }
 
 aclError sim_aclrtDestroyBinary(aclrtBinary binary)
 {
-    BinaryData *data = binary;
     REQUIRE(handle_is(binary, HANDLE_BINARY_DATA) && handle_kill(binary));
-    free(data->bytes);
-    data->bytes = NULL;
-    handle_retire(data);
+    handle_retire(binary);
     return ACL_SUCCESS;
 }
 
@@ -434,8 +427,8 @@ aclError sim_aclrtBinaryGetDevAddress(
 {
     const Binary *binary = binHandle;
     REQUIRE(binHandle);
-    REQUIRE(binAddr);
-    REQUIRE(binSize);
+    REQUIRE_RT(binAddr);
+    REQUIRE_RT(binSize);
     TRY(binary_require(binHandle));
     *binAddr = binary->code->bytes;
     *binSize = binary->code->length;

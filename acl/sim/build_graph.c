@@ -149,7 +149,9 @@ aclError sim_aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
     Context *context;
     Graph *graph;
     REQUIRE(modelRI != NULL);
-    REQUIRE_RT(flag == 0);
+    if (flag != 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "flag is %u, expected 0", flag);
+    }
     TRY(context_require(&context));
     TRY(graph_new(context, GRAPH_BUILDING, &graph));
     *modelRI = graph;
@@ -160,7 +162,7 @@ static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **g
                                  Stream **stream)
 {
     REQUIRE(modelRI != NULL);
-    REQUIRE(handle != NULL);
+    REQUIRE_RT(handle != NULL);
     TRY(graph_resolve(modelRI, graph));
     TRY(stream_resolve(handle, stream));
     if (!(*graph)->is_built) {
@@ -174,8 +176,11 @@ aclError sim_aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t f
     Graph *graph;
     Stream *bound;
     Graph *none = NULL;
+    REQUIRE(modelRI != NULL);
+    if (flag != ACL_MODEL_STREAM_FLAG_HEAD && flag != ACL_MODEL_STREAM_FLAG_DEFAULT) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "flag is 0x%x", flag);
+    }
     TRY(building_resolve(modelRI, stream, &graph, &bound));
-    REQUIRE_RT(flag == ACL_MODEL_STREAM_FLAG_HEAD || flag == ACL_MODEL_STREAM_FLAG_DEFAULT);
     REQUIRE_RT((bound->flags & ACL_STREAM_PERSISTENT) != 0);
     if (atomic_load(&graph->state) != GRAPH_BUILDING) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "modelRI %u is complete", graph->id);
@@ -328,7 +333,9 @@ static aclError list_check(const void *handle)
 aclError sim_aclrtDestroyLabelList(aclrtLabelList labelList)
 {
     REQUIRE(labelList != NULL);
-    TRY(list_check(labelList));
+    if (!handle_is(labelList, HANDLE_LABEL_LIST)) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no list of labels", labelList);
+    }
     free(((LabelList *)labelList)->labels);
     handle_retire(labelList);
     return ACL_SUCCESS;

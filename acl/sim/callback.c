@@ -174,8 +174,9 @@ aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *arg
 {
     Stream *resolved;
     HostFunction task = {fn, args};
-    TRY(stream_resolve(stream, &resolved));
+    TRY(stream_check(stream));
     REQUIRE_RT(fn != NULL);
+    TRY(stream_resolve(stream, &resolved));
     switch (report_subscription(resolved)) {
     case SUBSCRIBED_REPORTS:
         return fail(ACL_ERROR_RT_STREAM_SUBSCRIBE,

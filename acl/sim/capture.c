@@ -249,7 +249,7 @@ aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
 {
     Stream *resolved;
     REQUIRE(stream != NULL);
-    REQUIRE(modelRI != NULL);
+    REQUIRE_RT(modelRI != NULL);
     TRY(stream_resolve(stream, &resolved));
     Graph *graph = capture_of(resolved);
     TRY(capture_check_end(graph, resolved));
@@ -290,17 +290,21 @@ aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *s
                                     aclmdlRI *modelRI)
 {
     Stream *resolved;
+    aclmdlRICaptureStatus found = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
     REQUIRE(stream != NULL);
-    REQUIRE(status != NULL);
-    REQUIRE(modelRI != NULL);
+    REQUIRE(status != NULL || modelRI != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     Graph *graph = capture_of(resolved);
-    *status = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
-    *modelRI = graph;
     if (graph != NULL) {
-        *status = atomic_load(&graph->state) == GRAPH_CAPTURING
-                      ? ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE
-                      : ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED;
+        found = atomic_load(&graph->state) == GRAPH_CAPTURING
+                    ? ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE
+                    : ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED;
+    }
+    if (status != NULL) {
+        *status = found;
+    }
+    if (modelRI != NULL) {
+        *modelRI = graph;
     }
     return ACL_SUCCESS;
 }

@@ -25,8 +25,11 @@ Context *context_current(void)
     return NULL;
 }
 
-aclError context_require(Context **out)
+/* A missing context is the thread's last error afterwards only if `remembered`. */
+static aclError context_find(Context **out, bool remembered)
 {
+    static const char text[] = "no context is current in this thread, "
+                               "call aclrtSetDevice or aclrtSetCurrentContext first";
     Context *context = context_current();
     error_note_text = NULL;
     int32_t device = device_get_default();
@@ -34,14 +37,26 @@ aclError context_require(Context **out)
         TRY(device_retain(device, &context));
         current = context;
     }
+    if (context == NULL && !remembered) {
+        return fail_quiet(ACL_ERROR_RT_CONTEXT_NULL, "%s", text);
+    }
     if (context == NULL) {
-        return fail(ACL_ERROR_RT_CONTEXT_NULL, "no context is current in this thread, "
-                    "call aclrtSetDevice or aclrtSetCurrentContext first");
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%s", text);
     }
     *out = context;
     aclError lost = device_lost(context->device);
     return SIM_LIKELY(lost == ACL_SUCCESS) ? ACL_SUCCESS
                                            : fail(lost, "device %d is lost", context->device);
+}
+
+aclError context_require(Context **context)
+{
+    return context_find(context, true);
+}
+
+aclError context_ask(Context **context)
+{
+    return context_find(context, false);
 }
 
 aclError context_new(int32_t device, bool is_default, Context **out)
@@ -132,7 +147,7 @@ aclError sim_aclrtGetCurrentContext(aclrtContext *context)
 {
     Context *found;
     REQUIRE(context != NULL);
-    TRY(context_require(&found));
+    TRY(context_ask(&found));
     *context = found;
     return ACL_SUCCESS;
 }

@@ -192,11 +192,12 @@ static aclError copy_async(const char *function, const Copy *copy, size_t room,
                            aclrtMemcpyKind kind, aclrtStream handle)
 {
     Stream *stream;
-    TRY(stream_resolve(handle, &stream));
+    TRY(stream_check(handle));
     if (copy->width > room) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "count = %zu: expected at most destMax = %zu", copy->width, room);
     }
+    TRY(stream_resolve(handle, &stream));
     CopyEnds ends;
     TRY(copy_check(function, copy, &ends));
     if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE) {
@@ -209,8 +210,8 @@ static aclError copy_async(const char *function, const Copy *copy, size_t room,
                          copy->dst);
     }
     if (revised == ACL_MEMCPY_HOST_TO_HOST) {
-        return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                         "kind = %d: copies within the host are synchronous only", (int)kind);
+        return error_set_quiet(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                               "kind = %d: copies within the host are synchronous only", (int)kind);
     }
     if (copy->dst == copy->src) {
         return ACL_SUCCESS;

@@ -2,6 +2,19 @@
 #include "copy.h"
 #include "exports.h"
 
+enum { WIDTH_MAX = 5000000, HEIGHT_MAX = 5 << 20 };
+
+/* The runtime's own limits, after the ACL layer's checks. */
+static aclError extent_check(const char *function, const Copy *copy)
+{
+    if (copy->width > WIDTH_MAX || copy->height > HEIGHT_MAX) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "width = %zu, height = %zu: expected at most %d and %d", copy->width,
+                         copy->height, WIDTH_MAX, HEIGHT_MAX);
+    }
+    return ACL_SUCCESS;
+}
+
 static aclError rows_check(const char *function, const Copy *copy, aclrtMemcpyKind kind)
 {
     if (copy->dst == NULL || copy->src == NULL) {
@@ -31,6 +44,7 @@ aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spi
     Context *context;
     CopyEnds ends;
     TRY(rows_check(__func__, &copy, kind));
+    TRY(extent_check(__func__, &copy));
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
     TRY(copy_check(__func__, &copy, &ends));
@@ -49,6 +63,8 @@ aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_
     Stream *queue;
     CopyEnds ends;
     TRY(rows_check(__func__, &copy, kind));
+    TRY(stream_check(stream));
+    TRY(extent_check(__func__, &copy));
     TRY(stream_resolve(stream, &queue));
     TRY(copy_check(__func__, &copy, &ends));
     return copy_submit(__func__, queue, &copy, ends);

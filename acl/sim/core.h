@@ -227,6 +227,9 @@ typedef struct Context {
 
 /* The thread's current context, or 107002. */
 aclError context_require(Context **context);
+/* The same for calls that begin by asking which device is current: 107002 is an answer then, not
+ * the thread's last error. */
+aclError context_ask(Context **context);
 /* The same without an error: NULL if there is none. */
 Context *context_current(void);
 /* 107001 unless `device` is one of the configured ones. */
@@ -256,6 +259,9 @@ typedef struct TaskClass {
 /* For submission.  NULL is the current context's default stream (107002 without a context);
  * 107017 for what is no live stream; 107003 for a stream of another context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
+/* The part of it that calls make before they look at sizes and flags, the rest comes after them:
+ * 107017 for what is neither NULL nor a live stream. */
+aclError stream_check(aclrtStream handle);
 /* For synchronise, query and settings: a stream of another context will do. */
 aclError stream_resolve_any(aclrtStream handle, Stream **stream);
 /* Puts a task at the end of the stream's queue (into its graph while it is captured).  The payload

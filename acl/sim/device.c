@@ -170,7 +170,7 @@ aclError sim_aclrtGetDevice(int32_t *deviceId)
 {
     Context *context;
     REQUIRE(deviceId != NULL);
-    TRY(context_require(&context));
+    TRY(context_ask(&context));
     *deviceId = context->device;
     return ACL_SUCCESS;
 }

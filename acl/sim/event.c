@@ -221,7 +221,19 @@ static aclError record_queue(Event *event, Stream *stream, bool in_graph)
 static aclError capture_takes(const Event *event)
 {
     if (event->ipc != NULL) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "IPC events do not go into captures");
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "IPC events do not go into captures");
+    }
+    return ACL_SUCCESS;
+}
+
+/* An event is recorded either always for the graph's outside or never, and so with waiting. */
+static aclError way_check(_Atomic uint32_t *way, uint32_t flag)
+{
+    uint32_t first = 0;
+    if (!atomic_compare_exchange_strong(way, &first, flag + 1) && first != flag + 1) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag is %u, for this event it was %u before", flag,
+                    first - 1);
     }
     return ACL_SUCCESS;
 }
@@ -232,6 +244,8 @@ aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     Stream *on;
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(way_check(&resolved->record_way, ACL_EVENT_RECORD_DEFAULT));
     TRY(stream_resolve(stream, &on));
     if (stream_is_capturing(on)) {
         TRY(capture_takes(resolved));
@@ -241,13 +255,18 @@ aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 }
 
 /* Records and waits that a graph does towards the world outside it. */
-static aclError external_check(const Event *event, const Stream *stream)
+static aclError external_check(const Event *event)
 {
     if (event->sort != EVENT_EX || event->flags != ACL_EVENT_SYNC) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                    "external records and waits want an event of aclrtCreateEventExWithFlag("
-                    "ACL_EVENT_SYNC)");
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "external records and waits want an event of "
+                          "aclrtCreateEventExWithFlag(ACL_EVENT_SYNC)");
     }
+    return ACL_SUCCESS;
+}
+
+static aclError capturing_check(const Stream *stream)
+{
     if (!stream_is_capturing(stream)) {
         return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "stream %u is not being captured",
                     stream->id);
@@ -265,8 +284,11 @@ aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint
         return sim_aclrtRecordEvent(event, stream);
     }
     TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(external_check(resolved));
+    TRY(way_check(&resolved->record_way, flag));
     TRY(stream_resolve(stream, &on));
-    TRY(external_check(resolved, on));
+    TRY(capturing_check(on));
     return record_queue(resolved, on, true);
 }
 
@@ -301,9 +323,9 @@ static const TaskClass reset_task = {
 static aclError waitable_check(const Event *event)
 {
     if ((event->flags & FLAGS_WAITABLE) == 0) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                    "an event of flags 0x%x, without ACL_EVENT_SYNC, cannot be waited for or reset",
-                    event->flags);
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "an event of flags 0x%x, without ACL_EVENT_SYNC, cannot be waited for "
+                          "or reset", event->flags);
     }
     return ACL_SUCCESS;
 }
@@ -314,12 +336,13 @@ aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
     Stream *on;
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
-    TRY(stream_resolve(stream, &on));
+    TRY(stream_check(stream));
     if (resolved->sort == EVENT_EX) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                    "events of aclrtCreateEventExWithFlag need no reset");
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "events of aclrtCreateEventExWithFlag need no reset");
     }
     TRY(waitable_check(resolved));
+    TRY(stream_resolve(stream, &on));
     EventTask task = {resolved, 0, FOREVER, false};
     event_use(resolved);
     aclError status = stream_submit(on, &reset_task, &task, sizeof task);
@@ -412,8 +435,10 @@ static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t 
     Event *resolved;
     Stream *on;
     TRY(event_resolve(event, &resolved));
-    TRY(stream_resolve(stream, &on));
+    TRY(stream_check(stream));
     TRY(waitable_check(resolved));
+    TRY(way_check(&resolved->wait_way, ACL_EVENT_WAIT_DEFAULT));
+    TRY(stream_resolve(stream, &on));
     if (stream_is_capturing(on) || atomic_load(&resolved->capture) != 0) {
         TRY(capture_takes(resolved));
         return capture_wait_event(on, resolved);
@@ -455,7 +480,10 @@ aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, 
                                                              : (int64_t)timeout * 1000000);
     }
     TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(external_check(resolved));
+    TRY(way_check(&resolved->wait_way, flag));
     TRY(stream_resolve(stream, &on));
-    TRY(external_check(resolved, on));
+    TRY(capturing_check(on));
     return wait_queue(resolved, on, FOREVER);
 }

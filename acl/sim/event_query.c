@@ -8,8 +8,19 @@
 #include "capture.h"
 #include "exports.h"
 
+/* What a graph and its outside meet at is not for the host's eyes. */
+static aclError external_check(const Event *event)
+{
+    if (event->flags == ACL_EVENT_EXTERNAL) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                    "an event of flag ACL_EVENT_EXTERNAL cannot be asked");
+    }
+    return ACL_SUCCESS;
+}
+
 static aclError captured_check(const Event *event)
 {
+    TRY(external_check(event));
     if (atomic_load_explicit(&event->capture, memory_order_acquire) != 0) {
         return fail(ACL_ERROR_RT_EVENT_CAPTURED, "event %u was recorded in a capture", event->id);
     }
@@ -32,8 +43,8 @@ static aclError old_query_resolve(aclrtEvent event, Event **resolved)
 {
     TRY(event_resolve(event, resolved));
     if ((*resolved)->sort == EVENT_EX) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-                    "ask events of aclrtCreateEventExWithFlag by aclrtQueryEventStatus");
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "ask events of aclrtCreateEventExWithFlag by aclrtQueryEventStatus");
     }
     return captured_check(*resolved);
 }

@@ -115,10 +115,16 @@ uint32_t sim_aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     return info != NULL ? (uint32_t)info_of(info)->code : UINT32_MAX;
 }
 
+/* These two say a missing info as the getters above do: all bits set. */
+static aclError info_check(const aclrtExceptionInfo *info, const char *function)
+{
+    return info != NULL ? ACL_SUCCESS : error_set(function, (aclError)UINT32_MAX, "info is NULL");
+}
+
 aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **devArgsPtr,
                                            uint32_t *devArgsLen)
 {
-    REQUIRE(info != NULL);
+    TRY(info_check(info, __func__));
     REQUIRE(devArgsPtr != NULL);
     REQUIRE(devArgsLen != NULL);
     *devArgsPtr = info_of(info)->kernel.args;
@@ -129,7 +135,7 @@ aclError sim_aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void 
 aclError sim_aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info,
                                                  aclrtFuncHandle *func)
 {
-    REQUIRE(info != NULL);
+    TRY(info_check(info, __func__));
     REQUIRE(func != NULL);
     *func = info_of(info)->kernel.function;
     return ACL_SUCCESS;

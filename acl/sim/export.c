@@ -186,7 +186,7 @@ aclError sim_aclrtMemImportFromShareableHandleV2(void *shareableHandle,
     REQUIRE(flags == 0);
     Context *context;
     uint64_t token;
-    TRY(context_require(&context));
+    TRY(context_ask(&context));
     TRY(token_of(__func__, shareableHandle, shareType, &token));
     return import(__func__, token, context->device, handle);
 }

@@ -239,7 +239,7 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 {
     Graph *graph;
-    REQUIRE(modelRI != NULL);
+    REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     Stream *runner = atomic_load(&graph->runner);
     if (runner != NULL) {
@@ -292,8 +292,8 @@ aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
 aclError sim_aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void *userData)
 {
     Graph *graph;
-    REQUIRE(modelRI != NULL);
-    REQUIRE(func != NULL);
+    REQUIRE_RT(modelRI != NULL);
+    REQUIRE_RT(func != NULL);
     TRY(graph_resolve(modelRI, &graph));
     DestroyCallback *made = malloc(sizeof *made);
     if (made == NULL) {
@@ -312,8 +312,8 @@ aclError sim_aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback f
 {
     Graph *graph;
     DestroyCallback *found;
-    REQUIRE(modelRI != NULL);
-    REQUIRE(func != NULL);
+    REQUIRE_RT(modelRI != NULL);
+    REQUIRE_RT(func != NULL);
     TRY(graph_resolve(modelRI, &graph));
     pthread_mutex_lock(&graph->lock);
     DestroyCallback **link = &graph->on_destroy;

@@ -49,8 +49,8 @@ static aclError room_check(uint32_t have, uint32_t needed)
 aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams)
 {
     Graph *graph;
-    REQUIRE(modelRI != NULL);
-    REQUIRE(numStreams != NULL);
+    REQUIRE_RT(modelRI != NULL);
+    REQUIRE_RT(numStreams != NULL);
     TRY(graph_resolve(modelRI, &graph));
     pthread_mutex_lock(&graph->lock);
     uint32_t room = *numStreams, count = graph->lane_count;
@@ -118,8 +118,8 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
 {
     Stream *resolved;
     uint32_t lane = 0, count;
-    REQUIRE(stream != NULL);
-    REQUIRE(numTasks != NULL);
+    REQUIRE_RT(stream != NULL);
+    REQUIRE_RT(numTasks != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     Graph *graph = graph_of(resolved, &lane);
     if (graph == NULL) {
@@ -134,8 +134,8 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
 aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
 {
     TaskHandle *resolved;
-    REQUIRE(task != NULL);
-    REQUIRE(type != NULL);
+    REQUIRE_RT(task != NULL);
+    REQUIRE_RT(type != NULL);
     TRY(task_resolve(task, &resolved));
     *type = resolved->task->task.sort->type;
     return ACL_SUCCESS;
@@ -144,8 +144,8 @@ aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
 aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
 {
     TaskHandle *resolved;
-    REQUIRE(task != NULL);
-    REQUIRE(id != NULL);
+    REQUIRE_RT(task != NULL);
+    REQUIRE_RT(id != NULL);
     TRY(task_resolve(task, &resolved));
     *id = resolved->task->task.id;
     return ACL_SUCCESS;
@@ -156,8 +156,8 @@ aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
 aclError sim_aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params)
 {
     TaskHandle *resolved;
-    REQUIRE(task != NULL);
-    REQUIRE(params != NULL);
+    REQUIRE_RT(task != NULL);
+    REQUIRE_RT(params != NULL);
     TRY(task_resolve(task, &resolved));
     const Task *inner = &resolved->task->task;
     memset(params, 0, sizeof *params);
@@ -171,8 +171,8 @@ aclError sim_aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params
 aclError sim_aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params)
 {
     TaskHandle *resolved;
-    REQUIRE(task != NULL);
-    REQUIRE(params != NULL);
+    REQUIRE_RT(task != NULL);
+    REQUIRE_RT(params != NULL);
     TRY(task_resolve(task, &resolved));
     TRY(still_check(resolved->graph));
     Task *inner = &resolved->task->task;
@@ -199,7 +199,7 @@ aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernel
 aclError sim_aclmdlRITaskDisable(aclmdlRITask task)
 {
     TaskHandle *resolved;
-    REQUIRE(task != NULL);
+    REQUIRE_RT(task != NULL);
     TRY(task_resolve(task, &resolved));
     TRY(still_check(resolved->graph));
     resolved->task->disabled = true;
@@ -209,7 +209,7 @@ aclError sim_aclmdlRITaskDisable(aclmdlRITask task)
 aclError sim_aclmdlRIUpdate(aclmdlRI modelRI)
 {
     Graph *graph;
-    REQUIRE(modelRI != NULL);
+    REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     return still_check(graph);
 }

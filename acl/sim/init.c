@@ -1,11 +1,13 @@
 /* aclInit and aclFinalize, their callbacks and the configuration file.
  *
- * Observed with the runtime: aclInit calls the callbacks of the model part, of DVPP and the others,
- * aclFinalize those of the compiler, the model part and DVPP; an error of one is the result of the
- * call, which then has not happened.  A callback that is registered after aclInit is called at
- * once. A second aclInit gives 100002 and counts for aclFinalizeReference only.
+ * Observed with the runtime: aclInit calls the callbacks of the model part, with a file also those
+ * of the op executor, then of DVPP and the others, aclFinalize those of the compiler, the model part
+ * and DVPP; an error of one is the result of the call, which then has not happened.  A callback that
+ * is registered after aclInit is called at once, with the file's text.  A second aclInit gives
+ * 100002 and counts for aclFinalizeReference only.  One process has one configuration: aclInit after
+ * aclFinalize refuses a file whose text is not the first one's.
  *
- * Thread rule: `lock` guards the state and the callbacks; they run outside it. */
+ * Thread rule: `lock` guards the state, the texts and the callbacks; they run outside it. */
 #include "device.h"
 #include "exports.h"
 #include "json.h"
@@ -13,8 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { CONFIG_MAX = 1 << 20 };
+enum { CONFIG_MAX = 10 << 20, NESTING_MAX = 10, VALUE_MAX = 32 };
 
 typedef struct Callback {
     struct Callback *next;
@@ -28,6 +31,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t references;
 static bool finalized;
 static Callback *callbacks; /* in the order of registration */
+static char *text_now;      /* of the newest aclInit, "" for none */
+static char *text_first;    /* of the first aclInit that succeeded */
 
 bool acl_initialised(void)
 {
@@ -97,7 +102,11 @@ aclError sim_aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallba
     REQUIRE(cbFunc != NULL);
     TRY(callback_add(&wanted, &is_late));
     if (is_late) {
-        cbFunc("", 0, userData);
+        pthread_mutex_lock(&lock);
+        char *text = strdup(text_now != NULL ? text_now : "");
+        pthread_mutex_unlock(&lock);
+        cbFunc(text != NULL ? text : "", text != NULL ? strlen(text) : 0, userData);
+        free(text);
     }
     return ACL_SUCCESS;
 }
@@ -141,15 +150,11 @@ static bool callback_get(aclRegisterCallbackType type, bool at_init, size_t inde
     return found;
 }
 
-static aclError callbacks_run_init(const char *text)
+static aclError callbacks_run_init(aclRegisterCallbackType type, const char *text)
 {
-    static const aclRegisterCallbackType order[] = {ACL_REG_TYPE_ACL_MODEL, ACL_REG_TYPE_ACL_DVPP,
-                                                    ACL_REG_TYPE_OTHER};
     Callback call;
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-        for (size_t k = 0; callback_get(order[i], true, k, &call); k++) {
-            TRY(call.init(text, strlen(text), call.argument));
-        }
+    for (size_t k = 0; callback_get(type, true, k, &call); k++) {
+        TRY(call.init(text, strlen(text), call.argument));
     }
     return ACL_SUCCESS;
 }
@@ -170,70 +175,130 @@ static aclError callbacks_run_finalize(void)
 
 /* ---- the configuration file ------------------------------------------------------------------ */
 
+/* Objects or arrays nested deeper than the runtime reads; counted as it does, quotes or not. */
+static bool text_is_deep(const char *text)
+{
+    size_t objects = 0, arrays = 0;
+    for (; *text != '\0'; text++) {
+        objects += *text == '{';
+        arrays += *text == '[';
+        objects -= *text == '}' && objects != 0;
+        arrays -= *text == ']' && arrays != 0;
+        if (objects > NESTING_MAX || arrays > NESTING_MAX) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The file's text, to be freed. */
 static aclError file_read(const char *path, char **text)
 {
+    struct stat about;
+    if (stat(path, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size > CONFIG_MAX) {
+        return fail(ACL_ERROR_INVALID_FILE, "%.200s is no file of at most 10 MiB", path);
+    }
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         return fail(ACL_ERROR_INVALID_FILE, "cannot open %.200s", path);
     }
-    char *buffer = malloc(CONFIG_MAX + 1);
-    size_t length = buffer != NULL ? fread(buffer, 1, CONFIG_MAX + 1, file) : 0;
+    char *buffer = malloc((size_t)about.st_size + 1);
+    size_t length = buffer != NULL ? fread(buffer, 1, (size_t)about.st_size, file) : 0;
     fclose(file);
     if (buffer == NULL) {
         return fail(ACL_ERROR_BAD_ALLOC, "out of host memory");
-    }
-    if (length > CONFIG_MAX) {
-        free(buffer);
-        return fail(ACL_ERROR_INVALID_FILE_SIZE, "%.200s is larger than 1 MiB", path);
     }
     buffer[length] = '\0';
     *text = buffer;
     return ACL_SUCCESS;
 }
 
+/* 0, or digits that do not begin with 0. */
+static bool is_plain_number(const char *text)
+{
+    size_t digits = strspn(text, "0123456789");
+    return digits != 0 && text[digits] == '\0' && (text[0] != '0' || digits == 1);
+}
+
 /* {"defaultDevice": {"default_device": "1"}}: for threads that set none. */
 static aclError default_device_apply(const char *text)
 {
     static const char *const path[] = {"defaultDevice", "default_device", NULL};
-    char value[32];
-    char *end;
-    if (!json_find(text, path, value, sizeof value)) {
+    char value[VALUE_MAX];
+    JsonSort sort = json_find_sort(text, path, value, sizeof value);
+    if (sort == JSON_ABSENT) {
         return ACL_SUCCESS;
     }
-    long device = strtol(value, &end, 10);
-    if (end == value || *end != '\0' || device > INT32_MAX || device < INT32_MIN) {
-        return fail(ACL_ERROR_INVALID_PARAM, "default_device is '%s', expected a number", value);
+    if (sort != JSON_STRING || !is_plain_number(value)) {
+        return fail(ACL_ERROR_FAILURE, "default_device is %s, expected digits in quotes", value);
     }
-    TRY(device_check((int32_t)device));
+    unsigned long device = strtoul(value, NULL, 10);
+    TRY(device_check(device <= INT32_MAX ? (int32_t)device : INT32_MAX));
     device_set_default((int32_t)device);
     return ACL_SUCCESS;
 }
 
-static aclError init_with_text(const char *path, const char *text)
+/* {"err_msg_mode": "0"} or "1": where messages are kept; the simulator keeps them by thread. */
+static aclError error_mode_check(const char *text)
 {
-    if (*text != '\0' || path != NULL) {
-        if (!json_is_valid(text)) {
-            return fail(ACL_ERROR_PARSE_FILE, "%.200s is no valid JSON", path);
-        }
-        TRY(default_device_apply(text));
+    static const char *const path[] = {"err_msg_mode", NULL};
+    char value[VALUE_MAX];
+    JsonSort sort = json_find_sort(text, path, value, sizeof value);
+    bool known = sort == JSON_STRING && (strcmp(value, "0") == 0 || strcmp(value, "1") == 0);
+    if (sort != JSON_ABSENT && !known) {
+        return fail(ACL_ERROR_INVALID_PARAM, "err_msg_mode is %s, expected \"0\" or \"1\"", value);
     }
-    return callbacks_run_init(text);
+    return ACL_SUCCESS;
 }
 
-static aclError init_first(const char *path)
+/* Keeps the text for callbacks to come; refuses another one than the first. */
+static aclError text_take(char *text)
 {
-    char *text = NULL;
+    pthread_mutex_lock(&lock);
+    free(text_now);
+    text_now = text;
+    bool differs = text_first != NULL && strcmp(text_first, text) != 0;
+    pthread_mutex_unlock(&lock);
+    return differs ? fail(ACL_ERROR_INVALID_PARAM,
+                          "the configuration is not that of this process's first aclInit")
+                   : ACL_SUCCESS;
+}
+
+static aclError init_with_text(bool has_file, const char *text)
+{
+    if (*text != '\0' && (text_is_deep(text) || !json_is_valid(text))) {
+        return fail(ACL_ERROR_PARSE_FILE, "the configuration file is no valid JSON");
+    }
+    TRY(error_mode_check(text));
+    TRY(callbacks_run_init(ACL_REG_TYPE_ACL_MODEL, text));
+    if (has_file) {
+        TRY(callbacks_run_init(ACL_REG_TYPE_ACL_OP_EXECUTOR, text));
+        TRY(default_device_apply(text));
+    }
+    TRY(callbacks_run_init(ACL_REG_TYPE_ACL_DVPP, text));
+    return callbacks_run_init(ACL_REG_TYPE_OTHER, text);
+}
+
+/* `text` is a copy for this call, which the caller frees. */
+static aclError init_first(const char *path, char **text)
+{
+    bool has_file = path != NULL && *path != '\0';
+    char *kept = NULL;
     if (config.problem[0] != '\0') {
         return fail(ACL_ERROR_INVALID_PARAM, "%s", config.problem);
     }
-    if (path == NULL || *path == '\0') {
-        return init_with_text(NULL, "");
+    if (has_file) {
+        TRY(file_read(path, &kept));
+    } else {
+        kept = strdup("");
     }
-    TRY(file_read(path, &text));
-    aclError status = init_with_text(path, text);
-    free(text);
-    return status;
+    *text = kept != NULL ? strdup(kept) : NULL;
+    if (*text == NULL) {
+        free(kept);
+        return fail(ACL_ERROR_BAD_ALLOC, "out of host memory");
+    }
+    TRY(text_take(kept));
+    return init_with_text(has_file, *text);
 }
 
 /* ---- init and finalize ----------------------------------------------------------------------- */
@@ -247,12 +312,20 @@ aclError sim_aclInit(const char *configPath)
     if (again) {
         return ACL_ERROR_REPEAT_INITIALIZE; /* no message: callers take it for success */
     }
-    TRY(init_first(configPath));
+    char *text = NULL;
+    aclError status = init_first(configPath, &text);
     pthread_mutex_lock(&lock);
-    references++;
-    finalized = false;
+    if (status == ACL_SUCCESS) {
+        references++;
+        finalized = false;
+        if (text_first == NULL) {
+            text_first = text;
+            text = NULL;
+        }
+    }
     pthread_mutex_unlock(&lock);
-    return ACL_SUCCESS;
+    free(text);
+    return status;
 }
 
 static aclError finalize_last(void)
@@ -282,12 +355,16 @@ aclError sim_aclFinalizeReference(uint64_t *refCount)
     uint64_t before = references;
     references -= before > 1;
     pthread_mutex_unlock(&lock);
-    uint64_t left = before != 0 ? before - 1 : 0;
-    if (refCount != NULL) {
-        *refCount = left;
-    }
+    aclError status = ACL_SUCCESS;
     if (before == 0) {
-        return fail(ACL_ERROR_REPEAT_FINALIZE, "aclInit was not called");
+        status = fail(ACL_ERROR_REPEAT_FINALIZE, "aclInit was not called");
+    } else if (before == 1) {
+        status = finalize_last();
     }
-    return left == 0 ? finalize_last() : ACL_SUCCESS;
+    if (refCount != NULL) {
+        pthread_mutex_lock(&lock);
+        *refCount = references;
+        pthread_mutex_unlock(&lock);
+    }
+    return status;
 }

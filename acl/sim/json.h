@@ -11,4 +11,8 @@ bool json_is_valid(const char *text);
  * JSON, has nothing there, or what is there is no scalar or does not fit. */
 bool json_find(const char *text, const char *const *path, char *out, size_t size);
 
+typedef enum JsonSort { JSON_ABSENT, JSON_STRING, JSON_BARE } JsonSort;
+/* The same, and whether it stands in quotes. */
+JsonSort json_find_sort(const char *text, const char *const *path, char *out, size_t size);
+
 #endif

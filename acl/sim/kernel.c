@@ -119,10 +119,11 @@ static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const voi
     Stream *stream;
     int64_t timeout;
     TRY(function_require(handle));
-    TRY(stream_resolve(stream_handle, &stream));
+    TRY(stream_check(stream_handle));
     REQUIRE_RT(blocks > 0);
     REQUIRE_RT((uint32_t)size > 0); /* cut to 32 bits, as the runtime does */
     TRY(config_read(cfg, &timeout));
+    TRY(stream_resolve(stream_handle, &stream));
     return function_launch(
         handle, stream, blocks, (void *)(uintptr_t)args, NULL, (uint32_t)size, timeout);
 }
@@ -154,8 +155,9 @@ aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t nu
     REQUIRE(numBlocks > 0);
     REQUIRE(reserve == NULL);
     TRY(function_require(funcHandle));
-    TRY(stream_resolve(stream, &found));
+    TRY(stream_check(stream));
     TRY(config_read(cfg, &timeout));
+    TRY(stream_resolve(stream, &found));
     TRY(args_copy(argsHandle, &copy));
     return function_launch(funcHandle, found, numBlocks, copy.copy, copy.copy, copy.size, timeout);
 }
@@ -191,17 +193,20 @@ static aclError host_args_copy(
     return ACL_SUCCESS;
 }
 
-static aclError host_launch(const Function *function, uint32_t blocks, Stream *stream,
+static aclError host_launch(const Function *function, uint32_t blocks, aclrtStream handle,
     const aclrtLaunchKernelCfg *cfg, const void *args, size_t args_size,
     const aclrtPlaceHolderInfo *array, size_t count)
 {
     void *copy;
     int64_t timeout;
+    Stream *stream;
     uint32_t size = (uint32_t)args_size;
+    TRY(stream_check(handle));
     REQUIRE_RT(blocks > 0);
     REQUIRE_RT(size > 0);
     TRY(placeholders_check(array, count, size));
     TRY(config_read(cfg, &timeout));
+    TRY(stream_resolve(handle, &stream));
     TRY(host_args_copy(args, size, array, count, &copy));
     return function_launch(function, stream, blocks, copy, copy, size, timeout);
 }
@@ -210,13 +215,11 @@ aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t 
     aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize,
     aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
 {
-    Stream *found;
     REQUIRE(funcHandle);
     REQUIRE(hostArgs);
     TRY(function_require(funcHandle));
-    TRY(stream_resolve(stream, &found));
     return host_launch(
-        funcHandle, numBlocks, found, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
+        funcHandle, numBlocks, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
 }
 
 aclError sim_aclrtLaunchKernelWithArgsArray(
@@ -229,13 +232,14 @@ aclError sim_aclrtLaunchKernelWithArgsArray(
     REQUIRE(func);
     REQUIRE(numBlocks > 0);
     TRY(function_require(func));
-    TRY(stream_resolve(stream, &found));
+    TRY(stream_check(stream));
     if (function->cpu) {
         return fail(
             ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "an AICPU kernel takes no array of arguments");
     }
     REQUIRE_RT(args);
     TRY(config_read(cfg, &timeout));
+    TRY(stream_resolve(stream, &found));
     TRY(args_gather(function, args, &copy));
     return function_launch(function, found, numBlocks, copy.copy, copy.copy, copy.size, timeout);
 }
@@ -278,7 +282,7 @@ aclError sim_aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, c
     const Function *function = funcHandle;
     REQUIRE_RT(funcHandle);
     REQUIRE(name);
-    REQUIRE(maxLen > 0);
+    REQUIRE_RT(maxLen > 0);
     TRY(function_require(funcHandle));
     size_t length = strlen(function->name);
     REQUIRE_RT(length < maxLen);
@@ -289,7 +293,7 @@ aclError sim_aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, c
 aclError sim_aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle, aclrtBinHandle *binHandle)
 {
     const Function *function = funcHandle;
-    REQUIRE(funcHandle);
+    REQUIRE_RT(funcHandle);
     REQUIRE_RT(binHandle);
     TRY(function_require(funcHandle));
     *binHandle = function->binary;
@@ -309,8 +313,9 @@ static aclError sizes_require(const void *func)
 aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
 {
     const Function *function = func;
-    TRY(sizes_require(func));
+    REQUIRE(func);
     REQUIRE(paramCount);
+    TRY(sizes_require(func));
     *paramCount = 0;
     while (function->sizes[*paramCount] != 0) {
         (*paramCount)++;

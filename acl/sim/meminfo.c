@@ -61,11 +61,11 @@ aclError sim_aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
     REQUIRE(free);
     REQUIRE(total);
     Context *context;
-    TRY(context_require(&context));
     if ((int)attr < 0 || (size_t)attr >= sizeof INFO_PARTS / sizeof *INFO_PARTS) {
         return fail(ACL_ERROR_RT_INVALID_MEMORY_TYPE, "attr = %d: expected 0 to %d", (int)attr,
                     (int)ACL_MEM_P2P_HUGE1G);
     }
+    TRY(context_require(&context));
     const InfoPart *part = &INFO_PARTS[attr];
     const Soc *soc = soc_current();
     if (part->giant && !soc->has_huge1g) {

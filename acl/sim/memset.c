@@ -59,8 +59,9 @@ aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size
     }
     REQUIRE(devPtr);
     Stream *queue;
-    TRY(stream_resolve(stream, &queue));
+    TRY(stream_check(stream));
     REQUIRE_RT(count <= maxCount);
+    TRY(stream_resolve(stream, &queue));
     TRY(memory_check(__func__, "devPtr", devPtr, count, true, NULL));
     FillTask task = {devPtr, count, (uint32_t)value, false};
     return stream_submit(queue, &fill_class, &task, sizeof task);

@@ -66,8 +66,10 @@ static aclError notify_destroy(Notify *notify)
 
 aclError sim_aclrtCreateNotify(aclrtNotify *notify, uint64_t flag)
 {
+    Context *context;
     REQUIRE(notify != NULL);
     REQUIRE_RT(flag == ACL_NOTIFY_DEFAULT || flag == ACL_NOTIFY_DEVICE_USE_ONLY);
+    TRY(context_ask(&context));
     return notify_create(notify, HANDLE_NOTIFY);
 }
 
@@ -190,7 +192,7 @@ aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
     REQUIRE(notifies != NULL);
     REQUIRE_RT(num != 0);
     for (size_t i = 0; i < num; i++) {
-        REQUIRE(notifies[i] != NULL);
+        REQUIRE_RT(notifies[i] != NULL);
         TRY(notify_resolve(notifies[i], &resolved));
     }
     for (size_t i = 0; i < num; i++) {

@@ -209,11 +209,11 @@ aclError sim_aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t nu
 aclError sim_aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *serverPids,
                                                 size_t num)
 {
-    REQUIRE(notify != NULL);
-    REQUIRE(serverPids != NULL);
+    REQUIRE_RT(notify != NULL);
+    REQUIRE_RT(serverPids != NULL);
     REQUIRE_RT(num != 0);
     for (size_t i = 0; i < num; i++) {
-        REQUIRE(serverPids[i].pid != NULL);
+        REQUIRE_RT(serverPids[i].pid != NULL);
         TRY(pids_allow(notify, serverPids[i].pid, serverPids[i].num));
     }
     return ACL_SUCCESS;

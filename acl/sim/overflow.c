@@ -115,6 +115,7 @@ aclError sim_aclrtResetOverflowStatus(aclrtStream stream)
 
 aclError sim_aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream)
 {
+    REQUIRE_RT(outputAddr);
     return status_submit(outputAddr, outputSize, stream, __func__);
 }
 
@@ -128,6 +129,7 @@ aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSiz
     uint32_t checkMode, aclrtStream stream)
 {
     (void)checkMode;
+    REQUIRE_RT(outputAddr);
     return status_submit(outputAddr, outputSize, stream, __func__);
 }
 

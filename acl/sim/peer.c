@@ -30,7 +30,7 @@ aclError sim_aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId,
 static aclError direction_find(int32_t peer, atomic_bool **direction, const char *function)
 {
     Context *context;
-    TRY(context_require(&context));
+    TRY(context_ask(&context));
     if (context->device == peer) {
         return error_set(function, ACL_ERROR_INVALID_PARAM,
                          "peerDeviceId is %d, the current device itself", peer);

@@ -133,9 +133,10 @@ aclError sim_aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtR
     const ReduceType *known = type_find(type);
     REQUIRE(known != NULL);
     Stream *queue;
-    TRY(stream_resolve(stream, &queue));
+    TRY(stream_check(stream));
     REQUIRE_RT(count > 0);
     TRY(kind_check(__func__, kind));
+    TRY(stream_resolve(stream, &queue));
     if (known->run == NULL || count % known->bytes != 0) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
                     "type = %d, count = %llu bytes: expected a type that can be reduced and whole "

@@ -244,8 +244,9 @@ aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallback
 {
     Stream *resolved;
     REQUIRE(blockType == ACL_CALLBACK_NO_BLOCK || blockType == ACL_CALLBACK_BLOCK);
-    TRY(stream_resolve(stream, &resolved));
+    TRY(stream_check(stream));
     REQUIRE_RT(fn != NULL);
+    TRY(stream_resolve(stream, &resolved));
     if (report_subscription(resolved) != SUBSCRIBED_REPORTS) {
         return fail(ACL_ERROR_RT_STREAM_NO_CB_REG, "stream %u has no aclrtSubscribeReport",
                     resolved->id);

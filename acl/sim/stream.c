@@ -47,12 +47,18 @@ bool stream_idle(const Stream *stream)
            == atomic_load_explicit(&stream->submitted, memory_order_acquire);
 }
 
-aclError stream_resolve_any(aclrtStream handle, Stream **stream)
+aclError stream_check(aclrtStream handle)
 {
-    Context *context;
     if (handle != NULL && !handle_is(handle, HANDLE_STREAM)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
     }
+    return ACL_SUCCESS;
+}
+
+aclError stream_resolve_any(aclrtStream handle, Stream **stream)
+{
+    Context *context;
+    TRY(stream_check(handle));
     TRY(context_require(&context));
     *stream = handle != NULL ? handle : context->default_stream;
     if (handle == NULL && !handle_is(*stream, HANDLE_STREAM)) {

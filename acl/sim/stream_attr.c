@@ -6,15 +6,14 @@
 #include "state.h"
 
 /* Only bit 0 of the mode counts, and stopping on failure cannot be undone. */
-static aclError failure_mode_set(Stream *stream, uint64_t mode)
+static bool failure_mode_set(Stream *stream, uint64_t mode)
 {
     uint64_t stop = mode & ACL_STOP_ON_FAILURE;
     if (stop == 0 && (atomic_load(&stream->failure_mode) & ACL_STOP_ON_FAILURE) != 0) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "stream %u stops on failure for good",
-                    stream->id);
+        return false;
     }
     atomic_store(&stream->failure_mode, stop);
-    return ACL_SUCCESS;
+    return true;
 }
 
 aclError sim_aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
@@ -22,7 +21,10 @@ aclError sim_aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
     Stream *resolved;
     REQUIRE_RT(stream != NULL);
     TRY(stream_resolve_any(stream, &resolved));
-    return failure_mode_set(resolved, mode);
+    return failure_mode_set(resolved, mode)
+               ? ACL_SUCCESS
+               : fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                            "stream %u stops on failure for good", resolved->id);
 }
 
 static aclError priority_set(Stream *stream, uint32_t priority)
@@ -47,7 +49,10 @@ aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
     TRY(stream_resolve_any(stream, &resolved));
     switch (stmAttrType) {
     case ACL_STREAM_ATTR_FAILURE_MODE:
-        return failure_mode_set(resolved, value->failureMode);
+        return failure_mode_set(resolved, value->failureMode)
+                   ? ACL_SUCCESS
+                   : fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "stream %u stops on failure for good", resolved->id);
     case ACL_STREAM_ATTR_FLOAT_OVERFLOW_CHECK:
         atomic_store(&resolved->overflow_switch, value->overflowSwitch);
         return ACL_SUCCESS;
@@ -123,6 +128,8 @@ static int64_t abort_deadline(uint32_t timeout_ms)
 /* Drops what all streams of the device have queued, and waits (0: for ever) until they are idle. */
 aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
 {
+    enum { TIMEOUT_MAX_MS = 36 * 60 * 1000 };
+    REQUIRE_RT(timeout <= TIMEOUT_MAX_MS);
     TRY(device_check(deviceId));
     int64_t deadline = abort_deadline(timeout);
     if (device_abort_tell(deviceId, ACL_RT_DEVICE_TASK_ABORT_PRE, timeout) != 0) {

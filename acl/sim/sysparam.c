@@ -22,7 +22,7 @@ static bool value_fits(aclSysParamOpt opt, int64_t value)
 
 aclError sim_aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
 {
-    REQUIRE_RT((unsigned)opt < PARAMETERS);
+    REQUIRE((unsigned)opt < PARAMETERS);
     REQUIRE_RT(value_fits(opt, value));
     atomic_store(&process_values[opt], value);
     return ACL_SUCCESS;
@@ -31,7 +31,7 @@ aclError sim_aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
 aclError sim_aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
 {
     REQUIRE(value);
-    REQUIRE_RT((unsigned)opt < PARAMETERS);
+    REQUIRE((unsigned)opt < PARAMETERS);
     *value = atomic_load(&process_values[opt]);
     return ACL_SUCCESS;
 }
@@ -39,7 +39,7 @@ aclError sim_aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
 aclError sim_aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
 {
     Context *context;
-    REQUIRE_RT((unsigned)opt < PARAMETERS_OF_CONTEXT);
+    REQUIRE((unsigned)opt < PARAMETERS_OF_CONTEXT);
     REQUIRE_RT(value_fits(opt, value));
     TRY(context_require(&context));
     atomic_store(&context->sys_params[opt], value ^ UNSET_FLIP);
@@ -50,12 +50,12 @@ aclError sim_aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
 {
     Context *context;
     REQUIRE(value);
-    REQUIRE_RT((unsigned)opt < PARAMETERS_OF_CONTEXT);
+    REQUIRE((unsigned)opt < PARAMETERS_OF_CONTEXT);
     TRY(context_require(&context));
     int64_t kept = atomic_load(&context->sys_params[opt]);
     if (kept == 0) {
-        return fail(ACL_ERROR_RT_SYSPARAMOPT_NOT_SET,
-                    "parameter %d was never set in this context", (int)opt);
+        return fail_quiet(ACL_ERROR_RT_SYSPARAMOPT_NOT_SET,
+                          "parameter %d was never set in this context", (int)opt);
     }
     *value = kept ^ UNSET_FLIP;
     return ACL_SUCCESS;

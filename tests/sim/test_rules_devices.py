@@ -161,12 +161,16 @@ def test_sequence(name: str) -> None:
 CONFIGURATIONS: dict[str, tuple[str, object]] = {
     "an object": ("{}", [0, [107002, -7]]),
     "a default device": ('{"defaultDevice": {"default_device": "1"}}', [0, [0, 1]]),
-    "as a number": ('{"dump": {"a": [1, 2.5e3, null]}, "defaultDevice": {"default_device": 1}}', [0, [0, 1]]),
+    "as a number": ('{"dump": {"a": [1, 2.5e3, null]}, "defaultDevice": {"default_device": 1}}', [500001, [107002, -7]]),
+    "a long number": ('{"defaultDevice": {"default_device": "01"}}', [500001, [107002, -7]]),
+    "other scalars": ('{"dump": {"a": [1, 2.5e3, null]}, "err_msg_mode": "0"}', [0, [107002, -7]]),
+    "no mode of messages": ('{"err_msg_mode": 1}', [100000, [107002, -7]]),
+    "too deep": ("[" * 11 + "]" * 11, [100006, [107002, -7]]),
     "not JSON": ("{'a': 1}", [100006, [107002, -7]]),
     "cut off": ('{"a": [1, 2', [100006, [107002, -7]]),
-    "empty": ("", [100006, [107002, -7]]),
+    "empty": ("", [0, [107002, -7]]),
     "a device that is not there": ('{"defaultDevice": {"default_device": "7"}}', [107001, [107002, -7]]),
-    "no number": ('{"defaultDevice": {"default_device": "one"}}', [100000, [107002, -7]]),
+    "no number": ('{"defaultDevice": {"default_device": "one"}}', [500001, [107002, -7]]),
 }
 
 
@@ -236,3 +240,45 @@ def test_detached_callbacks_are_not_called_any_more() -> None:
     print(L.aclrtSynchronizeStream(s), len(ran))
     """)
     assert done.stdout.splitlines() == ["507046 0 ['begin', 'end']", "0 2"], done.stderr
+
+
+@pytest.mark.subprocess_heavy
+def test_a_process_has_one_configuration(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    first.write_text('{"a": 1}')
+    second.write_text('{"a": 2}')
+    done = run_python(
+        PRELUDE + f"    paths = [{str(first)!r}.encode(), {str(second)!r}.encode(), None]\n"
+        "    print([L.aclInit(paths[0]), L.aclFinalize(), L.aclInit(paths[1]), L.aclInit(None), L.aclInit(paths[0])])\n"
+    )
+    assert done.stdout == "[0, 0, 100000, 100000, 0]\n", done.stderr
+
+
+@pytest.mark.subprocess_heavy
+def test_callbacks_are_given_the_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "acl.json"
+    path.write_text('{"a": 1}')
+    done = run_python(PRELUDE + f"""
+    seen = []
+    sort = C.CFUNCTYPE(C.c_int, C.c_char_p, C.c_size_t, C.c_void_p)
+    functions = [sort(lambda text, size, kind: seen.append((kind, text, size)) or 0) for _ in range(3)]
+    L.aclInitCallbackRegister.argtypes = [C.c_int, C.c_void_p, C.c_void_p]
+    for kind in (6, 1):
+        L.aclInitCallbackRegister(kind, C.cast(functions[kind == 1], C.c_void_p), kind)
+    assert L.aclInit({str(path)!r}.encode()) == 0
+    L.aclInitCallbackRegister(65535, C.cast(functions[2], C.c_void_p), 7)
+    print(seen)
+""")
+    text = b'{"a": 1}'
+    assert done.stdout == f"{[(kind, text, 8) for kind in (1, 6, 7)]}\n", done.stderr
+
+
+@pytest.mark.subprocess_heavy
+def test_a_finalize_that_fails_keeps_the_count() -> None:
+    done = run_python(PRELUDE + """
+    refuse = C.CFUNCTYPE(C.c_int, C.c_void_p)(lambda argument: 5)
+    count = C.c_uint64(9)
+    L.aclFinalizeCallbackRegister(0, refuse, None)
+    print([L.aclInit(None), L.aclFinalizeReference(C.byref(count)), count.value, L.aclInit(None)])
+""")
+    assert done.stdout == "[0, 5, 1, 100002]\n", done.stderr

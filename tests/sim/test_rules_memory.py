@@ -179,6 +179,8 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemcpy2d", [NULL, 64, "host", 64, 32, 0, 1], 0),
     ("aclrtMemcpy2d", [NULL, 64, "host", 64, 32, 4, 1], P),
     ("aclrtMemcpy2d", ["device", 64, NULL, 64, 32, 4, 1], P),
+    ("aclrtMemcpy2d", ["device", 1 << 23, "host", 1 << 23, 5000001, 4, 1], RT),
+    ("aclrtMemcpy2d", ["device", 64, "host", 64, 32, (5 << 20) + 1, 1], RT),
     ("aclrtMemcpy2d", ["device", 31, "host", 64, 32, 4, 1], P),
     ("aclrtMemcpy2d", ["device", 64, "host", 31, 32, 4, 1], P),
     ("aclrtMemcpy2d", ["device", 64, "host", 64, 32, 4, 0], P),

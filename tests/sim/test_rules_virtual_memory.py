@@ -133,7 +133,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtMemMapSelectedLink", [NULL, 64, "mapped", 0], P),
     ("aclrtMemMapSelectedLink", ["free_place", 64, NULL, 0], P),
     ("aclrtMemMapSelectedLink", ["free_place", 0, "mapped", 0], P),
-    ("aclrtMemMapSelectedLink", ["free_place", GRANULE, "mapped", 2], RT),
+    ("aclrtMemMapSelectedLink", ["free_place", GRANULE, "mapped", 2], P),
     ("aclrtMemMapSelectedLink", ["free_place", GRANULE, "mapped+4096", 0], RT),
     ("aclrtMemMapSetLink", [NULL, 0], P),
     ("aclrtMemMapSetLink", ["garbage", 0], HANDLE),
