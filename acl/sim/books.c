@@ -82,12 +82,6 @@ size_t acl_sim_physical_bytes(int32_t device)
     return book_exists(device) ? atomic_load(&books[device].total) : 0;
 }
 
-size_t acl_sim_physical_bytes_of(int32_t device, int32_t kind)
-{
-    bool known = book_exists(device) && kind >= 0 && kind < BOOK_KINDS;
-    return known ? atomic_load(&books[device].kinds[kind]) : 0;
-}
-
 size_t acl_sim_physical_peak(int32_t device)
 {
     return book_exists(device) ? atomic_load(&books[device].peak) : 0;

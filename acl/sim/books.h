@@ -32,7 +32,6 @@ size_t books_free(int32_t device);
 
 /* The control door's view of the books (sim.h). */
 SIM_SHARED size_t acl_sim_physical_bytes(int32_t device);
-SIM_SHARED size_t acl_sim_physical_bytes_of(int32_t device, int32_t kind);
 SIM_SHARED size_t acl_sim_physical_peak(int32_t device);
 SIM_SHARED void acl_sim_physical_reset_peak(int32_t device);
 

@@ -47,11 +47,6 @@ aclError acl_sim_callbacks_detach(int32_t timeout_ms)
     return left ? ACL_SUCCESS : ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
 }
 
-void acl_sim_callbacks_attach(void)
-{
-    atomic_store(&detached, false);
-}
-
 void callback_waits(Stream *stream, bool waits)
 {
     atomic_store(&stream->in_callback, waits);

@@ -151,11 +151,6 @@ static void soc_read(void)
     strcpy(config.soc, name);
 }
 
-bool soc_is(const char *prefix)
-{
-    return strncmp(config.soc, prefix, strlen(prefix)) == 0;
-}
-
 /* All settings anew. */
 static void config_fill(void)
 {

@@ -155,8 +155,6 @@ typedef struct Config {
 } Config;
 
 extern Config config;
-/* Whether the SoC's name begins with `prefix`, as in soc_is("Ascend310P"). */
-bool soc_is(const char *prefix);
 /* The text of an ACL_SIM_* setting: what the control door said, else the environment's; or NULL. */
 const char *setting(const char *name);
 /* Sets it for this process and reads the configuration anew; 100000, with the old value back, if it

@@ -42,9 +42,8 @@ SIM_SHARED aclError acl_sim_stream_fail(aclrtStream stream, aclError code);
 
 /* For an interpreter that goes down: no user's function is called any more (tasks that would are
    done without it).  Returns 0 once none is running, 507046 if one still is after the timeout
-   (-1: wait for ever).  acl_sim_callbacks_attach undoes it. */
+   (-1: wait for ever). */
 SIM_SHARED aclError acl_sim_callbacks_detach(int32_t timeout_ms);
-SIM_SHARED void acl_sim_callbacks_attach(void);
 
 /* What gate.c asks of faults.c and trace.c. */
 aclError fault_due(unsigned function);

@@ -26,18 +26,6 @@ const OpKind *op_find(const char *name, OpDomain domain)
     return NULL;
 }
 
-const OpKind *op_at(int index)
-{
-    for (int t = 0; t < TABLES; t++) {
-        for (const OpKind *kind = tables[t]; kind->name != NULL; kind++) {
-            if (index-- == 0) {
-                return kind;
-            }
-        }
-    }
-    return NULL;
-}
-
 void op_explain(const OpCall *call, const char *format, ...)
 {
     va_list args;

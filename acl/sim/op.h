@@ -84,9 +84,6 @@ enum {
 /* The row for a name in a domain, or NULL. */
 const OpKind *op_find(const char *name, OpDomain domain);
 
-/* The n-th row, NULL past the last one: what the library can do, for lists and tests. */
-const OpKind *op_at(int index);
-
 /* Fills outputs' types and shapes; false with a message in call->message. */
 bool op_infer(OpCall *call);
 int64_t op_workspace(const OpCall *call);

@@ -502,7 +502,6 @@ def test_nonzero_has_the_size_that_the_data_says() -> None:
 
 Row = tuple[str, list[Array], dict[str, Any], str]
 F = np.zeros((2, 3, 4), np.float32)
-I64 = np.zeros((2,), np.int64)
 REFUSED: list[Row] = [
     ("Add", [F, F.astype(np.float64)], {}, "expected float32 like input 0"),
     ("Relu", [F.astype(bool)], {}, "Relu is not defined for bool"),
