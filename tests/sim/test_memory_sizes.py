@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HUGE_FIRST, HUGE_ONLY, NORMAL_ONLY = 0, 1, 2
 TESTS = str(Path(__file__).parents[1])
 
-
-@pytest.fixture(autouse=True)
-def device() -> Iterator[None]:
-    api.aclInit(None)
-    assert api.aclrtSetDevice(0) == 0
-    yield
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def size_of(address: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,7 @@ from acl.tools.onnx_writer import Builder
 
 Inputs = list[np.ndarray[Any, Any]]
 
-
-@pytest.fixture(autouse=True)
-def device() -> Iterator[None]:
-    assert api.aclInit(None) in (0, 100002)
-    assert api.aclrtSetDevice(0) == 0
-    yield
-
-
-@pytest.fixture
-def raw_stream() -> Iterator[int]:
-    made = out()
-    assert api.aclrtCreateStream(ctypes.byref(made)) == 0
-    yield made.value
-    assert api.aclrtDestroyStream(made) == 0
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def _floats(rng: np.random.Generator, *shape: int) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,7 @@ from acl.tools.onnx_writer import Builder
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
-
-@pytest.fixture(autouse=True)
-def device() -> Iterator[None]:
-    assert api.aclInit(None) in (0, 100002)
-    assert api.aclrtSetDevice(0) == 0
-    yield
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def make(name: str, dtype: str, shape: Shape) -> Array:

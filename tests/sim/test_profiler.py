@@ -51,10 +51,7 @@ def new_config(switches: int, devices: tuple[int, ...] = (0,)) -> int | None:
     return made
 
 
-@pytest.fixture(autouse=True)
-def device() -> None:
-    api.aclInit(None)
-    assert api.aclrtSetDevice(0) == 0
+pytestmark = pytest.mark.usefixtures("device")
 
 
 @pytest.fixture

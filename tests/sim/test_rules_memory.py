@@ -7,13 +7,13 @@ follow the documentation's words.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.calls import api
 from support.memory import MemoryScene
+from support.rules import code_in_new_thread, code_of
 
 P, RT, DEVICE, HANDLE = 100000, 107000, 107001, 107017
 NO_CONTEXT, OTHER_CONTEXT, MEMORY_TYPE, UNSUPPORTED, NO_MEMORY = 107002, 107003, 107016, 207000, 207001
@@ -27,23 +27,6 @@ def scene() -> Iterator[MemoryScene]:
     made = MemoryScene()
     yield made
     made.close()
-
-
-def resolve(scene: Any, argument: Any) -> Any:
-    """A text is the name of a field of the scene, with an offset after a plus; others stay."""
-    if not isinstance(argument, str):
-        return argument
-    name, _, offset = argument.partition("+")
-    value = getattr(scene, name)
-    if isinstance(value, ctypes.Structure):
-        value = ctypes.addressof(value)
-    return value + int(offset or 0)
-
-
-def run(scene: Any, row: tuple[str, list[Any], int]) -> None:
-    function, arguments, code = row
-    got = getattr(api, function)(*[resolve(scene, a) for a in arguments])
-    assert got == code, api.aclGetRecentErrMsg()
 
 
 ROWS: list[tuple[str, list[Any], int]] = [
@@ -296,7 +279,8 @@ ROWS: list[tuple[str, list[Any], int]] = [
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_rule(scene: MemoryScene, row: tuple[str, list[Any], int]) -> None:
-    run(scene, row)
+    function, arguments, code = row
+    assert code_of(scene, function, arguments) == code, api.aclGetRecentErrMsg()
 
 
 NEED_CONTEXT: list[tuple[str, list[Any]]] = [
@@ -337,13 +321,7 @@ NEED_CONTEXT: list[tuple[str, list[Any]]] = [
 
 @pytest.mark.parametrize("row", NEED_CONTEXT, ids=lambda row: row[0])
 def test_without_a_context(scene: MemoryScene, row: tuple[str, list[Any]]) -> None:
-    function, arguments = row
-    passed = [resolve(scene, a) for a in arguments]
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(getattr(api, function)(*passed)))
-    thread.start()
-    thread.join()
-    assert codes == [NO_CONTEXT]
+    assert code_in_new_thread(scene, *row) == NO_CONTEXT
 
 
 # Calls that work without a context, as on the runtime.
@@ -359,12 +337,7 @@ NO_CONTEXT_NEEDED: list[tuple[str, list[Any]]] = [
 @pytest.mark.parametrize("row", NO_CONTEXT_NEEDED, ids=lambda row: row[0])
 def test_needs_no_context(scene: MemoryScene, row: tuple[str, list[Any]]) -> None:
     function, arguments = row
-    passed = [resolve(scene, a) for a in arguments]
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(getattr(api, function)(*passed)))
-    thread.start()
-    thread.join()
-    assert codes == [0]
+    assert code_in_new_thread(scene, function, arguments) == 0
     made = ctypes.c_uint64.from_address(scene.out).value
     if function == "aclrtReserveMemAddress":
         assert api.aclrtReleaseMemAddress(made) == 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.calls import api, out
+from support.rules import code_in_new_thread, code_of
 
 P, RT, DEVICE, HANDLE, UNSUPPORTED = 100000, 107000, 107001, 107017, 207000
 NO_CONTEXT = 107002
@@ -321,8 +322,7 @@ def _name(row: tuple[str, list[Any], int]) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=_name)
 def test_rule(row: tuple[str, list[Any], int], scene: Scene) -> None:
     function, arguments, expected = row
-    passed = [getattr(scene, a) if isinstance(a, str) else a for a in arguments]
-    assert getattr(api, function)(*passed) == expected
+    assert code_of(scene, function, arguments) == expected
 
 
 # Calls that want a current context.
@@ -352,17 +352,8 @@ NEED_CONTEXT: list[tuple[str, list[Any]]] = [
 
 
 @pytest.mark.parametrize("row", NEED_CONTEXT, ids=lambda row: row[0])
-def test_without_a_context(row: tuple[str, list[Any]]) -> None:
-    import threading
-
-    function, arguments = row
-    buffer = (ctypes.c_ubyte * 4096)()
-    passed = [ctypes.addressof(buffer) if a == "out" else a for a in arguments]
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(getattr(api, function)(*passed)))
-    thread.start()
-    thread.join()
-    assert codes == [NO_CONTEXT]
+def test_without_a_context(row: tuple[str, list[Any]], scene: Scene) -> None:
+    assert code_in_new_thread(scene, *row) == NO_CONTEXT
 
 
 def test_refused_calls_leave_a_message(scene: Scene) -> None:

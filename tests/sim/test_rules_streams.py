@@ -7,11 +7,14 @@ Each row is a call, its arguments, and the code it gives: the codes that the run
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from support.calls import api, out
+from support.memory import made
+from support.rules import code_of
 
 P, RT, NO_CONTEXT, OTHER_CONTEXT, MODEL = 100000, 107000, 107002, 107003, 107005
 SUBSCRIBED, THREAD, NO_CALLBACK, HANDLE = 107011, 107012, 107015, 107017
@@ -19,14 +22,6 @@ CAPTURED, NOT_CAPTURED, UNSUPPORTED, INTERNAL = 107027, 107029, 207000, 507000
 NULL = None
 
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda argument: None)
-
-
-def made(function: str, *arguments: Any) -> int:
-    """A handle that `function` makes."""
-    handle = out()
-    assert getattr(api, function)(ctypes.byref(handle), *arguments) == 0, function
-    assert handle.value is not None
-    return handle.value
 
 
 class Scene:
@@ -397,8 +392,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
 
 @pytest.mark.parametrize(("function", "arguments", "code"), ROWS, ids=lambda value: str(value)[:60])
 def test_the_call_gives_the_code(scene: Scene, function: str, arguments: list[Any], code: int) -> None:
-    values = [getattr(scene, a) if isinstance(a, str) else a for a in arguments]
-    assert getattr(api, function)(*values) == code
+    assert code_of(scene, function, arguments) == code
 
 
 @pytest.mark.parametrize("function", sorted({row[0] for row in ROWS}))
@@ -424,8 +418,6 @@ def test_stopping_on_failure_is_for_good(scene: Scene) -> None:
 
 
 def test_a_thread_without_a_context_gets_107002(scene: Scene) -> None:
-    import threading
-
     answers: list[int] = []
 
     def ask() -> None:

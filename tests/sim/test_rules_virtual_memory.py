@@ -10,6 +10,7 @@ import pytest
 from support.calls import api
 from support.memory import DEVICE as ON_DEVICE
 from support.memory import GRANULE, AccessDesc, Location, MemoryScene, PhysicalProp, PoolProps
+from support.rules import code_of
 
 P, RT, DEVICE, HANDLE = 100000, 107000, 107001, 107017
 OTHER_CONTEXT, UNSUPPORTED, NO_MEMORY, INTERNAL = 107003, 207000, 207001, 507000
@@ -35,17 +36,6 @@ def scene() -> Iterator[Scene]:
     made = Scene()
     yield made
     made.close()
-
-
-def resolve(scene: Scene, argument: Any) -> Any:
-    """A text is the name of a field of the scene, with an offset after a plus; others stay."""
-    if not isinstance(argument, str):
-        return argument
-    name, _, offset = argument.partition("+")
-    value = getattr(scene, name)
-    if isinstance(value, ctypes.Structure):
-        value = ctypes.addressof(value)
-    return value + int(offset or 0)
 
 
 def managed_location(kind: int, number: int) -> int:
@@ -280,8 +270,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_rule(scene: Scene, row: tuple[str, list[Any], int]) -> None:
     function, arguments, code = row
-    got = getattr(api, function)(*[resolve(scene, a) for a in arguments])
-    assert got == code, api.aclGetRecentErrMsg()
+    assert code_of(scene, function, arguments) == code, api.aclGetRecentErrMsg()
 
 
 # What aclrtMallocPhysical says of each memAttr, on the device and on the host.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +19,7 @@ import acl.sim
 INCLUDE = Path(__file__).parents[2] / "acl/include"
 Array = np.ndarray[Any, Any]
 
-
-@pytest.fixture(autouse=True)
-def device() -> Iterator[None]:
-    assert api.aclInit(None) in (0, 100002)
-    assert api.aclrtSetDevice(0) == 0
-    yield
-
-
-@pytest.fixture
-def raw_stream() -> Iterator[int]:
-    made = out()
-    assert api.aclrtCreateStream(ctypes.byref(made)) == 0
-    yield made.value
-    assert api.aclrtDestroyStream(made) == 0
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def attributes(**values: Any) -> int:

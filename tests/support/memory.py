@@ -10,7 +10,7 @@ from support.calls import api, out
 
 __all__ = [
     "GRANULE", "AccessDesc", "BatchAttr", "Config", "Location", "MemoryScene", "PhysicalProp", "PoolProps",
-    "PtrAttributes", "config", "read", "write",
+    "PtrAttributes", "config", "made", "read", "write",
 ]
 
 GRANULE = 2 << 20
