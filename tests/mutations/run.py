@@ -14,10 +14,11 @@ does not compile, is an error, not a success.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,27 +67,51 @@ def pytest(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def patch(mutation: Mutation, *options: str) -> None:
-    done = run("patch", "-p1", "--no-backup-if-mismatch", *options, "-i", str(mutation.path))
+class Snapshot:
+    """The built tree as it was, to go back to without building again."""
+
+    FOLDERS = ("acl", "build")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stamps = self.look()
+        for path in self.stamps:
+            kept = folder / path.relative_to(ROOT)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, kept)
+
+    def look(self) -> dict[Path, tuple[int, int]]:
+        """Time and size of every file."""
+        files = [p for name in self.FOLDERS for p in (ROOT / name).rglob("*") if p.is_file()]
+        return {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in files if "__pycache__" not in p.parts}
+
+    def restore(self) -> None:
+        """Bring back what changed and remove what is new, times included."""
+        for path, stamp in self.look().items():
+            if path not in self.stamps:
+                path.unlink()
+            elif stamp != self.stamps[path]:
+                # A library that a process still has open must not change under it.
+                path.unlink()
+                shutil.copy2(self.folder / path.relative_to(ROOT), path)
+
+
+def patch(mutation: Mutation) -> None:
+    done = run("patch", "-p1", "--no-backup-if-mismatch", "-i", str(mutation.path))
     if done.returncode:
         raise SystemExit(f"{mutation.path.name} does not apply:\n{done.stdout}{done.stderr}")
-    # A clock too coarse to tell the patched file from the built one would skip the rebuild.
-    time.sleep(1.1)
-    for line in mutation.path.read_text().splitlines():
-        if line.startswith("+++ "):
-            os.utime(ROOT / line[4:].split("\t")[0].removeprefix("b/"))
 
 
-def noticed(mutation: Mutation) -> str:
+def noticed(mutation: Mutation, snapshot: Snapshot) -> str:
     """How the tests took the patch: `caught`, or what went wrong."""
-    patch(mutation)
     try:
+        patch(mutation)
         built = build()
         if built.returncode:
             return f"does not compile:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
         code, output = pytest(*mutation.tests)
     finally:
-        patch(mutation, "--reverse")
+        snapshot.restore()
     # 1: tests failed; a negative code: the process died, as a broken allocator may.
     return "caught" if code == 1 or code < 0 or code >= 128 else f"SURVIVED (pytest said {code})\n{output[-1500:]}"
 
@@ -105,11 +130,14 @@ def main() -> int:
     if code:
         raise SystemExit(f"the tests fail without any mutation:\n{output[-3000:]}")
     survived = 0
-    for mutation in found:
-        verdict = noticed(mutation)
-        survived += verdict != "caught"
-        print(f"{mutation.path.stem}: {verdict}  ({mutation.rule})", flush=True)
-    build()
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = Snapshot(Path(folder))
+        for number, mutation in enumerate(found, 1):
+            started = time.monotonic()
+            verdict = noticed(mutation, snapshot)
+            survived += verdict != "caught"
+            print(f"[{number}/{len(found)}] {mutation.path.stem}: {verdict} in "
+                  f"{time.monotonic() - started:.0f} s  ({mutation.rule})", flush=True)
     print(f"{len(found) - survived} passed, {survived} failed")
     return 1 if survived else 0
 
