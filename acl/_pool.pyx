@@ -35,7 +35,9 @@ from acl._libacl cimport (
     ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
 )
 from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
-from acl._order cimport block_share, capture_begin, capture_end, capture_release, waiting_sync
+from acl._order cimport (
+    block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
+)
 from acl._registry cimport arena_register, arena_unregister, handle_of
 from acl._stream cimport stream_raw
 
@@ -462,9 +464,13 @@ cdef class Pool:
         cdef bint wait = not idle
         cdef bint empty = drained
         cdef size_t freed
+        cdef uint32_t i
         self.open_check()
         current_ensure(NULL)
         with nogil:
+            for i in range(self.core.arena_count):
+                if self.core.arenas[i].waiting is not NULL:
+                    waiting_poll(self.core.arenas[i])
             freed = pool_trim(self.core, target, wait, empty)
         return freed
 

@@ -296,6 +296,17 @@ def test_events_are_used_again(made: Made) -> None:
         assert acl.sim.counters()["aclrtCreateEventExWithFlag"] < 10
 
 
+def test_a_trim_takes_back_what_no_other_stream_uses_any_more(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Stream() as second:
+        buffer = pool.alloc(MIB, stream)
+        pool.record_stream(buffer, second)
+        with Slow(second):
+            buffer.close()
+            assert pool.trim() == 0
+        assert pool.trim() == 2 * MIB
+
+
 def test_a_buffer_of_another_pool_is_refused(made: Made) -> None:
     pool, stream, _ = made
     with acl.Pool() as foreign, foreign.alloc(64) as buffer, pytest.raises(ValueError, match="not of this pool"):

@@ -1,0 +1,258 @@
+"""The pool against a simple model, by random rules: `check()` after each step, and every byte watched.
+
+Each live block holds a pattern of its own, written and compared by copies queued on its stream; a block
+that overlaps another, a page that is moved under a block, or memory handed out twice shows as a wrong
+pattern.  `ACLPOOL_LONG=1` makes it hundreds of thousands of steps (marker `long`); Hypothesis prints how
+to repeat what fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import threading
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from support.core import MIB, Door
+
+import acl
+
+LONG = os.environ.get("ACLPOOL_LONG") == "1"
+FAULTS = ("aclrtMallocPhysical", "aclrtMapMem", "aclrtUnmapMem", "aclrtSynchronizeStreamWithTimeout",
+          "aclrtReserveMemAddress", "aclrtFreePhysical", "aclrtStreamQuery", "aclrtRecordEvent")
+SIZES = st.one_of(
+    st.integers(0, 4096), st.integers(1, 1024).map(lambda units: units * 512), st.integers(1, 6 * MIB),
+    st.sampled_from([524288, 524289, 2 * MIB, 2 * MIB + 1, 4 * MIB, 8 * MIB]))
+
+
+@dataclass(eq=False)
+class Held:
+    """A live block as the model knows it."""
+
+    lane: int
+    block: int          # 0: `buffer` holds it
+    address: int
+    size: int
+    pattern: int
+    buffer: acl.Buffer | None = None
+
+
+def mark(held: Held, write: bool) -> None:
+    """Both ends of a block: enough to see any overlap, as every overlap has an end."""
+    want = held.pattern.to_bytes(8, "little") * 16
+    length = held.size if held.size < 128 else 64
+    for at in {held.address, held.address + held.size - length}:
+        if write:
+            ctypes.memmove(at, want, length)
+        else:
+            assert ctypes.string_at(at, length) == want[:length], f"block {held} was overwritten"
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Two pools on two devices, with two streams each."""
+
+    blocks: Bundle[Held] = Bundle("blocks")
+
+    def __init__(self) -> None:
+        super().__init__()
+        gc.collect()            # a run that failed may have left its pools
+        acl.sim.reset()
+        self.found = [acl.sim.physical_bytes(device) for device in (0, 1)]
+        self.pools = [acl.Pool(device, "48MiB", sync_timeout_ms=2000) for device in (0, 1)]
+        self.lanes = [acl.Stream(device) for device in (0, 0, 1, 1)]
+        self.doors = []
+        for lane, stream in enumerate(self.lanes):
+            self.pool(lane).register(stream)
+            self.doors.append(Door(stream))
+        self.live: list[Held] = []
+        self.spans: list[tuple[int, int]] = []
+        self.count = 0
+
+    def pool(self, lane: int) -> acl.Pool:
+        return self.pools[lane // 2]
+
+    def hold(self, lane: int, block: int, address: int, size: int, buffer: acl.Buffer | None = None) -> Held:
+        self.count += 1
+        held = Held(lane, block, address, max(size, 1), self.count * 0x9E3779B97F4A7C15 % 2**64, buffer)
+        at = bisect_left(self.spans, (address, 0))
+        assert at == len(self.spans) or address + held.size <= self.spans[at][0], "overlaps the next block"
+        assert at == 0 or self.spans[at - 1][1] <= address, "overlaps the block before"
+        assert address % 512 == 0
+        insort(self.spans, (address, address + held.size))
+        self.live.append(held)
+        mark(held, write=True)
+        return held
+
+    def drop(self, held: Held) -> None:
+        self.forget(held)
+        self.give(held)
+
+    def forget(self, held: Held) -> None:
+        mark(held, write=False)
+        self.live.remove(held)
+        self.spans.remove((held.address, held.address + held.size))
+
+    def give(self, held: Held) -> None:
+        if held.buffer is not None:
+            held.buffer.close()
+        else:
+            self.doors[held.lane].free(held.block)
+
+    @initialize()
+    def start(self) -> None:
+        acl.Device(0).use()
+
+    @rule(target=blocks, lane=st.integers(0, 3), size=SIZES)
+    def alloc(self, lane: int, size: int) -> object:
+        acl.Device(lane // 2).use()
+        block = self.doors[lane].alloc(size)
+        if not block:
+            report = self.pool(lane).last_oom()
+            assert report is not None
+            assert report.size == size
+            return multiple()
+        return self.hold(lane, block, self.doors[lane].address(block), size)
+
+    @rule(target=blocks, lane=st.integers(0, 3), sizes=st.lists(SIZES, min_size=2, max_size=12))
+    def burst(self, lane: int, sizes: list[int]) -> object:
+        acl.Device(lane // 2).use()
+        taken = [(size, self.doors[lane].alloc(size)) for size in sizes]
+        return multiple(*(self.hold(lane, block, self.doors[lane].address(block), size)
+                          for size, block in taken if block))
+
+    @rule(target=blocks, lane=st.integers(0, 3), size=SIZES, tag=st.sampled_from([None, "a", "b"]))
+    def alloc_buffer(self, lane: int, size: int, tag: str | None) -> object:
+        acl.Device(lane // 2).use()
+        try:
+            buffer = self.pool(lane).alloc(size, self.lanes[lane], tag=tag)
+        except acl.OutOfMemoryError:
+            return multiple()
+        return self.hold(lane, 0, buffer.address, size, buffer)
+
+    @rule(target=blocks, lane=st.integers(0, 3), size=SIZES, near=st.integers(0, 1 << 14))
+    def advise(self, lane: int, size: int, near: int) -> object:
+        acl.Device(lane // 2).use()
+        base = self.spans[near % len(self.spans)][1] if self.spans else 0
+        block = self.doors[lane].advise(size, (base + near // 16 * 512 + 511) // 512 * 512)
+        return self.hold(lane, block, self.doors[lane].address(block), size) if block else multiple()
+
+    @rule(held=consumes(blocks))
+    def free(self, held: Held) -> None:
+        acl.Device(held.lane // 2).use()
+        self.drop(held)
+
+    @rule(held=consumes(blocks))
+    def free_elsewhere(self, held: Held) -> None:
+        self.forget(held)
+        thread = threading.Thread(target=self.give, args=(held,))
+        thread.start()
+        thread.join()
+
+    @rule(held=consumes(blocks))
+    def free_twice(self, held: Held) -> None:
+        if held.buffer is None:
+            pool = self.pool(held.lane)
+            before = pool.stats().total("refused")
+            self.drop(held)
+            self.doors[held.lane].free(held.block)
+            assert pool.stats().total("refused") == before + 1
+        else:
+            self.drop(held)
+
+    @rule(held=blocks)
+    def record(self, held: Held) -> None:
+        if held in self.live and held.buffer is not None:
+            acl.Device(held.lane // 2).use()
+            self.pool(held.lane).record_stream(held.buffer, self.lanes[held.lane ^ 1])
+
+    @rule(lane=st.integers(0, 3))
+    def synchronize(self, lane: int) -> None:
+        acl.Device(lane // 2).use()
+        self.lanes[lane].synchronize()
+
+    @rule(which=st.integers(0, 1), to=st.sampled_from([0, 8 * MIB, 24 * MIB]), idle=st.booleans())
+    def trim(self, which: int, to: int, idle: bool) -> None:
+        acl.Device(which).use()
+        self.pools[which].trim(to, idle=idle)
+
+    @rule(which=st.integers(0, 1))
+    def decay(self, which: int) -> None:
+        acl.Device(which).use()
+        self.pools[which].decay_tick()
+
+    @rule(which=st.integers(0, 1))
+    def unload(self, which: int) -> None:
+        acl.Device(which).use()
+        with self.pools[which].unloading():
+            for held in [h for h in self.live if h.lane // 2 == which and h.buffer is None][:3]:
+                self.doors[held.lane].free(self.doors[held.lane].alloc(held.size))
+
+    @rule(name=st.sampled_from(FAULTS), nth=st.integers(1, 4))
+    def fail_soon(self, name: str, nth: int) -> None:
+        acl.sim.fault(name, nth=nth)
+
+    @rule()
+    def faults_end(self) -> None:
+        acl.sim.reset()
+
+    @invariant()
+    def whole(self) -> None:
+        for which, pool in enumerate(self.pools):
+            assert pool.check() == 0
+            stats = pool.stats()
+            mine = [held for held in self.live if held.lane // 2 == which]
+            rounded = sum((self.asked(held) + 511) // 512 * 512 for held in mine)
+            assert stats.allocated == rounded
+            assert sum(one.live_blocks for one in stats.streams) == len(mine)
+            assert stats.reserved == acl.sim.physical_bytes(which) - self.found[which] <= 48 * MIB
+
+    @staticmethod
+    def asked(held: Held) -> int:
+        if held.buffer is None:
+            return held.size
+        return max((held.buffer.size + 31) // 32 * 32 + 32, 1)
+
+    def teardown(self) -> None:
+        acl.sim.reset()
+        for held in self.live:
+            acl.Device(held.lane // 2).use()
+            self.give(held)
+        for lane, stream in enumerate(self.lanes):
+            acl.Device(lane // 2).use()
+            self.pool(lane).unregister(stream)
+            stream.close()
+        for which, pool in enumerate(self.pools):
+            acl.Device(which).use()
+            assert pool.unload_end()    # what waits for a device sync, after a failed event
+            pool.trim()
+            assert pool.stats().reserved == 0
+            assert acl.sim.physical_bytes(which) == self.found[which]
+            pool.close()
+        self.pools.clear()
+        gc.collect()
+
+
+COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None, print_blob=True)
+
+
+@pytest.mark.usefixtures("no_leaks")
+class TestPoolModel(PoolMachine.TestCase):
+    """Thousands of steps, shrunk to the smallest sequence that fails."""
+
+    settings = settings(COMMON, max_examples=300, stateful_step_count=60)
+
+
+if LONG:
+
+    @pytest.mark.long
+    @pytest.mark.usefixtures("no_leaks")
+    class TestPoolModelLong(PoolMachine.TestCase):
+        """Hundreds of thousands of steps."""
+
+        settings = settings(COMMON, max_examples=3000, stateful_step_count=120)
