@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.child import child_environment
+from support.child import run_child
 
 import acl
 import acl.sim
@@ -231,8 +230,7 @@ def test_workloads_do_not_depend_on_the_run() -> None:
 # ---- the command ----
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "acl.tools.cli", "bench", "--quick", *arguments], text=True,
-                          capture_output=True, env=child_environment(), cwd="/", timeout=180, check=False)
+    return run_child("-m", "acl.tools.cli", "bench", "--quick", *arguments, timeout=180)
 
 
 def test_json_to_standard_output_and_nothing_else() -> None:

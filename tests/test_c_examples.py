@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.programs import compile_program, run_program
 
-import acl
 from acl import sim
 
 SOURCES = Path(__file__).parent / "c/examples"
@@ -25,66 +23,44 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the compiled examples."""
     folder = tmp_path_factory.mktemp("examples")
     for source in sorted(SOURCES.glob("*.c")):
-        line = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", str(source), "-o", str(folder / source.stem),
-                f"-I{acl.include_dir()}", f"-L{sim.library_dir()}", "-lascendcl", "-pthread"]
-        subprocess.run(line, check=True)
+        compile_program(source, folder)
     return folder
-
-
-def run(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LD_LIBRARY_PATH": sim.library_dir(), **variables}
-    return subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("devices", ["1", "2", "4"])
 @pytest.mark.parametrize("name", PLAIN)
 def test_example(programs: Path, name: str, devices: str) -> None:
-    done = run(programs / name, ACL_SIM_DEVICES=devices)
+    done = run_program(programs / name, ACL_SIM_DEVICES=devices)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_example_in_strict_mode(programs: Path, name: str) -> None:
-    done = run(programs / name, ACL_SIM_STRICT="1", ACL_SIM_STRICT_ALLOCATORS="1")
+    done = run_program(programs / name, ACL_SIM_STRICT="1", ACL_SIM_STRICT_ALLOCATORS="1")
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
 @pytest.mark.parametrize("soc", ["Ascend910_9391", "Ascend310P3", "Ascend950PR_9599"])
 def test_examples_on_other_chips(programs: Path, soc: str) -> None:
     for name in PLAIN:
-        done = run(programs / name, ACL_SIM_SOC=soc)
+        done = run_program(programs / name, ACL_SIM_SOC=soc)
         assert (done.returncode, done.stdout) == (0, "ok\n"), f"{name}: {done.stderr}"
 
 
 @pytest.mark.parametrize(("devices", "arguments"), [("1", ()), ("2", ("0", "1")), ("4", ("3", "2"))])
 def test_two_processes(programs: Path, devices: str, arguments: tuple[str, ...]) -> None:
-    done = run(programs / "two_processes", *arguments, ACL_SIM_DEVICES=devices)
+    done = run_program(programs / "two_processes", *arguments, ACL_SIM_DEVICES=devices)
     assert (done.returncode, done.stdout) == (0, "ok\nok\n"), done.stderr
 
 
 def test_the_second_name_of_the_runtime(tmp_path: Path) -> None:
-    program = tmp_path / "memory"
-    subprocess.run(["gcc", "-std=gnu11", str(SOURCES / "memory.c"), "-o", str(program), f"-I{acl.include_dir()}",
-                    f"-L{sim.library_dir()}", "-lacl_rt"], check=True)
-    assert run(program).stdout == "ok\n"
+    program = compile_program(SOURCES / "memory.c", tmp_path, "acl_rt")
+    assert run_program(program).stdout == "ok\n"
     first, second = (ctypes.CDLL(f"{sim.library_dir()}/{name}") for name in ("libascendcl.so", "libacl_rt.so"))
     addresses = {ctypes.cast(library.aclrtMalloc, ctypes.c_void_p).value for library in (first, second)}
     assert len(addresses) == 1
 
 
 def test_an_example_fails_where_its_feature_is_missing(programs: Path) -> None:
-    assert "207000" in run(programs / "allocator", ACL_SIM_SOC="Ascend310B1").stderr
-    assert "207000" in run(programs / "virtual_memory", ACL_SIM_SOC="Ascend910A").stderr
-
-
-@pytest.mark.parametrize(("compiler", "standard", "language"), [("gcc", "c11", "c"), ("g++", "c++17", "c++")])
-def test_each_header_stands_alone(compiler: str, standard: str, language: str) -> None:
-    folder = Path(acl.include_dir())
-    headers = sorted(folder.glob("acl/**/*.h"))
-    assert len(headers) > 10
-    for header in headers:
-        name = header.relative_to(folder)
-        line = [compiler, f"-std={standard}", "-x", language, "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
-                f"-I{folder}", "-"]
-        done = subprocess.run(line, input=f'#include "{name}"\n', capture_output=True, text=True)
-        assert done.returncode == 0, f"{name}: {done.stderr}"
+    assert "207000" in run_program(programs / "allocator", ACL_SIM_SOC="Ascend310B1").stderr
+    assert "207000" in run_program(programs / "virtual_memory", ACL_SIM_SOC="Ascend910A").stderr

@@ -6,21 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.child import child_environment
+from support.child import run_child
 
 import acl
 from acl.tools import cli, doctor
 
 
 def aclpool(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aclpool", *arguments],
-        env=child_environment(**environment),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd="/",
-    )
+    return run_child("-m", "aclpool", *arguments, **environment)
 
 
 def test_the_command_is_installed() -> None:

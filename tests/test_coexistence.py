@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from support.child import run_python
+from support.child import child_environment, run_child, run_python
 
 import acl
 
@@ -165,9 +165,7 @@ threads = [threading.Thread(target=use) for _ in range(4)]
 
 def doctor(path: str, **environment: str) -> dict[str, dict[str, str]]:
     """What the doctor finds, by what it looked at."""
-    done = subprocess.run([sys.executable, "-m", "aclpool", "doctor", "--json"], cwd="/", capture_output=True,
-                          text=True, timeout=60,
-                          env={**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": path, **environment})
+    done = run_child("-m", "aclpool", "doctor", "--json", PYTHONPATH=path, **environment)
     assert done.stdout, done.stderr
     return {finding["what"]: finding for finding in json.loads(done.stdout)["findings"]}
 
@@ -183,7 +181,7 @@ def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
 def test_the_command_starts_with_the_vendors_first(vendor: str) -> None:
     command = [Path(sys.executable).with_name("aclpool"), "doctor"]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": ahead(vendor)})
+                          env=child_environment(PYTHONPATH=ahead(vendor)))
     assert done.returncode == 0, done.stderr
     assert "not this package" in done.stdout and done.stdout.endswith("healthy\n")
 

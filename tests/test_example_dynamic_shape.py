@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.programs import compile_program, run_program
 
-import acl
-from acl import sim
 from acl.tools.onnx_writer import Builder
 
 SOURCE = Path(__file__).parents[1] / "examples/c/dynamic_shape.c"
@@ -29,21 +26,12 @@ def model() -> bytes:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    made = tmp_path / "dynamic_shape"
-    line = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", str(SOURCE), "-o", str(made),
-            f"-I{acl.include_dir()}", f"-L{sim.library_dir()}", "-lascendcl"]
-    subprocess.run(line, check=True)
-    return made
-
-
-def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LD_LIBRARY_PATH": sim.library_dir()}
-    return subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=60)
+    return compile_program(SOURCE, tmp_path)
 
 
 def test_shapes_come_out_and_blocks_come_back(program: Path, tmp_path: Path) -> None:
     (tmp_path / "model.om").write_bytes(model())
-    done = run(program, str(tmp_path / "model.om"), "3", "100", "3", "100")
+    done = run_program(program, str(tmp_path / "model.om"), "3", "100", "3", "100")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:2] == ["[3, 8] -> [3, 16], 192 bytes", "[100, 8] -> [100, 16], 6400 bytes"]
@@ -51,6 +39,6 @@ def test_shapes_come_out_and_blocks_come_back(program: Path, tmp_path: Path) -> 
 
 
 def test_a_missing_model_is_named(program: Path) -> None:
-    done = run(program, "missing.om", "3")
+    done = run_program(program, "missing.om", "3")
     assert done.returncode == 1
     assert "missing.om" in done.stderr and "145002" in done.stderr

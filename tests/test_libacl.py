@@ -243,11 +243,14 @@ def test_the_loader_compiles_without_a_warning(source: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 @pytest.mark.parametrize(
-    "compiler", [["gcc", "-std=c11"], ["gcc", "-std=c99"], ["g++", "-std=c++11"]]
+    "compiler",
+    [["gcc", "-std=c11"], ["gcc", "-std=c99"], ["g++", "-std=c++11"], ["g++", "-std=c++17"]],
 )
 def test_headers_compile_alone(compiler: list[str], tmp_path: Path) -> None:
     suffix = ".cpp" if compiler[0] == "g++" else ".c"
-    for header in sorted((Path(acl.include_dir()) / "acl").rglob("*.h")):
+    headers = sorted((Path(acl.include_dir()) / "acl").rglob("*.h"))
+    assert len(headers) > 10
+    for header in headers:
         source = tmp_path / ("alone" + suffix)
         source.write_text(f'#include "acl/{header.relative_to(Path(acl.include_dir()) / "acl")}"\n')
         subprocess.run(

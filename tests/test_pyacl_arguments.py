@@ -1,14 +1,13 @@
 """The argument rules of pyACL: which objects each kind takes, and what C then gets."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.child import run_child, run_python
 from support.recorder import build
 
 import acl
@@ -103,8 +102,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     library = build(tmp_path_factory.mktemp("recorder"))
     calls = [(name, call.format(value.replace("{{", "{").replace("}}", "}"))) for _, name, call, value, _ in CASES]
     script = SCRIPT.format(tests=str(Path(__file__).parent), library=str(library))
-    done = subprocess.run([sys.executable, "-c", script], cwd="/", input=json.dumps(calls), text=True,
-                          env={**os.environ, "ACL_LIBRARY": str(library)}, capture_output=True, timeout=60)
+    done = run_child("-c", script, text=json.dumps(calls), ACL_LIBRARY=str(library))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -182,4 +180,5 @@ def test_functions_are_first_class() -> None:
 
 def test_the_surface_does_not_import_numpy() -> None:
     code = "import sys, acl; acl.util.bytes_to_ptr(b''); assert 'numpy' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd="/", timeout=60)
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr

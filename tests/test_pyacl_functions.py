@@ -6,15 +6,14 @@ and the order of the parameters in the table of the C API, not from the generato
 
 import inspect
 import json
-import os
 import re
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child import run_child
 from support.pyacl_calls import ASIDE, SURFACE, arguments, find, parts
 from support.recorder import API, Row, build, gives
 
@@ -40,9 +39,8 @@ def same(name: str) -> str:
 def run(library: Path, status: int) -> Row:
     """What calling every function did, in a process whose ACL is the recording library."""
     script = Path(__file__).parent / "support/pyacl_calls.py"
-    done = subprocess.run([sys.executable, str(script), str(library), str(status)], cwd="/",
-                          env={**os.environ, "ACL_LIBRARY": str(library)}, capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stderr.decode()
+    done = run_child(str(script), str(library), str(status), ACL_LIBRARY=str(library))
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

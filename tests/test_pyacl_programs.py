@@ -1,28 +1,25 @@
 """Whole programs in pyACL's style, as they are, with `python` and with `aclpool run`, with and without a pool."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.child import run_child
 
 from acl.tools.onnx_writer import Builder
 
 PROGRAMS = Path(__file__).parent / "programs"
 WAYS = {
-    "python": [sys.executable],
-    "run": [sys.executable, "-m", "aclpool", "run"],
-    "pool": [sys.executable, "-m", "aclpool", "run", "--pool"],
+    "python": [],
+    "run": ["-m", "aclpool", "run"],
+    "pool": ["-m", "aclpool", "run", "--pool"],
 }
 
 
 def start(way: str, program: str, *arguments: str) -> str:
     """What a program prints; it must succeed and say nothing on stderr."""
-    done = subprocess.run([*WAYS[way], str(PROGRAMS / program), *arguments], cwd="/", capture_output=True, text=True,
-                          timeout=60, env={**os.environ, "ACL_BACKEND": "sim"})
+    done = run_child(*WAYS[way], str(PROGRAMS / program), *arguments)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return re.split(r"^pool of device|^no stream", done.stdout, flags=re.M)[0]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.child import child_environment
+from support.child import run_child
 from support.slow_policies import SlowExact, SlowTorch
 from support.small_traces import random_trace
 
@@ -280,10 +278,9 @@ def small_trace(tmp_path: Path) -> str:
 
 
 def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "acl.tools.cli", "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1"],
-        capture_output=True, text=True, env=child_environment(), cwd="/", timeout=120, check=True,
-    )
+    done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1",
+                     timeout=120)
+    assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document.keys() >= KEYS
     assert set(document["policies"]) == set(POLICIES)

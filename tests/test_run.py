@@ -1,21 +1,17 @@
 """`aclpool run`: the program's arguments, its exit code, its errors, and what the pools did."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.child import run_child
 
 
 def run(folder: Path, program: str, *arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """`aclpool run BEFORE program.py ARGUMENTS`."""
     path = folder / "program.py"
     path.write_text(program)
-    environment = {**os.environ}
-    environment.pop("ACL_BACKEND", None)
-    return subprocess.run([sys.executable, "-m", "aclpool", "run", "--backend", "sim", *before, str(path), *arguments],
-                          cwd="/", capture_output=True, text=True, timeout=60, env=environment)
+    return run_child("-m", "aclpool", "run", "--backend", "sim", *before, str(path), *arguments, ACL_BACKEND="")
 
 
 def test_the_program_is_main_and_gets_its_arguments(tmp_path: Path) -> None:
@@ -51,8 +47,7 @@ def test_an_error_shows_the_programs_own_traceback(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_is_answered(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "aclpool", "run", str(tmp_path / "none.py")], cwd="/",
-                          capture_output=True, text=True, timeout=60)
+    done = run_child("-m", "aclpool", "run", str(tmp_path / "none.py"))
     assert done.returncode == 2
     assert "there is no file" in done.stderr
 

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 from support.calls import api, out
-from support.child import run_python
+from support.child import run_child, run_python
 
 
 @pytest.fixture(autouse=True)
@@ -249,8 +249,7 @@ def test_every_chip_can_be_chosen(sim: ModuleType) -> None:
 
 
 def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "acl.tools.sim", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, cwd="/")
+    return run_child("-m", "acl.tools.sim", *arguments)
 
 
 PROGRAM = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 
 import pytest
 from support.calls import api, out
@@ -15,7 +14,6 @@ from acl import sim
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HUGE_FIRST, HUGE_ONLY, NORMAL_ONLY = 0, 1, 2
-TESTS = str(Path(__file__).parents[1])
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -74,7 +72,7 @@ def test_padding_is_the_chips(soc: str, padding: int) -> None:
             api.aclrtMemGetAddressRange(address, None, ctypes.byref(size))
             sizes.append(size.value)
         print(sizes)
-        """, ACL_SIM_SOC=soc, PYTHONPATH=TESTS)
+        """, ACL_SIM_SOC=soc)
     assert done.stdout.strip() == str([32 + padding, 32 + padding, 64 + padding]), done.stderr
 
 
@@ -163,7 +161,7 @@ def test_hbm_means_ddr_on_a_chip_without() -> None:
             code = api.aclrtGetMemInfo(attribute, ctypes.byref(free), ctypes.byref(total))
             return code, total.value
         print(info(0) == info(1) == (0, 1 << 30), info(10)[0])
-        """, ACL_SIM_SOC="Ascend310P3", ACL_SIM_MEMORY="1G", PYTHONPATH=TESTS)
+        """, ACL_SIM_SOC="Ascend310P3", ACL_SIM_MEMORY="1G")
     assert done.stdout.split() == ["True", "207000"], done.stderr
 
 
@@ -219,7 +217,7 @@ def test_out_of_memory_and_back() -> None:
         assert take(16 * MIB + 32, 1) == 207001, "does not fit in whole huge pages"
         assert take(16 * MIB, 1) > 207001
         print("ok")
-        """, ACL_SIM_MEMORY="64M", PYTHONPATH=TESTS)
+        """, ACL_SIM_MEMORY="64M")
     assert done.stdout.strip() == "ok", done.stderr
 
 
@@ -237,7 +235,7 @@ def test_huge_first_falls_back_to_normal_pages() -> None:
         attributes = PtrAttributes()
         api.aclrtPointerGetAttributes(big, ctypes.byref(attributes))
         print(attributes.page_size)
-        """, ACL_SIM_MEMORY="64M", PYTHONPATH=TESTS)
+        """, ACL_SIM_MEMORY="64M")
     assert done.stdout.strip() == "4096", done.stderr
 
 
@@ -259,7 +257,7 @@ def test_physical_memory_pools_and_malloc_share_the_capacity() -> None:
                  api.aclrtMallocPhysical(ctypes.byref(address), 16 * MIB, ctypes.byref(prop), 0)]
         api.aclrtFreePhysical(handle)
         print(codes, api.aclrtMalloc(ctypes.byref(address), 32 * MIB, 0))
-        """, ACL_SIM_MEMORY="64M", PYTHONPATH=TESTS)
+        """, ACL_SIM_MEMORY="64M")
     assert done.stdout.strip() == "[207001, 207001, 207001] 0", done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Runs Python code in a process of its own."""
+"""Starts Python in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,28 +10,38 @@ from pathlib import Path
 
 import acl
 
-__all__ = ["child_environment", "run_python"]
+__all__ = ["child_environment", "run_child", "run_python"]
+
+TESTS = Path(__file__).parents[1]
 
 
 def child_environment(**changes: str) -> dict[str, str]:
-    """The environment of a child that imports the same `acl` and runs it on the simulator.
+    """The environment of a child that imports the same `acl`, on the simulator, and `support`.
 
     A change to an empty value takes the variable away.
     """
-    here = str(Path(acl.__file__).parent.parent)
-    variables = {**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": here, **changes}
+    path = os.pathsep.join(map(str, [Path(acl.__file__).parents[1], TESTS]))
+    variables = {**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": path, **changes}
     return {name: value for name, value in variables.items() if value}
 
 
-def run_python(
-    code: str, *, timeout: float = 60, arguments: tuple[str, ...] = (), **environment: str
+def run_child(
+    *arguments: str, timeout: float = 60, text: str | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run code with these changes to the environment; its exit code and output."""
+    """Run `python ARGUMENTS` with these changes to the environment; its exit code and output."""
     return subprocess.run(
-        [sys.executable, *arguments, "-c", textwrap.dedent(code)],
+        [sys.executable, *arguments],
         env=child_environment(**environment),
+        input=text,
         capture_output=True,
         text=True,
         timeout=timeout,
         cwd="/",
     )
+
+
+def run_python(
+    code: str, *, timeout: float = 60, arguments: tuple[str, ...] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run code likewise."""
+    return run_child(*arguments, "-c", textwrap.dedent(code), timeout=timeout, **environment)
