@@ -282,10 +282,10 @@ cdef class Model:
     def run_async(self, inputs, Stream stream=None):
         """Queue a run and return its outputs, which stay on the device.
 
-        With a pool registered for the stream it waits for nothing, unless the outputs' shapes cannot
-        be told beforehand: in the first run of a model that does not fix them, and when a result turns
-        out larger than the runs before let expect.  Without a pool the inputs' memory goes back to the
-        driver, which waits for the run.
+        With a pool registered for the stream it waits for nothing, unless the outputs' shapes
+        cannot be told beforehand: in the first run of a model that does not fix them, and when a
+        result turns out larger than the runs before let expect.  Without a pool the inputs' memory
+        goes back to the driver, which waits for the run.
 
         Parameters
         ----------

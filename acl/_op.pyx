@@ -6,6 +6,8 @@ function runs inside the call that asked, in its thread; what the kernel needs i
 before it returns.
 """
 
+import threading
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t
@@ -15,7 +17,7 @@ from acl._buffer cimport Buffer, pending_add
 from acl._device cimport current_ensure
 from acl._error cimport check
 from acl._libacl cimport (
-    ACL_COMPILE_SYS, ACL_ENGINE_AICORE, ACL_ENGINE_SYS, ACL_FORMAT_ND,
+    ACL_COMPILE_SYS, ACL_ENGINE_AICORE, ACL_ENGINE_SYS, ACL_ERROR_INTERNAL_ERROR, ACL_FORMAT_ND,
     aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
     aclDestroyTensorDesc, aclError, aclGetTensorDescDimV2, aclGetTensorDescNumDims,
     aclGetTensorDescType, aclTensorDesc, aclopAttr, aclopCompileAndExecuteV2, aclopCreateAttr,
@@ -38,6 +40,8 @@ __all__ = ["KernelChoice", "Op"]
 compiled: set = set()
 # What ACL reads at each launch of the user's kernels: it keeps the address.
 binaries: dict = {}
+# What a compile function raised, by thread, on its way through ACL to the call that asked.
+failures: dict = {}
 
 
 # ---- attributes ---------------------------------------------------------------------------------
@@ -239,6 +243,9 @@ cdef object chooser(object function):
             function(
                 tuple([info_of(<aclTensorDesc *> <size_t> desc) for desc in inputs]),
                 tuple([info_of(<aclTensorDesc *> <size_t> desc) for desc in outputs]), choice)
+        except BaseException as error:
+            failures[threading.get_ident()] = error
+            return <int> ACL_ERROR_INTERNAL_ERROR
         finally:
             choice.raw = NULL
         return 0
@@ -350,6 +357,9 @@ cdef class Op:
                 status = aclopUpdateParams(
                     name, inputs.count, <const aclTensorDesc **> inputs.descs, outputs.count,
                     <const aclTensorDesc **> outputs.descs, attr.raw)
+            failure = failures.pop(threading.get_ident(), None)
+            if failure is not None:
+                raise failure
             check(status, "aclopUpdateParams")
             with nogil:
                 status = aclopExecuteV2(
@@ -390,7 +400,7 @@ cdef class Op:
         """A decorator: the function chooses the kernel for an operator's shapes.
 
         It gets the inputs and the outputs as tuples of `TensorInfo`, and a `KernelChoice` to fill
-        in.
+        in.  What it raises is raised by the call that asked.
         """
         def register(function):
             check(compiler_register(kind, chooser(function)), "aclopRegisterCompileFunc")

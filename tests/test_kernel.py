@@ -1,0 +1,222 @@
+"""acl.Module and acl.Kernel: arguments as C lays them out, launches in order, clear refusals."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from support.binaries import compiled
+from support.child import run_python
+
+import acl
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
+
+SOURCE = """
+struct Mixed { double *out; uint8_t a; uint32_t b; uint16_t c; double d; float e; };
+ACL_SIM_KERNEL(mixed)
+{
+    const struct Mixed *p = args;
+    double values[5] = {p->a, p->b, p->c, p->d, p->e};
+    memcpy(p->out, values, sizeof values);
+}
+struct Counts { uint32_t *seen; };
+ACL_SIM_KERNEL(mark) { ((const struct Counts *)args)->seen[block] += 1 + blocks; }
+ACL_SIM_KERNEL(doubled) { ((const struct Counts *)args)->seen[0] *= 2; }
+ACL_SIM_KERNEL(increased) { ((const struct Counts *)args)->seen[0] += 1; }
+ACL_SIM_KERNEL(crash) { *(volatile int *)8 = 1; }
+ACL_SIM_KERNEL(endless) { for (;;) usleep(1000); }
+"""
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return compiled(SOURCE, tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def module(binary: bytes) -> Iterator[acl.Module]:
+    with acl.Module(binary) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def words(stream: acl.Stream) -> Iterator[acl.Buffer]:
+    """4 KiB of zeros on the device."""
+    with acl.Buffer(4096, stream=stream) as made:
+        acl.fill(made, 0)
+        yield made
+
+
+def test_plain_numbers_with_types_lie_as_in_a_struct(module, words, stream):
+    types = (ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint16, ctypes.c_double, ctypes.c_float)
+    module.kernel("mixed", types).launch(1, words, 200, 70000, 40000, 2.5, 0.25, stream=stream)
+    np.testing.assert_array_equal(acl.to_numpy(words, "float64", (5,)), [200, 70000, 40000, 2.5, 0.25])
+
+
+def test_scalars_of_ctypes_and_numpy_bring_their_sizes(module, words, stream):
+    module.kernel("mixed").launch(
+        1, words, ctypes.c_uint8(7), np.uint32(8), ctypes.c_uint16(9), np.float64(10), np.float32(11), stream=stream)
+    np.testing.assert_array_equal(acl.to_numpy(words, "float64", (5,)), [7, 8, 9, 10, 11])
+
+
+def test_arguments_are_passed_one_by_one_where_the_call_is_missing(sim, module, words, stream):
+    with sim.fault("aclrtLaunchKernelWithHostArgs", code=207000):
+        module.kernel("mixed").launch(
+            1, words, np.uint8(7), np.uint32(8), np.uint16(9), np.float64(10), np.float32(11), stream=stream)
+    np.testing.assert_array_equal(acl.to_numpy(words, "float64", (5,)), [7, 8, 9, 10, 11])
+    assert sim.counters()["aclrtLaunchKernelWithConfig"] == 1
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 200])
+def test_each_block_runs_once(module, words, stream, blocks):
+    module.kernel("mark").launch(blocks, words, stream=stream)
+    seen = acl.to_numpy(words, "uint32", (1024,))
+    np.testing.assert_array_equal(seen, [1 + blocks] * blocks + [0] * (1024 - blocks))
+
+
+def test_launches_keep_the_streams_order(module, words, stream):
+    doubled, increased = module.kernel("doubled"), module.kernel("increased")
+    expected = 0
+    for i in range(40):
+        (doubled if i % 3 == 2 else increased).launch(1, words, stream=stream)
+        expected = expected * 2 if i % 3 == 2 else expected + 1
+    assert acl.to_numpy(words, "uint32", (1,))[0] == expected
+
+
+def test_arguments_are_copied_and_buffers_wait(module, stream):
+    gate = threading.Event()
+    words = acl.Buffer(4096, stream=stream)
+    acl.fill(words, 0)
+    stream.launch(gate.wait, 20)
+    module.kernel("mark").launch(1, words, stream=stream)
+    assert not stream.query()
+    threading.Timer(0.1, gate.set).start()
+    began = time.monotonic()
+    words.close()
+    assert time.monotonic() - began > 0.05, "closing waits for the launch"
+
+
+def test_device_arguments(module, words, stream):
+    with acl.Buffer(8, stream=stream) as arguments:
+        acl.copy(arguments, struct.pack("Q", words.address))
+        module.kernel("mark").launch_device(5, arguments, stream=stream)
+        assert acl.to_numpy(words, "uint32", (6,)).tolist() == [6] * 5 + [0]
+        arguments.close()
+        with pytest.raises(ValueError, match="closed"):
+            module.kernel("mark").launch_device(5, arguments, stream=stream)
+
+
+def test_a_module_from_a_file(tmp_path, binary, words):
+    path = tmp_path / "k.so"
+    path.write_bytes(binary)
+    with acl.Module(path) as loaded:
+        assert repr(loaded.kernel("mark")) == "<Kernel mark>"
+        loaded.kernel("mark").launch(1, words)
+        acl.Stream.default().synchronize()
+        assert acl.to_numpy(words, "uint32", (1,))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((5,), TypeError, "argument 0 must be a Buffer, an Array, or a ctypes or NumPy scalar, not int"),
+        (("x",), TypeError, "argument 0 must be"),
+    ],
+)
+def test_arguments_without_a_size_are_refused(module, stream, arguments, error, text):
+    with pytest.raises(error, match=text):
+        module.kernel("mark").launch(1, *arguments, stream=stream)
+
+
+def test_types_are_checked(module, words, stream):
+    kernel = module.kernel("mark", (ctypes.c_uint32,))
+    with pytest.raises(TypeError, match="takes 1 arguments, got 2"):
+        kernel.launch(1, 1, 2, stream=stream)
+    with pytest.raises(TypeError, match="argument 0: c_uint does not take 'x'"):
+        kernel.launch(1, "x", stream=stream)
+
+
+def test_no_blocks_are_refused(module, words, stream):
+    with pytest.raises(acl.AclError, match="aclrtLaunchKernelWithHostArgs"):
+        module.kernel("mark").launch(0, words, stream=stream)
+    with pytest.raises(OverflowError):
+        module.kernel("mark").launch(-1, words, stream=stream)
+
+
+def test_options_are_named(module, words, stream):
+    kernel = module.kernel("mark")
+    with pytest.raises(TypeError, match="no option 'speed'; there are schem_mode"):
+        kernel.launch(1, words, stream=stream, speed=1)
+    with pytest.raises(ValueError, match="timeout_s must be from 0 to 65535, not 65536"):
+        kernel.launch(1, words, stream=stream, timeout_s=65536)
+    kernel.launch(1, words, stream=stream, timeout_s=5, schem_mode=0)
+    assert acl.to_numpy(words, "uint32", (1,))[0] == 2
+
+
+def test_unknown_functions_and_files(module, tmp_path):
+    with pytest.raises(acl.AclError, match="aclrtBinaryGetFunction"):
+        module.kernel("nothing")
+    with pytest.raises(acl.AclError, match="aclrtBinaryLoadFromFile"):
+        acl.Module(tmp_path / "none.so")
+    with pytest.raises(acl.AclError, match="aclrtBinaryLoadFromData"):
+        acl.Module(b"no binary at all")
+
+
+def test_use_after_close(module, words, stream):
+    kernel = module.kernel("mark")
+    module.close()
+    module.close()
+    assert module.closed
+    with pytest.raises(ValueError, match="the Module is closed"):
+        kernel.launch(1, words, stream=stream)
+    with pytest.raises(ValueError, match="the Module is closed"):
+        module.kernel("mark")
+
+
+def test_close_waits_for_launches(module, words, stream):
+    gate = threading.Event()
+    stream.launch(gate.wait, 20)
+    module.kernel("mark").launch(1, words, stream=stream)
+    threading.Timer(0.1, gate.set).start()
+    module.close()
+    assert acl.to_numpy(words, "uint32", (1,))[0] == 2
+
+
+def test_a_crash_is_the_streams_error(module, words):
+    with acl.Stream(0) as lane:
+        module.kernel("crash").launch(1, words, stream=lane)
+        with pytest.raises(acl.AclError):
+            lane.synchronize()
+
+
+def test_a_kernel_that_does_not_end_is_stopped(module, words):
+    with acl.Stream(0) as lane:
+        module.kernel("endless").launch(1, words, stream=lane, timeout_us=50_000)
+        with pytest.raises(acl.AclError):
+            lane.synchronize()
+
+
+def test_nothing_leaks(no_leaks, binary):
+    with acl.Stream(0) as lane, acl.Buffer(4096, stream=lane) as words, acl.Module(binary) as loaded:
+        loaded.kernel("mark").launch(3, words, stream=lane)
+
+
+def test_a_module_that_is_left_at_exit(tmp_path, binary):
+    path = tmp_path / "k.so"
+    path.write_bytes(binary)
+    done = run_python(f"""
+        import acl, time
+        stream, module = acl.Stream(0), acl.Module({str(path)!r})
+        words = acl.Buffer(4096, stream=stream)
+        stream.launch(time.sleep, 0.2)
+        module.kernel("mark").launch(3, words, stream=stream)
+        print("end")
+    """)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "end", "")
