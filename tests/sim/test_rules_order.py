@@ -180,3 +180,29 @@ def test_binary_data_is_only_read_when_it_is_loaded(scene: Scene) -> None:
     binary = api.aclrtCreateBinary(scene.a, (1 << 64) - 1)
     assert binary
     assert api.aclrtDestroyBinary(binary) == 0
+
+
+def test_a_persistent_stream_is_never_waited_for(scene: Scene) -> None:
+    stream = made("aclrtCreateStreamWithConfig", 0, 4)
+    status = ctypes.c_int(-1)
+    assert api.aclrtLaunchHostFunc(stream, scene.function, None) == 0
+    calls = [
+        lambda: api.aclrtSynchronizeStream(stream),
+        lambda: api.aclrtSynchronizeStreamWithTimeout(stream, 5),
+        lambda: api.aclrtSynchronizeStreamWithTimeout(stream, 0),
+        lambda: api.aclrtStreamQuery(stream, ctypes.addressof(status)),
+    ]
+    assert [call() for call in calls] == [0, 0, RT, 0]
+    assert [in_a_thread(call) for call in calls] == [0, 0, RT, 0]
+    assert status.value == 0
+    assert api.aclrtDestroyStream(stream) == 0
+
+
+def test_a_stream_that_is_captured_is_not_destroyed(scene: Scene) -> None:
+    model = out()
+    assert api.aclmdlRICaptureBegin(scene.stream, 2) == 0
+    assert api.aclrtDestroyStream(scene.stream) == 107027
+    assert api.aclrtDestroyStreamForce(scene.stream) == 107027
+    assert in_a_thread(lambda: api.aclrtSynchronizeStream(scene.stream)) == 107027
+    assert api.aclmdlRICaptureEnd(scene.stream, ctypes.byref(model)) == 0
+    assert api.aclmdlRIDestroy(model) == 0
