@@ -298,3 +298,13 @@ def test_a_driver_that_lacks_virtual_memory_is_served_by_segments(sim: object) -
         assert block
         assert pool.stats().driver_calls["aclrtMalloc"] == 1
         door.free(block)
+
+
+def test_the_headroom_stays_free_on_the_device() -> None:
+    free, _ = acl.Device(0).memory_info()
+    with open_door(headroom=free - 8 * MIB) as (_, _, door):
+        held = [door.alloc(4 * MIB) for _ in range(4)]
+        assert [bool(block) for block in held] == [True, True, False, False]
+        assert acl.sim.physical_bytes() == 8 * MIB
+        for block in held[:2]:
+            door.free(block)
