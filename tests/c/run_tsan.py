@@ -22,7 +22,7 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         libraries, headers = programs.simulator(folder, how)
-        for source in [*programs.programs(), *programs.examples()]:
+        for source in [*programs.programs(), *programs.programs("core_"), *programs.examples()]:
             if names and source.stem not in names:
                 continue
             made = programs.compile_program(source, folder, libraries, headers, how)

@@ -1,0 +1,142 @@
+/* The arena's lock (acl/core/lock.h): sections exclude each other while owners come and go.
+ *
+ * Everything in a section is plain memory, so ThreadSanitizer sees each access that the lock fails to
+ * order.  It cannot model the process-wide barrier: under it no lock is biased, and what remains is the
+ * spin lock, which the fast path leads to.  Without it, the litmus lines: an owner that enters by two
+ * plain stores against a thread that revokes, and a moving ownership among all threads. */
+#undef _GNU_SOURCE
+#include "../../acl/core/lock.c"
+
+#include <pthread.h>
+
+#include "check.h"
+
+enum { WORDS = 8, THREADS = 4, OWNER_SECTIONS = 400000, REVOCATIONS = 3000, TURNS = 30000, BURST = 40 };
+
+static BiasedLock lock;
+static uint64_t words[WORDS]; /* equal outside sections; written only inside */
+static bool stop;
+
+static void section(void)
+{
+    uint64_t first = words[0];
+    for (int i = 0; i < WORDS; i++) {
+        CHECK(words[i] == first);
+        words[i] = first + 1;
+    }
+}
+
+static void world_start(void)
+{
+    lock_start(&lock);
+    for (int i = 0; i < WORDS; i++) {
+        words[i] = 0;
+    }
+    __atomic_store_n(&stop, false, __ATOMIC_RELAXED);
+}
+
+/* As alloc_fast does it: by the bias if it is ours, else the way that makes an owner. */
+static void section_take(void)
+{
+    if (lock_enter_biased(&lock)) {
+        section();
+        lock_leave_biased(&lock);
+        return;
+    }
+    lock_take(&lock);
+    section();
+    lock_drop(&lock);
+}
+
+static void *owner_run(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < OWNER_SECTIONS; i++) {
+        section_take();
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void *revoker_run(void *argument)
+{
+    uint64_t *sections = argument;
+    while (*sections < REVOCATIONS && !__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        lock_enter(&lock);
+        section();
+        lock_leave(&lock);
+        ++*sections;
+        if (*sections % 4 == 0) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void test_an_owner_and_a_revoker_exclude_each_other(void)
+{
+    pthread_t owner, revoker;
+    uint64_t sections = 0;
+    world_start();
+    CHECK(pthread_create(&owner, NULL, owner_run, NULL) == 0);
+    CHECK(pthread_create(&revoker, NULL, revoker_run, &sections) == 0);
+    CHECK(pthread_join(owner, NULL) == 0);
+    CHECK(pthread_join(revoker, NULL) == 0);
+    CHECK(words[0] == OWNER_SECTIONS + sections);
+}
+
+static void *turn_run(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < TURNS; i++) {
+        section_take();
+        if (i % BURST == 0) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void test_ownership_moves_among_threads(void)
+{
+    pthread_t threads[THREADS];
+    world_start();
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, turn_run, NULL) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    CHECK(words[0] == (uint64_t)THREADS * TURNS);
+}
+
+static void test_a_thread_alone_becomes_the_owner(void)
+{
+    world_start();
+    for (int i = 0; i < 2 * LOCK_FIRST_STREAK; i++) {
+        section_take();
+    }
+#ifndef LOCK_NO_BIAS
+    bool owned = lock_enter_biased(&lock);
+    CHECK(owned == lock_bias_available());
+    if (owned) {
+        lock_leave_biased(&lock);
+    }
+#endif
+    lock.pinned = 1;
+    lock_enter(&lock);
+    lock_leave(&lock);
+    for (int i = 0; i < 4 * LOCK_FIRST_STREAK; i++) {
+        lock_enter(&lock);
+        lock_leave(&lock);
+    }
+    CHECK(!lock_enter_biased(&lock)); /* a pinned lock has no owner */
+}
+
+int main(void)
+{
+    test_a_thread_alone_becomes_the_owner();
+    test_an_owner_and_a_revoker_exclude_each_other();
+    test_ownership_moves_among_threads();
+    return 0;
+}
