@@ -179,6 +179,7 @@ aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *arg
     case SUBSCRIBED_HOST_FUNCTIONS:
         return report_launch(resolved, fn, args, true);
     default:
+        atomic_store_explicit(&resolved->host_functions, true, memory_order_relaxed);
         return stream_submit(resolved, &host_function_task, &task, sizeof task);
     }
 }

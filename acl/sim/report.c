@@ -79,6 +79,19 @@ Subscription report_subscription(Stream *stream)
     return sort;
 }
 
+/* The runtime itself serves a stream of host functions, which then takes no thread of the user's;
+ * it looks only where a stream is named. */
+static aclError served_check(aclrtStream handle)
+{
+    const Stream *stream = handle;
+    TRY(stream_check(handle));
+    if (stream != NULL && atomic_load_explicit(&stream->host_functions, memory_order_relaxed)) {
+        return fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u has had aclrtLaunchHostFunc",
+                    stream->id);
+    }
+    return ACL_SUCCESS;
+}
+
 static aclError report_subscribe(uint64_t thread, aclrtStream handle, Subscription sort)
 {
     Stream *stream;
@@ -246,6 +259,7 @@ aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallback
     REQUIRE(blockType == ACL_CALLBACK_NO_BLOCK || blockType == ACL_CALLBACK_BLOCK);
     TRY(stream_check(stream));
     REQUIRE_RT(fn != NULL);
+    TRY(served_check(stream));
     TRY(stream_resolve(stream, &resolved));
     if (report_subscription(resolved) != SUBSCRIBED_REPORTS) {
         return fail(ACL_ERROR_RT_STREAM_NO_CB_REG, "stream %u has no aclrtSubscribeReport",
@@ -307,11 +321,13 @@ static aclError timeout_check(int32_t timeout, const char *function)
 
 aclError sim_aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
 {
+    TRY(served_check(stream));
     return report_subscribe(threadId, stream, SUBSCRIBED_REPORTS);
 }
 
 aclError sim_aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream)
 {
+    TRY(served_check(stream));
     return report_unsubscribe(threadId, stream, SUBSCRIBED_REPORTS);
 }
 

@@ -56,6 +56,7 @@ struct Stream {
 
     _Alignas(64) _Atomic uint64_t failure_mode;
     struct Reporter *subscriber; /* whose thread runs its callbacks; guarded by report.c's lock */
+    atomic_bool host_functions; /* aclrtLaunchHostFunc was called: no subscription any more */
     _Atomic uint32_t overflow_switch;
     _Atomic uint32_t user_tag;
     _Atomic uint32_t cache_op_info;

@@ -206,3 +206,14 @@ def test_a_stream_that_is_captured_is_not_destroyed(scene: Scene) -> None:
     assert in_a_thread(lambda: api.aclrtSynchronizeStream(scene.stream)) == 107027
     assert api.aclmdlRICaptureEnd(scene.stream, ctypes.byref(model)) == 0
     assert api.aclmdlRIDestroy(model) == 0
+
+
+def test_a_stream_of_host_functions_takes_no_thread(scene: Scene) -> None:
+    assert api.aclrtLaunchHostFunc(scene.stream, scene.function, None) == 0
+    assert api.aclrtSynchronizeStream(scene.stream) == 0
+    codes = [
+        api.aclrtSubscribeReport(7, scene.stream),
+        api.aclrtUnSubscribeReport(7, scene.stream),
+        api.aclrtLaunchCallback(scene.function, None, 1, scene.stream),
+    ]
+    assert codes == [107011, 107011, 107011]
