@@ -81,6 +81,11 @@ static aclError input_bind(Run *run, int index, const aclmdlDataset *input)
     slot->tensor = declared;
     if (handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
         aclTensorDesc described = *entry->desc;
+        if (described.type != value->type && described.type != ACL_DT_UNDEFINED) {
+            return fail((aclError)ACL_ERROR_GE_PARAM_INVALID,
+                "input %s: expected data type %d, got %d", value->name, (int)value->type,
+                (int)described.type);
+        }
         described.type = value->type;
         TRY(tensordesc_read(&described, value->name, &slot->tensor));
         TRY(shape_check(value, &declared, &slot->tensor));
