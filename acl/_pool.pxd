@@ -17,6 +17,7 @@ cdef class Pool:
     cdef size_t padding             # bytes that the SoC wants behind a buffer of the user's
     cdef int made                   # fork_count at its making
     cdef readonly int device        # ordinal
+    cdef readonly bint guarded      # streams are registered with the callbacks of `_guard`
     cdef bint is_closed
     cdef dict tags                  # name -> index
     cdef list tag_names

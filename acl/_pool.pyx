@@ -34,6 +34,7 @@ from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G,
     ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
 )
+from acl._guard cimport guard_flush
 from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
 from acl._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
@@ -160,6 +161,11 @@ def early_frees_default():
         return False
 
 
+def debug_default():
+    """Whether `ACL_POOL_DEBUG` asks for guarded streams."""
+    return os.environ.get("ACL_POOL_DEBUG", "0") not in ("", "0")
+
+
 cdef void block_back(void *arena, void *block) noexcept nogil:
     arena_free(<Arena *> arena, <Block *> block)
 
@@ -206,6 +212,11 @@ cdef class Pool:
         GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need it.
     segments : bool
         Do without virtual memory, as where the driver has none: more waste, for comparison.
+    debug : bool, optional
+        Guard the blocks of registered streams: overflows, writes to freed blocks, double frees and
+        foreign pointers are told on stderr, with the block's history, and counted by
+        ``acl._guard.reports()``.  Each free waits for its stream.  The default asks the variable
+        ``ACL_POOL_DEBUG``.
     """
 
     def __cinit__(self):
@@ -215,7 +226,7 @@ cdef class Pool:
 
     def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
                  virtual=None, preallocate=0, steal=True, early_frees=None, watch_captures=False,
-                 decay_ms=0, sync_timeout_ms=5000, segments=False):
+                 decay_ms=0, sync_timeout_ms=5000, segments=False, debug=None):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
@@ -233,6 +244,7 @@ cdef class Pool:
         if self.core is NULL:
             raise MemoryError("host memory for a pool")
         self.device = ordinal
+        self.guarded = debug_default() if debug is None else bool(debug)
         self.padding = soc_padding()
         if bytes_of(preallocate, "preallocate"):
             self.alloc(preallocate).close()
@@ -357,6 +369,7 @@ cdef class Pool:
         cdef aclrtStream raw = handle_of(stream)
         cdef Arena *arena
         cdef aclError status
+        cdef bint guard = self.guarded
         self.open_check()
         if raw is NULL:
             raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
@@ -364,7 +377,7 @@ cdef class Pool:
         if arena is NULL:
             raise MemoryError("host memory for an arena")
         with nogil:
-            status = arena_register(arena, raw)
+            status = arena_register(arena, raw, guard)
         check(status, "aclrtAllocatorRegister")
         registered[<size_t> raw] = self
 
@@ -383,6 +396,8 @@ cdef class Pool:
         if arena is not NULL:
             with nogil:
                 status = arena_unregister(arena, raw)
+                if self.guarded:
+                    guard_flush(arena)
         if registered.get(<size_t> raw) is self:
             del registered[<size_t> raw]
         check(status, "aclrtAllocatorUnregister")

@@ -6,5 +6,5 @@ from acl._libacl cimport aclError, aclrtStream
 # The handle of a Stream or of a number; None is the default stream, which has none.
 cdef aclrtStream handle_of(object stream) except? NULL
 
-cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil
+cdef aclError arena_register(Arena *arena, aclrtStream stream, bint guard) noexcept nogil
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil

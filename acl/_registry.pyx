@@ -9,6 +9,7 @@ from collections import namedtuple
 from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr
 from acl._device cimport current_ensure
 from acl._error cimport check
+from acl._guard cimport guard_alloc, guard_alloc_advise, guard_free
 from acl._libacl cimport (
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclrtAllocator,
     aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc, aclrtAllocatorCreateDesc,
@@ -26,26 +27,27 @@ __all__ = ["Allocator", "allocator_of", "registered"]
 registered: dict = {}
 
 
-cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena) noexcept nogil:
+cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard) noexcept nogil:
     """All five values: a fresh descriptor's functions are not initialised by ACL."""
     cdef aclError status = aclrtAllocatorSetObjToDesc(desc, arena)
     if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetAllocFuncToDesc(desc, on_alloc)
+        status = aclrtAllocatorSetAllocFuncToDesc(desc, guard_alloc if guard else on_alloc)
     if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetFreeFuncToDesc(desc, on_free)
+        status = aclrtAllocatorSetFreeFuncToDesc(desc, guard_free if guard else on_free)
     if status == ACL_SUCCESS:
-        status = aclrtAllocatorSetAllocAdviseFuncToDesc(desc, on_alloc_advise)
+        status = aclrtAllocatorSetAllocAdviseFuncToDesc(
+            desc, guard_alloc_advise if guard else on_alloc_advise)
     if status == ACL_SUCCESS:
         status = aclrtAllocatorSetGetAddrFromBlockFuncToDesc(desc, on_get_addr)
     return status
 
 
-cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
+cdef aclError arena_register(Arena *arena, aclrtStream stream, bint guard) noexcept nogil:
     cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
     cdef aclError status
     if desc == NULL:
         return ACL_ERROR_RT_MEMORY_ALLOCATION
-    status = descriptor_fill(desc, arena)
+    status = descriptor_fill(desc, arena, guard)
     if status == ACL_SUCCESS:
         status = aclrtAllocatorRegister(stream, desc)
     aclrtAllocatorDestroyDesc(desc)
@@ -100,6 +102,6 @@ def allocator_of(stream):
     if status == ACL_ERROR_INVALID_PARAM:
         return None
     check(status, "aclrtAllocatorGetByStream")
-    pool = registered.get(<size_t> raw) if alloc is on_alloc else None
+    pool = registered.get(<size_t> raw) if alloc is on_alloc or alloc is guard_alloc else None
     return Allocator(<size_t> allocator, <size_t> alloc, <size_t> free, <size_t> advise,
                      <size_t> address, pool)

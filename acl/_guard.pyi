@@ -1,0 +1,3 @@
+__all__ = ["reports"]
+
+def reports() -> dict[str, int]: ...
