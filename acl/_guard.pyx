@@ -1,13 +1,13 @@
 """Callbacks that look for memory errors of the pool's users, registered instead of the fast ones.
 
-A guarded block is followed by guard bytes, written and read back by work on its own stream.  A freed
-block is filled and held back for a while; what is written to it meanwhile is seen when it goes.  So
-are found: an overflow past a block's end, a write to a freed block, a double free, and the free of a
-pointer that is no block of the stream.  Each is told on stderr with the history of the block, and
-counted (`reports`); the program goes on.
+A guarded block is followed by guard bytes, written and read back by work on its own stream.  A
+freed block is filled and held back for a while; what is written to it meanwhile is seen when it
+goes.  So are found: an overflow past a block's end, a write to a freed block, a double free, and
+the free of a pointer that is no block of the stream.  Each is told on stderr with the history of
+the block, and counted (`reports`); the program goes on.
 
-Every free waits for its stream: this is for finding errors, not for work.  The statistics count the
-guard bytes as requested.  Any thread may call; there is no GIL and no Python object here.  Not
+Every free waits for its stream: this is for finding errors, not for work.  The statistics count
+the guard bytes as requested.  Any thread may call; there is no GIL and no Python object here.  Not
 guarded: buffers of `Pool.alloc`, and streams under capture, whose work may not be waited for.
 """
 
