@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import acl
 from acl.tools import _meter, _peers
 from acl.tools._loops import Subject
 
@@ -75,19 +76,16 @@ class SimulatorBooks:
     """Physical bytes by the simulator's own count, above what was taken before."""
 
     def __init__(self) -> None:
-        from acl import sim
-
-        self.sim = sim
-        self.base = sim.physical_bytes(0)
-        sim.reset_physical_peak(0)
+        self.base = acl.sim.physical_bytes(0)
+        acl.sim.reset_physical_peak(0)
 
     def reserved(self) -> int:
         """Bytes taken now."""
-        return int(self.sim.physical_bytes(0) - self.base)
+        return int(acl.sim.physical_bytes(0) - self.base)
 
     def reserved_peak(self) -> int:
         """Most bytes taken at any time since this was made."""
-        return int(self.sim.physical_peak(0) - self.base)
+        return int(acl.sim.physical_peak(0) - self.base)
 
 
 class PoolBooks:
@@ -109,8 +107,6 @@ class PoolUnderTest:
     """A pool on device 0 whose arenas are reached the way ACL reaches them."""
 
     def __init__(self, **options: Any) -> None:
-        import acl
-        self.acl = acl
         acl.Device(0).use()
         simulated = acl.backend() == "sim"
         books = SimulatorBooks() if simulated else None
@@ -125,7 +121,7 @@ class PoolUnderTest:
 
     def subject(self) -> Subject:
         """The arena of a new stream, through `aclrtAllocatorGetByStream`."""
-        stream = self.acl.Stream()
+        stream = acl.Stream()
         self.streams.append(stream)
         self.pool.register(stream)
         return _peers.registered("aclpool", stream.handle, (self.pool, stream))
@@ -155,14 +151,11 @@ def open_pool() -> Opened:
 
 # ---- the runtime's own ----
 
-def runtime_ready() -> Any:
+def runtime_ready() -> None:
     try:
-        import acl
-
         acl.Device(0).use()
     except (ImportError, AttributeError, OSError) as error:
         raise Unavailable(f"no runtime here: {error}") from error
-    return acl
 
 
 def open_runtime() -> Opened:
@@ -171,7 +164,7 @@ def open_runtime() -> Opened:
 
 
 def open_soma() -> Opened:
-    acl = runtime_ready()
+    runtime_ready()
     stream = acl.Stream()
     try:
         pool = _peers.soma_open(0, 16 << 30)
