@@ -62,7 +62,7 @@ cdef size_t cache_flush(Arena *arena) noexcept nogil:
     cdef size_t units, bytes = 0
     cdef Block *block
     cdef Block *after
-    for units in range(1, CACHE_UNITS + 1):
+    for units in range(1, <size_t> CACHE_UNITS + 1):       # an enum
         block = arena.cache[units]
         arena.cache[units] = NULL
         while block != NULL:

@@ -171,7 +171,7 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t tag
     if arena.live != sums.live or arena.requested != sums.requested:
         return 7
-    for tag in range(1, TAGS):
+    for tag in range(1, <uint32_t> TAGS):        # an enum
         if (arena.tag_live[tag] != sums.tag_live[tag]
                 or arena.tag_blocks[tag] != sums.tag_blocks[tag]):
             return 7
@@ -227,7 +227,7 @@ cdef void oom_arena(Arena *arena, OomReport *report) noexcept nogil:
     cdef uint32_t index
     cdef Block *block
     lock_take(&arena.lock)
-    for index in range(1, TAGS):
+    for index in range(1, <uint32_t> TAGS):        # an enum
         if arena.tag_live[index] > report.top_bytes:
             report.top_bytes = arena.tag_live[index]
             report.top_tag = <uint16_t> index           # fits: TAGS

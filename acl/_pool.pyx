@@ -572,8 +572,10 @@ cdef class Pool:
             **total, reserved=self.core.source.reserved,
             reserved_peak=self.core.source.reserved_peak, spare=self.core.source.spare_bytes,
             limit=self.core.options.limit, streams=streams, tags=tags,
-            driver_calls={CALL_NAMES[i]: self.core.source.calls[i] for i in range(<int> CALLS)},
-            driver_failures={CALL_NAMES[i]: self.core.source.failed[i] for i in range(<int> CALLS)},
+            driver_calls={
+                CALL_NAMES[i]: self.core.source.calls[i] for i in range(<uint32_t> CALLS)},
+            driver_failures={
+                CALL_NAMES[i]: self.core.source.failed[i] for i in range(<uint32_t> CALLS)},
             ooms=self.core.oom.number)
 
     def blocks(self, stream=None):

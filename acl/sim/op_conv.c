@@ -260,25 +260,31 @@ static void part_run(const OpCall *call, const Conv *conv, const Part *part)
     }
 }
 
+/* Each group of each image by itself; `weights` is how many a group has. */
+static void parts_run(const OpCall *call, const Conv *conv, int64_t weights,
+                      void (*run)(const OpCall *call, const Conv *conv, const Part *part))
+{
+    int64_t size = type_size(call->inputs[0]->type);
+    for (int64_t i = 0; i < conv->w.batch * conv->groups; i++) {
+        int64_t group = i % conv->groups;
+        Part part = {
+            .image =
+                (const char *)call->inputs[0]->data + i * conv->in_group * conv->w.in_plane * size,
+            .weight = (const char *)call->inputs[1]->data + group * weights * size,
+            .out = (char *)call->outputs[0].data + i * conv->out_group * conv->w.out_plane * size,
+            .filter = group * conv->out_group,
+        };
+        run(call, conv, &part);
+    }
+}
+
 static bool conv_run(const OpCall *call)
 {
     Conv conv;
     if (!conv_plan(call, &conv)) {
         return false;
     }
-    int64_t size = type_size(call->inputs[0]->type);
-    for (int64_t i = 0; i < conv.w.batch * conv.groups; i++) {
-        int64_t group = i % conv.groups;
-        Part part = {
-            .image =
-                (const char *)call->inputs[0]->data + i * conv.in_group * conv.w.in_plane * size,
-            .weight =
-                (const char *)call->inputs[1]->data + group * conv.out_group * conv.depth * size,
-            .out = (char *)call->outputs[0].data + i * conv.out_group * conv.w.out_plane * size,
-            .filter = group * conv.out_group,
-        };
-        part_run(call, &conv, &part);
-    }
+    parts_run(call, &conv, conv.out_group * conv.depth, part_run);
     return true;
 }
 
@@ -372,19 +378,7 @@ static bool transposed_run(const OpCall *call)
     if (!transposed_plan(call, &conv)) {
         return false;
     }
-    int64_t size = type_size(call->inputs[0]->type);
-    for (int64_t i = 0; i < conv.w.batch * conv.groups; i++) {
-        int64_t group = i % conv.groups;
-        Part part = {
-            .image =
-                (const char *)call->inputs[0]->data + i * conv.in_group * conv.w.in_plane * size,
-            .weight =
-                (const char *)call->inputs[1]->data + group * conv.in_group * conv.depth * size,
-            .out = (char *)call->outputs[0].data + i * conv.out_group * conv.w.out_plane * size,
-            .filter = group * conv.out_group,
-        };
-        transposed_part(call, &conv, &part);
-    }
+    parts_run(call, &conv, conv.in_group * conv.depth, transposed_part);
     return true;
 }
 

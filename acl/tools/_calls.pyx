@@ -26,7 +26,8 @@ from acl._libacl cimport (
 )
 
 __all__ = [
-    "event_query", "get_device", "malloc_free", "memcpy", "num_inputs", "record_event", "stream_query",
+    "event_query", "get_device", "malloc_free", "memcpy", "num_inputs", "record_event",
+    "stream_query",
 ]
 
 

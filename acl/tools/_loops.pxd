@@ -1,4 +1,4 @@
-"""The benchmarks' loops, for the tools that bring allocators of their own (`_peers`, `_policies`)."""
+"""The benchmarks' loops, for tools with allocators of their own (`_peers`, `_policies`)."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -76,18 +76,24 @@ cdef aclError fake_release(void *addr) noexcept nogil:
     return note(CALL_RELEASE)
 
 
-cdef aclError fake_physical(aclrtDrvMemHandle *handle, size_t size,
-                            const aclrtPhysicalMemProp *prop, uint64_t flags) noexcept nogil:
-    cdef aclError status = note(CALL_PHYSICAL)
-    cdef uint64_t total
-    if status != 0:
-        return status
-    total = count_up(&books.physical, size)
+cdef aclError physical_take(size_t size) noexcept nogil:
+    """Books bytes of the device, or refuses them."""
+    cdef uint64_t total = count_up(&books.physical, size)
     if total > books.capacity:
         count_down(&books.physical, size)
         return 207001
     if total > books.physical_peak:
         books.physical_peak = total
+    return 0
+
+
+cdef aclError fake_physical(aclrtDrvMemHandle *handle, size_t size,
+                            const aclrtPhysicalMemProp *prop, uint64_t flags) noexcept nogil:
+    cdef aclError status = note(CALL_PHYSICAL)
+    if status == 0:
+        status = physical_take(size)
+    if status != 0:
+        return status
     # A handle carries its size, in granules of 64 KiB, below its number.
     handle[0] = <void *> (count_up(&books.next_handle, 1) << 24 | size >> 16)
     return 0
@@ -117,19 +123,15 @@ cdef aclError fake_unmap(void *addr) noexcept nogil:
 
 cdef aclError fake_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy) noexcept nogil:
     cdef aclError status = note(CALL_MALLOC)
-    cdef uint64_t total
+    cdef uint64_t segment
+    if status == 0:
+        status = physical_take(size)
     if status != 0:
         return status
-    total = count_up(&books.physical, size)
-    if total > books.capacity:
-        count_down(&books.physical, size)
-        return 207001
-    if total > books.physical_peak:
-        books.physical_peak = total
     # Segments lie 64 GiB apart: the address carries the segment's number.
-    total = count_up(&books.next_segment, 1)
-    books.segments[total % 4096] = size
-    addr[0] = <void *> ((total + 1024) << 36)
+    segment = count_up(&books.next_segment, 1)
+    books.segments[segment % 4096] = size
+    addr[0] = <void *> ((segment + 1024) << 36)
     return 0
 
 

@@ -8,7 +8,6 @@ import acl
 
 ACL_MEM_MALLOC_HUGE_FIRST = 0
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
-NPY_FLOAT32 = 11
 buffer_method = {
     "in": acl.mdl.get_input_size_by_index,
     "out": acl.mdl.get_output_size_by_index,

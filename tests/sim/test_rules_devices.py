@@ -161,7 +161,9 @@ def test_sequence(name: str) -> None:
 CONFIGURATIONS: dict[str, tuple[str, object]] = {
     "an object": ("{}", [0, [107002, -7]]),
     "a default device": ('{"defaultDevice": {"default_device": "1"}}', [0, [0, 1]]),
-    "as a number": ('{"dump": {"a": [1, 2.5e3, null]}, "defaultDevice": {"default_device": 1}}', [500001, [107002, -7]]),
+    "as a number": (
+        '{"dump": {"a": [1, 2.5e3, null]}, "defaultDevice": {"default_device": 1}}', [500001, [107002, -7]],
+    ),
     "a long number": ('{"defaultDevice": {"default_device": "01"}}', [500001, [107002, -7]]),
     "other scalars": ('{"dump": {"a": [1, 2.5e3, null]}, "err_msg_mode": "0"}', [0, [107002, -7]]),
     "no mode of messages": ('{"err_msg_mode": 1}', [100000, [107002, -7]]),
