@@ -219,7 +219,10 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
 
 
 cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    """The arena of a stream that is gone, with all its work and all its blocks: for a new stream."""
+    """The arena of a stream that is gone, with all its work and all its blocks: for a new stream.
+
+    Not for the default stream, which is of whatever context is current: `take_slow` looks at that.
+    """
     cdef uint32_t index
     cdef Arena *arena
     cdef Arena *found = NULL
@@ -249,7 +252,7 @@ cdef bint arena_owns(Pool *pool, Arena *arena) noexcept nogil:
 
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
     cdef Arena *arena = arena_find(pool, stream, role)
-    if arena == NULL and role != ROLE_CAPTURE:
+    if arena == NULL and role != ROLE_CAPTURE and stream != NULL:
         arena = arena_inherit(pool, stream, role)
     return arena if arena != NULL else arena_add(pool, stream, role)
 
