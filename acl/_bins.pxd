@@ -55,8 +55,8 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
 
 cdef inline Block *links_block(Links *links) noexcept nogil:
     """The block that the links are in; for a list's head, a stand-in of which only they exist."""
-    cdef Block *nothing = NULL
-    return <Block *> (<char *> links - <size_t> &nothing.links)
+    cdef Block *there = <Block *> links         # any address serves to ask how far in they lie
+    return <Block *> (<char *> links - (<char *> &there.links - <char *> there))
 
 
 cdef inline void links_insert(Links *head, Block *block) noexcept nogil:
