@@ -43,7 +43,6 @@ COMMON = [
     "-std=gnu11",
     "-fvisibility=hidden",
     "-fno-strict-aliasing",
-    "-Wno-sign-compare",
     "-Wno-unused-function",
     "-Werror=incompatible-pointer-types",
     "-Werror=implicit-function-declaration",

@@ -122,9 +122,11 @@ def test_to_numpy(no_leaks: None) -> None:
 
 def test_no_bytes_is_nothing(no_leaks: None) -> None:
     with acl.Buffer(8) as buffer:
+        acl.fill(buffer, 7)
         acl.copy(buffer, b"")
         acl.fill(buffer, 1, nbytes=0)
         acl.copy_2d(buffer, 8, b"", 8, 0, 3)
+        assert acl.to_bytes(buffer) == b"\7" * 8
 
 
 def test_an_asynchronous_copy_returns_at_once(stream: acl.Stream, no_leaks: None) -> None:

@@ -225,7 +225,7 @@ static aclError default_device_apply(const char *text)
 {
     static const char *const path[] = {"defaultDevice", "default_device", NULL};
     char value[VALUE_MAX];
-    JsonSort sort = json_find_sort(text, path, value, sizeof value);
+    JsonSort sort = json_find(text, path, value, sizeof value);
     if (sort == JSON_ABSENT) {
         return ACL_SUCCESS;
     }
@@ -243,7 +243,7 @@ static aclError error_mode_check(const char *text)
 {
     static const char *const path[] = {"err_msg_mode", NULL};
     char value[VALUE_MAX];
-    JsonSort sort = json_find_sort(text, path, value, sizeof value);
+    JsonSort sort = json_find(text, path, value, sizeof value);
     bool known = sort == JSON_STRING && (strcmp(value, "0") == 0 || strcmp(value, "1") == 0);
     if (sort != JSON_ABSENT && !known) {
         return fail(ACL_ERROR_INVALID_PARAM, "err_msg_mode is %s, expected \"0\" or \"1\"", value);

@@ -193,7 +193,7 @@ bool json_is_valid(const char *text)
     return text_read(&reader);
 }
 
-JsonSort json_find_sort(const char *text, const char *const *path, char *out, size_t size)
+JsonSort json_find(const char *text, const char *const *path, char *out, size_t size)
 {
     Reader reader = {text, path, NULL, 0, 0};
     if (!text_read(&reader) || reader.found == NULL || reader.length >= size) {
@@ -202,9 +202,4 @@ JsonSort json_find_sort(const char *text, const char *const *path, char *out, si
     memcpy(out, reader.found, reader.length);
     out[reader.length] = '\0';
     return reader.found > text && reader.found[-1] == '"' ? JSON_STRING : JSON_BARE;
-}
-
-bool json_find(const char *text, const char *const *path, char *out, size_t size)
-{
-    return json_find_sort(text, path, out, size) != JSON_ABSENT;
 }

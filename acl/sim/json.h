@@ -7,12 +7,9 @@
 
 /* Whether `text` is one JSON value and nothing else. */
 bool json_is_valid(const char *text);
-/* The scalar at `path` ("outer", "inner", NULL), as text without quotes.  False if the text is no
- * JSON, has nothing there, or what is there is no scalar or does not fit. */
-bool json_find(const char *text, const char *const *path, char *out, size_t size);
-
 typedef enum JsonSort { JSON_ABSENT, JSON_STRING, JSON_BARE } JsonSort;
-/* The same, and whether it stands in quotes. */
-JsonSort json_find_sort(const char *text, const char *const *path, char *out, size_t size);
+/* The scalar at `path` ("outer", "inner", NULL), as text without quotes, and whether it stands in
+ * them.  Absent also if the text is no JSON, or what is there is no scalar or does not fit. */
+JsonSort json_find(const char *text, const char *const *path, char *out, size_t size);
 
 #endif
