@@ -24,7 +24,8 @@ from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_SUCCESS,
     aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
     aclDestroyTensorDesc, aclError, aclGetDataBufferAddr, aclGetTensorDescDimV2,
-    aclGetTensorDescNumDims, aclTensorDesc, aclmdlAddDatasetBuffer, aclmdlCreateDataset,
+    aclGetTensorDescNumDims, aclGetTensorDescType, aclTensorDesc, aclmdlAddDatasetBuffer,
+    aclmdlCreateDataset,
     aclmdlCreateDesc, aclmdlDataset, aclmdlDesc, aclmdlDestroyDataset, aclmdlDestroyDesc,
     aclmdlExecute, aclmdlExecuteAsync, aclmdlGetDatasetBuffer, aclmdlGetDatasetTensorDesc,
     aclmdlGetDesc, aclmdlGetInputDataType, aclmdlGetInputDims, aclmdlGetInputNameByIndex,
@@ -116,6 +117,13 @@ cdef class Dataset:
             found.append(dim)
         return tuple(found)
 
+    cdef str dtype(self, size_t index):
+        """The element type that a run left for an output."""
+        cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
+        if desc is NULL:
+            raise ValueError(f"the model does not tell the element type of output {index}")
+        return DTYPE_NAMES[<int> aclGetTensorDescType(desc)]
+
     cdef tuple shapes(self):
         return tuple([self.shape(i) for i in range(self.count)])
 
@@ -190,6 +198,7 @@ cdef class Model:
     cdef dict used                  # streams that a run was queued on, by handle
     cdef int made
     cdef bint loaded
+    cdef bint typed                 # whether each output's element type is known
     cdef object __weakref__
 
     def __cinit__(self):
@@ -214,6 +223,7 @@ cdef class Model:
         check(aclmdlGetDesc(self.desc, self.number), "aclmdlGetDesc")
         self.inputs = infos_of(self.desc, False)
         self.outputs = infos_of(self.desc, True)
+        self.typed = all([info.dtype in DTYPE_CODES for info in self.outputs])
         self.extents = Extents(
             tuple([i.shape for i in self.inputs]), tuple([o.shape for o in self.outputs]))
         self.staging = Staging()
@@ -379,7 +389,7 @@ cdef class Model:
         cdef Dataset outputs
         shapes = tuple([array.shape for array in arrays])
         predicted = self.extents.predict(shapes)
-        if predicted is None:
+        if predicted is None or not self.typed:
             predicted = self.shapes_by_running(inputs, stream)
             self.extents.learn(shapes, predicted)
         buffers = self.output_buffers(predicted, stream)
@@ -442,6 +452,11 @@ cdef class Model:
                 with nogil:
                     aclrtFree(address)
         check(status, "aclmdlExecute")
+        if not self.typed:
+            # The model did not say; the run did.
+            self.outputs = tuple([
+                info._replace(dtype=outputs.dtype(i)) for i, info in enumerate(self.outputs)])
+            self.typed = True
         return tuple([
             shape if shape is not None else info.shape
             for shape, info in zip(outputs.shapes(), self.outputs, strict=True)])

@@ -245,6 +245,23 @@ def test_outputs_of_no_declared_shape():
             np.testing.assert_array_equal(loaded(x)[0], x.reshape(-1))
 
 
+@pytest.mark.parametrize("dims", [None, [4]])
+def test_outputs_of_no_declared_type(dims):
+    b = Builder()
+    b.add("Not", b.input("x", "bool", dims or ["n"]), outputs=["y"])
+    data = b.to_bytes()
+    # An output with a name alone: field 12 of the graph, which is field 7 of the model.
+    graph = data.index(bytes([7 << 3 | 2])) + 1
+    size = data[graph]
+    assert size < 128 - 5
+    tail = data[graph + 1 + size:]
+    output = bytes([12 << 3 | 2, 3, 10, 1, ord("y")])
+    data = data[:graph] + bytes([size + 5]) + data[graph + 1:graph + 1 + size] + output + tail
+    with acl.Model(data) as loaded:
+        np.testing.assert_array_equal(loaded(np.array([True, False] * 2))[0], [False, True] * 2)
+        assert loaded.outputs[0].dtype == "bool"
+
+
 def test_a_model_from_a_file_and_its_description(tmp_path):
     path = tmp_path / "encoder.onnx"
     path.write_bytes(transformer_encoder().to_bytes())
