@@ -23,7 +23,8 @@ from acl._libacl cimport (
     ACL_SUCCESS, aclrtStreamState, aclrtStreamStatus, libacl_open,
 )
 from acl._lock cimport (
-    SpinLock, lock_drop, lock_enter, lock_leave, lock_start, lock_take, spin_enter, spin_leave,
+    SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take, spin_enter, spin_leave,
+    stale_read,
 )
 from acl._pages cimport pages_donate
 
@@ -50,7 +51,7 @@ cdef void on_fork_child() noexcept nogil:
     while pool != NULL:
         pool.lock.word = 0
         pool.source.lock.word = 0
-        for index in range(pool.arena_count):
+        for index in range(count_read(&pool.arena_count)):
             lock_start(&pool.arenas[index].lock)
             pool.arenas[index].lock.pinned = 1
             pool.arenas[index].mode |= ARENA_FORKED
@@ -97,7 +98,7 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
     spin_enter(&pools_lock)
     pool = pools
     while pool != NULL:
-        for index in range(pool.arena_count):
+        for index in range(count_read(&pool.arena_count)):
             if pool.arenas[index].stream == stream and not pool.arenas[index].by_device:
                 pool.arenas[index].settled = settled
                 pool.arenas[index].by_device = True
@@ -192,7 +193,7 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
     cdef uint32_t index
     cdef Arena *arena
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         if arena.stream == stream and arena.role == role and not arena.by_device:
             return arena
@@ -209,7 +210,7 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
         other = arena_find(pool, stream, role)
     if other == NULL and pool.arena_count < MAX_ARENAS:
         pool.arenas[pool.arena_count] = arena
-        pool.arena_count += 1
+        count_publish(&pool.arena_count, pool.arena_count + 1)
         other = arena
     spin_leave(&pool.lock)
     if other != arena:
@@ -268,19 +269,22 @@ cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept no
 # --- trimming -----------------------------------------------------------------------------------
 
 cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil:
-    cdef size_t before = pool.source.reserved
+    cdef size_t before = stale_read(&pool.source.reserved)
+    cdef size_t after = before
     cdef size_t granule = pool.options.granule
     cdef uint32_t index
     cdef Arena *arena
     source_shrink(pool, to)
-    for index in range(pool.arena_count):
-        if pool.source.reserved <= to:
+    for index in range(count_read(&pool.arena_count)):
+        after = stale_read(&pool.source.reserved)
+        if after <= to:
             break
         arena = pool.arenas[index]
         if arena.donates or (drained and (arena.role != ROLE_CAPTURE or arena.released)):
-            pages_donate(arena, (pool.source.reserved - to + granule - 1) // granule, wait)
+            pages_donate(arena, (after - to + granule - 1) // granule, wait)
             source_shrink(pool, to)
-    return before - pool.source.reserved if before > pool.source.reserved else 0
+    after = stale_read(&pool.source.reserved)
+    return before - after if before > after else 0
 
 
 cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
@@ -305,7 +309,7 @@ cdef size_t pool_decay(Pool *pool) noexcept nogil:
     cdef uint64_t pages
     cdef size_t freed
     freed = source_shrink(pool, 0)
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         pages = arena_idle_pages(pool.arenas[index])
         if pages > 0 and pool.arenas[index].donates and not pool.moves_off:
             pages_donate(pool.arenas[index], pages, False)
@@ -315,7 +319,7 @@ cdef size_t pool_decay(Pool *pool) noexcept nogil:
 cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
     cdef uint32_t index
     cdef Arena *arena
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         lock_take(&arena.lock)
         arena.live_peak = arena.live
@@ -333,7 +337,7 @@ cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
 cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil:
     cdef uint32_t index
     cdef uint64_t bytes = 0
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         bytes += pool.arenas[index].live
     return bytes
 
@@ -357,14 +361,14 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef uint32_t index
     if pool_live_bytes(pool) != 0:
         return False
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
     if pool.source.reserved != 0 or pool_live_bytes(pool) != 0:
         return False                            # a stream is at work, or a block waits: later
     pools_remove(pool)
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         arena_free_all(pool.arenas[index])
     events_destroy(pool)
     free(pool)

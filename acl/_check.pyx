@@ -17,7 +17,9 @@ from acl._core cimport (
     CACHE_UNITS, OomReport, RANGE_KINDS, RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use,
 )
 from acl._driver cimport device_room, stream_captured
-from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
+from acl._lock cimport (
+    count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+)
 
 cdef struct Sums:               # what a walk over the blocks found
     size_t live
@@ -203,7 +205,7 @@ cdef uint32_t arena_check(Arena *arena) noexcept nogil:
 cdef uint32_t pool_check(Pool *pool) noexcept nogil:
     cdef uint32_t index, broken
     cdef size_t bytes = pool.source.spare_bytes
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         lock_take(&pool.arenas[index].lock)
         broken = arena_check(pool.arenas[index])
         bytes += pool.arenas[index].pages * pool.options.granule
@@ -257,8 +259,8 @@ cdef void oom_note(Arena *arena, size_t size) noexcept nogil:
     report.capturing = stream_captured(pool, arena.stream, &graph)
     report.moved = arena.donates and not pool.moves_off and not report.capturing
     oom_arena(arena, &report)
-    for index in range(pool.arena_count):
-        report.live += pool.arenas[index].live          # a stale number does no harm
+    for index in range(count_read(&pool.arena_count)):
+        report.live += stale_read(&pool.arenas[index].live)
         if pool.arenas[index] != arena:
             report.others += pool.arenas[index].pages * pool.options.granule
     spin_enter(&pool.source.lock)

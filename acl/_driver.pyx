@@ -17,7 +17,7 @@ from acl._libacl cimport (
     ACL_MODEL_RI_CAPTURE_STATUS_NONE, ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS,
     aclmdlRI, aclmdlRICaptureStatus, aclrtEventRecordedStatus, aclrtStreamStatus,
 )
-from acl._lock cimport spin_enter, spin_leave
+from acl._lock cimport spin_enter, spin_leave, stale_read
 
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
@@ -155,7 +155,7 @@ cdef Frame *source_take(Pool *pool) noexcept nogil:
 cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil:
     cdef Frame *frame
     cdef size_t freed = 0
-    while pool.source.reserved > to:
+    while stale_read(&pool.source.reserved) > to:
         frame = source_take(pool)
         if frame == NULL or not frame_return(pool, frame):
             break

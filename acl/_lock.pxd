@@ -21,3 +21,6 @@ cdef extern from "core/lock.h" nogil:
     void lock_revoke(BiasedLock *lock)
     void lock_start(BiasedLock *lock)
     bint lock_bias_available()
+    size_t stale_read(const size_t *where)
+    uint32_t count_read(const uint32_t *where)
+    void count_publish(uint32_t *where, uint32_t count)

@@ -20,7 +20,7 @@ from acl._core cimport (
     ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, Use,
 )
 from acl._driver cimport device_wait, event_done, event_mark, event_put, stream_captured
-from acl._lock cimport lock_drop, lock_take
+from acl._lock cimport count_read, lock_drop, lock_take
 from acl._pages cimport pages_donate
 
 
@@ -174,7 +174,7 @@ cdef bint waiting_sync(Pool *pool) noexcept nogil:
     # What is taken here was freed before the sync; what is freed meanwhile stays.
     cdef Use *uses[1024]
     cdef Block *parked[1024]
-    cdef uint32_t count = pool.arena_count
+    cdef uint32_t count = count_read(&pool.arena_count)
     cdef uint32_t index
     cdef Arena *arena
     cdef Use *use
@@ -205,7 +205,7 @@ cdef Arena *capture_spare(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef uint32_t index
     cdef Arena *other
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
         if other.owner == arena and other.released and other.live == 0:
             return other
@@ -263,7 +263,7 @@ cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef uint32_t index
     cdef Arena *other
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
         if other.owner == arena and <size_t> (<char *> block - other.slab) < other.slab_used:
             return other

@@ -28,7 +28,9 @@ from acl._driver cimport (
     frame_make, frame_map, frame_unmap, segment_free, segment_malloc, source_put, source_shrink,
     source_take, stream_captured, stream_idle, stream_wait,
 )
-from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
+from acl._lock cimport (
+    count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+)
 from acl._place cimport (
     Window, block_end, page_ceil, page_floor, range_add, range_drop, range_of, range_open,
     window_find,
@@ -382,7 +384,7 @@ cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
     cdef uint64_t pages
     if not climb.moves:
         return
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
         if other != climb.arena and other.donates and climb.found < climb.missing:
             frames = NULL
@@ -404,14 +406,15 @@ cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved)
     cdef Source *source = &pool.source
     cdef Arena *arena
     cdef size_t live = climb.size
-    cdef size_t peak
+    cdef size_t peak, past
     cdef uint32_t index
     own[0] = 0
-    for index in range(pool.arena_count):       # a stale number does no harm
+    for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        live += arena.requested
-        peak = arena.requested_peak
-        own[0] += peak if peak > arena.past_requested_peak else arena.past_requested_peak
+        live += stale_read(&arena.requested)
+        peak = stale_read(&arena.requested_peak)
+        past = stale_read(&arena.past_requested_peak)
+        own[0] += peak if peak > past else past
     spin_enter(&source.lock)
     if live > source.joint_peak:
         source.joint_peak = live
@@ -420,7 +423,7 @@ cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved)
     spin_leave(&source.lock)
     if own[0] < joint[0]:
         own[0] = joint[0]
-    elif pool.arena_count == 1:
+    elif count_read(&pool.arena_count) == 1:
         joint[0] = own[0]
 
 
@@ -470,7 +473,7 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     if need <= cap or need <= FEW_PAGES * arena.pool.options.granule:
         return pages
     cap = permille(own, GROW_THRASHING)
-    if arena.pool.arena_count > 1 and permille(joint, GROW_THRASHING_JOINT) < cap:
+    if count_read(&arena.pool.arena_count) > 1 and permille(joint, GROW_THRASHING_JOINT) < cap:
         cap = permille(joint, GROW_THRASHING_JOINT)
     heard = echo_heard(climb)
     if heard == 0 and not steals_thrash(arena):
@@ -530,7 +533,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogi
     if window.first == NULL or not window_claim(&climb, &window):
         return NULL
     lock_drop(&arena.lock)
-    reserved = arena.pool.source.reserved
+    reserved = stale_read(&arena.pool.source.reserved)
     if limit_allows(&climb):
         frames_gather(&climb)
     if climb.found >= climb.missing:
@@ -567,7 +570,7 @@ cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept no
     if base != NULL:
         return base
     rung[0] = RUNG_OTHERS
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         if base == NULL and pool.arenas[index].donates and pool.arenas[index] != arena:
             if pages_donate(pool.arenas[index], ~<uint64_t> 0, True) > 0:
                 base = segment_malloc(pool, bytes)

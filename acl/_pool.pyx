@@ -35,7 +35,7 @@ from acl._libacl cimport (
     ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
 )
 from acl._guard cimport guard_flush
-from acl._lock cimport lock_drop, lock_take, spin_enter, spin_leave
+from acl._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
 )
@@ -407,7 +407,7 @@ cdef class Pool:
         """The handles of the streams that are registered."""
         self.open_check()
         return tuple(
-            <size_t> self.core.arenas[i].stream for i in range(self.core.arena_count)
+            <size_t> self.core.arenas[i].stream for i in range(count_read(&self.core.arena_count))
             if self.core.arenas[i].registered)
 
     def use(self):
@@ -438,7 +438,7 @@ cdef class Pool:
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
         cdef uint32_t i
         with nogil:
-            for i in range(self.core.arena_count):
+            for i in range(count_read(&self.core.arena_count)):
                 arena_set_mode(self.core.arenas[i], set, clear)
         return 0
 
@@ -561,9 +561,9 @@ cdef class Pool:
         from acl._snapshot import PoolStats
 
         self.open_check()
-        streams = tuple(stream_stats(self.core.arenas[i]) for i in range(self.core.arena_count))
+        streams = tuple(stream_stats(self.core.arenas[i]) for i in range(count_read(&self.core.arena_count)))
         tags = {name: 0 for name in self.tag_names[1:]}
-        for i in range(self.core.arena_count):
+        for i in range(count_read(&self.core.arena_count)):
             for tag in range(1, <uint32_t> len(self.tag_names)):        # at most TAGS
                 tags[self.tag_names[tag]] += self.core.arenas[i].tag_live[tag]
         total = {name: sum(getattr(one, name) for one in streams) for name in (

@@ -19,6 +19,7 @@
 #define ACL_CORE_LOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sched.h>
 
@@ -199,6 +200,25 @@ static inline void lock_drop(BiasedLock *lock) {
     } else {
         lock_leave(lock);
     }
+}
+
+/* A number that another thread may be changing, where a stale one does no harm. */
+#if defined(__SANITIZE_THREAD__)
+__attribute__((no_sanitize("thread"), noinline, unused)) static size_t
+#else
+static inline size_t
+#endif
+stale_read(const size_t *where) {
+    return __atomic_load_n(where, __ATOMIC_RELAXED);
+}
+
+/* The length of a list that is only appended to: what lies below it is seen complete. */
+static inline uint32_t count_read(const uint32_t *where) {
+    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+}
+
+static inline void count_publish(uint32_t *where, uint32_t count) {
+    __atomic_store_n(where, count, __ATOMIC_RELEASE);
 }
 
 static inline void lock_start(BiasedLock *lock) {
