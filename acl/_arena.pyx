@@ -228,7 +228,7 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcep
     cdef Arena *arena
     cdef Arena *found = NULL
     spin_enter(&pool.lock)
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         if (arena.by_device and arena.settled and arena.role == role and arena.live == 0
                 and arena.climbing == 0 and arena.waiting == NULL and arena.parked == NULL
@@ -245,7 +245,7 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcep
 cdef bint arena_owns(Pool *pool, Arena *arena) noexcept nogil:
     """Whether a captured graph's arena belongs to this one."""
     cdef uint32_t index
-    for index in range(pool.arena_count):
+    for index in range(count_read(&pool.arena_count)):
         if pool.arenas[index].owner == arena:
             return True
     return False

@@ -483,7 +483,7 @@ cdef class Pool:
         self.open_check()
         current_ensure(NULL)
         with nogil:
-            for i in range(self.core.arena_count):
+            for i in range(count_read(&self.core.arena_count)):
                 if self.core.arenas[i].waiting is not NULL:
                     waiting_poll(self.core.arenas[i])
             freed = pool_trim(self.core, target, wait, empty)
