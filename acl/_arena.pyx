@@ -23,8 +23,8 @@ from acl._libacl cimport (
     ACL_SUCCESS, aclrtStreamState, aclrtStreamStatus, libacl_open,
 )
 from acl._lock cimport (
-    SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take, spin_enter, spin_leave,
-    stale_read,
+    SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take,
+    spin_enter, spin_leave, stale_read,
 )
 from acl._pages cimport pages_donate
 
