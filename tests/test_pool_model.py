@@ -245,7 +245,7 @@ COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck), databa
 class TestPoolModel(PoolMachine.TestCase):
     """Thousands of steps, shrunk to the smallest sequence that fails."""
 
-    settings = settings(COMMON, max_examples=300, stateful_step_count=60)
+    settings = settings(COMMON, max_examples=180, stateful_step_count=60)
 
 
 if LONG:

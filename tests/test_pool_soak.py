@@ -112,7 +112,7 @@ def soak(seconds: float) -> None:
 
 @pytest.mark.usefixtures("no_leaks")
 def test_four_streams_return_to_the_floor_again_and_again() -> None:
-    soak(12)
+    soak(8)
 
 
 if LONG:
