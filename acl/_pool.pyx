@@ -561,7 +561,8 @@ cdef class Pool:
         from acl._snapshot import PoolStats
 
         self.open_check()
-        streams = tuple(stream_stats(self.core.arenas[i]) for i in range(count_read(&self.core.arena_count)))
+        count = count_read(&self.core.arena_count)
+        streams = tuple(stream_stats(self.core.arenas[i]) for i in range(count))
         tags = {name: 0 for name in self.tag_names[1:]}
         for i in range(count_read(&self.core.arena_count)):
             for tag in range(1, <uint32_t> len(self.tag_names)):        # at most TAGS
