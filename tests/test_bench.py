@@ -269,6 +269,7 @@ def test_a_table_on_the_terminal(tmp_path: Path) -> None:
     (["--threads", "0"], "expected numbers"),
     (["--repeats", "0"], "--repeats: expected at least 1, got 0"),
     (["--plot", "chart.pdf"], "--plot: expected a file ending in"),
+    (["--json", "/no/such/x"], "--json: expected a file in a folder that exists"),
 ])
 def test_bad_arguments_are_named(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]

@@ -308,6 +308,11 @@ def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.Capt
     (["--repeat", "0"], "--repeat: expected at least 1, got 0"),
     (["--runs", "-1"], "--runs"),
     (["--plot", "x.pdf"], "--plot: expected a file ending in"),
+    (["--plot", "/no/such/x.svg"], "--plot: expected a file in a folder that exists"),
+    (["--json", "/no/such/x"], "--json: expected a file in a folder that exists, got '/no/such/x'"),
+    (["--limit", "3Q"], "--limit must look like '8GiB'"),
+    (["--limit", "1MiB"], "--limit: expected at least one granule"),
+    (["--granule", "3MiB"], "--granule: expected a power of two"),
     (["--latency", "/nowhere"], "/nowhere"),
 ])
 def test_bad_arguments_are_named(

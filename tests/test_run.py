@@ -50,6 +50,20 @@ def test_a_missing_program_is_answered(tmp_path: Path) -> None:
     done = run_child("-m", "aclpool", "run", str(tmp_path / "none.py"))
     assert done.returncode == 2
     assert "there is no file" in done.stderr
+    done = run_child("-m", "aclpool", "run")
+    assert (done.returncode, "which program?" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("before", "complaint"), [
+    (("--pool", "--pool-limit", "3Q"), "--pool-limit must look like '8GiB'"),
+    (("--library", "/no/such/lib.so"), "--library: there is no file /no/such/lib.so"),
+])
+def test_a_wrong_option_is_told_before_the_program_runs(
+        tmp_path: Path, before: tuple[str, ...], complaint: str) -> None:
+    done = run(tmp_path, "print('ran')", before=before)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 REGISTERED = """

@@ -84,6 +84,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     from dataclasses import replace
 
     from acl.tools.bench_measure import Effort
+    from acl.tools.outputs import check_output
 
     workloads = tuple(name.strip() for name in arguments.workloads.split(",") if name.strip())
     for name in workloads:
@@ -103,6 +104,8 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     for file in arguments.plot:
         if not file.endswith((".svg", ".png")):
             raise ValueError(f"--plot: expected a file ending in .svg or .png, got {file!r}")
+        check_output("--plot", file)
+    check_output("--json", arguments.json)
     return Options(arguments.quick, workloads, threads, effort, arguments.instructions)
 
 

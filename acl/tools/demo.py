@@ -105,11 +105,18 @@ def measure_all(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Mea
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; 1 if an output was wrong."""
     from acl.tools import demo_report
+    from acl.tools.outputs import check_output
 
     for name in ("requests", "streams"):
         if getattr(arguments, name) < 1:
             say(f"aclpool demo: --{name} must be at least 1, not {getattr(arguments, name)}")
             return 2
+    try:
+        check_output("--output", arguments.output)
+        check_output("--json", arguments.json)
+    except ValueError as error:
+        say(f"aclpool demo: {error}")
+        return 2
     # The models are ONNX files, which only the simulator reads.
     os.environ["ACL_BACKEND"] = "sim"
     # NumPy's products are small here: more threads only wait for each other.

@@ -153,6 +153,8 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     ValueError, OSError
         Naming the argument and what is wrong with it.
     """
+    from acl._pool import bytes_of
+    from acl.tools.outputs import check_output
     from acl.tools.replay_price import PRICES, load_prices
     from acl.tools.replay_trace import load_trace
 
@@ -163,8 +165,15 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     for file in arguments.plot:
         if not file.endswith((".svg", ".png")):
             raise ValueError(f"--plot: expected a file ending in .svg or .png, got {file!r}")
+        check_output("--plot", file)
+    check_output("--json", arguments.json)
     prices = load_prices(arguments.latency) if arguments.latency else PRICES
     options = {name: getattr(arguments, name) for name in ("limit", "granule") if getattr(arguments, name)}
+    granule = bytes_of(options.get("granule", "2MiB"), "--granule")
+    if granule < 65536 or granule & (granule - 1):
+        raise ValueError(f"--granule: expected a power of two of at least 64 KiB, got {arguments.granule!r}")
+    if "limit" in options and bytes_of(options["limit"], "--limit") < granule:
+        raise ValueError(f"--limit: expected at least one granule ({granule} bytes), got {arguments.limit!r}")
     return load_trace(arguments.trace), policies, prices, options
 
 

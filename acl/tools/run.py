@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import acl
+from acl._pool import bytes_of
 
 __all__ = ["add_parser", "run"]
 
@@ -47,7 +48,7 @@ class Pools:
                 self.by_device[device] = acl.Pool(device, self.limit)
             self.by_device[device].register(stream)
             self.by_stream[stream] = self.by_device[device]
-        except acl.AclError as error:
+        except (acl.AclError, ValueError) as error:
             self.refused.append(f"stream {stream:#x}: {error}")
 
     def stream_gone(self, stream: int) -> None:
@@ -164,10 +165,22 @@ def program_code(program: str, arguments: list[str]) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Run the program; 2 if there is none."""
     chosen, command = ours(arguments)
-    program = command[0] if command else "PROGRAM.py: which one?"
+    if not command:
+        print("aclpool run: which program? (aclpool run PROGRAM.py ARGS)", file=sys.stderr)
+        return 2
+    program = command[0]
     if not Path(program).is_file():
         print(f"aclpool run: there is no file {program}", file=sys.stderr)
         return 2
+    if chosen.library and "/" in chosen.library and not Path(chosen.library).is_file():
+        print(f"aclpool run: --library: there is no file {chosen.library}", file=sys.stderr)
+        return 2
+    if chosen.pool_limit is not None:
+        try:
+            bytes_of(chosen.pool_limit, "--pool-limit")
+        except ValueError as error:
+            print(f"aclpool run: {error}", file=sys.stderr)
+            return 2
     for name, value in (("ACL_BACKEND", chosen.backend), ("ACL_LIBRARY", chosen.library)):
         if value:
             os.environ[name] = value

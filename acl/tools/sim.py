@@ -59,6 +59,8 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
     made.pop("ACL_LIBRARY", None)
     for option, variable, _, _ in SETTINGS:
         value = getattr(options, option)
+        if option == "devices" and value is not None and not (value.isascii() and value.isdigit()):
+            raise ValueError(f"--devices: expected a number, got {value!r}")
         if value is not None:
             made[variable] = str(sim.parse_sizes(value)) if option == "capacity" else value
     for option, variable, _ in SWITCHES:
@@ -88,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     line = command(program)
     path = shutil.which(line[0], path=env.get("PATH"))
     if path is None:
-        print(f"aclpool sim run: {line[0]}: not found", file=sys.stderr)
+        print(f"aclpool sim run: {line[0]}: not found, or not executable", file=sys.stderr)
         return 127
     sys.stdout.flush()
     sys.stderr.flush()

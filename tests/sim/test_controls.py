@@ -282,6 +282,7 @@ def test_sim_run_says_what_is_wrong() -> None:
     missing = run_tool("--", "no-such-program")
     assert missing.returncode == 127
     assert "no-such-program: not found" in missing.stderr
+    assert "--devices: expected a number, got 'x'" in run_tool("--devices", "x", "--", "true").stderr
     assert "capacity is 'lots'" in run_tool("--capacity", "lots", "--", "true").stderr
 
 
