@@ -31,7 +31,12 @@ def item_bytes(dtype: Any) -> int:
 
 def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
     """A shape as a tuple; one number is a vector's."""
-    return (shape.__index__(),) if hasattr(shape, "__index__") else tuple(shape)
+    if hasattr(shape, "__index__"):
+        return (shape.__index__(),)
+    try:
+        return tuple([extent.__index__() for extent in shape])
+    except (AttributeError, TypeError):
+        raise TypeError(f"shape must be an int or ints, not {shape!r}") from None
 
 
 def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer:

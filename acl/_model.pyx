@@ -240,6 +240,9 @@ cdef class Model:
                 status = aclmdlLoadFromFile(path, &self.number)
             check(status, "aclmdlLoadFromFile")
         else:
+            if isinstance(source, int):
+                # bytes(3) would be three zeros.
+                raise TypeError("source must be a path or a model's content, not int")
             self.content = bytes(source)
             data = self.content
             size = len(self.content)

@@ -324,6 +324,8 @@ def test_files_that_cannot_be_loaded(tmp_path):
         acl.Model(tmp_path / "none.onnx")
     with pytest.raises(acl.AclError, match="aclmdlLoadFromMem"):
         acl.Model(b"this is no model")
+    with pytest.raises(TypeError, match="source must be a path or a model's content, not int"):
+        acl.Model(3)
     with pytest.raises(ValueError, match="empty"):
         acl.Model(b"")
 
