@@ -4,8 +4,18 @@
 """
 
 import importlib
+import os
 
-from acl import _vendor, mdl, op, prof, rt, util
+try:
+    from acl import _vendor, mdl, op, prof, rt, util
+except ImportError:
+    # Python in a checkout finds its sources before the installed package.
+    if any(name.startswith("rt.") and name.endswith(".so") for name in os.listdir(os.path.dirname(__file__))):
+        raise
+    raise ImportError(
+        f"{os.path.dirname(__file__)} holds the sources of acl, not built: start Python in another folder, or build "
+        "them in place with `pip install -e .`"
+    ) from None
 from acl._buffer import Buffer, HostBuffer
 from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
