@@ -229,6 +229,8 @@ class OomReport:
             return "freed blocks wait for other streams: synchronise those, then try again"
         if self.limit and self.live + self.size > self.limit:
             return "the pool's limit is in the way: raise it, or free what is live"
+        if self.code == 107000:  # not a lack of memory: ACL_ERROR_RT_PARAM_INVALID
+            return "the driver refuses such pages: the granule must be a multiple of its own (2MiB is)"
         if not self.moved:
             return "memory may not move here: drain the framework's queue and call trim(drained=True)"
         if self.others >= self.size:

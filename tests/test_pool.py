@@ -215,6 +215,13 @@ def test_frees_after_unregister(pool: acl.Pool, stream: acl.Stream) -> None:
     assert pool.check() == 0
 
 
+def test_a_granule_below_the_drivers_is_no_full_device() -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, granule="64KiB") as pool:
+        with pytest.raises(acl.OutOfMemoryError, match="the granule must be a multiple"):
+            pool.alloc(1 << 20)
+
+
 def test_the_limit_and_the_report(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "32MiB") as pool:
