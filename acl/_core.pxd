@@ -66,6 +66,7 @@ cdef enum BlockState:
 
 cdef enum BlockFlag:
     BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
+    BLOCK_MISFIT = 2            # a large one, at an advised address among the small ones
 
 cdef enum RangeKind:
     RANGE_LARGE

@@ -12,8 +12,8 @@ exception.  It refuses foreign pointers and blocks that are already free, and co
 from libc.stdint cimport uint16_t, uint32_t
 
 from acl._bins cimport (
-    bin_insert, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_make,
-    block_release, block_release_in, cache_flush, core_likely, size_units,
+    bin_insert, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_kind,
+    block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
 from acl._lock cimport lock_drop, lock_enter_biased, lock_leave_biased, lock_take
@@ -287,6 +287,8 @@ cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil
         block = block_at(arena, addr, bytes)
         if block != NULL:
             block_hand_out(arena, block, size, 0)
+            if block.size > CACHE_BYTES and block_kind(block) == RANGE_SMALL:
+                block.flags |= BLOCK_MISFIT         # `free_fit` would take it for a large range's
             arena.counters.fits += 1
         leave(arena)
     return block if block != NULL else arena_alloc(arena, size, 0)

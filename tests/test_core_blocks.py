@@ -228,3 +228,15 @@ def test_any_order_of_allocations_keeps_the_invariants(seed: int) -> None:
         assert rig.free(block)
     assert rig.stats()["allocated"] == 0
     assert rig.trim() and rig.reserved() == 0 and rig.physical()[0] == 0
+
+
+def test_a_large_block_advised_among_small_ones_goes_back_there() -> None:
+    rig = Rig()
+    small = rig.alloc(1000)
+    address = rig.address(small) + 1024
+    large = rig.alloc_at(1 << 20, address)
+    assert rig.address(large) == address
+    assert rig.free(large)
+    assert rig.check() == 0
+    again = rig.alloc_at(1 << 20, address)
+    assert rig.address(again) == address and rig.check() == 0
