@@ -4,7 +4,16 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from support.core import MIB, UNIT, Door, blocks_at, layout, open_door
+from support.core import (  # noqa: F401
+    MIB,
+    UNIT,
+    Door,
+    blocks_at,
+    layout,
+    open_door,
+    physical,
+    physical_base,
+)
 
 import acl
 from acl._snapshot import BlockInfo
@@ -142,15 +151,14 @@ def test_small_blocks_lie_apart_from_large_ones(made: Made) -> None:
 
 def test_a_trim_gives_everything_free_back(made: Made) -> None:
     pool, stream, door = made
-    others = acl.sim.physical_bytes() - pool.stats().reserved
     kept, given = door.take(4 * MIB)[0], door.take(6 * MIB)[0]
     door.free(given)
     assert pool.trim() == 6 * MIB
-    assert pool.stats().reserved == 4 * MIB == acl.sim.physical_bytes() - others
+    assert pool.stats().reserved == 4 * MIB == physical()
     assert layout(pool, stream) == "L4"
     door.free(kept)
     assert pool.trim() == 4 * MIB
-    assert pool.stats().reserved == 0 == acl.sim.physical_bytes()
+    assert pool.stats().reserved == 0 == physical()
 
 
 def test_advice_is_followed_where_the_address_is_free(made: Made) -> None:
@@ -237,7 +245,7 @@ def test_an_absurd_size_gets_null_and_leaves_no_trace(made: Made, size: int) -> 
     assert door.alloc(size) == 0
     assert door.advise(size, 4096) == 0
     assert pool.check() == 0
-    assert acl.sim.physical_bytes() == 0
+    assert physical() == 0
     block = door.alloc(512)
     assert block
     door.free(block)
@@ -289,7 +297,7 @@ def test_without_virtual_memory_segments_serve() -> None:
         for block in held:
             door.free(block)
         pool.trim()
-        assert acl.sim.physical_bytes() == 0 == pool.stats().reserved
+        assert physical() == 0 == pool.stats().reserved
         assert pool.check() == 0
 
 
@@ -306,6 +314,6 @@ def test_the_headroom_stays_free_on_the_device() -> None:
     with open_door(headroom=free - 8 * MIB) as (_, _, door):
         held = [door.alloc(4 * MIB) for _ in range(4)]
         assert [bool(block) for block in held] == [True, True, False, False]
-        assert acl.sim.physical_bytes() == 8 * MIB
+        assert physical() == 8 * MIB
         for block in held[:2]:
             door.free(block)

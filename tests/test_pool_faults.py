@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.core import MIB, Door, open_door
+from support.core import MIB, Door, open_door, physical, physical_base  # noqa: F401
 
 import acl
 
@@ -133,7 +133,7 @@ def attempt(step: Step, options: dict[str, object], rule: tuple[str, int] | None
         pool.unload_end()
         pool.trim()
         assert pool.stats().allocated == 0, where
-        assert pool.stats().reserved == 0 == acl.sim.physical_bytes(), where
+        assert pool.stats().reserved == 0 == physical(), where
         assert pool.check() == 0, where
     return calls
 
@@ -189,7 +189,7 @@ def test_random_failures_of_everything_leave_a_whole_pool(device: None, seed: in
         stream.synchronize()
         pool.trim()
         assert pool.stats().allocated == 0
-        assert pool.stats().reserved == 0 == acl.sim.physical_bytes()
+        assert pool.stats().reserved == 0 == physical()
 
 
 def test_a_driver_that_refuses_everything_gives_null(device: None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.core import MIB, Door
+from support.core import MIB, Door, physical, physical_base  # noqa: F401
 from support.loads import Recorder, decoder, moe
 
 import acl
@@ -94,7 +94,7 @@ def soak(seconds: float) -> None:
             assert pool.check() == 0
             assert pool.stats().allocated == 0
             pool.trim()
-            assert pool.stats().reserved == 0 == acl.sim.physical_bytes()
+            assert pool.stats().reserved == 0 == physical()
             gc.collect()
             return len(os.listdir("/proc/self/fd")), sum(acl.sim.live_handles().values()), host_kib()
 

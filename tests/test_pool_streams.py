@@ -10,7 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 from support.calls import api
-from support.core import MIB, Door, Slow, blocks_at, layout, open_door
+from support.core import (  # noqa: F401
+    MIB,
+    Door,
+    Slow,
+    blocks_at,
+    layout,
+    open_door,
+    physical,
+    physical_base,
+)
 
 import acl
 
@@ -68,7 +77,7 @@ def test_a_trim_waits_for_the_stream_before_it_unmaps(made: Made) -> None:
         trimmer.start()
         trimmer.join(0.1)
         assert not done
-        assert acl.sim.physical_bytes() == 8 * MIB
+        assert physical() == 8 * MIB
         slow.go_on()
         trimmer.join(20)
     assert done == [8 * MIB]
@@ -218,7 +227,7 @@ def test_pages_are_stolen_while_their_owner_allocates() -> None:
         assert not failures
         assert pool.check() == 0
         assert pool.stats().allocated == 0
-        assert acl.sim.physical_bytes() == pool.stats().reserved <= 24 * MIB
+        assert physical() == pool.stats().reserved <= 24 * MIB
         assert pool.stats().total("donated") > 0
         pool.unregister(second)
 
@@ -407,9 +416,9 @@ def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> No
     assert pool.trim() == 4 * MIB
     assert capture.reserved == 4 * MIB
     pool.release_capture(capture)
-    assert acl.sim.physical_bytes() == pool.stats().reserved
+    assert physical() == pool.stats().reserved
     pool.trim()
-    assert acl.sim.physical_bytes() == 0
+    assert physical() == 0
 
 
 def test_nothing_is_synchronised_while_a_stream_is_captured() -> None:
@@ -497,4 +506,4 @@ def test_blocks_outlive_the_pools_close() -> None:
         door.free(block)
         del pool
         gc.collect()
-        assert acl.sim.physical_bytes() == 0
+        assert physical() == 0

@@ -11,13 +11,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 import acl
+import acl.sim
 from support.calls import api
 
-__all__ = ["Door", "MIB", "Slow", "UNIT", "blocks_at", "contents", "layout", "open_door"]
+__all__ = ["Door", "MIB", "Slow", "UNIT", "blocks_at", "contents", "layout", "open_door", "physical", "physical_base"]
 
 UNIT = 512
 MIB = 1 << 20
+
+_base = 0
+
+
+@pytest.fixture(autouse=True)
+def physical_base() -> None:
+    """What other tests' objects still hold does not count in this one (see `physical`)."""
+    global _base
+    _base = acl.sim.physical_bytes()
+
+
+def physical() -> int:
+    """Device memory that was reserved since the test began, by the simulator's books."""
+    return acl.sim.physical_bytes() - _base
+
 
 _ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
