@@ -42,7 +42,7 @@ HINTS = {
     107027: "the stream is being captured: end the capture first",
     107028: "the event belongs to a capture",
     107030: "synchronous calls are refused during a capture, unless its mode is relaxed",
-    207001: "no room, on the device or under a pool's limit: free what is live or trim what is idle",
+    207001: "no room, on the device or under a pool's limit: free what is live, trim what is idle",
     207005: "a device resource (streams, events, notifies) is used up: close what is idle",
     207007: "events are used up: close what is idle",
     207008: "streams are used up: close what is idle",
