@@ -123,8 +123,10 @@ static bool inputs_check(const OpCall *call)
 {
     const OpKind *kind = call->kind;
     if (call->input_count < kind->inputs_min || call->input_count > kind->inputs_max) {
-        return op_fail(call, "expected %d to %d inputs, got %d", kind->inputs_min,
-            kind->inputs_max, call->input_count);
+        return kind->inputs_min == kind->inputs_max
+            ? op_fail(call, "expected %d inputs, got %d", kind->inputs_min, call->input_count)
+            : op_fail(call, "expected %d to %d inputs, got %d", kind->inputs_min,
+                kind->inputs_max, call->input_count);
     }
     if (call->output_count > kind->outputs_max) {
         return op_fail(call, "expected at most %d outputs, got %d", kind->outputs_max,

@@ -107,11 +107,19 @@ static float reach_size(const Window *w, const Reach *r, bool padded)
     return size == 0 ? 1.0F : (float)size;
 }
 
+/* A place in a plane, counted with the first axis fastest instead of the last. */
+static int64_t column_major(const Window *w, int64_t at)
+{
+    int64_t x = at % w->in[2], y = at / w->in[2] % w->in[1], z = at / w->in[2] / w->in[1];
+    return (x * w->in[1] + y) * w->in[0] + z;
+}
+
 static void plane_run(const OpCall *call, const Window *w, int64_t index)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
     bool largest = call->kind->variant == MAX || call->kind->variant == GLOBAL_MAX;
     bool padded = attr_int(call, "count_include_pad", 0) != 0;
+    bool columns = attr_int(call, "storage_order", 0) != 0;
     const char *place = (const char *)in->data + index * w->in_plane * type_size(in->type);
     const float *plane = (const float *)(const void *)place;
     if (in->type != ACL_FLOAT) {
@@ -125,6 +133,7 @@ static void plane_run(const OpCall *call, const Window *w, int64_t index)
         value = largest ? value : value / reach_size(w, &reach, padded);
         convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_FLOAT, 1, 1);
         if (call->output_count > 1 && call->outputs[1].data != NULL) {
+            where = columns ? column_major(w, where) : where;
             ((int64_t *)call->outputs[1].data)[at] = index * w->in_plane + where;
         }
     }

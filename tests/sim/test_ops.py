@@ -389,6 +389,16 @@ def test_pool(kind: str, ceil: int) -> None:
         np.testing.assert_allclose(got[:, :, i, j], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("order", "flat"), [(0, "C"), (1, "F")])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (3, 4, 5)])
+def test_max_pool_says_where_by_rows_or_by_columns(shape: tuple[int, ...], order: int, flat: str) -> None:
+    x = make("where", "float32", (2, 3, *shape))
+    _, where = run("MaxPool", [x], outputs=2, kernel_shape=list(shape), storage_order=order)
+    planes = x.reshape(6, *shape)
+    expected = [i * math.prod(shape) + plane.ravel(order=flat).argmax() for i, plane in enumerate(planes)]
+    assert where.ravel().tolist() == expected
+
+
 # --- moving elements -------------------------------------------------------------------------------
 
 
@@ -514,7 +524,7 @@ REFUSED: list[Row] = [
     ("LayerNormalization", [F, np.zeros(3, np.float32)], {}, "expected 4 elements"),
     ("Where", [F, F, F], {}, "expected bool"),
     ("Einsum", [F], {"equation": "ij->i"}, "does not fit the rank"),
-    ("Add", [F], {}, "expected 2 to 2 inputs"),
+    ("Add", [F], {}, "expected 2 inputs"),
 ]
 
 
