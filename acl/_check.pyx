@@ -104,6 +104,8 @@ cdef uint32_t bins_check(Bins *bins, uint32_t kind, uint64_t *free, uint64_t *ho
         word = index >> BIN_SHIFT
         stop = links_block(&bins.heads[index])
         block = stop.links.next
+        if block.links.prev != stop:
+            return 3
         if (block != stop) != (bins.maps[word] >> (index & 31) & 1):
             return 3
         if (bins.maps[word] != 0) != (bins.groups[kind] >> (word - kind * KIND_GROUPS) & 1):
@@ -118,6 +120,8 @@ cdef uint32_t bins_check(Bins *bins, uint32_t kind, uint64_t *free, uint64_t *ho
             block = block.links.next
     stop = links_block(&bins.holes[kind])
     block = stop.links.next
+    if block.links.prev != stop:
+        return 9
     while block != stop:
         if block.state != BLOCK_HOLE or block.links.next.links.prev != block:
             return 9

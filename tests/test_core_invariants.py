@@ -28,6 +28,7 @@ BREAKS: list[tuple[str, int, Callable[[Rig, dict[str, int]], None]]] = [
     ("contiguity by link", 1, lambda rig, at: rig.spoil("prev", at["live"])),
     ("coalesced", 2, lambda rig, at: rig.spoil("state", at["live"], 2)),
     ("binned by map", 3, lambda rig, at: rig.spoil("maps", change=7)),
+    ("binned by the way back", 3, lambda rig, at: rig.spoil("back", rig.neighbour(at["live"]))),
     ("cached", 4, lambda rig, at: rig.spoil("cache", change=4)),
     ("backing", 6, lambda rig, at: rig.spoil("frame", at["live"])),
     ("accounting of live bytes", 7, lambda rig, at: rig.spoil("live", change=512)),
@@ -36,6 +37,7 @@ BREAKS: list[tuple[str, int, Callable[[Rig, dict[str, int]], None]]] = [
     ("accounting of a tag", 7, lambda rig, at: rig.spoil("tag", change=512)),
     ("pages", 8, lambda rig, at: rig.spoil("pages")),
     ("holes", 9, lambda rig, at: rig.spoil("holes")),
+    ("holes by the way back", 9, lambda rig, at: rig.spoil("back", at["hole"])),
     ("source", 11, lambda rig, at: rig.spoil("reserved", change=PAGE)),
     ("peaks", 12, lambda rig, at: rig.spoil("live_peak", change=-4 * PAGE - 4096)),
 ]

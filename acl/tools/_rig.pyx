@@ -388,6 +388,8 @@ cdef class Rig:
             at.state = <uint8_t> (at.state + change)
         elif field == "prev":
             at.prev = at
+        elif field == "back":
+            at.links.prev = at
         elif field == "live":
             arena.live += change
         elif field == "asked":
