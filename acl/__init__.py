@@ -94,6 +94,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acl import sim
     from acl._array import Array
+    from acl._capi import pool_capi
     from acl._kernel import Kernel, Module
     from acl._model import Model
     from acl._op import KernelChoice, Op
@@ -136,6 +137,7 @@ __all__ = [
     "fill",
     "include_dir",
     "library",
+    "pool_capi",
     "sim",
     "to_bytes",
     "to_numpy",
@@ -224,6 +226,7 @@ _LATER = {
     "PoolStats": "acl._snapshot",
     "StreamStats": "acl._snapshot",
     "TensorInfo": "acl._tensor",
+    "pool_capi": "acl._capi",
 }
 
 

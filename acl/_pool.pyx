@@ -246,6 +246,7 @@ cdef class Pool:
         self.device = ordinal
         self.guarded = debug_default() if debug is None else bool(debug)
         self.padding = soc_padding()
+        self.core.options.padding = self.padding
         if bytes_of(preallocate, "preallocate"):
             self.alloc(preallocate).close()
         if decay_ms:

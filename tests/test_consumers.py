@@ -17,23 +17,36 @@ import acl.sim
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def consumer(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The consumer module, built in a folder of its own against the installed package."""
-    folder = tmp_path_factory.mktemp("consumer")
-    shutil.copy(HERE / "cython/consumer.pyx", folder)
-    package = str(Path(acl.__file__).parent.parent)
-    command = [sys.executable, "-m", "cython", "-3", "-Werror", "-I", package, "consumer.pyx"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=dict(os.environ))
-    target = folder / ("consumer" + sysconfig.get_config_var("EXT_SUFFIX"))
-    include = ["-I", acl.include_dir(), "-I", sysconfig.get_paths()["include"]]
-    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wno-unused-function"]
-    subprocess.run(["gcc", *flags, *include, "consumer.c", "-o", target], cwd=folder, check=True)
-    spec = importlib.util.spec_from_file_location("consumer", target)
+def load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def compiled(name: str, folder: Path, compiler: list[str], sources: list[str]) -> ModuleType:
+    """An extension module of that name, built and imported; it links against nothing of ours."""
+    target = folder / (name + sysconfig.get_config_var("EXT_SUFFIX"))
+    include = ["-I", acl.include_dir(), "-I", sysconfig.get_paths()["include"]]
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wno-unused-function"]
+    subprocess.run([*compiler, *flags, *include, *sources, "-o", target], cwd=folder, check=True)
+    return load(name, target)
+
+
+def cython_module(name: str, folder: Path) -> ModuleType:
+    """A module of tests/cython, built in a folder of its own against the installed package."""
+    shutil.copy(HERE / f"cython/{name}.pyx", folder)
+    package = str(Path(acl.__file__).parent.parent)
+    command = [sys.executable, "-m", "cython", "-3", "-Werror", "-I", package, f"{name}.pyx"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=dict(os.environ))
+    # The allocator's own declarations name its C headers, which lie in the package.
+    return compiled(name, folder, ["gcc", "-I", str(Path(acl.__file__).parent)], [f"{name}.c"])
+
+
+@pytest.fixture(scope="module")
+def consumer(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    return cython_module("consumer", tmp_path_factory.mktemp("consumer"))
 
 
 def test_a_buffer_over_memory_of_the_consumers(consumer: ModuleType, no_leaks: None) -> None:

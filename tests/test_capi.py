@@ -1,0 +1,149 @@
+"""The pool's table of functions: extension modules in C, C++ and Cython, built outside the tree."""
+
+import ctypes
+import gc
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from test_consumers import HERE, compiled, cython_module
+
+import acl
+
+STRICT = ["-Wextra", "-Werror"]
+
+
+@pytest.fixture(scope="module")
+def c_module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    return compiled_in("c_module", tmp_path_factory, ["gcc", "-std=c11", *STRICT], "module.c")
+
+
+def compiled_in(
+    name: str, factory: pytest.TempPathFactory, compiler: list[str], source: str
+) -> ModuleType:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no {compiler[0]}")
+    folder = factory.mktemp(name)
+    for file in (HERE / "c_consumer").iterdir():
+        shutil.copy(file, folder)
+    worker = ["gcc", "-std=c99", "-fPIC", *STRICT, "-I", acl.include_dir(), "-c", "worker.c"]
+    subprocess.run(worker, cwd=folder, check=True)
+    return compiled(name, folder, compiler, [source, "worker.o", "-pthread"])
+
+
+@pytest.fixture
+def pool(no_leaks: None) -> Iterator[acl.Pool]:
+    with acl.Pool(0, limit="256MiB") as made:
+        yield made
+    del made
+    gc.collect()
+
+
+def test_threads_that_python_never_saw(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as one, acl.Stream(0) as two:
+        assert c_module.threads(pool, (one.handle, two.handle)) == 0
+        assert pool.stats().allocated == 0
+        assert pool.check() == 0
+        assert sum(stream.refused for stream in pool.stats().streams) == 400
+
+
+def test_a_block_of_cs_becomes_a_buffer(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream:
+        buffer = c_module.buffer(pool, stream.handle, 1000)
+        assert (buffer.size, buffer.device, buffer.stream.handle) == (1000, 0, stream.handle)
+        acl.copy(buffer, bytes(range(250)) * 4)
+        assert acl.to_bytes(buffer) == bytes(range(250)) * 4
+        pool.record_stream(buffer, stream)
+        assert pool.stats().allocated >= 1056
+        del buffer
+        assert pool.stats().allocated == 0
+
+
+def test_a_buffer_keeps_its_pool(c_module: ModuleType, no_leaks: None) -> None:
+    pool = acl.Pool(0)
+    buffer = c_module.buffer(pool, 0, 64)
+    pool.close()
+    del pool
+    acl.copy(buffer, b"x" * 64)
+    buffer.close()
+
+
+def test_numbers_are_those_of_stats(c_module: ModuleType, pool: acl.Pool) -> None:
+    held = [pool.alloc(1000) for _ in range(3)]
+    stats = pool.stats()
+    filled, streams, allocated, reserved, allocations, frees, failures = c_module.stats(pool)
+    assert (streams, allocated, reserved) == (1, stats.allocated, stats.reserved)
+    assert (allocations - frees, failures) == (len(held), 0)
+    assert filled == 112
+
+
+def test_an_older_callers_struct_is_filled_no_further(c_module: ModuleType, pool: acl.Pool) -> None:
+    pool.alloc(1000)
+    filled, streams, allocated, *rest = c_module.stats(pool, 16)
+    assert (filled, streams, allocated) == (16, 1, 0)
+    assert rest == [0xEEEEEEEEEEEEEEEE] * 4
+
+
+def test_what_the_table_says(c_module: ModuleType, pool: acl.Pool) -> None:
+    pool.alloc("3MiB").close()
+    reserved = pool.stats().reserved
+    version, size, device, padded, refused, trimmed, broken = c_module.facts(pool)
+    assert (version >> 16, device, refused, broken) == (1, 0, True, 0)
+    assert size == 8 + 14 * ctypes.sizeof(ctypes.c_void_p)
+    assert padded == 1056
+    assert trimmed == reserved > 0
+
+
+def test_a_failure_is_null_and_counted(c_module: ModuleType, pool: acl.Pool) -> None:
+    with pytest.raises(MemoryError):
+        c_module.buffer(pool, 0, 1 << 40)
+    assert c_module.stats(pool)[4:] == (0, 0, 1)
+
+
+def test_a_stream_is_served_and_no_longer(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert pool.streams == (stream.handle,)
+        found = acl.allocator_of(stream)
+        pool.register(stream)
+        assert acl.allocator_of(stream)[:5] == found[:5]
+        assert c_module.serve(pool, stream.handle, False) == 0
+        assert acl.allocator_of(stream) is None
+        assert c_module.serve(pool, 0, True) != 0
+
+
+def test_a_wrong_object_is_refused(c_module: ModuleType, pool: acl.Pool) -> None:
+    with pytest.raises(TypeError, match=r"must be an acl\.Pool, not int"):
+        c_module.stats(3)
+    other = acl.Pool(0)
+    other.close()
+    with pytest.raises(ValueError, match="closed"):
+        c_module.stats(other)
+
+
+def test_another_major_version_is_refused(c_module: ModuleType) -> None:
+    assert c_module.refused()
+
+
+def test_cpp_blocks_free_themselves(
+    tmp_path_factory: pytest.TempPathFactory, pool: acl.Pool
+) -> None:
+    compiler = ["g++", "-std=c++14", *STRICT, "-Wno-missing-field-initializers"]
+    module = compiled_in("cpp_module", tmp_path_factory, compiler, "module.cpp")
+    with acl.Stream(0) as one, acl.Stream(0) as two:
+        assert module.blocks(pool, one.handle, two.handle)
+        assert module.threads(pool, one.handle) == 0
+        assert pool.stats().allocated == 0
+        assert pool.check() == 0
+
+
+def test_cython_without_the_gil(tmp_path: Path, pool: acl.Pool) -> None:
+    module = cython_module("pooled", tmp_path)
+    with acl.Stream(0) as stream:
+        assert module.through_the_table(pool, stream, 1 << 20, 100) == (1, 0)
+        buffer = module.through_the_class(pool, stream, 100)
+        assert (type(buffer), buffer.size) == (acl.Buffer, 100)
+        del buffer
