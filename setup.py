@@ -52,6 +52,7 @@ ALLOCATOR = ("arena", "check", "core", "driver", "order", "pages", "place", "poo
 WITH_C = {
     "acl._libacl": "acl/late/*.c",
     "acl.tools._rig": "acl/core/*.c",
+    "acl._door": "acl/door/*.c",
     **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR},
 }
 # Large, generated, and never hot.
@@ -65,6 +66,8 @@ SMALL["acl._core"] = [
     "-fno-inline-functions",
     "-fno-partial-inlining",
 ]
+# A framework's exception passes through the frames of what it called.
+ALWAYS = {"acl._door": ["-fexceptions"]}
 # Workers are forked; from 3.14 on they would start this file again.
 CYTHON_PROCESSES = min(2, os.cpu_count() or 1) if sys.version_info < (3, 14) else 0
 DIRECTIVES = {
@@ -86,7 +89,7 @@ def extensions() -> list[Extension]:
             if name in WITH_C
             else []
         )
-        flags = SMALL.get(name, []) if MODE == "release" else []
+        flags = ALWAYS.get(name, []) + (SMALL.get(name, []) if MODE == "release" else [])
         headers = [str(h.relative_to(ROOT)) for h in sorted((ROOT / "acl").rglob("*.h"))]
         found.append(
             Extension(

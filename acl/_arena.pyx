@@ -14,7 +14,7 @@ from acl cimport _libacl
 from acl._bins cimport bins_start, slab_close, slab_open
 from acl._core cimport (
     ARENA_CLOSED, ARENA_FORKED, ARENA_WATCHED, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
-    BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_STREAM, Range,
+    BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
 )
 from acl._driver cimport events_destroy, range_unreserve, source_shrink
 from acl._libacl cimport (
@@ -183,7 +183,8 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
     arena.pool = pool
     arena.stream = stream
     arena.role = role
-    arena.donates = not pool.options.early_frees and role != ROLE_CAPTURE
+    arena.donates = not (
+        pool.options.early_frees or role == ROLE_CAPTURE or role == ROLE_FRAMEWORK)
     if pool.options.watches and role == ROLE_STREAM:
         arena.mode = ARENA_WATCHED
         arena.lock.pinned = 1

@@ -199,6 +199,7 @@ cdef enum ArenaRole:
     ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
     ROLE_USER                   # where frees come early, `pool.alloc` has an arena of its own
     ROLE_CAPTURE                # private blocks of a captured graph
+    ROLE_FRAMEWORK              # a framework with a task queue: its frees come before launches
 
 cdef struct Driver:
     aclError (*reserve)(void **addr, size_t size, size_t alignment, void *expect,
@@ -297,6 +298,7 @@ cdef struct Pool:
     OomReport oom
     bint no_virtual             # the driver said that it has no virtual memory
     bint moves_off              # stealing is off for the moment (registered for RDMA, exported)
+    bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
 
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks

@@ -211,7 +211,7 @@ cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
-    released = waiting_sync(arena.pool) if sync else waiting_poll(arena) > 0
+    released = waiting_sync(arena.pool, False) if sync else waiting_poll(arena) > 0
     lock_take(&arena.lock)
     if not released:
         return NULL

@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free
 from acl._core cimport (
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
+    ROLE_FRAMEWORK,
 )
 from acl._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_EVENT_RECORDED_STATUS_COMPLETE,
@@ -224,6 +225,8 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
 
 cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
+    if arena.role == ROLE_FRAMEWORK and pool.drain != NULL:
+        return pool.drain(pool)
     if arena.by_device:
         if not arena.settled:
             arena.settled = device_wait(pool)

@@ -17,7 +17,8 @@ cdef void block_park_device(Arena *arena, Block *block) noexcept nogil
 # Release the blocks whose events are complete; without locks.  How many those were.
 cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
 # Synchronises the device and releases every waiting block of the pool; false if the wait failed.
-cdef bint waiting_sync(Pool *pool) noexcept nogil
+# Those of a framework's arenas only with `drained`, which also empties the framework's queue.
+cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
 
 # From here on, allocations on the arena's stream are private to a capture, until the end.
 cdef Arena *capture_begin(Arena *arena) noexcept nogil

@@ -17,7 +17,7 @@ from libc.stdlib cimport free, malloc
 from acl._arena cimport arena_add, arena_set_mode
 from acl._bins cimport block_release
 from acl._core cimport (
-    ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, Use,
+    ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, Use,
 )
 from acl._driver cimport device_wait, event_done, event_mark, event_put, stream_captured
 from acl._lock cimport count_read, lock_drop, lock_take
@@ -170,8 +170,9 @@ cdef void parked_settle(Arena *arena, Block *blocks, bint done) noexcept nogil:
     lock_drop(&arena.lock)
 
 
-cdef bint waiting_sync(Pool *pool) noexcept nogil:
-    # What is taken here was freed before the sync; what is freed meanwhile stays.
+cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
+    # What is taken here was freed before the sync; what is freed meanwhile stays.  A framework's
+    # blocks stay too, as their last use may not be launched yet, but if its queue is drained.
     cdef Use *uses[1024]
     cdef Block *parked[1024]
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -181,14 +182,20 @@ cdef bint waiting_sync(Pool *pool) noexcept nogil:
     cdef bint done
     for index in range(count):
         arena = pool.arenas[index]
+        uses[index] = NULL
+        parked[index] = NULL
+        if arena.role == ROLE_FRAMEWORK and not drained:
+            continue
         uses[index] = waiting_take(arena)
         lock_take(&arena.lock)
         parked[index] = arena.parked
         arena.parked = NULL
         lock_drop(&arena.lock)
-    done = device_wait(pool)
+    done = (not drained or pool.drain == NULL or pool.drain(pool)) and device_wait(pool)
     for index in range(count):
         arena = pool.arenas[index]
+        if arena.role == ROLE_FRAMEWORK and not drained:
+            continue
         while uses[index] != NULL:
             use = uses[index]
             uses[index] = use.next
@@ -255,7 +262,8 @@ cdef void capture_look(Arena *arena) noexcept nogil:
 
 cdef uint64_t capture_release(Arena *capture) noexcept nogil:
     capture.released = True
-    capture.donates = not capture.pool.options.early_frees
+    capture.donates = not (
+        capture.pool.options.early_frees or capture.owner.role == ROLE_FRAMEWORK)
     return pages_donate(capture, ~<uint64_t> 0, True)
 
 

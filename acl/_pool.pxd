@@ -32,3 +32,9 @@ cdef class Pool:
     cdef bint oom_tell(self) except -1
     cdef Buffer take(self, size_t size, Stream stream, object tag)
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1
+
+# A Pool over a core that C code has made; the core is the Pool's from then on.
+cdef Pool pool_adopt(CorePool *core)
+# Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
+cdef size_t soc_padding() noexcept nogil
+cdef size_t virtual_default() noexcept nogil

@@ -11,7 +11,7 @@ the interpreter's exit all of it is left to the system.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memset, strncmp
 
 import os
 import re
@@ -56,7 +56,7 @@ SIZES = {
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
-KINDS = ("stream", "user", "capture")
+KINDS = ("stream", "user", "capture", "framework")
 STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting")
 RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
 CALL_NAMES = (
@@ -64,8 +64,6 @@ CALL_NAMES = (
     "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
     "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
 )
-# Chips whose cores read up to 32 bytes past a buffer's end; the others need no padding.
-UNPADDED = ("Ascend950", "Ascend350")
 
 
 # ---- sizes --------------------------------------------------------------------------------------
@@ -106,20 +104,21 @@ cdef size_t odd_bytes(object size) except? <size_t> -1:
     return size
 
 
-cdef size_t soc_padding() noexcept:
-    """Bytes behind a user's input or output; as `aclrtMalloc` adds them on this chip."""
+cdef size_t soc_padding() noexcept nogil:
+    """Bytes behind a user's input or output; as `aclrtMalloc` adds them on this chip.
+
+    Cores of all but a few chips read up to 32 bytes past a buffer's end.
+    """
     cdef const char *name = aclrtGetSocName()
     if name is NULL:
         return 32
-    return 0 if (<bytes> name).decode(errors="replace").startswith(UNPADDED) else 32
+    return 0 if strncmp(name, "Ascend950", 9) == 0 or strncmp(name, "Ascend350", 9) == 0 else 32
 
 
-cdef size_t virtual_default() noexcept:
+cdef size_t virtual_default() noexcept nogil:
     """Addresses for one stream: four times the device, so that holes need not be used at once."""
     cdef size_t room = 0, total = 0
-    with nogil:
-        status = aclrtGetMemInfo(ACL_HBM_MEM, &room, &total)
-    if status != ACL_SUCCESS or total == 0:
+    if aclrtGetMemInfo(ACL_HBM_MEM, &room, &total) != ACL_SUCCESS or total == 0:
         total = <size_t> 32 << 30
     return 4 * total
 
@@ -151,6 +150,15 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.watches = given["watch_captures"]
     options.segments = given["segments"]
     return 0
+
+
+cdef Pool pool_adopt(CorePool *core):
+    """The Python face of a pool that C code made, on its device."""
+    cdef Pool pool = Pool.__new__(Pool)
+    pool.core = core
+    pool.device = core.options.device
+    pool.padding = soc_padding()
+    return pool
 
 
 def early_frees_default():
@@ -454,7 +462,7 @@ cdef class Pool:
         self.open_check()
         self.set_modes(0, ARENA_UNLOADING)
         with nogil:
-            done = waiting_sync(self.core)
+            done = waiting_sync(self.core, False)
         return bool(done)
 
     # -- keeping the house
@@ -487,6 +495,8 @@ cdef class Pool:
             for i in range(count_read(&self.core.arena_count)):
                 if self.core.arenas[i].waiting is not NULL:
                     waiting_poll(self.core.arenas[i])
+            if empty and wait:
+                waiting_sync(self.core, True)
             freed = pool_trim(self.core, target, wait, empty)
         return freed
 
@@ -625,7 +635,7 @@ cdef class Pool:
         self.recent = NULL
         self.set_modes(ARENA_CLOSED, 0)
         with nogil:
-            waiting_sync(self.core)
+            waiting_sync(self.core, True)
             pool_trim(self.core, 0, True, True)
             events_destroy(self.core)
 

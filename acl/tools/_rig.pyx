@@ -330,7 +330,7 @@ cdef class Rig:
 
     def sync_waiting(self):
         """Synchronise the device and release what waits."""
-        return waiting_sync(self.pool)
+        return waiting_sync(self.pool, False)
 
     def set_mode(self, size_t stream=1, set=0, clear=0):
         """Bits of ArenaMode."""

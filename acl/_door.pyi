@@ -1,0 +1,44 @@
+"""The pool behind frameworks that take a pluggable allocator."""
+
+from typing import TypedDict
+
+from acl._pool import Pool
+
+__all__ = ["SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "share", "stats"]
+
+SEATS: int
+held: dict[tuple[int, int], Pool]
+
+class Stat(TypedDict):
+    """One counter, as torch keeps it."""
+
+    current: int
+    peak: int
+    allocated: int
+    freed: int
+
+class Stats(TypedDict):
+    """A front's counters; lists are: all blocks, those of at most 1 MiB, the larger ones."""
+
+    blocks: list[Stat]
+    bytes: list[Stat]
+    requested: list[Stat]
+    reserved: int
+    reserved_peak: int
+    pages: int
+    ooms: int
+    retries: int
+    driver_allocs: int
+    driver_frees: int
+
+def path() -> str: ...
+def attach(pool: Pool, *, framework: bool) -> int: ...
+def pools(seat: int = 0) -> dict[int, Pool]: ...
+def hook(
+    *, drain: int | None = None, throw_memory: int | None = None, throw_refusal: int | None = None
+) -> None: ...
+def share(address: int, stream: int) -> bool: ...
+def empty(seat: int = 0) -> None: ...
+def reset(device: int, *, peaks: bool, seat: int = 0) -> None: ...
+def refused() -> int: ...
+def stats(device: int, *, seat: int = 0) -> Stats | None: ...

@@ -1,0 +1,549 @@
+"""The pool behind frameworks that take a pluggable allocator: torch_npu, MindSpore.
+
+This module's own file is the shared library that they open: `acl/door/entry.c` exports
+`aclpool_malloc`, `aclpool_free` and their kin, and the functions here stand behind them.  A *seat* is
+one such pair; seat 0 is the process's own, the others serve one pool each.  A *front* is a seat's
+part for one device: a pool, its counters, its arenas.
+
+A framework with a task queue frees a block before the work that uses it is submitted.  So its arenas
+(`ROLE_FRAMEWORK`) use a block again only for the same stream, whose later work comes after that in
+the queue too; inside a free nothing is recorded, waited for or given back; and no page leaves them
+but after `drain`, which empties the queue first.
+
+Any thread may call the C functions; they take no GIL.  Fronts and their pools live as long as the
+process, as a framework may give back memory at any time.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc
+from libc.string cimport memset
+
+from acl._arena cimport pool_arena, pool_create, pool_trim
+from acl._core cimport (
+    Arena, ArenaStats, Block, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL,
+    MAX_SIZE_BITS, Pool as CorePool, PoolOptions, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER,
+    arena_alloc, arena_free, arena_try,
+)
+from acl._libacl cimport (
+    ACL_HBM_MEM, ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
+    aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
+)
+from acl._lock cimport SpinLock, count_read, spin_enter, spin_leave, stale_read
+from acl._order cimport block_share, waiting_sync
+from acl._pages cimport pages_donate
+from acl._pool cimport Pool, pool_adopt, soc_padding, virtual_default
+
+cdef extern from "<stdbool.h>" nogil:
+    ctypedef bint c_bool "bool"
+
+cdef extern from "door/door.h" nogil:
+    enum:
+        DOOR_SEATS
+        DOOR_DEVICES
+        DOOR_KINDS
+
+    ctypedef struct DoorStat:
+        int64_t current
+        int64_t peak
+        int64_t increased
+        int64_t decreased
+
+    ctypedef struct DoorStats:
+        DoorStat *blocks
+        DoorStat *bytes
+        DoorStat *requested
+        int64_t reserved
+        int64_t reserved_peak
+        int64_t waiting
+        int64_t pages
+        int64_t ooms
+        int64_t retries
+        int64_t driver_allocs
+        int64_t driver_frees
+
+    ctypedef struct DoorCalls:
+        void *(*alloc)(uint32_t seat, size_t size, int device, void *stream) noexcept nogil
+        void (*free)(void *address) noexcept nogil
+        c_bool (*share)(void *address, void *stream) noexcept nogil
+        c_bool (*stats)(uint32_t seat, int device, DoorStats *stats) noexcept nogil
+        void (*reset)(uint32_t seat, int device, c_bool peaks) noexcept nogil
+        void (*empty)(uint32_t seat) noexcept nogil
+        void *(*base)(void *address, size_t *size) noexcept nogil
+        void (*why)(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil
+
+    ctypedef void (*DoorThrow)(const char *message) noexcept nogil
+
+    ctypedef struct Address:
+        void *address
+        void *front
+        void *arena
+        void *block
+        size_t size
+        size_t bytes
+
+    DoorCalls door_calls
+    DoorThrow door_throw_memory
+    DoorThrow door_throw_refusal
+    bint address_put(const Address *entry)
+    bint address_take(void *address, Address *entry)
+    bint address_find(void *address, Address *entry)
+    void stats_add(DoorStats *stats, size_t size, size_t bytes)
+    void stats_drop(DoorStats *stats, size_t size, size_t bytes)
+    void stats_reset(DoorStats *stats, bint peaks)
+    void *pointer_read(void **where)
+    void pointer_publish(void **where, void *value)
+
+__all__ = [
+    "SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "share",
+    "stats",
+]
+
+cdef enum:
+    RECENT = 64                 # arenas that a front finds at once, by their streams
+    GRANULE = 2097152
+    SYNC_TIMEOUT_MS = 5000
+
+cdef struct Front:
+    CorePool *pool
+    SpinLock lock               # guards the counters
+    DoorStats stats
+    uint32_t role               # of its arenas
+    size_t padding              # bytes behind a block
+    void *recent[64]            # Arena pointers, by a hash of the stream
+
+cdef struct Seat:
+    SpinLock lock               # guards the making of fronts
+    bint open
+    bint framework              # frees come before launches; pools are made when first needed
+    void *fronts[64]            # Front pointers, by device
+
+cdef Seat seats[16]
+cdef uint64_t refused_count = 0             # frees of what is not live here
+cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil  # the framework's own: its queue, then the device
+# Keeps the Pools that seats serve from.
+held = {}
+SEATS = DOOR_SEATS
+
+
+# ---- fronts -------------------------------------------------------------------------------------
+
+cdef CorePool *pool_make(int32_t device) noexcept nogil:
+    """A pool with the usual options; its device is current."""
+    cdef PoolOptions options
+    memset(&options, 0, sizeof(PoolOptions))
+    options.device = device
+    options.granule = GRANULE
+    options.virtual_bytes = virtual_default()
+    options.mem_attr = ACL_HBM_MEM_HUGE
+    options.info_attr = ACL_HBM_MEM
+    options.sync_timeout_ms = SYNC_TIMEOUT_MS
+    options.steals = True
+    options.early_frees = True
+    return pool_create(&options, NULL)
+
+
+cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogil:
+    """The seat's front for a device; made, over a pool of its own if none is given."""
+    cdef Front *front
+    cdef Front *made
+    front = <Front *> pointer_read(&seat.fronts[device])
+    if front is not NULL:
+        return front
+    made = <Front *> calloc(1, sizeof(Front))
+    if made is NULL:
+        return NULL
+    made.pool = pool if pool is not NULL else pool_make(device)
+    made.padding = soc_padding()
+    if made.pool is NULL:
+        return NULL
+    if seat.framework:
+        made.role = ROLE_FRAMEWORK
+        made.pool.drain = on_drain
+    else:
+        made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
+    # Two threads may get here at once: the later one's is left empty, which costs a few pages of host
+    # memory once in a process.
+    spin_enter(&seat.lock)
+    front = <Front *> seat.fronts[device]
+    if front is NULL:
+        front = made
+        pointer_publish(&seat.fronts[device], made)
+    spin_leave(&seat.lock)
+    return front
+
+
+cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
+    """The arena of a stream; handles come again, so one that is remembered is looked at."""
+    cdef size_t hash = <size_t> stream
+    cdef Arena *arena
+    hash = (hash >> 6 ^ hash >> 12 ^ hash >> 20) % RECENT
+    arena = <Arena *> pointer_read(&front.recent[hash])
+    if arena is not NULL and arena.stream is stream and not arena.by_device:
+        return arena
+    arena = pool_arena(front.pool, stream, front.role)
+    pointer_publish(&front.recent[hash], arena)
+    return arena
+
+
+# ---- the device ---------------------------------------------------------------------------------
+
+cdef bint device_enter(int32_t device, aclrtContext *previous) noexcept nogil:
+    """Make a device current; `previous` is what to go back to, NULL for nothing."""
+    cdef int32_t ordinal = -1
+    previous[0] = NULL
+    libacl_open()
+    if aclrtGetDevice(&ordinal) == 0:
+        if ordinal == device:
+            return True
+        aclrtGetCurrentContext(previous)
+    return aclrtSetDevice(device) == 0
+
+
+cdef void device_leave(aclrtContext previous) noexcept nogil:
+    if previous is not NULL:
+        aclrtSetCurrentContext(previous)
+
+
+cdef bint on_drain(CorePool *pool) noexcept nogil:
+    """What the framework has queued is submitted, and the device has done it.
+
+    Pages are detached before this and unmapped after it, so what is freed meanwhile is not touched.
+    """
+    cdef aclrtContext previous = NULL
+    cdef bint done
+    if not device_enter(pool.options.device, &previous):
+        return False
+    done = (queue_drain is NULL or queue_drain(False)) and pool.source.driver.sync_device(
+        pool.options.sync_timeout_ms) == 0
+    device_leave(previous)
+    return done
+
+
+cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
+    """Memory is short: empty the framework's queue, and take free pages of all its streams."""
+    cdef uint64_t want = bytes // pool.options.granule + 2
+    cdef uint64_t found = 0
+    cdef uint32_t index
+    if queue_drain is NULL or not waiting_sync(pool, True):
+        return False
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index].role == ROLE_FRAMEWORK and found < want:
+            found += pages_donate(pool.arenas[index], want - found, True)
+    return True
+
+
+# ---- behind the exported symbols ----------------------------------------------------------------
+
+cdef Block *alloc_slow(Front *front, Arena *arena, size_t bytes) noexcept nogil:
+    """With a driver call or more; the thread may have no device yet, or another one."""
+    cdef aclrtContext previous = NULL
+    cdef Block *block
+    if not device_enter(front.pool.options.device, &previous):
+        return NULL
+    block = arena_alloc(arena, bytes, 0)
+    if block is NULL and front.role == ROLE_FRAMEWORK and pages_reclaim(front.pool, bytes):
+        spin_enter(&front.lock)
+        front.stats.retries += 1
+        spin_leave(&front.lock)
+        block = arena_alloc(arena, bytes, 0)
+    device_leave(previous)
+    return block
+
+
+cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
+    if device < 0 or device >= DOOR_DEVICES:
+        return NULL
+    return <Front *> pointer_read(&seats[seat].fronts[device])
+
+
+cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
+    """At the first allocation on a device: make its front, if the seat makes its own."""
+    cdef aclrtContext previous = NULL
+    cdef Front *front
+    if not seats[seat].framework or device < 0 or device >= DOOR_DEVICES:
+        return NULL
+    if not device_enter(device, &previous):
+        return NULL
+    front = front_open(&seats[seat], device, NULL)
+    device_leave(previous)
+    return front
+
+
+cdef void *on_alloc(uint32_t seat, size_t size, int device, void *stream) noexcept nogil:
+    cdef Front *front = front_find(seat, device)
+    cdef Arena *arena
+    cdef Block *block = NULL
+    cdef Address entry
+    cdef size_t bytes
+    if front is NULL:
+        front = front_first(seat, device)
+    if front is NULL:
+        return NULL
+    arena = front_arena(front, stream)
+    if arena is not NULL and size >> MAX_SIZE_BITS == 0:
+        bytes = (size + 31) // 32 * 32 + front.padding
+        block = arena_try(arena, bytes, 0)
+        if block is NULL:
+            block = alloc_slow(front, arena, bytes)
+    if block is not NULL:
+        entry.address, entry.front, entry.arena, entry.block = block.addr, front, arena, block
+        entry.size, entry.bytes = size, block.size
+        if address_put(&entry):
+            spin_enter(&front.lock)
+            stats_add(&front.stats, size, entry.bytes)
+            spin_leave(&front.lock)
+            return entry.address
+        arena_free(arena, block)
+    spin_enter(&front.lock)
+    front.stats.ooms += 1
+    spin_leave(&front.lock)
+    return NULL
+
+
+cdef void on_free(void *address) noexcept nogil:
+    global refused_count
+    cdef Address entry
+    cdef Front *front
+    if not address_take(address, &entry):
+        refused_count += 1
+        return
+    front = <Front *> entry.front
+    spin_enter(&front.lock)
+    stats_drop(&front.stats, entry.size, entry.bytes)
+    spin_leave(&front.lock)
+    arena_free(<Arena *> entry.arena, <Block *> entry.block)
+
+
+cdef c_bool on_share(void *address, void *stream) noexcept nogil:
+    cdef Address entry
+    return address_find(address, &entry) and block_share(
+        <Arena *> entry.arena, <Block *> entry.block, stream)
+
+
+cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil:
+    cdef Front *front = front_find(seat, device)
+    cdef CorePool *pool
+    if front is NULL:
+        memset(stats, 0, sizeof(DoorStats))
+        return False
+    pool = front.pool
+    spin_enter(&front.lock)
+    stats[0] = front.stats
+    spin_leave(&front.lock)
+    stats.reserved = <int64_t> stale_read(&pool.source.reserved)
+    stats.reserved_peak = <int64_t> stale_read(&pool.source.reserved_peak)
+    stats.pages = stats.reserved // <int64_t> pool.options.granule
+    stats.driver_allocs = <int64_t> (
+        pool.source.calls[<uint32_t> CALL_PHYSICAL] + pool.source.calls[<uint32_t> CALL_MALLOC])
+    stats.driver_frees = <int64_t> (
+        pool.source.calls[<uint32_t> CALL_FREE_PHYSICAL] + pool.source.calls[<uint32_t> CALL_FREE])
+    stats.waiting = 0
+    return True
+
+
+cdef void on_reset(uint32_t seat, int device, c_bool peaks) noexcept nogil:
+    cdef Front *front = front_find(seat, device)
+    if front is NULL:
+        return
+    spin_enter(&front.lock)
+    stats_reset(&front.stats, peaks)
+    spin_leave(&front.lock)
+    if peaks:
+        spin_enter(&front.pool.source.lock)
+        front.pool.source.reserved_peak = front.pool.source.reserved
+        spin_leave(&front.pool.source.lock)
+
+
+cdef void on_empty(uint32_t seat) noexcept nogil:
+    """Empty the framework's queue and give back what is free, on every device."""
+    cdef aclrtContext previous
+    cdef Front *front
+    cdef int32_t device
+    for device in range(DOOR_DEVICES):
+        front = front_find(seat, device)
+        if front is not NULL and device_enter(device, &previous):
+            waiting_sync(front.pool, True)
+            pool_trim(front.pool, 0, True, True)
+            device_leave(previous)
+
+
+cdef void *on_base(void *address, size_t *size) noexcept nogil:
+    """A block's own start and bytes; the pages under it are the pool's."""
+    cdef Address entry
+    cdef Block *block
+    if not address_find(address, &entry):
+        return address
+    block = <Block *> entry.block
+    if size is not NULL:
+        size[0] = block.size
+    return address
+
+
+cdef void on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
+    cdef Front *front = front_find(seat, device)
+    cdef CorePool *pool
+    cdef double unit = 1 << 20
+    if front is NULL:
+        snprintf(text, room, b"aclpool: no pool for device %d", device)
+        return
+    pool = front.pool
+    snprintf(
+        text, room,
+        b"NPU out of memory. Tried to allocate %.2f MiB on device %d. The aclpool pool holds %.2f MiB, "
+        b"%.2f MiB of it in use; limit %.2f MiB (0: none); free on the device %.2f MiB",
+        <double> size / unit, device, <double> stale_read(&pool.source.reserved) / unit,
+        <double> front.stats.bytes[0].current / unit, <double> pool.options.limit / unit,
+        <double> pool.oom.device_free / unit)
+
+
+cdef void calls_fill() noexcept:
+    door_calls.free = on_free
+    door_calls.share = on_share
+    door_calls.stats = on_stats
+    door_calls.reset = on_reset
+    door_calls.empty = on_empty
+    door_calls.base = on_base
+    door_calls.why = on_why
+    door_calls.alloc = on_alloc
+
+
+seats[0].open = True
+seats[0].framework = True
+calls_fill()
+
+
+# ---- for acl.torch and acl.mindspore ------------------------------------------------------------
+
+cdef Front *front_of(int seat, int device) except? NULL:
+    if not 0 <= seat < DOOR_SEATS:
+        raise ValueError(f"seat must be 0 to {DOOR_SEATS - 1}, not {seat}")
+    return front_find(<uint32_t> seat, device)      # not negative
+
+
+def path():
+    """The shared library with the exported symbols: this module's own file."""
+    return __file__
+
+
+def attach(Pool pool not None, *, bint framework):
+    """Serve a framework from a pool, and say at which seat.
+
+    Parameters
+    ----------
+    pool : Pool
+        It is kept for the life of the process.
+    framework : bool
+        At seat 0: frees come before launches.  Else at a seat of the pool's own, for callers that
+        free only what the device has done with.
+
+    Returns
+    -------
+    int
+        The number of the seat; its symbols end in ``_N``, those of seat 0 in nothing.
+    """
+    cdef int seat = 0
+    cdef Front *front
+    pool.open_check()
+    if not framework:
+        seat = seat_free(pool)
+    front = front_open(&seats[seat], pool.device, pool.core)
+    if front is NULL:
+        raise MemoryError("host memory for a framework's allocator")
+    if front.pool is not pool.core:
+        raise ValueError(f"device {pool.device} is served by another pool already")
+    held[seat, pool.device] = pool
+    return seat
+
+
+cdef int seat_free(Pool pool) except -1:
+    """The pool's seat, or the first that nobody has."""
+    cdef int seat
+    for seat in range(1, DOOR_SEATS):
+        if held.get((seat, pool.device)) is pool:
+            return seat
+    for seat in range(1, DOOR_SEATS):
+        if not seats[seat].open:
+            seats[seat].open = True
+            return seat
+    raise ValueError(f"at most {DOOR_SEATS - 1} pools of a process can have a MemPool")
+
+
+def pools(int seat=0):
+    """The seat's pools by device."""
+    cdef int device
+    cdef Front *front
+    for device in range(DOOR_DEVICES):
+        front = front_of(seat, device)
+        if front is not NULL and (seat, device) not in held:
+            held[seat, device] = pool_adopt(front.pool)
+    return {device: pool for (number, device), pool in held.items() if number == seat}
+
+
+def hook(*, drain=None, throw_memory=None, throw_refusal=None):
+    """Addresses of C functions of the framework's; None leaves one as it is, 0 takes it out.
+
+    Parameters
+    ----------
+    drain : int
+        ``bool f(bool)``: what is queued is submitted, and the device has done it.
+    throw_memory, throw_refusal : int
+        ``void f(const char *)``: throws a C++ exception with that message.
+    """
+    global queue_drain
+    cdef size_t address
+    if drain is not None:
+        address = drain
+        (<size_t *> &queue_drain)[0] = address
+    if throw_memory is not None:
+        address = throw_memory
+        (<size_t *> &door_throw_memory)[0] = address
+    if throw_refusal is not None:
+        address = throw_refusal
+        (<size_t *> &door_throw_refusal)[0] = address
+
+
+def share(size_t address, size_t stream):
+    """Note that another stream uses a block; whether it is one."""
+    return on_share(<void *> address, <void *> stream)
+
+
+def empty(int seat=0):
+    """Empty the framework's queue, and give back to the devices what is free."""
+    front_of(seat, 0)
+    with nogil:
+        on_empty(<uint32_t> seat)                   # not negative
+
+
+def reset(int device, *, bint peaks, int seat=0):
+    """Start the peaks, or what came and went, again."""
+    front_of(seat, device)
+    on_reset(<uint32_t> seat, device, peaks)        # not negative
+
+
+def refused():
+    """How many addresses came back that were not live here."""
+    return refused_count
+
+
+cdef dict stat_dict(DoorStat *stat):
+    return {
+        "current": stat.current, "peak": stat.peak, "allocated": stat.increased,
+        "freed": stat.decreased}
+
+
+def stats(int device, *, int seat=0):
+    """A dict of the front's counters; None if nothing was allocated on the device."""
+    cdef DoorStats found
+    cdef int kind
+    front_of(seat, device)
+    if not on_stats(<uint32_t> seat, device, &found):       # not negative
+        return None
+    return {
+        "blocks": [stat_dict(&found.blocks[kind]) for kind in range(DOOR_KINDS)],
+        "bytes": [stat_dict(&found.bytes[kind]) for kind in range(DOOR_KINDS)],
+        "requested": [stat_dict(&found.requested[kind]) for kind in range(DOOR_KINDS)],
+        "reserved": found.reserved, "reserved_peak": found.reserved_peak, "pages": found.pages,
+        "ooms": found.ooms, "retries": found.retries, "driver_allocs": found.driver_allocs,
+        "driver_frees": found.driver_frees,
+    }

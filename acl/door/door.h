@@ -1,0 +1,88 @@
+/* The C functions that a framework is given, and what they stand on.
+
+   A framework's pluggable allocator wants two exported symbols in a shared library.  That library is
+   the extension module `acl._door` itself, so that the symbols and the pools are in one place: entry.c
+   has the symbols, `_door.pyx` the functions behind them, addresses.c finds a block by its address.
+
+   Any thread may call anything here.  No GIL, no Python object.  Sizes are the framework's own: exact
+   bytes, 0 among them. */
+#ifndef ACL_DOOR_DOOR_H
+#define ACL_DOOR_DOOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/lock.h"
+
+enum { DOOR_SEATS = 16, DOOR_DEVICES = 64, DOOR_STRIPES = 16, DOOR_KINDS = 3 };
+
+typedef struct DoorStat {
+    int64_t current;
+    int64_t peak;
+    int64_t increased; /* since the start, or since the accumulated ones were reset */
+    int64_t decreased;
+} DoorStat;
+
+/* Of one device, as torch counts: all blocks, those of at most 1 MiB, the larger ones. */
+typedef struct DoorStats {
+    DoorStat blocks[DOOR_KINDS];
+    DoorStat bytes[DOOR_KINDS];     /* of blocks, rounded and padded */
+    DoorStat requested[DOOR_KINDS]; /* as the framework asked */
+    int64_t reserved;
+    int64_t reserved_peak;
+    int64_t waiting; /* bytes that wait for the framework's queue */
+    int64_t pages;
+    int64_t ooms;
+    int64_t retries;
+    int64_t driver_allocs;
+    int64_t driver_frees;
+} DoorStats;
+
+/* What `_door.pyx` puts behind the exported symbols; NULL until Python has loaded it. */
+typedef struct DoorCalls {
+    void *(*alloc)(uint32_t seat, size_t size, int device, void *stream);
+    void (*free)(void *address);
+    bool (*share)(void *address, void *stream);
+    bool (*stats)(uint32_t seat, int device, DoorStats *stats);
+    void (*reset)(uint32_t seat, int device, bool peaks);
+    void (*empty)(uint32_t seat);
+    void *(*base)(void *address, size_t *size);
+    void (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
+} DoorCalls;
+extern DoorCalls door_calls;
+
+/* Throws a C++ exception with a message, where a NULL would be taken for memory. */
+typedef void (*DoorThrow)(const char *message);
+extern DoorThrow door_throw_memory;  /* no memory, at seat 0 */
+extern DoorThrow door_throw_refusal; /* what this door does not do */
+
+/* Pointers that are written once and read without a lock. */
+static inline void *pointer_read(void *const *where) {
+    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+}
+
+static inline void pointer_publish(void **where, void *value) {
+    __atomic_store_n(where, value, __ATOMIC_RELEASE);
+}
+
+/* A live block by its address. */
+typedef struct Address {
+    void *address; /* NULL: an empty place */
+    void *front;   /* the seat's part for one device */
+    void *arena;
+    void *block;
+    size_t size;  /* as asked for */
+    size_t bytes; /* of the block */
+} Address;
+
+bool address_put(const Address *entry);           /* false without host memory */
+bool address_take(void *address, Address *entry); /* and forgets it; false if it is not there */
+bool address_find(void *address, Address *entry);
+
+/* One block more or less in the counters; under the front's lock. */
+void stats_add(DoorStats *stats, size_t size, size_t bytes);
+void stats_drop(DoorStats *stats, size_t size, size_t bytes);
+void stats_reset(DoorStats *stats, bool peaks);
+
+#endif

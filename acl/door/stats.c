@@ -1,0 +1,54 @@
+/* A front's counters, as torch keeps its own: current, peak, and what came and went. */
+#include "door/door.h"
+
+enum { SMALL_BYTES = 1 << 20 }; /* torch's bound between its small and its large pool */
+
+static void stat_add(DoorStat *stat, int64_t amount) {
+    stat->current += amount;
+    stat->increased += amount;
+    if (stat->current > stat->peak) {
+        stat->peak = stat->current;
+    }
+}
+
+static void stat_drop(DoorStat *stat, int64_t amount) {
+    stat->current -= amount;
+    stat->decreased += amount;
+}
+
+void stats_add(DoorStats *stats, size_t size, size_t bytes) {
+    int kind = bytes <= SMALL_BYTES ? 1 : 2;
+    for (int i = 0; i <= kind; i += kind) {
+        stat_add(&stats->blocks[i], 1);
+        stat_add(&stats->bytes[i], (int64_t)bytes);
+        stat_add(&stats->requested[i], (int64_t)size);
+    }
+}
+
+void stats_drop(DoorStats *stats, size_t size, size_t bytes) {
+    int kind = bytes <= SMALL_BYTES ? 1 : 2;
+    for (int i = 0; i <= kind; i += kind) {
+        stat_drop(&stats->blocks[i], 1);
+        stat_drop(&stats->bytes[i], (int64_t)bytes);
+        stat_drop(&stats->requested[i], (int64_t)size);
+    }
+}
+
+static void stat_reset(DoorStat *stat, bool peaks) {
+    if (peaks) {
+        stat->peak = stat->current;
+    } else {
+        stat->increased = stat->decreased = 0;
+    }
+}
+
+void stats_reset(DoorStats *stats, bool peaks) {
+    for (int i = 0; i < DOOR_KINDS; i++) {
+        stat_reset(&stats->blocks[i], peaks);
+        stat_reset(&stats->bytes[i], peaks);
+        stat_reset(&stats->requested[i], peaks);
+    }
+    if (!peaks) {
+        stats->ooms = stats->retries = 0;
+    }
+}
