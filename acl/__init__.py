@@ -92,7 +92,7 @@ from acl._stream import Event, Stream
 # without `typing`, whose import would cost a tenth of ours.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import sim
+    from acl import sim, vllm
     from acl._array import Array
     from acl._capi import pool_capi
     from acl._kernel import Kernel, Module
@@ -142,6 +142,7 @@ __all__ = [
     "to_bytes",
     "to_numpy",
     "use_pool",
+    "vllm",
 ]
 # The surface of pyACL.
 __all__ += [
@@ -214,7 +215,7 @@ __all__ += [
 ]
 
 # Loaded at first use, so that `import acl` stays quick.
-_MODULES = {"sim"}
+_MODULES = {"sim", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "Kernel": "acl._kernel",

@@ -1,0 +1,20 @@
+/* The two C symbols by which torch_npu's NPUPluggableAllocator calls an allocator of vLLM-Ascend.
+
+   Their signatures are vLLM-Ascend's; what they do is set once by `vllm_ascend_C.pyx`.  Any thread may
+   call them, with or without the GIL. */
+#ifndef VLLM_CAMEM_H
+#define VLLM_CAMEM_H
+
+#include <sys/types.h>
+
+#define CAMEM_EXPORT __attribute__((visibility("default")))
+
+typedef void *(*CamemMalloc)(ssize_t size, int device, void *stream);
+typedef void (*CamemFree)(void *address, ssize_t size, int device, void *stream);
+
+void camem_set(CamemMalloc allocate, CamemFree release);
+
+CAMEM_EXPORT void *my_malloc(ssize_t size, int device, void *stream);
+CAMEM_EXPORT void my_free(void *address, ssize_t size, int device, void *stream);
+
+#endif

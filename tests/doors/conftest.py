@@ -1,0 +1,20 @@
+"""Fixtures of the doors' tests."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """What went to `sys.unraisablehook`, in order."""
+    told: list[BaseException] = []
+
+    def hook(one: Any) -> None:
+        told.append(one.exc_value)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    return told
