@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from acl import sim, vllm
     from acl._array import Array
     from acl._capi import pool_capi
+    from acl._dlpack import from_dlpack
     from acl._kernel import Kernel, Module
     from acl._model import Model
     from acl._op import KernelChoice, Op
@@ -135,6 +136,7 @@ __all__ = [
     "copy_2d",
     "copy_async",
     "fill",
+    "from_dlpack",
     "include_dir",
     "library",
     "pool_capi",
@@ -227,6 +229,7 @@ _LATER = {
     "PoolStats": "acl._snapshot",
     "StreamStats": "acl._snapshot",
     "TensorInfo": "acl._tensor",
+    "from_dlpack": "acl._dlpack",
     "pool_capi": "acl._capi",
 }
 

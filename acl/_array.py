@@ -99,6 +99,41 @@ class Array:
         """The device address of the first element."""
         return self.buffer.address
 
+    @property
+    def __npu_array_interface__(self) -> dict[str, Any]:
+        """Shape, type and address, in the form of CUDA's array interface; the stream as a handle."""
+        from acl._dlpack import npu_interface
+
+        return npu_interface(self.buffer, self.shape, self.dtype)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The device type of DLPack's extensions, and the ordinal."""
+        from acl._dlpack import device_of
+
+        return device_of(self.buffer)
+
+    def __dlpack__(
+        self, *, stream: Stream | int | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:
+        """The array in a DLPack capsule, for another library.
+
+        Parameters
+        ----------
+        stream : Stream, int or None
+            The consumer's stream: it waits for what is queued on ours, and the memory, once freed,
+            for it.  None waits on the host; -1 orders nothing.
+        max_version : tuple of int, optional
+            The newest DLPack that the consumer knows.
+        dl_device : tuple of int, optional
+            ``(1, 0)`` for a copy on the host; else only the array's own device.
+        copy : bool, optional
+            Whether to copy; None: only if the device differs.
+        """
+        from acl._dlpack import export
+
+        return export(self.buffer, self.shape, self.dtype, stream, max_version, dl_device, copy)
+
     def numpy(self) -> Any:
         """The content as a new NumPy array, in the order of the buffer's stream."""
         from acl._copy import to_numpy

@@ -109,17 +109,51 @@ cdef Buffer buffer_wrap(
     return buffer
 
 
-cdef inline void buffer_give_back(Buffer buffer) noexcept:
+# --- what both kinds do -------------------------------------------------------------------------
+# Fused, not inherited: with a base class there would be no free list.
+
+ctypedef fused Memory:
+    Buffer
+    HostBuffer
+
+
+cdef int memory_check(Memory memory) except -1:
+    if memory.address is NULL:
+        raise ValueError(f"the {type(memory).__name__} is closed")
+    if memory.made != fork_count:
+        forked_raise(memory)
+    return 0
+
+
+cdef int memory_settle(Memory memory) noexcept:
+    """Before the memory goes back: a view tells its buffer; a pool has an order of its own."""
+    pending = memory.pending
+    memory.pending = None
+    if memory.release is NULL and isinstance(memory.keeper, Buffer):
+        for stream in pending if isinstance(pending, list) else [pending]:
+            (<Buffer> memory.keeper).pending = pending_add((<Buffer> memory.keeper).pending, stream)
+        return 0
+    if Memory is Buffer:
+        if memory.blocking or pending is not memory.stream:
+            pending_settle(pending)
+    elif memory.settle is NULL:
+        pending_settle(pending)
+    else:
+        memory.settle(memory.owner, memory.block, pending)
+    return 0
+
+
+cdef inline void memory_give_back(Memory memory) noexcept:
     """Hand the memory to its owner; the buffer is closed from here on."""
-    cdef BufferRelease release = buffer.release
-    cdef void *owner = buffer.owner
-    cdef void *block = buffer.block
-    buffer.address = NULL
-    if buffer.pending is not None:
-        buffer_settle(buffer)
+    cdef BufferRelease release = memory.release
+    cdef void *owner = memory.owner
+    cdef void *block = memory.block
+    memory.address = NULL
+    if memory.pending is not None:
+        memory_settle(memory)
     if release is NULL:
         return
-    if buffer.blocking:
+    if memory.blocking:
         alive_add(-1)
         with nogil:
             release(owner, block)
@@ -127,17 +161,31 @@ cdef inline void buffer_give_back(Buffer buffer) noexcept:
         release(owner, block)
 
 
-cdef int buffer_settle(Buffer buffer) noexcept:
-    """Before the memory goes back: a view tells its buffer; a pool orders its own stream."""
-    pending = buffer.pending
-    buffer.pending = None
-    if buffer.release is NULL and isinstance(buffer.keeper, Buffer):
-        for stream in pending if isinstance(pending, list) else [pending]:
-            (<Buffer> buffer.keeper).pending = pending_add((<Buffer> buffer.keeper).pending, stream)
+cdef int memory_close(Memory memory) except -1:
+    """What `close` does; not again if it is closed."""
+    if memory.address is NULL:
         return 0
-    if buffer.blocking or pending is not buffer.stream:
-        pending_settle(pending)
+    if memory.made != fork_count:
+        forked_raise(memory)
+    if Memory is HostBuffer:
+        if memory.exports:
+            raise BufferError(f"{memory.exports} views of the HostBuffer are alive")
+    memory_give_back(memory)
+    memory.keeper = None
     return 0
+
+
+cdef inline void memory_drop(Memory memory) noexcept:
+    """The last reference is gone."""
+    if memory.address is not NULL and memory.made == fork_count and not leaving:
+        memory_give_back(memory)
+
+
+cdef str memory_text(Memory memory):
+    name = type(memory).__name__
+    if memory.address is NULL:
+        return f"<{name} closed>"
+    return f"<{name} {memory.size} bytes at {<size_t> memory.address:#x}>"
 
 
 @cython.final
@@ -195,11 +243,7 @@ cdef class Buffer:
         return buffer_wrap(<void *> address, size, NULL, NULL, NULL, owner, stream, -1)
 
     cdef int open_check(self) except -1:
-        if self.address is NULL:
-            raise ValueError("the Buffer is closed")
-        if self.made != fork_count:
-            forked_raise(self)
-        return 0
+        return memory_check(self)
 
     @property
     def address(self):
@@ -248,14 +292,28 @@ cdef class Buffer:
             self.device,
         )
 
+    @property
+    def __npu_array_interface__(self):
+        """The memory as bytes, in the form of CUDA's array interface; the stream as a handle."""
+        from acl._dlpack import npu_interface
+
+        return npu_interface(self, (self.size,), "uint8")
+
+    def __dlpack_device__(self):
+        """The device type of DLPack's extensions, and the ordinal."""
+        from acl._dlpack import device_of
+
+        return device_of(self)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The memory as bytes, in a DLPack capsule; see `acl.Array.__dlpack__`."""
+        from acl._dlpack import export
+
+        return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
+
     def close(self):
         """Give the memory back; a second call does nothing.  Waits for copies of it in flight."""
-        if self.address is NULL:
-            return
-        if self.made != fork_count:
-            forked_raise(self)
-        buffer_give_back(self)
-        self.keeper = None
+        memory_close(self)
 
     def __enter__(self):
         return self
@@ -264,13 +322,10 @@ cdef class Buffer:
         self.close()
 
     def __dealloc__(self):
-        if self.address is not NULL and self.made == fork_count and not leaving:
-            buffer_give_back(self)
+        memory_drop(self)
 
     def __repr__(self):
-        if self.address is NULL:
-            return "<Buffer closed>"
-        return f"<Buffer {self.size} bytes at {<size_t> self.address:#x}>"
+        return memory_text(self)
 
 
 cdef size_t size_checked(object size) except 0:
@@ -282,31 +337,19 @@ cdef size_t size_checked(object size) except 0:
 
 
 cdef HostBuffer host_buffer_wrap(
-    void *address, size_t size, BufferRelease release, void *owner, void *block, object keeper,
+    void *address, size_t size, BufferRelease release, BufferSettle settle, void *owner,
+    void *block, object keeper,
 ):
     cdef HostBuffer buffer = HostBuffer.__new__(HostBuffer)
     buffer.address = address
     buffer.size = size
     buffer.release = release
+    buffer.settle = settle
     buffer.owner = owner
     buffer.block = block
     buffer.keeper = keeper
     buffer.made = fork_count
     return buffer
-
-
-cdef void host_buffer_give_back(HostBuffer buffer) noexcept:
-    cdef BufferRelease release = buffer.release
-    cdef void *owner = buffer.owner
-    cdef void *block = buffer.block
-    buffer.address = NULL
-    pending_settle(buffer.pending)
-    buffer.pending = None
-    if release is host_free:
-        alive_add(-1)
-    if release is not NULL:
-        with nogil:
-            release(owner, block)
 
 
 @cython.final
@@ -337,15 +380,12 @@ cdef class HostBuffer:
         self.block = address
         self.size = wanted
         self.release = host_free
+        self.blocking = True
         self.made = fork_count
         alive_add(1)
 
     cdef int open_check(self) except -1:
-        if self.address is NULL:
-            raise ValueError("the HostBuffer is closed")
-        if self.made != fork_count:
-            forked_raise(self)
-        return 0
+        return memory_check(self)
 
     @property
     def address(self):
@@ -372,6 +412,25 @@ cdef class HostBuffer:
         array = numpy.frombuffer(self, dtype=dtype)
         return array if shape is None else array.reshape(shape)
 
+    @property
+    def __array_interface__(self):
+        """The memory as bytes, for whoever does not take the buffer protocol."""
+        self.open_check()
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "strides": None,
+                "data": (<size_t> self.address, False)}
+
+    def __dlpack_device__(self):
+        """The CPU's: any program on the host may use the memory."""
+        from acl._dlpack import device_of
+
+        return device_of(self)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The memory as bytes, in a DLPack capsule; it can't be closed while the capsule lives."""
+        from acl._dlpack import export
+
+        return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
+
     def __getbuffer__(self, Py_buffer *view, int flags):
         self.open_check()
         PyBuffer_FillInfo(view, self, self.address, self.size, 0, flags)
@@ -385,14 +444,7 @@ cdef class HostBuffer:
 
         Raises `BufferError` while a memory view or an array shows the memory.
         """
-        if self.address is NULL:
-            return
-        if self.made != fork_count:
-            forked_raise(self)
-        if self.exports:
-            raise BufferError(f"{self.exports} views of the HostBuffer are alive")
-        host_buffer_give_back(self)
-        self.keeper = None
+        memory_close(self)
 
     def __enter__(self):
         return self
@@ -401,10 +453,7 @@ cdef class HostBuffer:
         self.close()
 
     def __dealloc__(self):
-        if self.address is not NULL and self.made == fork_count and not leaving:
-            host_buffer_give_back(self)
+        memory_drop(self)
 
     def __repr__(self):
-        if self.address is NULL:
-            return "<HostBuffer closed>"
-        return f"<HostBuffer {self.size} bytes at {<size_t> self.address:#x}>"
+        return memory_text(self)

@@ -17,6 +17,8 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 
 from acl._buffer cimport Buffer, HostBuffer, pending_add
 from acl._device cimport current_ensure
@@ -53,6 +55,7 @@ cdef class Side:
     cdef bint on_device
     cdef Buffer device          # or None
     cdef HostBuffer pinned      # or None
+    cdef PyObject **slot        # of a NumPy array in pinned memory: its `pending`, or NULL
     cdef Py_buffer view         # of any other host object
     cdef bint has_view
 
@@ -61,11 +64,16 @@ cdef class Side:
             PyBuffer_Release(&self.view)
 
 
-cdef HostBuffer pinned_owner(object array):
-    """The HostBuffer whose memory an array or memory view shows, or None."""
-    while array is not None and not isinstance(array, HostBuffer):
-        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
-    return array
+cdef int pinned_find(Side side, object thing) except -1:
+    """Set what an array or memory view shows: a HostBuffer, or pinned memory of NumPy's own."""
+    last = thing
+    while thing is not None and not isinstance(thing, HostBuffer):
+        last = thing
+        thing = thing.obj if isinstance(thing, memoryview) else getattr(thing, "base", None)
+    side.pinned = thing
+    if thing is None and array_pending is not NULL:
+        side.slot = array_pending(last)
+    return 0
 
 
 cdef Side side_of(object thing, bint writable, str name):
@@ -97,7 +105,7 @@ cdef Side side_of(object thing, bint writable, str name):
     side.has_view = True
     side.address = <char *> side.view.buf
     side.size = <size_t> side.view.len      # never negative
-    side.pinned = pinned_owner(thing)
+    pinned_find(side, thing)
     return side
 
 
@@ -117,7 +125,7 @@ cdef aclrtMemcpyKind kind_of(Side target, Side source) noexcept:
 
 
 cdef bint is_pageable(Side side) noexcept:
-    return not side.on_device and side.pinned is None
+    return not side.on_device and side.pinned is None and side.slot is NULL
 
 
 cdef bint is_synchronous(Side to, Side of) noexcept:
@@ -151,6 +159,9 @@ cdef int wait_others(Stream stream, Side target, Side source) except -1:
         if side.pinned is not None and side.pinned.pending is not None:
             pending_wait(side.pinned.pending, stream)
             side.pinned.pending = None
+        if side.slot is not NULL and side.slot[0] is not NULL:
+            pending_wait(<object> side.slot[0], stream)
+            slot_set(side.slot, None)
         if side.device is None:
             continue
         if side.device.stream is not None and side.device.stream is not stream:
@@ -158,6 +169,18 @@ cdef int wait_others(Stream stream, Side target, Side source) except -1:
         if side.device.pending is not None:
             pending_wait(side.device.pending, stream)
             side.device.pending = None
+    return 0
+
+
+cdef int slot_set(PyObject **slot, object pending) noexcept:
+    """Store an object in a place of C's, which owns a reference; None for nothing."""
+    cdef PyObject *before = slot[0]
+    if pending is None:
+        slot[0] = NULL
+    else:
+        Py_INCREF(pending)
+        slot[0] = <PyObject *> pending
+    Py_XDECREF(before)
     return 0
 
 
@@ -169,6 +192,9 @@ cdef void side_keep(Side side, Stream stream) noexcept:
         side.device.pending = pending_add(side.device.pending, stream)
     elif side.pinned is not None:
         side.pinned.pending = pending_add(side.pinned.pending, stream)
+    elif side.slot is not NULL:
+        pending = None if side.slot[0] is NULL else <object> side.slot[0]
+        slot_set(side.slot, pending_add(pending, stream))
 
 
 cdef int queue_wait(Stream stream, Side target, Side source) except -1:

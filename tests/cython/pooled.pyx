@@ -12,12 +12,12 @@ def through_the_table(Pool pool not None, Stream stream not None, size_t size, i
     cdef AclPoolBlock *block
     cdef AclPoolStats stats
     cdef void *raw
-    cdef int i, failures = 0
+    cdef int failures = 0
     stats.size = sizeof(stats)
     stream_raw(stream, &raw)
     with nogil:
         arena = table.arena(core, raw)
-        for i in range(rounds):
+        for _ in range(rounds):
             block = table.alloc(arena, size)
             if block == NULL:
                 failures += 1

@@ -1,0 +1,362 @@
+"""DLPack and array interfaces: our memory for other libraries, and theirs as our arrays.
+
+Device memory is of DLPack's device type 12 (extensions), which is what PyTorch uses for backends
+like the NPU's; host memory is the CPU's.  A capsule keeps the buffer alive until its consumer calls
+the deleter, on whatever thread that is.
+
+Streams: memory that a stream orders is handed over in the order of the consumer's stream: an event
+is waited for there, and the memory is not used again before that stream has passed.  A consumer
+that names no stream gets memory that is ready, as the host has waited.
+
+Nothing here imports NumPy, and nothing is copied unless the consumer asks for it.
+"""
+
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport (
+    PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
+)
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from acl._buffer cimport Buffer, HostBuffer, pending_add
+from acl._device cimport current_device, leaving
+from acl._stream cimport Stream
+
+from collections import deque
+
+from acl._tensor import dtype_name
+
+__all__ = ["device_of", "export", "from_dlpack", "npu_interface"]
+
+cdef enum:
+    DEVICE_CPU = 1
+    DEVICE_EXTENSION = 12
+    FLAG_READ_ONLY = 1
+    FLAG_COPIED = 2
+    MAJOR = 1                   # of the DLPack that we speak
+    MINOR = 0
+
+cdef struct Tensor:             # DLTensor
+    void *data
+    int32_t device_type
+    int32_t device_id
+    int32_t ndim
+    uint8_t code
+    uint8_t bits
+    uint16_t lanes
+    int64_t *shape
+    int64_t *strides
+    uint64_t byte_offset
+
+cdef struct Managed:            # DLManagedTensor
+    Tensor tensor
+    void *context
+    void (*deleter)(Managed *self) noexcept nogil
+
+cdef struct Versioned:          # DLManagedTensorVersioned
+    uint32_t major
+    uint32_t minor
+    void *context
+    void (*deleter)(Versioned *self) noexcept nogil
+    uint64_t flags
+    Tensor tensor
+
+# Codes of DLPack by the kind of an element: int, uint, float, bfloat, complex, bool.
+KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+# Events that consumers' streams wait for.
+marks = deque()
+LETTERS = {"int": "i", "uint": "u", "float": "f", "bfloat": "V", "complex": "c", "bool": "b"}
+
+
+def element_of(dtype):
+    """Kind and bits of an element, such as ``("float", 16)``."""
+    name = dtype_name(dtype)
+    kind = name.rstrip("0123456789")
+    return kind, 8 if kind == "bool" else int(name[len(kind):])
+
+
+# --- out ----------------------------------------------------------------------------------------
+
+cdef void keeper_drop(void *keeper) noexcept with gil:
+    Py_XDECREF(<PyObject *> keeper)
+
+
+cdef void managed_delete(Managed *self) noexcept nogil:
+    if not leaving:
+        keeper_drop(self.context)
+    free(self.tensor.shape)
+    free(self)
+
+
+cdef void versioned_delete(Versioned *self) noexcept nogil:
+    if not leaving:
+        keeper_drop(self.context)
+    free(self.tensor.shape)
+    free(self)
+
+
+cdef void on_capsule_end(object capsule) noexcept:
+    """Nobody took the tensor: its deleter is ours to call."""
+    cdef Managed *old
+    cdef Versioned *new
+    if PyCapsule_IsValid(capsule, "dltensor"):
+        old = <Managed *> PyCapsule_GetPointer(capsule, "dltensor")
+        old.deleter(old)
+    elif PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        new = <Versioned *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+        new.deleter(new)
+
+
+cdef int tensor_fill(Tensor *tensor, size_t address, device, tuple shape, dtype) except -1:
+    cdef int i, count = <int> len(shape)
+    cdef int64_t step = 1
+    kind, bits = element_of(dtype)
+    tensor.data = <void *> address
+    tensor.device_type, tensor.device_id = device
+    tensor.ndim = count
+    tensor.code, tensor.bits, tensor.lanes = KINDS[kind], bits, 1
+    tensor.shape = <int64_t *> calloc(2 * count + 1, sizeof(int64_t))
+    if tensor.shape is NULL:
+        raise MemoryError("host memory for a DLPack tensor")
+    tensor.strides = tensor.shape + count
+    for i in reversed(range(count)):
+        tensor.shape[i] = shape[i]
+        tensor.strides[i] = step
+        step *= shape[i]
+    return 0
+
+
+cdef object managed_make(object keeper, size_t address, device, tuple shape, dtype):
+    cdef Managed *made = <Managed *> calloc(1, sizeof(Managed))
+    if made is NULL:
+        raise MemoryError("host memory for a DLPack tensor")
+    try:
+        tensor_fill(&made.tensor, address, device, shape, dtype)
+        capsule = PyCapsule_New(made, "dltensor", on_capsule_end)
+    except BaseException:
+        free(made.tensor.shape)
+        free(made)
+        raise
+    made.deleter = managed_delete
+    made.context = <void *> keeper
+    Py_INCREF(keeper)
+    return capsule
+
+
+cdef object versioned_make(object keeper, size_t address, device, tuple shape, dtype, bint copied):
+    cdef Versioned *made = <Versioned *> calloc(1, sizeof(Versioned))
+    if made is NULL:
+        raise MemoryError("host memory for a DLPack tensor")
+    try:
+        tensor_fill(&made.tensor, address, device, shape, dtype)
+        capsule = PyCapsule_New(made, "dltensor_versioned", on_capsule_end)
+    except BaseException:
+        free(made.tensor.shape)
+        free(made)
+        raise
+    made.major, made.minor = MAJOR, MINOR
+    made.flags = FLAG_COPIED if copied else 0
+    made.deleter = versioned_delete
+    made.context = <void *> keeper
+    Py_INCREF(keeper)
+    return capsule
+
+
+def device_of(buffer):
+    """DLPack's device of a Buffer or HostBuffer."""
+    if isinstance(buffer, HostBuffer):
+        return DEVICE_CPU, 0
+    ordinal = (<Buffer?> buffer).device
+    return DEVICE_EXTENSION, current_device() if ordinal < 0 else ordinal
+
+
+def marks_drop():
+    """Close the events that are complete: none should go while a stream waits for it."""
+    while marks and marks[0].query():
+        marks.popleft().close()
+
+
+def hand_over(Buffer buffer not None, stream):
+    """Order the memory's use on another stream behind what is queued on its own."""
+    cdef Stream mine = buffer.stream
+    if stream == -1:
+        return
+    if stream is None:
+        if mine is not None or getattr(buffer.keeper, "device", None) is not None:
+            (mine or Stream.default()).synchronize()
+        return
+    other = stream if isinstance(stream, Stream) else Stream.from_handle(stream)
+    if other.handle == (0 if mine is None else mine.handle):
+        return
+    marks_drop()
+    marks.append((mine or Stream.default()).record())
+    other.wait_event(marks[-1])
+    keeper_note(buffer, other)
+
+
+cdef int keeper_note(Buffer buffer, Stream stream) except -1:
+    """The memory may not be used again before the stream has passed; a view tells its buffer."""
+    while isinstance(buffer.keeper, Buffer):
+        buffer = <Buffer> buffer.keeper
+    if hasattr(buffer.keeper, "record_stream"):
+        buffer.keeper.record_stream(buffer, stream)
+    else:
+        buffer.pending = pending_add(buffer.pending, stream)
+    return 0
+
+
+def copied(buffer, device, stream):
+    """A copy of a buffer's memory on a device of DLPack's."""
+    from acl._array import stream_memory
+    from acl._copy import copy
+
+    if device[0] == DEVICE_CPU:
+        made = HostBuffer(max(buffer.size, 1))
+    elif device == device_of(buffer):
+        made = stream_memory(buffer.size, buffer.stream or Stream.default())
+    else:
+        raise BufferError(f"dl_device must be (1, 0) or {device_of(buffer)}, not {device}")
+    copy(made, buffer, nbytes=buffer.size)
+    return made
+
+
+def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
+    """A capsule of a buffer's memory: what `__dlpack__` returns.
+
+    Parameters
+    ----------
+    buffer : Buffer or HostBuffer
+        The memory.
+    shape, dtype
+        What it holds.
+    stream : Stream, int or None
+        The consumer's, for device memory: None waits on the host, -1 does not order anything.
+    max_version : tuple of int, optional
+        The newest DLPack that the consumer knows; without it, it gets a capsule of before 1.0.
+    dl_device : tuple of int, optional
+        Where the memory should be: its own device, or ``(1, 0)`` for a copy on the host.
+    copy : bool, optional
+        True: always; False: never, `BufferError` instead; None: only if the device differs.
+    """
+    device = tuple(dl_device) if dl_device is not None else device_of(buffer)
+    size = buffer.address and buffer.size       # raises if it is closed
+    moves = device != device_of(buffer)
+    if moves and copy is False:
+        raise BufferError(f"the memory is on device {device_of(buffer)}: copy must not be False")
+    if isinstance(buffer, HostBuffer) and stream not in (None, -1):
+        raise BufferError("stream must be None for host memory")
+    taken = bool(copy) or moves
+    if taken:
+        buffer = copied(buffer, device, stream)
+    elif isinstance(buffer, Buffer):
+        hand_over(buffer, stream)
+    # An open view, so that a HostBuffer cannot be closed under the consumer.
+    keeper = memoryview(buffer) if isinstance(buffer, HostBuffer) else buffer
+    address = buffer.address if size else 0
+    if max_version is None or max_version[0] < MAJOR:
+        return managed_make(keeper, address, device, shape, dtype)
+    return versioned_make(keeper, address, device, shape, dtype, taken)
+
+
+def npu_interface(Buffer buffer not None, tuple shape, dtype):
+    """A description of device memory, in the form of CUDA's array interface, version 3."""
+    kind, bits = element_of(dtype)
+    order = "|" if bits == 8 else "<"
+    return {
+        "shape": shape, "typestr": f"{order}{LETTERS[kind]}{bits // 8}", "strides": None,
+        "data": (<size_t> buffer.address if buffer.open_check() == 0 else 0, False), "version": 3,
+        "stream": None if buffer.stream is None else buffer.stream.handle,
+        "device": buffer.device,
+    }
+
+
+# --- in -----------------------------------------------------------------------------------------
+
+cdef class Foreign:
+    """Somebody else's tensor: keeps it until our last use is gone."""
+
+    cdef Managed *managed
+    cdef Versioned *versioned
+
+    def __dealloc__(self):
+        if self.managed is not NULL and self.managed.deleter is not NULL:
+            self.managed.deleter(self.managed)
+        if self.versioned is not NULL and self.versioned.deleter is not NULL:
+            self.versioned.deleter(self.versioned)
+
+    cdef Tensor *tensor(self) noexcept:
+        return &self.versioned.tensor if self.managed is NULL else &self.managed.tensor
+
+
+cdef Foreign foreign_take(object capsule):
+    cdef Foreign foreign = Foreign.__new__(Foreign)
+    if PyCapsule_IsValid(capsule, "dltensor_versioned"):
+        foreign.versioned = <Versioned *> PyCapsule_GetPointer(capsule, "dltensor_versioned")
+        PyCapsule_SetName(capsule, "used_dltensor_versioned")
+        if foreign.versioned.major != MAJOR:
+            raise BufferError(f"DLPack {foreign.versioned.major} is not known here, only {MAJOR}")
+        if foreign.versioned.flags & FLAG_READ_ONLY:
+            raise BufferError("the tensor is read-only, and an Array is not")
+    elif PyCapsule_IsValid(capsule, "dltensor"):
+        foreign.managed = <Managed *> PyCapsule_GetPointer(capsule, "dltensor")
+        PyCapsule_SetName(capsule, "used_dltensor")
+    else:
+        raise TypeError("__dlpack__ must return a capsule with an unused tensor")
+    return foreign
+
+
+cdef tuple shape_of(Tensor *tensor):
+    """The shape; raises unless the elements are in C's order."""
+    cdef int i
+    cdef int64_t step = 1
+    for i in reversed(range(tensor.ndim)):
+        if tensor.strides is not NULL and tensor.shape[i] != 1 and tensor.strides[i] != step:
+            raise BufferError("the tensor must be contiguous, in C's order")
+        step *= tensor.shape[i]
+    return tuple(tensor.shape[i] for i in range(tensor.ndim))
+
+
+cdef str dtype_of(Tensor *tensor):
+    names = {code: kind for kind, code in KINDS.items()}
+    kind = names.get(tensor.code)
+    if kind is None or tensor.lanes != 1:
+        raise BufferError(f"elements of code {tensor.code} and {tensor.lanes} lanes are not known")
+    return dtype_name(kind if kind == "bool" else f"{kind}{tensor.bits}")
+
+
+def from_dlpack(source, *, Stream stream=None):
+    """Somebody else's device memory as an `Array`, without a copy.
+
+    Parameters
+    ----------
+    source
+        An object with `__dlpack__` whose memory is a device's, such as a tensor of torch_npu.
+    stream : Stream, optional
+        Our stream that will use the memory; the producer orders its own work before it.  Without
+        it, as the producer does it for None.
+
+    Returns
+    -------
+    Array
+        It keeps the producer's memory until it is closed or dropped.
+    """
+    from acl._array import Array
+
+    cdef Foreign foreign
+    cdef Tensor *tensor
+    device = tuple(source.__dlpack_device__())
+    if device[0] != DEVICE_EXTENSION:
+        raise BufferError(f"the memory must be an NPU's (device type 12), not of type {device[0]}")
+    handle = None if stream is None else stream.handle
+    try:
+        capsule = source.__dlpack__(stream=handle, max_version=(MAJOR, MINOR))
+    except TypeError:                           # a producer of before DLPack 1.0
+        capsule = source.__dlpack__(stream=handle)
+    foreign = foreign_take(capsule)
+    tensor = foreign.tensor()
+    shape, dtype = shape_of(tensor), dtype_of(tensor)
+    nbytes = Array.nbytes_of(shape, dtype)
+    address = <size_t> tensor.data + tensor.byte_offset
+    buffer = Buffer.from_address(address or 1, nbytes, stream=stream, owner=foreign)
+    return Array.of(buffer, shape, dtype)
