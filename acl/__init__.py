@@ -97,9 +97,10 @@ if TYPE_CHECKING:
     from acl._capi import pool_capi
     from acl._dlpack import from_dlpack
     from acl._kernel import Kernel, Module
+    from acl._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
     from acl._model import Model
     from acl._op import KernelChoice, Op
-    from acl._snapshot import OomReport, PoolStats, StreamStats
+    from acl._snapshot import BlockInfo, OomReport, PoolStats, StreamStats
     from acl._tensor import TensorInfo
 
 __version__ = "0.1.0"
@@ -108,6 +109,7 @@ __all__ = [
     "AclError",
     "Allocator",
     "Array",
+    "BlockInfo",
     "Buffer",
     "Capture",
     "Context",
@@ -117,6 +119,9 @@ __all__ = [
     "InvalidArgumentError",
     "Kernel",
     "KernelChoice",
+    "Ledger",
+    "LedgerPool",
+    "LedgerRow",
     "Model",
     "Module",
     "NotSupportedError",
@@ -140,6 +145,7 @@ __all__ = [
     "include_dir",
     "library",
     "pool_capi",
+    "memory_ledger",
     "sim",
     "to_bytes",
     "to_numpy",
@@ -220,8 +226,12 @@ __all__ += [
 _MODULES = {"sim", "vllm"}
 _LATER = {
     "Array": "acl._array",
+    "BlockInfo": "acl._snapshot",
     "Kernel": "acl._kernel",
     "KernelChoice": "acl._op",
+    "Ledger": "acl._ledger",
+    "LedgerPool": "acl._ledger",
+    "LedgerRow": "acl._ledger",
     "Model": "acl._model",
     "Module": "acl._kernel",
     "OomReport": "acl._snapshot",
@@ -231,6 +241,7 @@ _LATER = {
     "TensorInfo": "acl._tensor",
     "from_dlpack": "acl._dlpack",
     "pool_capi": "acl._capi",
+    "memory_ledger": "acl._ledger",
 }
 
 

@@ -13,7 +13,7 @@ from libc.string cimport memset
 from acl cimport _libacl
 from acl._bins cimport bins_start, slab_close, slab_open
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_FORKED, ARENA_WATCHED, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
+    ARENA_CLOSED, ARENA_FORKED, ARENA_TAGGED, ARENA_WATCHED, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
     BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
 )
 from acl._driver cimport events_destroy, range_unreserve, source_shrink
@@ -158,6 +158,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     if driver == NULL:
         driver_bind(&pool.source.driver)
         streams_watch()
+        pool.orphan = True                      # until a Python object speaks for it
     else:
         pool.source.driver = driver[0]
     pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
@@ -187,7 +188,9 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
         pool.options.early_frees or role == ROLE_CAPTURE or role == ROLE_FRAMEWORK)
     if pool.options.watches and role == ROLE_STREAM:
         arena.mode = ARENA_WATCHED
-        arena.lock.pinned = 1
+    if pool.tagging:
+        arena.mode |= ARENA_TAGGED
+    arena.lock.pinned = arena.mode != 0
     return arena
 
 
@@ -235,6 +238,8 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcep
                 and arena.climbing == 0 and arena.waiting == NULL and arena.parked == NULL
                 and arena.polling == 0 and not arena_owns(pool, arena)):
             arena.stream = stream
+            arena.default_tag = 0
+            arena.named = False
             arena.settled = False
             arena.by_device = False
             found = arena
@@ -374,6 +379,27 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     events_destroy(pool)
     free(pool)
     return True
+
+
+cdef void pool_orphan(Pool *pool) noexcept nogil:
+    spin_enter(&pools_lock)
+    pool.orphan = True
+    spin_leave(&pools_lock)
+
+
+cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil:
+    cdef Pool *pool
+    cdef uint32_t count = 0
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL:
+        if pool.orphan and pool.options.device == device:
+            if count < most:
+                found[count] = pool
+            count += 1
+        pool = pool.next
+    spin_leave(&pools_lock)
+    return count
 
 
 # --- statistics ---------------------------------------------------------------------------------

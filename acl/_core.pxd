@@ -79,6 +79,7 @@ cdef enum ArenaMode:            # bits; any of them keeps the arena off its fast
     ARENA_UNLOADING = 4         # frees wait for a device sync
     ARENA_FORKED = 8            # the child of a fork: refuses everything
     ARENA_CLOSED = 16           # takes frees, gives nothing
+    ARENA_TAGGED = 32           # each allocation without a tag asks for that of its thread
 
 cdef struct Links:
     Block *next
@@ -194,6 +195,8 @@ cdef struct Arena:
     Arena *capture              # the arena of the capture under way
     aclmdlRI graph              # of a capture's arena
     bint released               # of a capture's arena: the graph is gone
+    uint16_t default_tag        # whose the blocks without a tag are, by name only; 0: nobody's
+    bint named                  # the user chose it, so no model does
 
 cdef enum ArenaRole:
     ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
@@ -270,6 +273,27 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     uint64_t failed[16]         # those that returned an error
     aclError last_error         # of the last failure to get memory
 
+cdef enum Stop:                 # bits: what stood in the way of more memory
+    STOP_LIMIT = 1
+    STOP_HEADROOM = 2
+    STOP_DRIVER = 4
+    STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
+
+cdef struct Attempt:            # a slow allocation under way in this thread: for the report
+    uint32_t tried              # bits, by Rung
+    uint32_t stopped            # Stop bits
+    aclError status             # what the driver said; 0: nothing that is an error
+    size_t missing              # bytes that the chosen place lacks
+
+cdef struct OomHold:            # what an arena holds at that time
+    aclrtStream stream
+    uint32_t role
+    bint donates
+    size_t reserved
+    size_t live
+    size_t whole                # bytes of pages and segments that are free as a whole
+    size_t waiting
+
 cdef struct OomReport:          # the last time that the ladder ended in NULL
     uint64_t number             # how many there have been
     size_t size                 # asked for
@@ -287,6 +311,12 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     bint moved                  # whether pages were allowed to move
     uint16_t top_tag            # the tag with the most bytes in this arena
     size_t top_bytes
+    uint16_t tag                # whose the block would have been
+    Attempt attempt
+    size_t headroom
+    size_t tags[64]             # live bytes of each tag, in all arenas
+    OomHold holds[8]            # this arena first, then those that hold the most
+    uint32_t hold_count
 
 cdef struct Pool:
     PoolOptions options
@@ -299,6 +329,8 @@ cdef struct Pool:
     bint no_virtual             # the driver said that it has no virtual memory
     bint moves_off              # stealing is off for the moment (registered for RDMA, exported)
     bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
+    bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile
+    bint tagging                # new arenas are ARENA_TAGGED
 
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks

@@ -13,6 +13,7 @@ cimport cython
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_ERROR_REPEAT_INITIALIZE,
+    ACL_DDR_MEM,
     ACL_HBM_MEM,
     aclError,
     aclFinalizeReference,
@@ -224,6 +225,8 @@ cdef class Device:
         with self:
             with nogil:
                 status = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total)
+                if status == 0 and total == 0:          # a chip with DDR memory
+                    status = aclrtGetMemInfo(ACL_DDR_MEM, &free, &total)
             check(status, "aclrtGetMemInfo")
         return free, total
 

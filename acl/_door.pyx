@@ -26,13 +26,13 @@ from acl._core cimport (
     arena_alloc, arena_free, arena_try,
 )
 from acl._libacl cimport (
-    ACL_HBM_MEM, ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
+    ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
     aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
 )
 from acl._lock cimport SpinLock, count_read, spin_enter, spin_leave, stale_read
 from acl._order cimport block_share, waiting_sync
 from acl._pages cimport pages_donate
-from acl._pool cimport Pool, pool_adopt, soc_padding, virtual_default
+from acl._pool cimport Pool, memory_kind, pool_adopt, soc_padding, virtual_default
 
 cdef extern from "<stdbool.h>" nogil:
     ctypedef bint c_bool "bool"
@@ -136,7 +136,7 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
     options.granule = GRANULE
     options.virtual_bytes = virtual_default()
     options.mem_attr = ACL_HBM_MEM_HUGE
-    options.info_attr = ACL_HBM_MEM
+    options.info_attr = memory_kind()
     options.sync_timeout_ms = SYNC_TIMEOUT_MS
     options.steals = True
     options.early_frees = True

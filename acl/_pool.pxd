@@ -6,7 +6,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._buffer cimport Buffer
 from acl._core cimport Arena, Pool as CorePool
-from acl._libacl cimport aclrtStream
+from acl._libacl cimport aclrtMemAttr, aclrtStream
 from acl._stream cimport Stream
 
 
@@ -17,6 +17,8 @@ cdef class Pool:
     cdef size_t padding             # bytes that the SoC wants behind a buffer of the user's
     cdef int made                   # fork_count at its making
     cdef readonly int device        # ordinal
+    cdef readonly str name          # what reports call it
+    cdef readonly object number     # pools count from 0 in a process
     cdef readonly bint guarded      # streams are registered with the callbacks of `_guard`
     cdef bint is_closed
     cdef dict tags                  # name -> index
@@ -26,6 +28,7 @@ cdef class Pool:
     cdef object __weakref__
 
     cdef Arena *arena_of(self, aclrtStream stream) except NULL
+    cdef int enlist(self, object name) except -1
     cdef int open_check(self) except -1
     cdef uint16_t tag_index(self, object tag) except? 0xFFFF
     cdef uint64_t oom_count(self) noexcept
@@ -38,3 +41,4 @@ cdef Pool pool_adopt(CorePool *core)
 # Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
 cdef size_t soc_padding() noexcept nogil
 cdef size_t virtual_default() noexcept nogil
+cdef aclrtMemAttr memory_kind() noexcept nogil          # the one that the current device has

@@ -13,29 +13,31 @@ cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset, strncmp
 
+import itertools
 import os
 import re
+import weakref
 
 from acl._arena cimport (
-    arena_find, arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy,
+    arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_orphan,
     pool_reset_peaks, pool_trim,
 )
 from acl._buffer cimport buffer_wrap
 from acl._check cimport pool_check
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_UNLOADING, ArenaStats, Block, CALLS, MAX_SIZE_BITS,
-    OomReport as CoreReport, PoolOptions, ROLE_STREAM, ROLE_USER, RUNGS, TAGS, arena_alloc,
-    arena_free, arena_try,
+    ARENA_CLOSED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, OomReport as CoreReport, PoolOptions,
+    ROLE_STREAM, ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl._driver cimport events_destroy
 from acl._error cimport check
 from acl._libacl cimport (
-    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G,
-    ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
+    ACL_DDR_MEM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_HBM_MEM, ACL_HBM_MEM_HUGE,
+    ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo,
+    aclrtGetSocName, aclrtMemAttr,
 )
 from acl._guard cimport guard_flush
-from acl._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave
+from acl._lock cimport count_read, spin_enter, spin_leave
 from acl._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
 )
@@ -49,21 +51,16 @@ from acl._registry import registered
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
 
-__all__ = ["Capture", "Pool", "use_pool"]
+__all__ = ["Capture", "Pool", "open_pools", "use_pool"]
+
+every = weakref.WeakSet()       # all pools that are alive, closed ones too
+numbers = itertools.count()
 
 SIZES = {
     "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
-KINDS = ("stream", "user", "capture", "framework")
-STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting")
-RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
-CALL_NAMES = (
-    "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical",
-    "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
-    "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
-)
 
 
 # ---- sizes --------------------------------------------------------------------------------------
@@ -115,12 +112,21 @@ cdef size_t soc_padding() noexcept nogil:
     return 0 if strncmp(name, "Ascend950", 9) == 0 or strncmp(name, "Ascend350", 9) == 0 else 32
 
 
+cdef size_t memory_total(aclrtMemAttr attr) noexcept nogil:
+    """Bytes of the current device's memory of a kind; 0 if it has none."""
+    cdef size_t room = 0, total = 0
+    return total if aclrtGetMemInfo(attr, &room, &total) == ACL_SUCCESS else 0
+
+
+cdef aclrtMemAttr memory_kind() noexcept nogil:
+    """The kind of memory that the current device has."""
+    return ACL_HBM_MEM if memory_total(ACL_HBM_MEM) != 0 else ACL_DDR_MEM
+
+
 cdef size_t virtual_default() noexcept nogil:
     """Addresses for one stream: four times the device, so that holes need not be used at once."""
-    cdef size_t room = 0, total = 0
-    if aclrtGetMemInfo(ACL_HBM_MEM, &room, &total) != ACL_SUCCESS or total == 0:
-        total = <size_t> 32 << 30
-    return 4 * total
+    cdef size_t total = memory_total(memory_kind())
+    return 4 * (total if total else <size_t> 32 << 30)
 
 
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
@@ -140,10 +146,10 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
             f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
     options.headroom = bytes_of(given["headroom"], "headroom")
     options.granule = granule
+    options.info_attr = memory_kind()
     options.virtual_bytes = (
         virtual_default() if given["virtual"] is None else bytes_of(given["virtual"], "virtual"))
     options.mem_attr = PAGES[given["pages"]]
-    options.info_attr = ACL_HBM_MEM
     options.sync_timeout_ms = timeout
     options.steals = given["steal"]
     options.early_frees = given["early_frees"]
@@ -158,6 +164,7 @@ cdef Pool pool_adopt(CorePool *core):
     pool.core = core
     pool.device = core.options.device
     pool.padding = soc_padding()
+    pool.enlist(None)
     return pool
 
 
@@ -176,6 +183,12 @@ def debug_default():
 
 cdef void block_back(void *arena, void *block) noexcept nogil:
     arena_free(<Arena *> arena, <Block *> block)
+
+
+def open_pools(device=None):
+    """The pools of this process that may hold memory, of one device or of all, the oldest first."""
+    found = [pool for pool in every if device is None or pool.device == device]
+    return sorted(found, key=lambda pool: pool.number)
 
 
 # ---- the pool -----------------------------------------------------------------------------------
@@ -225,6 +238,8 @@ cdef class Pool:
         foreign pointers are told on stderr, with the block's history, and counted by
         ``acl._guard.reports()``.  Each free waits for its stream.  The default asks the variable
         ``ACL_POOL_DEBUG``.
+    name : str, optional
+        What ledger, metrics and log call it; ``"pool-0"`` and so on if not given.
     """
 
     def __cinit__(self):
@@ -234,7 +249,7 @@ cdef class Pool:
 
     def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
                  virtual=None, preallocate=0, steal=True, early_frees=None, watch_captures=False,
-                 decay_ms=0, sync_timeout_ms=5000, segments=False, debug=None):
+                 decay_ms=0, sync_timeout_ms=5000, segments=False, debug=None, name=None):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
@@ -252,6 +267,7 @@ cdef class Pool:
         if self.core is NULL:
             raise MemoryError("host memory for a pool")
         self.device = ordinal
+        self.enlist(name)
         self.guarded = debug_default() if debug is None else bool(debug)
         self.padding = soc_padding()
         self.core.options.padding = self.padding
@@ -266,7 +282,16 @@ cdef class Pool:
         # A pool that cannot go yet (live blocks, work in flight) is left to the system.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
-                pool_destroy(self.core)
+                if not pool_destroy(self.core):
+                    pool_orphan(self.core)
+
+    cdef int enlist(self, object name) except -1:
+        """From here on reports know the pool."""
+        self.number = next(numbers)
+        self.name = f"pool-{self.number}" if name is None else str(name)
+        self.core.orphan = False
+        every.add(self)
+        return 0
 
     cdef int open_check(self) except -1:
         if self.made != fork_count:
@@ -568,52 +593,17 @@ cdef class Pool:
 
     def stats(self):
         """A `PoolStats`: what the pool holds and has done, at this moment."""
-        cdef uint32_t i, tag
-        from acl._snapshot import PoolStats
+        from acl import _books
 
         self.open_check()
-        count = count_read(&self.core.arena_count)
-        streams = tuple(stream_stats(self.core.arenas[i]) for i in range(count))
-        tags = {name: 0 for name in self.tag_names[1:]}
-        for i in range(count_read(&self.core.arena_count)):
-            for tag in range(1, <uint32_t> len(self.tag_names)):        # at most TAGS
-                tags[self.tag_names[tag]] += self.core.arenas[i].tag_live[tag]
-        total = {name: sum(getattr(one, name) for one in streams) for name in (
-            "allocated", "allocated_peak", "requested", "requested_peak")}
-        return PoolStats(
-            **total, reserved=self.core.source.reserved,
-            reserved_peak=self.core.source.reserved_peak, spare=self.core.source.spare_bytes,
-            limit=self.core.options.limit, streams=streams, tags=tags,
-            driver_calls={
-                CALL_NAMES[i]: self.core.source.calls[i] for i in range(<uint32_t> CALLS)},
-            driver_failures={
-                CALL_NAMES[i]: self.core.source.failed[i] for i in range(<uint32_t> CALLS)},
-            ooms=self.core.oom.number)
+        return _books.stats(self)
 
     def blocks(self, stream=None):
         """Every block of a stream's part, in address order, as `BlockInfo`; for maps."""
-        cdef Arena *arena = arena_find(self.core, handle_of(stream), ROLE_STREAM)
-        cdef uint32_t i
-        cdef Block *block
-        from acl._snapshot import BlockInfo
+        from acl import _books
 
         self.open_check()
-        found = []
-        if arena is NULL:
-            return found
-        lock_take(&arena.lock)
-        try:
-            for i in range(arena.range_count):
-                block = arena.ranges[i].first if arena.ranges[i] is not NULL else NULL
-                while block is not NULL:
-                    live = STATES[block.state] == "live"
-                    found.append(BlockInfo(
-                        <size_t> block.addr, block.size, STATES[block.state],
-                        block.requested if live else 0, self.tag_names[block.tag] if live else ""))
-                    block = block.next
-        finally:
-            lock_drop(&arena.lock)
-        return found
+        return _books.blocks(self, stream)
 
     def close(self):
         """Unregister all streams and give back all that is free; a second call does nothing.
@@ -644,6 +634,34 @@ cdef class Pool:
         """Whether `close` has run."""
         return bool(self.is_closed)
 
+    @property
+    def limit(self):
+        """Most bytes that the pool may hold, 0 for no limit; may be set, also as ``"8GiB"``.
+
+        A limit below what is held gives nothing back: call `trim`.
+        """
+        return 0 if self.core is NULL else self.core.options.limit
+
+    @limit.setter
+    def limit(self, value):
+        self.open_check()
+        wanted = 0 if value is None else bytes_of(value, "limit")
+        if wanted and wanted < self.core.options.granule:
+            raise ValueError(
+                f"limit must be at least one granule ({self.core.options.granule} bytes), "
+                f"not {value!r}")
+        self.core.options.limit = wanted
+
+    @property
+    def headroom(self):
+        """Bytes that the pool leaves free on the device; may be set."""
+        return 0 if self.core is NULL else self.core.options.headroom
+
+    @headroom.setter
+    def headroom(self, value):
+        self.open_check()
+        self.core.options.headroom = bytes_of(value, "headroom")
+
     def __enter__(self):
         return self
 
@@ -653,7 +671,7 @@ cdef class Pool:
     def __repr__(self):
         if self.is_closed or self.core is NULL:
             return "<Pool closed>"
-        return f"<Pool device={self.device} reserved={self.core.source.reserved}>"
+        return f"<Pool {self.name!r} device={self.device} reserved={self.core.source.reserved}>"
 
 
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, size_t bytes,
@@ -675,25 +693,6 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
     report = pool.last_oom()
     raise OutOfMemoryError(
         ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
-
-
-cdef object stream_stats(Arena *arena):
-    cdef ArenaStats stats
-    from acl._snapshot import StreamStats
-
-    with nogil:
-        arena_stats(arena, &stats)
-    return StreamStats(
-        stream=<size_t> arena.stream, kind=KINDS[arena.role], allocated=stats.allocated,
-        allocated_peak=stats.allocated_peak, requested=stats.requested,
-        requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
-        free=stats.free, waiting=stats.waiting, largest_free=stats.largest_free,
-        live_blocks=stats.live_blocks, hits=stats.counters.hits, fits=stats.counters.fits,
-        slow=stats.counters.slow, failures=stats.counters.failures, frees=stats.frees,
-        steals=stats.counters.steals, donated=stats.counters.donated, syncs=stats.counters.syncs,
-        sync_failures=stats.counters.sync_failures, flushes=stats.counters.flushes,
-        refused=stats.counters.refused,
-        rungs={RUNG_NAMES[i]: stats.counters.rungs[i] for i in range(<int> RUNGS)})
 
 
 # ---- what belongs to a pool for a while ---------------------------------------------------------

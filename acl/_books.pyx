@@ -1,0 +1,263 @@
+"""What a pool's blocks say, counted anew: bytes by stream and tag, for `stats`, ledger and metrics.
+
+`walk` counts every block of an arena under its lock, in the order of the descriptors; `glance`
+reads the sums that allocations keep, takes no lock and so disturbs nobody: each number is right by
+itself, but they need not be of one moment.  Nothing here changes a pool or calls the driver.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+
+from acl._arena cimport arena_find, arena_stats, pools_orphaned
+from acl._core cimport (
+    Arena, ArenaStats, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block,
+    CALLS, Counters, Pool as CorePool, ROLE_STREAM, RUNGS, TAGS,
+)
+from acl._libacl cimport (
+    ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
+    aclrtMemUsageInfo, libacl_has,
+)
+from acl._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
+from acl._pool cimport Pool
+from acl._registry cimport handle_of
+
+from acl._device import Device
+from acl._snapshot import BlockInfo, PoolStats, StreamStats
+
+__all__ = [
+    "blocks", "components", "device_bytes", "glance", "orphans", "stats", "tag_totals", "walk",
+]
+
+KINDS = ("stream", "user", "capture", "framework")
+STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting")
+RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
+CALL_NAMES = (
+    "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical",
+    "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
+    "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
+)
+
+cdef struct Sums:               # of an arena's blocks
+    size_t[64] live             # bytes, by tag
+    size_t[64] requested
+    uint64_t[64] blocks
+    size_t cached
+    size_t waiting
+    size_t largest_free
+    size_t unmapped             # bytes of addresses that no memory backs
+    size_t reserved             # bytes of memory
+
+
+# ---- counting -----------------------------------------------------------------------------------
+
+cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
+    cdef uint32_t tag
+    if block.state == BLOCK_LIVE:
+        tag = block.tag % TAGS
+        sums.live[tag] += block.size
+        sums.requested[tag] += block.requested
+        sums.blocks[tag] += 1
+    elif block.state == BLOCK_CACHED:
+        sums.cached += block.size
+    elif block.state == BLOCK_WAITING:
+        sums.waiting += block.size
+    elif block.state == BLOCK_HOLE:
+        sums.unmapped += block.size
+    elif block.state == BLOCK_FREE and block.size > sums.largest_free:
+        sums.largest_free = block.size
+
+
+cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
+    cdef size_t offset = 0
+    memset(sums, 0, sizeof(Sums))
+    lock_take(&arena.lock)
+    while offset < arena.slab_used:
+        block_sum(<Block *> (arena.slab + offset), sums)
+        offset += sizeof(Block)
+    sums.reserved = arena.pages * arena.pool.options.granule
+    lock_drop(&arena.lock)
+
+
+cdef object arena_lines(Arena *arena):
+    """Stream, kind, default tag, reserved, cached, waiting, largest free, unmapped, tags."""
+    cdef Sums sums
+    cdef uint32_t tag
+    with nogil:
+        arena_sum(arena, &sums)
+    tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag])
+            for tag in range(<uint32_t> TAGS) if sums.blocks[tag]]       # an enum
+    return (<size_t> arena.stream, KINDS[arena.role], arena.default_tag, sums.reserved, sums.cached,
+            sums.waiting, sums.largest_free, sums.unmapped, tags)
+
+
+cdef object core_lines(CorePool *core):
+    """Limit, headroom, spare, reserved, and a line for each arena."""
+    cdef uint32_t i
+    cdef size_t reserved, spare
+    arenas = [arena_lines(core.arenas[i]) for i in range(count_read(&core.arena_count))]
+    spin_enter(&core.source.lock)
+    reserved = core.source.reserved
+    spare = core.source.spare_bytes
+    spin_leave(&core.source.lock)
+    return core.options.limit, core.options.headroom, spare, reserved, arenas
+
+
+def walk(Pool pool not None):
+    """All of a pool's blocks, counted: what `core_lines` says, and the names of its tags."""
+    if pool.core is NULL:
+        return None
+    return (*core_lines(pool.core), tuple(pool.tag_names))
+
+
+def orphans(int device):
+    """The same for the pools of a device that no object speaks for: their tags have no names."""
+    cdef CorePool *found[256]
+    cdef uint32_t i
+    cdef uint32_t count = min(pools_orphaned(device, found, 256), <uint32_t> 256)   # a constant
+    return [(*core_lines(found[i]), ()) for i in range(count)]
+
+
+def glance(Pool pool not None):
+    """What the counters say, without a lock: a dict for the pool, with a list for its streams."""
+    cdef CorePool *core = pool.core
+    cdef Arena *arena
+    cdef uint32_t i, tag, names = <uint32_t> len(pool.tag_names)         # at most TAGS
+    if core is NULL:
+        return None
+    streams = []
+    for i in range(count_read(&core.arena_count)):
+        arena = core.arenas[i]
+        streams.append({
+            "stream": <size_t> arena.stream, "kind": KINDS[arena.role],
+            "default_tag": pool.tag_names[arena.default_tag],
+            "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
+            "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
+            "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
+                     for tag in range(1, names) if arena.tag_blocks[tag]},
+            "counters": counters_dict(&arena.counters),
+        })
+    return {
+        "limit": core.options.limit, "headroom": core.options.headroom,
+        "reserved": stale_read(&core.source.reserved),
+        "reserved_peak": stale_read(&core.source.reserved_peak),
+        "spare": stale_read(&core.source.spare_bytes), "ooms": core.oom.number,
+        "driver_calls": calls_dict(core.source.calls),
+        "driver_failures": calls_dict(core.source.failed),
+        "streams": streams,
+    }
+
+
+cdef dict calls_dict(const uint64_t *calls):
+    return {CALL_NAMES[i]: calls[i] for i in range(<uint32_t> CALLS)}    # an enum
+
+
+cdef dict counters_dict(const Counters *counters):
+    return {
+        "hits": counters.hits, "fits": counters.fits, "slow": counters.slow,
+        "failures": counters.failures, "steals": counters.steals, "donated": counters.donated,
+        "syncs": counters.syncs, "sync_failures": counters.sync_failures,
+        "flushes": counters.flushes, "refused": counters.refused,
+        "rungs": {RUNG_NAMES[i]: counters.rungs[i] for i in range(<int> RUNGS)},
+    }
+
+
+# ---- statistics ---------------------------------------------------------------------------------
+
+cdef object stream_stats(Arena *arena):
+    cdef ArenaStats stats
+    with nogil:
+        arena_stats(arena, &stats)
+    return StreamStats(
+        stream=<size_t> arena.stream, kind=KINDS[arena.role], allocated=stats.allocated,
+        allocated_peak=stats.allocated_peak, requested=stats.requested,
+        requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
+        free=stats.free, waiting=stats.waiting, largest_free=stats.largest_free,
+        live_blocks=stats.live_blocks, frees=stats.frees, **counters_dict(&stats.counters))
+
+
+def tag_totals(Pool pool not None):
+    """Live bytes by tag; a stream's default tag has what has no tag of its own."""
+    cdef Arena *arena
+    cdef uint32_t i, tag
+    cdef size_t untagged
+    totals = dict.fromkeys(pool.tag_names[1:], 0)
+    for i in range(count_read(&pool.core.arena_count)):
+        arena = pool.core.arenas[i]
+        untagged = stale_read(&arena.live)
+        for tag in range(1, <uint32_t> len(pool.tag_names)):             # at most TAGS
+            totals[pool.tag_names[tag]] += arena.tag_live[tag]
+            untagged -= min(arena.tag_live[tag], untagged)
+        if arena.default_tag:
+            totals[pool.tag_names[arena.default_tag]] += untagged
+    return totals
+
+
+def stats(Pool pool not None):
+    """What `Pool.stats` returns."""
+    cdef CorePool *core = pool.core
+    cdef uint32_t i
+    streams = tuple([stream_stats(core.arenas[i]) for i in range(count_read(&core.arena_count))])
+    total = {name: sum([getattr(one, name) for one in streams]) for name in (
+        "allocated", "allocated_peak", "requested", "requested_peak")}
+    return PoolStats(
+        **total, reserved=core.source.reserved, reserved_peak=core.source.reserved_peak,
+        spare=core.source.spare_bytes, limit=core.options.limit, streams=streams,
+        tags=tag_totals(pool),
+        driver_calls=calls_dict(core.source.calls), driver_failures=calls_dict(core.source.failed),
+        ooms=core.oom.number)
+
+
+def blocks(Pool pool not None, stream):
+    """What `Pool.blocks` returns."""
+    cdef Arena *arena = arena_find(pool.core, handle_of(stream), ROLE_STREAM)
+    cdef uint32_t i
+    cdef Block *block
+    found = []
+    if arena is NULL:
+        return found
+    lock_take(&arena.lock)
+    try:
+        for i in range(arena.range_count):
+            block = arena.ranges[i].first if arena.ranges[i] is not NULL else NULL
+            while block is not NULL:
+                live = block.state == BLOCK_LIVE
+                tag = block.tag if block.tag else arena.default_tag
+                found.append(BlockInfo(
+                    <size_t> block.addr, block.size, STATES[block.state],
+                    block.requested if live else 0, pool.tag_names[tag] if live else ""))
+                block = block.next
+    finally:
+        lock_drop(&arena.lock)
+    return found
+
+
+# ---- the device ---------------------------------------------------------------------------------
+
+def device_bytes(int device):
+    """Free and total bytes of a device, of the kind of memory that its chip has."""
+    cdef size_t free = 0, total = 0
+    cdef aclError status
+    with Device(device):
+        with nogil:
+            status = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total)
+            if status != ACL_SUCCESS or total == 0:
+                status = aclrtGetMemInfo(ACL_DDR_MEM, &free, &total)
+    if status != ACL_SUCCESS:
+        free = total = 0
+    return free, total
+
+
+def components(int device):
+    """Bytes of this process on a device by the runtime's component; None if it does not tell."""
+    cdef aclrtMemUsageInfo infos[64]
+    cdef size_t i, count = 0
+    cdef aclError status
+    if not libacl_has(b"aclrtGetMemUsageInfo"):
+        return None
+    memset(infos, 0, sizeof(infos))
+    with nogil:
+        status = aclrtGetMemUsageInfo(device, infos, 64, &count)
+    if status != ACL_SUCCESS:
+        return None
+    return {infos[i].name.decode(errors="replace"): infos[i].curMemSize
+            for i in range(min(count, <size_t> 64))}                     # a constant

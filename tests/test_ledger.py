@@ -1,0 +1,212 @@
+"""The ledger: its rows add up to the device, and each is what an independent count says."""
+
+import ctypes
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.calls import api
+from support.child import run_python
+from support.core import MIB, Door, Slow, open_door
+
+import acl
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def taken() -> acl.Ledger:
+    """A ledger of device 0, whose rows add up, and whose sums are the driver's and the simulator's."""
+    ledger = acl.memory_ledger(0)
+    free, total = acl.Device(0).memory_info()
+    assert sum(row.bytes for row in ledger.rows) == ledger.total == total
+    assert ledger.sum(owner="free") == free
+    assert all(row.bytes >= 0 for row in ledger.rows)
+    ours = ledger.sum(owner="pool") + ledger.sum(owner="process")
+    assert ours == acl.sim.physical_bytes(0)
+    return ledger
+
+
+@pytest.fixture
+def opened() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
+    with open_door(name="service") as made:
+        yield made
+
+
+def test_an_idle_device_is_free_and_others() -> None:
+    ledger = taken()
+    assert ledger.sum(owner="pool") == 0
+    assert ledger.sum(owner="others") == 0
+
+
+def test_live_bytes_by_stream_and_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = opened
+    kept = [pool.alloc(3 * MIB, stream, tag="kv"), pool.alloc(1000, stream, tag="kv"), pool.alloc(5 * MIB, tag="io")]
+    block = door.alloc(777)
+    ledger = taken()
+    padding = 32
+    assert ledger.sum(owner="pool", tag="kv", state="requested") == 3 * MIB + padding + 1024 + padding
+    assert ledger.sum(owner="pool", tag="kv", state="slack") == 512 - padding + 512 * 3 - 1024 - padding
+    assert ledger.sum(owner="pool", tag="io", stream=0, state="requested") == 5 * MIB + padding
+    (untagged,) = ledger.select(owner="pool", stream=stream.handle, tag="", state="requested")
+    assert (untagged.bytes, untagged.blocks, untagged.kind, untagged.name) == (777, 1, "stream", "service")
+    assert ledger.tags()["kv"] == 3 * MIB + 512 + 1536
+    assert ledger.sum(owner="pool") == pool.stats().reserved
+    door.free(block)
+    for buffer in kept:
+        buffer.close()
+
+
+def test_cached_free_and_spare(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _stream, door = opened
+    first, second = door.alloc(4096), door.alloc(3 * MIB)
+    door.free(first)
+    door.free(second)
+    stats = pool.stats()
+    ledger = taken()
+    assert ledger.sum(owner="pool", state="cached") == 4096 == stats.streams[0].cached
+    assert ledger.sum(owner="pool", state="free") == stats.reserved - 4096
+    assert ledger.sum(owner="pool", state="requested") == 0
+    pool.trim()
+    left = taken()
+    assert left.sum(owner="pool") == pool.stats().reserved < stats.reserved
+    assert left.pools[0].unmapped > 0
+
+
+def test_blocks_that_wait_for_another_stream(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, _ = opened
+    with acl.Stream(0) as other, Slow(other):
+        buffer = pool.alloc(2 * MIB, stream)
+        pool.record_stream(buffer, other)
+        buffer.close()
+        assert taken().sum(owner="pool", state="waiting") == 2 * MIB + 512
+    pool.trim()
+    assert taken().sum(owner="pool", state="waiting") == 0
+
+
+def test_memory_of_this_process_outside_the_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _stream, door = opened
+    block = door.alloc(3 * MIB)
+    before, used = taken(), acl.sim.physical_bytes()
+    address = ctypes.c_void_p()
+    assert api.aclrtMalloc(ctypes.byref(address), 10 * MIB, 0) == 0
+    after, more = taken(), acl.sim.physical_bytes() - used
+    assert more >= 10 * MIB
+    assert after.sum(owner="process") - before.sum(owner="process") == more
+    assert after.sum(owner="process", name="MALLOC") == more
+    assert after.sum(owner="process", name="PHYSICAL") == 0
+    assert after.sum(owner="pool") == before.sum(owner="pool") == pool.stats().reserved
+    assert api.aclrtFree(address) == 0
+    door.free(block)
+
+
+def test_two_pools_and_a_pool_of_segments() -> None:
+    with acl.Pool(0, name="a") as a, acl.Pool(0, name="b", segments=True) as b:
+        held = [a.alloc(3 * MIB), b.alloc(7 * MIB)]
+        ledger = taken()
+        assert ledger.sum(owner="pool", name="a") == a.stats().reserved
+        assert ledger.sum(owner="pool", name="b") == b.stats().reserved
+        assert ledger.sum(owner="process") == 0
+        assert [pool.name for pool in ledger.pools] == ["a", "b"]
+        for buffer in held:
+            buffer.close()
+
+
+def test_a_closed_pool_with_buffers_is_still_told_of() -> None:
+    pool = acl.Pool(0, name="gone")
+    buffer = pool.alloc(3 * MIB)
+    pool.close()
+    assert taken().sum(owner="pool", name="gone", state="requested") == 3 * MIB + 32
+    buffer.close()
+
+
+def test_a_pool_that_lost_its_object_is_an_orphan() -> None:
+    done = run_python("""
+        import acl
+        from support.core import MIB, Door
+        stream = acl.Stream()
+        pool = acl.Pool(0)
+        pool.register(stream)
+        door = Door(stream)
+        block = door.alloc(3 * MIB)
+        pool.close()
+        del pool
+        ledger = acl.memory_ledger(0)
+        print(ledger.sum(owner="pool", name="orphan-0", state="requested") == 3 * MIB)
+        print(ledger.sum(owner="pool") == acl.sim.physical_bytes(), ledger.sum(owner="process"))
+        door.free(block)
+        print(acl.memory_ledger(0).sum(owner="pool", state="requested"))
+    """)
+    assert done.stdout.splitlines() == ["True", "True 0", "0"], done.stderr
+
+
+def test_without_the_runtimes_components_the_rest_is_one_row(
+    opened: tuple[acl.Pool, acl.Stream, Door], sim: object
+) -> None:
+    pool, _stream, door = opened
+    block = door.alloc(3 * MIB)
+    with acl.sim.fault("aclrtGetMemUsageInfo", every=1, code=207000):
+        ledger = acl.memory_ledger(0)
+    assert ledger.components is None
+    assert sum(row.bytes for row in ledger.rows) == ledger.total
+    assert ledger.sum(owner="rest") == ledger.total - ledger.free - pool.stats().reserved
+    assert not list(ledger.select(owner="process"))
+    door.free(block)
+
+
+def test_it_adds_up_while_another_thread_allocates(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _stream, door = opened
+    stop = threading.Event()
+
+    def load() -> None:
+        acl.Device(0).use()
+        while not stop.is_set():
+            blocks = [door.alloc(size) for size in (512, 70_000, 3 * MIB, 9 * MIB)]
+            for block in blocks:
+                door.free(block)
+            pool.trim(idle=True)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        for _ in range(50):
+            ledger = acl.memory_ledger(0)
+            assert sum(row.bytes for row in ledger.rows) == ledger.total
+            if ledger.steady:
+                assert all(row.bytes >= 0 for row in ledger.rows)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_table_and_the_dict(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, _ = opened
+    with pool.alloc(3 * MIB, stream, tag="kv"):
+        ledger = taken()
+        told = json.loads(json.dumps(ledger.as_dict()))
+        text = str(ledger)
+    assert sum(row["bytes"] for row in told["rows"]) == told["total"]
+    assert "pool service" in text
+    assert "kv" in text and "1 block, slack" in text
+    assert f"{stream.handle:#x}" in text
+    assert text.splitlines()[0] == "device 0: 32.00 GiB"
+
+
+def test_a_wrong_name_in_a_sum_is_told(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    with pytest.raises(TypeError, match="no 'color'"):
+        acl.memory_ledger(0).sum(color="red")
+
+
+def test_limit_and_headroom_may_be_changed(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = opened
+    pool.limit = "4MiB"
+    assert not door.alloc(6 * MIB)
+    pool.limit = None
+    block = door.alloc(6 * MIB)
+    assert block
+    door.free(block)
+    pool.headroom = "40GiB"
+    assert pool.headroom == 40 << 30
+    assert not door.alloc(16 * MIB)
+    with pytest.raises(ValueError, match="at least one granule"):
+        pool.limit = 1
