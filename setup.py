@@ -1,7 +1,7 @@
 """Builds the extensions (every `acl/**/*.pyx`) and the simulator; metadata is in pyproject.toml.
 
 `ACLPOOL_BUILD` chooses the build: release (default), debug (invariant checks after every mutation),
-sanitize (AddressSanitizer and UBSan), coverage.  Needs gcc (or clang) and Cython 3; no CANN, no NumPy.
+sanitize (AddressSanitizer and UBSan), tsan (ThreadSanitizer), coverage.  Needs gcc (or clang) and Cython 3; no CANN, no NumPy.
 """
 
 import importlib.util
@@ -29,15 +29,19 @@ COMPILE = {
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=undefined",
     ],
+    "tsan": ["-O1", "-g", "-UNDEBUG", "-fsanitize=thread"],
     "coverage": ["-O0", "-g", "-UNDEBUG", "--coverage", "-DCYTHON_TRACE_NOGIL=1"],
 }
 LINK = {
     "release": ["-Wl,-O1"],
     "debug": [],
     "sanitize": ["-fsanitize=address,undefined"],
+    "tsan": ["-fsanitize=thread"],
     "coverage": ["--coverage"],
 }
-SIMULATOR_MODE = {"release": "release", "debug": "debug", "sanitize": "asan", "coverage": "cov"}
+SIMULATOR_MODE = {
+    "release": "release", "debug": "debug", "sanitize": "asan", "tsan": "tsan", "coverage": "cov",
+}
 # Aliasing: the loader stores what dlsym gives through `void **`.
 COMMON = [
     "-std=gnu11",

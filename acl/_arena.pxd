@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, ArenaStats, Driver, Pool, PoolOptions
+from acl._core cimport Arena, ArenaStats, Block, Driver, Pool, PoolOptions
 from acl._libacl cimport aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
@@ -32,3 +32,5 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
 cdef size_t pool_decay(Pool *pool) noexcept nogil
 cdef void pool_reset_peaks(Pool *pool) noexcept nogil
 cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil
+# Copies of all blocks in address order, to be freed by C's `free`; NULL without host memory.
+cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil

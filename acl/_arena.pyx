@@ -267,7 +267,7 @@ cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil:
     """An arena with a mode has no owner, so that every caller looks at the mode."""
     lock_enter(&arena.lock)
-    arena.mode = (arena.mode & ~clear) | set
+    count_publish(&arena.mode, (arena.mode & ~clear) | set)
     arena.lock.pinned = arena.mode != 0
     lock_leave(&arena.lock)
 
@@ -420,6 +420,37 @@ cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
         elif block.state == BLOCK_LIVE:
             stats.live_blocks += 1
         block = block.next
+
+
+cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept nogil:
+    """How many blocks there are; the first `room` of them are copied, in address order."""
+    cdef uint32_t index
+    cdef uint64_t count = 0
+    cdef Block *block
+    lock_take(&arena.lock)
+    for index in range(arena.range_count):
+        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+        while block != NULL:
+            if count < room:
+                copies[count] = block[0]
+            count += 1
+            block = block.next
+    lock_drop(&arena.lock)
+    return count
+
+
+cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil:
+    cdef uint64_t room = 0
+    cdef Block *copies
+    while True:
+        room += arena_blocks(arena, NULL, 0) + 64
+        copies = <Block *> calloc(room, sizeof(Block))
+        if copies == NULL:
+            return NULL
+        count[0] = arena_blocks(arena, copies, room)
+        if count[0] <= room:
+            return copies
+        free(copies)
 
 
 cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:

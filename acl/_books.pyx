@@ -6,9 +6,10 @@ itself, but they need not be of one moment.  Nothing here changes a pool or call
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
+from libc.stdlib cimport free as c_free
+from libc.string cimport memcpy, memset
 
-from acl._arena cimport arena_find, arena_stats, pools_orphaned
+from acl._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block,
     CALLS, Counters, Pool as CorePool, ROLE_STREAM, RUNGS, TAGS,
@@ -175,6 +176,21 @@ cdef object stream_stats(Arena *arena):
         live_blocks=stats.live_blocks, frees=stats.frees, **counters_dict(&stats.counters))
 
 
+cdef dict source_stats(CorePool *core):
+    cdef size_t reserved, peak, spare
+    cdef uint64_t[16] calls
+    cdef uint64_t[16] failed
+    spin_enter(&core.source.lock)
+    reserved = core.source.reserved
+    peak = core.source.reserved_peak
+    spare = core.source.spare_bytes
+    memcpy(calls, core.source.calls, sizeof(calls))
+    memcpy(failed, core.source.failed, sizeof(failed))
+    spin_leave(&core.source.lock)
+    return {"reserved": reserved, "reserved_peak": peak, "spare": spare,
+            "driver_calls": calls_dict(calls), "driver_failures": calls_dict(failed)}
+
+
 def tag_totals(Pool pool not None):
     """Live bytes by tag; a stream's default tag has what has no tag of its own."""
     cdef Arena *arena
@@ -200,34 +216,33 @@ def stats(Pool pool not None):
     total = {name: sum([getattr(one, name) for one in streams]) for name in (
         "allocated", "allocated_peak", "requested", "requested_peak")}
     return PoolStats(
-        **total, reserved=core.source.reserved, reserved_peak=core.source.reserved_peak,
-        spare=core.source.spare_bytes, limit=core.options.limit, streams=streams,
-        tags=tag_totals(pool),
-        driver_calls=calls_dict(core.source.calls), driver_failures=calls_dict(core.source.failed),
-        ooms=core.oom.number)
+        **total, **source_stats(core), limit=core.options.limit, streams=streams,
+        tags=tag_totals(pool), ooms=core.oom.number)
 
 
 def blocks(Pool pool not None, stream):
     """What `Pool.blocks` returns."""
     cdef Arena *arena = arena_find(pool.core, handle_of(stream), ROLE_STREAM)
-    cdef uint32_t i
+    cdef Block *copies
     cdef Block *block
+    cdef uint64_t i, count = 0
     found = []
     if arena is NULL:
         return found
-    lock_take(&arena.lock)
+    # Objects are made without the lock: the garbage collector may free blocks of this arena.
+    copies = arena_copy(arena, &count)
+    if copies is NULL:
+        raise MemoryError("a copy of the blocks' descriptors")
     try:
-        for i in range(arena.range_count):
-            block = arena.ranges[i].first if arena.ranges[i] is not NULL else NULL
-            while block is not NULL:
-                live = block.state == BLOCK_LIVE
-                tag = block.tag if block.tag else arena.default_tag
-                found.append(BlockInfo(
-                    <size_t> block.addr, block.size, STATES[block.state],
-                    block.requested if live else 0, pool.tag_names[tag] if live else ""))
-                block = block.next
+        for i in range(count):
+            block = &copies[i]
+            live = block.state == BLOCK_LIVE
+            tag = block.tag if block.tag else arena.default_tag
+            found.append(BlockInfo(
+                <size_t> block.addr, block.size, STATES[block.state],
+                block.requested if live else 0, pool.tag_names[tag] if live else ""))
     finally:
-        lock_drop(&arena.lock)
+        c_free(copies)
     return found
 
 

@@ -16,7 +16,7 @@ from acl._bins cimport (
     block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
-from acl._lock cimport lock_drop, lock_enter_biased, lock_leave_biased, lock_take
+from acl._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl._order cimport (
     block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
 )
@@ -224,9 +224,10 @@ cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """Without locks, in an arena with a mode: who serves, this arena or a capture's?"""
     cdef Arena *capture
-    if arena.mode & (ARENA_FORKED | ARENA_CLOSED):
+    cdef uint32_t mode = count_read(&arena.mode)
+    if mode & (ARENA_FORKED | ARENA_CLOSED):
         return NULL
-    if arena.mode & ARENA_WATCHED:
+    if mode & ARENA_WATCHED:
         capture_look(arena)
     capture = arena.capture
     return alloc_in(arena if capture == NULL else capture, size, tag)
@@ -245,7 +246,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef Block *alloc_slow(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    if arena.mode != 0:
+    if count_read(&arena.mode) != 0:
         return alloc_captured(arena, size, tag)
     return alloc_in(arena, size, tag)
 
@@ -256,7 +257,7 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block = NULL
-    if arena.mode == 0:
+    if count_read(&arena.mode) == 0:
         lock_take(&arena.lock)
         block = alloc_warm(arena, size, tag)
         leave(arena)
@@ -282,7 +283,7 @@ cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil
     """At an address if a free block covers it there; it must be a multiple of 512."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
-    if arena.mode == 0 and size >> MAX_SIZE_BITS == 0:
+    if count_read(&arena.mode) == 0 and size >> MAX_SIZE_BITS == 0:
         lock_take(&arena.lock)
         block = block_at(arena, addr, bytes)
         if block != NULL:

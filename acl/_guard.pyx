@@ -230,7 +230,7 @@ cdef void guard_free(aclrtAllocator allocator, aclrtAllocatorBlock pointer) noex
     if captured(arena):
         arena_free(arena, block)
         return
-    if offset >= arena.slab_used or offset % sizeof(Block) != 0:
+    if offset >= stale_read(&arena.slab_used) or offset % sizeof(Block) != 0:
         if not arena_free(arena, block):        # a capture's block is one of another slab
             tell(FOUND_FOREIGN, arena, block)
         return

@@ -20,7 +20,7 @@ from acl._core cimport (
     ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, Use,
 )
 from acl._driver cimport device_wait, event_done, event_mark, event_put, stream_captured
-from acl._lock cimport count_read, lock_drop, lock_take
+from acl._lock cimport count_read, lock_drop, lock_take, stale_read
 from acl._pages cimport pages_donate
 
 
@@ -28,7 +28,7 @@ from acl._pages cimport pages_donate
 
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil:
     cdef Use *use
-    if <size_t> (<char *> block - arena.slab) >= arena.slab_used:
+    if <size_t> (<char *> block - arena.slab) >= stale_read(&arena.slab_used):
         arena = capture_owner(arena, block)     # made during a capture: its arena takes it back
         if arena == NULL:
             return False
@@ -273,6 +273,7 @@ cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil:
     cdef Arena *other
     for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
-        if other.owner == arena and <size_t> (<char *> block - other.slab) < other.slab_used:
+        if (other.owner == arena
+                and <size_t> (<char *> block - other.slab) < stale_read(&other.slab_used)):
             return other
     return NULL

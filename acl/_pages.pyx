@@ -247,6 +247,7 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
                 after = block.links.next
                 piece = piece_of_pages(arena, block, want - taken, &taken)
                 if piece != NULL:
+                    piece.requested = 0
                     piece.links.next = pieces[0]
                     pieces[0] = piece
                 block = after
@@ -276,7 +277,7 @@ cdef uint64_t pieces_unmap(Arena *arena, Block *pieces, Frame **frames) noexcept
                 pages += 1
                 page += 1
         elif segment_free(pool, span.base, span.bytes):
-            pieces.size = 0                     # marks it for `pieces_settle`
+            pieces.requested = 1                # marks it for `pieces_settle`
         pieces = pieces.links.next
     return pages
 
@@ -287,7 +288,7 @@ cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
     cdef uint64_t pages = 0
     while pieces != NULL:
         after = pieces.links.next
-        if pieces.size == 0:
+        if pieces.requested != 0:
             pages += range_of(arena, pieces).pages
             range_drop(arena, pieces)
         else:
@@ -373,7 +374,9 @@ cdef void take_own(Climb *climb) noexcept nogil:
     if climb.moves and arena.donates:
         pages = pages_move_out(arena, climb.missing - climb.found, True, True, &frames)
         climb_add(climb, frames, pages, RUNG_OWN)
-        arena.waits += 1                        # only slow allocations look at it: no lock
+        lock_take(&arena.lock)
+        arena.waits += 1
+        lock_drop(&arena.lock)
 
 
 cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
@@ -434,7 +437,7 @@ cdef bint steals_thrash(Arena *arena) noexcept nogil:
 
 
 cdef uint32_t echo_heard(Climb *climb) noexcept nogil:
-    """How surely this very allocation, with just as much live, comes again and again: 0, 1 or 2.
+    """How surely this very allocation, with just as much live, comes again: 0, 1 or 2.  Locked.
 
     Then shapes repeat, and without growth pages would move in each round for ever.  Layers of one
     pass of a net are not meant: what comes again soon counts little.
@@ -463,10 +466,15 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cdef Arena *arena = climb.arena
     cdef size_t own, joint, reserved, cap, need
     cdef uint32_t heard
+    cdef bint thrash
+    cdef uint64_t waits
     cdef uint64_t pages = climb.missing - climb.found
     peaks_read(climb, &own, &joint, &reserved)
     need = reserved + pages * arena.pool.options.granule
-    cap = permille(own, GROW_AFTER_WAITS if arena.waits >= WAITS_FEW else GROW_ALWAYS)
+    lock_take(&arena.lock)
+    waits = arena.waits
+    lock_drop(&arena.lock)
+    cap = permille(own, GROW_AFTER_WAITS if waits >= WAITS_FEW else GROW_ALWAYS)
     if permille(joint, GROW_JOINT) < cap:       # streams that are idle in turn share
         cap = permille(joint, GROW_JOINT)
     # With a live peak below a page the ranges would take the same page from each other for ever.
@@ -475,8 +483,11 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cap = permille(own, GROW_THRASHING)
     if count_read(&arena.pool.arena_count) > 1 and permille(joint, GROW_THRASHING_JOINT) < cap:
         cap = permille(joint, GROW_THRASHING_JOINT)
+    lock_take(&arena.lock)
     heard = echo_heard(climb)
-    if heard == 0 and not steals_thrash(arena):
+    thrash = steals_thrash(arena)
+    lock_drop(&arena.lock)
+    if heard == 0 and not thrash:
         return 0
     if heard < 2 or reserved + pages * arena.pool.options.granule > cap:
         pages = min(pages, own // 100 // arena.pool.options.granule + 1)
@@ -491,8 +502,10 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     if climb.found < climb.missing:
         growth = growth_allowed(climb)
         if growth > 0:
+            lock_take(&climb.arena.lock)
             climb.arena.waits = 0
             climb.arena.allocs_at = arena_allocs(climb.arena)
+            lock_drop(&climb.arena.lock)
             take_driver(climb, growth, RUNG_GROW)
     if climb.found < climb.missing:
         climb.moves = not (climb.arena.pool.moves_off or stream_captured(

@@ -435,3 +435,31 @@ def test_a_child_of_a_fork_is_refused() -> None:
         print(pool.check())
         """)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("0", "", 0)
+
+
+def test_the_map_of_blocks_is_made_while_the_collector_frees_some() -> None:
+    """Were the arena's lock held meanwhile, the finalizer on this very thread would wait for ever."""
+    done = run_python(
+        """
+        import gc
+        import acl
+
+        class Knot:
+            def __init__(self, pool):
+                self.knot, self.buffer = self, pool.alloc(4096)
+
+        with acl.Pool(0) as pool:
+            kept = [pool.alloc(4096) for _ in range(200)]
+            gc.disable()
+            knots = [Knot(pool) for _ in range(50)]
+            del knots
+            gc.set_threshold(1)
+            gc.enable()
+            live = sum(block.state == "live" for block in pool.blocks())
+            gc.collect()
+            print(live, pool.stats().total("live_blocks"))
+            del kept
+        """,
+        timeout=30,
+    )
+    assert (done.stdout.split()[1:], done.stderr) == (["200"], "")
