@@ -20,7 +20,7 @@ from acl._driver cimport stream_captured, stream_wait
 from acl._libacl cimport (
     ACL_MEMCPY_DEVICE_TO_HOST, ACL_SUCCESS, aclrtMemcpyAsync, aclrtMemsetAsync,
 )
-from acl._lock cimport SpinLock, spin_enter, spin_leave
+from acl._lock cimport SpinLock, spin_enter, spin_leave, stale_read
 
 __all__ = ["reports"]
 
