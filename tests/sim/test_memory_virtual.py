@@ -310,6 +310,7 @@ def test_all_of_a_device_in_granules() -> None:
     release(base)
 
 
+@pytest.mark.release_only            # sanitizers map memory of their own, and die at the limit
 @pytest.mark.parametrize("others", [0, 1, 2])
 def test_the_systems_limit_of_mappings_is_named(others: int) -> None:
     done = run_python(f"""
