@@ -56,7 +56,7 @@ ALLOCATOR = ("arena", "books", "check", "core", "driver", "order", "pages", "pla
 WITH_C = {
     "acl._libacl": "acl/late/*.c",
     "acl.tools._rig": "acl/core/*.c",
-    "acl._door": "acl/door/*.c",
+    "acl._door": "acl/door/*.c acl/core/*.c",
     "acl.vllm.vllm_ascend_C": "acl/vllm/*.c",
     **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR},
 }
@@ -90,7 +90,7 @@ def extensions() -> list[Extension]:
         source = path.relative_to(ROOT)
         name = ".".join(source.with_suffix("").parts)
         extra = (
-            sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name]))
+            sorted(str(c.relative_to(ROOT)) for part in WITH_C[name].split() for c in ROOT.glob(part))
             if name in WITH_C
             else []
         )

@@ -223,7 +223,7 @@ __all__ += [
 ]
 
 # Loaded at first use, so that `import acl` stays quick.
-_MODULES = {"sim", "vllm"}
+_MODULES = {"sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",

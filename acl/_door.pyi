@@ -4,12 +4,12 @@ from typing import TypedDict
 
 from acl._pool import Pool
 
-__all__ = ["SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "share", "stats"]
+__all__ = ["SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "segments", "share", "stats"]
 
 SEATS: int
 held: dict[tuple[int, int], Pool]
 
-class Stat(TypedDict):
+class _Stat(TypedDict):
     """One counter, as torch keeps it."""
 
     current: int
@@ -17,12 +17,12 @@ class Stat(TypedDict):
     allocated: int
     freed: int
 
-class Stats(TypedDict):
+class _Stats(TypedDict):
     """A front's counters; lists are: all blocks, those of at most 1 MiB, the larger ones."""
 
-    blocks: list[Stat]
-    bytes: list[Stat]
-    requested: list[Stat]
+    blocks: list[_Stat]
+    bytes: list[_Stat]
+    requested: list[_Stat]
     reserved: int
     reserved_peak: int
     pages: int
@@ -41,4 +41,5 @@ def share(address: int, stream: int) -> bool: ...
 def empty(seat: int = 0) -> None: ...
 def reset(device: int, *, peaks: bool, seat: int = 0) -> None: ...
 def refused() -> int: ...
-def stats(device: int, *, seat: int = 0) -> Stats | None: ...
+def stats(device: int, *, seat: int = 0) -> _Stats | None: ...
+def segments(device: int, *, seat: int = 0) -> list[tuple[int, bool, list[tuple[int, int, str, int]]]]: ...

@@ -1,14 +1,14 @@
 """The pool behind frameworks that take a pluggable allocator: torch_npu, MindSpore.
 
 This module's own file is the shared library that they open: `acl/door/entry.c` exports
-`aclpool_malloc`, `aclpool_free` and their kin, and the functions here stand behind them.  A *seat* is
-one such pair; seat 0 is the process's own, the others serve one pool each.  A *front* is a seat's
-part for one device: a pool, its counters, its arenas.
+`aclpool_malloc`, `aclpool_free` and their kin, and the functions here stand behind them.  A *seat*
+is one such pair; seat 0 is the process's own, the others serve one pool each.  A *front* is a
+seat's part for one device: a pool, its counters, its arenas.
 
-A framework with a task queue frees a block before the work that uses it is submitted.  So its arenas
-(`ROLE_FRAMEWORK`) use a block again only for the same stream, whose later work comes after that in
-the queue too; inside a free nothing is recorded, waited for or given back; and no page leaves them
-but after `drain`, which empties the queue first.
+A framework with a task queue frees a block before the work that uses it is submitted.  So its
+arenas (`ROLE_FRAMEWORK`) use a block again only for the same stream, whose later work comes after
+that in the queue too; inside a free nothing is recorded, waited for or given back; and no page
+leaves them but after `drain`, which empties the queue first.
 
 Any thread may call the C functions; they take no GIL.  Fronts and their pools live as long as the
 process, as a framework may give back memory at any time.
@@ -21,15 +21,18 @@ from libc.string cimport memset
 
 from acl._arena cimport pool_arena, pool_create, pool_trim
 from acl._core cimport (
-    Arena, ArenaStats, Block, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL,
-    MAX_SIZE_BITS, Pool as CorePool, PoolOptions, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER,
-    arena_alloc, arena_free, arena_try,
+    Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE, CALL_FREE_PHYSICAL,
+    CALL_MALLOC, CALL_PHYSICAL,
+    MAX_SIZE_BITS, Pool as CorePool, PoolOptions, RANGE_SMALL, ROLE_FRAMEWORK,
+    ROLE_STREAM, ROLE_USER, Range, arena_alloc, arena_free, arena_try,
 )
 from acl._libacl cimport (
     ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
-    aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
+    aclrtGetMemInfo, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
 )
-from acl._lock cimport SpinLock, count_read, spin_enter, spin_leave, stale_read
+from acl._lock cimport (
+    SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+)
 from acl._order cimport block_share, waiting_sync
 from acl._pages cimport pages_donate
 from acl._pool cimport Pool, memory_kind, pool_adopt, soc_padding, virtual_default
@@ -69,8 +72,10 @@ cdef extern from "door/door.h" nogil:
         c_bool (*stats)(uint32_t seat, int device, DoorStats *stats) noexcept nogil
         void (*reset)(uint32_t seat, int device, c_bool peaks) noexcept nogil
         void (*empty)(uint32_t seat) noexcept nogil
+        void (*fraction)(uint32_t seat, int device, double fraction) noexcept nogil
         void *(*base)(void *address, size_t *size) noexcept nogil
-        void (*why)(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil
+        void (*why)(uint32_t seat, int device, size_t size, char *text,
+                    size_t room) noexcept nogil
 
     ctypedef void (*DoorThrow)(const char *message) noexcept nogil
 
@@ -95,8 +100,8 @@ cdef extern from "door/door.h" nogil:
     void pointer_publish(void **where, void *value)
 
 __all__ = [
-    "SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "share",
-    "stats",
+    "SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "segments",
+    "share", "stats",
 ]
 
 cdef enum:
@@ -120,7 +125,8 @@ cdef struct Seat:
 
 cdef Seat seats[16]
 cdef uint64_t refused_count = 0             # frees of what is not live here
-cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil  # the framework's own: its queue, then the device
+# The framework's own: its queue is submitted, and the device has done it.
+cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil
 # Keeps the Pools that seats serve from.
 held = {}
 SEATS = DOOR_SEATS
@@ -162,8 +168,7 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
         made.pool.drain = on_drain
     else:
         made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
-    # Two threads may get here at once: the later one's is left empty, which costs a few pages of host
-    # memory once in a process.
+    # Two threads may get here at once: the later one's is left empty, a few pages of host memory.
     spin_enter(&seat.lock)
     front = <Front *> seat.fronts[device]
     if front is NULL:
@@ -380,7 +385,21 @@ cdef void *on_base(void *address, size_t *size) noexcept nogil:
     return address
 
 
+cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil:
+    """The limit, as a part of the device's memory."""
+    cdef aclrtContext previous = NULL
+    cdef size_t room = 0, total = 0
+    cdef Front *front = front_find(seat, device)
+    if front is NULL:
+        front = front_first(seat, device)
+    if front is not NULL and device_enter(device, &previous):
+        if aclrtGetMemInfo(memory_kind(), &room, &total) == 0:
+            front.pool.options.limit = <size_t> (fraction * <double> total)      # at most 1
+        device_leave(previous)
+
+
 cdef void on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
+    """What went wrong, in words."""
     cdef Front *front = front_find(seat, device)
     cdef CorePool *pool
     cdef double unit = 1 << 20
@@ -390,8 +409,8 @@ cdef void on_why(uint32_t seat, int device, size_t size, char *text, size_t room
     pool = front.pool
     snprintf(
         text, room,
-        b"NPU out of memory. Tried to allocate %.2f MiB on device %d. The aclpool pool holds %.2f MiB, "
-        b"%.2f MiB of it in use; limit %.2f MiB (0: none); free on the device %.2f MiB",
+        b"NPU out of memory. Tried to allocate %.2f MiB on device %d; the pool holds %.2f MiB, of "
+        b"which %.2f MiB are in use; its limit is %.2f MiB (0: none); the device has %.2f MiB left",
         <double> size / unit, device, <double> stale_read(&pool.source.reserved) / unit,
         <double> front.stats.bytes[0].current / unit, <double> pool.options.limit / unit,
         <double> pool.oom.device_free / unit)
@@ -404,6 +423,7 @@ cdef void calls_fill() noexcept:
     door_calls.reset = on_reset
     door_calls.empty = on_empty
     door_calls.base = on_base
+    door_calls.fraction = on_fraction
     door_calls.why = on_why
     door_calls.alloc = on_alloc
 
@@ -547,3 +567,52 @@ def stats(int device, *, int seat=0):
         "ooms": found.ooms, "retries": found.retries, "driver_allocs": found.driver_allocs,
         "driver_frees": found.driver_frees,
     }
+
+
+cdef list range_runs(Arena *arena, Range *span):
+    """The mapped parts of a range, each a list of (address, bytes, state, bytes asked for)."""
+    cdef Block *block = span.first
+    runs = []
+    fresh = True
+    while block is not NULL:
+        if block.state == BLOCK_HOLE:
+            fresh = True
+        else:
+            if fresh:
+                runs.append([])
+            fresh = False
+            live = block.state == BLOCK_LIVE
+            state = "live" if live else "waiting" if block.state == BLOCK_WAITING else "free"
+            asked = block.requested if live else 0
+            runs[-1].append((<size_t> block.addr, block.size, state, asked))
+        block = block.next
+    return runs
+
+
+def segments(int device, *, int seat=0):
+    """The mapped memory of the front's arenas, for maps.
+
+    Returns
+    -------
+    list of (int, bool, list of (int, int, str, int))
+        The stream, whether it is memory of small blocks, and the blocks of one contiguous part:
+        address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, bytes asked for.
+    """
+    cdef Front *front = front_of(seat, device)
+    cdef Arena *arena
+    cdef uint32_t i, j
+    found = []
+    if front is NULL:
+        return found
+    for i in range(count_read(&front.pool.arena_count)):
+        arena = front.pool.arenas[i]
+        lock_take(&arena.lock)
+        try:
+            for j in range(arena.range_count):
+                if arena.ranges[j] is not NULL:
+                    small = arena.ranges[j].kind == RANGE_SMALL
+                    found += [(<size_t> arena.stream, small, run)
+                              for run in range_runs(arena, arena.ranges[j])]
+        finally:
+            lock_drop(&arena.lock)
+    return found

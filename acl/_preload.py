@@ -21,8 +21,9 @@ def preload() -> bool:
     """Load what stands beside the simulator's `libascendcl.so`; whether the simulator is in use."""
     if backend() != "sim":
         return False
-    if not _loaded:
-        folder = Path(library()).resolve().parent
+    found = library()
+    if not _loaded and found is not None:
+        folder = Path(found).resolve().parent
         # First what the others are linked against.
         names = ["libascendcl.so", *sorted(p.name for p in folder.glob("*.so") if p.name != "libascendcl.so")]
         _loaded.extend(ctypes.CDLL(str(folder / name), ctypes.RTLD_GLOBAL) for name in names)

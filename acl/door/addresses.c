@@ -1,8 +1,8 @@
 /* Live blocks by address: open addressing in stripes, each behind a spin lock of its own.
 
-   Frameworks give back an address and nothing that we could trust besides, so every block that is out
-   stands here once.  A stripe doubles when it is two thirds full and never shrinks.  Removal moves
-   later entries up, so there are no marks of what was removed. */
+   Frameworks give back an address and nothing that we could trust besides, so every block that is
+   out stands here once.  A stripe doubles when it is two thirds full and never shrinks.  Removal
+   moves later entries up, so there are no marks of what was removed. */
 #include "door/door.h"
 
 #include <stdlib.h>

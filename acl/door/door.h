@@ -1,11 +1,12 @@
 /* The C functions that a framework is given, and what they stand on.
 
-   A framework's pluggable allocator wants two exported symbols in a shared library.  That library is
-   the extension module `acl._door` itself, so that the symbols and the pools are in one place: entry.c
-   has the symbols, `_door.pyx` the functions behind them, addresses.c finds a block by its address.
+   A framework's pluggable allocator wants two exported symbols in a shared library.  That library
+   is the extension module `acl._door` itself, so that the symbols and the pools are in one place:
+   entry.c has the symbols, `_door.pyx` the functions behind them, addresses.c finds a block by its
+   address.
 
-   Any thread may call anything here.  No GIL, no Python object.  Sizes are the framework's own: exact
-   bytes, 0 among them. */
+   Any thread may call anything here.  No GIL, no Python object.  Sizes are the framework's own:
+   exact bytes, 0 among them. */
 #ifndef ACL_DOOR_DOOR_H
 #define ACL_DOOR_DOOR_H
 
@@ -14,30 +15,9 @@
 #include <stdint.h>
 
 #include "core/lock.h"
+#include "door/stats.h"
 
-enum { DOOR_SEATS = 16, DOOR_DEVICES = 64, DOOR_STRIPES = 16, DOOR_KINDS = 3 };
-
-typedef struct DoorStat {
-    int64_t current;
-    int64_t peak;
-    int64_t increased; /* since the start, or since the accumulated ones were reset */
-    int64_t decreased;
-} DoorStat;
-
-/* Of one device, as torch counts: all blocks, those of at most 1 MiB, the larger ones. */
-typedef struct DoorStats {
-    DoorStat blocks[DOOR_KINDS];
-    DoorStat bytes[DOOR_KINDS];     /* of blocks, rounded and padded */
-    DoorStat requested[DOOR_KINDS]; /* as the framework asked */
-    int64_t reserved;
-    int64_t reserved_peak;
-    int64_t waiting; /* bytes that wait for the framework's queue */
-    int64_t pages;
-    int64_t ooms;
-    int64_t retries;
-    int64_t driver_allocs;
-    int64_t driver_frees;
-} DoorStats;
+enum { DOOR_SEATS = 16, DOOR_DEVICES = 64, DOOR_STRIPES = 16 };
 
 /* What `_door.pyx` puts behind the exported symbols; NULL until Python has loaded it. */
 typedef struct DoorCalls {
@@ -47,6 +27,7 @@ typedef struct DoorCalls {
     bool (*stats)(uint32_t seat, int device, DoorStats *stats);
     void (*reset)(uint32_t seat, int device, bool peaks);
     void (*empty)(uint32_t seat);
+    void (*fraction)(uint32_t seat, int device, double fraction);
     void *(*base)(void *address, size_t *size);
     void (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
 } DoorCalls;

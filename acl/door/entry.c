@@ -1,9 +1,10 @@
-/* The exported symbols: `aclpool_malloc` and `aclpool_free` with the ABI of torch_npu's and MindSpore's
-   pluggable allocators, and the same pair again for each further seat (`aclpool_malloc_1` ...), because
-   a framework tells its allocator nothing about which of its pools it calls for.
+/* The exported symbols: `aclpool_malloc` and `aclpool_free` with the ABI of torch_npu's and
+   MindSpore's pluggable allocators, and the same pair again for each further seat
+   (`aclpool_malloc_1` ...), because a framework does not tell for which of its pools it calls.
 
-   They may run before Python has loaded `acl._door` (a program that opened the file by its path), where
-   they refuse.  Compiled with -fexceptions: what stands in for a NULL may throw through these frames. */
+   They may run before Python has loaded `acl._door` (a program that opened the file by its path),
+   where they refuse.  Compiled with -fexceptions: what stands in for a NULL may throw through these
+   frames. */
 #include "door/door.h"
 
 #include <stdio.h>
@@ -18,8 +19,9 @@ static char unknown_stream; /* its address is no stream's */
 static void complain(void) {
     static uint32_t told;
     if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0) {
-        fputs("aclpool: the allocator was called before `import acl._door` (acl.torch, acl.mindspore); "
-              "it gives no memory\n", stderr);
+        fputs("aclpool: the allocator was called before acl.torch or acl.mindspore was imported; "
+              "it gives no memory\n",
+              stderr);
     }
 }
 
@@ -47,15 +49,15 @@ static void entry_free(void *address) {
     }
 }
 
-#define SEAT(number, suffix)                                                                        \
-    EXPORT void *aclpool_malloc##suffix(size_t size, int device, void *stream);                     \
-    EXPORT void *aclpool_malloc##suffix(size_t size, int device, void *stream) {                    \
-        return entry_alloc(number, size, device, stream);                                           \
-    }                                                                                               \
-    EXPORT void aclpool_free##suffix(void *address, size_t size, int device, void *stream);         \
-    EXPORT void aclpool_free##suffix(void *address, size_t size, int device, void *stream) {        \
-        (void)size, (void)device, (void)stream;                                                     \
-        entry_free(address);                                                                        \
+#define SEAT(number, suffix)                                                               \
+    EXPORT void *aclpool_malloc##suffix(size_t size, int device, void *stream);            \
+    EXPORT void *aclpool_malloc##suffix(size_t size, int device, void *stream) {           \
+        return entry_alloc(number, size, device, stream);                                  \
+    }                                                                                      \
+    EXPORT void aclpool_free##suffix(void *address, size_t size, int device, void *stream); \
+    EXPORT void aclpool_free##suffix(void *address, size_t size, int device, void *stream) { \
+        (void)size, (void)device, (void)stream;                                            \
+        entry_free(address);                                                               \
     }
 
 SEAT(0, )
@@ -95,8 +97,8 @@ EXPORT bool aclpool_share(void *address, void *stream) {
     return door_calls.share != NULL && door_calls.share(address, stream);
 }
 
-/* torch_npu passes its stream object by a hidden pointer; which ACL stream that is only C++ compiled
-   against it can tell.  So the use counts as one on an unknown stream. */
+/* torch_npu passes its stream object by a hidden pointer; which ACL stream that is, only C++ that
+   is compiled against it can tell.  So the use counts as one on an unknown stream. */
 EXPORT void aclpool_share_unknown(void *address, const void *stream);
 EXPORT void aclpool_share_unknown(void *address, const void *stream) {
     (void)stream;
@@ -117,13 +119,20 @@ EXPORT void aclpool_reset_peak(int8_t device) {
     }
 }
 
-/* Memory of a captured graph must not be used again before the graph is gone, and this hook tells
-   neither the stream nor, in time, the end.  Arguments that C++ passes by reference are not looked at. */
+EXPORT void aclpool_fraction(double fraction, int device);
+EXPORT void aclpool_fraction(double fraction, int device) {
+    if (door_calls.fraction != NULL) {
+        door_calls.fraction(0, device, fraction);
+    }
+}
+
+/* A captured graph's memory must not be used again before the graph is gone, and torch's hooks do
+   not tell whose it is.  Arguments that C++ passes by reference are not looked at. */
 EXPORT void aclpool_refuse_capture(int device);
 EXPORT void aclpool_refuse_capture(int device) {
     (void)device;
     if (door_throw_refusal != NULL) {
-        door_throw_refusal("aclpool: while acl.torch.install() is in force, memory cannot be routed to a "
-                           "MemPool or captured in an NPUGraph; use acl.torch.mem_pool() without install()");
+        door_throw_refusal("aclpool: after acl.torch.install(), memory cannot be routed to a MemPool "
+                           "or captured in an NPUGraph; use acl.torch.mem_pool() instead");
     }
 }

@@ -1,0 +1,31 @@
+/* A front's counters, for C and for C++ that is compiled against torch. */
+#ifndef ACL_DOOR_STATS_H
+#define ACL_DOOR_STATS_H
+
+#include <stdint.h>
+
+enum { DOOR_KINDS = 3 };
+
+typedef struct DoorStat {
+    int64_t current;
+    int64_t peak;
+    int64_t increased; /* since the start, or since the accumulated ones were reset */
+    int64_t decreased;
+} DoorStat;
+
+/* Of one device, as torch counts: all blocks, those of at most 1 MiB, the larger ones. */
+typedef struct DoorStats {
+    DoorStat blocks[DOOR_KINDS];
+    DoorStat bytes[DOOR_KINDS];     /* of blocks, rounded and padded */
+    DoorStat requested[DOOR_KINDS]; /* as the framework asked */
+    int64_t reserved;
+    int64_t reserved_peak;
+    int64_t waiting; /* bytes that wait for the framework's queue */
+    int64_t pages;
+    int64_t ooms;
+    int64_t retries;
+    int64_t driver_allocs;
+    int64_t driver_frees;
+} DoorStats;
+
+#endif

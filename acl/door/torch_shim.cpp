@@ -1,0 +1,67 @@
+/* What of torch's optional hooks needs C++: compiled against the installed torch and torch_npu, at
+   the first `acl.torch.install()`, and kept (acl/_torch_shim.py).
+
+   It turns our counters into torch's DeviceStats, finds the ACL stream in torch's stream object, and
+   throws torch's own out-of-memory error.  Nothing here takes the GIL. */
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+
+#include "torch_npu/csrc/core/npu/NPUStream.h"
+
+#include "door/stats.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+using c10::CachingAllocator::StatArray;
+using c10::CachingDeviceAllocator::DeviceStats;
+
+namespace {
+
+bool (*door_stats)(int device, DoorStats *stats);
+bool (*door_share)(void *address, void *stream);
+
+void stat_copy(StatArray &to, const DoorStat *from) {
+    for (size_t i = 0; i < DOOR_KINDS; i++) {
+        to[i].current = from[i].current;
+        to[i].peak = from[i].peak;
+        to[i].allocated = from[i].increased;
+        to[i].freed = from[i].decreased;
+    }
+}
+
+} // namespace
+
+EXPORT void aclpool_shim_connect(bool (*stats)(int, DoorStats *), bool (*share)(void *, void *)) {
+    door_stats = stats;
+    door_share = share;
+}
+
+EXPORT DeviceStats aclpool_shim_stats(c10::DeviceIndex device) {
+    DoorStats stats;
+    DeviceStats made;
+    if (!door_stats(device, &stats)) {
+        return made;
+    }
+    stat_copy(made.allocation, stats.blocks);
+    stat_copy(made.active, stats.blocks);
+    stat_copy(made.allocated_bytes, stats.bytes);
+    stat_copy(made.active_bytes, stats.bytes);
+    stat_copy(made.requested_bytes, stats.requested);
+    made.reserved_bytes[0].current = stats.reserved;
+    made.reserved_bytes[0].peak = stats.reserved_peak;
+    made.segment[0].current = stats.pages;
+    made.num_alloc_retries = stats.retries;
+    made.num_ooms = stats.ooms;
+    made.num_device_alloc = stats.driver_allocs;
+    made.num_device_free = stats.driver_frees;
+    return made;
+}
+
+EXPORT void aclpool_shim_record(void *address, c10_npu::NPUStream stream) {
+    // Without waiting for the task queue, as the stream is only compared.
+    door_share(address, stream.stream(false));
+}
+
+EXPORT void aclpool_shim_throw(const char *message) {
+    throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message);
+}
