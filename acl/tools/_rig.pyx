@@ -7,6 +7,7 @@ carry no state: one rig at a time, driven from any thread.  Refused here: Python
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from acl._core cimport (
@@ -54,8 +55,33 @@ cdef struct Books:
     uint64_t events
     uint64_t segments[4096]     # bytes, by the number that an address carries
     uint64_t next_segment
+    bint logging
+    size_t noted                # changes of what is mapped, since they were last taken
+    size_t room
+
+cdef struct MapNote:
+    uint64_t address
+    uint64_t size               # 0: unmapped
 
 cdef Books books
+cdef MapNote *map_notes = NULL
+
+
+cdef void note_map(void *addr, size_t size) noexcept nogil:
+    """Write down a change of what is mapped, if asked to; for one thread, and lost without memory."""
+    global map_notes
+    cdef void *more
+    if not books.logging:
+        return
+    if books.noted == books.room:
+        more = realloc(map_notes, (books.room * 2 + 64) * sizeof(MapNote))
+        if more == NULL:
+            return
+        map_notes = <MapNote *> more
+        books.room = books.room * 2 + 64
+    map_notes[books.noted].address = <uint64_t> addr
+    map_notes[books.noted].size = size
+    books.noted += 1
 
 
 cdef inline aclError note(uint32_t call) noexcept nogil:
@@ -111,6 +137,7 @@ cdef aclError fake_map(void *addr, size_t size, size_t offset, aclrtDrvMemHandle
     cdef aclError status = note(CALL_MAP)
     if status == 0:
         count_up(&books.mapped, 1)
+        note_map(addr, size)
     return status
 
 
@@ -118,6 +145,7 @@ cdef aclError fake_unmap(void *addr) noexcept nogil:
     cdef aclError status = note(CALL_UNMAP)
     if status == 0:
         count_down(&books.mapped, 1)
+        note_map(addr, 0)
     return status
 
 
@@ -132,6 +160,7 @@ cdef aclError fake_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy)
     segment = count_up(&books.next_segment, 1)
     books.segments[segment % 4096] = size
     addr[0] = <void *> ((segment + 1024) << 36)
+    note_map(addr[0], size)
     return 0
 
 
@@ -139,6 +168,7 @@ cdef aclError fake_free(void *addr) noexcept nogil:
     cdef aclError status = note(CALL_FREE)
     if status == 0:
         count_down(&books.physical, books.segments[((<uint64_t> addr >> 36) - 1024) % 4096])
+        note_map(addr, 0)
     return status
 
 
@@ -235,6 +265,7 @@ cdef class Rig:
                   bint segments=False, bint early_frees=False):
         cdef PoolOptions options
         cdef Driver driver
+        Rig.log_maps(False)
         memset(&books, 0, sizeof(books))
         memset(&options, 0, sizeof(options))
         books.next_address = 1 << 40
@@ -423,6 +454,25 @@ cdef class Rig:
     def reserved(self):
         """Bytes that the pool counts as reserved."""
         return self.pool.source.reserved
+
+    @staticmethod
+    def log_maps(on):
+        """Write down what is mapped and unmapped from here on, or stop; what was written is dropped."""
+        global map_notes
+        free(map_notes)
+        map_notes = NULL
+        books.noted = books.room = 0
+        books.logging = on
+
+    @staticmethod
+    def take_maps():
+        """Changes since the last call: (address, bytes), with 0 bytes for an unmapping."""
+        cdef size_t i
+        if books.noted == 0:
+            return ()
+        changes = [(map_notes[i].address, map_notes[i].size) for i in range(books.noted)]
+        books.noted = 0
+        return changes
 
     @staticmethod
     def calls():

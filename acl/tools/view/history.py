@@ -1,0 +1,183 @@
+"""What the picture is made of: blocks with the events at which they began and ended, and the memory behind them.
+
+A `History` is built once from a file (`sources`) and then only read: by the page, by the plot and
+by the summary. Events are numbered from 0; a block that was never freed ends at `events`. Nothing here
+knows a file format, and NumPy is imported when a history is made, not before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["History", "Mark", "Spans", "curve_of_spans", "empty_spans", "lifetimes", "spans_of_changes"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something worth a line of its own.
+
+    Attributes
+    ----------
+    event : int
+        When.
+    kind : str
+        ``"oom"``, ``"trim"``, ``"steal"``, ``"snapshot"``, ...
+    title, text : str
+        In a few words, and in full.
+    """
+
+    event: int
+    kind: str
+    title: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Addresses with memory behind them: from event `start` until event `end`."""
+
+    address: NDArray[Any]
+    size: NDArray[Any]
+    start: NDArray[Any]
+    end: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+@dataclass
+class History:
+    """Blocks, one element of each array per block in the order of their allocation; and what surrounds them.
+
+    Attributes
+    ----------
+    name, source : str
+        The file's name, and ``"trace"``, ``"recording"`` or ``"snapshot"``.
+    events : int
+        How many events there are.
+    start, end, size, stream, tag, stack, id : numpy.ndarray
+        `stream`, `tag` and `stack` are indexes of the lists below.
+    address : numpy.ndarray or None
+        Where each block lies, 0 for unknown; None if no block's place is known.
+    streams, tags, stacks : list of str
+        Names; a stack is its frames, innermost first, one a line.
+    time_ns : numpy.ndarray or None
+        For each event, nanoseconds since the first.
+    steps : numpy.ndarray or None
+        Events at which a model execution began.
+    reserved_at, reserved : numpy.ndarray
+        Bytes of device memory held from an event on.
+    spans : Spans
+        Mapped memory; empty if unknown.
+    largest_at, largest_free : numpy.ndarray
+        The largest free run, where the file knows it.
+    notes : list of str
+        Sentences that the reader must know to trust the picture.
+    replayed : bool
+        Whether addresses and reserved bytes come from a replay, not from the file.
+    """
+
+    name: str
+    source: str
+    events: int
+    start: NDArray[Any]
+    end: NDArray[Any]
+    size: NDArray[Any]
+    stream: NDArray[Any]
+    tag: NDArray[Any]
+    stack: NDArray[Any]
+    id: NDArray[Any]
+    streams: list[str]
+    tags: list[str]
+    stacks: list[str]
+    spans: Spans
+    reserved_at: NDArray[Any]
+    reserved: NDArray[Any]
+    address: NDArray[Any] | None = None
+    time_ns: NDArray[Any] | None = None
+    steps: NDArray[Any] | None = None
+    marks: list[Mark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    replayed: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.start)
+
+    def live(self) -> NDArray[Any]:
+        """Bytes in use after each event."""
+        import numpy as np
+
+        change = np.zeros(self.events + 1, np.int64)
+        np.add.at(change, self.start, self.size.astype(np.int64))
+        np.add.at(change, self.end, -self.size.astype(np.int64))
+        return np.cumsum(change[:self.events])
+
+    def live_at(self, event: int) -> NDArray[Any]:
+        """Indexes of the blocks that are in use after an event."""
+        import numpy as np
+
+        return np.flatnonzero((self.start <= event) & (self.end > event))
+
+
+def lifetimes(op: NDArray[Any], ids: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """For each alloc (op 0), in order, its event and the event of its free (op 1), or the count of events."""
+    import numpy as np
+
+    order = np.lexsort((np.arange(len(op)), ids))
+    begins = op[order] == 0
+    same = np.zeros(len(op), bool)
+    same[:-1] = (ids[order][1:] == ids[order][:-1]) & (op[order][1:] == 1)
+    end_of = np.full(len(op), len(op), np.int64)
+    has_end = np.flatnonzero(begins & same)
+    end_of[order[has_end]] = order[has_end + 1]
+    start = np.flatnonzero(op == 0)
+    return start, end_of[start]
+
+
+def empty_spans() -> Spans:
+    """No memory known."""
+    import numpy as np
+
+    none = np.zeros(0, np.int64)
+    return Spans(none, none, none, none)
+
+
+def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
+    """Spans from (event, address, size), where size 0 says that the span at the address ended.
+
+    An end without its beginning is left out: it began before the recording.
+    """
+    import numpy as np
+
+    rows: list[tuple[int, int, int, int]] = []
+    opened: dict[int, tuple[int, int]] = {}
+    for event, address, size in changes:
+        if address in opened:
+            began, length = opened.pop(address)
+            rows.append((address, length, began, event))
+        if size:
+            opened[address] = (event, size)
+    rows.extend((address, length, began, events) for address, (began, length) in opened.items())
+    table = np.array(sorted(rows), np.int64).reshape(-1, 4)
+    return Spans(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+
+
+def curve_of_spans(spans: Spans, events: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Where the sum of the spans' bytes changes, and what it is from there on."""
+    import numpy as np
+
+    if not len(spans):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    at = np.concatenate([spans.start, spans.end])
+    change = np.concatenate([spans.size, -spans.size])
+    where, which = np.unique(at, return_inverse=True)
+    sums = np.zeros(len(where), np.int64)
+    np.add.at(sums, which, change)
+    inside = where < events
+    return where[inside], np.cumsum(sums)[inside]
