@@ -22,7 +22,7 @@ from acl.tools.pixel_font import GLYPHS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Box", "Drawing", "Path", "Text", "bars", "lines", "save"]
+__all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_steps", "save"]
 
 COLOURS = ("#3b6fb6", "#d9793a", "#4a9b5e", "#b5495b", "#7a62a8", "#8a6d4e", "#c069a5", "#6f7680",
            "#a3a03a", "#3f9fae", "#555555", "#c9a227")
@@ -50,6 +50,16 @@ class Path:
 
 
 @dataclass(frozen=True)
+class Area:
+    """What lies between two lines of steps: from `edges[i]` to `edges[i + 1]` it reaches from `low[i]` to `high[i]`."""
+
+    edges: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    colour: str
+
+
+@dataclass(frozen=True)
 class Text:
     """A line of text; `anchor` is start, middle or end, `y` its base line."""
 
@@ -66,7 +76,7 @@ class Drawing:
 
     width: int
     height: int
-    shapes: list[Box | Path | Text] = field(default_factory=list)
+    shapes: list[Area | Box | Path | Text] = field(default_factory=list)
 
 
 # ---- charts ----
@@ -160,7 +170,17 @@ text { font: 12px ui-monospace, Menlo, Consolas, monospace; }
 </style>"""
 
 
-def svg_shape(shape: Box | Path | Text) -> str:
+def svg_area(area: Area) -> str:
+    steps = list(zip(area.edges, area.edges[1:], area.low, area.high, strict=False))
+    there = [(x, high) for left, right, _, high in steps for x in (left, right)]
+    back = [(x, low) for left, right, low, _ in reversed(steps) for x in (right, left)]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in there + back)
+    return f'<polygon points="{points}" fill="{area.colour}"/>'
+
+
+def svg_shape(shape: Area | Box | Path | Text) -> str:
+    if isinstance(shape, Area):
+        return svg_area(shape)
     if isinstance(shape, Box):
         return (f'<rect x="{shape.x:.1f}" y="{shape.y:.1f}" width="{shape.width:.1f}" '
                 f'height="{shape.height:.1f}" fill="{shape.colour}"/>')
@@ -206,6 +226,12 @@ class Canvas:
         bottom, right = round((y + height) * SCALE), round((x + width) * SCALE)
         self.pixels[top:max(bottom, top + 1), left:max(right, left + 1)] = rgb(colour)
 
+    def area(self, area: Area) -> None:
+        """Each step as a rectangle, as far as it covers a whole pixel."""
+        for left, right, low, high in zip(area.edges, area.edges[1:], area.low, area.high, strict=False):
+            top, bottom, first = round(high * SCALE), round(low * SCALE), round(left * SCALE)
+            self.pixels[max(0, top):max(0, bottom), max(0, first):round(right * SCALE)] = rgb(area.colour)
+
     def line(self, path: Path) -> None:
         """Each segment as a row of small squares."""
         import numpy as np
@@ -236,7 +262,9 @@ def png(drawing: Drawing) -> bytes:
     """The drawing as a PNG file."""
     canvas = Canvas(drawing)
     for shape in drawing.shapes:
-        if isinstance(shape, Box):
+        if isinstance(shape, Area):
+            canvas.area(shape)
+        elif isinstance(shape, Box):
             canvas.box(shape.x, shape.y, shape.width, shape.height, shape.colour)
         elif isinstance(shape, Path):
             canvas.line(shape)

@@ -7,6 +7,7 @@ knows a file format, and NumPy is imported when a history is made, not before.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,8 @@ class History:
         `stream`, `tag` and `stack` are indexes of the lists below.
     address : numpy.ndarray or None
         Where each block lies, 0 for unknown; None if no block's place is known.
+    room : numpy.ndarray or None
+        Bytes that each block takes, rounding included; None if the file knows only what was asked for.
     streams, tags, stacks : list of str
         Names; a stack is its frames, innermost first, one a line.
     time_ns : numpy.ndarray or None
@@ -73,8 +76,6 @@ class History:
         Bytes of device memory held from an event on.
     spans : Spans
         Mapped memory; empty if unknown.
-    largest_at, largest_free : numpy.ndarray
-        The largest free run, where the file knows it.
     notes : list of str
         Sentences that the reader must know to trust the picture.
     replayed : bool
@@ -98,6 +99,7 @@ class History:
     reserved_at: NDArray[Any]
     reserved: NDArray[Any]
     address: NDArray[Any] | None = None
+    room: NDArray[Any] | None = None
     time_ns: NDArray[Any] | None = None
     steps: NDArray[Any] | None = None
     marks: list[Mark] = field(default_factory=list)
@@ -148,23 +150,55 @@ def empty_spans() -> Spans:
     return Spans(none, none, none, none)
 
 
-def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
-    """Spans from (event, address, size), where size 0 says that the span at the address ended.
+class MappedRanges:
+    """What is mapped while changes are read, by address; what ended is kept as rows of spans."""
 
-    An end without its beginning is left out: it began before the recording.
+    def __init__(self) -> None:
+        self.starts: list[int] = []                       # addresses, sorted
+        self.held: dict[int, tuple[int, int]] = {}        # address to bytes and the event of the mapping
+        self.rows: list[tuple[int, int, int, int]] = []   # address, bytes, start, end
+
+    def add(self, address: int, size: int, began: int) -> None:
+        """Memory appears behind a range."""
+        if address not in self.held:
+            insort(self.starts, address)
+        self.held[address] = (size, began)
+
+    def remove(self, address: int, size: int, event: int) -> None:
+        """Memory goes from a range, which may be a part of what was mapped or more than one mapping."""
+        first = max(0, bisect_right(self.starts, address) - 1)
+        stop = address + size
+        touched = []
+        for start in self.starts[first:]:
+            if start >= stop:
+                break
+            if start + self.held[start][0] > address:
+                touched.append(start)
+        for start in touched:
+            length, began = self.held.pop(start)
+            self.starts.remove(start)
+            low, high = max(start, address), min(start + length, stop)
+            self.rows.append((low, high - low, began, event))
+            if start < low:
+                self.add(start, low - start, began)
+            if start + length > high:
+                self.add(high, start + length - high, began)
+
+
+def spans_of_changes(changes: list[tuple[int, int, int]], events: int) -> Spans:
+    """Spans from (event, address, bytes) in order; negative bytes say that the range was unmapped.
+
+    What is unmapped but was not mapped is left out: it began before the file does.
     """
     import numpy as np
 
-    rows: list[tuple[int, int, int, int]] = []
-    opened: dict[int, tuple[int, int]] = {}
+    ranges = MappedRanges()
     for event, address, size in changes:
-        if address in opened:
-            began, length = opened.pop(address)
-            rows.append((address, length, began, event))
-        if size:
-            opened[address] = (event, size)
-    rows.extend((address, length, began, events) for address, (began, length) in opened.items())
-    table = np.array(sorted(rows), np.int64).reshape(-1, 4)
+        ranges.remove(address, abs(size), event)
+        if size > 0:
+            ranges.add(address, size, event)
+    rows = ranges.rows + [(address, size, began, events) for address, (size, began) in ranges.held.items()]
+    table = np.array(sorted(row for row in rows if row[3] > row[2]), np.int64).reshape(-1, 4)
     return Spans(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
 
 

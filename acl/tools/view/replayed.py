@@ -26,7 +26,8 @@ def ordered_events(history: History) -> list[int]:
     number = np.arange(1, history.blocks + 1)
     what[history.end] = -number
     what[history.start] = number
-    return what[:history.events].tolist()
+    listed: list[int] = what[:history.events].tolist()
+    return listed
 
 
 def place_blocks(history: History, progress: Callable[[int, int], None] | None = None) -> None:
@@ -49,6 +50,7 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
     handles = [0] * history.blocks
     addresses = [0] * history.blocks
     changes: list[tuple[int, int, int]] = []
+    mapped: dict[int, int] = {}
     for event, what in enumerate(ordered_events(history)):
         if what > 0:
             block = what - 1
@@ -58,7 +60,9 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
             rig.free(handles[-what - 1], streams[-what - 1])
             handles[-what - 1] = 0
         for address, size in rig.take_maps():
-            changes.append((event, address, size))
+            changes.append((event, address, size or -mapped.pop(address)))
+            if size:
+                mapped[address] = size
         if progress is not None and event % REPORT_EVERY == 0:
             progress(event, history.events)
     give_back(rig, handles, streams)

@@ -1,0 +1,158 @@
+"""The picture that stands still: live bytes stacked over time, reserved bytes, and who held the peak.
+
+For reports and for places that show no HTML; written without a plotting package (`acl.tools.plots`). As on
+the page, each column shows the moment within it at which most was live, so no peak is lost.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from acl._snapshot import readable
+from acl.tools.plots import GRID, INK, Area, Box, Drawing, Path, Text, nice_steps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from acl.tools.view.history import History
+
+__all__ = ["COLOURS", "draw", "groups_of"]
+
+COLOURS = ("#2f6db3", "#e59f3c", "#1f8a70", "#d987b5", "#7fc3ea", "#b4481f", "#cfc04a", "#5b4b9a", "#7a5a38", "#3d4650")
+REST = "#a4abb3"
+OWN = 9        # groups with a colour of their own, if there are more than one more
+CLASSES = (("up to 64 KiB", 1 << 16), ("up to 1 MiB", 1 << 20), ("up to 4 MiB", 1 << 22), ("up to 16 MiB", 1 << 24),
+           ("up to 32 MiB", 1 << 25), ("up to 64 MiB", 1 << 26), ("up to 128 MiB", 1 << 27), ("larger", 1 << 62))
+COLUMNS = 600
+LEFT, TOP, WIDE, HIGH = 84, 56, 620, 330
+MIB = 1 << 20
+
+
+def live_of(history: History, mask: NDArray[Any]) -> NDArray[Any]:
+    """Live bytes of some of the blocks after each event."""
+    import numpy as np
+
+    change = np.zeros(history.events + 1, np.int64)
+    np.add.at(change, history.start[mask], history.size[mask].astype(np.int64))
+    np.add.at(change, history.end[mask], -history.size[mask].astype(np.int64))
+    return np.cumsum(change[:history.events])
+
+
+def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
+    """Names and masks of the groups; tags and streams by their own peaks, the smallest put together."""
+    import numpy as np
+
+    if by == "size":
+        classes = np.searchsorted([most for _, most in CLASSES], history.size)
+        groups = [(name, classes == i) for i, (name, _) in enumerate(CLASSES)]
+        return [(name, mask) for name, mask in groups if mask.any()]
+    names, values = (history.tags, history.tag) if by == "tag" else (history.streams, history.stream)
+    used = np.unique(values).tolist()
+    used.sort(key=lambda value: -int(live_of(history, values == value).max(initial=0)))
+    own = used[:OWN] if len(used) > OWN + 1 else used
+    groups = [(names[value], values == value) for value in own]
+    if len(own) < len(used):
+        groups.append((f"{len(used) - len(own)} others", ~np.isin(values, own)))
+    return groups
+
+
+def chosen_dimension(history: History) -> str:
+    """What tells the blocks apart: tags, else streams, else sizes."""
+    import numpy as np
+
+    for by in ("tag", "stream"):
+        if len(np.unique(getattr(history, by))) > 1:
+            return by
+    return "size"
+
+
+def column_moments(total: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Edges of the columns, and in each the event with most live."""
+    import numpy as np
+
+    edges = np.unique(np.linspace(0, len(total), min(COLUMNS, len(total)) + 1).astype(np.int64))
+    return edges, np.array([low + int(np.argmax(total[low:high]))
+                            for low, high in pairwise(edges.tolist())])
+
+
+def reserved_steps(history: History) -> NDArray[Any]:
+    """Reserved bytes after each event."""
+    import numpy as np
+
+    curve = np.zeros(history.events, np.int64)
+    change = np.diff(history.reserved, prepend=0)
+    np.add.at(curve, history.reserved_at, change)
+    return np.cumsum(curve)
+
+
+def draw(history: History, by: str | None = None) -> Drawing:
+    """The drawing; `by` is tag, stream or size, None for what tells the blocks apart."""
+    import numpy as np
+
+    by = by or chosen_dimension(history)
+    total = history.live()
+    edges, moments = column_moments(total)
+    peak = int(np.argmax(total))
+    reserved = reserved_steps(history) if len(history.reserved) else np.zeros(0, np.int64)
+    highest = max(1, int(total.max()), int(reserved.max(initial=0))) * 1.04
+    drawing = Drawing(1000, 440)
+    axes(drawing, history, highest)
+    xs = tuple((LEFT + edges / max(1, history.events) * WIDE).tolist())
+    low = np.zeros(len(moments))
+    rows: list[tuple[str, int, str]] = []
+    for number, (name, mask) in enumerate(groups_of(history, by)):
+        colour = REST if number >= len(COLOURS) - 1 and name.endswith(" others") else COLOURS[number % len(COLOURS)]
+        curve = live_of(history, mask)
+        high = low + curve[moments]
+        drawing.shapes.append(Area(xs, places(low, highest), places(high, highest), colour))
+        rows.append((name, int(curve[peak]), colour))
+        low = high
+    if len(reserved):
+        tops = [int(reserved[first:last].max()) for first, last in pairwise(edges.tolist())]
+        outline(drawing, xs, places(np.array(tops), highest))
+    legend(drawing, history, rows, int(total[peak]), peak, int(reserved.max(initial=0)))
+    return drawing
+
+
+def places(values: NDArray[Any], highest: float) -> tuple[float, ...]:
+    """Where values lie on the vertical axis."""
+    listed: list[float] = (TOP + HIGH - values / highest * HIGH).tolist()
+    return tuple(listed)
+
+
+def outline(drawing: Drawing, xs: tuple[float, ...], ys: tuple[float, ...]) -> None:
+    """A line of steps."""
+    points = [point for left, right, y in zip(xs, xs[1:], ys, strict=False) for point in ((left, y), (right, y))]
+    drawing.shapes.append(Path(tuple(points), INK, 1.5))
+
+
+def axes(drawing: Drawing, history: History, highest: float) -> None:
+    """Title, bytes on the left, events below."""
+    unit, name = (1 << 30, "GiB") if highest >= 4 << 30 else (MIB, "MiB")
+    drawing.shapes += [Text(16, 24, f"{history.name}: memory over time"), Text(LEFT - 8, TOP - 12, name, "end")]
+    for value in nice_steps(highest / unit):
+        y = TOP + HIGH - value * unit / highest * HIGH
+        drawing.shapes += [Path(((LEFT, y), (LEFT + WIDE, y)), GRID, 1), Text(LEFT - 8, y + 4, f"{value:,g}", "end")]
+    for value in nice_steps(history.events, 6):
+        x = LEFT + value / max(1, history.events) * WIDE
+        drawing.shapes.append(Text(x, TOP + HIGH + 20, f"{value:,.0f}", "middle"))
+    drawing.shapes.append(Text(LEFT + WIDE / 2, TOP + HIGH + 42, "events", "middle"))
+
+
+def legend(drawing: Drawing, history: History, rows: list[tuple[str, int, str]], live: int, peak: int,
+           reserved: int) -> None:
+    """Who held the peak, largest group on top of the stack first; and the line's meaning."""
+    x, y = LEFT + WIDE + 28, TOP + 4.0
+    drawing.shapes.append(Text(x, y, f"At the peak, event {peak:,}"))
+    for name, size, colour in reversed(rows):
+        y += 22
+        shown = name if len(name) <= 20 else name[:19] + "."
+        drawing.shapes += [Box(x, y - 9, 11, 11, colour), Text(x + 19, y, shown),
+                           Text(drawing.width - 16, y, readable(size), "end")]
+    drawing.shapes += [Text(x + 19, y + 26, "live"), Text(drawing.width - 16, y + 26, readable(live), "end")]
+    if reserved:
+        drawing.shapes += [Path(((x, y + 44), (x + 11, y + 44)), INK, 1.5), Text(x + 19, y + 48, "reserved, most"),
+                           Text(drawing.width - 16, y + 48, readable(reserved), "end")]
+        if history.replayed:
+            drawing.shapes.append(Text(x + 19, y + 66, "(by aclpool, in a replay)"))

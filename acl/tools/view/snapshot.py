@@ -1,0 +1,203 @@
+"""A PyTorch memory snapshot as a history: its trace, and what was there before the trace began.
+
+A snapshot is the state at its end (segments and their blocks) and a ring of the last events. What was live
+or mapped before the first of those events follows from both: it is there at the end or ends in the
+ring, and does not begin there. Read here with the built-in containers only.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acl.tools.replay_trace import PlainUnpickler, TraceError
+from acl.tools.view.history import History, Mark, curve_of_spans, spans_of_changes
+
+__all__ = ["load_snapshot_history"]
+
+Entry = dict[str, Any]
+MAPS = ("segment_alloc", "segment_map")
+UNMAPS = ("segment_free", "segment_unmap")
+BEFORE = "before the recording"
+
+
+@dataclass
+class Names:
+    """Texts and their numbers, in the order of their first use."""
+
+    texts: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        """The text's number, a new one if it has none."""
+        if text not in self.numbers:
+            self.numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return self.numbers[text]
+
+
+def frames_text(frames: Any) -> str:
+    """A stack as lines, innermost frame first."""
+    return "\n".join(f"{frame.get('filename', '?')}:{frame.get('line', 0)} {frame.get('name', '')}"
+                     for frame in frames or ())
+
+
+@dataclass
+class Reading:
+    """What grows while the entries are read in order."""
+
+    rows: list[list[int]] = field(default_factory=list)   # start, end, size, stream, tag, stack, address
+    open: dict[int, int] = field(default_factory=dict)    # address to row, of what is live
+    changes: list[tuple[int, int, int]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    streams: Names = field(default_factory=Names)
+    tags: Names = field(default_factory=Names)
+    stacks: Names = field(default_factory=Names)
+
+    def begin(self, entry: Entry, event: int, tag: str) -> None:
+        """A block begins at an event."""
+        address = int(entry["addr"])
+        self.open[address] = len(self.rows)
+        self.rows.append([
+            event, -1, int(entry["size"]), self.streams.number(f"stream {int(entry.get('stream', 0))}"),
+            self.tags.number(tag), self.stacks.number(frames_text(entry.get("frames"))), address,
+        ])
+
+
+def read_snapshot(path: Path) -> dict[str, Any]:
+    """The pickle, if it is a snapshot."""
+    try:
+        snapshot = PlainUnpickler(io.BytesIO(path.read_bytes())).load()
+    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError,
+            TypeError, ImportError, MemoryError, OverflowError) as error:
+        raise TraceError(f"{path.name}: neither an npz nor a memory snapshot: {error}") from None
+    if not isinstance(snapshot, dict) or "segments" not in snapshot:
+        raise TraceError(f"{path.name}: a pickle, but not a memory snapshot: it has no segments")
+    return snapshot
+
+
+def chosen_device(snapshot: dict[str, Any]) -> tuple[int, list[Entry]]:
+    """The device whose trace is the longest, and that trace."""
+    traces = snapshot.get("device_traces") or [[]]
+    device = max(range(len(traces)), key=lambda number: len(traces[number]))
+    return device, traces[device]
+
+
+def older_blocks(segments: list[Entry], entries: list[Entry]) -> list[Entry]:
+    """Blocks that were live before the first entry, as if each were an alloc."""
+    older: dict[int, Entry] = {}
+    seen: set[int] = set()
+    for entry in entries:
+        address = int(entry.get("addr", 0))
+        if entry["action"] == "alloc":
+            seen.add(address)
+        elif entry["action"] == "free_requested" and address not in seen:
+            seen.add(address)
+            older[address] = entry
+    for segment in segments:
+        address = int(segment["address"])
+        for block in segment["blocks"]:
+            where = int(block.get("address", address))
+            if block["state"] == "active_allocated" and where not in seen:
+                older[where] = {"addr": where, "size": block.get("requested_size", block["size"]),
+                                "stream": segment.get("stream", 0), "frames": block.get("frames")}
+            address = where + int(block["size"])
+    return sorted(older.values(), key=lambda entry: int(entry["addr"]))
+
+
+def older_segments(segments: list[Entry], entries: list[Entry]) -> list[tuple[int, int]]:
+    """Address and bytes of what was mapped before the first entry."""
+    mapped = {int(segment["address"]): int(segment["total_size"]) for segment in segments}
+    begun: set[int] = set()
+    for entry in entries:
+        address = int(entry.get("addr", 0))
+        if entry["action"] in MAPS:
+            begun.add(address)
+        elif entry["action"] in UNMAPS and address not in begun:
+            mapped.setdefault(address, int(entry["size"]))
+    return [(address, size) for address, size in sorted(mapped.items()) if address not in begun]
+
+
+def read_entry(reading: Reading, entry: Entry, event: int) -> None:
+    """One entry of the device's trace, as an event."""
+    action = entry["action"]
+    if action == "alloc":
+        reading.begin(entry, event, str(entry.get("user_metadata") or "") or "no tag")
+    elif action in ("free_requested", "free"):
+        row = reading.open.pop(int(entry["addr"]), None)
+        if row is not None:
+            reading.rows[row][1] = event
+    elif action in MAPS:
+        reading.changes.append((event, int(entry["addr"]), int(entry["size"])))
+    elif action in UNMAPS:
+        reading.changes.append((event, int(entry["addr"]), -int(entry["size"])))
+    elif action == "oom":
+        from acl._snapshot import readable
+
+        free = entry.get("device_free")
+        text = frames_text(entry.get("frames"))
+        if free is not None:
+            text = f"{readable(int(free))} were free on the device\n{text}"
+        reading.marks.append(Mark(event, "oom", f"{readable(int(entry['size']))} could not be had", text.strip()))
+    reading.times.append(int(entry.get("time_us", 0)) * 1000)
+
+
+def read_entries(segments: list[Entry], entries: list[Entry]) -> Reading:
+    """What was there before, then each entry; event 0 stands for what was there before."""
+    reading = Reading()
+    reading.stacks.number("")
+    reading.times.append(0)
+    for address, size in older_segments(segments, entries):
+        reading.changes.append((0, address, size))
+    for block in older_blocks(segments, entries):
+        reading.begin(block, 0, BEFORE)
+    for event, entry in enumerate(entries, 1):
+        read_entry(reading, entry, event)
+    reading.times[0] = reading.times[1] if len(reading.times) > 1 else 0
+    return reading
+
+
+def history_of_reading(name: str, device: int, reading: Reading) -> History:
+    """Arrays from what was read."""
+    import numpy as np
+
+    events = len(reading.times)
+    table = np.array(reading.rows, np.int64).reshape(-1, 7)
+    end = np.where(table[:, 1] < 0, events, table[:, 1])
+    spans = spans_of_changes(reading.changes, events)
+    at, curve = curve_of_spans(spans, events)
+    times = np.array(reading.times, np.int64)
+    notes = [f"A PyTorch memory snapshot of device {device}; blocks end when their free was requested."]
+    return History(
+        name=name, source="snapshot", events=events, start=table[:, 0], end=end, size=table[:, 2],
+        stream=table[:, 3], tag=table[:, 4], stack=table[:, 5], id=np.arange(len(table)),
+        streams=reading.streams.texts or ["stream 0"], tags=reading.tags.texts or ["no tag"],
+        stacks=reading.stacks.texts, spans=spans, reserved_at=at, reserved=curve, address=table[:, 6],
+        time_ns=np.maximum.accumulate(times - times[0]) if times.any() else None, marks=reading.marks, notes=notes,
+    )
+
+
+def load_snapshot_history(path: Path) -> History:
+    """The history of a memory snapshot.
+
+    Raises
+    ------
+    TraceError
+        If the file is not one, or an entry is incomplete.
+    """
+    snapshot = read_snapshot(path)
+    try:
+        device, entries = chosen_device(snapshot)
+        segments = [one for one in snapshot["segments"] if int(one.get("device", device)) == device]
+        reading = read_entries(segments, entries)
+        if not reading.rows:
+            raise TraceError(f"{path.name}: no blocks; record with torch.cuda.memory._record_memory_history() first")
+        return history_of_reading(path.stem, device, reading)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, TraceError):
+            raise
+        raise TraceError(f"{path.name}: the snapshot is incomplete: {error!r}") from None

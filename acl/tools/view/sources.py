@@ -1,0 +1,192 @@
+"""Reading a file for the picture: a recording of ours, a plain trace, a PyTorch memory snapshot.
+
+Which of them a file is, its content says. What each lacks is left empty and said in a note; addresses are
+made up nowhere but by `replayed`, and only if asked. Traces are checked as `aclpool replay` checks
+them, and snapshots are unpickled with nothing but the built-in containers.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acl.tools.replay_trace import Trace, TraceError, load_trace
+from acl.tools.view.history import History, Mark, curve_of_spans, empty_spans, lifetimes, spans_of_changes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["load_history"]
+
+#: Kinds of a recording's other events that become marks, and their names for people.
+MARKED = {"trim": "trim", "unmap": "steal"}
+MOST_MARKS = 5000
+NO_FRAMES = [""]
+
+
+def load_history(path: str | Path) -> History:
+    """The history that a file holds.
+
+    Raises
+    ------
+    TraceError
+        If the file is none of the three, or contradicts itself.
+    OSError
+        If it cannot be read.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start != b"PK":
+        from acl.tools.view.snapshot import load_snapshot_history
+
+        return load_snapshot_history(path)
+    trace = load_trace(path)
+    extra = recorded_arrays(path)
+    return history_of_recording(trace, extra) if "meta" in extra else history_of_trace(trace)
+
+
+def recorded_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of an npz but those that the trace has; nothing pickled."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {name: data[name] for name in data.files if name not in ("op", "id", "size")}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise TraceError(f"{path.name}: not a trace: {error}") from None
+
+
+def begun_steps(step: NDArray[Any]) -> NDArray[Any] | None:
+    """Events at which a new step begins, if the steps rise; None if there are none."""
+    import numpy as np
+
+    change = np.diff(step.astype(np.int64))
+    if not len(change) or not change.any() or change.min() < 0:
+        return None
+    return np.concatenate([[0], np.flatnonzero(change) + 1])
+
+
+def history_of_trace(trace: Trace) -> History:
+    """A trace's blocks; no tags, no stacks, no addresses."""
+    import numpy as np
+
+    start, end = lifetimes(trace.op, trace.id)
+    none = np.zeros(len(start), np.int64)
+    return History(
+        name=trace.name, source="trace", events=len(trace), start=start, end=end, size=trace.size[start],
+        stream=trace.stream[start].astype(np.int64), tag=none, stack=none, id=trace.id[start].astype(np.int64),
+        streams=[f"stream {number}" for number in range(trace.streams)], tags=["no tag"], stacks=list(NO_FRAMES),
+        spans=empty_spans(), reserved_at=np.zeros(0, np.int64), reserved=np.zeros(0, np.int64),
+        steps=begun_steps(trace.step),
+    )
+
+
+# ---- recordings ----
+
+def read_meta(name: str, data: NDArray[Any]) -> dict[str, Any]:
+    """The recording's JSON."""
+    try:
+        meta = json.loads(bytes(data))
+    except ValueError as error:
+        raise TraceError(f"{name}: the recording's meta is not JSON: {error}") from None
+    if not isinstance(meta, dict) or meta.get("format") != "aclpool recording":
+        raise TraceError(f"{name}: expected an aclpool recording's meta, got {str(meta)[:80]}")
+    if meta.get("version") != 1:
+        raise TraceError(f"{name}: a recording of version {meta.get('version')!r}; this tool reads version 1")
+    return meta
+
+
+def stream_names(meta: dict[str, Any]) -> list[str]:
+    """Names for a recording's streams."""
+    names = []
+    for number, one in enumerate(meta["streams"]):
+        kind = "" if one.get("kind", "stream") == "stream" else f" ({one['kind']})"
+        handle = int(one.get("handle", 0))
+        names.append(f"stream {number}{kind} · {handle:#x}" if handle else f"default stream{kind}")
+    return names
+
+
+def stack_texts(meta: dict[str, Any]) -> list[str]:
+    """Each stack as lines, innermost frame first."""
+    frames = [f"{where}:{line} {function}" if line else f"{where} {function}"
+              for where, line, function in meta["frames"]]
+    return ["\n".join(frames[frame] for frame in stack) for stack in meta["stacks"]]
+
+
+def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Any:
+    """Mapped memory from the map and unmap events."""
+    kinds = meta["kinds"]
+    changes = []
+    for name, sign in (("map", 1), ("unmap", -1)):
+        if name in kinds:
+            for row in (extra["event_kind"] == kinds.index(name)).nonzero()[0].tolist():
+                changes.append((row, int(extra["event_at"][row]), int(extra["event_address"][row]),
+                                sign * int(extra["event_size"][row])))
+    return spans_of_changes([change[1:] for change in sorted(changes)], len(trace))
+
+
+def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
+    """OOMs with their reasons; trims and steals as long as they are few."""
+    from acl._snapshot import readable
+
+    marks = []
+    kinds = meta["kinds"]
+    last = max(0, len(trace) - 1)
+    names = stream_names(meta)
+    for row, kind in enumerate(extra["event_kind"].tolist()):
+        name = kinds[kind]
+        at = min(last, int(extra["event_at"][row]))
+        size, stream = readable(int(extra["event_size"][row])), names[int(extra["event_stream"][row])]
+        if name == "oom":
+            reason = meta["ooms"][int(extra["event_detail"][row])]
+            marks.append(Mark(at, "oom", f"{size} could not be had on {stream}", str(reason.get("text", ""))))
+        elif name == "trim":
+            marks.append(Mark(at, "trim", f"{size} went back to the driver", stream))
+        elif name == "unmap" and int(extra["event_detail"][row]) == 1:
+            marks.append(Mark(at, "steal", f"{size} were taken from {stream} to be mapped elsewhere"))
+    ooms = [mark for mark in marks if mark.kind == "oom"]
+    return marks if len(marks) <= MOST_MARKS else ooms[-MOST_MARKS:]
+
+
+def recording_notes(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[str]:
+    """What the reader must know: lost events, blocks older than the recording."""
+    notes = []
+    lost = sum(int(one.get("lost", 0)) for one in meta["streams"])
+    if lost:
+        notes.append(f"{lost:,} older events were overwritten: the recording shows the last part of what happened.")
+    before = int(extra["before"].sum()) if "before" in extra else 0
+    if before:
+        notes.append(f"{before:,} blocks were live when the recording began; how old they are is not known.")
+    return notes
+
+
+def history_of_recording(trace: Trace, extra: dict[str, NDArray[Any]]) -> History:
+    """A recording of ours: everything that it says.
+
+    Raises
+    ------
+    TraceError
+        If an array or a name that docs/recording.md promises is missing or out of range.
+    """
+    import numpy as np
+
+    meta = read_meta(trace.name, extra["meta"])
+    try:
+        start, end = lifetimes(trace.op, trace.id)
+        spans = recorded_spans(trace, extra, meta)
+        at, curve = curve_of_spans(spans, len(trace))
+        return History(
+            name=trace.name, source="recording", events=len(trace), start=start, end=end, size=trace.size[start],
+            stream=extra["stream"][start].astype(np.int64), tag=extra["tag"][start].astype(np.int64),
+            stack=extra["stack"][start].astype(np.int64), id=trace.id[start].astype(np.int64),
+            streams=stream_names(meta), tags=["no tag", *meta["tags"][1:]], stacks=stack_texts(meta),
+            spans=spans, reserved_at=at, reserved=curve, address=extra["address"][start].astype(np.int64),
+            room=extra["bytes"][start].astype(np.int64), time_ns=extra["time"].astype(np.int64),
+            steps=begun_steps(trace.step), marks=recorded_marks(trace, extra, meta),
+            notes=recording_notes(trace, extra, meta),
+        )
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise TraceError(f"{trace.name}: the recording is incomplete: {error!r}") from None

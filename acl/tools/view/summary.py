@@ -1,0 +1,49 @@
+"""A history in a few numbers, for `--json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from acl.tools.view.history import History
+
+__all__ = ["bytes_by", "summary_of"]
+
+
+def bytes_by(history: History, dimension: str, blocks: NDArray[Any]) -> dict[str, int]:
+    """Bytes of these blocks by tag or stream, largest first."""
+    import numpy as np
+
+    names = history.tags if dimension == "tag" else history.streams
+    values = getattr(history, dimension)[blocks]
+    sums = np.bincount(values, weights=history.size[blocks].astype(np.float64), minlength=len(names))
+    return {names[i]: int(sums[i]) for i in np.argsort(-sums, kind="stable").tolist() if sums[i]}
+
+
+def summary_of(history: History) -> dict[str, Any]:
+    """Peak and its composition, reserved bytes, what was not freed, out of memory."""
+    import numpy as np
+
+    live = history.live()
+    peak = int(np.argmax(live)) if len(live) else 0
+    at_peak = history.live_at(peak)
+    kept = np.flatnonzero(history.end >= history.events)
+    reserved = int(history.reserved.max(initial=0))
+    live_peak = int(live[peak]) if len(live) else 0
+    return {
+        "name": history.name, "source": history.source, "events": history.events,
+        "allocations": history.blocks, "streams": history.streams,
+        "peak": {
+            "event": peak, "live": live_peak, "blocks": len(at_peak),
+            "by_tag": bytes_by(history, "tag", at_peak), "by_stream": bytes_by(history, "stream", at_peak),
+        },
+        "reserved_peak": reserved, "reserved_by": "replay" if history.replayed else "file" if reserved else "unknown",
+        "ratio": round(reserved / live_peak, 4) if reserved and live_peak else None,
+        "not_freed": {"blocks": len(kept), "bytes": int(history.size[kept].sum()),
+                      "by_tag": bytes_by(history, "tag", kept)},
+        "ooms": [{"event": mark.event, "title": mark.title, "text": mark.text}
+                 for mark in history.marks if mark.kind == "oom"],
+        "notes": history.notes,
+    }

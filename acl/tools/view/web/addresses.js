@@ -1,0 +1,220 @@
+// The address space at the cursor: what is live (in its group's colour), cached, unmapped.
+
+import { makeBackdrop, watchSize } from "./canvas.js";
+import { liveAt, roomOf, spansAt } from "./history.js";
+import { lifeText, momentText } from "./moment.js";
+import { addressText, bytesText } from "./numbers.js";
+import { byId, element, hideTip, showTip, swatch } from "./parts.js";
+import { mapRows } from "./regions.js";
+import { colour, groupColours } from "./theme.js";
+
+const LEFT = 128, LINE = 15, GAP = 3, BREAK = 9;
+
+// The first element of a list sorted by key(x) whose key is above `value`.
+function firstAbove(list, value, key) {
+  let low = 0, high = list.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (key(list[middle]) <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Who had an address last: the block there that ended latest, or -1.
+function lastOwner(history, address, event) {
+  let best = -1;
+  for (let i = 0; i < history.blocks && history.start[i] <= event; i++) {
+    if (history.end[i] > event || (best >= 0 && history.end[i] <= history.end[best])) continue;
+    const low = history.address[i];
+    if (low && low <= address && low + roomOf(history, i) > address) best = i;
+  }
+  return best;
+}
+
+export function frameOf(history, block) {
+  const stack = history.stacks[history.stack[block]] || "";
+  return stack.split("\n", 1)[0];
+}
+
+export function blockLines(history, block) {
+  const lines = [
+    ["tag", history.tags[history.tag[block]]], ["stream", history.streams[history.stream[block]]],
+    ["since", momentText(history, history.start[block])], ["lived", lifeText(history, block)],
+  ];
+  if (history.address && history.address[block]) lines.splice(2, 0, ["at", addressText(history.address[block])]);
+  const stack = history.stacks[history.stack[block]];
+  return stack ? [...lines, ...stack.split("\n").slice(0, 6)] : lines;
+}
+
+export function startAddresses(canvas, tip, store, announce) {
+  const { state } = store, { history } = state;
+  if (!history.address) {
+    canvas.hidden = true;
+    byId("addressesHelp").hidden = true;
+    byId("addressesNone").hidden = false;
+    return;
+  }
+  const { rows, length } = mapRows(history);
+  const tops = [];
+  let height = 2;
+  for (const row of rows) {
+    if (row.first && tops.length) height += BREAK;
+    tops.push(height);
+    height += LINE + GAP;
+  }
+  canvas.style.height = `${height + 2}px`;
+  const backdrop = makeBackdrop(canvas);
+  let live = [], spans = [], hover = null;
+
+  const byAddress = (block) => history.address[block];
+  const perByte = () => (canvas.clientWidth - LEFT - 4) / length;
+
+  // Calls `fill(x, y, width)` for the pieces of a range of addresses, one a row.
+  function pieces(low, high, fill) {
+    let r = Math.max(0, firstAbove(rows, low, (row) => row.low) - 1);
+    for (; r < rows.length && rows[r].low < high; r++) {
+      const from = Math.max(low, rows[r].low), to = Math.min(high, rows[r].high);
+      if (to > from) fill(LEFT + (from - rows[r].low) * perByte(), tops[r], (to - from) * perByte());
+    }
+  }
+
+  function paintRows(context) {
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    rows.forEach((row, r) => {
+      context.fillStyle = colour("unmapped");
+      context.fillRect(LEFT, tops[r], (row.high - row.low) * perByte(), LINE);
+      context.fillStyle = colour("quiet");
+      const stretch = rows.findLast((other, i) => i <= r && other.first);
+      context.fillText(row.first ? addressText(row.low) : `+ ${bytesText(row.low - stretch.low)}`, LEFT - 10, tops[r] + LINE / 2);
+    });
+  }
+
+  function paintBlocks(context) {
+    const colours = groupColours(state.groups), edge = colour("panel");
+    for (const block of live) {
+      const group = state.groups.of[block], low = history.address[block];
+      context.globalAlpha = state.highlight >= 0 && state.highlight !== group ? 0.25 : 1;
+      pieces(low, low + roomOf(history, block), (x, y, width) => {
+        context.fillStyle = colours[group];
+        context.fillRect(x, y, Math.max(0.75, width), LINE);
+        if (width > 3) {
+          context.fillStyle = edge;
+          context.fillRect(x + width - 0.75, y, 0.75, LINE);
+        }
+      });
+    }
+    context.globalAlpha = 1;
+  }
+
+  function repaint() {
+    live = liveAt(history, state.cursor).filter((block) => history.address[block] > 0);
+    live.sort((a, b) => history.address[a] - history.address[b]);
+    spans = spansAt(history, state.cursor);
+    backdrop.paint((context) => {
+      paintRows(context);
+      context.fillStyle = colour("cached");
+      for (const span of spans) {
+        const low = history.spanAddress[span];
+        pieces(low, low + history.spanSize[span], (x, y, width) => context.fillRect(x, y, width, LINE));
+      }
+      paintBlocks(context);
+    });
+    byId("addressesWhen").textContent = `at ${momentText(history, state.cursor)}`;
+    overlay();
+  }
+
+  function overlay() {
+    const context = backdrop.show();
+    const outline = (low, size, name) => pieces(low, low + size, (x, y, width) => {
+      context.strokeStyle = colour(name);
+      context.lineWidth = 2;
+      context.strokeRect(x - 1, y - 1, Math.max(2, width) + 2, LINE + 2);
+    });
+    if (hover !== null) outline(hover.low, hover.size, "ink");
+    const chosen = state.chosen;
+    if (chosen >= 0 && history.start[chosen] <= state.cursor && history.end[chosen] > state.cursor) {
+      outline(history.address[chosen], roomOf(history, chosen), "accent");
+    }
+  }
+
+  // What lies at a place of the canvas: {kind, low, size, block or span}, or null.
+  function under(x, y) {
+    const r = tops.findIndex((top) => y >= top - 1 && y < top + LINE + GAP - 1);
+    if (r < 0 || x < LEFT) return null;
+    const address = rows[r].low + (x - LEFT) / perByte();
+    if (address >= rows[r].high) return null;
+    const slack = 1.5 / perByte();   // what is thinner than a pixel can still be met
+    const next = firstAbove(live, address + slack, byAddress), block = live[next - 1];
+    if (block !== undefined && history.address[block] + Math.max(roomOf(history, block), slack) > address) {
+      return { kind: "live", low: history.address[block], size: roomOf(history, block), block };
+    }
+    return gapAt(address, next);
+  }
+
+  // A stretch without a live block: cached as far as it is mapped, unmapped as far as it is not.
+  function gapAt(address, next) {
+    const before = live[next - 1], after = live[next];
+    const floor = before === undefined ? 0 : history.address[before] + roomOf(history, before);
+    const ceiling = after === undefined ? Infinity : history.address[after];
+    let s = firstAbove(spans, address, (span) => history.spanAddress[span]) - 1;
+    const endOf = (i) => history.spanAddress[spans[i]] + history.spanSize[spans[i]];
+    if (s < 0 || endOf(s) <= address) {
+      const low = s < 0 ? rows[0].low : endOf(s);
+      const high = s + 1 < spans.length ? history.spanAddress[spans[s + 1]] : rows.at(-1).high;
+      return { kind: "unmapped", low: Math.max(low, floor), size: Math.min(high, ceiling) - Math.max(low, floor), address };
+    }
+    const span = spans[s];
+    let first = s;
+    while (first > 0 && endOf(first - 1) === history.spanAddress[spans[first]] && history.spanAddress[spans[first]] > floor) first--;
+    while (s + 1 < spans.length && history.spanAddress[spans[s + 1]] === endOf(s) && endOf(s) < ceiling) s++;
+    const low = Math.max(floor, history.spanAddress[spans[first]]);
+    return { kind: "cached", low, size: Math.min(ceiling, endOf(s)) - low, span, address };
+  }
+
+  function tipOf(found) {
+    if (found.kind === "live") return [`live · ${bytesText(history.size[found.block])}`, blockLines(history, found.block)];
+    const lines = [["from", addressText(found.low)]];
+    if (found.kind === "cached") lines.push(["mapped since", momentText(history, history.spanStart[found.span])]);
+    const owner = lastOwner(history, found.address, state.cursor);
+    if (owner >= 0) {
+      const who = `${history.tags[history.tag[owner]]}, ${bytesText(history.size[owner])}`;
+      lines.push(["held last by", who], ["until", momentText(history, history.end[owner])]);
+    }
+    return [`${found.kind} · ${bytesText(found.size)}`, lines];
+  }
+
+  function step(by) {
+    if (!live.length) return;
+    const at = live.indexOf(state.chosen);
+    const next = at < 0 ? (by > 0 ? 0 : live.length - 1) : Math.max(0, Math.min(live.length - 1, at + by));
+    store.set({ chosen: live[next] });
+    announce(`${bytesText(history.size[live[next]])}, ${history.tags[history.tag[live[next]]]}, at ${addressText(history.address[live[next]])}`);
+  }
+
+  canvas.addEventListener("pointermove", (event) => {
+    hover = under(event.offsetX, event.offsetY);
+    if (hover) showTip(tip, event.clientX, event.clientY, ...tipOf(hover));
+    else hideTip(tip);
+    overlay();
+  });
+  canvas.addEventListener("pointerleave", () => { hover = null; hideTip(tip); overlay(); });
+  canvas.addEventListener("click", (event) => {
+    const found = under(event.offsetX, event.offsetY);
+    if (found && found.kind === "live") store.set({ chosen: found.block });
+  });
+  canvas.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
+    if (by) step(by);
+    else if (event.key === "Enter") byId("list").focus();
+    else return;
+    event.preventDefault();
+  });
+  const name = (text, paint) => element("span", {}, swatch(paint), text);
+  store.watch(["theme"], () => byId("addressesKey").replaceChildren(
+    name("live: in the colours above", colour("group0")), name("cached", colour("cached")), name("unmapped", colour("unmapped"))));
+  watchSize(canvas, repaint);
+  store.watch(["cursor", "groups", "theme", "highlight"], repaint);
+  store.watch(["chosen"], overlay);
+}
