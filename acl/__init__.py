@@ -92,7 +92,7 @@ from acl._stream import Event, Stream
 # without `typing`, whose import would cost a tenth of ours.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import sim, vllm
+    from acl import ort, sim, vllm
     from acl._array import Array
     from acl._capi import pool_capi
     from acl._dlpack import from_dlpack
@@ -146,6 +146,7 @@ __all__ = [
     "library",
     "pool_capi",
     "memory_ledger",
+    "ort",
     "sim",
     "to_bytes",
     "to_numpy",
@@ -223,7 +224,7 @@ __all__ += [
 ]
 
 # Loaded at first use, so that `import acl` stays quick.
-_MODULES = {"sim", "torch", "vllm"}
+_MODULES = {"ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",

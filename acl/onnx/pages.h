@@ -1,0 +1,42 @@
+/* The functions that the allocator's core calls a driver, over memory of the host.
+
+   Frames are pieces of one sparse file in memory, so that a frame can leave one address and appear at
+   another with what is in it, and several addresses can show the same one; a reservation is address
+   space without access.  Work on the host is done when the call that asked for it returns: streams are
+   always complete.  There is no `malloc` of segments and there are no events: 207000.
+
+   Any thread may call anything.  The file is shared with children of a fork: they must not touch it. */
+#ifndef ONNX_PAGES_H
+#define ONNX_PAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "acl/acl_rt.h"
+
+aclError host_reserve(
+    void **address, size_t size, size_t alignment, void *expect, uint64_t flags);
+aclError host_release(void *address);
+aclError host_physical(
+    aclrtDrvMemHandle *handle, size_t size, const aclrtPhysicalMemProp *prop, uint64_t flags);
+aclError host_free_physical(aclrtDrvMemHandle handle);
+aclError host_map(
+    void *address, size_t size, size_t offset, aclrtDrvMemHandle handle, uint64_t flags);
+aclError host_unmap(void *address);
+aclError host_malloc(void **address, size_t size, aclrtMemMallocPolicy policy);
+aclError host_free(void *address);
+aclError host_sync(aclrtStream stream, int32_t timeout_ms);
+aclError host_sync_device(int32_t timeout_ms);
+aclError host_query(aclrtStream stream, aclrtStreamStatus *status);
+aclError host_mem_info(aclrtMemAttr attr, size_t *room, size_t *total);
+aclError host_capture_info(
+    aclrtStream stream, aclmdlRICaptureStatus *status, aclmdlRI *graph);
+aclError host_event_create(aclrtEvent *event, uint32_t flag);
+aclError host_event_destroy(aclrtEvent event);
+aclError host_event_record(aclrtEvent event, aclrtStream stream);
+aclError host_event_query(aclrtEvent event, aclrtEventRecordedStatus *status);
+
+/* Bytes of frames that exist, in the whole process. */
+size_t host_physical_bytes(void);
+
+#endif
