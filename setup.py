@@ -57,7 +57,6 @@ WITH_C = {
     "acl._libacl": "acl/late/*.c",
     "acl.tools._rig": "acl/core/*.c",
     "acl._door": "acl/door/*.c acl/core/*.c",
-    "acl._door": "acl/door/*.c",
     "acl._ort": "acl/onnx/*.c",
     "acl.vllm.vllm_ascend_C": "acl/vllm/*.c",
     **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR},
