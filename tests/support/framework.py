@@ -1,0 +1,106 @@
+"""A framework with a task queue, as small as it can be, on the C functions that real ones are given.
+
+What a program asks for is put in a queue and reaches its stream later, while memory goes back at once:
+the order of torch_npu.  A fill writes a block and copies it to pinned memory, so a page that left too
+early shows, as an error of the stream or as other bytes.
+
+One for each process: what is attached to the door stays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import acl
+from acl import _door
+from support.calls import api
+
+__all__ = ["Framework"]
+
+_MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+_DRAIN = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_bool)
+_THROW = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+
+class Framework:
+    """The door of one seat, and the queue before the streams."""
+
+    def __init__(self, seat: int = 0) -> None:
+        self.library = ctypes.CDLL(_door.path())
+        suffix = f"_{seat}" if seat else ""
+        self._malloc = _MALLOC((f"aclpool_malloc{suffix}", self.library))
+        self._free = _FREE((f"aclpool_free{suffix}", self.library))
+        self._queue: list[Callable[[], None]] = []
+        self._wrong: list[str] = []
+        self._reads: list[tuple[acl.HostBuffer, int, int]] = []
+        self._hooks: list[object] = []
+        self.drains = 0
+
+    def malloc(self, size: int, stream: acl.Stream | None = None, device: int = 0) -> int:
+        """An address, or 0."""
+        return self._malloc(size, device, stream.handle if stream is not None else None) or 0
+
+    def free(self, address: int, size: int = 0, stream: acl.Stream | None = None, device: int = 0) -> None:
+        self._free(address, size, device, stream.handle if stream is not None else None)
+
+    def can_drain(self) -> None:
+        """Give the door the function that empties the queue."""
+        def drain(check_error: bool) -> bool:
+            self.drains += 1
+            self.submit()
+            return int(api.aclrtSynchronizeDevice()) == 0
+
+        self._hooks.append(made := _DRAIN(drain))
+        address = ctypes.cast(made, ctypes.c_void_p).value
+        assert address is not None
+        _door.hook(drain=address)
+
+    def throws(self, told: list[str]) -> None:
+        """Instead of an exception, which Python cannot throw through C: note the message."""
+        self._hooks.append(made := _THROW(lambda message: told.append(message.decode())))
+        address = ctypes.cast(made, ctypes.c_void_p).value
+        assert address is not None
+        _door.hook(throw_memory=address, throw_refusal=address)
+
+    def fill(self, address: int, size: int, value: int, stream: acl.Stream) -> None:
+        """Queue: write a byte all over a block, then read the block."""
+        host = acl.HostBuffer(size)
+        self._reads.append((host, size, value))
+
+        def submit() -> None:
+            for name, status in (
+                ("memset", api.aclrtMemsetAsync(
+                    ctypes.c_void_p(address), ctypes.c_size_t(size), value, ctypes.c_size_t(size), stream.handle)),
+                ("memcpy", api.aclrtMemcpyAsync(
+                    ctypes.c_void_p(host.address), ctypes.c_size_t(size), ctypes.c_void_p(address), ctypes.c_size_t(size),
+                    2, stream.handle)),
+            ):
+                if status:
+                    self._wrong.append(f"{name} of {size} bytes: {status}")
+
+        self._queue.append(submit)
+
+    def submit(self, count: int | None = None) -> None:
+        """Hand the oldest tasks, or all, to their streams."""
+        while self._queue and count != 0:
+            self._queue.pop(0)()
+            count = None if count is None else count - 1
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    def finish(self) -> list[str]:
+        """Submit and wait for everything; what went wrong, which should be nothing."""
+        self.submit()
+        status = int(api.aclrtSynchronizeDevice())
+        if status:
+            self._wrong.append(f"the device: {status}")
+        for host, size, value in self._reads:
+            found = set(bytes(memoryview(host)[:size]))
+            if found != {value}:
+                self._wrong.append(f"a block of {size} bytes held {sorted(found)[:4]}, not {value}")
+        self._reads.clear()
+        return self._wrong
