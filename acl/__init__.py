@@ -92,7 +92,7 @@ from acl._stream import Event, Stream
 # without `typing`, whose import would cost a tenth of ours.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import ort, sim, vllm
+    from acl import ge, ort, sim, vllm
     from acl._array import Array
     from acl._capi import pool_capi
     from acl._dlpack import from_dlpack
@@ -142,6 +142,7 @@ __all__ = [
     "copy_async",
     "fill",
     "from_dlpack",
+    "ge",
     "include_dir",
     "library",
     "pool_capi",
@@ -224,7 +225,7 @@ __all__ += [
 ]
 
 # Loaded at first use, so that `import acl` stays quick.
-_MODULES = {"ort", "sim", "torch", "vllm"}
+_MODULES = {"ge", "ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",

@@ -1,0 +1,16 @@
+from typing import final
+
+from acl._pool import Pool
+from acl._stream import Stream
+
+__all__ = ["Blocks"]
+
+@final
+class Blocks:
+    @property
+    def pool(self) -> Pool: ...
+    @property
+    def count(self) -> int: ...
+    def __init__(self, pool: Pool, stream: Stream | int | None = None) -> None: ...
+    def take(self, size: int) -> int: ...
+    def give(self, address: int) -> None: ...

@@ -1,0 +1,81 @@
+"""Blocks by their addresses: for allocators that are written in Python and called through the GIL.
+
+A `Blocks` hands out addresses of one stream's arena, without the padding that `Pool.alloc` adds for
+users' buffers, and remembers which block each one is.  The arena is the one that ACL gets for the
+stream, so a free means "the last consumer is queued" here too.
+
+Needs the GIL for its books; the ladder of a slow allocation runs without it.
+"""
+
+cimport cython
+
+from acl._arena cimport pool_arena
+from acl._core cimport Arena, Block, ROLE_STREAM, arena_alloc, arena_free, arena_try
+from acl._device cimport current_ensure, fork_count, forked_raise
+from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
+from acl._pool cimport Pool
+from acl._registry cimport handle_of
+
+from acl._error import OutOfMemoryError
+
+__all__ = ["Blocks"]
+
+
+@cython.final
+cdef class Blocks:
+    """Addresses of a pool for one stream.
+
+    Parameters
+    ----------
+    pool : Pool
+    stream : Stream or int, optional
+        The stream whose work uses the memory; the default stream if not given.
+    """
+
+    cdef readonly Pool pool
+    cdef Arena *arena
+    cdef int made                   # fork_count at its making
+    cdef dict live                  # address -> Block
+
+    def __init__(self, Pool pool not None, stream=None):
+        pool.open_check()
+        self.made = fork_count
+        self.pool = pool
+        self.live = {}
+        self.arena = pool_arena(pool.core, handle_of(stream), ROLE_STREAM)
+        if self.arena is NULL:
+            raise MemoryError("host memory for an arena")
+
+    def take(self, size):
+        """An address of `size` bytes; raises `OutOfMemoryError`, which is a MemoryError too."""
+        cdef size_t wanted
+        cdef Block *block
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"size must be an int, not {type(size).__name__}")
+        if not 0 <= size < 1 << 46:
+            raise ValueError(f"size must be 0 to 2**46 - 1, not {size}")
+        if self.made != fork_count:
+            forked_raise(self)
+        wanted = size
+        block = arena_try(self.arena, wanted, 0)
+        if block is NULL:
+            current_ensure(NULL)
+            with nogil:
+                block = arena_alloc(self.arena, wanted, 0)
+        if block is NULL:
+            raise OutOfMemoryError(
+                ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool", str(self.pool.last_oom()))
+        self.live[<size_t> block.addr] = <size_t> block
+        return <size_t> block.addr
+
+    def give(self, address):
+        """Give an address of `take` back; ValueError for any other."""
+        block = self.live.pop(address, None)
+        if block is None:
+            raise ValueError(f"{address!r} is no address of this allocator")
+        arena_free(self.arena, <Block *> <size_t> block)
+
+    @property
+    def count(self):
+        """How many addresses are out."""
+        return len(self.live)

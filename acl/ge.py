@@ -1,0 +1,106 @@
+"""The door for GE's Python Session: an allocator class of GE's over a pool.
+
+CANN's graph engine takes device memory for a session's graphs from an object of its Python class
+`ge.allocator.Allocator`; `Allocator` here is such a class, over an `acl.Pool`:
+
+    >>> session.register_external_allocator(stream, acl.ge.Allocator(pool, stream))    # doctest: +SKIP
+
+The class is made when it is first asked for, as the package `ge` comes with CANN only (the `ge` on PyPI
+is something else).  GE calls it through ctypes and the GIL, twice for each tensor: microseconds, however
+fast the pool is.  docs/ge.md says how to have the pool's own speed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from acl._blocks import Blocks
+from acl._pool import Pool
+from acl._stream import Stream
+
+__all__ = ["Allocator", "register"]
+
+if TYPE_CHECKING:
+    Allocator: Any
+
+
+def _ge() -> Any:
+    """The module `ge.allocator` with the two classes that are wanted."""
+    try:
+        module = importlib.import_module("ge.allocator")
+        module.Allocator, module.MemBlock  # noqa: B018
+    except (ImportError, AttributeError) as error:
+        raise ImportError(
+            "acl.ge needs CANN's package ge with ge.allocator.Allocator and MemBlock (CANN 9.1; after `source "
+            "set_env.sh`); the package ge on PyPI is another one"
+        ) from error
+    return module
+
+
+def _make() -> type:
+    """The class, derived from GE's."""
+    ge = _ge()
+
+    class Allocator(ge.Allocator):  # type: ignore[misc, name-defined]
+        """GE's allocator over a pool, for one stream.
+
+        Parameters
+        ----------
+        pool : acl.Pool
+            On the stream's device.
+        stream : acl.Stream or int, optional
+            The stream that it will be registered for: memory that GE frees is used again by later work
+            of that stream only.  The default stream if not given.
+        """
+
+        def __init__(self, pool: Pool, stream: Stream | int | None = None) -> None:
+            super().__init__()
+            self.blocks = Blocks(pool, stream)
+
+        def malloc(self, size: int) -> Any:
+            """A block of at least `size` bytes; raises `acl.OutOfMemoryError`, a MemoryError."""
+            return ge.MemBlock(self.blocks.take(size), size)
+
+        def free(self, block: Any) -> None:
+            """Take a block back: its last consumer is queued on the stream."""
+            self.blocks.give(block.addr)
+
+        @property
+        def pool(self) -> Pool:
+            """Where the memory comes from."""
+            return self.blocks.pool
+
+    Allocator.__module__ = __name__
+    Allocator.__qualname__ = "Allocator"
+    return Allocator
+
+
+def _class() -> Any:
+    """The class, made once."""
+    return globals().get("Allocator") or globals().setdefault("Allocator", _make())
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Allocator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _class()
+
+
+def register(session: Any, pool: Pool, stream: Stream | int) -> Any:
+    """Register a pool with a GE session for a stream, before the graph is loaded.
+
+    Parameters
+    ----------
+    session : ge.session.Session
+    pool : acl.Pool
+    stream : acl.Stream or int
+
+    Returns
+    -------
+    Allocator
+        Keep it for as long as the session may free memory.
+    """
+    made = _class()(pool, stream)
+    session.register_external_allocator(stream.handle if isinstance(stream, Stream) else stream, made)
+    return made

@@ -1,0 +1,158 @@
+"""GE's Python allocator over a pool.
+
+CANN's package `ge` is on no index (the one on PyPI is something else), so these run against a stand-in
+with exactly the published Python signatures: `ge.allocator.MemBlock(addr, size)`, `Allocator.malloc(size)`,
+`free(block)`, `Session.register_external_allocator(stream, allocator)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support.core import MIB, physical, physical_base  # noqa: F401
+
+import acl
+import acl.ge
+
+
+class MemBlock:
+    def __init__(self, addr: int, size: int) -> None:
+        self._addr, self._size = addr, size
+
+    @property
+    def addr(self) -> int:
+        return self._addr
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+
+class GeAllocator(ABC):
+    @abstractmethod
+    def malloc(self, size: int) -> MemBlock: ...
+
+    @abstractmethod
+    def free(self, block: MemBlock) -> None: ...
+
+
+class Session:
+    """Checks its arguments as GE's documentation says."""
+
+    def __init__(self) -> None:
+        self.allocators: dict[int, GeAllocator] = {}
+
+    def register_external_allocator(self, stream: int, allocator: GeAllocator) -> None:
+        if not isinstance(stream, int):
+            raise TypeError("stream must be int")
+        if not isinstance(allocator, GeAllocator):
+            raise TypeError("allocator must be Allocator")
+        self.allocators[stream] = allocator
+
+
+@pytest.fixture
+def ge(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    package, module = ModuleType("ge"), ModuleType("ge.allocator")
+    package.__path__ = []
+    module.Allocator, module.MemBlock = GeAllocator, MemBlock  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ge", package)
+    monkeypatch.setitem(sys.modules, "ge.allocator", module)
+    acl.ge.__dict__.pop("Allocator", None)
+    yield module
+    acl.ge.__dict__.pop("Allocator", None)
+
+
+def test_it_is_one_of_ges_allocators(ge: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0) as pool:
+        made = acl.ge.Allocator(pool, stream)
+        assert isinstance(made, GeAllocator)
+        assert made.pool is pool
+        assert acl.ge.Allocator is acl.ge.Allocator
+        block = made.malloc(1000)
+        assert isinstance(block, MemBlock)
+        assert (block.size, block.addr % 512) == (1000, 0)
+        made.free(block)
+
+
+def test_the_memory_is_the_streams_and_without_padding(ge: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0) as pool:
+        made = acl.ge.Allocator(pool, stream)
+        block = made.malloc(512)
+        (part,) = pool.stats().streams
+        assert (part.stream, part.allocated, part.requested) == (stream.handle, 512, 512)
+        made.free(block)
+        assert made.malloc(512).addr == block.addr
+
+
+def test_free_finds_the_block_by_its_address(ge: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0) as pool:
+        made = acl.ge.Allocator(pool, stream)
+        block = made.malloc(4096)
+        made.free(MemBlock(block.addr, block.size))
+        with pytest.raises(ValueError, match="no address of this allocator"):
+            made.free(block)
+        assert pool.stats().allocated == 0
+
+
+def test_out_of_memory_is_a_memory_error(ge: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0, limit=4 * MIB) as pool:
+        made = acl.ge.Allocator(pool, stream)
+        with pytest.raises(MemoryError) as caught:
+            made.malloc(8 * MIB)
+        assert isinstance(caught.value, acl.OutOfMemoryError)
+        assert made.malloc(MIB).addr
+
+
+@pytest.mark.parametrize(
+    ("size", "error"), [(-1, ValueError), (1 << 46, ValueError), ("5", TypeError), (True, TypeError)]
+)
+def test_sizes_are_checked(ge: ModuleType, stream: acl.Stream, size: Any, error: type[Exception]) -> None:
+    with acl.Pool(0) as pool, pytest.raises(error, match="size must be"):
+        acl.ge.Allocator(pool, stream).malloc(size)
+
+
+def test_register_tells_the_session(ge: ModuleType, stream: acl.Stream) -> None:
+    session = Session()
+    with acl.Pool(0) as pool:
+        made = acl.ge.register(session, pool, stream)
+        assert session.allocators == {stream.handle: made}
+        assert acl.ge.register(session, pool, stream.handle) is not made
+
+
+def test_many_blocks_come_back(ge: ModuleType, stream: acl.Stream) -> None:
+    with acl.Pool(0) as pool:
+        made = acl.ge.Allocator(pool, stream)
+        blocks = [made.malloc(32 + 512 * number) for number in range(300)]
+        assert len({block.addr for block in blocks}) == 300 == made.blocks.count
+        for block in blocks[::2] + blocks[1::2]:
+            made.free(block)
+        pool.trim()
+        assert (pool.check(), pool.stats().reserved, physical()) == (0, 0, 0)
+
+
+def test_without_cann_the_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    acl.ge.__dict__.pop("Allocator", None)
+    monkeypatch.setitem(sys.modules, "ge", None)
+    with pytest.raises(ImportError, match="PyPI is another one"):
+        acl.ge.Allocator  # noqa: B018
+
+
+def test_another_package_of_the_name_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    acl.ge.__dict__.pop("Allocator", None)
+    other = ModuleType("ge")
+    other.__path__ = []
+    monkeypatch.setitem(sys.modules, "ge", other)
+    monkeypatch.delitem(sys.modules, "ge.allocator", raising=False)
+    with pytest.raises(ImportError, match="CANN's package ge"):
+        acl.ge.Allocator  # noqa: B018
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        importlib.import_module("acl.ge").nonsense  # noqa: B018
