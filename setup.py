@@ -52,7 +52,10 @@ COMMON = [
     "-Werror=implicit-function-declaration",
 ]
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
-ALLOCATOR = ("arena", "books", "check", "core", "driver", "order", "pages", "place", "pool", "registry")
+ALLOCATOR = (
+    "arena", "books", "check", "core", "driver", "order", "pages", "place", "pool", "record", "recording", "registry",
+    "tally",
+)
 WITH_C = {
     "acl._libacl": "acl/late/*.c",
     "acl.tools._rig": "acl/core/*.c",

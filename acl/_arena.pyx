@@ -13,10 +13,12 @@ from libc.string cimport memset
 from acl cimport _libacl
 from acl._bins cimport bins_start, slab_close, slab_open
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_FORKED, ARENA_TAGGED, ARENA_WATCHED, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE,
+    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, BLOCK_CACHED,
+    BLOCK_FREE, BLOCK_HOLE,
     BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
 )
 from acl._driver cimport events_destroy, range_unreserve, source_shrink
+from acl._events cimport EVENT_TRIM
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
@@ -27,6 +29,8 @@ from acl._lock cimport (
     spin_enter, spin_leave, stale_read,
 )
 from acl._pages cimport pages_donate
+from acl._record cimport record_pool, ring_drop
+from acl._tally cimport arena_hits, peak_reset
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
@@ -213,6 +217,9 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
     if role != ROLE_CAPTURE:
         other = arena_find(pool, stream, role)
     if other == NULL and pool.arena_count < MAX_ARENAS:
+        if pool.notes.users > 0:
+            arena.mode |= ARENA_RECORDED
+            arena.lock.pinned = 1
         pool.arenas[pool.arena_count] = arena
         count_publish(&pool.arena_count, pool.arena_count + 1)
         other = arena
@@ -290,7 +297,9 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
             pages_donate(arena, (after - to + granule - 1) // granule, wait)
             source_shrink(pool, to)
     after = stale_read(&pool.source.reserved)
-    return before - after if before > after else 0
+    before = before - after if before > after else 0
+    record_pool(pool, EVENT_TRIM, before, 0)
+    return before
 
 
 cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
@@ -319,7 +328,9 @@ cdef size_t pool_decay(Pool *pool) noexcept nogil:
         pages = arena_idle_pages(pool.arenas[index])
         if pages > 0 and pool.arenas[index].donates and not pool.moves_off:
             pages_donate(pool.arenas[index], pages, False)
-    return freed + source_shrink(pool, 0)
+    freed += source_shrink(pool, 0)
+    record_pool(pool, EVENT_TRIM, freed, 0)
+    return freed
 
 
 cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
@@ -330,12 +341,13 @@ cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
         lock_take(&arena.lock)
         arena.live_peak = arena.live
         arena.requested_peak = arena.requested
-        arena.past_peak = arena.past_requested_peak = 0
+        arena.past_peak = arena.past_requested_peak = arena.alarm = 0
         lock_drop(&arena.lock)
     spin_enter(&pool.source.lock)
     pool.source.reserved_peak = pool.source.reserved
     pool.source.joint_peak = 0
     spin_leave(&pool.source.lock)
+    peak_reset(pool)
 
 
 # --- the end ------------------------------------------------------------------------------------
@@ -360,6 +372,7 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
             free(span.frames)
             free(span)
     slab_close(arena)
+    ring_drop(arena)
     free(arena)
 
 
@@ -463,6 +476,7 @@ cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
     stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
     stats.reserved = arena.pages * arena.pool.options.granule
     stats.counters = arena.counters
+    stats.counters.hits = arena_hits(arena)
     for index in range(arena.range_count):
         if arena.ranges[index] != NULL:
             stats.ranges += 1

@@ -42,6 +42,7 @@ from acl._libacl cimport (
     aclrtAllocatorBlock, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr,
     aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
 )
+from acl._events cimport Ring
 from acl._lock cimport BiasedLock, SpinLock
 
 cdef enum:
@@ -54,6 +55,8 @@ cdef enum:
     MAX_ARENAS = 1024
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
     TAGS = 64
+    SLOW_BUCKETS = 248          # of the times of slow allocations: 8 for each power of two
+    PEAK_STREAMS = 64           # that a peak's composition tells apart
 
 cdef enum BlockState:
     BLOCK_UNUSED                # a descriptor in the slab that describes nothing
@@ -67,6 +70,8 @@ cdef enum BlockState:
 cdef enum BlockFlag:
     BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
     BLOCK_MISFIT = 2            # a large one, at an advised address among the small ones
+    BLOCK_BORN = 4              # its links say when and where it was handed out (`Birth`)
+    BLOCK_SEEN = 8              # its links say when it was first seen live
 
 cdef enum RangeKind:
     RANGE_LARGE
@@ -80,6 +85,7 @@ cdef enum ArenaMode:            # bits; any of them keeps the arena off its fast
     ARENA_FORKED = 8            # the child of a fork: refuses everything
     ARENA_CLOSED = 16           # takes frees, gives nothing
     ARENA_TAGGED = 32           # each allocation without a tag asks for that of its thread
+    ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
 
 cdef struct Links:
     Block *next
@@ -88,7 +94,8 @@ cdef struct Links:
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
-    Links links                 # bin, holes (both ways); cache, pieces, free descriptors (next)
+    Links links                 # bin, holes (both ways); cache, pieces, free descriptors (next);
+                                # a Birth while LIVE and BORN or SEEN
     Block *prev                 # lower neighbour in its range, NULL at its start
     Block *next                 # upper neighbour, NULL at its end
     size_t requested            # bytes asked for while LIVE (I7); Uses while WAITING (I10)
@@ -136,7 +143,7 @@ cdef enum Rung:                 # of the ladder, in the order in which they are 
     RUNGS
 
 cdef struct Counters:           # under the arena's lock
-    uint64_t hits               # allocations served by the exact-size cache
+    uint64_t hits               # allocations served by the exact-size cache; see `class_hits`
     uint64_t fits               # by the bins
     uint64_t slow               # with a driver call
     uint64_t failures           # NULL returned
@@ -197,6 +204,13 @@ cdef struct Arena:
     bint released               # of a capture's arena: the graph is gone
     uint16_t default_tag        # whose the blocks without a tag are, by name only; 0: nobody's
     bint named                  # the user chose it, so no model does
+    Ring *ring                  # the last events, while it is recorded
+    size_t alarm                # live bytes above which a peak's composition is taken
+    uint64_t class_hits[1025]   # allocations from the cache by size / 512; their sum is the hits
+    uint64_t bin_counts[1152]   # all others that were served, by the bin of their size
+    uint64_t slow_counts[248]   # slow ones by how long they took
+    uint64_t slow_ns            # their sum
+    uint64_t slow_longest_ns
 
 cdef enum ArenaRole:
     ROLE_STREAM                 # what ACL is given for a stream, and what `pool.alloc` uses
@@ -318,6 +332,28 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     OomHold holds[8]            # this arena first, then those that hold the most
     uint32_t hold_count
 
+cdef struct Notes:              # what is noted of a pool's events; written under the pool's lock
+    uint32_t users              # recordings and trackings under way
+    uint32_t python             # those of them that want Python stacks
+    uint32_t native             # and C stacks
+    uint64_t capacity           # events of a ring; 0: nothing is recorded
+    uint64_t steps              # model executions so far, with the GIL
+
+cdef struct PeakStream:
+    aclrtStream stream
+    uint32_t role
+    size_t live
+
+cdef struct Peak:               # the joint peak of live bytes, and what it was made of
+    uint64_t number             # how often a new one was noted
+    uint64_t time               # ticks
+    size_t live
+    size_t requested
+    size_t reserved
+    size_t tags[64]             # live bytes by tag; the rest has none
+    PeakStream streams[64]      # the largest are not sought: the first with live bytes
+    uint32_t stream_count
+
 cdef struct Pool:
     PoolOptions options
     Source source
@@ -331,6 +367,8 @@ cdef struct Pool:
     bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
     bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile
     bint tagging                # new arenas are ARENA_TAGGED
+    Notes notes
+    Peak peak                   # under `lock`
 
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks

@@ -9,18 +9,21 @@ Thread rule: any function may be called by any thread that ACL calls; no GIL, no
 exception.  It refuses foreign pointers and blocks that are already free, and counts them.
 """
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._bins cimport (
-    bin_insert, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_kind,
+    bin_insert, bin_of, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_kind,
     block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
+from acl._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl._order cimport (
     block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
 )
 from acl._pages cimport pages_obtain
+from acl._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
+from acl._tally cimport peak_next, peak_note, slow_begin, slow_end
 
 if sizeof(Block) != 64:
     raise ImportError(f"a block descriptor has {sizeof(Block)} bytes, not 64")
@@ -48,22 +51,55 @@ cdef inline uint32_t *block_word(Block *block) noexcept nogil:
     return <uint32_t *> &block.state
 
 
-cdef inline void block_hand_out(Arena *arena, Block *block, size_t size,
-                                uint16_t tag) noexcept nogil:
-    """Count a block as live (I7, I12)."""
-    cdef size_t live = arena.live + block.size
+cdef inline bint makes_peak(Arena *arena, Block *block) noexcept nogil:
+    """Whether the arena has never had so much live: a matter for `hand_out_peak`."""
+    return not core_likely(arena.live + block.size <= arena.live_peak)
+
+
+cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size,
+                                      uint16_t tag) noexcept nogil:
+    """Count a block as live, where that makes no peak (I7, I12)."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | <uint32_t> tag << 16
     block.requested = size
-    arena.live = live
+    arena.live += block.size
     arena.requested = requested
-    if live > arena.live_peak:
-        arena.live_peak = live
     if requested > arena.requested_peak:
         arena.requested_peak = requested
     if tag != 0:
         arena.tag_live[tag] += block.size
         arena.tag_blocks[tag] += 1
+
+
+cdef inline void block_hand_out(Arena *arena, Block *block, size_t size,
+                                uint16_t tag) noexcept nogil:
+    block_hand_out_below(arena, block, size, tag)
+    if arena.live > arena.live_peak:
+        arena.live_peak = arena.live
+
+
+cdef inline bint peak_due(Arena *arena) noexcept nogil:
+    """Under the lock: whether this peak is to be noted, once there is no lock."""
+    if core_likely(arena.live <= arena.alarm):
+        return False
+    arena.alarm = peak_next(arena.live)
+    return True
+
+
+cdef inline void count_fit(Arena *arena, size_t units) noexcept nogil:
+    arena.counters.fits += 1
+    arena.bin_counts[bin_of(units)] += 1
+
+
+cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag) noexcept nogil:
+    """The owner's end of an allocation that makes a new peak: counted already, not handed out."""
+    cdef bint due
+    block_hand_out(arena, block, size, tag)
+    due = peak_due(arena)
+    leave_biased(arena)
+    if due:
+        peak_note(arena.pool)
+    return block
 
 
 cdef inline uint32_t kind_of(size_t units) noexcept nogil:
@@ -122,22 +158,28 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """The owner's second try for a small block, by best fit; in by the bias, and out by it."""
-    cdef Block *block = bins_take_in(arena, size_units(size), RANGE_SMALL)
+    cdef size_t units = size_units(size)
+    cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
-    block_hand_out(arena, block, size, tag)
-    arena.counters.fits += 1
+    count_fit(arena, units)
+    if makes_peak(arena, block):
+        return hand_out_peak(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag)
     leave_biased(arena)
     return block
 
 
 cdef Block *alloc_fit_large(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """The same for a large block, which no cache holds."""
-    cdef Block *block = bins_take_in(arena, size_units(size), RANGE_LARGE)
+    cdef size_t units = size_units(size)
+    cdef Block *block = bins_take_in(arena, units, RANGE_LARGE)
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
-    block_hand_out(arena, block, size, tag)
-    arena.counters.fits += 1
+    count_fit(arena, units)
+    if makes_peak(arena, block):
+        return hand_out_peak(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag)
     leave_biased(arena)
     return block
 
@@ -158,8 +200,10 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     block = cache_pop(arena, units)
     if not core_likely(block != NULL):
         return alloc_fit_small(arena, size, tag)
-    block_hand_out(arena, block, size, tag)
-    arena.counters.hits += 1
+    arena.class_hits[units] += 1
+    if makes_peak(arena, block):
+        return hand_out_peak(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag)
     leave_biased(arena)
     return block
 
@@ -172,14 +216,14 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         block = cache_pop(arena, units)
         if block != NULL:
             block_hand_out(arena, block, size, tag)
-            arena.counters.hits += 1
+            arena.class_hits[units] += 1
             return block
     block = bins_take(arena, units)
     if block == NULL and units <= CACHE_UNITS and cache_flush(arena) != 0:
         block = bins_take(arena, units)
     if block != NULL:
         block_hand_out(arena, block, size, tag)
-        arena.counters.fits += 1
+        count_fit(arena, units)
     return block
 
 
@@ -187,6 +231,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """Under the lock, which is open during driver calls: waiting blocks, then the ladder."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
+    cdef uint64_t began = slow_begin()
     arena.counters.slow += 1
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:
@@ -199,9 +244,11 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         if block == NULL and arena.donates and (arena.parked != NULL or arena.waiting != NULL):
             block = alloc_waiting(arena, bytes, True)
     arena.climbing -= 1
+    slow_end(arena, began)
     if block == NULL:
         arena.counters.failures += 1
         return NULL
+    arena.bin_counts[bin_of(bytes >> UNIT_SHIFT)] += 1
     block_hand_out(arena, block, size, tag)
     return block
 
@@ -233,13 +280,48 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
     return alloc_in(arena if capture == NULL else capture, size, tag)
 
 
+cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    """As `alloc_in`, and noted."""
+    cdef Block *block
+    cdef uint64_t fits, began
+    cdef uint32_t path = PATH_SLOW
+    cdef bint due
+    record_enter(arena)
+    lock_take(&arena.lock)
+    fits = arena.counters.fits
+    block = alloc_warm(arena, size, tag)
+    if block != NULL:
+        path = PATH_HIT if arena.counters.fits == fits else PATH_FIT
+        record_alloc(arena, block, path, 0)
+    else:
+        began = record_ticks()
+        block = alloc_climb(arena, size, tag)
+        if block != NULL:
+            record_alloc(arena, block, PATH_SLOW, record_ticks() - began)
+    due = peak_due(arena) or path == PATH_SLOW
+    leave(arena)
+    if due:
+        peak_note(arena.pool)
+    if block == NULL:
+        oom_note(arena, size)
+        record_oom(arena, size, tag)
+    return block
+
+
 cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block
+    cdef bint due = False
+    if count_read(&arena.mode) & ARENA_RECORDED:
+        return alloc_recorded(arena, size, tag)
     lock_take(&arena.lock)
     block = alloc_warm(arena, size, tag)
     if block == NULL:
         block = alloc_climb(arena, size, tag)
+        due = True                              # streams together may have a peak that none has
+    due |= peak_due(arena)
     leave(arena)
+    if due:
+        peak_note(arena.pool)
     if block == NULL:
         oom_note(arena, size)
     return block
@@ -257,10 +339,14 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block = NULL
+    cdef bint due
     if count_read(&arena.mode) == 0:
         lock_take(&arena.lock)
         block = alloc_warm(arena, size, tag)
+        due = peak_due(arena)
         leave(arena)
+        if due:
+            peak_note(arena.pool)
     return block
 
 
@@ -273,8 +359,10 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if not core_likely(block != NULL):
         lock_leave_biased(&arena.lock)
         return try_shared(arena, size, tag)
-    block_hand_out(arena, block, size, tag)
-    arena.counters.hits += 1
+    arena.class_hits[units] += 1
+    if makes_peak(arena, block):
+        return hand_out_peak(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag)
     leave_biased(arena)
     return block
 
@@ -283,14 +371,16 @@ cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil
     """At an address if a free block covers it there; it must be a multiple of 512."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
-    if count_read(&arena.mode) == 0 and size >> MAX_SIZE_BITS == 0:
+    if count_read(&arena.mode) & ~ARENA_RECORDED == 0 and size >> MAX_SIZE_BITS == 0:
         lock_take(&arena.lock)
         block = block_at(arena, addr, bytes)
         if block != NULL:
             block_hand_out(arena, block, size, 0)
             if block.size > CACHE_BYTES and block_kind(block) == RANGE_SMALL:
                 block.flags |= BLOCK_MISFIT         # `free_fit` would take it for a large range's
-            arena.counters.fits += 1
+            count_fit(arena, bytes >> UNIT_SHIFT)
+            if arena.mode & ARENA_RECORDED:
+                record_alloc(arena, block, PATH_FIT, 0)
         leave(arena)
     return block if block != NULL else arena_alloc(arena, size, 0)
 
@@ -390,6 +480,8 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     live = is_descriptor(arena, block) and block.state == BLOCK_LIVE
     if live:
         block_count_back(arena, block)
+        if arena.mode & ARENA_RECORDED:
+            record_free(arena, block)
         if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
             block_park_device(arena, block)
         elif block.flags & BLOCK_SHARED:

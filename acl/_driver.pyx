@@ -4,7 +4,7 @@ Bytes are counted as reserved before the driver is asked for them, so that two t
 the limit together (I11).  The source's lock guards the books and is never held over a call.
 """
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from acl._core cimport (
@@ -12,6 +12,7 @@ from acl._core cimport (
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
     ROLE_FRAMEWORK,
 )
+from acl._events cimport EVENT_SYNC
 from acl._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_EVENT_RECORDED_STATUS_COMPLETE,
     ACL_EVENT_RECORDED_STATUS_NOT_READY, ACL_EVENT_SYNC, ACL_MEM_MALLOC_HUGE_FIRST,
@@ -19,6 +20,7 @@ from acl._libacl cimport (
     aclmdlRI, aclmdlRICaptureStatus, aclrtEventRecordedStatus, aclrtStreamStatus,
 )
 from acl._lock cimport spin_enter, spin_leave, stale_read
+from acl._record cimport record_note, record_ticks
 
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
@@ -225,14 +227,18 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
 
 cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
+    cdef uint64_t began = record_ticks()
+    cdef bint done
     if arena.role == ROLE_FRAMEWORK and pool.drain != NULL:
         return pool.drain(pool)
     if arena.by_device:
         if not arena.settled:
             arena.settled = device_wait(pool)
         return arena.settled
-    return counted(pool, CALL_SYNC, pool.source.driver.sync(
+    done = counted(pool, CALL_SYNC, pool.source.driver.sync(
         arena.stream, wait_ms(pool))) == ACL_SUCCESS
+    record_note(arena, EVENT_SYNC, NULL, record_ticks() - began, not done)
+    return done
 
 
 cdef bint device_wait(Pool *pool) noexcept nogil:

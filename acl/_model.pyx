@@ -34,6 +34,7 @@ from acl._libacl cimport (
     aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtFree, aclrtStream,
 )
 from acl._pool cimport Pool
+from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
 
 from acl._array import Array, stream_memory
@@ -163,6 +164,14 @@ def as_host_array(value, info):
         raise TypeError(
             f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
     return numpy.ascontiguousarray(value).reshape(value.shape)
+
+
+cdef bint run_enter(Pool pool) except -1:
+    """Note a run with the pool: its number, and whose Python stack it has."""
+    if pool is None or pool.core is NULL:
+        return False
+    pool.core.notes.steps += 1
+    return stack_enter(pool.core)
 
 
 # ---- the model ----------------------------------------------------------------------------------
@@ -423,11 +432,15 @@ cdef class Model:
         cdef aclError status
         cdef Pool pool = registered.get(stream.handle)
         cdef uint32_t attempt
+        cdef bint noted
         stream_raw(stream, &raw)
         for attempt in range(2):
             ooms = 0 if pool is None else pool.oom_count()
+            noted = run_enter(pool)
             with nogil:
                 status = aclmdlExecuteAsync(self.number, inputs.raw, outputs.raw, raw)
+            if noted:
+                stack_leave()
             if status == ACL_SUCCESS:
                 return status
             if pool is None or pool.oom_count() == ooms:

@@ -28,6 +28,7 @@ from acl._driver cimport (
     frame_make, frame_map, frame_unmap, segment_free, segment_malloc, source_put, source_shrink,
     source_take, stream_captured, stream_idle, stream_wait,
 )
+from acl._events cimport EVENT_MAP, EVENT_UNMAP
 from acl._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
@@ -35,6 +36,8 @@ from acl._place cimport (
     Window, block_end, page_ceil, page_floor, range_add, range_drop, range_of, range_open,
     window_find,
 )
+from acl._record cimport record_note
+from acl._tally cimport arena_hits
 
 cdef struct Climb:              # a slow allocation under way
     Arena *arena
@@ -188,6 +191,7 @@ cdef uint64_t window_map(Climb *climb) noexcept nogil:
                 frame.next = climb.frames
                 climb.frames = frame
                 return mapped
+            record_note(climb.arena, EVENT_MAP, span.base + page * granule, granule, climb.rung)
             mapped += 1
         page += 1
     return mapped
@@ -272,11 +276,13 @@ cdef uint64_t pieces_unmap(Arena *arena, Block *pieces, Frame **frames) noexcept
                 frame = frame_unmap(pool, span, page)
                 if frame == NULL:
                     return pages
+                record_note(arena, EVENT_UNMAP, span.base + page * granule, granule, 1)
                 frame.next = frames[0]
                 frames[0] = frame
                 pages += 1
                 page += 1
         elif segment_free(pool, span.base, span.bytes):
+            record_note(arena, EVENT_UNMAP, span.base, span.bytes, 0)
             pieces.requested = 1                # marks it for `pieces_settle`
         pieces = pieces.links.next
     return pages
@@ -396,7 +402,7 @@ cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
 
 
 cdef inline uint64_t arena_allocs(Arena *arena) noexcept nogil:
-    return arena.counters.hits + arena.counters.fits + arena.counters.slow
+    return arena_hits(arena) + arena.counters.fits + arena.counters.slow
 
 
 cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
@@ -605,6 +611,8 @@ cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept no
     if base == NULL and bytes > exact:
         bytes = exact
         base = segment_climb(arena, bytes, &rung)
+    if base != NULL:
+        record_note(arena, EVENT_MAP, <char *> base, bytes, rung)
     lock_take(&arena.lock)
     if base == NULL:
         return NULL

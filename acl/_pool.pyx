@@ -31,6 +31,7 @@ from acl._core cimport (
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl._driver cimport events_destroy
 from acl._error cimport check
+from acl._events cimport EVENT_REGISTER, EVENT_UNREGISTER
 from acl._libacl cimport (
     ACL_DDR_MEM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_HBM_MEM, ACL_HBM_MEM_HUGE,
     ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL, ACL_SUCCESS, aclError, aclrtGetMemInfo,
@@ -41,7 +42,9 @@ from acl._lock cimport count_read, spin_enter, spin_leave
 from acl._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
 )
+from acl._record cimport record_note
 from acl._registry cimport arena_register, arena_unregister, handle_of
+from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
 
 from acl._device import Device
@@ -271,6 +274,10 @@ cdef class Pool:
         self.guarded = debug_default() if debug is None else bool(debug)
         self.padding = soc_padding()
         self.core.options.padding = self.padding
+        if os.environ.get("ACL_POOL_LEAKS", "0") not in ("", "0"):
+            from acl._leaks import watch_exit
+
+            watch_exit(self)
         if bytes_of(preallocate, "preallocate"):
             self.alloc(preallocate).close()
         if decay_ms:
@@ -414,6 +421,7 @@ cdef class Pool:
             status = arena_register(arena, raw, guard)
         check(status, "aclrtAllocatorRegister")
         registered[<size_t> raw] = self
+        record_note(arena, EVENT_REGISTER, NULL, 0, 0)
 
     def unregister(self, stream):
         """Take the registration back; the pool still takes what was given out.
@@ -432,6 +440,7 @@ cdef class Pool:
                 status = arena_unregister(arena, raw)
                 if self.guarded:
                     guard_flush(arena)
+                record_note(arena, EVENT_UNREGISTER, NULL, 0, 0)
         if registered.get(<size_t> raw) is self:
             del registered[<size_t> raw]
         check(status, "aclrtAllocatorUnregister")
@@ -598,6 +607,65 @@ cdef class Pool:
         self.open_check()
         return _books.stats(self)
 
+    def histograms(self):
+        """The sizes of all allocations and the times of the slow ones, as `PoolHistograms`."""
+        from acl import _tallies
+
+        return _tallies.histograms(self)
+
+    def peak(self):
+        """The most that was live since the start or `reset_peak`, by tag and stream: `PoolPeak`."""
+        from acl import _tallies
+
+        return _tallies.peak(self)
+
+    def record(self, *, capacity=1 << 20, stacks=False):
+        """Begin to note every allocation, free, and page that moves: a `Recording`.
+
+        Parameters
+        ----------
+        capacity : int
+            Events that are kept of each stream, 64 bytes each, rounded up to a power of two; the
+            oldest go first.
+        stacks : {False, "python", "native", "all"}
+            Which stacks to note with each allocation.  One costs some microseconds.
+        """
+        from acl._recording import Recording
+
+        return Recording(self, capacity=capacity, stacks=stacks)
+
+    def track(self, *, stacks="python"):
+        """Until the `Tracking` that this gives stops, new blocks know their age and their stack."""
+        from acl._recording import Tracking
+
+        return Tracking(self, stacks=stacks)
+
+    def mark(self):
+        """A `Mark` of this moment, for `leaks(since=...)`."""
+        from acl import _leaks
+
+        return _leaks.mark_of(self)
+
+    def leaks(self, *, older_than=None, since=None):
+        """The live blocks by tag, size class, stack and age, as `LeakReport`.
+
+        Parameters
+        ----------
+        older_than : float, optional
+            Only those that are known to be so many seconds old, as tracked blocks are.
+        since : Mark, optional
+            Only those that were allocated after a mark; exact for all blocks.
+        """
+        from acl import _leaks
+
+        return _leaks.leaks_of(self, older_than, since)
+
+    def expect_no_leaks(self, *, stacks="python"):
+        """A context manager: `LeakError` if what its block allocated is live at the end of it."""
+        from acl._leaks import ExpectNoLeaks
+
+        return ExpectNoLeaks(self, stacks)
+
     def blocks(self, stream=None):
         """Every block of a stream's part, in address order, as `BlockInfo`; for maps."""
         from acl import _books
@@ -679,13 +747,17 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
     """The ladder, without the GIL; then the hook, and the ladder once more."""
     cdef Block *block
     cdef uint32_t attempt
+    cdef bint noted
     current_ensure(NULL)
     if raw is NULL and current_device() != pool.device:
         raise ValueError(
             f"the pool is for device {pool.device}, the current device is {current_device()}")
     for attempt in range(2):
+        noted = stack_enter(pool.core)
         with nogil:
             block = arena_alloc(arena, bytes, tag)
+        if noted:
+            stack_leave()
         if block is not NULL:
             return block
         if attempt or not pool.oom_tell():

@@ -1,0 +1,47 @@
+"""What is noted of a pool's events (`_record.pyx`): definitions only, no module stands behind them."""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+cdef enum EventKind:
+    EVENT_ALLOC
+    EVENT_FREE
+    EVENT_LIVE                  # of a survey: a live block
+    EVENT_PAGES                 # of a survey: memory that is mapped, live or not
+    EVENT_MAP                   # detail: the Rung that it came from
+    EVENT_UNMAP                 # detail: 1 if it is to be used elsewhere
+    EVENT_OOM
+    EVENT_TRIM
+    EVENT_SYNC                  # size: ticks; detail: 1 if it failed
+    EVENT_REGISTER
+    EVENT_UNREGISTER
+
+cdef enum EventPath:            # how an allocation was served
+    PATH_HIT
+    PATH_FIT
+    PATH_SLOW
+
+cdef struct Event:              # 64 bytes, one cache line
+    uint64_t time               # ticks
+    char *addr
+    uint64_t size               # bytes of the block
+    uint64_t requested
+    uint64_t detail             # ALLOC: ticks that it took if slow; LIVE: ticks of birth, or 0
+    uint32_t stack              # Python's; 0: none
+    uint32_t native
+    uint32_t thread
+    uint32_t step
+    uint16_t tag
+    uint8_t kind
+    uint8_t path                # LIVE: BlockFlag bits
+    uint32_t number             # of the arena; written by the reader
+
+cdef struct Ring:
+    uint64_t head               # events that were ever written
+    uint64_t mask
+    uint64_t capacity
+    Event *events
+
+cdef struct Birth:              # lies in a live block's links
+    uint64_t time               # ticks
+    uint32_t stack
+    uint32_t native

@@ -1,0 +1,29 @@
+"""What a pool always counts: sizes, times of slow allocations, its peak: `_tally.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from acl._core cimport Arena, Peak, Pool
+
+cdef enum:
+    PEAK_SHARE = 6              # a peak is noted again when it is 1/2**6 higher
+    PEAK_LEAST = 1048576        # and by so many bytes
+
+cdef uint64_t arena_hits(Arena *arena) noexcept nogil
+# Around a slow allocation; the second under the arena's lock.
+cdef uint64_t slow_begin() noexcept nogil
+cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil
+# Without locks: if the pool has a new peak, what it is made of.
+cdef void peak_note(Pool *pool) noexcept nogil
+cdef void peak_reset(Pool *pool) noexcept nogil
+cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil
+
+# The least nanoseconds of a bucket of `slow_counts`.
+cdef uint64_t slow_bucket_low(uint32_t bucket) noexcept nogil
+# The least units of a bin.
+cdef uint64_t bin_low(uint32_t index) noexcept nogil
+
+
+cdef inline size_t peak_next(size_t live) noexcept nogil:
+    """The live bytes above which a stream's peak is noted again."""
+    cdef size_t step = live >> PEAK_SHARE
+    return live + (step if step > PEAK_LEAST else <size_t> PEAK_LEAST)

@@ -1,0 +1,184 @@
+/* What a recording needs from the machine: a cheap clock, the thread's number, C stacks.
+
+   `ticks_now` is the processor's counter where it is the same on all cores and never stops, else
+   CLOCK_MONOTONIC; `ticks_to_ns` gives CLOCK_MONOTONIC's nanoseconds for it.  C stacks are kept
+   once each, in a table of fixed size: a stack that finds no room is 0, "none".
+
+   All of it may be called from any thread, without the GIL.  The table's lock is a leaf, and is not
+   taken under an arena's lock. */
+#ifndef ACL_CORE_RECORD_H
+#define ACL_CORE_RECORD_H
+
+#include <execinfo.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+#include "core/lock.h"
+
+enum {
+    STACK_DEPTH = 32,        /* frames of a C stack, the innermost ones */
+    STACK_SLOTS = 1 << 15,   /* different C stacks */
+    STACK_FRAMES = 1 << 19,  /* frames of all of them */
+};
+
+typedef struct ThreadNotes {
+    uint32_t number; /* the system's number of the thread; 0: not asked yet */
+    uint32_t stack;  /* the Python stack under which the thread is in C; 0: none */
+    uint32_t native; /* its C stack, between `record_enter` and the event */
+} ThreadNotes;
+
+typedef struct NativeStack {
+    uint64_t hash;
+    uint32_t first; /* in `native_frames` */
+    uint32_t count; /* 0: the slot is free */
+} NativeStack;
+
+static __thread ThreadNotes thread_notes;
+static bool ticks_counted; /* the counter serves */
+static uint64_t base_ticks, base_ns;
+static SpinLock native_lock;
+static NativeStack *native_stacks;
+static void **native_frames;
+static uint32_t native_used;
+static uint64_t native_lost;
+
+static inline uint64_t clock_monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t ticks_now(void) {
+#if defined(__x86_64__)
+    if (__builtin_expect(ticks_counted, 1)) {
+        return __rdtsc();
+    }
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#endif
+    return clock_monotonic_ns();
+}
+
+/* Once, before the first event. */
+static inline void ticks_start(void) {
+#if defined(__x86_64__)
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    ticks_counted = __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d >> 8 & 1) != 0;
+#endif
+    base_ns = clock_monotonic_ns();
+    base_ticks = ticks_now();
+}
+
+/* Nanoseconds of CLOCK_MONOTONIC; the counter's rate is taken from all the time since the start. */
+static inline uint64_t ticks_to_ns(uint64_t ticks) {
+    double rate;
+    uint64_t now_ns = clock_monotonic_ns();
+    uint64_t now = ticks_now();
+#if !defined(__aarch64__)
+    if (!ticks_counted) {
+        return ticks;
+    }
+#endif
+    if (now <= base_ticks || now_ns <= base_ns) {
+        return base_ns;
+    }
+    rate = (double)(now_ns - base_ns) / (double)(now - base_ticks);
+    return base_ns + (uint64_t)((double)(ticks > base_ticks ? ticks - base_ticks : 0) * rate);
+}
+
+static inline uint32_t thread_number(ThreadNotes *notes) {
+    if (__builtin_expect(notes->number == 0, 0)) {
+        notes->number = (uint32_t)syscall(SYS_gettid);
+    }
+    return notes->number;
+}
+
+static inline ThreadNotes *thread_here(void) {
+    return &thread_notes;
+}
+
+static inline void *pages_take(size_t bytes) {
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return base == MAP_FAILED ? NULL : base;
+}
+
+static inline void pages_drop(void *base, size_t bytes) {
+    munmap(base, bytes);
+}
+
+/* Makes the table, and loads what the first `backtrace` would load; false without memory. */
+static inline bool native_start(void) {
+    void *first[2];
+    if (native_stacks == NULL) {
+        native_frames = pages_take(STACK_FRAMES * sizeof(void *));
+        native_stacks = pages_take(STACK_SLOTS * sizeof(NativeStack));
+    }
+    return native_stacks != NULL && native_frames != NULL && backtrace(first, 2) >= 0;
+}
+
+/* The number of a stack, from 1; 0 where the table is full. */
+static inline uint32_t native_intern(void **frames, uint32_t count) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    uint32_t slot;
+    for (uint32_t i = 0; i < count; i++) {
+        hash = (hash ^ (uint64_t)(uintptr_t)frames[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    slot = (uint32_t)(hash >> 7) % STACK_SLOTS;
+    spin_enter(&native_lock);
+    for (uint32_t tries = 0; tries < 64; tries++, slot = (slot + 1) % STACK_SLOTS) {
+        NativeStack *stack = &native_stacks[slot];
+        if (stack->count == 0) {
+            if (native_used + count > STACK_FRAMES) {
+                break;
+            }
+            *stack = (NativeStack){.hash = hash, .first = native_used, .count = count};
+            memcpy(&native_frames[native_used], frames, count * sizeof(void *));
+            native_used += count;
+            spin_leave(&native_lock);
+            return slot + 1;
+        }
+        if (stack->hash == hash && stack->count == count &&
+            memcmp(&native_frames[stack->first], frames, count * sizeof(void *)) == 0) {
+            spin_leave(&native_lock);
+            return slot + 1;
+        }
+    }
+    native_lost++;
+    spin_leave(&native_lock);
+    return 0;
+}
+
+static inline uint32_t native_here(void) {
+    void *frames[STACK_DEPTH];
+    int count = native_stacks == NULL ? 0 : backtrace(frames, STACK_DEPTH);
+    return count > 0 ? native_intern(frames, (uint32_t)count) : 0;
+}
+
+/* The frames of a stack by its number; how many. */
+static inline uint32_t native_read(uint32_t number, void **frames) {
+    uint32_t count = 0;
+    if (native_stacks == NULL || number == 0 || number > STACK_SLOTS) {
+        return 0;
+    }
+    spin_enter(&native_lock);
+    count = native_stacks[number - 1].count;
+    memcpy(frames, &native_frames[native_stacks[number - 1].first], count * sizeof(void *));
+    spin_leave(&native_lock);
+    return count;
+}
+
+#endif

@@ -1,0 +1,383 @@
+"""Pool.record: every event, in order, whatever was overwritten; its files replay and open."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.child import run_python
+from support.core import MIB, Door, open_door
+from support.requests import small_model
+
+import acl
+import acl.sim
+from acl._recorded import RecordedEvent
+from acl.tools.replay_run import replay_pool
+from acl.tools.replay_trace import load_trace
+
+Opened = tuple[acl.Pool, acl.Stream, Door]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """A pool with one registered stream."""
+    with open_door() as found:
+        yield found
+        assert found[0].check() == 0
+
+
+def of_blocks(events: list[RecordedEvent]) -> list[RecordedEvent]:
+    return [event for event in events if event.kind in ("alloc", "free")]
+
+
+def churn(door: Door, live: dict[int, tuple[int, int]], generator: random.Random, steps: int,
+          log: list[tuple[str, int, int]]) -> None:
+    """Random allocations and frees, and the list of what was done: the independent count."""
+    for _ in range(steps):
+        if live and generator.random() < 0.5:
+            block = generator.choice(list(live))
+            address, size = live.pop(block)
+            door.free(block)
+            log.append(("free", address, size))
+        else:
+            size = generator.choice([1, 512, 5000, 70_000, 600_000, 3 * MIB])
+            block, address = door.take(size)
+            live[block] = (address, size)
+            log.append(("alloc", address, size))
+
+
+def test_what_was_done_is_what_was_recorded(opened: Opened) -> None:
+    pool, stream, door = opened
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    live: dict[int, tuple[int, int]] = {}
+    log: list[tuple[str, int, int]] = []
+    churn(door, live, random.Random(seed), 500, [])
+    older = set(live.values())
+    with pool.record() as recording:
+        churn(door, live, random.Random(seed + 1), 3000, log)
+    churn(door, live, random.Random(seed + 2), 100, [])
+    events = of_blocks(recording.events)
+    before = [event for event in events if event.before]
+    assert {(event.address, event.size) for event in before} == older and len(before) == len(older)
+    assert [(event.kind, event.address, event.size) for event in events if not event.before] == log
+    assert recording.lost == 0
+    times = [event.time for event in recording.events]
+    assert times == sorted(times) and times[0] == 0 and times[-1] > 0
+    assert all(event.stream == stream.handle and event.bytes == -(-event.size // 512) * 512 for event in events)
+    for block in live:
+        door.free(block)
+
+
+@pytest.mark.parametrize("capacity", [64, 100, 1000])
+def test_an_overwritten_recording_is_still_whole(opened: Opened, capacity: int) -> None:
+    """The window begins with what was live then, by the simulated program's own list."""
+    pool, _, door = opened
+    live: dict[int, tuple[int, int]] = {}
+    log: list[tuple[str, int, int]] = []
+    with pool.record(capacity=capacity) as recording:
+        churn(door, live, random.Random(capacity), 5000, log)
+    events = recording.events
+    kept = [(e.kind, e.address, e.size) for e in of_blocks(events) if not e.before]
+    assert log[-len(kept):] == kept and len(kept) >= capacity * 0.9
+    assert len(kept) + sum(not e.before for e in events if e.kind not in ("alloc", "free")) == 1 << (
+        capacity - 1).bit_length()
+    assert recording.lost > 0
+    state: dict[int, int] = {}
+    for kind, address, size in log[:-len(kept)]:
+        if kind == "alloc":
+            state[address] = size
+        else:
+            del state[address]
+    assert {e.address: e.size for e in events if e.before and e.kind == "alloc"} == state
+    for block in live:
+        door.free(block)
+
+
+def test_an_arena_is_on_its_fast_path_again_afterwards(opened: Opened) -> None:
+    pool, _, door = opened
+    for _ in range(2):
+        with pool.record() as recording:
+            door.free(door.take(1000)[0])
+        before = pool.stats().hits
+        for _ in range(100):
+            door.free(door.take(1000)[0])
+        assert pool.stats().hits == before + 100
+        assert len(of_blocks(recording.events)) == 2
+
+
+def test_pages_come_and_go(opened: Opened, sim: Any) -> None:
+    """The mapped addresses of a recording are those of the pool's books, at its ends and in between."""
+    pool, stream, door = opened
+    blocks = [door.take(5 * MIB)[0] for _ in range(3)]
+    with pool.record() as recording:
+        blocks.append(door.take(40 * MIB)[0])
+        while blocks:
+            door.free(blocks.pop())
+        stream.synchronize()
+        pool.trim()
+        door.free(door.take(3 * MIB)[0])
+        reserved = pool.stats().reserved
+    mapped = {"before": 0, "map": 0, "unmap": 0}
+    for event in recording.events:
+        if event.kind in ("map", "unmap"):
+            mapped["before" if event.before else event.kind] += event.size
+    assert mapped["before"] >= 15 * MIB and mapped["unmap"] == mapped["before"] + 40 * MIB // (2 * MIB) * (2 * MIB) + (
+        mapped["map"] - 40 * MIB - reserved)
+    assert mapped["before"] + mapped["map"] - mapped["unmap"] == reserved
+    kinds = {event.kind for event in recording.events}
+    assert {"trim", "sync"} <= kinds
+    assert [event.size for event in recording.events if event.kind == "trim"] == [mapped["unmap"]]
+
+
+def test_slow_allocations_say_how_long(opened: Opened) -> None:
+    pool, _, door = opened
+    with pool.record() as recording:
+        one = door.take(100)[0]
+        door.free(one)
+        door.free(door.take(100)[0])
+        door.free(door.take(200 * 1024)[0])
+    paths = [(event.path, event.wait > 0) for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert paths == [("slow", True), ("hit", False), ("fit", False)]
+
+
+def test_out_of_memory_is_an_event() -> None:
+    with open_door(limit="16MiB") as (pool, stream, door):
+        with pool.record() as recording:
+            assert door.alloc(64 * MIB) == 0
+        found = [event for event in recording.events if event.kind == "oom"]
+        assert [(event.size, event.stream) for event in found] == [(64 * MIB, stream.handle)]
+        texts = recording.snapshot().meta["ooms"]
+        assert len(texts) == 1 and "64.00 MiB could not be had" in texts[0]["text"]
+
+
+def test_tags_threads_and_python_stacks(opened: Opened) -> None:
+    pool, stream, door = opened
+
+    def deeper() -> acl.Buffer:
+        return pool.alloc(1000, stream, tag="kv")
+
+    with pool.record(stacks="python") as recording:
+        kept = deeper()
+        thread = threading.Thread(target=lambda: door.free(door.take(512)[0]), name="a worker")
+        thread.start()
+        thread.join()
+        number = thread.native_id
+    events = [event for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert [event.tag for event in events] == ["kv", ""]
+    file, line, function = events[0].stack[0]
+    assert os.path.samefile(file, __file__) and function.endswith("deeper")
+    assert line == deeper.__code__.co_firstlineno + 1
+    assert [frame[2] for frame in events[0].stack[1:2]] == ["test_tags_threads_and_python_stacks"]
+    assert events[1].stack == () and events[1].thread == number and events[0].thread == threading.get_native_id()
+    kept.close()
+
+
+def test_a_model_s_run_has_the_stack_of_its_caller(opened: Opened) -> None:
+    pool, stream, _ = opened
+    with acl.Model(small_model().to_bytes()) as model:
+        with pool.record(stacks="python") as recording:
+            for rows in (2, 3):
+                model(np.ones((rows, 8), np.float32), stream=stream)
+            stream.synchronize()
+    allocations = [event for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert allocations
+    assert all(any(frame[2] == "test_a_model_s_run_has_the_stack_of_its_caller" for frame in event.stack)
+               for event in allocations)
+    assert recording.snapshot().rows["step"].max() >= 2
+
+
+def test_native_stacks(opened: Opened) -> None:
+    pool, _, door = opened
+    with pool.record(stacks="native") as recording:
+        door.free(door.take(512)[0])
+    alloc = next(event for event in recording.events if event.kind == "alloc")
+    assert len(alloc.stack) > 3 and any("ffi" in frame[0] or "ctypes" in frame[0] for frame in alloc.stack)
+    assert not any("/_core." in frame[0] for frame in alloc.stack[:1])
+
+
+def test_streams_that_begin_meanwhile_are_recorded(opened: Opened) -> None:
+    pool, stream, _ = opened
+    with pool.record() as recording, acl.Stream(0) as other:
+        pool.register(other)
+        with pool.alloc(100, other):
+            pass
+        pool.unregister(other)
+    kinds = [event.kind for event in recording.events if event.stream == other.handle or event.stream not in (
+        0, stream.handle)]
+    assert kinds.count("alloc") == kinds.count("free") == 1
+    assert "register" in kinds and "unregister" in kinds
+
+
+def test_a_running_recording_can_be_looked_at(opened: Opened) -> None:
+    pool, _, door = opened
+    recording = pool.record()
+    block = door.take(512)[0]
+    assert [event.kind for event in of_blocks(recording.events)] == ["alloc"]
+    door.free(block)
+    assert [event.kind for event in of_blocks(recording.events)] == ["alloc", "free"]
+    assert not recording.stopped
+    recording.stop()
+    recording.stop()
+    assert recording.stopped and len(of_blocks(recording.events)) == 2
+
+
+def test_many_threads_while_it_is_read_and_switched() -> None:
+    """Readers and switches disturb no one: what is kept is consistent each time."""
+    with acl.Pool(0) as pool:
+        done = threading.Event()
+        doors = []
+        streams = [acl.Stream(0) for _ in range(3)]
+        for stream in streams:
+            pool.register(stream)
+            doors.append(Door(stream))
+
+        def work(door: Door, seed: int) -> None:
+            acl.Device(0).use()
+            live: dict[int, tuple[int, int]] = {}
+            generator = random.Random(seed)
+            while not done.is_set():
+                churn(door, live, generator, 100, [])
+            for block in live:
+                door.free(block)
+
+        threads = [threading.Thread(target=work, args=(door, seed)) for seed, door in enumerate(doors)]
+        for thread in threads:
+            thread.start()
+        for _ in range(6):
+            with pool.record(capacity=2000) as recording:
+                for _ in range(3):
+                    consistent(of_blocks(recording.events))
+            consistent(of_blocks(recording.events))
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert pool.check() == 0 and pool.stats().allocated == 0
+        for stream in streams:
+            pool.unregister(stream)
+            stream.close()
+
+
+def consistent(events: list[RecordedEvent]) -> None:
+    """No block overlaps a live one, and each free has its allocation."""
+    live: dict[tuple[int, int], RecordedEvent] = {}
+    for event in events:
+        key = (event.stream, event.address)
+        if event.kind == "alloc":
+            assert key not in live
+            live[key] = event
+        else:
+            assert live.pop(key).size == event.size
+
+
+def test_a_saved_recording_replays(opened: Opened, tmp_path: Path) -> None:
+    pool, stream, door = opened
+    live: dict[int, tuple[int, int]] = {}
+    churn(door, live, random.Random(5), 300, [])
+    with pool.record(stacks="python") as recording:
+        churn(door, live, random.Random(6), 2000, [])
+        kept = pool.alloc(100, stream, tag="kept")
+    recording.save(tmp_path / "run.npz")
+    trace = load_trace(tmp_path / "run.npz")
+    rows = recording.snapshot().rows
+    assert len(trace) == len(rows["op"])
+    assert trace.live_peak() == np.cumsum(np.where(rows["op"] == 0, 1, -1) * rows["size"].astype(np.int64)).max()
+    assert int(trace.live()[-1]) == sum(size for _, size in live.values()) + 160
+    assert replay_pool(trace, {}, runs=1).numbers["events"] == len(trace)
+    kept.close()
+    for block in live:
+        door.free(block)
+
+
+def test_the_file_is_as_the_page_says(opened: Opened, tmp_path: Path) -> None:
+    """Arrays, types and keys of docs/recording.md, read from that page."""
+    pool, stream, _ = opened
+    with pool.record(stacks="all") as recording:
+        with pool.alloc("3MiB", stream, tag="kv"):
+            pass
+    recording.save(tmp_path / "run.npz")
+    page = Path(__file__).parents[1].joinpath("docs/recording.md").read_text(encoding="utf-8")
+    wanted = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[1] in ("uint8", "uint16", "uint32", "uint64", "int64"):
+            wanted[cells[0].strip("`")] = cells[1]
+    with np.load(tmp_path / "run.npz", allow_pickle=False) as data:
+        assert {name: str(data[name].dtype) for name in data.files if name != "meta"} == wanted
+        assert len({len(data[name]) for name in wanted if not name.startswith("event_")}) == 1
+        assert len({len(data[name]) for name in wanted if name.startswith("event_")}) == 1
+        meta = json.loads(bytes(data["meta"]))
+        tag, stack = int(data["tag"][-1]), int(data["stack"][data["op"] == 0][-1])
+    keys = {key for line in page.splitlines() if line.startswith("| `") and line.count("|") == 3
+            for key in line.split("|")[1].replace("`", "").replace(" ", "").split(",")}
+    assert keys == set(meta)
+    assert meta["tags"][tag] == "kv" and meta["format"] == "aclpool recording" and meta["version"] == 1
+    names = [meta["frames"][i][2] for i in meta["stacks"][stack]]
+    assert any(name.endswith("test_the_file_is_as_the_page_says") for name in names)
+
+
+def test_a_file_of_another_kind_is_refused(opened: Opened, tmp_path: Path) -> None:
+    with opened[0].record() as recording:
+        pass
+    with pytest.raises(ValueError, match=r"path must end in .npz, .pickle or .pkl, not 'x.txt'"):
+        recording.save(tmp_path / "x.txt")
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), [
+    ({"stacks": "perl"}, ValueError, "stacks must be False, 'python', 'native' or 'all', not 'perl'"),
+    ({"capacity": 0}, ValueError, "capacity must be from 1 to 4294967296 events, not 0"),
+    ({"capacity": 1.5}, TypeError, "capacity must be an int, not float"),
+])
+def test_arguments_that_are_refused(opened: Opened, arguments: dict[str, Any], error: type[Exception], text: str,
+                                    ) -> None:
+    with pytest.raises(error, match=text):
+        opened[0].record(**arguments)
+
+
+def test_one_recording_at_a_time(opened: Opened) -> None:
+    with opened[0].record():
+        with pytest.raises(ValueError, match="the pool is being recorded already"):
+            opened[0].record()
+    with opened[0].record():
+        pass
+
+
+def test_a_dropped_recording_ends(opened: Opened) -> None:
+    recording = opened[0].record()
+    del recording
+    with opened[0].record():
+        pass
+
+
+def test_a_recording_outlives_its_pool() -> None:
+    pool = acl.Pool(0)
+    recording = pool.record()
+    pool.alloc(100).close()
+    pool.close()
+    assert [event.kind for event in of_blocks(recording.events)] == ["alloc", "free"]
+    recording.stop()
+
+
+def test_a_child_of_a_fork_refuses() -> None:
+    done = run_python("""
+        import os, acl
+        pool = acl.Pool(0)
+        recording = pool.record()
+        child = os.fork()
+        if child == 0:
+            try:
+                recording.stop()
+            except Exception as error:
+                os._exit(0 if "fork" in str(error) else 1)
+            os._exit(2)
+        print(os.waitpid(child, 0)[1])
+        recording.stop()
+    """)
+    assert done.stdout.strip() == "0", done.stderr
