@@ -21,7 +21,7 @@ from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
 from acl._error import AclError, InvalidArgumentError, NotSupportedError, OutOfMemoryError, TimeoutError
 from acl._libacl import backend, cann_version, include_dir, library
-from acl._pool import Capture, Pool, use_pool
+from acl._pool import Pool, use_pool
 from acl._registry import Allocator, allocator_of
 from acl._root import (
     app_log,
@@ -95,11 +95,16 @@ if TYPE_CHECKING:
     from acl import ge, ort, sim, vllm
     from acl._array import Array
     from acl._capi import pool_capi
+    from acl._capture import Capture
     from acl._dlpack import from_dlpack
+    from acl._histograms import Histogram, PoolHistograms, PoolPeak
     from acl._kernel import Kernel, Module
+    from acl._leaks import LeakReport, LiveBlock, Mark
     from acl._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
     from acl._model import Model
     from acl._op import KernelChoice, Op
+    from acl._recorded import RecordedEvent
+    from acl._recording import Recording, Tracking
     from acl._snapshot import BlockInfo, OomReport, PoolStats, StreamStats
     from acl._tensor import TensorInfo
 
@@ -115,13 +120,17 @@ __all__ = [
     "Context",
     "Device",
     "Event",
+    "Histogram",
     "HostBuffer",
     "InvalidArgumentError",
     "Kernel",
     "KernelChoice",
+    "LeakReport",
     "Ledger",
     "LedgerPool",
     "LedgerRow",
+    "LiveBlock",
+    "Mark",
     "Model",
     "Module",
     "NotSupportedError",
@@ -129,11 +138,16 @@ __all__ = [
     "Op",
     "OutOfMemoryError",
     "Pool",
+    "PoolHistograms",
+    "PoolPeak",
     "PoolStats",
+    "RecordedEvent",
+    "Recording",
     "Stream",
     "StreamStats",
     "TensorInfo",
     "TimeoutError",
+    "Tracking",
     "allocator_of",
     "backend",
     "cann_version",
@@ -145,9 +159,9 @@ __all__ = [
     "ge",
     "include_dir",
     "library",
-    "pool_capi",
     "memory_ledger",
     "ort",
+    "pool_capi",
     "sim",
     "to_bytes",
     "to_numpy",
@@ -229,21 +243,31 @@ _MODULES = {"ge", "ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",
+    "Capture": "acl._capture",
+    "Histogram": "acl._histograms",
     "Kernel": "acl._kernel",
     "KernelChoice": "acl._op",
+    "LeakReport": "acl._leaks",
     "Ledger": "acl._ledger",
     "LedgerPool": "acl._ledger",
     "LedgerRow": "acl._ledger",
+    "LiveBlock": "acl._leaks",
+    "Mark": "acl._leaks",
     "Model": "acl._model",
     "Module": "acl._kernel",
     "OomReport": "acl._snapshot",
     "Op": "acl._op",
+    "PoolHistograms": "acl._histograms",
+    "PoolPeak": "acl._histograms",
     "PoolStats": "acl._snapshot",
+    "RecordedEvent": "acl._recorded",
+    "Recording": "acl._recording",
     "StreamStats": "acl._snapshot",
     "TensorInfo": "acl._tensor",
+    "Tracking": "acl._recording",
     "from_dlpack": "acl._dlpack",
-    "pool_capi": "acl._capi",
     "memory_ledger": "acl._ledger",
+    "pool_capi": "acl._capi",
 }
 
 

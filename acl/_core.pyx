@@ -51,18 +51,13 @@ cdef inline uint32_t *block_word(Block *block) noexcept nogil:
     return <uint32_t *> &block.state
 
 
-cdef inline bint makes_peak(Arena *arena, Block *block) noexcept nogil:
-    """Whether the arena has never had so much live: a matter for `hand_out_peak`."""
-    return not core_likely(arena.live + block.size <= arena.live_peak)
-
-
-cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size,
-                                      uint16_t tag) noexcept nogil:
-    """Count a block as live, where that makes no peak (I7, I12)."""
+cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
+                                      size_t live) noexcept nogil:
+    """Count a block as live, with it so much: no peak, or the caller's matter (I7, I12)."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | <uint32_t> tag << 16
     block.requested = size
-    arena.live += block.size
+    arena.live = live
     arena.requested = requested
     if requested > arena.requested_peak:
         arena.requested_peak = requested
@@ -73,9 +68,10 @@ cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size,
 
 cdef inline void block_hand_out(Arena *arena, Block *block, size_t size,
                                 uint16_t tag) noexcept nogil:
-    block_hand_out_below(arena, block, size, tag)
-    if arena.live > arena.live_peak:
-        arena.live_peak = arena.live
+    cdef size_t live = arena.live + block.size
+    block_hand_out_below(arena, block, size, tag, live)
+    if live > arena.live_peak:
+        arena.live_peak = live
 
 
 cdef inline bint peak_due(Arena *arena) noexcept nogil:
@@ -160,12 +156,14 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
     """The owner's second try for a small block, by best fit; in by the bias, and out by it."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
+    cdef size_t live
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
     count_fit(arena, units)
-    if makes_peak(arena, block):
+    live = arena.live + block.size
+    if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag, live)
     leave_biased(arena)
     return block
 
@@ -174,12 +172,14 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, uint16_t tag) noexcept no
     """The same for a large block, which no cache holds."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_LARGE)
+    cdef size_t live
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
     count_fit(arena, units)
-    if makes_peak(arena, block):
+    live = arena.live + block.size
+    if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag, live)
     leave_biased(arena)
     return block
 
@@ -192,6 +192,7 @@ cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """The owner's way.  All calls are in tail position, so that a hit saves no register."""
     cdef size_t units = size_units(size)
+    cdef size_t live
     cdef Block *block
     if not core_likely(lock_enter_biased(&arena.lock)):
         return alloc_slow(arena, size, tag)
@@ -201,9 +202,10 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     if not core_likely(block != NULL):
         return alloc_fit_small(arena, size, tag)
     arena.class_hits[units] += 1
-    if makes_peak(arena, block):
+    live = arena.live + block.size
+    if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag, live)
     leave_biased(arena)
     return block
 
@@ -352,6 +354,7 @@ cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef size_t units = size_units(size)
+    cdef size_t live
     cdef Block *block
     if units > CACHE_UNITS or not core_likely(lock_enter_biased(&arena.lock)):
         return try_shared(arena, size, tag)
@@ -360,9 +363,10 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         lock_leave_biased(&arena.lock)
         return try_shared(arena, size, tag)
     arena.class_hits[units] += 1
-    if makes_peak(arena, block):
+    live = arena.live + block.size
+    if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag)
+    block_hand_out_below(arena, block, size, tag, live)
     leave_biased(arena)
     return block
 

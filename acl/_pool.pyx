@@ -39,9 +39,7 @@ from acl._libacl cimport (
 )
 from acl._guard cimport guard_flush
 from acl._lock cimport count_read, spin_enter, spin_leave
-from acl._order cimport (
-    block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
-)
+from acl._order cimport block_share, waiting_poll, waiting_sync
 from acl._record cimport record_note
 from acl._registry cimport arena_register, arena_unregister, handle_of
 from acl._stacks cimport stack_enter, stack_leave
@@ -54,7 +52,7 @@ from acl._registry import registered
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
 
-__all__ = ["Capture", "Pool", "open_pools", "use_pool"]
+__all__ = ["Pool", "open_pools", "use_pool"]
 
 every = weakref.WeakSet()       # all pools that are alive, closed ones too
 numbers = itertools.count()
@@ -461,6 +459,8 @@ cdef class Pool:
 
     def capture(self, stream):
         """A `Capture`: while it is open, what the stream takes is private to the captured graph."""
+        from acl._capture import Capture
+
         self.open_check()
         return Capture(self, stream)
 
@@ -767,50 +767,7 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
         ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
 
 
-# ---- what belongs to a pool for a while ---------------------------------------------------------
-
-cdef class Capture:
-    """The memory of one captured graph.
-
-    A context manager around the capture.  What the stream takes meanwhile stays the graph's own
-    until `release`: it is used again only inside the same capture, never moved or given away.
-    """
-
-    cdef Arena *main
-    cdef Arena *private
-    cdef readonly Pool pool
-
-    def __init__(self, Pool pool not None, stream):
-        self.pool = pool
-        self.main = pool.arena_of(handle_of(stream))
-
-    def __enter__(self):
-        with nogil:
-            self.private = capture_begin(self.main)
-        if self.private is NULL:
-            raise MemoryError("host memory for a capture")
-        return self
-
-    def __exit__(self, *error):
-        with nogil:
-            capture_end(self.main)
-
-    @property
-    def reserved(self):
-        """Bytes of device memory that the graph's blocks keep."""
-        return 0 if self.private is NULL else self.private.pages * self.pool.core.options.granule
-
-    def release(self):
-        """The graph is gone; a second call does nothing."""
-        if self.private is NULL:
-            return
-        self.pool.open_check()
-        with nogil:
-            if self.main.capture is self.private:
-                capture_end(self.main)
-            capture_release(self.private)
-        self.private = NULL
-
+# ---- the pool of new streams -------------------------------------------------------------------
 
 def use_pool(pool):
     """Register a pool for every `Stream` made from here on, on the pool's device.

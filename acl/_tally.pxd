@@ -7,6 +7,13 @@ from acl._core cimport Arena, Peak, Pool
 cdef enum:
     PEAK_SHARE = 6              # a peak is noted again when it is 1/2**6 higher
     PEAK_LEAST = 1048576        # and by so many bytes
+    ALL_BINS = 1152             # of sizes
+
+cdef struct Sums:               # over all arenas
+    uint64_t bins[1152]         # allocations by the bin of their size
+    uint64_t slow[248]          # slow ones by their time
+    uint64_t slow_ns
+    uint64_t longest_ns
 
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil
 # Around a slow allocation; the second under the arena's lock.
@@ -16,6 +23,8 @@ cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil
 cdef void peak_note(Pool *pool) noexcept nogil
 cdef void peak_reset(Pool *pool) noexcept nogil
 cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil
+
+cdef void tally_sum(Pool *pool, Sums *sums) noexcept nogil
 
 # The least nanoseconds of a bucket of `slow_counts`.
 cdef uint64_t slow_bucket_low(uint32_t bucket) noexcept nogil

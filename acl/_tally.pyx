@@ -16,11 +16,11 @@ each number is true, their sum may be of no single moment while other threads al
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from acl._bins cimport bit_highest
+from acl._bins cimport bin_of, bit_highest
 from acl._core cimport (
     CACHE_UNITS, PEAK_STREAMS, PeakStream, SLOW_BUCKETS, TAGS,
 )
-from acl._lock cimport count_read, spin_enter, spin_leave, stale_read
+from acl._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl._record cimport record_ticks
 
 cdef extern from "core/record.h" nogil:
@@ -71,6 +71,28 @@ cdef uint64_t bin_low(uint32_t index) noexcept nogil:
     if index < 64:
         return index
     return <uint64_t> (32 + index % 32) << (index // 32 - 1)
+
+
+cdef void arena_add(Arena *arena, Sums *sums) noexcept nogil:
+    cdef uint32_t i
+    lock_take(&arena.lock)
+    for i in range(1, <uint32_t> CACHE_UNITS + 1):      # an enum
+        sums.bins[bin_of(i)] += arena.class_hits[i]
+    for i in range(<uint32_t> ALL_BINS):
+        sums.bins[i] += arena.bin_counts[i]
+    for i in range(<uint32_t> SLOW_BUCKETS):
+        sums.slow[i] += arena.slow_counts[i]
+    sums.slow_ns += arena.slow_ns
+    if arena.slow_longest_ns > sums.longest_ns:
+        sums.longest_ns = arena.slow_longest_ns
+    lock_drop(&arena.lock)
+
+
+cdef void tally_sum(Pool *pool, Sums *sums) noexcept nogil:
+    cdef uint32_t index
+    memset(sums, 0, sizeof(Sums))
+    for index in range(count_read(&pool.arena_count)):
+        arena_add(pool.arenas[index], sums)
 
 
 # --- the peak -----------------------------------------------------------------------------------

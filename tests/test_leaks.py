@@ -1,0 +1,270 @@
+"""Pool.leaks, marks, tracking, expect_no_leaks, the fixture, the report at exit."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.child import run_child, run_python
+from support.core import MIB, Door, open_door
+
+import acl
+from acl._leaks import LeakError
+
+Opened = tuple[acl.Pool, acl.Stream, Door]
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """A pool with one registered stream."""
+    with open_door() as found:
+        yield found
+        assert found[0].check() == 0
+
+
+def addresses(report: acl.LeakReport) -> set[int]:
+    return {block.address for block in report.blocks}
+
+
+def test_what_is_live_is_told(opened: Opened) -> None:
+    pool, stream, door = opened
+    kept = [pool.alloc(1000, stream, tag="kv"), pool.alloc("3MiB", stream, tag="kv"), pool.alloc(500, stream)]
+    report = pool.leaks()
+    assert addresses(report) == {buffer.address for buffer in kept} and bool(report) and len(report) == 3
+    assert report.bytes == pool.stats().allocated
+    assert report.by_tag() == {"kv": pool.stats().tags["kv"], "": 1024}
+    assert list(report.by_size_class()) == ["2.00 MiB to 4.00 MiB", "1.00 KiB to 2.00 KiB", "512 B to 1.00 KiB"]
+    assert all(block.stream == stream.handle and block.age is None and block.stack == () for block in report.blocks)
+    assert "tag 'kv'" in str(report) and "where they were allocated is not known" in str(report)
+    for buffer in kept:
+        buffer.close()
+    assert not pool.leaks() and str(pool.leaks()) == "no blocks are live"
+
+
+def test_marks_are_exact_without_tracking(opened: Opened) -> None:
+    """Against the test's own list, with addresses that are used again and again, and several marks."""
+    pool, _, door = opened
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    generator = random.Random(seed)
+    live: dict[int, tuple[int, int]] = {}
+    marks: list[acl.Mark] = []
+    for turn in range(2000):
+        if turn % 400 == 0:
+            marks.append(pool.mark())
+            assert marks[-1].blocks == len(live)
+        if live and generator.random() < 0.5:
+            block = generator.choice(list(live))
+            del live[block]
+            door.free(block)
+        else:
+            block, address = door.take(generator.choice([1, 600, 70_000, 700_000, 3 * MIB]))
+            live[block] = (address, len(marks))
+    for number, mark in enumerate(marks, 1):
+        expected = {address for address, born in live.values() if born >= number}
+        assert addresses(pool.leaks(since=mark)) == expected
+    assert addresses(pool.leaks()) == {address for address, _ in live.values()}
+    for block in live:
+        door.free(block)
+
+
+def test_a_mark_costs_the_hot_path_nothing_lasting(opened: Opened) -> None:
+    """Marked blocks go back to the cache, and come out of it as any other."""
+    pool, _, door = opened
+    block = door.take(1000)[0]
+    pool.mark()
+    door.free(block)
+    before = pool.stats().hits
+    again = door.take(1000)[0]
+    assert again == block and pool.stats().hits == before + 1
+    assert pool.leaks(since=pool.mark()) .blocks == ()
+    door.free(again)
+
+
+def test_ages_of_tracked_blocks(opened: Opened) -> None:
+    pool, stream, _ = opened
+    early = pool.alloc(100, stream)
+    with pool.track():
+        old = pool.alloc(200, stream)
+        time.sleep(0.05)
+        young = pool.alloc(300, stream)
+        report = pool.leaks()
+        ages = {block.address: block.age for block in report.blocks}
+        assert ages[early.address] is None and report.tracked
+        old_age, young_age = ages[old.address], ages[young.address]
+        assert old_age is not None and young_age is not None and old_age - young_age >= 0.05
+        older = pool.leaks(older_than=old_age - 0.001)
+        assert addresses(older) == {old.address} and older.unknown == 1
+        assert "1 more blocks, of unknown age" in str(older)
+    assert {block.age is None for block in pool.leaks().blocks} == {True, False}
+    for buffer in (early, old, young):
+        buffer.close()
+
+
+def test_a_mark_gives_an_age_at_least(opened: Opened) -> None:
+    pool, stream, _ = opened
+    with pool.alloc(100, stream):
+        pool.mark()
+        time.sleep(0.02)
+        block = pool.leaks().blocks[0]
+        assert block.at_least and block.age is not None and block.age >= 0.02
+        assert len(pool.leaks(older_than=0.01)) == 1 and not pool.leaks(older_than=60)
+
+
+def holder(pool: acl.Pool, stream: acl.Stream) -> acl.Buffer:
+    return pool.alloc("2MiB", stream, tag="request")
+
+
+def test_stacks_say_where(opened: Opened) -> None:
+    pool, stream, _ = opened
+    with pool.track(stacks="python"):
+        kept = [holder(pool, stream) for _ in range(5)]
+        other = pool.alloc(100, stream)
+        groups = pool.leaks().groups()
+    assert [(group.tag, group.blocks) for group in groups] == [("request", 5), ("", 1)]
+    assert groups[0].stack[0] == (__file__, holder.__code__.co_firstlineno + 1, "holder")
+    assert groups[0].oldest is not None and groups[0].youngest is not None
+    assert groups[0].oldest >= groups[0].youngest
+    for buffer in [*kept, other]:
+        buffer.close()
+
+
+def test_expect_no_leaks(opened: Opened) -> None:
+    pool, stream, _ = opened
+    with pool.alloc(100, stream):
+        with pool.expect_no_leaks():
+            with pool.alloc(200, stream):
+                pass
+        with pytest.raises(LeakError, match=r"1 block, 2.00 MiB, live since the mark") as caught:
+            with pool.expect_no_leaks():
+                kept = holder(pool, stream)
+        assert "in holder" in str(caught.value) and caught.value.report is not None
+        assert addresses(caught.value.report) == {kept.address}
+        kept.close()
+
+
+def test_an_error_in_the_block_is_not_hidden(opened: Opened) -> None:
+    pool, stream, _ = opened
+    with pytest.raises(KeyError), pool.expect_no_leaks():
+        kept = pool.alloc(100, stream)
+        raise KeyError("mine")
+    kept.close()
+    assert not pool.leaks().tracked
+
+
+def test_tracking_and_recording_go_together(opened: Opened) -> None:
+    pool, _, door = opened
+    tracking = pool.track(stacks=False)
+    with pool.record() as recording:
+        block = door.take(512)[0]
+    assert pool.leaks().tracked
+    tracking.stop()
+    tracking.stop()
+    assert not pool.leaks().tracked and len(recording.events) >= 1
+    door.free(block)
+    before = pool.stats().hits
+    door.free(door.take(512)[0])
+    assert pool.stats().hits == before + 1
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), [
+    ({"since": 3}, TypeError, "since must be what Pool.mark gave, not int"),
+    ({"older_than": -1}, ValueError, "older_than must be seconds of at least 0, not -1"),
+    ({"older_than": float("nan")}, ValueError, "not nan"),
+])
+def test_arguments_that_are_refused(opened: Opened, arguments: dict[str, float], error: type[Exception], text: str,
+                                    ) -> None:
+    with pytest.raises(error, match=text):
+        opened[0].leaks(**arguments)                                    # type: ignore[arg-type]
+
+
+def test_a_mark_of_another_pool_is_refused(opened: Opened) -> None:
+    with acl.Pool(0) as other:
+        mark = other.mark()
+    with pytest.raises(ValueError, match="since is a mark of another pool"):
+        opened[0].leaks(since=mark)
+    with pytest.raises(ValueError, match="stacks must be"):
+        opened[0].track(stacks="perl")                                  # type: ignore[arg-type]
+
+
+SERVICE = """
+import acl
+
+class Service:
+    def __init__(self):
+        self.pool = acl.Pool(0)
+        self.stream = acl.Stream(0)
+        self.sessions = {}
+
+    def handle(self, number):
+        prompt = self.pool.alloc(1 << 20, self.stream, tag="prompt")
+        self.remember(number)
+        prompt.close()
+        if number % 3:
+            self.sessions.pop(number).close()
+
+    def remember(self, number):
+        self.sessions[number] = self.pool.alloc(300_000, self.stream, tag="session")
+
+service = Service()
+for number in range(30):
+    service.handle(number)
+"""
+
+
+def test_a_leaking_service_is_told_at_exit(tmp_path: Path) -> None:
+    """The report alone says what leaks, how much, and from which line."""
+    script = tmp_path / "service.py"
+    script.write_text(SERVICE, encoding="utf-8")
+    line = SERVICE.splitlines().index(
+        '        self.sessions[number] = self.pool.alloc(300_000, self.stream, tag="session")') + 1
+    done = run_child(str(script), ACL_POOL_LEAKS="1")
+    assert done.returncode == 0
+    assert "at exit, the pool on device 0 has 10 blocks, 2.86 MiB, live" in done.stderr
+    assert "tag 'session'" in done.stderr and "prompt" not in done.stderr
+    name = "Service.remember" if sys.version_info >= (3, 11) else "remember"
+    assert f"{script}:{line} in {name}" in done.stderr
+    assert run_child(str(script)).stderr == ""
+    report = tmp_path / "report.txt"
+    assert run_child(str(script), ACL_POOL_LEAKS=str(report)).stderr == ""
+    assert "10 blocks" in report.read_text(encoding="utf-8")
+
+
+def test_the_fixture(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["acl.testing"]\n', encoding="utf-8")
+    (tmp_path / "test_it.py").write_text("""
+import acl
+import pytest
+
+pytestmark = pytest.mark.usefixtures("no_pool_leaks")
+pool = acl.Pool(0)
+before = pool.alloc(100)
+kept = []
+
+def test_clean():
+    pool.alloc(1000).close()
+
+def test_leaky():
+    kept.append(pool.alloc(5000, tag="mine"))
+
+def test_clean_again():
+    pass
+""", encoding="utf-8")
+    done = run_child("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path), "--rootdir", str(tmp_path))
+    assert "2 passed, 1 error" in done.stdout or "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "tag 'mine'" in done.stdout and "in test_leaky" in done.stdout
+    gc.collect()
+
+
+def test_nothing_is_tracked_without_asking() -> None:
+    done = run_python("""
+        import acl
+        pool = acl.Pool(0)
+        print(pool.leaks().tracked)
+    """)
+    assert done.stdout.strip() == "False" and done.stderr == ""
