@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLOURS", "draw", "groups_of"]
 
-COLOURS = ("#2f6db3", "#e59f3c", "#1f8a70", "#d987b5", "#7fc3ea", "#b4481f", "#cfc04a", "#5b4b9a", "#7a5a38", "#3d4650")
-REST = "#a4abb3"
+COLOURS = ("#3273bb", "#e29c3b", "#1f8a70", "#c67fb2", "#7fc3ea", "#b4481f", "#dccd56", "#5b4b9a", "#7a5a38", "#3d4650")
+REST = "#aaaab2"
 OWN = 9        # groups with a colour of their own, if there are more than one more
 CLASSES = (("up to 64 KiB", 1 << 16), ("up to 1 MiB", 1 << 20), ("up to 4 MiB", 1 << 22), ("up to 16 MiB", 1 << 24),
            ("up to 32 MiB", 1 << 25), ("up to 64 MiB", 1 << 26), ("up to 128 MiB", 1 << 27), ("larger", 1 << 62))

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["load_history"]
 
-#: Kinds of a recording's other events that become marks, and their names for people.
-MARKED = {"trim": "trim", "unmap": "steal"}
+#: Marks besides OOMs, in words.
+MARKED = {"trim": "{size} of {stream} went back to the driver",
+          "steal": "{size} were taken from {stream}, to be mapped elsewhere"}
 MOST_MARKS = 5000
 NO_FRAMES = [""]
 
@@ -129,26 +130,27 @@ def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
-    """OOMs with their reasons; trims and steals as long as they are few."""
+    """OOMs with their reasons; trims and steals, those of one stream at one event put together."""
     from acl._snapshot import readable
 
-    marks = []
-    kinds = meta["kinds"]
+    ooms: list[Mark] = []
+    sums: dict[tuple[int, str, str], int] = {}
     last = max(0, len(trace) - 1)
     names = stream_names(meta)
     for row, kind in enumerate(extra["event_kind"].tolist()):
-        name = kinds[kind]
+        name = meta["kinds"][kind]
         at = min(last, int(extra["event_at"][row]))
-        size, stream = readable(int(extra["event_size"][row])), names[int(extra["event_stream"][row])]
+        size, stream = int(extra["event_size"][row]), names[int(extra["event_stream"][row])]
         if name == "oom":
             reason = meta["ooms"][int(extra["event_detail"][row])]
-            marks.append(Mark(at, "oom", f"{size} could not be had on {stream}", str(reason.get("text", ""))))
-        elif name == "trim":
-            marks.append(Mark(at, "trim", f"{size} went back to the driver", stream))
-        elif name == "unmap" and int(extra["event_detail"][row]) == 1:
-            marks.append(Mark(at, "steal", f"{size} were taken from {stream} to be mapped elsewhere"))
-    ooms = [mark for mark in marks if mark.kind == "oom"]
-    return marks if len(marks) <= MOST_MARKS else ooms[-MOST_MARKS:]
+            ooms.append(Mark(at, "oom", f"{readable(size)} could not be had on {stream}", str(reason.get("text", ""))))
+        elif name == "trim" or (name == "unmap" and int(extra["event_detail"][row]) == 1):
+            key = (at, "trim" if name == "trim" else "steal", stream)
+            sums[key] = sums.get(key, 0) + size
+    others = [Mark(at, kind, MARKED[kind].format(size=readable(size), stream=stream))
+              for (at, kind, stream), size in sums.items()]
+    marks = ooms[-MOST_MARKS:] if len(ooms) + len(others) > MOST_MARKS else ooms + others
+    return sorted(marks, key=lambda mark: mark.event)
 
 
 def recording_notes(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[str]:

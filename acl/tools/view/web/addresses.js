@@ -190,7 +190,8 @@ export function startAddresses(canvas, tip, store, announce) {
     const at = live.indexOf(state.chosen);
     const next = at < 0 ? (by > 0 ? 0 : live.length - 1) : Math.max(0, Math.min(live.length - 1, at + by));
     store.set({ chosen: live[next] });
-    announce(`${bytesText(history.size[live[next]])}, ${history.tags[history.tag[live[next]]]}, at ${addressText(history.address[live[next]])}`);
+    const { size, tags, tag, address } = history, block = live[next];
+    announce(`${bytesText(size[block])}, ${tags[tag[block]]}, at ${addressText(address[block])}`);
   }
 
   canvas.addEventListener("pointermove", (event) => {

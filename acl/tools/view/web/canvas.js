@@ -15,8 +15,13 @@ export function watchSize(canvas, onChange) {
     canvas.height = Math.round(height * ratio);
     onChange();
   };
-  new ResizeObserver(fit).observe(canvas);
-  addEventListener("resize", fit);
+  const observer = new ResizeObserver(fit);
+  try {
+    observer.observe(canvas, { box: "device-pixel-content-box" });   // also told when only the screen's pixels change
+  } catch {
+    observer.observe(canvas);
+    addEventListener("resize", fit);
+  }
   fit();
 }
 
@@ -76,6 +81,17 @@ export function drawWindowAxis(context, box, axis, [low, high]) {
     context.textAlign = x > box.left + box.width - 24 ? "right" : x < box.left + 12 ? "left" : "center";
     context.fillText(tickText(tick, step, axis === "time" ? "time" : "count"), x, box.top + box.height + 8);
   }
+}
+
+// An upright line that is seen on every colour.
+export function drawCursor(context, box, x) {
+  if (x < box.left - 1 || x > box.left + box.width + 1) return;
+  context.fillStyle = colour("panel");
+  context.globalAlpha = 0.7;
+  context.fillRect(Math.round(x) - 2, box.top, 4, box.height);
+  context.globalAlpha = 1;
+  context.fillStyle = colour("ink");
+  context.fillRect(Math.round(x) - 1, box.top - 5, 2, box.height + 5);
 }
 
 // A line of steps through one value for each column.

@@ -20,6 +20,10 @@ function facts(history, block) {
   return lines;
 }
 
+function goButton(store, text, event) {
+  return element("button", { type: "button", class: "button", text, onclick: () => goTo(store, event) });
+}
+
 export function startDetails(place, store) {
   const { state } = store, { history } = state;
   function redraw() {
@@ -35,8 +39,8 @@ export function startDetails(place, store) {
       element("dl", {}, ...facts(history, block).flatMap(([name, text]) => [
         element("dt", { text: name }), element("dd", { text })])),
       element("div", { class: "buttons" },
-        element("button", { type: "button", class: "button", text: "Go to its start", onclick: () => goTo(store, history.start[block]) }),
-        freed ? element("button", { type: "button", class: "button", text: "Go to its end", onclick: () => goTo(store, history.end[block]) }) : ""),
+        goButton(store, "Go to its start", history.start[block]),
+        freed ? goButton(store, "Go to its end", history.end[block]) : ""),
       stack ? element("pre", { text: stack, tabindex: "0", "aria-label": "Stack" }) : "");
   }
   store.watch(["chosen"], redraw);

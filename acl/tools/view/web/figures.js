@@ -1,12 +1,17 @@
 // The numbers on top: peak, reserved, allocations, what was not freed, out of memory.
 
-import { knowsReserved } from "./history.js";
-import { momentText } from "./moment.js";
+import { knowsReserved, stepOf } from "./history.js";
 import { bytesText, countText, durationText, plural, shortNumber } from "./numbers.js";
 import { byId, element } from "./parts.js";
 
+function shortMoment(history, event) {
+  const step = stepOf(history, event);
+  const when = history.time ? `at ${durationText(history.time[event])}` : `event ${countText(event)}`;
+  return step >= 0 ? `${when} · step ${countText(step)}` : when;
+}
+
 function figuresOf({ history, peak }) {
-  const list = [["Peak live", bytesText(peak.bytes), momentText(history, peak.event), "peak"]];
+  const list = [["Peak live", bytesText(peak.bytes), shortMoment(history, peak.event), "peak"]];
   if (knowsReserved(history)) {
     const most = history.reserved.reduce((a, b) => Math.max(a, b), 0);
     list.push(["Reserved at most", bytesText(most), history.replayed ? "by aclpool, in a replay" : "of device memory", "reserved"]);

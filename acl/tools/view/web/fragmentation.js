@@ -1,7 +1,7 @@
 // Reserved bytes that are not live, over the timeline's window, and the largest run among them where known.
 
 import { positionOf } from "./axis.js";
-import { areaPath, drawByteAxis, drawWindowAxis, makeBackdrop, watchSize } from "./canvas.js";
+import { areaPath, drawByteAxis, drawCursor, drawWindowAxis, makeBackdrop, watchSize } from "./canvas.js";
 import { countUpTo, knowsReserved, reservedAt } from "./history.js";
 import { groupsAt } from "./groups.js";
 import { bytesText, percentText } from "./numbers.js";
@@ -13,11 +13,14 @@ function paintRuns(context, box, state, scale) {
   const { runs, history, axis, window } = state;
   if (!runs) return;
   context.beginPath();
+  let before = 0;
   for (let i = 0; i < runs.at.length; i++) {
     const x = box.left + (box.width * (positionOf(history, axis, runs.at[i]) - window[0])) / (window[1] - window[0]);
     const y = box.top + box.height - runs.bytes[i] * scale;
     if (i === 0) context.moveTo(x, y);
-    else context.lineTo(x, y);
+    else context.lineTo(x, before);
+    context.lineTo(x, y);
+    before = y;
   }
   context.strokeStyle = colour("accent");
   context.lineWidth = 1.5;
@@ -71,10 +74,7 @@ export function startFragmentation(canvas, store) {
   function overlay() {
     const box = plotBox(canvas), context = backdrop.show();
     const x = (positionOf(state.history, state.axis, state.cursor) - state.window[0]) / (state.window[1] - state.window[0]);
-    if (x >= 0 && x <= 1) {
-      context.fillStyle = colour("accent");
-      context.fillRect(Math.round(box.left + box.width * x) - 1, box.top, 2, box.height);
-    }
+    drawCursor(context, box, box.left + box.width * x);
     byId("fragmentationText").textContent = describe();
   }
 

@@ -3,9 +3,14 @@
 import { groupsAt } from "./groups.js";
 import { knowsReserved, reservedAt } from "./history.js";
 import { changeText, momentText } from "./moment.js";
-import { bytesText } from "./numbers.js";
+import { bytesText, countText } from "./numbers.js";
 import { element, swatch } from "./parts.js";
 import { groupColours } from "./theme.js";
+
+function put(value, bytes) {
+  value.textContent = bytesText(bytes);
+  value.title = `${countText(bytes)} bytes`;
+}
 
 export function startLegend(place, store) {
   const { state } = store;
@@ -48,9 +53,9 @@ export function startLegend(place, store) {
     const bytes = groupsAt(state.history, state.groups, state.cursor);
     when.textContent = momentText(state.history, state.cursor);
     what.textContent = changeText(state.history, state.cursor);
-    if (values.reserved) values.reserved.textContent = bytesText(reservedAt(state.history, state.cursor));
-    values.live.textContent = bytesText(bytes.reduce((a, b) => a + b, 0));
-    values.groups.forEach((value, g) => { value.textContent = bytesText(bytes[g]); });
+    if (values.reserved) put(values.reserved, reservedAt(state.history, state.cursor));
+    put(values.live, bytes.reduce((a, b) => a + b, 0));
+    values.groups.forEach((value, g) => put(value, bytes[g]));
   }
 
   store.watch(["groups", "theme"], rebuild);

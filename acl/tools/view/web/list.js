@@ -8,6 +8,10 @@ import { findBlocks, sortBlocks, sortKey } from "./query.js";
 import { goTo } from "./timeline.js";
 
 const ROW = 28;
+const WIDTHS = {
+  id: "minmax(4.8rem, 0.4fr)", size: "minmax(5rem, 0.5fr)", tag: "minmax(6rem, 1fr)", stream: "minmax(5rem, 0.8fr)",
+  start: "minmax(6.5rem, 0.5fr)", life: "minmax(6.5rem, 0.5fr)", stack: "minmax(8rem, 1.6fr)",
+};
 const TALLEST = 15000000;   // pixels; browsers cut what is taller
 
 function columnsOf(history) {
@@ -17,8 +21,8 @@ function columnsOf(history) {
     ["size", "Size", (block) => bytesText(history.size[block]), "number"],
     ["tag", "Tag", (block) => history.tags[history.tag[block]], "text", history.tags.length > 1],
     ["stream", "Stream", (block) => history.streams[history.stream[block]], "text", history.streams.length > 1],
-    ["start", history.time ? "Allocated at" : "Allocated at event", began, "number"],
-    ["life", "Lived", (block) => lifeText(history, block), "number"],
+    ["start", history.time ? "Allocated" : "At event", began, "number"],
+    ["life", "Lived", (block) => (history.end[block] < history.events ? lifeText(history, block) : "not freed"), "number"],
     ["stack", "Allocated by", (block) => frameOf(history, block), "text wide", history.stacks.length > 1],
   ].filter((column) => column[4] !== false).map(([name, title, text, kind]) => ({ name, title, text, kind }));
 }
@@ -41,6 +45,7 @@ export function startList(store) {
   function search() {
     found = sortBlocks(findBlocks(state, scope, byId("search").value), sortKey(history, sort.column), sort.descending);
     space.style.height = `${tall()}px`;
+    rows.style.height = `${Math.max(4, Math.min(13, history.blocks)) * ROW}px`;
     rows.scrollTop = 0;
     at = found.indexOf(state.chosen);
     byId("listCount").textContent = `${countText(found.length)} of ${countText(history.blocks)}`;
@@ -94,9 +99,7 @@ export function startList(store) {
   head.replaceChildren(...columns.map((column) => element("span", {
     role: "columnheader", class: column.kind, "data-column": column.name, "aria-sort": column.name === "size" ? "descending" : "none",
   }, element("button", { type: "button", text: column.title, onclick: () => sortBy(column.name) }))));
-  list.style.setProperty("--columns", columns.map((column) => (
-    { id: "5.5rem", size: "6rem", tag: "minmax(6rem, 1fr)", stream: "minmax(7rem, 1fr)", start: "8.5rem", life: "10rem", stack: "minmax(8rem, 2fr)" }[column.name]
-  )).join(" "));
+  list.style.setProperty("--columns", columns.map((column) => WIDTHS[column.name]).join(" "));
 
   makeChoice(byId("scope"), [["all", "All"], ["cursor", "At the cursor"], ["window", "In the window"], ["kept", "Not freed"]], "all",
     (name) => { scope = name; search(); });

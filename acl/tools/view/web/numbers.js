@@ -60,12 +60,13 @@ function byteStep(raw) {
   return 1024 * power;
 }
 
-// The labels of an axis with these ticks, with just enough digits to tell them apart.
+// The label of a tick, with just enough digits to tell it from its neighbours.
 export function tickText(value, step, format) {
   if (format === "bytes") {
+    // A unit of which the step is at least a quarter: 0.25, 0.5, 1, ...
     const unit = Math.max(0, Math.min(4, Math.floor(Math.log2(Math.max(step, 1) * 4) / 10)));
-    const shown = value / 1024 ** unit;
-    return value === 0 ? "0" : `${countText(shown)} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
+    const shown = (value / 1024 ** unit).toLocaleString("en", { maximumFractionDigits: 2 });
+    return value === 0 ? "0" : `${shown} ${["B", "KiB", "MiB", "GiB", "TiB"][unit]}`;
   }
   if (format === "time") {
     const [size, unit] = step >= 1e9 ? [1e9, "s"] : step >= 1e6 ? [1e6, "ms"] : step >= 1e3 ? [1e3, "µs"] : [1, "ns"];

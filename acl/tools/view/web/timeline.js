@@ -1,7 +1,7 @@
 // Memory over time: the groups' bytes stacked, the reserved line above them, marks, the cursor.
 
 import { columnEdges, eventAt, extentOf, fitWindow, isWhole, positionOf, zoomWindow } from "./axis.js";
-import { areaPath, drawByteAxis, drawWindowAxis, makeBackdrop, stepPath, watchSize } from "./canvas.js";
+import { areaPath, drawByteAxis, drawCursor, drawWindowAxis, makeBackdrop, stepPath, watchSize } from "./canvas.js";
 import { groupsAt, sampleColumns } from "./groups.js";
 import { knowsReserved, reservedAt } from "./history.js";
 import { momentText } from "./moment.js";
@@ -44,7 +44,7 @@ function paintStack(context, box, sample, scale, colours, highlight) {
   context.globalAlpha = 1;
   stepPath(context, box, sample.live.total, scale);
   context.strokeStyle = colour("ink");
-  context.globalAlpha = 0.55;
+  context.globalAlpha = 0.3;
   context.lineWidth = 1;
   context.stroke();
   context.globalAlpha = 1;
@@ -106,19 +106,19 @@ export function startTimeline(canvas, tip, store, announce) {
       paintMarks(context, area, state, xOf);
       drawWindowAxis(context, area, state.axis, state.window);
     });
+    const [from, to] = state.window.map((edge) => momentText(state.history, eventAt(state.history, state.axis, edge)));
+    canvas.setAttribute("aria-label", `Memory over time, from ${from} to ${to}`);
     overlay();
   }
 
   function overlay() {
     const area = box(), context = backdrop.show();
-    const line = (event, name, width) => {
-      const x = xOf(positionOf(state.history, state.axis, event));
-      if (x < area.left - 1 || x > area.left + area.width + 1) return;
-      context.fillStyle = colour(name);
-      context.fillRect(Math.round(x - width / 2), area.top, width, area.height);
-    };
-    if (hover >= 0) line(hover, "quiet", 1);
-    line(state.cursor, "accent", 2);
+    const place = (event) => xOf(positionOf(state.history, state.axis, event));
+    drawCursor(context, area, place(state.cursor));
+    if (hover >= 0) {
+      context.fillStyle = colour("ink");
+      context.fillRect(Math.round(place(hover)), area.top, 1, area.height);
+    }
     if (drag && drag.kind === "zoom") {
       context.fillStyle = colour("brush");
       context.fillRect(Math.min(drag.from, drag.to), area.top, Math.abs(drag.to - drag.from), area.height);

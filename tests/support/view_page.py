@@ -1,0 +1,92 @@
+"""What a page of `aclpool view` says, read from its elements as a reader would."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from support.chromium import Page
+
+__all__ = ["choose", "cursor", "details", "figure", "go_to", "legend", "rows", "search", "tip", "window"]
+
+
+def number(text: str) -> int:
+    """The whole number in a text with thousands separators."""
+    return int(re.sub(r"[^\d]", "", text))
+
+
+def legend(page: Page) -> dict[str, int]:
+    """Bytes by name at the cursor."""
+    found = page.js("[...document.querySelectorAll('.legendItem')].map((item) => "
+                    "[item.querySelector('span').textContent, item.querySelector('b').title])")
+    return {name: number(title) for name, title in found}
+
+
+def cursor(page: Page) -> int:
+    """The event of the cursor."""
+    text = page.js("document.querySelector('.legendWhen').textContent")
+    return number(text.split("·")[0])
+
+
+def window(page: Page) -> tuple[int, int]:
+    """The first and the last event that the timeline shows."""
+    label = page.js("document.getElementById('timeline').getAttribute('aria-label')")
+    low, high = re.findall(r"event ([\d,]+)", label)
+    return number(low), number(high)
+
+
+def figure(page: Page, key: str) -> list[str]:
+    """A figure's value and note."""
+    return list(page.js(f"[...document.querySelectorAll('[data-figure={key}] dd')].map((one) => one.textContent)"))
+
+
+def tip(page: Page) -> dict[str, str] | None:
+    """The tip beside the pointer, by label; its heading is under an empty label."""
+    lines = page.js(
+        "(() => { const tip = document.getElementById('tip'); return tip.hidden ? null : "
+        "[['', tip.querySelector('strong').textContent], ...[...tip.querySelectorAll('.tipLine')].map((line) => "
+        "[line.querySelector('span').textContent, line.querySelector('b').textContent])]; })()")
+    return dict(lines) if lines else None
+
+
+def details(page: Page) -> dict[str, str]:
+    """The chosen allocation's facts."""
+    return dict(page.js("[...document.querySelectorAll('#details dt')].map((one) => "
+                        "[one.textContent, one.nextElementSibling.textContent])"))
+
+
+def rows(page: Page) -> list[list[str]]:
+    """The rows of the list that are there."""
+    return list(page.js("[...document.querySelectorAll('.listRow')].map((row) => "
+                        "[...row.children].map((cell) => cell.textContent))"))
+
+
+def choose(page: Page, group: str, value: str) -> None:
+    """Click a radio button."""
+    page.click(f"#{group} [data-value={value}]")
+
+
+def search(page: Page, text: str) -> int:
+    """Type into the search; how many allocations are found."""
+    page.js("(() => { const field = document.getElementById('search'); field.focus(); field.select(); })()")
+    before: Any = page.js("performance.now()")
+    if text:
+        page.type(text)
+    else:
+        page.call("Input.dispatchKeyEvent", type="keyDown", key="Delete", windowsVirtualKeyCode=46)
+    page.wait(f"performance.now() > {before} + 300")
+    page.settle()
+    return number(page.js("document.getElementById('listCount').textContent").split(" of ")[0])
+
+
+def go_to(page: Page, event: int) -> None:
+    """Set the cursor by the keyboard alone."""
+    page.js("document.getElementById('timeline').focus()")
+    choose(page, "axis", "events")
+    page.js("document.getElementById('timeline').focus()")
+    page.key("Home")
+    steps = page.js("(() => { let count = 0; const timeline = document.getElementById('timeline');"
+                    f" for (; count < {event}; count++) timeline.dispatchEvent(new KeyboardEvent('keydown', "
+                    "{key: 'ArrowRight', bubbles: true})); return count; })()")
+    page.settle()
+    assert steps == event

@@ -1,0 +1,98 @@
+"""A file of a million events in the browser: it opens, stays smooth, and still tells the truth.
+
+Times are printed and held only against generous bounds: what they are on a quiet machine is in docs/view.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.chromium import Browser
+from support.histories import Truth, make_recording
+from support.view_page import choose, cursor, figure, legend, search, window
+
+from acl.tools import cli
+
+EVENTS = 1_000_000
+FRAMES = """
+(async () => {
+  const frame = () => new Promise(requestAnimationFrame), timeline = document.getElementById("timeline");
+  const box = timeline.getBoundingClientRect(), took = [];
+  for (let i = 0; i < 60; i++) {
+    await frame();
+    const began = performance.now();
+    timeline.dispatchEvent(new ACTION);
+    await frame();
+    await new Promise((done) => setTimeout(done, 0));
+    took.push(performance.now() - began);
+  }
+  return took.sort((a, b) => a - b);
+})()
+"""
+ZOOM = ('WheelEvent("wheel", { deltaY: i < 30 ? -100 : 100, ctrlKey: true, clientX: box.left + box.width * 0.6, '
+        'clientY: box.top + 50, cancelable: true, bubbles: true })')
+STEP = 'KeyboardEvent("keydown", { key: "ArrowRight", shiftKey: true, bubbles: true })'
+
+
+@pytest.fixture(scope="module")
+def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Truth, Path]]:
+    """The page of a million events, open."""
+    source = tmp_path_factory.mktemp("large") / "million.npz"
+    truth = make_recording(source, EVENTS, seed=11)
+    target = source.with_suffix(".html")
+    assert cli.main(["view", "-q", str(source)]) == 0
+    page = browser.page(1440, 1000)
+    page.open(target)
+    yield page, truth, target
+    assert page.errors == []
+    assert all(url.startswith(("file:", "blob:")) for url in page.requests)
+    page.close()
+
+
+def test_it_opens_within_seconds(large: Any) -> None:
+    page, _, target = large
+    ready = page.js("performance.getEntriesByName('ready')[0].startTime")
+    print(f"\n{EVENTS:,} events, {target.stat().st_size / 1e6:.1f} MB: interactive after {ready:.0f} ms")
+    assert ready < 20_000
+
+
+def test_numbers_hold(large: Any) -> None:
+    page, truth, _ = large
+    event, size = truth.peak()
+    assert cursor(page) == event
+    assert legend(page)["live"] == size
+    assert figure(page, "allocations")[0] == f"{sum(row.op == 0 for row in truth.rows):,}"
+
+
+@pytest.mark.parametrize(("name", "action"), [("zooming", ZOOM), ("moving the cursor", STEP)])
+def test_frames_are_short(large: Any, name: str, action: str) -> None:
+    page, _, _ = large
+    choose(page, "axis", "events")
+    took = page.js(FRAMES.replace("ACTION", action))
+    print(f"\n{name}: median {took[30]:.0f} ms, 95 % under {took[57]:.0f} ms from the input to the frame after it")
+    assert took[30] < 1000
+    page.click("#zoomAll")
+    assert window(page) == (0, EVENTS - 1)
+
+
+def test_searching_half_a_million_is_quick(large: Any) -> None:
+    page, truth, _ = large
+    true = sum(row.op == 0 and row.tag == 6 and row.size >= 4 << 20 for row in truth.rows)
+    assert search(page, "prefix >4MiB") == true
+
+
+def test_no_peak_is_lost_between_pixels(large: Any) -> None:
+    """The tallest column of the picture is the peak, though a pixel stands for 900 events."""
+    page, truth, _ = large
+    choose(page, "axis", "events")
+    left, top, width, height = page.box("#timeline")
+    event, _ = truth.peak()
+    x = left + 76 + (width - 88) * (event + 0.5) / EVENTS
+    seen = []
+    for dx in (-1, 0, 1):
+        page.hover(x + dx, top + height / 2)
+        seen.append(page.js("document.querySelector('#tip strong').textContent").split(" · ")[0])
+    assert f"event {event:,}" in seen

@@ -1,0 +1,353 @@
+"""The page of `aclpool view` in a browser: what it says against what was counted from the file, and the mouse."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.chromium import CTRL, SHIFT, Browser
+from support.histories import TAGS
+from support.view_page import choose, cursor, details, figure, go_to, legend, number, rows, search, tip, window
+
+MIB = 1 << 20
+NAMES = ["no tag", *TAGS[1:]]
+
+
+def plot_place(page: Any, part: float, selector: str = "#timeline") -> tuple[float, float]:
+    """A place in a chart, `part` of its plot from the left."""
+    left, top, width, height = page.box(selector)
+    return left + 76 + (width - 88) * part, top + height / 2
+
+
+# ---- numbers ----
+
+def test_the_peak_is_the_files(shown: Any) -> None:
+    event, size = shown.truth.peak()
+    assert cursor(shown.page) == event
+    assert legend(shown.page)["live"] == size
+    assert figure(shown.page, "peak")[0] == f"{size / (1 << 30):.2f} GiB"
+
+
+@pytest.mark.parametrize("event", [0, 1, 63, 64, 65, 1499, 12_000])
+def test_bytes_by_tag_at_a_moment(shown: Any, event: int) -> None:
+    go_to(shown.page, event)
+    assert cursor(shown.page) == event
+    said = legend(shown.page)
+    true = {NAMES[tag]: size for tag, size in shown.truth.live_by("tag", event).items()}
+    assert said.pop("live") == sum(true.values())
+    said.pop("reserved")
+    assert {name: size for name, size in said.items() if size} == true
+
+
+def test_bytes_by_stream_after_the_switch(shown: Any) -> None:
+    choose(shown.page, "stackBy", "stream")
+    said = legend(shown.page)
+    true = shown.truth.live_by("stream", shown.truth.peak()[0])
+    assert said["default stream"] == true[0]
+    assert said["stream 1 · 0x7f00"] == true.get(1, 0)
+
+
+def test_bytes_by_size_add_up(shown: Any) -> None:
+    choose(shown.page, "stackBy", "size")
+    said = legend(shown.page)
+    live = shown.truth.live_rows(shown.truth.peak()[0])
+    assert said["up to 64 KiB"] == sum(row.size for row in live if row.size <= 65536)
+    assert said["up to 64 MiB"] == sum(row.size for row in live if 32 * MIB < row.size <= 64 * MIB)
+
+
+def test_composition_at_the_peak_while_the_cursor_is_elsewhere(shown: Any) -> None:
+    go_to(shown.page, 100)
+    choose(shown.page, "moment", "peak")
+    event, size = shown.truth.peak()
+    bars = shown.page.js("[...document.querySelectorAll('.bars tr')].map((row) => [row.cells[0].textContent, "
+                         "row.cells[3].textContent])")
+    true = shown.truth.live_by("tag", event)
+    assert [name for name, _ in bars] == [NAMES[tag] for tag in sorted(true, key=lambda tag: -true[tag])]
+    for name, part in bars:
+        assert float(part.split()[0]) == pytest.approx(100 * true[NAMES.index(name)] / size, rel=0.01, abs=0.005)
+
+
+def test_what_was_not_freed(shown: Any) -> None:
+    kept = shown.truth.live_rows(len(shown.truth.rows) - 1)
+    assert figure(shown.page, "kept")[1] == f"{len(kept)} blocks"
+    choose(shown.page, "scope", "kept")
+    assert number(shown.page.js("document.getElementById('listCount').textContent").split(" of ")[0]) == len(kept)
+
+
+# ---- the timeline ----
+
+def test_hovering_tells_the_moment_that_is_drawn(shown: Any) -> None:
+    page = shown.page
+    choose(page, "axis", "events")
+    for part in (0.1, 0.5, 0.93):
+        page.hover(*plot_place(page, part))
+        said = tip(page)
+        assert said is not None
+        event = number(said[""].split("·")[0])
+        assert abs(event - part * len(shown.truth.rows)) < 60
+        live = sum(shown.truth.live_by("tag", event).values())
+        assert said["live"] in (f"{live / (1 << 30):.2f} GiB", f"{live / MIB:.0f} MiB")
+
+
+def test_dragging_zooms_and_all_shows_everything(shown: Any) -> None:
+    page = shown.page
+    choose(page, "axis", "events")
+    (x0, y), (x1, _) = plot_place(page, 0.25), plot_place(page, 0.5)
+    page.drag(x0, y, x1, y)
+    low, high = window(page)
+    assert low == pytest.approx(7500, abs=60) and high == pytest.approx(15_000, abs=60)
+    page.click("#zoomAll")
+    assert window(page) == (0, len(shown.truth.rows) - 1)
+
+
+def test_shift_and_dragging_moves(shown: Any) -> None:
+    page = shown.page
+    choose(page, "axis", "events")
+    (x0, y), (x1, _) = plot_place(page, 0.4), plot_place(page, 0.6)
+    page.drag(x0, y, x1, y)
+    before = window(page)
+    page.drag(x1, y, x0, y, modifiers=SHIFT)
+    after = window(page)
+    assert after[0] - before[0] == pytest.approx(0.2 * (before[1] - before[0]), rel=0.05)
+    assert after[1] - after[0] == pytest.approx(before[1] - before[0], abs=2)
+
+
+def test_the_wheel_zooms_with_control_only(shown: Any) -> None:
+    page = shown.page
+    choose(page, "axis", "events")
+    x, y = plot_place(page, 0.5)
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-120)
+    page.settle()
+    assert window(page) == (0, len(shown.truth.rows) - 1)
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-240, modifiers=CTRL)
+    page.settle()
+    low, high = window(page)
+    assert high - low < len(shown.truth.rows) * 0.9
+    assert (low + high) / 2 == pytest.approx(len(shown.truth.rows) / 2, rel=0.03)
+
+
+def test_a_click_sets_the_cursor_everywhere(shown: Any) -> None:
+    page = shown.page
+    choose(page, "axis", "events")
+    page.click_at(*plot_place(page, 0.8))
+    event = cursor(page)
+    assert event == pytest.approx(24_000, abs=60)
+    assert f"event {event:,}" in page.js("document.getElementById('addressesWhen').textContent")
+    assert f"event {event:,}" in page.js("document.getElementById('compositionWhen').textContent")
+
+
+def test_the_overview_moves_the_window(shown: Any) -> None:
+    page = shown.page
+    choose(page, "axis", "events")
+    (x0, y), (x1, _) = plot_place(page, 0.25, "#overview"), plot_place(page, 0.5, "#overview")
+    page.drag(x0, y, x1, y)
+    low, high = window(page)
+    assert low == pytest.approx(7500, abs=60) and high == pytest.approx(15_000, abs=60)
+
+
+def test_time_and_events_are_two_axes(shown: Any) -> None:
+    page = shown.page
+    end = shown.truth.rows[-1].time
+    (x0, y), (x1, _) = plot_place(page, 0.5), plot_place(page, 0.75)
+    page.drag(x0, y, x1, y)
+    low, high = window(page)
+    assert shown.truth.rows[low].time == pytest.approx(end * 0.5, rel=0.02)
+    assert shown.truth.rows[high].time == pytest.approx(end * 0.75, rel=0.02)
+
+
+# ---- the address space ----
+
+def mapped_at(rows_of_file: Any, path: Path, event: int) -> list[tuple[int, int]]:
+    """Mapped ranges after an event, from the recording's own arrays."""
+    import numpy as np
+
+    data = np.load(path)
+    mapped: dict[int, int] = {}
+    for at, kind, address, size in zip(data["event_at"].tolist(), data["event_kind"].tolist(),
+                                       data["event_address"].tolist(), data["event_size"].tolist(), strict=True):
+        if at <= event and kind == 0:
+            mapped[address] = size
+        elif at <= event and kind == 1:
+            del mapped[address]
+    return sorted(mapped.items())
+
+
+@pytest.mark.parametrize("event", [700, 15_000])
+def test_the_address_map_says_what_lies_where(shown: Any, small: Any, event: int) -> None:
+    page = shown.page
+    go_to(page, event)
+    live = shown.truth.live_rows(event)
+    mapped = mapped_at(shown.truth.rows, small[0].with_suffix(".npz"), event)
+    left, top, width, height = page.box("#addresses")
+    seen: dict[str, int] = {}
+    for y in range(8, int(height), 18):
+        for part in range(7, 100, 9):
+            page.mouse("mouseMoved", left + 128 + (width - 132) * part / 100, top + y)
+            said = tip(page)
+            if said is None:
+                continue
+            kind = said[""].split(" · ")[0]
+            seen[kind] = seen.get(kind, 0) + 1
+            start = int(said.get("at") or said["from"], 16)
+            if kind == "live":
+                block = next(row for row in live if row.address == start)
+                assert said["tag"] == NAMES[block.tag]
+                assert number(said["since"].split("·")[0]) == shown.truth.rows.index(block)
+            else:
+                assert not any(row.address <= start < row.address + row.size for row in live)
+                inside = any(low <= start < low + size for low, size in mapped)
+                assert inside == (kind == "cached"), (said, hex(start))
+    assert set(seen) == {"live", "cached", "unmapped"}, seen
+    assert seen["live"] > 20
+
+
+def test_a_click_on_the_map_chooses_the_block(shown: Any) -> None:
+    page = shown.page
+    left, top, _, _ = page.box("#addresses")
+    page.click_at(left + 140, top + 8)
+    first = min(shown.truth.live_rows(shown.truth.peak()[0]), key=lambda row: row.address)
+    said = details(page)
+    assert said["Address"] == hex(first.address)
+    assert number(said["Size"].split("(")[1]) == first.size
+    assert said["Rounding"] == f"{-first.size % 512} B"
+    stack = page.js("document.querySelector('#details pre').textContent")
+    assert stack == "service/model.py:88 load\nservice/main.py:12 main"
+
+
+# ---- the list ----
+
+def test_search_finds_by_tag_stack_size_and_number(shown: Any) -> None:
+    page, truth = shown.page, shown.truth
+    allocs = [row for row in truth.rows if row.op == 0]
+    assert search(page, "kv cache") == sum(row.tag == 2 for row in allocs)
+    assert search(page, "TOP_K") == sum(row.stack == 5 for row in allocs)
+    assert search(page, ">8MiB kv") == sum(row.tag == 2 and row.size >= 8 * MIB for row in allocs)
+    assert search(page, "<64KiB workspace") == sum(row.tag == 4 and row.size <= 65536 for row in allocs)
+    assert search(page, "#77") == 1
+    assert rows(page)[0][0] == "#77"
+    assert search(page, "nobody has this") == 0
+    assert search(page, "") == len(allocs)
+
+
+def test_the_list_sorts_and_holds_few_rows(shown: Any) -> None:
+    page, truth = shown.page, shown.truth
+    allocs = [row for row in truth.rows if row.op == 0]
+    largest = max(allocs, key=lambda row: row.size)
+    assert rows(page)[0][0] == f"#{largest.id}"
+    page.click("[data-column=size] button")
+    assert rows(page)[0][0] == f"#{min(allocs, key=lambda row: (row.size, row.id)).id}"
+    page.click("[data-column=start] button")
+    assert rows(page)[0][0] == "#0"
+    page.click("[data-column=start] button")
+    assert rows(page)[0][0] == f"#{allocs[-1].id}"
+    assert len(rows(page)) < 40
+
+
+def test_scrolling_to_the_end_shows_the_last(shown: Any) -> None:
+    page = shown.page
+    allocs = [row for row in shown.truth.rows if row.op == 0]
+    page.click("[data-column=start] button")
+    page.js("document.getElementById('listRows').scrollTop = 1e9")
+    page.settle()
+    assert rows(page)[-1][0] == f"#{allocs[-1].id}"
+
+
+def test_scopes_narrow_the_list(shown: Any) -> None:
+    page, truth = shown.page, shown.truth
+    go_to(page, 2000)
+    choose(page, "scope", "cursor")
+    said = page.js("document.getElementById('listCount').textContent")
+    assert number(said.split(" of ")[0]) == len(truth.live_rows(2000))
+
+
+# ---- what happened ----
+
+def test_an_oom_is_told_with_its_reason_and_leads_there(shown: Any) -> None:
+    page = shown.page
+    assert figure(page, "ooms")[0].startswith("1 ")
+    assert "trim on stream 0 would free 96.00 MiB" in page.js("document.querySelector('.mark.oom p').textContent")
+    page.click(".mark.oom button")
+    assert cursor(page) == 20_000
+
+
+def test_text_from_the_file_is_text(shown: Any) -> None:
+    assert "sampling <b>&\"'" in legend(shown.page)
+    assert shown.page.js("document.querySelectorAll('main b b, main script').length") == 0
+
+
+# ---- colours and sizes ----
+
+def pixel(page: Any, name: str) -> list[int]:
+    """A pixel in a chart's plot, near the bottom."""
+    return list(page.js(
+        f"(() => {{ const from = document.getElementById('{name}'), to = document.createElement('canvas');"
+        " to.width = to.height = 1; const pen = to.getContext('2d', { willReadFrequently: true });"
+        " pen.drawImage(from, -from.width / 2, -from.height * 0.8);"
+        " return [...pen.getImageData(0, 0, 1, 1).data]; })()"))
+
+
+def test_dark_follows_the_system_until_chosen(shown: Any) -> None:
+    page = shown.page
+    light = page.js("getComputedStyle(document.body).backgroundColor"), pixel(page, "timeline")
+    page.prefer("dark")
+    page.settle()
+    dark = page.js("getComputedStyle(document.body).backgroundColor"), pixel(page, "timeline")
+    assert light[0] != dark[0] and light[1] != dark[1]
+    page.click("#theme")
+    page.settle()
+    assert (page.js("getComputedStyle(document.body).backgroundColor"), pixel(page, "timeline")) == light
+    page.click("#theme")
+    page.prefer("light")
+    page.settle()
+    assert (page.js("getComputedStyle(document.body).backgroundColor"), pixel(page, "timeline")) == dark
+    page.click("#theme")
+
+
+@pytest.mark.parametrize("width", [1600, 1280, 700, 420])
+def test_nothing_is_cut_off_at_any_width(shown: Any, width: int) -> None:
+    page = shown.page
+    page.resize(width, 900)
+    page.settle()
+    assert page.js("document.documentElement.scrollWidth") <= width
+    assert page.js("document.getElementById('timeline').width") >= min(width, 1480) * 0.5
+    folder = os.environ.get("ACLPOOL_SCREENSHOTS")
+    if folder:
+        page.screenshot(Path(folder) / f"page-{width}.png", whole=True)
+
+
+def test_a_sharp_screen_gets_a_sharp_canvas(shown: Any) -> None:
+    page = shown.page
+    page.resize(1281, 900, scale=2)
+    page.wait("(() => { const c = document.getElementById('timeline'); return c.width === 2 * c.clientWidth; })()")
+
+
+# ---- other files ----
+
+def test_a_snapshot_shows_what_was_there_before(browser: Browser, snapshot_page: Path) -> None:
+    page = browser.page()
+    page.open(snapshot_page)
+    go_to(page, 0)
+    assert legend(page) == {"reserved": 20 * MIB, "live": 7 * MIB - 100, "before the recording": 7 * MIB - 100,
+                            "no tag": 0}
+    go_to(page, 4)
+    assert legend(page) == {"reserved": 52 * MIB, "live": 34 * MIB - 100, "before the recording": 4 * MIB - 100,
+                            "no tag": 30 * MIB}
+    go_to(page, 8)
+    assert legend(page)["live"] == 10 * MIB - 100 and legend(page)["reserved"] == 20 * MIB
+    assert "5.00 MiB were free" in page.js("document.querySelector('.mark.oom p').textContent")
+    assert page.errors == []
+    page.close()
+
+
+def test_broken_data_is_told(browser: Browser, snapshot_page: Path, tmp_path: Path) -> None:
+    text = snapshot_page.read_text()
+    start = text.index('id="data">') + 10
+    broken = tmp_path / "broken.html"
+    broken.write_text(text[:start + 40] + "AAAA" + text[start + 44:])
+    page = browser.page()
+    page.open(broken)
+    assert page.js("document.body.dataset.state") == "failed"
+    assert "could not be read" in page.js("document.getElementById('failed').textContent")
+    page.close()
