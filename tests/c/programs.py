@@ -45,13 +45,17 @@ def _build_module() -> ModuleType:
 
 
 def simulator(folder: Path, how: str) -> tuple[Path, Path]:
-    """The folders of the libraries and of the headers."""
+    """The folders of the libraries and of the headers.
+
+    What setup.py has built in that mode is brought up to date, not made again.
+    """
     if not how:
         import acl
         import acl.sim
 
         return Path(acl.sim.library_dir()), Path(acl.include_dir())
-    return _build_module().build(folder / how, how), ROOT / "acl/include"
+    made = ROOT / "build" / ("simulator-sanitize" if how == "asan" else f"simulator-{how}")
+    return _build_module().build(made if made.is_dir() else folder / how, how), ROOT / "acl/include"
 
 
 def programs(prefix: str = "sim_") -> list[Path]:
