@@ -31,9 +31,18 @@ cdef extern from *:
     """
     #define count_up(where, by) __atomic_add_fetch(where, by, __ATOMIC_RELAXED)
     #define count_down(where, by) __atomic_sub_fetch(where, by, __ATOMIC_RELAXED)
+    #define count_get(where) __atomic_load_n(where, __ATOMIC_RELAXED)
+    static inline void count_raise(uint64_t *where, uint64_t to) {
+        uint64_t seen = count_get(where);
+        while (seen < to && !__atomic_compare_exchange_n(where, &seen, to, 1, __ATOMIC_RELAXED,
+                                                          __ATOMIC_RELAXED)) {
+        }
+    }
     """
     uint64_t count_up(uint64_t *where, uint64_t by) noexcept nogil
     uint64_t count_down(uint64_t *where, uint64_t by) noexcept nogil
+    uint64_t count_get(uint64_t *where) noexcept nogil
+    void count_raise(uint64_t *where, uint64_t to) noexcept nogil
 
 __all__ = ["CALL_NAMES", "Rig", "function_addresses"]
 
@@ -108,8 +117,7 @@ cdef aclError physical_take(size_t size) noexcept nogil:
     if total > books.capacity:
         count_down(&books.physical, size)
         return 207001
-    if total > books.physical_peak:
-        books.physical_peak = total
+    count_raise(&books.physical_peak, total)
     return 0
 
 
@@ -190,7 +198,7 @@ cdef aclError fake_query(aclrtStream stream, aclrtStreamStatus *state) noexcept 
 
 
 cdef aclError fake_mem_info(aclrtMemAttr attr, size_t *room, size_t *total) noexcept nogil:
-    room[0] = books.capacity - books.physical
+    room[0] = books.capacity - count_get(&books.physical)
     total[0] = books.capacity
     return note(CALL_MEM_INFO)
 
