@@ -3,8 +3,11 @@
  * Everything in a section is plain memory, so ThreadSanitizer sees each access that the lock fails to
  * order.  It cannot model the process-wide barrier: under it no lock is biased, and what remains is the
  * spin lock, which the fast path leads to.  Without it, the litmus lines: an owner that enters by two
- * plain stores against a thread that revokes, and a moving ownership among all threads. */
+ * plain stores against a thread that revokes, and a moving ownership among all threads; and an owner
+ * that is stopped at the worst moment (LOCK_LOOKED). */
 #undef _GNU_SOURCE
+static void looked(void);
+#define LOCK_LOOKED() looked()
 #include "../../acl/core/lock.c"
 
 #include <pthread.h>
@@ -13,9 +16,34 @@
 
 enum { WORDS = 8, THREADS = 4, OWNER_SECTIONS = 400000, REVOCATIONS = 3000, TURNS = 30000, BURST = 40 };
 
+enum { STEP_LOOKED = 1, STEP_GO, STEP_TRIED, STEP_LEAVE };
+
 static BiasedLock lock;
+static __thread bool stops; /* this thread waits at LOCK_LOOKED */
+static uint32_t step;
+static bool entered;
 static uint64_t words[WORDS]; /* equal outside sections; written only inside */
 static bool stop;
+
+static void step_wait(uint32_t until)
+{
+    while (__atomic_load_n(&step, __ATOMIC_ACQUIRE) < until) {
+        sched_yield();
+    }
+}
+
+static void step_set(uint32_t to)
+{
+    __atomic_store_n(&step, to, __ATOMIC_RELEASE);
+}
+
+static void looked(void)
+{
+    if (stops) {
+        step_set(STEP_LOOKED);
+        step_wait(STEP_GO);
+    }
+}
 
 static void section(void)
 {
@@ -133,8 +161,74 @@ static void test_a_thread_alone_becomes_the_owner(void)
     CHECK(!lock_enter_biased(&lock)); /* a pinned lock has no owner */
 }
 
+#ifndef LOCK_NO_BIAS
+/* Becomes the owner, then tries to enter and is stopped half-way. */
+static void *stopped_run(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 2 * LOCK_FIRST_STREAK; i++) {
+        section_take();
+    }
+    stops = true;
+    entered = lock_enter_biased(&lock);
+    step_set(STEP_TRIED);
+    step_wait(STEP_LEAVE);
+    return NULL;
+}
+
+static pthread_t stopped_start(void)
+{
+    pthread_t thread;
+    world_start();
+    entered = false;
+    step_set(0);
+    CHECK(pthread_create(&thread, NULL, stopped_run, NULL) == 0);
+    step_wait(STEP_LOOKED);
+    return thread;
+}
+
+static void stopped_end(pthread_t thread)
+{
+    step_set(STEP_LEAVE);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void test_an_owner_that_wakes_up_revoked_stays_out(void)
+{
+    pthread_t thread = stopped_start();
+    lock_enter(&lock); /* revokes: nobody is inside */
+    step_set(STEP_GO);
+    step_wait(STEP_TRIED);
+    CHECK(!entered);
+    lock_leave(&lock);
+    stopped_end(thread);
+}
+
+static void test_an_owner_that_wakes_up_leaves_its_heirs_word_alone(void)
+{
+    pthread_t thread = stopped_start();
+    for (int i = 0; !lock_enter_biased(&lock); i++) { /* until we are the owner, and inside */
+        CHECK(i < 4 * LOCK_FIRST_STREAK);
+        lock_enter(&lock);
+        lock_leave(&lock);
+    }
+    step_set(STEP_GO);
+    step_wait(STEP_TRIED);
+    CHECK(!entered);
+    CHECK(lock.seat->busy == 1);
+    lock_leave_biased(&lock);
+    stopped_end(thread);
+}
+#endif
+
 int main(void)
 {
+#ifndef LOCK_NO_BIAS
+    if (lock_bias_available()) {
+        test_an_owner_that_wakes_up_revoked_stays_out();
+        test_an_owner_that_wakes_up_leaves_its_heirs_word_alone();
+    }
+#endif
     test_a_thread_alone_becomes_the_owner();
     test_an_owner_and_a_revoker_exclude_each_other();
     test_ownership_moves_among_threads();

@@ -5,6 +5,8 @@ Each `NAME.patch` beside this file breaks one rule of the product.  Above its di
     Rule: what the patch breaks, in words
     Tests: what is run against it (pytest arguments), and must fail
 
+and, if the tests compile by themselves what the patch touches, `Build: none`.
+
 The tree around this file is changed and put back, so run it in a copy (CI does).  First everything
 is built and all the tests that any patch names must pass as they are; then each patch is applied,
 the modules that it touches are rebuilt, and its tests must fail.  A patch that no longer applies, or
@@ -35,17 +37,18 @@ class Mutation:
     path: Path
     rule: str
     tests: tuple[str, ...]
+    builds: bool
 
     @classmethod
     def read(cls, path: Path) -> Mutation:
         head = dict(
             line.split(": ", 1)
             for line in path.read_text().split("\n--- ", 1)[0].splitlines()
-            if line.startswith(("Rule: ", "Tests: "))
+            if line.startswith(("Rule: ", "Tests: ", "Build: "))
         )
-        if set(head) != {"Rule", "Tests"}:
+        if set(head) - {"Build"} != {"Rule", "Tests"} or head.get("Build", "none") != "none":
             raise SystemExit(f"{path.name}: expected a `Rule: ` and a `Tests: ` line above the diff")
-        return cls(path, head["Rule"], tuple(shlex.split(head["Tests"])))
+        return cls(path, head["Rule"], tuple(shlex.split(head["Tests"])), "Build" not in head)
 
 
 def run(*command: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
@@ -106,8 +109,8 @@ def noticed(mutation: Mutation, snapshot: Snapshot) -> str:
     """How the tests took the patch: `caught`, or what went wrong."""
     try:
         patch(mutation)
-        built = build()
-        if built.returncode:
+        built = build() if mutation.builds else None
+        if built and built.returncode:
             return f"does not compile:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
         code, output = pytest(*mutation.tests)
     finally:
