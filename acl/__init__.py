@@ -102,10 +102,12 @@ if TYPE_CHECKING:
     from acl._leaks import LeakReport, LiveBlock, Mark
     from acl._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
     from acl._model import Model
+    from acl._nep49 import numpy_pool
     from acl._op import KernelChoice, Op
+    from acl._pinned import PinnedPool, pinned_empty
     from acl._recorded import RecordedEvent
     from acl._recording import Recording, Tracking
-    from acl._snapshot import BlockInfo, OomReport, PoolStats, StreamStats
+    from acl._snapshot import BlockInfo, OomReport, PinnedStats, PoolStats, StreamStats
     from acl._tensor import TensorInfo
 
 __version__ = "0.1.0"
@@ -137,6 +139,8 @@ __all__ = [
     "OomReport",
     "Op",
     "OutOfMemoryError",
+    "PinnedPool",
+    "PinnedStats",
     "Pool",
     "PoolHistograms",
     "PoolPeak",
@@ -160,7 +164,9 @@ __all__ = [
     "include_dir",
     "library",
     "memory_ledger",
+    "numpy_pool",
     "ort",
+    "pinned_empty",
     "pool_capi",
     "sim",
     "to_bytes",
@@ -257,6 +263,8 @@ _LATER = {
     "Module": "acl._kernel",
     "OomReport": "acl._snapshot",
     "Op": "acl._op",
+    "PinnedPool": "acl._pinned",
+    "PinnedStats": "acl._snapshot",
     "PoolHistograms": "acl._histograms",
     "PoolPeak": "acl._histograms",
     "PoolStats": "acl._snapshot",
@@ -267,6 +275,8 @@ _LATER = {
     "Tracking": "acl._recording",
     "from_dlpack": "acl._dlpack",
     "memory_ledger": "acl._ledger",
+    "numpy_pool": "acl._nep49",
+    "pinned_empty": "acl._pinned",
     "pool_capi": "acl._capi",
 }
 

@@ -254,6 +254,7 @@ cdef struct PoolOptions:
     bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: free before launch
     bint watches                # each allocation asks whether its stream is being captured
     bint segments               # never use virtual memory
+    bint exact_segments         # a large one is as large as its first block
     size_t padding              # bytes that the chip wants behind a user's input or output
 
 cdef enum DriverCall:

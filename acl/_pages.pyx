@@ -604,7 +604,7 @@ cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept no
     cdef uint32_t rung = RUNG_NONE
     cdef void *base
     cdef Block *block
-    if kind != RANGE_SMALL and bytes < SEGMENT_PAGES * granule:
+    if pool.options.exact_segments == (kind == RANGE_SMALL) and bytes < SEGMENT_PAGES * granule:
         bytes = SEGMENT_PAGES * granule
     lock_drop(&arena.lock)
     base = segment_climb(arena, bytes, &rung)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BlockInfo", "OomReport", "PoolStats", "StreamStats", "readable"]
+__all__ = ["BlockInfo", "OomReport", "PinnedStats", "PoolStats", "StreamStats", "readable"]
 
 
 def readable(size: float) -> str:
@@ -17,6 +17,48 @@ def readable(size: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.2f} {unit}"
         size /= 1024
     return f"{size:.2f} GiB"
+
+
+@dataclass(frozen=True)
+class PinnedStats:
+    """A pool of pinned host memory.
+
+    Attributes
+    ----------
+    allocated, allocated_peak : int
+        Bytes of live blocks, rounded as the pool rounds.
+    requested, requested_peak : int
+        Bytes that were asked for.
+    reserved, reserved_peak : int
+        Bytes that are pinned.
+    limit : int
+        Most bytes that may be; 0 for no limit.
+    waiting : int
+        Bytes that were dropped while an asynchronous copy was under way, and are not free yet.
+    live_blocks : int
+        Blocks that are handed out.
+    hits, fits, slow, failures, frees : int
+        Allocations served by exact size, by best fit, with a call of the driver, not at all; and frees.
+    pinned, unpinned : int
+        Calls that pinned host memory, and that gave it back.
+    """
+
+    allocated: int
+    allocated_peak: int
+    requested: int
+    requested_peak: int
+    reserved: int
+    reserved_peak: int
+    limit: int
+    waiting: int
+    live_blocks: int
+    hits: int
+    fits: int
+    slow: int
+    failures: int
+    frees: int
+    pinned: int
+    unpinned: int
 
 
 @dataclass(frozen=True)
