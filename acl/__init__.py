@@ -103,11 +103,12 @@ if TYPE_CHECKING:
     from acl._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
     from acl._model import Model
     from acl._nep49 import numpy_pool
+    from acl._oom import OomHold, OomReport
     from acl._op import KernelChoice, Op
     from acl._pinned import PinnedPool, pinned_empty
     from acl._recorded import RecordedEvent
     from acl._recording import Recording, Tracking
-    from acl._snapshot import BlockInfo, OomReport, PinnedStats, PoolStats, StreamStats
+    from acl._snapshot import BlockInfo, PinnedStats, PoolStats, StreamStats
     from acl._tensor import TensorInfo
 
 __version__ = "0.1.0"
@@ -136,6 +137,7 @@ __all__ = [
     "Model",
     "Module",
     "NotSupportedError",
+    "OomHold",
     "OomReport",
     "Op",
     "OutOfMemoryError",
@@ -261,7 +263,8 @@ _LATER = {
     "Mark": "acl._leaks",
     "Model": "acl._model",
     "Module": "acl._kernel",
-    "OomReport": "acl._snapshot",
+    "OomHold": "acl._oom",
+    "OomReport": "acl._oom",
     "Op": "acl._op",
     "PinnedPool": "acl._pinned",
     "PinnedStats": "acl._snapshot",

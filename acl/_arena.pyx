@@ -208,6 +208,17 @@ cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
     return NULL
 
 
+cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
+    """A new arena's default tag is that of its stream's other arenas."""
+    cdef uint32_t index
+    cdef Arena *other
+    for index in range(count_read(&pool.arena_count)):
+        other = pool.arenas[index]
+        if other.stream == arena.stream and not other.by_device and other.default_tag != 0:
+            arena.default_tag = other.default_tag
+            arena.named = other.named
+
+
 cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
     cdef Arena *arena = arena_make(pool, stream, role)
     cdef Arena *other = NULL
@@ -216,6 +227,7 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
     spin_enter(&pool.lock)
     if role != ROLE_CAPTURE:
         other = arena_find(pool, stream, role)
+    arena_name_like(pool, arena)
     if other == NULL and pool.arena_count < MAX_ARENAS:
         if pool.notes.users > 0:
             arena.mode |= ARENA_RECORDED

@@ -12,7 +12,8 @@ from libc.string cimport memcpy, memset
 from acl._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block,
-    CALLS, Counters, Pool as CorePool, ROLE_STREAM, RUNGS, TAGS,
+    CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool, ROLE_STREAM,
+    RUNGS, TAGS,
 )
 from acl._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
@@ -21,12 +22,15 @@ from acl._libacl cimport (
 from acl._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
+from acl._tally cimport arena_hits
 
 from acl._device import Device
+from acl._oom import OomHold, OomReport
 from acl._snapshot import BlockInfo, PoolStats, StreamStats
 
 __all__ = [
-    "blocks", "components", "device_bytes", "glance", "orphans", "stats", "tag_totals", "walk",
+    "blocks", "components", "device_bytes", "glance", "last_oom", "orphans", "stats",
+    "tag_totals", "walk",
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
@@ -37,6 +41,12 @@ CALL_NAMES = (
     "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
     "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
 )
+
+# What a report says of the rungs that `Attempt` names, and of its Stop bits.
+TRIED = (
+    "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
+    "the driver", "pages of other streams", "")
+STOPS = ("limit", "headroom", "driver", "busy")
 
 cdef struct Sums:               # of an arena's blocks
     size_t[64] live             # bytes, by tag
@@ -135,7 +145,7 @@ def glance(Pool pool not None):
             "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
             "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
                      for tag in range(1, names) if arena.tag_blocks[tag]},
-            "counters": counters_dict(&arena.counters),
+            "counters": {**counters_dict(&arena.counters), "hits": arena_hits(arena)},
         })
     return {
         "limit": core.options.limit, "headroom": core.options.headroom,
@@ -244,6 +254,53 @@ def blocks(Pool pool not None, stream):
     finally:
         c_free(copies)
     return found
+
+
+# ---- out of memory ------------------------------------------------------------------------------
+
+cdef object hold_of(const CoreHold *hold):
+    return OomHold(
+        <size_t> hold.stream, KINDS[hold.role], bool(hold.donates), hold.reserved, hold.live,
+        hold.free, hold.largest_free, hold.whole, hold.waiting)
+
+
+cdef dict tags_of(Pool pool, const size_t *tags):
+    """Bytes by name, the largest first."""
+    found = {name: tags[i] for i, name in enumerate(pool.tag_names) if tags[i]}
+    return dict(sorted(found.items(), key=bytes_least))
+
+
+def bytes_least(item):
+    return -item[1]
+
+
+def last_oom(Pool pool not None):
+    """What `Pool.last_oom` returns."""
+    cdef CoreReport report
+    spin_enter(&pool.core.lock)
+    report = pool.core.oom
+    spin_leave(&pool.core.lock)
+    if report.number == 0:
+        return None
+    tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
+    stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
+    if not tried and report.limit and report.missing > report.limit:
+        stopped.append("limit")                 # the ladder was not even climbed
+    return OomReport(
+        size=report.size, stream=<size_t> report.stream, code=report.attempt.status,
+        limit=report.limit, reserved=report.reserved, live=report.live, free=report.free,
+        largest_free=report.largest_free, waiting=report.waiting, others=report.others,
+        device_free=report.device_free, capturing=bool(report.capturing),
+        moved=bool(report.moved), tag=tag_name(pool, &report), pool=pool.name, device=pool.device,
+        headroom=report.headroom, spare=report.spare, missing=report.missing,
+        device_total=device_bytes(pool.device)[1], steals=bool(pool.core.options.steals),
+        tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),
+        holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
+        number=report.number)
+
+
+cdef str tag_name(Pool pool, const CoreReport *report):
+    return pool.tag_names[report.tag]
 
 
 # ---- the device ---------------------------------------------------------------------------------

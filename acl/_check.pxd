@@ -1,6 +1,6 @@
 """The checker of the invariants, and the report on memory that could not be had."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint16_t, uint32_t
 
 from acl._core cimport Arena, Pool
 
@@ -22,5 +22,5 @@ cdef uint32_t pool_check(Pool *pool) noexcept nogil
 # Ends the process, with the number, if `arena_check` finds one.
 cdef void arena_enforce(Arena *arena) noexcept nogil
 
-# Keeps a report for `pool.last_oom()`.  Without locks.
-cdef void oom_note(Arena *arena, size_t size) noexcept nogil
+# Keeps a report for `pool.last_oom()`, with what `attempt_read` says.  Without locks.
+cdef void oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil

@@ -10,16 +10,18 @@ from libc.stdio cimport fprintf, stderr
 from libc.stdlib cimport abort
 from libc.string cimport memset
 
-from acl._bins cimport KIND_GROUPS, bin_of, links_block
+from acl._bins cimport KIND_GROUPS, bin_of, cache_flush, links_block, size_units
 from acl._core cimport (
     BINS, BIN_SHIFT, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
     BLOCK_WAITING, Bins, Block,
-    CACHE_UNITS, OomReport, RANGE_KINDS, RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use,
+    CACHE_UNITS, HOLDS, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL,
+    Range, TAGS, UNIT, UNIT_SHIFT, Use,
 )
-from acl._driver cimport device_room, stream_captured
+from acl._driver cimport attempt_read, device_room, stream_captured
 from acl._lock cimport (
-    count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+    count_read, lock_drop, lock_take, spin_enter, spin_leave,
 )
+from acl._place cimport Window, page_ceil, page_floor, window_find
 
 cdef struct Sums:               # what a walk over the blocks found
     size_t live
@@ -229,48 +231,116 @@ cdef void arena_enforce(Arena *arena) noexcept nogil:
 
 # --- out of memory ------------------------------------------------------------------------------
 
-cdef void oom_arena(Arena *arena, OomReport *report) noexcept nogil:
-    """What the arena that failed has: free, waiting, and the tag that holds most."""
+cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
+    """Bytes of a free block that could leave its arena: its whole pages, or a whole segment."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef uint32_t low, high
+    if block.state != BLOCK_FREE:
+        return 0
+    if span.segment:
+        return block.size if block.size == span.bytes else 0
+    low = page_ceil(span, block.addr, granule)
+    high = page_floor(span, block.addr + block.size, granule)
+    return (high - low) * granule if high > low else 0
+
+
+cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
+    """What an arena holds; its share of the sums by tag goes to the report."""
     cdef uint32_t index
+    cdef size_t untagged
     cdef Block *block
+    memset(hold, 0, sizeof(OomHold))
     lock_take(&arena.lock)
+    cache_flush(arena)                          # so that what is free is seen in one piece
+    hold.stream = arena.stream
+    hold.role = arena.role
+    hold.donates = arena.donates
+    hold.reserved = arena.pages * arena.pool.options.granule
+    hold.live = untagged = arena.live
     for index in range(1, <uint32_t> TAGS):        # an enum
-        if arena.tag_live[index] > report.top_bytes:
-            report.top_bytes = arena.tag_live[index]
-            report.top_tag = <uint16_t> index           # fits: TAGS
+        report.tags[index] += arena.tag_live[index]
+        untagged -= arena.tag_live[index]
+    report.tags[arena.default_tag] += untagged
     for index in range(arena.range_count):
         block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
         while block != NULL:
-            if block.state == BLOCK_FREE or block.state == BLOCK_CACHED:
-                report.free += block.size
-                if block.size > report.largest_free:
-                    report.largest_free = block.size
+            hold.whole += block_whole(arena, arena.ranges[index], block)
+            if block.state == BLOCK_FREE:
+                hold.free += block.size
+                hold.largest_free = max(hold.largest_free, block.size)
             elif block.state == BLOCK_WAITING:
-                report.waiting += block.size
+                hold.waiting += block.size
             block = block.next
     lock_drop(&arena.lock)
 
 
-cdef void oom_note(Arena *arena, size_t size) noexcept nogil:
+cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
+    """Among those that hold the most; the first is the arena that failed."""
+    cdef uint32_t place = report.hold_count
+    if place == HOLDS:
+        place -= 1
+        if report.holds[place].reserved >= hold.reserved:
+            return
+    else:
+        report.hold_count += 1
+    while place > 1 and report.holds[place - 1].reserved < hold.reserved:
+        report.holds[place] = report.holds[place - 1]
+        place -= 1
+    report.holds[place] = hold[0]
+
+
+cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
+    """Bytes of memory that a place for a block lacks."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef size_t bytes = size_units(size) << UNIT_SHIFT
+    cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE
+    cdef Window window
+    if not arena.pool.no_virtual:
+        lock_take(&arena.lock)
+        window = window_find(arena, bytes, kind)
+        lock_drop(&arena.lock)
+        if window.first != NULL:
+            return window.missing * granule
+    return (bytes + granule - 1) // granule * granule
+
+
+cdef void oom_fill(Arena *arena, OomReport *report) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef OomHold hold
+    cdef uint32_t index
+    arena_hold(arena, &report.holds[0], report)
+    report.hold_count = 1
+    report.live = report.holds[0].live
+    report.free = report.holds[0].free
+    report.largest_free = report.holds[0].largest_free
+    report.waiting = report.holds[0].waiting
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index] != arena:
+            arena_hold(pool.arenas[index], &hold, report)
+            report.live += hold.live
+            report.others += hold.reserved
+            hold_keep(report, &hold)
+
+
+cdef void oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef OomReport report
     cdef void *graph = NULL
-    cdef uint32_t index
     memset(&report, 0, sizeof(report))
+    attempt_read(&report.attempt)               # before any call that could change it
     report.size = size
+    report.tag = tag if tag != 0 else arena.default_tag
     report.stream = arena.stream
     report.limit = pool.options.limit
+    report.headroom = pool.options.headroom
     report.device_free = device_room(pool)
     report.capturing = stream_captured(pool, arena.stream, &graph)
     report.moved = arena.donates and not pool.moves_off and not report.capturing
-    oom_arena(arena, &report)
-    for index in range(count_read(&pool.arena_count)):
-        report.live += stale_read(&pool.arenas[index].live)
-        if pool.arenas[index] != arena:
-            report.others += pool.arenas[index].pages * pool.options.granule
+    report.missing = bytes_missing(arena, size) if size >> MAX_SIZE_BITS == 0 else size
+    oom_fill(arena, &report)
     spin_enter(&pool.source.lock)
-    report.status = pool.source.last_error
     report.reserved = pool.source.reserved
+    report.spare = pool.source.spare_bytes
     spin_leave(&pool.source.lock)
     spin_enter(&pool.lock)
     report.number = pool.oom.number + 1

@@ -57,6 +57,7 @@ cdef enum:
     TAGS = 64
     SLOW_BUCKETS = 248          # of the times of slow allocations: 8 for each power of two
     PEAK_STREAMS = 64           # that a peak's composition tells apart
+    HOLDS = 8                   # arenas that an OomReport tells of
 
 cdef enum BlockState:
     BLOCK_UNUSED                # a descriptor in the slab that describes nothing
@@ -288,6 +289,11 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     uint64_t failed[16]         # those that returned an error
     aclError last_error         # of the last failure to get memory
 
+cdef struct TagScope:           # while it is open, of one thread
+    Pool *pool
+    TagScope *outer
+    uint16_t tag
+
 cdef enum Stop:                 # bits: what stood in the way of more memory
     STOP_LIMIT = 1
     STOP_HEADROOM = 2
@@ -298,7 +304,6 @@ cdef struct Attempt:            # a slow allocation under way in this thread: fo
     uint32_t tried              # bits, by Rung
     uint32_t stopped            # Stop bits
     aclError status             # what the driver said; 0: nothing that is an error
-    size_t missing              # bytes that the chosen place lacks
 
 cdef struct OomHold:            # what an arena holds at that time
     aclrtStream stream
@@ -306,6 +311,8 @@ cdef struct OomHold:            # what an arena holds at that time
     bint donates
     size_t reserved
     size_t live
+    size_t free
+    size_t largest_free
     size_t whole                # bytes of pages and segments that are free as a whole
     size_t waiting
 
@@ -313,9 +320,9 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     uint64_t number             # how many there have been
     size_t size                 # asked for
     aclrtStream stream
-    aclError status             # what the driver said last; 0: it was not asked
     size_t limit
     size_t reserved
+    size_t spare                # reserved and backing nothing
     size_t live                 # in all arenas
     size_t free                 # in bins of this arena
     size_t largest_free
@@ -324,13 +331,12 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     size_t device_free          # 0 if unknown
     bint capturing
     bint moved                  # whether pages were allowed to move
-    uint16_t top_tag            # the tag with the most bytes in this arena
-    size_t top_bytes
     uint16_t tag                # whose the block would have been
     Attempt attempt
+    size_t missing              # bytes of memory that the best place lacks
     size_t headroom
     size_t tags[64]             # live bytes of each tag, in all arenas
-    OomHold holds[8]            # this arena first, then those that hold the most
+    OomHold holds[8]            # HOLDS: this arena first, then those that hold the most
     uint32_t hold_count
 
 cdef struct Notes:              # what is noted of a pool's events; written under the pool's lock
@@ -394,6 +400,10 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
 cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil    # or elsewhere
+
+# Where the thread keeps its innermost scope.  Allocations without a tag in ARENA_TAGGED arenas,
+# those through the callbacks among them, get the tag of the innermost scope of their pool.
+cdef TagScope **tag_scopes() noexcept nogil
 
 # What ACL is given (`aclrtAllocatorSet*ToDesc`), always these four and the arena.
 cdef void *on_alloc(aclrtAllocator allocator, size_t size) noexcept nogil

@@ -16,6 +16,7 @@ from acl._bins cimport (
     block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
+from acl._driver cimport attempt_begin
 from acl._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl._order cimport (
@@ -24,6 +25,14 @@ from acl._order cimport (
 from acl._pages cimport pages_obtain
 from acl._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
 from acl._tally cimport peak_next, peak_note, slow_begin, slow_end
+
+cdef extern from *:
+    """
+    /* The innermost of the thread's open scopes of tags; another module's code gets its address. */
+    static _Thread_local void *thread_scope;
+    static void **thread_scope_place(void) { return &thread_scope; }
+    """
+    void **thread_scope_place() nogil
 
 if sizeof(Block) != 64:
     raise ImportError(f"a block descriptor has {sizeof(Block)} bytes, not 64")
@@ -234,6 +243,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
+    attempt_begin()
     arena.counters.slow += 1
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:
@@ -270,12 +280,26 @@ cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
     return block
 
 
+cdef TagScope **tag_scopes() noexcept nogil:
+    return <TagScope **> thread_scope_place()
+
+
+cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
+    """The tag of the innermost scope that is open in this thread for the pool; 0 without one."""
+    cdef TagScope *scope = tag_scopes()[0]
+    while scope != NULL and scope.pool != pool:
+        scope = scope.outer
+    return scope.tag if scope != NULL else 0
+
+
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """Without locks, in an arena with a mode: who serves, this arena or a capture's?"""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
         return NULL
+    if mode & ARENA_TAGGED and tag == 0:
+        tag = tag_of_thread(arena.pool)
     if mode & ARENA_WATCHED:
         capture_look(arena)
     capture = arena.capture
@@ -325,7 +349,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if due:
         peak_note(arena.pool)
     if block == NULL:
-        oom_note(arena, size)
+        oom_note(arena, size, tag)
     return block
 
 
@@ -342,7 +366,7 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block = NULL
     cdef bint due
-    if count_read(&arena.mode) == 0:
+    if count_read(&arena.mode) & ~<uint32_t> ARENA_TAGGED == 0:         # an enum
         lock_take(&arena.lock)
         block = alloc_warm(arena, size, tag)
         due = peak_due(arena)
@@ -375,11 +399,13 @@ cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil
     """At an address if a free block covers it there; it must be a multiple of 512."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
-    if count_read(&arena.mode) & ~ARENA_RECORDED == 0 and size >> MAX_SIZE_BITS == 0:
+    if (count_read(&arena.mode) & ~<uint32_t> (ARENA_RECORDED | ARENA_TAGGED) == 0     # enums
+            and size >> MAX_SIZE_BITS == 0):
         lock_take(&arena.lock)
         block = block_at(arena, addr, bytes)
         if block != NULL:
-            block_hand_out(arena, block, size, 0)
+            block_hand_out(
+                arena, block, size, 0 if arena.mode == 0 else tag_of_thread(arena.pool))
             if block.size > CACHE_BYTES and block_kind(block) == RANGE_SMALL:
                 block.flags |= BLOCK_MISFIT         # `free_fit` would take it for a large range's
             count_fit(arena, bytes >> UNIT_SHIFT)

@@ -5,8 +5,14 @@ None of these may be called with a lock held.
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport Arena, Frame, Pool, Range, Source
+from acl._core cimport Arena, Attempt, Frame, Pool, Range, Source
 from acl._libacl cimport aclError, aclrtEvent, aclrtStream
+
+# What this thread's slow allocation has met so far, for the report if it fails.
+cdef void attempt_begin() noexcept nogil
+cdef void attempt_try(uint32_t rung) noexcept nogil
+cdef void attempt_stop(uint32_t stop) noexcept nogil     # Stop bits
+cdef void attempt_read(Attempt *attempt) noexcept nogil
 
 cdef Frame *frame_make(Pool *pool) noexcept nogil           # NULL: limit, headroom or no memory
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil

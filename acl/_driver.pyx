@@ -10,6 +10,7 @@ from libc.stdlib cimport calloc, free
 from acl._core cimport (
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
+    RUNG_DRIVER, STOP_DRIVER, STOP_HEADROOM, STOP_LIMIT, STOP_SYNC,
     ROLE_FRAMEWORK,
 )
 from acl._events cimport EVENT_SYNC
@@ -25,13 +26,44 @@ from acl._record cimport record_note, record_ticks
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
 
+cdef extern from *:
+    """
+    static _Thread_local uint32_t attempt_tried, attempt_stopped;
+    static _Thread_local int attempt_status;
+    """
+    uint32_t attempt_tried, attempt_stopped
+    int attempt_status
+
 cdef enum:
     EVENT_ROOM = 256
     GIL_WAIT_MS = 200           # longest wait with the GIL held
 
 
+cdef void attempt_begin() noexcept nogil:
+    global attempt_tried, attempt_stopped, attempt_status
+    attempt_tried = attempt_stopped = 0
+    attempt_status = 0
+
+
+cdef void attempt_try(uint32_t rung) noexcept nogil:
+    global attempt_tried
+    attempt_tried |= <uint32_t> 1 << rung
+
+
+cdef void attempt_stop(uint32_t stop) noexcept nogil:
+    global attempt_stopped
+    attempt_stopped |= stop
+
+
+cdef void attempt_read(Attempt *attempt) noexcept nogil:
+    attempt.tried = attempt_tried
+    attempt.stopped = attempt_stopped
+    attempt.status = <aclError> attempt_status
+
+
 cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil:
     """Count a call that has returned; its status."""
+    global attempt_status
     cdef Source *source = &pool.source
     spin_enter(&source.lock)
     source.calls[call] += 1
@@ -39,6 +71,10 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
         source.failed[call] += 1
         if call in (CALL_PHYSICAL, CALL_MALLOC, CALL_MAP, CALL_RESERVE):
             source.last_error = status
+            attempt_status = status
+            attempt_stop(STOP_DRIVER)
+        elif call == CALL_SYNC:
+            attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
     return status
 
@@ -56,6 +92,8 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
         if source.reserved > source.reserved_peak:
             source.reserved_peak = source.reserved
     spin_leave(&source.lock)
+    if not fits:
+        attempt_stop(STOP_LIMIT)
     return fits
 
 
@@ -80,12 +118,16 @@ cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
     if headroom == 0:
         return True
     room = device_room(pool)
-    return room >= bytes and room - bytes >= headroom
+    if room >= bytes and room - bytes >= headroom:
+        return True
+    attempt_stop(STOP_HEADROOM)
+    return False
 
 
 cdef Frame *frame_make(Pool *pool) noexcept nogil:
     cdef size_t bytes = pool.options.granule
     cdef Frame *frame
+    attempt_try(RUNG_DRIVER)
     if not source_claim(pool, bytes):
         return NULL
     frame = <Frame *> calloc(1, sizeof(Frame))
@@ -190,6 +232,7 @@ cdef void range_unreserve(Pool *pool, void *base) noexcept nogil:
 
 cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil:
     cdef void *base = NULL
+    attempt_try(RUNG_DRIVER)
     if not source_claim(pool, bytes):
         return NULL
     if (headroom_left(pool, bytes)

@@ -1,5 +1,7 @@
 import builtins
 
+from acl._oom import OomReport
+
 __all__ = [
     "AclError",
     "InvalidArgumentError",
@@ -21,7 +23,12 @@ class AclError(RuntimeError):
     hint: str
     def __init__(self, code: int, function: str, message: str = "") -> None: ...
 
-class OutOfMemoryError(AclError, MemoryError): ...
+class OutOfMemoryError(AclError, MemoryError):
+    report: OomReport | None
+    def __init__(
+        self, code: int, function: str, message: str = "", report: OomReport | None = None
+    ) -> None: ...
+
 class NotSupportedError(AclError): ...
 class InvalidArgumentError(AclError, ValueError): ...
 class TimeoutError(AclError, builtins.TimeoutError): ...

@@ -91,7 +91,23 @@ class AclError(RuntimeError):
 
 
 class OutOfMemoryError(AclError, MemoryError):
-    """The device, or a pool's limit, has no room for the request."""
+    """The device, or a pool's limit, has no room for the request.
+
+    Attributes
+    ----------
+    report : OomReport or None
+        What a pool knows about it: who asked, who holds what, what would help.  Its details are notes
+        of the exception, where Python has such (3.11).
+    """
+
+    def __init__(self, code, function, message="", report=None):
+        super().__init__(code, function, message)
+        self.report = report
+        if report is not None and hasattr(self, "add_note"):
+            self.add_note(report.details())
+
+    def __reduce__(self):
+        return type(self), (self.code, self.function, self.message, self.report)
 
 
 class NotSupportedError(AclError):

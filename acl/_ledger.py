@@ -191,7 +191,11 @@ def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
 def held(device: int) -> list[tuple[str, tuple[Any, ...]]]:
     """What each pool of the device says: by the objects, and of those that lost theirs."""
-    found = [(pool.name, told) for pool in open_pools(device) if (told := _books.walk(pool)) is not None]
+    found = []
+    for pool in open_pools(device):
+        told = _books.walk(pool)
+        if told is not None and not (pool.closed and told[3] == 0):
+            found.append((pool.name, told))
     return found + [(f"orphan-{i}", told) for i, told in enumerate(_books.orphans(device))]
 
 

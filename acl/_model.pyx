@@ -33,12 +33,13 @@ from acl._libacl cimport (
     aclmdlGetOutputNameByIndex, aclmdlIODims, aclmdlLoadFromFile, aclmdlLoadFromMem,
     aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtFree, aclrtStream,
 )
-from acl._pool cimport Pool
+from acl._core cimport TagScope
+from acl._pool cimport Pool, oom_error, stream_name
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
+from acl._tags cimport tag_pop, tag_push
 
 from acl._array import Array, stream_memory
-from acl._error import OutOfMemoryError
 from acl._extents import Extents
 from acl._registry import registered
 from acl._staging import Staging
@@ -174,6 +175,13 @@ cdef bint run_enter(Pool pool) except -1:
     return stack_enter(pool.core)
 
 
+def name_of(source):
+    """A tag for a model: its file's name, without folder and ending."""
+    if not isinstance(source, (str, os.PathLike)):
+        return "model"
+    return os.path.splitext(os.path.basename(os.fsdecode(source)))[0] or "model"
+
+
 # ---- the model ----------------------------------------------------------------------------------
 
 @cython.final
@@ -186,6 +194,9 @@ cdef class Model:
         The file, or its content.
     device : int
         Ordinal of the device; it becomes current in this thread if no other is.
+    name : str, optional
+        Whose the memory of its runs is, in ledger and reports; the file's name without its ending,
+        or ``"model"``, if not given.
 
     Raises
     ------
@@ -197,6 +208,7 @@ cdef class Model:
     cdef uint32_t number
     cdef aclmdlDesc *desc           # NULL once closed
     cdef readonly int device
+    cdef readonly str name          # the tag of what its runs take
     cdef readonly tuple inputs      # of TensorInfo
     cdef readonly tuple outputs
     cdef object lock                # one run at a time
@@ -215,7 +227,7 @@ cdef class Model:
         self.used = {}
         self.lock = threading.Lock()
 
-    def __init__(self, source, device=0):
+    def __init__(self, source, device=0, *, name=None):
         if self.loaded or self.desc is not NULL:
             raise ValueError("the Model is loaded already")
         from acl._device import Device
@@ -225,6 +237,7 @@ cdef class Model:
         if Device.current() is None or Device.current().ordinal != ordinal:
             Device(ordinal).use()
         self.device = ordinal
+        self.name = name_of(source) if name is None else str(name)
         self.load(source)
         self.desc = aclmdlCreateDesc()
         if self.desc is NULL:
@@ -431,14 +444,22 @@ cdef class Model:
         cdef aclrtStream raw
         cdef aclError status
         cdef Pool pool = registered.get(stream.handle)
+        cdef TagScope scope
+        cdef bint scoped = False
         cdef uint32_t attempt
         cdef bint noted
         stream_raw(stream, &raw)
+        if pool is not None:
+            stream_name(pool, raw, pool.tag_index(self.name), False)
         for attempt in range(2):
             ooms = 0 if pool is None else pool.oom_count()
             noted = run_enter(pool)
+            scoped = (pool is not None and pool.core.tagging
+                      and tag_push(pool, pool.core, &scope))
             with nogil:
                 status = aclmdlExecuteAsync(self.number, inputs.raw, outputs.raw, raw)
+            if scoped:
+                tag_pop(&scope)
             if noted:
                 stack_leave()
             if status == ACL_SUCCESS:
@@ -446,7 +467,7 @@ cdef class Model:
             if pool is None or pool.oom_count() == ooms:
                 break
             if attempt or not pool.oom_tell():
-                raise OutOfMemoryError(status, "aclmdlExecuteAsync", str(pool.last_oom()))
+                raise oom_error(pool, status, "aclmdlExecuteAsync")
         if must or status == ACL_ERROR_RT_MEMORY_ALLOCATION:
             check(status, "aclmdlExecuteAsync")
         return status

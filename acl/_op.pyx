@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from acl._buffer cimport Buffer, pending_add
+from acl._core cimport TagScope
 from acl._device cimport current_ensure
 from acl._error cimport check
 from acl._libacl cimport (
@@ -27,11 +28,14 @@ from acl._libacl cimport (
     aclopSetAttrString, aclopSetKernelArgs, aclopSetKernelWorkspaceSizes, aclopUpdateParams,
     aclrtStream,
 )
+from acl._pool cimport Pool
 from acl._stream cimport Stream, stream_raw
+from acl._tags cimport tag_pop, tag_push
 
 from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
 from acl._hooks import compiler_register, compiler_unregister
+from acl._registry import registered
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
 
 __all__ = ["KernelChoice", "Op"]
@@ -347,6 +351,18 @@ cdef class Op:
         return [(info.shape, info.dtype)]
 
     cdef int execute(self, Ends inputs, Ends outputs, Attributes attr, Stream stream) except -1:
+        cdef Pool pool = registered.get(stream.handle)
+        cdef TagScope scope
+        cdef bint scoped = False
+        if pool is not None and pool.core.tagging:
+            scoped = tag_push(pool, pool.core, &scope)
+        try:
+            return self.queue(inputs, outputs, attr, stream)
+        finally:
+            if scoped:
+                tag_pop(&scope)
+
+    cdef int queue(self, Ends inputs, Ends outputs, Attributes attr, Stream stream) except -1:
         cdef bytes kind = self.kind.encode()
         cdef const char *name = kind
         cdef aclrtStream raw = NULL

@@ -36,6 +36,10 @@ cdef class Pool:
     cdef Buffer take(self, size_t size, Stream stream, object tag)
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1
 
+# Names what a stream holds without a tag, for the reports: an index of `tag_names`.
+cdef void stream_name(Pool pool, aclrtStream stream, uint16_t tag, bint by_user) noexcept
+# The exception for what `last_oom` tells of.
+cdef object oom_error(Pool pool, int status, str function)
 # A Pool over a core that C code has made; the core is the Pool's from then on.
 cdef Pool pool_adopt(CorePool *core)
 # Bytes behind a user's input or output on the chip in use; addresses that a range reserves.

@@ -10,8 +10,10 @@ from acl._histograms import PoolHistograms, PoolPeak
 from acl._leaks import ExpectNoLeaks, LeakReport, Mark
 from acl._recording import Recording, Tracking
 from acl._scopes import Unloading, UsePool
-from acl._snapshot import BlockInfo, OomReport, PoolStats
+from acl._oom import OomReport
+from acl._snapshot import BlockInfo, PoolStats
 from acl._stream import Stream
+from acl._tags import Tagging
 
 __all__ = ["Pool", "open_pools", "use_pool"]
 
@@ -63,6 +65,8 @@ class Pool:
         self, shape: int | tuple[int, ...], dtype: Any = "float32", stream: Stream | None = None, *,
         tag: str | None = None,
     ) -> Array: ...
+    def tag(self, name: str) -> Tagging: ...
+    def tag_stream(self, stream: Stream | int | None, name: str | None) -> None: ...
     def record_stream(self, buffer: Buffer, stream: Stream | int) -> None: ...
     def register(self, stream: Stream | int) -> None: ...
     def unregister(self, stream: Stream | int) -> None: ...

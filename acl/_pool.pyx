@@ -25,8 +25,8 @@ from acl._arena cimport (
 from acl._buffer cimport buffer_wrap
 from acl._check cimport pool_check
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, OomReport as CoreReport, PoolOptions,
-    ROLE_STREAM, ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
+    ARENA_CLOSED, ARENA_TAGGED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
+    ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl._driver cimport events_destroy
@@ -44,6 +44,7 @@ from acl._record cimport record_note
 from acl._registry cimport arena_register, arena_unregister, handle_of
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
+from acl._tags cimport tag_current, tagging_make
 
 from acl._device import Device
 from acl._error import OutOfMemoryError
@@ -61,6 +62,7 @@ SIZES = {
     "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }
+OTHER_TAGS = "(other tags)"
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 
 
@@ -325,10 +327,55 @@ cdef class Pool:
         if not isinstance(tag, str):
             raise TypeError(f"tag must be a str, not {type(tag).__name__}")
         if len(self.tag_names) == TAGS:
-            raise ValueError(f"a pool has at most {TAGS - 1} tags")
+            return TAGS - 1
+        if len(self.tag_names) == TAGS - 1:
+            # A count by tag has so many places: all names that come later share the last one.
+            self.tag_names.append(OTHER_TAGS)
+            return TAGS - 1
         self.tags[tag] = len(self.tag_names)
         self.tag_names.append(tag)
         return self.tags[tag]
+
+    def tag(self, name):
+        """A context manager: what is taken meanwhile without a tag of its own has this one.
+
+        That is what `alloc` takes, in this thread or asyncio task, and what ACL takes for calls
+        that this thread makes.  In a coroutine ACL's memory gets the tag only in calls of `Model`
+        and `Op`, as others run in between.  From the first use on, each allocation of ACL's costs
+        some 10 ns more in this pool.
+
+        Parameters
+        ----------
+        name : str
+            Whose memory it is, for ledger, metrics and reports.  A pool tells 62 names apart; all
+            that come later are one, ``"(other tags)"``.
+        """
+        self.open_check()
+        index = self.tag_index(name)
+        if not self.core.tagging:
+            self.core.tagging = True
+            self.set_modes(ARENA_TAGGED, 0)
+        return tagging_make(self, self.core, index)
+
+    def tag_stream(self, stream, name):
+        """Name what the stream holds without a tag of its own; None takes the name back.
+
+        It is a name for the reports, so it costs nothing and holds for what is live already.
+        Without one a stream has the name of the model that ran there last.
+
+        Parameters
+        ----------
+        stream : Stream or int, optional
+            None for the default stream.
+        name : str or None
+            As for `tag`.
+        """
+        cdef aclrtStream raw = handle_of(stream)
+        cdef uint16_t index = 0 if name is None else self.tag_index(name)
+        self.open_check()
+        if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
+            raise MemoryError("host memory for an arena")
+        stream_name(self, raw, index, True)
 
     # -- memory
 
@@ -342,7 +389,7 @@ cdef class Pool:
         stream : Stream, optional
             The default stream if not given.
         tag : str, optional
-            Whose memory it is, for `stats`.
+            Whose memory it is, for ledger and `stats`; without it, that of the open `tag`.
 
         Raises
         ------
@@ -356,7 +403,11 @@ cdef class Pool:
         cdef Arena *arena
         cdef Block *block
         cdef size_t bytes = (size + 31) // 32 * 32 + self.padding
-        cdef uint16_t index = 0 if tag is None else self.tag_index(tag)
+        cdef uint16_t index = 0
+        if tag is not None:
+            index = self.tag_index(tag)
+        elif self.core is not NULL and self.core.tagging:
+            index = tag_current(self)
         if stream is not None:
             stream_raw(stream, &raw)
         arena = self.arena_of(raw)
@@ -583,22 +634,10 @@ cdef class Pool:
 
     def last_oom(self):
         """The last `OomReport`, from `alloc` or from inside ACL; None if there was none."""
-        cdef CoreReport report
-        from acl._snapshot import OomReport
+        from acl import _books
 
         self.open_check()
-        spin_enter(&self.core.lock)
-        report = self.core.oom
-        spin_leave(&self.core.lock)
-        if report.number == 0:
-            return None
-        return OomReport(
-            size=report.size, stream=<size_t> report.stream, code=report.status, limit=report.limit,
-            reserved=report.reserved, live=report.live, free=report.free,
-            largest_free=report.largest_free, waiting=report.waiting, others=report.others,
-            device_free=report.device_free, capturing=bool(report.capturing),
-            moved=bool(report.moved), top_tag=self.tag_names[report.top_tag],
-            top_bytes=report.top_bytes)
+        return _books.last_oom(self)
 
     def stats(self):
         """A `PoolStats`: what the pool holds and has done, at this moment."""
@@ -742,6 +781,17 @@ cdef class Pool:
         return f"<Pool {self.name!r} device={self.device} reserved={self.core.source.reserved}>"
 
 
+cdef object oom_error(Pool pool, int status, str function):
+    """The exception for what `last_oom` tells of, which goes to the log as well."""
+    from acl import _log
+
+    report = pool.last_oom()
+    if report is None:
+        return OutOfMemoryError(status, function, "the pool is closed")
+    _log.error("pool", "%s", report.details())
+    return OutOfMemoryError(status, function, str(report), report)
+
+
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, size_t bytes,
                       uint16_t tag) except NULL:
     """The ladder, without the GIL; then the hook, and the ladder once more."""
@@ -762,12 +812,22 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
             return block
         if attempt or not pool.oom_tell():
             break
-    report = pool.last_oom()
-    raise OutOfMemoryError(
-        ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc", str(report or f"{size} bytes"))
+    raise oom_error(pool, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
+
+
+cdef void stream_name(Pool pool, aclrtStream stream, uint16_t tag, bint by_user) noexcept:
+    """Whose a stream's blocks without a tag are; a model's name does not replace the user's."""
+    cdef uint32_t i
+    cdef Arena *arena
+    for i in range(count_read(&pool.core.arena_count)):
+        arena = pool.core.arenas[i]
+        if arena.stream == stream and not arena.by_device and (by_user or not arena.named):
+            arena.default_tag = tag
+            arena.named = by_user and tag != 0
 
 
 # ---- the pool of new streams -------------------------------------------------------------------
+
 
 def use_pool(pool):
     """Register a pool for every `Stream` made from here on, on the pool's device.

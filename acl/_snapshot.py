@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BlockInfo", "OomReport", "PinnedStats", "PoolStats", "StreamStats", "readable"]
+__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "StreamStats", "readable"]
 
 
 def readable(size: float) -> str:
@@ -220,76 +220,3 @@ class BlockInfo:
     state: str
     requested: int
     tag: str
-
-
-@dataclass(frozen=True)
-class OomReport:
-    """Why an allocation could not be served.
-
-    Attributes
-    ----------
-    size, stream : int
-        What was asked for, on which stream.
-    code : int
-        What the driver answered last; 0 if the pool's own limit or headroom stood in the way.
-    limit, reserved, live : int
-        The pool's limit (0: none), bytes it holds, bytes in use.
-    free, largest_free, waiting : int
-        Bytes of that stream's part that are free, in one piece at most, or wait for other streams.
-    others : int
-        Bytes that other streams' parts hold.
-    device_free : int
-        Bytes free on the device; 0 if unknown.
-    capturing, moved : bool
-        Whether the stream was being captured, and whether memory could be moved.
-    top_tag, top_bytes
-        The tag that holds the most on that stream, and how much.
-    """
-
-    size: int
-    stream: int
-    code: int
-    limit: int
-    reserved: int
-    live: int
-    free: int
-    largest_free: int
-    waiting: int
-    others: int
-    device_free: int
-    capturing: bool
-    moved: bool
-    top_tag: str
-    top_bytes: int
-
-    @property
-    def advice(self) -> str:
-        """What would help most."""
-        if self.capturing:
-            return "the stream is being captured: warm the pool up with the same shapes before the capture"
-        if self.waiting >= self.size:
-            return "freed blocks wait for other streams: synchronise those, then try again"
-        if self.limit and self.live + self.size > self.limit:
-            return "the pool's limit is in the way: raise it, or free what is live"
-        if self.code == 107000:  # not a lack of memory: ACL_ERROR_RT_PARAM_INVALID
-            return "the driver refuses such pages: the granule must be a multiple of its own (2MiB is)"
-        if not self.moved:
-            return "memory may not move here: drain the framework's queue and call trim(drained=True)"
-        if self.others >= self.size:
-            return "other streams of the pool hold memory and are at work: wait for them, then call trim()"
-        return "the device is full: free what is live, or what others hold on the device"
-
-    def __str__(self) -> str:
-        lines = [
-            f"{readable(self.size)} could not be had on stream {self.stream:#x}",
-            f"pool: {readable(self.live)} live of {readable(self.reserved)} reserved"
-            + (f", limit {readable(self.limit)}" if self.limit else ""),
-            f"this stream: {readable(self.free)} free, {readable(self.largest_free)} in one piece, "
-            f"{readable(self.waiting)} waiting; others hold {readable(self.others)}",
-            f"device: {readable(self.device_free)} free" if self.device_free else "device: free bytes unknown",
-        ]
-        if self.code:
-            lines.append(f"the driver's last answer was {self.code}")
-        if self.top_bytes:
-            lines.append(f"tag {self.top_tag!r} holds {readable(self.top_bytes)}")
-        return "; ".join([*lines, self.advice])

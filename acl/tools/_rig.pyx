@@ -399,8 +399,8 @@ cdef class Rig:
                 "reserved": oom.reserved, "live": oom.live, "free": oom.free,
                 "largest_free": oom.largest_free,
                 "waiting": oom.waiting, "others": oom.others, "device_free": oom.device_free,
-                "capturing": bool(oom.capturing), "moved": bool(oom.moved), "status": oom.status,
-                "top_tag": oom.top_tag, "top_bytes": oom.top_bytes}
+                "capturing": bool(oom.capturing), "moved": bool(oom.moved), "status": oom.attempt.status,
+                "missing": oom.missing, "whole": oom.holds[0].whole}
 
     def waiting(self, size_t stream=1):
         """Whether anything waits or is parked."""

@@ -1,0 +1,14 @@
+"""Scopes of tags, for `cimport`: see `_tags.pyx`."""
+
+from libc.stdint cimport uint16_t
+
+from acl._core cimport Pool as CorePool, TagScope
+
+# The tag of the innermost scope that is open for a pool in this context; 0 without one.
+cdef uint16_t tag_current(object pool) noexcept
+
+# Gives ACL's allocations in this thread that tag, until `tag_pop`: false, and nothing, without one.
+cdef bint tag_push(object pool, CorePool *core, TagScope *scope) noexcept
+cdef void tag_pop(TagScope *scope) noexcept
+
+cdef object tagging_make(object pool, CorePool *core, uint16_t tag)

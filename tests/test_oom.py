@@ -1,0 +1,233 @@
+"""Out of memory, in words: what the report says is so, and doing what it advises helps."""
+
+import ctypes
+import pickle
+import re
+from collections.abc import Iterator
+
+import pytest
+from support.calls import api
+from support.child import run_python
+from support.core import MIB, Door, Slow, open_door
+
+import acl
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    acl.Device(0).use()
+    yield
+
+
+def refused(pool: acl.Pool, size: int, stream: acl.Stream | None = None) -> acl.OomReport:
+    """The report of an allocation that must fail."""
+    with pytest.raises(acl.OutOfMemoryError) as raised:
+        pool.alloc(size, stream)
+    report = raised.value.report
+    assert isinstance(report, acl.OomReport)
+    assert report.changes[0] in str(raised.value)
+    return report
+
+
+def advised(report: acl.OomReport, text: str) -> str:
+    """The one advice with these words."""
+    (found,) = [change for change in report.changes if text in change]
+    return found
+
+
+def test_the_limit_that_would_do_does() -> None:
+    with acl.Pool(0, "32MiB") as pool:
+        with pool.alloc("20MiB", tag="weights"):
+            report = refused(pool, 21 * MIB)
+            advice = advised(report, "the pool's limit is in the way")
+            limit = int(re.findall(r"\((\d+) bytes\)", advice)[0])
+            assert "limit" in report.stopped and report.code == 0
+            pool.limit = limit - 1
+            refused(pool, 21 * MIB)
+            pool.limit = limit
+            pool.alloc(21 * MIB).close()
+
+
+def test_the_headroom_that_would_do_does() -> None:
+    free, _ = acl.Device(0).memory_info()
+    with acl.Pool(0, headroom=free - 8 * MIB) as pool:
+        with pool.alloc(4 * MIB):
+            report = refused(pool, 20 * MIB)
+            advice = advised(report, "is what stopped it")
+            headroom = int(re.findall(r"at most (\d+) bytes of headroom", advice)[0])
+            assert "headroom" in report.stopped and report.headroom == free - 8 * MIB
+            pool.headroom = headroom + 1
+            refused(pool, 20 * MIB)
+            pool.headroom = headroom
+            pool.alloc(20 * MIB).close()
+
+
+def test_where_memory_may_not_move_a_trim_helps(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB", steal=False) as pool:
+        pool.alloc(20 * MIB, stream).close()
+        report = refused(pool, 20 * MIB)
+        advised(report, "memory may not move (steal=False)")
+        assert report.whole >= 20 * MIB
+        assert pool.trim() >= 20 * MIB
+        pool.alloc(20 * MIB).close()
+
+
+def test_a_stream_at_work_is_named(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool, acl.Stream(0) as other:
+        pool.alloc(20 * MIB, other).close()
+        with Slow(other):
+            report = refused(pool, 20 * MIB, stream)
+            assert f"{other.handle:#x}" in advised(report, "other streams of the pool hold memory")
+            assert "busy" in report.stopped
+        assert pool.trim() >= 20 * MIB
+        pool.alloc(20 * MIB, stream).close()
+
+
+def test_the_streams_own_work_is_in_the_way(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool:
+        blocks = [pool.alloc(6 * MIB, stream) for _ in range(5)]
+        for block in blocks[::2]:
+            block.close()
+        with Slow(stream):
+            report = refused(pool, 14 * MIB, stream)
+            advised(report, "this stream's own free pages")
+            assert report.free >= 14 * MIB > report.largest_free
+        pool.alloc(14 * MIB, stream).close()
+        for block in blocks[1::2]:
+            block.close()
+
+
+def test_early_frees_want_a_drained_queue(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB", early_frees=True) as pool:
+        pool.register(stream)
+        door = Door(stream)
+        door.free(door.alloc(20 * MIB))
+        report = refused(pool, 20 * MIB)
+        advised(report, "trim(drained=True)")
+        assert not report.moved
+        stream.synchronize()
+        assert pool.trim(drained=True) >= 20 * MIB
+        pool.alloc(20 * MIB).close()
+        pool.unregister(stream)
+
+
+def test_captured_graphs_that_are_gone_are_to_be_released(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB") as pool:
+        with pool.capture(stream) as capture:
+            pool.alloc(20 * MIB, stream).close()
+        report = refused(pool, 20 * MIB)
+        advised(report, "captured graphs keep")
+        capture.release()
+        pool.alloc(20 * MIB).close()
+
+
+def test_during_a_capture_nothing_moves() -> None:
+    with open_door(limit="16MiB", watch_captures=True) as (pool, stream, door):
+        held = [door.alloc(4 * MIB) for _ in range(3)]
+        door.free(held[1])
+        graph = ctypes.c_void_p()
+        assert api.aclmdlRICaptureBegin(stream.handle, 0) == 0
+        inside = door.alloc(4 * MIB)
+        assert inside and door.alloc(4 * MIB) == 0
+        report = pool.last_oom()
+        assert report is not None
+        advised(report, "the stream is being captured")
+        assert api.aclmdlRICaptureEnd(stream.handle, ctypes.byref(graph)) == 0
+        assert api.aclmdlRIDestroy(graph.value) == 0
+        block = door.alloc(4 * MIB)
+        assert block
+        for each in (block, inside, held[0], held[2]):
+            door.free(each)
+
+
+def test_blocks_that_wait_for_another_stream(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool, acl.Stream(0) as other:
+        with Slow(other):
+            buffer = pool.alloc(20 * MIB, stream)
+            pool.record_stream(buffer, other)
+            buffer.close()
+            report = refused(pool, 20 * MIB, stream)
+            advised(report, "freed blocks wait for other streams")
+        other.synchronize()
+        pool.alloc(20 * MIB, stream).close()
+
+
+def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
+    free, _ = acl.Device(0).memory_info()
+    address = ctypes.c_void_p()
+    assert api.aclrtMalloc(ctypes.byref(address), free - 16 * MIB, 0) == 0
+    with acl.Pool(0) as pool:
+        with pool.alloc(4 * MIB, tag="weights"):
+            report = refused(pool, 30 * MIB)
+            advice = advised(report, "the device is full")
+            assert "'weights'" in advice and "outside the pool" in advice
+            assert report.stopped == ("driver",) and report.code == 207001
+            assert report.device_free == acl.Device(0).memory_info()[0]
+            assert api.aclrtFree(address) == 0
+            pool.alloc(30 * MIB).close()
+
+
+def test_pieces_are_called_pieces() -> None:
+    with acl.Pool(0, "32MiB", segments=True) as pool:
+        blocks = [pool.alloc(5 * MIB) for _ in range(6)]
+        for block in blocks[::2]:
+            block.close()
+        report = refused(pool, 9 * MIB)
+        assert report.free >= 9 * MIB > report.largest_free
+        assert any("in pieces" in change or "limit" in change for change in report.changes)
+        for block in blocks[1::2]:
+            block.close()
+
+
+def test_what_is_live_is_told_by_tag_over_all_streams(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB") as pool:
+        held = [pool.alloc(8 * MIB, tag="kv"), pool.alloc(4 * MIB, stream, tag="kv"), pool.alloc(1000, stream)]
+        with pool.tag("request"):
+            report = refused(pool, 40 * MIB, stream)
+        assert report.tag == "request"
+        assert report.tags == {"kv": 12 * MIB + 1024, "": 1536}
+        assert sum(report.tags.values()) == report.live == pool.stats().allocated
+        assert report.others == pool.stats().streams[0].reserved
+        text = report.details()
+        assert "for 'request'" in text and "kv 12.00 MiB" in text and "tried: nothing" in text
+        assert report.stopped == ("limit",)
+        for each in held:
+            each.close()
+
+
+def test_the_exception_carries_the_report_in_notes_and_pickles() -> None:
+    with acl.Pool(0, "4MiB", name="tiny") as pool:
+        with pytest.raises(acl.OutOfMemoryError) as raised:
+            pool.alloc(5 * MIB)
+    error = raised.value
+    assert error.report is not None and error.report.pool == "tiny"
+    notes = getattr(error, "__notes__", [error.report.details()])
+    assert notes == [error.report.details()]
+    copied = pickle.loads(pickle.dumps(error))
+    assert copied.report == error.report and str(copied) == str(error)
+
+
+def test_the_log_has_it_and_nothing_is_printed() -> None:
+    done = run_python("""
+        import acl
+        pool = acl.Pool(0, "4MiB")
+        def fail():
+            try:
+                pool.alloc("5MiB")
+            except acl.OutOfMemoryError:
+                pass
+        fail()
+        import logging
+        fail()
+        told = []
+        handler = logging.Handler()
+        handler.emit = lambda record: told.append((record.name, record.levelname, record.getMessage()))
+        logging.getLogger("acl").addHandler(handler)
+        fail()
+        (name, level, text), = told
+        print(name, level, text.splitlines()[0])
+    """)
+    assert done.stderr == ""
+    assert done.stdout.startswith("acl.pool ERROR out of memory: 5.00 MiB could not be had")

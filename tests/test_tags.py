@@ -1,0 +1,261 @@
+"""Tags: whose memory it is, by `tag=`, by a scope, by the stream, by the model."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.core import MIB, Door, open_door
+from support.requests import small_model
+
+import acl
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture
+def opened() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
+    with open_door() as made:
+        yield made
+        assert made[0].check() == 0
+
+
+def tags(pool: acl.Pool) -> dict[str, int]:
+    """Live bytes by tag, zeros left out."""
+    return {name: size for name, size in pool.stats().tags.items() if size}
+
+
+def test_a_scope_tags_what_python_and_acl_take(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = opened
+    before = door.alloc(512)
+    with pool.tag("kv"):
+        buffer, block = pool.alloc(1000, stream), door.alloc(2048)
+        own = pool.alloc(512, stream, tag="own")
+    after = door.alloc(512)
+    assert tags(pool) == {"kv": 1536 + 2048, "own": 1024}
+    for each in (before, block, after):
+        door.free(each)
+    buffer.close()
+    own.close()
+    assert tags(pool) == {}
+
+
+def test_scopes_nest_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = opened
+    blocks = []
+    with pool.tag("outer"):
+        with pool.tag("inner"):
+            blocks.append(door.alloc(512))
+        blocks.append(door.alloc(1024))
+    blocks.append(door.alloc(2048))
+    assert tags(pool) == {"outer": 1024, "inner": 512}
+    for block in blocks:
+        door.free(block)
+
+
+def test_a_scope_is_of_one_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = opened
+    with open_door() as (other, _, second), pool.tag("a"), other.tag("b"):
+        blocks = [(door, door.alloc(512)), (second, second.alloc(1024))]
+        assert (tags(pool), tags(other)) == ({"a": 512}, {"b": 1024})
+        for each, block in blocks:
+            each.free(block)
+
+
+def test_streams_made_later_know_scopes_too(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, _ = opened
+    with pool.tag("late"), acl.Stream(0) as stream:
+        pool.register(stream)
+        door = Door(stream)
+        block, advised = door.alloc(512), door.advise(1024, 1 << 40)
+        assert tags(pool) == {"late": 1536}
+        door.free(block)
+        door.free(advised)
+
+
+def test_a_scope_is_of_its_thread(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = opened
+    taken = []
+    with pool.tag("mine"):
+        thread = threading.Thread(target=lambda: taken.append(door.alloc(512)))
+        thread.start()
+        thread.join()
+        assert tags(pool) == {}
+    door.free(taken[0])
+
+
+def test_a_scope_that_ends_in_another_thread_ends(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = opened
+    scope = pool.tag("wandering")
+    scope.__enter__()
+
+    def end() -> None:
+        with pytest.raises(ValueError):  # as contextvars say of another context's token
+            scope.__exit__(None, None, None)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    block = door.alloc(512)
+    assert tags(pool) == {}
+    door.free(block)
+
+
+def test_a_scope_opens_once_at_a_time(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    scope = opened[0].tag("once")
+    with scope, pytest.raises(ValueError, match="open already"):
+        scope.__enter__()
+    with scope:
+        pass
+
+
+def test_tasks_have_scopes_of_their_own(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = opened
+    buffers: list[acl.Buffer] = []
+    bare: list[int] = []
+
+    async def request(name: str, size: int) -> None:
+        with pool.tag(name):
+            await asyncio.sleep(0)
+            buffers.append(pool.alloc(size, stream))
+            bare.append(door.alloc(512))
+            await asyncio.sleep(0)
+            buffers.append(pool.alloc(size, stream))
+
+    async def serve() -> None:
+        await asyncio.gather(request("a", 480), request("b", 992))
+
+    asyncio.run(serve())
+    assert tags(pool) == {"a": 1024, "b": 2048}  # the bare callbacks are of whatever task comes next
+    for buffer in buffers:
+        buffer.close()
+    for block in bare:
+        door.free(block)
+
+
+def test_names_beyond_the_table_share_one(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, _ = opened
+    buffers = [pool.alloc(100, stream, tag=f"request-{i}") for i in range(70)]
+    found = tags(pool)
+    assert len(found) == 63
+    assert found["request-61"] == 512
+    assert found["(other tags)"] == 8 * 512
+    assert sum(found.values()) == pool.stats().allocated
+    for buffer in buffers:
+        buffer.close()
+
+
+def test_a_streams_name_is_of_what_has_no_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = opened
+    block = door.alloc(512)
+    pool.tag_stream(stream, "encoder")
+    with pool.alloc(480, stream, tag="kv"):
+        assert tags(pool) == {"encoder": 512, "kv": 512}
+        assert {info.tag for info in pool.blocks(stream) if info.state == "live"} == {"encoder", "kv"}
+        ledger = acl.memory_ledger(0)
+        assert ledger.sum(tag="encoder", state="requested", stream=stream.handle) == 512
+    pool.tag_stream(stream, None)
+    assert tags(pool) == {}
+    door.free(block)
+
+
+def test_a_stream_may_be_named_before_it_is_used() -> None:
+    with acl.Pool(0) as pool, acl.Stream(0) as stream:
+        pool.tag_stream(stream, "decoder")
+        pool.register(stream)
+        door = Door(stream)
+        block = door.alloc(512)
+        assert tags(pool) == {"decoder": 512}
+        door.free(block)
+
+
+def test_a_streams_name_costs_no_mode(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    """The fast path stays: allocations after warming up take no lock that another thread sees."""
+    pool, stream, door = opened
+    pool.tag_stream(stream, "encoder")
+    for _ in range(100):
+        door.free(door.alloc(512))
+    assert pool.stats().hits >= 99
+
+
+# ---- models -------------------------------------------------------------------------------------
+
+
+def failed_run(stream: acl.Stream, scope: str | None = None, named: str | None = None) -> acl.OomReport:
+    """The report of a model's run that finds no memory inside ACL, with room for its inputs and outputs."""
+    with acl.Model(small_model().to_bytes(), name="relu") as model, acl.Pool(0, limit="64MiB") as pool:
+        model(np.ones((4, 8), np.float32))
+        pool.register(stream)
+        hogs = [pool.alloc("16MiB", stream, tag="hog") for _ in range(3)]
+        if named is not None:
+            pool.tag_stream(stream, named)
+        # In and out take 1 MiB each: it is what lies between, with a workspace, that finds no room.
+        x = np.ones((2**15, 8), np.float32)
+        with pool.tag(scope) if scope else nullcontext(), pytest.raises(acl.OutOfMemoryError) as raised:
+            model(x, stream=stream)
+        for hog in hogs:
+            hog.close()
+        stream.synchronize()
+        model(x, stream=stream)
+        pool.unregister(stream)
+    assert isinstance(raised.value.report, acl.OomReport)
+    return raised.value.report
+
+
+def test_a_run_has_the_models_name(stream: acl.Stream) -> None:
+    report = failed_run(stream)
+    assert report.tag == "relu"
+    assert report.tags["hog"] == 3 * (16 * MIB + 512)
+    assert {"inputs", "outputs"} <= set(report.tags)
+
+
+def test_the_users_names_come_before_the_models(stream: acl.Stream) -> None:
+    assert failed_run(stream, named="lane").tag == "lane"
+    report = failed_run(stream, scope="request-7")
+    assert report.tag == "request-7"
+    assert "inputs" not in report.tags
+
+
+def test_a_models_name_is_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "bert.base.onnx"
+    path.write_bytes(small_model().to_bytes())
+    with acl.Model(path) as model, acl.Model(path.read_bytes()) as other, acl.Model(path, name="x") as third:
+        assert (model.name, other.name, third.name) == ("bert.base", "model", "x")
+
+
+def test_in_a_coroutine_a_run_has_the_tasks_tag(stream: acl.Stream) -> None:
+    with acl.Model(small_model().to_bytes()) as model, acl.Pool(0, limit="64MiB") as pool:
+        model(np.ones((4, 8), np.float32))
+        pool.register(stream)
+        hogs = [pool.alloc("16MiB", stream) for _ in range(3)]
+
+        async def serve() -> acl.OutOfMemoryError:
+            with pool.tag("task"):
+                await asyncio.sleep(0)
+                with pytest.raises(acl.OutOfMemoryError) as raised:
+                    model.run_async([np.ones((2**15, 8), np.float32)], stream)
+                return raised.value
+
+        report = asyncio.run(serve()).report
+        assert report is not None
+        assert report.tag == "task"
+        for hog in hogs:
+            hog.close()
+        stream.synchronize()
+        model(np.ones((4, 8), np.float32), stream=stream)
+        pool.unregister(stream)
+
+
+def test_an_operators_workspace_has_the_scopes_tag(stream: acl.Stream) -> None:
+    with acl.Pool(0, limit="16MiB") as pool:
+        pool.register(stream)
+        with pool.tag("op"):
+            (total,) = acl.Op("Add")(np.ones(8, np.float32), np.ones(8, np.float32), stream=stream)
+            assert pool.stats().tags["op"] == 512 == pool.stats().allocated
+        assert total.numpy().tolist() == [2.0] * 8
+        total.close()
+        stream.synchronize()
+        pool.unregister(stream)
