@@ -329,7 +329,7 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
     if due:
         peak_note(arena.pool)
     if block == NULL:
-        oom_note(arena, size)
+        oom_note(arena, size, tag)
         record_oom(arena, size, tag)
     return block
 

@@ -35,7 +35,8 @@ from acl._lock cimport (
 )
 from acl._order cimport block_share, waiting_sync
 from acl._pages cimport pages_donate
-from acl._pool cimport Pool, memory_kind, pool_adopt, soc_padding, virtual_default
+from acl._options cimport memory_kind, soc_padding, virtual_default
+from acl._pool cimport Pool, pool_adopt
 
 cdef extern from "<stdbool.h>" nogil:
     ctypedef bint c_bool "bool"

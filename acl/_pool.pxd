@@ -6,7 +6,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._buffer cimport Buffer
 from acl._core cimport Arena, Pool as CorePool
-from acl._libacl cimport aclrtMemAttr, aclrtStream
+from acl._libacl cimport aclrtStream
 from acl._stream cimport Stream
 
 
@@ -42,7 +42,3 @@ cdef void stream_name(Pool pool, aclrtStream stream, uint16_t tag, bint by_user)
 cdef object oom_error(Pool pool, int status, str function)
 # A Pool over a core that C code has made; the core is the Pool's from then on.
 cdef Pool pool_adopt(CorePool *core)
-# Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
-cdef size_t soc_padding() noexcept nogil
-cdef size_t virtual_default() noexcept nogil
-cdef aclrtMemAttr memory_kind() noexcept nogil          # the one that the current device has

@@ -17,8 +17,6 @@ from acl._tags import Tagging
 
 __all__ = ["Pool", "open_pools", "use_pool"]
 
-def bytes_of(value: int | str, name: str) -> int: ...
-
 @final
 class Pool:
     def __init__(

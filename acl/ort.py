@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from acl._ort import HostPool, attach, attach_library, base_take, detach
-from acl._pool import bytes_of
+from acl._options import bytes_of
 
 __all__ = ["HostPool", "HostStats", "install", "register", "session_options", "stats", "trim", "uninstall"]
 

@@ -153,7 +153,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     ValueError, OSError
         Naming the argument and what is wrong with it.
     """
-    from acl._pool import bytes_of
+    from acl._options import bytes_of
     from acl.tools.outputs import check_output
     from acl.tools.replay_price import PRICES, load_prices
     from acl.tools.replay_trace import load_trace

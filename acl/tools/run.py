@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import acl
-from acl._pool import bytes_of
+from acl._options import bytes_of
 
 __all__ = ["add_parser", "run"]
 

@@ -1,0 +1,12 @@
+"""What a pool may be told, for `cimport`: see `_options.pyx`."""
+
+from acl._core cimport PoolOptions
+from acl._libacl cimport aclrtMemAttr
+
+# The options of a `Pool`, by name; raises for what makes no sense.  The device must be current.
+cdef int options_fill(PoolOptions *options, int device, dict given) except -1
+
+# Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
+cdef size_t soc_padding() noexcept nogil
+cdef size_t virtual_default() noexcept nogil
+cdef aclrtMemAttr memory_kind() noexcept nogil          # the kind that the current device has

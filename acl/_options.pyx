@@ -1,0 +1,109 @@
+"""What a pool may be told, read and checked; and what the device says about its memory.
+
+`options_fill` refuses what makes no sense before anything is made, and names the argument.  Sizes
+are numbers or texts such as ``"8GiB"``.  Nothing here keeps state.
+"""
+
+from libc.string cimport memset, strncmp
+
+import os
+import re
+
+from acl._libacl cimport (
+    ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL, ACL_SUCCESS,
+    aclrtGetMemInfo, aclrtGetSocName,
+)
+
+__all__ = ["bytes_of", "debug_default", "early_frees_default"]
+
+SIZES = {
+    "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}
+PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
+
+
+def bytes_of(value, name):
+    """Bytes from an int, or from a text such as ``"8GiB"`` or ``"1.5 MB"``."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+        if match is None or match[2].upper() not in SIZES:
+            raise ValueError(f"{name} must look like '8GiB' or '512 MiB', not {value!r}")
+        return int(float(match[1]) * SIZES[match[2].upper()])
+    if not hasattr(value, "__index__"):
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be an int or a text such as '8GiB', not {kind}")
+    value = value.__index__()
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, not {value}")
+    return value
+
+
+cdef size_t soc_padding() noexcept nogil:
+    """Bytes behind a user's input or output; as `aclrtMalloc` adds them on this chip.
+
+    Cores of all but a few chips read up to 32 bytes past a buffer's end.
+    """
+    cdef const char *name = aclrtGetSocName()
+    if name is NULL:
+        return 32
+    return 0 if strncmp(name, "Ascend950", 9) == 0 or strncmp(name, "Ascend350", 9) == 0 else 32
+
+
+cdef size_t memory_total(aclrtMemAttr attr) noexcept nogil:
+    """Bytes of the current device's memory of a kind; 0 if it has none."""
+    cdef size_t room = 0, total = 0
+    return total if aclrtGetMemInfo(attr, &room, &total) == ACL_SUCCESS else 0
+
+
+cdef aclrtMemAttr memory_kind() noexcept nogil:
+    """The kind of memory that the current device has."""
+    return ACL_HBM_MEM if memory_total(ACL_HBM_MEM) != 0 else ACL_DDR_MEM
+
+
+cdef size_t virtual_default() noexcept nogil:
+    """Addresses for one stream: four times the device, so that holes need not be used at once."""
+    cdef size_t total = memory_total(memory_kind())
+    return 4 * (total if total else <size_t> 32 << 30)
+
+
+cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
+    granule = bytes_of(given["granule"], "granule")
+    if granule < 65536 or granule & (granule - 1):
+        raise ValueError(f"granule must be a power of two of at least 64 KiB, not {granule}")
+    if given["pages"] not in PAGES:
+        raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    timeout = given["sync_timeout_ms"]
+    if timeout == 0 or timeout < -1:
+        raise ValueError(f"sync_timeout_ms must be positive, or -1 for no limit, not {timeout}")
+    memset(options, 0, sizeof(PoolOptions))
+    options.device = device
+    options.limit = 0 if given["limit"] is None else bytes_of(given["limit"], "limit")
+    if given["limit"] is not None and options.limit < granule:
+        raise ValueError(
+            f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
+    options.headroom = bytes_of(given["headroom"], "headroom")
+    options.granule = granule
+    options.info_attr = memory_kind()
+    options.virtual_bytes = (
+        virtual_default() if given["virtual"] is None else bytes_of(given["virtual"], "virtual"))
+    options.mem_attr = PAGES[given["pages"]]
+    options.sync_timeout_ms = timeout
+    options.steals = given["steal"]
+    options.early_frees = given["early_frees"]
+    options.watches = given["watch_captures"]
+    options.segments = given["segments"]
+    return 0
+
+
+def early_frees_default():
+    """Whether GE runs its launches on several threads, so that frees may come before launches."""
+    try:
+        return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
+    except ValueError:
+        return False
+
+
+def debug_default():
+    """Whether `ACL_POOL_DEBUG` asks for guarded streams."""
+    return os.environ.get("ACL_POOL_DEBUG", "0") not in ("", "0")
