@@ -38,7 +38,7 @@ from acl._stream cimport Stream
 from math import prod
 
 from acl._error import OutOfMemoryError
-from acl._pool import bytes_of
+from acl._options import bytes_of
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyThreadState:

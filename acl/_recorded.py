@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from acl._snapshot import OomReport
+    from acl._oom import OomReport
 
 __all__ = ["EVENT", "KINDS", "PATHS", "RUNGS", "Recorded", "RecordedEvent", "Stacks"]
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from acl._ort import HostPool, attach, attach_library, base_take, detach
 from acl._options import bytes_of
+from acl._ort import HostPool, attach, attach_library, base_take, detach
 
 __all__ = ["HostPool", "HostStats", "install", "register", "session_options", "stats", "trim", "uninstall"]
 
