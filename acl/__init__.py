@@ -92,7 +92,7 @@ from acl._stream import Event, Stream
 # without `typing`, whose import would cost a tenth of ours.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from acl import ge, ort, sim, vllm
+    from acl import ge, metrics, ort, sim, vllm
     from acl._array import Array
     from acl._capi import pool_capi
     from acl._capture import Capture
@@ -166,6 +166,7 @@ __all__ = [
     "include_dir",
     "library",
     "memory_ledger",
+    "metrics",
     "numpy_pool",
     "ort",
     "pinned_empty",
@@ -247,7 +248,7 @@ __all__ += [
 ]
 
 # Loaded at first use, so that `import acl` stays quick.
-_MODULES = {"ge", "ort", "sim", "torch", "vllm"}
+_MODULES = {"ge", "metrics", "ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",

@@ -141,6 +141,7 @@ def glance(Pool pool not None):
         streams.append({
             "stream": <size_t> arena.stream, "kind": KINDS[arena.role],
             "default_tag": pool.tag_names[arena.default_tag],
+            "handovers": arena.lock.revocations,
             "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
             "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
             "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
