@@ -110,6 +110,7 @@ if TYPE_CHECKING:
     from acl._recording import Recording, Tracking
     from acl._snapshot import BlockInfo, PinnedStats, PoolStats, StreamStats
     from acl._tensor import TensorInfo
+    from acl._top import TopServer, serve_top
 
 __version__ = "0.1.0"
 
@@ -153,6 +154,7 @@ __all__ = [
     "StreamStats",
     "TensorInfo",
     "TimeoutError",
+    "TopServer",
     "Tracking",
     "allocator_of",
     "backend",
@@ -171,6 +173,7 @@ __all__ = [
     "ort",
     "pinned_empty",
     "pool_capi",
+    "serve_top",
     "sim",
     "to_bytes",
     "to_numpy",
@@ -276,12 +279,14 @@ _LATER = {
     "Recording": "acl._recording",
     "StreamStats": "acl._snapshot",
     "TensorInfo": "acl._tensor",
+    "TopServer": "acl._top",
     "Tracking": "acl._recording",
     "from_dlpack": "acl._dlpack",
     "memory_ledger": "acl._ledger",
     "numpy_pool": "acl._nep49",
     "pinned_empty": "acl._pinned",
     "pool_capi": "acl._capi",
+    "serve_top": "acl._top",
 }
 
 
@@ -295,3 +300,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))
+
+
+if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):
+    importlib.import_module("acl._top").serve_if_asked()

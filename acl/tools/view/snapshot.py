@@ -45,6 +45,11 @@ def frames_text(frames: Any) -> str:
                      for frame in frames or ())
 
 
+def stream_name(handle: int) -> str:
+    """A stream's name; handles that are addresses in hexadecimal."""
+    return f"stream {handle:#x}" if handle > 0xFFFF else f"stream {handle}"
+
+
 @dataclass
 class Reading:
     """What grows while the entries are read in order."""
@@ -63,7 +68,7 @@ class Reading:
         address = int(entry["addr"])
         self.open[address] = len(self.rows)
         self.rows.append([
-            event, -1, int(entry["size"]), self.streams.number(f"stream {int(entry.get('stream', 0))}"),
+            event, -1, int(entry["size"]), self.streams.number(stream_name(int(entry.get("stream", 0)))),
             self.tags.number(tag), self.stacks.number(frames_text(entry.get("frames"))), address,
         ])
 

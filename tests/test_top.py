@@ -1,0 +1,452 @@
+"""`acl.serve_top` and `aclpool top`: who is asked, who may ask, what is answered and shown."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import pty
+import select
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import acl
+import acl._top
+from acl._top import TopServer, check_folder, snapshot, top_folder
+from acl.tools import cli
+from acl.tools.top_sample import Answer, PoolRates, ask, ask_all, rates_between, rates_of
+from acl.tools.top_text import SORTS, Options, count, lines
+
+MIB = 1 << 20
+SERVICE = """
+import sys, acl
+pool = acl.Pool(device=0, limit="64MiB", name="llm")
+kept = [pool.alloc("3MiB", tag="kv cache") for _ in range(4)]
+try:
+    pool.alloc("90MiB")
+except acl.OutOfMemoryError:
+    pass
+print(pool.stats().reserved, flush=True)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        pool.alloc(1000).close()
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for sockets that is this test's alone."""
+    chosen = tmp_path / "top"
+    chosen.mkdir(mode=0o700)
+    monkeypatch.setenv("ACL_POOL_TOP_DIR", str(chosen))
+    return chosen
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[TopServer]:
+    """A server of this process."""
+    with acl.serve_top() as made:
+        yield made
+
+
+class Service:
+    """A process that serves; `churn` lets it allocate."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {**os.environ, "ACL_POOL_TOP": "1", "ACL_POOL_TOP_DIR": str(folder), "ACL_BACKEND": "sim"}
+        self.process = subprocess.Popen([sys.executable, "-c", SERVICE], env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.reserved = int(self.line())
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def churn(self, times: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{times}\n")
+        self.process.stdin.flush()
+        assert self.line() == "done\n"
+
+    def end(self) -> tuple[str, str]:
+        """What it still printed."""
+        out, error = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return out, error
+
+
+@pytest.fixture
+def service(folder: Path) -> Iterator[Service]:
+    made = Service(folder)
+    yield made
+    assert made.end() == ("", "")
+    assert list(folder.iterdir()) == []   # it took its socket with it
+
+
+def pool_document(**changes: Any) -> dict[str, Any]:
+    """A pool's part of a snapshot."""
+    stream = {"stream": 0, "kind": "stream", "reserved": 8 * MIB, "allocated": 6 * MIB, "allocated_peak": 7 * MIB,
+              "requested": 6 * MIB, "cached": MIB, "free": MIB, "waiting": 0, "largest_free": MIB, "live_blocks": 3,
+              "hits": 80, "fits": 15, "slow": 5, "failures": 0, "frees": 97, "steals": 0, "donated": 0, "syncs": 0}
+    streams = [stream | changes.pop("stream", {})]
+    return {"name": "pool-0", "device": 0, "limit": 0, "reserved": 8 * MIB, "reserved_peak": 9 * MIB, "spare": 0,
+            "allocated": 6 * MIB, "requested": 6 * MIB, "requested_peak": 7 * MIB, "ooms": 0, "driver_calls": 10,
+            "tags": {"kv": 4 * MIB, "w": 2 * MIB, "none": 0}, "streams": streams, "last_oom": ""} | changes
+
+
+def answer(pid: int, *pools: dict[str, Any], rates: dict[str, PoolRates] | None = None, **changes: Any) -> Answer:
+    """A process's answer."""
+    device = {"device": 0, "total": 1 << 30, "free": 512 * MIB, "pools": sum(one["reserved"] for one in pools),
+              "process": 0, "others": 0, "told_apart": True}
+    document = {"pid": pid, "command": f"/usr/bin/python serve{pid}.py", "backend": "cann", "time": 1.0,
+                "pools": list(pools), "devices": [device]} | changes
+    return Answer(pid, document, rates or {})
+
+
+def text_of(answers: list[Answer], **options: Any) -> str:
+    return "\n".join(line.text for line in lines(answers, Options(**options)))
+
+
+# ---- the service's side ----
+
+def test_it_is_off_by_default(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", "import acl, threading, sys; print(threading.active_count(), "
+                           "'acl._top' in sys.modules)"], capture_output=True, text=True, check=True)
+    assert done.stdout == "1 False\n"
+    assert list(folder.iterdir()) == []
+
+
+def test_the_answer_is_what_the_pool_says(server: TopServer) -> None:
+    acl.Device(0).use()
+    with acl.Pool(device=0, limit="32MiB", name="answers") as pool:
+        kept = pool.alloc("3MiB", tag="kv")
+        found = ask(Path(server.path))
+        assert found is not None
+        told = next(one for one in found["pools"] if one["name"] == "answers")
+        stats = pool.stats()
+        assert (found["pid"], found["backend"]) == (os.getpid(), acl.backend())
+        for name in ("reserved", "allocated", "requested", "reserved_peak", "limit", "ooms", "tags"):
+            assert told[name] == getattr(stats, name), name
+        assert told["streams"][0]["live_blocks"] == 1
+        assert told["driver_calls"] == sum(stats.driver_calls.values())
+        ledger = acl.memory_ledger(0)
+        device = next(one for one in found["devices"] if one["device"] == 0)
+        assert (device["total"], device["pools"]) == (ledger.total, ledger.sum(owner="pool"))
+        assert sum(device[name] for name in ("free", "pools", "process", "others")) == device["total"]
+        kept.close()
+
+
+def test_a_second_call_gives_the_same_server_until_it_is_closed(server: TopServer) -> None:
+    assert acl.serve_top() is server
+    server.close()
+    server.close()
+    assert not Path(server.path).exists()
+    with acl.serve_top() as again:
+        assert again is not server and ask(Path(again.path)) is not None
+
+
+def test_many_ask_at_once(server: TopServer) -> None:
+    found: list[Any] = []
+    askers = [threading.Thread(target=lambda: found.append(ask(Path(server.path)))) for _ in range(8)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(found) == 8 and None not in found
+
+
+def test_a_caller_that_hangs_up_does_no_harm(server: TopServer) -> None:
+    for _ in range(20):
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(server.path)
+    assert ask(Path(server.path)) is not None
+
+
+def test_another_user_gets_no_answer(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl._top.struct, "unpack", lambda form, data: (1, os.geteuid() + 4711, 1))
+    assert ask(Path(server.path)) is None
+
+
+def test_the_socket_is_the_users_alone(server: TopServer) -> None:
+    assert os.stat(server.path).st_mode & 0o777 == 0o600
+
+
+def test_a_device_that_is_lost_leaves_the_pools(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(ordinal: int) -> None:
+        raise acl.AclError("lost")
+
+    monkeypatch.setattr(acl._top, "device_numbers", lost)
+    acl.Device(0).use()
+    with acl.Pool(device=0, name="left"):
+        found = snapshot()
+    assert found["devices"] == [] and "left" in [pool["name"] for pool in found["pools"]]
+
+
+def test_a_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="mode 777"):
+        acl.serve_top()
+    folder.chmod(0o700)
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionError, match="got something else"):
+        check_folder(tmp_path / "file")
+
+
+def test_a_path_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_POOL_TOP_DIR", str(tmp_path / ("x" * 100)))
+    with pytest.raises(ValueError, match="ACL_POOL_TOP_DIR to a shorter one"):
+        acl.serve_top()
+
+
+def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ACL_POOL_TOP_DIR", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert top_folder() == tmp_path / "aclpool"
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
+    assert top_folder().name == f"aclpool-{os.getuid()}"
+
+
+def test_a_service_starts_though_it_cannot_be_seen(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder.chmod(0o777)
+    with caplog.at_level(logging.WARNING, "acl.top"):
+        acl._top.serve_if_asked()
+    assert "will not see this process" in caplog.text
+    folder.chmod(0o700)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_of_a_fork_serves_on_its_own(folder: Path) -> None:
+    code = """
+import os, acl
+from pathlib import Path
+from acl.tools.top_sample import ask
+from acl._top import Serving
+server = acl.serve_top()
+pool = acl.Pool(device=0, name="parents")
+child = os.fork()
+if child == 0:
+    own = Serving.server
+    found = ask(Path(own.path))
+    good = own.path != server.path and found["pid"] == os.getpid() and found["pools"] == []
+    own.close()
+    os._exit(0 if good else 1)
+print(os.waitpid(child, 0)[1], [one["name"] for one in ask(Path(server.path))["pools"]])
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("0 ['parents']\n", "")
+
+
+# ---- asking ----
+
+def test_a_running_service_is_seen(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", "--json", "--interval", "0"]) == 0
+    process, = json.loads(capsys.readouterr().out)["processes"]
+    pool, = process["pools"]
+    assert process["pid"] == service.process.pid
+    assert (pool["name"], pool["reserved"], pool["limit"], pool["ooms"]) == ("llm", service.reserved, 64 * MIB, 1)
+    assert pool["tags"]["kv cache"] >= 12 * MIB
+    assert "90.00 MiB could not be had" in pool["last_oom"]
+
+
+def test_rates_are_the_services_own(service: Service) -> None:
+    before = ask_all()
+    service.churn(5000)
+    after, = rates_between(before, ask_all())
+    seconds = after.document["time"] - before[0].document["time"]
+    rates = after.rates["llm"]
+    assert rates.allocations == pytest.approx(5000 / seconds)
+    assert rates.ooms == 0 and rates.slow * seconds <= 1
+    assert rates.hit_rate is not None and rates.hit_rate > 0.99
+
+
+def test_text_without_a_terminal(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", "--interval", "0", "--pid", str(service.process.pid)]) == 0
+    out = capsys.readouterr().out
+    assert f"{service.process.pid}  llm" in out
+    assert "device 0 simulated in" in out and "kv cache" in out and "last OOM: 90.00 MiB" in out
+
+
+def test_nobody_is_told_with_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", "--once"]) == 1
+    assert "ACL_POOL_TOP=1" in capsys.readouterr().out
+    assert cli.main(["top", "--json", "--pid", "1"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"processes": []}
+
+
+def test_sockets_of_dead_processes_go_and_others_stay(folder: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, os.getppid()):
+        with socket.socket(socket.AF_UNIX) as left:   # bound, and nobody listens
+            left.bind(str(folder / f"{pid}-aa.sock"))
+    assert ask_all() == []
+    assert [path.name for path in folder.iterdir()] == [f"{os.getppid()}-aa.sock"]
+
+
+@pytest.mark.parametrize("said", [b"", b"{", b"[]", b'{"format": "aclpool top", "version": 2}'])
+def test_an_answer_that_is_none_is_passed_over(folder: Path, said: bytes) -> None:
+    path = folder / f"{os.getppid()}-bb.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=lambda: say(listening, said))
+        thread.start()
+        assert ask_all() == []
+        thread.join()
+
+
+def say(listening: socket.socket, said: bytes) -> None:
+    caller, _ = listening.accept()
+    with caller:
+        caller.sendall(said)
+
+
+@pytest.mark.parametrize(("arguments", "complaint"), [
+    (["--sort", "size"], "--sort: expected one of reserved"), (["--interval", "-1"], "--interval: expected 0 to"),
+])
+def test_mistakes_are_told(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["top", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+# ---- numbers and text ----
+
+def test_rates_between_two_snapshots() -> None:
+    before = pool_document()
+    after = pool_document(ooms=2, driver_calls=30, stream={"hits": 140, "fits": 31, "slow": 11, "failures": 2})
+    rates = rates_of(before, after, 2.0)
+    assert rates == PoolRates(allocations=40.0, slow=3.0, driver_calls=10.0, hit_rate=0.75, fast_rate=0.925, ooms=2)
+
+
+def test_a_pool_that_began_anew_has_no_negative_rates() -> None:
+    assert rates_of(pool_document(stream={"hits": 9000}), pool_document(), 1.0) == PoolRates()
+
+
+@pytest.mark.parametrize(("sort", "order"), [
+    ("reserved", ["big", "busy", "oomy"]), ("live", ["busy", "oomy", "big"]), ("alloc/s", ["busy", "oomy", "big"]),
+    ("slow/s", ["oomy", "big", "busy"]), ("OOMs", ["oomy", "big", "busy"]), ("pid", ["oomy", "big", "busy"]),
+])
+def test_the_order_of_the_pools(sort: str, order: list[str]) -> None:
+    answers = [
+        answer(9, pool_document(name="busy", allocated=3), rates={"busy": PoolRates(allocations=7)}),
+        answer(3, pool_document(name="oomy", allocated=2, reserved=1, ooms=4), rates={"oomy": PoolRates(slow=2)}),
+        answer(5, pool_document(name="big", allocated=1, reserved=1 << 40)),
+    ]
+    text = text_of(answers, sort=sort, unfold=False)
+    assert sorted(order, key=text.index) == order
+    assert set(SORTS) == {"reserved", "live", "alloc/s", "slow/s", "OOMs", "pid"}
+
+
+def test_a_device_line_adds_up_over_processes() -> None:
+    answers = [answer(1, pool_document(reserved=128 * MIB)), answer(2, pool_document(reserved=256 * MIB))]
+    first = text_of(answers, unicode=False).splitlines()[0]
+    assert "1.00 GiB: pools 384.00 MiB, other 128.00 MiB, free 512.00 MiB" in first
+    assert first.split()[2] == "#" * 9 + "=" * 3 + "." * 12
+
+
+def test_folding_hides_streams_and_tags() -> None:
+    whole, folded = text_of([answer(1, pool_document())]), text_of([answer(1, pool_document())], unfold=False)
+    assert "default stream" in whole and " kv " in whole and "none" not in whole
+    assert "default stream" not in folded and " kv " not in folded
+
+
+def test_an_oom_in_the_interval_is_an_alarm() -> None:
+    shown = lines([answer(1, pool_document(ooms=3), rates={"pool-0": PoolRates(ooms=1)})], Options())
+    assert [line.style for line in shown if line.text.lstrip().startswith("1  pool-0")] == ["alarm"]
+
+
+def test_lines_keep_to_the_width() -> None:
+    shown = lines([answer(1, pool_document(last_oom="x" * 500))], Options(width=60), "title " * 30)
+    assert max(len(line.text) for line in shown) <= 60
+
+
+def test_processes_without_a_pool_are_counted_only() -> None:
+    assert text_of([answer(1), answer(2)]) == "2 processes without a pool"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.25, "0.2"), (12, "12"), (4500, "4.5k"), (1.2e6, "1.2M")])
+def test_counts_are_short(value: float, text: str) -> None:
+    assert count(value) == text
+
+
+# ---- the screen ----
+
+class Terminal:
+    """`aclpool top` in a terminal of its own."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.pid, self.handle = pty.fork()
+        if self.pid == 0:
+            os.environ["TERM"] = "xterm"
+            os.execv(sys.executable, [sys.executable, "-m", "aclpool", "top", "--interval", "0.2"])
+        fcntl.ioctl(self.handle, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+        self.said = b""
+
+    def until(self, text: bytes, seconds: float = 30) -> None:
+        """Read until a text was drawn."""
+        deadline = time.monotonic() + seconds
+        while text not in self.said:
+            assert time.monotonic() < deadline, (text, self.said[-2000:])
+            if select.select([self.handle], [], [], 0.1)[0]:
+                self.said += os.read(self.handle, 65536)
+
+    def press(self, key: bytes) -> None:
+        self.said = b""
+        os.write(self.handle, key)
+
+    def end(self) -> int:
+        """Press q; its exit status."""
+        self.press(b"q")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.handle)
+                return os.waitstatus_to_exitcode(status)
+            if select.select([self.handle], [], [], 0.05)[0]:
+                try:
+                    os.read(self.handle, 65536)
+                except OSError:
+                    pass
+        raise TimeoutError("aclpool top did not end")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_screen_and_its_keys(service: Service) -> None:
+    terminal = Terminal(40, 160)
+    terminal.until(b"kv cache")
+    terminal.until(b"by reserved")
+    terminal.press(b"s")
+    terminal.until(b"live")
+    terminal.press(b"p")
+    terminal.until(b"paused")
+    terminal.press(b"p")
+    terminal.until(b"every")
+    terminal.press(b"t")
+    service.churn(3000)
+    assert terminal.end() == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_tiny_terminal_shows_what_fits(service: Service) -> None:
+    terminal = Terminal(4, 12)
+    terminal.until(b"aclpool")
+    for key in (b"\x1b[B", b"\x1b[6~", b"t", b"+", b"-"):
+        os.write(terminal.handle, key)
+    time.sleep(0.3)
+    assert terminal.end() == 0
