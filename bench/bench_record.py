@@ -1,0 +1,92 @@
+"""What recording costs: the same loads on one pool, off, tracked and on, in turn, in one run.
+
+    python bench/bench_record.py
+
+An event is an allocation or a free; the cost of one is the difference to "off" over two. The bar is
+30 ns without stacks, once the ring is full: the first time, its pages are made. Off and on alternate and the least of ROUNDS counts, as other programs only add.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
+
+from acl.tools import bench_workloads as workloads
+from acl.tools._loops import Load, Subject, run_here
+from acl.tools.bench_subjects import Opened, choose
+
+PAIRS = 100_000
+ROUNDS = 9
+CAPACITY = 1 << 18
+WARM = CAPACITY // 2        # pairs that fill the ring once: the system backs it with pages meanwhile
+BAR_NS = 30.0
+
+
+@contextmanager
+def noted(pool: Any, how: str) -> Iterator[None]:
+    """The pool off, tracked, or recorded with these stacks."""
+    made = nullcontext() if how == "off" else pool.track(stacks=False) if how == "tracked" else pool.record(
+        capacity=CAPACITY, stacks=False if how == "recorded" else how)
+    with made:
+        yield
+
+
+def load_of(workload: str, subject: Subject) -> Load:
+    """A load, filled."""
+    if workload == "W1":
+        return Load.pairs(subject, workloads.HOT_SIZE, PAIRS)
+    if workload == "W5":
+        return Load.events([subject], workloads.inference(steps=16)[0])
+    work = workloads.mixed() if workload == "W2" else workloads.random_sizes(steps=PAIRS)
+    load = Load.replace(subject, work.events, PAIRS)
+    load.fill()
+    return load
+
+
+def measure(opened: Opened, workload: str, hows: tuple[str, ...]) -> dict[str, float]:
+    """Nanoseconds of a pair, by how it was noted."""
+    load = load_of(workload, opened.subject)
+    best = dict.fromkeys(hows, float("inf"))
+    assert opened.under_test is not None
+    for _ in range(ROUNDS):
+        for how in hows:
+            with noted(opened.under_test.pool, how):
+                run_here(load, 1 + WARM // load.allocations)
+                cpu = min(sample[0] for sample in run_here(load, 2))
+            best[how] = min(best[how], cpu / load.allocations)
+    load.close()
+    return best
+
+
+def main() -> int:
+    """The table; 1 if an event without stacks costs more than the bar."""
+    hows = ("off", "tracked", "recorded")
+    print(f"{'':<4}" + "".join(f"{how:>12}" for how in hows) + "   ns/pair;  recorded, ns/event")
+    worst = 0.0
+    for workload in ("W1", "W2", "W3", "W5"):
+        with next(each for each in choose("none") if each.name == "aclpool").open() as opened:
+            best = measure(opened, workload, hows)
+        event = (best["recorded"] - best["off"]) / 2
+        worst = max(worst, event) if workload in ("W1", "W5") else worst
+        print(f"{workload:<4}" + "".join(f"{best[how]:12.1f}" for how in hows) + f"{event:12.1f}")
+    return 1 if worst > BAR_NS else 0
+
+
+def bench_recorded(benchmark: Any) -> None:
+    """For `pytest bench`: the hot pair, recorded."""
+    with next(each for each in choose("none") if each.name == "aclpool").open() as opened:
+        load = load_of("W1", opened.subject)
+        assert opened.under_test is not None
+        with noted(opened.under_test.pool, "recorded"):
+            benchmark.extra_info["pairs"] = load.allocations
+            benchmark.pedantic(run_here, args=(load, 1), rounds=7, warmup_rounds=1)
+        load.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
