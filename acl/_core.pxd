@@ -95,8 +95,7 @@ cdef struct Links:
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
-    Links links                 # bin, holes (both ways); cache, pieces, free descriptors (next);
-                                # a Birth while LIVE and BORN or SEEN
+    Links links                 # bins, holes; cache, pieces, spares (next); a Birth while LIVE
     Block *prev                 # lower neighbour in its range, NULL at its start
     Block *next                 # upper neighbour, NULL at its end
     size_t requested            # bytes asked for while LIVE (I7); Uses while WAITING (I10)

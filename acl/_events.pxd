@@ -1,4 +1,4 @@
-"""What is noted of a pool's events (`_record.pyx`): definitions only, no module stands behind them."""
+"""What is noted of a pool's events (`_record.pyx`): definitions only, without a module."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 

@@ -1,9 +1,9 @@
 """Events of a pool: a ring for each arena, and births in the live blocks.
 
 A recorded arena has a mode, so it is off its fast path, and an arena that is not recorded pays
-nothing.  Its ring is written under its own lock, which an allocation takes anyway: so streams share
-nothing, one block's events are in their order, nothing waits, and no event is half written.  A ring
-overwrites its oldest event.  Readers copy it in short sections under the same lock.
+nothing.  Its ring is written under its own lock, which an allocation takes anyway: so streams
+share nothing, one block's events are in their order, nothing waits, and no event is half written.
+A ring overwrites its oldest event.  Readers copy it in short sections under the same lock.
 
 A block that is handed out meanwhile is BORN: its links, which no list uses while it is live, say
 when and under which stacks.  `pool_see` marks the other live blocks as SEEN at a time.  A block that
@@ -41,7 +41,8 @@ cdef extern from "core/record.h" nogil:
     uint32_t native_read(uint32_t number, void **frames)
 
 if sizeof(Event) != 64 or sizeof(Birth) != 16:
-    raise ImportError(f"an event has {sizeof(Event)} bytes, not 64; a birth {sizeof(Birth)}, not 16")
+    raise ImportError(
+        f"an event has {sizeof(Event)} bytes, not 64; a birth {sizeof(Birth)}, not 16")
 
 cdef enum:
     SLICE = 256                 # events that are copied in one section under the lock

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acl._recorded import KINDS, PATHS
+from acl._recorded import KINDS
 
 if TYPE_CHECKING:
     from acl._recorded import Part, Recorded
@@ -27,10 +27,11 @@ ACTIONS = {"map": "segment_map", "unmap": "segment_unmap", "oom": "oom"}
 
 def write_npz(path: Path, recorded: Recorded) -> None:
     """Our own form."""
-    meta = np.frombuffer(json.dumps(recorded.meta).encode(), np.uint8)
-    others = {f"event_{name}": column for name, column in recorded.others.items()}
+    arrays: dict[str, Any] = {**recorded.rows}
+    arrays |= {f"event_{name}": column for name, column in recorded.others.items()}
+    arrays["meta"] = np.frombuffer(json.dumps(recorded.meta).encode(), np.uint8)
     with path.open("wb") as file:
-        np.savez_compressed(file, **recorded.rows, **others, meta=meta)
+        np.savez_compressed(file, **arrays)
 
 
 def write_snapshot(path: Path, recorded: Recorded) -> None:
@@ -51,11 +52,10 @@ def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list
     rows, others, meta = recorded.rows, recorded.others, recorded.meta
     handles = [stream["handle"] for stream in meta["streams"]]
     start = recorded.began // 1000
-    columns = zip(*(rows[name].tolist() for name in ("op", "time", "address", "size", "bytes", "stream", "stack", "tag")),
-                  strict=True)
-    found: list[dict[str, Any]] = []
+    names = ("op", "time", "address", "size", "stream", "stack", "tag")
     merged: list[tuple[int, int, dict[str, Any]]] = []
-    for i, (op, time, address, size, _, stream, stack, tag) in enumerate(columns):
+    for i, (op, time, address, size, stream, stack, tag) in enumerate(
+            zip(*(rows[name].tolist() for name in names), strict=True)):
         entry = {"addr": address, "size": size, "stream": handles[stream], "time_us": start + time // 1000,
                  "frames": frames_of(recorded, cache, stack), "user_metadata": meta["tags"][tag]}
         if op:
@@ -74,15 +74,26 @@ def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list
             entry["device_free"] = 0
         merged.append((int(others["at"][i]), 0, entry))
     merged.sort(key=lambda item: item[:2])
-    found.extend(item[2] for item in merged)
-    return found
+    return [item[2] for item in merged]
 
 
-def segment_of(recorded: Recorded, part: Part, handle: int, page: Any, cache: dict[int, list[dict[str, Any]]],
-               ) -> dict[str, Any]:
-    """A run of mapped pages, cut into live and free blocks."""
-    start, total = int(page["address"]), int(page["bytes"])
+def runs_of(part: Part) -> list[tuple[int, int]]:
+    """The mapped addresses; neighbours are one run, as the viewer joins what is mapped side by side."""
+    runs: list[tuple[int, int]] = []
+    for start, size in sorted(zip(part.pages["address"].tolist(), part.pages["bytes"].tolist(), strict=True)):
+        if runs and sum(runs[-1]) == start:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
+        else:
+            runs.append((start, size))
+    return runs
+
+
+def segment_of(recorded: Recorded, part: Part, handle: int, run: tuple[int, int],
+               cache: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+    """A run of mapped addresses, cut into live and free blocks."""
+    start, total = run
     inside = part.after[(part.after["address"] >= start) & (part.after["address"] < start + total)]
+    inside = inside[np.argsort(inside["address"])]
     blocks: list[dict[str, Any]] = []
     at = start
     for row, stack in zip(inside, recorded.stacks.column(inside).tolist(), strict=True):
@@ -112,8 +123,8 @@ def snapshot_of(recorded: Recorded) -> dict[str, Any]:
     """What `torch.cuda.memory._snapshot` gives, of the pool."""
     cache: dict[int, list[dict[str, Any]]] = {}
     handles = [stream["handle"] for stream in recorded.meta["streams"]]
-    segments = [segment_of(recorded, part, handle, page, cache)
-                for part, handle in zip(recorded.parts, handles, strict=True) for page in part.pages]
+    segments = [segment_of(recorded, part, handle, run, cache)
+                for part, handle in zip(recorded.parts, handles, strict=True) for run in runs_of(part)]
     device = int(recorded.meta["device"])
     return {
         "segments": sorted(segments, key=lambda segment: int(segment["address"])),

@@ -234,7 +234,7 @@ class Recorded:
         table["kind"] = LIVE
         table = np.concatenate([table, events])
         slow = (table["kind"] == ALLOC) & (table["path"] == PATHS.index("slow"))
-        wait = np.where(slow, table["detail"] * self.rate, 0)
+        wait: NDArray[Any] = np.where(slow, table["detail"] * self.rate, 0)
         return {
             "op": (table["kind"] == FREE).astype(np.uint8),
             "id": number_blocks(table["kind"], table["stream"], table["address"]),
@@ -257,11 +257,11 @@ class Recorded:
         before = len(table)
         table = np.concatenate([table, events])
         time = self.nanoseconds(table["time"])
-        size = np.where(table["kind"] == SYNC, table["bytes"] * self.rate, table["bytes"]).astype(np.uint64)
+        amount: NDArray[Any] = np.where(table["kind"] == SYNC, table["bytes"] * self.rate, table["bytes"])
         return {
             "kind": (table["kind"] - MAP).astype(np.uint8), "time": time,
             "at": np.searchsorted(self.rows["time"], time, "left").astype(np.uint32),
-            "stream": narrow(table["stream"]), "address": table["address"], "size": size,
+            "stream": narrow(table["stream"]), "address": table["address"], "size": amount.astype(np.uint64),
             "thread": table["thread"], "stack": self.stacks.column(table), "tag": table["tag"],
             "detail": table["detail"], "before": (np.arange(len(table)) < before).astype(np.uint8),
         }

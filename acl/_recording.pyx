@@ -1,8 +1,8 @@
 """Recordings of a pool: begun and ended in a running service, and copied out of its rings.
 
-A recording is a window: the last events of each stream, and what is live at its end.  Both are taken
-under the arena's lock at one moment, so what was live at the window's beginning follows from them
-(`_recorded`), however much was overwritten.
+A recording is a window: the last events of each stream, and what is live at its end.  Both are
+taken under the arena's lock at one moment, so what was live at the window's beginning follows from
+them (`_recorded`), however much was overwritten.
 
 Thread rule: notes begin and end with the GIL held, so never two at once; the arenas' locks that
 they take are leaves.
@@ -95,7 +95,9 @@ def clock():
     """The ticks that blocks' births are counted in: now, and seconds for each."""
     cdef uint64_t now = record_ticks()
     cdef uint64_t span = <uint64_t> 1 << 32
-    return now, (record_ns(now) - record_ns(now - span)) / span / 1e9 if now > span else 1e-9
+    if now <= span:
+        return now, 1e-9
+    return now, (record_ns(now) - record_ns(now - span)) / span / 1e9
 
 
 def mark(Pool pool not None):
@@ -109,7 +111,7 @@ def mark(Pool pool not None):
 
 
 def pool_names(Pool pool not None):
-    """The names of tags, the streams' handles in the order of `survey`, whether births are noted."""
+    """The tags' names, the streams' handles as `survey` numbers them, and if births are noted."""
     cdef uint32_t i
     handles = [<size_t> pool.core.arenas[i].stream
                for i in range(count_read(&pool.core.arena_count))]

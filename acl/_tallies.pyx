@@ -1,6 +1,9 @@
-"""The counts of `_tally` as Python values.  With the GIL; it waits for nothing but arenas' locks."""
+"""The counts of `_tally` as Python values.
 
-from libc.stdint cimport uint32_t, uint64_t
+Thread rule: with the GIL; it waits for nothing but arenas' locks.
+"""
+
+from libc.stdint cimport uint32_t
 
 import time
 

@@ -3,7 +3,8 @@
     python bench/bench_record.py
 
 An event is an allocation or a free; the cost of one is the difference to "off" over two. The bar is
-30 ns without stacks, once the ring is full: the first time, its pages are made. Off and on alternate and the least of ROUNDS counts, as other programs only add.
+30 ns without stacks, once the ring is full: the first time, its pages are made. The ways alternate, and
+the least of ROUNDS counts, as other programs only add.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def test_the_peak_and_what_it_was_made_of() -> None:
         peak = pool.peak()
         assert abs(peak.time - moment) < 5 and peak.ago >= 0
         assert 80 * MIB <= peak.live <= 80 * MIB + 4096 and peak.reserved >= peak.live
-        assert [tag for tag in peak.tags] == ["weights", "kv", ""]
+        assert list(peak.tags) == ["weights", "kv", ""]
         assert peak.streams.keys() == {one.handle, other.handle}
         assert peak.streams[one.handle] >= 56 * MIB > peak.streams[other.handle] >= 24 * MIB
         assert sum(peak.tags.values()) == sum(peak.streams.values()) == peak.live

@@ -32,7 +32,7 @@ def addresses(report: acl.LeakReport) -> set[int]:
 
 
 def test_what_is_live_is_told(opened: Opened) -> None:
-    pool, stream, door = opened
+    pool, stream, _ = opened
     kept = [pool.alloc(1000, stream, tag="kv"), pool.alloc("3MiB", stream, tag="kv"), pool.alloc(500, stream)]
     report = pool.leaks()
     assert addresses(report) == {buffer.address for buffer in kept} and bool(report) and len(report) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import threading
 from collections.abc import Iterator
@@ -380,3 +381,46 @@ def test_a_child_of_a_fork_refuses() -> None:
         recording.stop()
     """)
     assert done.stdout.strip() == "0", done.stderr
+
+
+def test_the_snapshot_can_be_walked_backwards(opened: Opened, tmp_path: Path) -> None:
+    """As PyTorch's viewer does, from the segments at the end: every event is of what is there then."""
+    pool, stream, door = opened
+    live: dict[int, tuple[int, int]] = {}
+    churn(door, live, random.Random(7), 300, [])
+    with pool.record() as recording:
+        for seed in range(4):
+            churn(door, live, random.Random(seed), 300, [])
+            for block in list(live)[::2]:
+                del live[block]
+                door.free(block)
+            stream.synchronize()
+            pool.trim()
+    recording.save(tmp_path / "run.pickle")
+    snapshot = pickle.loads((tmp_path / "run.pickle").read_bytes())
+    pages = {page for segment in snapshot["segments"] for page in range(
+        segment["address"], segment["address"] + segment["total_size"], 2 * MIB)}
+    blocks = {block["address"]: block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
+              if block["state"] == "active_allocated"}
+    assert len(pages) * 2 * MIB == pool.stats().reserved - pool.stats().spare
+    actions = set()
+    for event in reversed(snapshot["device_traces"][0]):
+        actions.add(event["action"])
+        span = set(range(event["addr"], event["addr"] + event["size"], 2 * MIB))
+        if event["action"] == "segment_map":
+            assert span <= pages
+            pages -= span
+        elif event["action"] == "segment_unmap":
+            assert not span & pages
+            pages |= span
+        elif event["action"] == "free_completed":
+            assert event["addr"] not in blocks
+            blocks[event["addr"]] = event["size"]
+            first, last = event["addr"], event["addr"] + event["size"] - 1
+            assert {first // (2 * MIB) * 2 * MIB, last // (2 * MIB) * 2 * MIB} <= pages
+        elif event["action"] == "alloc":
+            assert blocks.pop(event["addr"]) >= event["size"]
+    assert not pages and not blocks
+    assert {"segment_map", "segment_unmap", "alloc", "free_completed", "free_requested"} <= actions
+    for block in live:
+        door.free(block)

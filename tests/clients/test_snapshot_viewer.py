@@ -52,7 +52,7 @@ def test_stats(saved: Saved) -> None:
 
 
 def test_trace(saved: Saved) -> None:
-    path, pool, recording, kept = saved
+    path, _, recording, _ = saved
     text = viewer("trace", str(path))
     assert len(re.findall(r"^\w+ = \w+\[", text, re.MULTILINE)) == sum(
         event.kind == "alloc" for event in recording.events)
@@ -70,7 +70,7 @@ def test_flame_graphs_fold_the_stacks(saved: Saved) -> None:
     """`memory` and `segments` want a script from the net to draw; what they draw is made here."""
     from torch.cuda import _memory_viz
 
-    path, pool, _, kept = saved
+    path, pool, _, _ = saved
     snapshot = pickle.loads(path.read_bytes())
     lines = _memory_viz.memory(snapshot, format_flamegraph=lambda text, *_: text)
     sizes = [int(line.rsplit(" ", 1)[1]) for line in lines.splitlines() if "active_allocated" in line]
@@ -104,7 +104,7 @@ def test_it_replays_as_any_snapshot(saved: Saved) -> None:
 
 
 def test_a_door_is_enough(tmp_path: Path) -> None:
-    with open_door() as (pool, stream, door):
+    with open_door() as (pool, _, door):
         assert isinstance(door, Door)
         with pool.record() as recording:
             door.free(door.take(100)[0])
