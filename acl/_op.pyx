@@ -29,6 +29,7 @@ from acl._libacl cimport (
     aclrtStream,
 )
 from acl._pool cimport Pool
+from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
 from acl._tags cimport tag_pop, tag_push
 
@@ -353,12 +354,16 @@ cdef class Op:
     cdef int execute(self, Ends inputs, Ends outputs, Attributes attr, Stream stream) except -1:
         cdef Pool pool = registered.get(stream.handle)
         cdef TagScope scope
+        cdef bint noted
         cdef bint scoped = False
         if pool is not None and pool.core.tagging:
             scoped = tag_push(pool, pool.core, &scope)
+        noted = pool is not None and stack_enter(pool.core)
         try:
             return self.queue(inputs, outputs, attr, stream)
         finally:
+            if noted:
+                stack_leave()
             if scoped:
                 tag_pop(&scope)
 

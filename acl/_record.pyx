@@ -189,7 +189,7 @@ cdef void note_in(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64
         event.detail = detail
         event.stack = here.stack
         event.native = here.native
-        event.tag = tag
+        event.tag = tag if tag != 0 or kind != EVENT_OOM else arena.default_tag
         event.path = 0
         event_sign(arena, event, kind, here)
     lock_drop(&arena.lock)
@@ -203,7 +203,7 @@ cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
 
 cdef void record_oom(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if count_read(&arena.mode) & ARENA_RECORDED:
-        note_in(arena, EVENT_OOM, NULL, size, arena.pool.oom.number, tag)
+        note_in(arena, EVENT_OOM, NULL, size, 0, tag)
 
 
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil:

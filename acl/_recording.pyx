@@ -15,7 +15,7 @@ import time
 
 from acl._arena cimport arena_set_mode
 from acl._core cimport ARENA_RECORDED, Arena, Notes
-from acl._device cimport fork_count, forked_raise
+from acl._device cimport fork_count, forked_raise, leaving
 from acl._events cimport Event
 from acl._libacl cimport aclrtGetSocName
 from acl._lock cimport count_read, spin_enter, spin_leave
@@ -86,6 +86,8 @@ cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
 def survey(Pool pool not None):
     """The live blocks of all streams, as Events in bytes."""
     cdef uint32_t i
+    if pool.made != fork_count:
+        forked_raise(pool)
     return b"".join([
         arena_live(pool.core.arenas[i], i, False)[0]
         for i in range(count_read(&pool.core.arena_count))])
@@ -147,6 +149,7 @@ cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity):
 
 
 @cython.final
+@cython.no_gc_clear             # its end needs the pool
 cdef class Recording:
     """The last events of a pool; `Pool.record` begins one.
 
@@ -191,7 +194,7 @@ cdef class Recording:
         notes_start(pool.core, self.capacity, self.python, self.native)
 
     def __dealloc__(self):
-        if self.running and self.made == fork_count and self.pool is not None:
+        if self.running and self.made == fork_count and not leaving:
             recording_end(self)
 
     def stop(self):
@@ -265,6 +268,7 @@ cdef class Recording:
 
 
 @cython.final
+@cython.no_gc_clear             # its end needs the pool
 cdef class Tracking:
     """While it is on, blocks know when and where they were allocated; `Pool.track` begins one."""
 
@@ -288,7 +292,7 @@ cdef class Tracking:
         notes_start(pool.core, 0, self.python, self.native)
 
     def __dealloc__(self):
-        if self.running and self.made == fork_count and self.pool is not None:
+        if self.running and self.made == fork_count and not leaving:
             notes_end(self.pool.core, False, self.python, self.native)
 
     def stop(self):

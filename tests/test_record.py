@@ -424,3 +424,25 @@ def test_the_snapshot_can_be_walked_backwards(opened: Opened, tmp_path: Path) ->
     assert {"segment_map", "segment_unmap", "alloc", "free_completed", "free_requested"} <= actions
     for block in live:
         door.free(block)
+
+
+def test_an_operator_s_workspace_has_the_stack_of_its_caller(opened: Opened) -> None:
+    pool, stream, _ = opened
+    matmul = acl.Op("MatMul")
+    with pool.record(stacks="python") as recording:
+        matmul(np.ones((5, 7), np.float32), np.ones((7, 3), np.float32), stream=stream)
+        stream.synchronize()
+    allocations = [event for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert allocations
+    assert all(any(frame[2] == "test_an_operator_s_workspace_has_the_stack_of_its_caller" for frame in event.stack)
+               for event in allocations)
+
+
+def test_the_tags_of_scopes_and_streams_are_recorded(opened: Opened) -> None:
+    """Also where the block itself has none: it has its stream's by name only."""
+    pool, stream, door = opened
+    with pool.record() as recording:
+        with pool.tag("scope"):
+            door.free(door.take(512)[0])
+        door.free(door.take(512)[0])
+    assert [event.tag for event in of_blocks(recording.events)] == ["scope", "scope", "", ""]
