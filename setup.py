@@ -53,7 +53,8 @@ COMMON = [
 ]
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
 ALLOCATOR = (
-    "arena", "books", "check", "core", "driver", "order", "pages", "place", "pool", "record", "registry", "tally",
+    "arena", "books", "check", "core", "driver", "guard", "order", "pages", "place", "pool", "record", "registry",
+    "tally",
 )
 WITH_C = {
     "acl._libacl": "acl/late/*.c",

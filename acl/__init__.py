@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from acl._capi import pool_capi
     from acl._capture import Capture
     from acl._dlpack import from_dlpack
+    from acl._findings import GuardFinding, guard_findings
     from acl._histograms import Histogram, PoolHistograms, PoolPeak
     from acl._kernel import Kernel, Module
     from acl._leaks import LeakReport, LiveBlock, Mark
@@ -124,6 +125,7 @@ __all__ = [
     "Context",
     "Device",
     "Event",
+    "GuardFinding",
     "Histogram",
     "HostBuffer",
     "InvalidArgumentError",
@@ -164,6 +166,7 @@ __all__ = [
     "copy_async",
     "fill",
     "from_dlpack",
+    "guard_findings",
     "ge",
     "include_dir",
     "library",
@@ -256,6 +259,7 @@ _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",
     "Capture": "acl._capture",
+    "GuardFinding": "acl._findings",
     "Histogram": "acl._histograms",
     "Kernel": "acl._kernel",
     "KernelChoice": "acl._op",
@@ -282,6 +286,7 @@ _LATER = {
     "TopServer": "acl._top",
     "Tracking": "acl._recording",
     "from_dlpack": "acl._dlpack",
+    "guard_findings": "acl._findings",
     "memory_ledger": "acl._ledger",
     "numpy_pool": "acl._nep49",
     "pinned_empty": "acl._pinned",

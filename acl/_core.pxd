@@ -73,6 +73,8 @@ cdef enum BlockFlag:
     BLOCK_MISFIT = 2            # a large one, at an advised address among the small ones
     BLOCK_BORN = 4              # its links say when and where it was handed out (`Birth`)
     BLOCK_SEEN = 8              # its links say when it was first seen live
+    BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
+    BLOCK_HELD = 32             # it was freed, and the guard holds it back
 
 cdef enum RangeKind:
     RANGE_LARGE
@@ -204,6 +206,9 @@ cdef struct Arena:
     bint released               # of a capture's arena: the graph is gone
     uint16_t default_tag        # whose the blocks without a tag are, by name only; 0: nobody's
     bint named                  # the user chose it, so no model does
+    uint32_t guard_every        # `_guard` looks at one block in so many
+    uint32_t guard_left         # allocations until the next
+    void *guard                 # what it holds back
     Ring *ring                  # the last events, while it is recorded
     size_t alarm                # live bytes above which a peak's composition is taken
     uint64_t class_hits[1025]   # allocations from the cache by size / 512; their sum is the hits

@@ -243,6 +243,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
+    cdef bint virtual = not arena.pool.no_virtual
     attempt_begin()
     arena.counters.slow += 1
     arena.climbing += 1
@@ -251,6 +252,8 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT))
+            if block == NULL and virtual and arena.pool.no_virtual:     # the driver just said so
+                block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT))
             if block != NULL:
                 block = block_fit(arena, block, bytes)
         if block == NULL and arena.donates and (arena.parked != NULL or arena.waiting != NULL):

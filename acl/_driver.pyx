@@ -73,6 +73,8 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             source.last_error = status
             attempt_status = status
             attempt_stop(STOP_DRIVER)
+            if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC:
+                pool.no_virtual = True          # segments then
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)

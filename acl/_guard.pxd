@@ -1,6 +1,6 @@
-"""The callbacks of a stream that is being debugged; see `_guard.pyx`."""
+"""The callbacks of a stream whose blocks are guarded, all or samples; see `_guard.pyx`."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Arena
 from acl._libacl cimport aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock
@@ -9,5 +9,10 @@ cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil
 cdef void guard_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil
 cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
                               aclrtAllocatorAddr addr) noexcept nogil
-# Look at what is held back, and free it; how many blocks those were.
+
+# Before the stream is registered: each `every`-th block is guarded.  False without memory for it.
+cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil
+# Look at what is held back, waiting for the stream, and free it; how many blocks those were.
 cdef uint64_t guard_flush(Arena *arena) noexcept nogil
+# After the stream was unregistered: flushes; blocks that come back later are not looked at.
+cdef void guard_close(Arena *arena) noexcept nogil

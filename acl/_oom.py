@@ -220,6 +220,9 @@ class OomReport:
         if self.free >= self.size > self.largest_free and self.holds and self.holds[0].whole < self.missing:
             return (f"{readable(self.free)} are free on this stream, but in pieces: the largest has "
                     f"{readable(self.largest_free)}, and no whole pages are among them{self.most()}")
+        if self.missing <= self.room:
+            return (f"by these numbers there was room, but the driver refused with {self.code}: see its own log, "
+                    "and what `aclpool doctor` says of this machine")
         outside = self.device_total - self.device_free - self.reserved
         others = f", or of the {readable(outside)} outside the pool" if outside > 0 and self.device_total else ""
         return (f"the device is full: free {readable(max(self.missing - self.device_free, 0))} of what is "

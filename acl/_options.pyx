@@ -14,13 +14,14 @@ from acl._libacl cimport (
     aclrtGetMemInfo, aclrtGetSocName,
 )
 
-__all__ = ["bytes_of", "debug_default", "early_frees_default"]
+__all__ = ["bytes_of", "early_frees_default", "guard_every"]
 
 SIZES = {
     "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
+GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
 
 
 def bytes_of(value, name):
@@ -104,6 +105,21 @@ def early_frees_default():
         return False
 
 
-def debug_default():
-    """Whether `ACL_POOL_DEBUG` asks for guarded streams."""
-    return os.environ.get("ACL_POOL_DEBUG", "0") not in ("", "0")
+def guard_every(debug):
+    """One in how many blocks is guarded, for the argument `debug`; 0 for none.
+
+    Without it the environment's ``ACL_POOL_DEBUG`` is read in the same way.
+    """
+    name = "debug"
+    if debug is None:
+        name, debug = "ACL_POOL_DEBUG", os.environ.get("ACL_POOL_DEBUG", "")
+    if debug is True or debug is False:
+        return int(debug)
+    if isinstance(debug, str):
+        match = re.fullmatch(r"sample:(\d{1,9})", debug)
+        if match is not None and int(match[1]) > 0:
+            return int(match[1])
+        if debug in GUARDS:
+            return GUARDS[debug]
+    raise ValueError(f"{name} must be a bool, 'all' or 'sample:N', such as 'sample:1000', "
+                     f"not {debug!r}")

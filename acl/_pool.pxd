@@ -20,6 +20,7 @@ cdef class Pool:
     cdef readonly str name          # what reports call it
     cdef readonly object number     # pools count from 0 in a process
     cdef readonly bint guarded      # streams are registered with the callbacks of `_guard`
+    cdef readonly uint32_t guard_every      # which look at one block in so many; 0: at none
     cdef bint is_closed
     cdef dict tags                  # name -> index
     cdef list tag_names

@@ -35,7 +35,7 @@ class Pool:
         decay_ms: int = 0,
         sync_timeout_ms: int = 5000,
         segments: bool = False,
-        debug: bool | None = None,
+        debug: bool | str | None = None,
         name: str | None = None,
     ) -> None: ...
     @property
@@ -54,6 +54,8 @@ class Pool:
     def headroom(self, value: int | str) -> None: ...
     @property
     def guarded(self) -> bool: ...
+    @property
+    def guard_every(self) -> int: ...
     @property
     def streams(self) -> tuple[int, ...]: ...
     @property

@@ -31,11 +31,11 @@ from acl._driver cimport events_destroy
 from acl._error cimport check
 from acl._events cimport EVENT_REGISTER, EVENT_UNREGISTER
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
-from acl._guard cimport guard_flush
+from acl._guard cimport guard_close, guard_open
 from acl._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
 from acl._order cimport block_share, waiting_poll, waiting_sync
-from acl._record cimport record_note
+from acl._record cimport record_native_open, record_note
 from acl._registry cimport arena_register, arena_unregister, handle_of
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
@@ -43,7 +43,7 @@ from acl._tags cimport tag_current, tagging_make
 
 from acl._device import Device
 from acl._error import OutOfMemoryError
-from acl._options import bytes_of, debug_default, early_frees_default
+from acl._options import bytes_of, early_frees_default, guard_every
 from acl._registry import registered
 
 cdef extern from "Python.h":
@@ -141,11 +141,12 @@ cdef class Pool:
         GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need it.
     segments : bool
         Do without virtual memory, as where the driver has none: more waste, for comparison.
-    debug : bool, optional
-        Guard the blocks of registered streams: overflows, writes to freed blocks, double frees and
-        foreign pointers are told on stderr, with the block's history, and counted by
-        ``acl._guard.reports()``.  Each free waits for its stream.  The default asks the variable
-        ``ACL_POOL_DEBUG``.
+    debug : bool or str, optional
+        Guard the blocks of registered streams, all (True or ``"all"``) or one in N
+        (``"sample:N"``): overflows, writes to freed blocks, double frees and foreign pointers are
+        logged (``acl.guard``), kept for `guard_findings` and counted.  With all, each free waits
+        for its stream; samples wait for nothing and may stay on in production.  The default asks
+        the variable ``ACL_POOL_DEBUG``.
     name : str, optional
         What ledger, metrics and log call it; ``"pool-0"`` and so on if not given.
     """
@@ -176,7 +177,11 @@ cdef class Pool:
             raise MemoryError("host memory for a pool")
         self.device = ordinal
         self.enlist(name)
-        self.guarded = debug_default() if debug is None else bool(debug)
+        self.guard_every = guard_every(debug)
+        self.guarded = self.guard_every != 0
+        if self.guarded:                        # whoever guards wants to know who took and freed
+            self.core.notes.python += 1
+            record_native_open()
         self.padding = soc_padding()
         self.core.options.padding = self.padding
         if os.environ.get("ACL_POOL_LEAKS", "0") not in ("", "0"):
@@ -372,6 +377,8 @@ cdef class Pool:
         if arena is NULL:
             raise MemoryError("host memory for an arena")
         with nogil:
+            if guard and not guard_open(arena, self.guard_every):
+                guard = False
             status = arena_register(arena, raw, guard)
         check(status, "aclrtAllocatorRegister")
         registered[<size_t> raw] = self
@@ -393,7 +400,7 @@ cdef class Pool:
             with nogil:
                 status = arena_unregister(arena, raw)
                 if self.guarded:
-                    guard_flush(arena)
+                    guard_close(arena)
                 record_note(arena, EVENT_UNREGISTER, NULL, 0, 0)
         if registered.get(<size_t> raw) is self:
             del registered[<size_t> raw]

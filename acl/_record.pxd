@@ -30,5 +30,8 @@ cdef uint64_t record_ticks() noexcept nogil
 cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # CLOCK_MONOTONIC
 cdef void record_stack(uint32_t stack) noexcept nogil            # of this thread; 0: none any more
 cdef bint record_native_open() noexcept nogil
+# The numbers of the thread's stacks: of Python's last call into C, and of C; 0 without one.  Not
+# under an arena's lock.
+cdef void record_stacks_here(uint32_t *python, uint32_t *native) noexcept nogil
 cdef uint32_t record_native(uint32_t number, void **frames) noexcept nogil
 cdef uint64_t record_native_lost() noexcept nogil

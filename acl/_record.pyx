@@ -324,3 +324,8 @@ cdef uint32_t record_native(uint32_t number, void **frames) noexcept nogil:
 
 cdef uint64_t record_native_lost() noexcept nogil:
     return native_lost
+
+
+cdef void record_stacks_here(uint32_t *python, uint32_t *native) noexcept nogil:
+    python[0] = thread_here().stack
+    native[0] = native_here()                   # 0 before `record_native_open`

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from acl import _books, _guard
+from acl import _books, _findings
 from acl._pool import open_pools
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
         if told is not None and not (pool.closed and told["reserved"] == 0):
             devices.add(pool.device)
             read_pool(found, pool.name, str(pool.device), told, streams)
-    for kind, count in _guard.reports().items():
+    for kind, count in _findings.reports().items():
         found["aclpool_guard_findings_total"].add(count, kind)
     for ordinal in sorted(devices) if device_memory else ():
         free, total = _books.device_bytes(ordinal)

@@ -3,11 +3,13 @@
 import ctypes
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from support.core import MIB, Door, open_door
+from support.requests import small_model
 
 import acl
-from acl._guard import reports
+from acl._findings import reports
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -24,19 +26,19 @@ def found(before: dict[str, int]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("size", [1, 100, 512, 4096, 3 * MIB + 5])
-def test_an_overflow_is_found_at_the_free(door: Door, capfd: pytest.CaptureFixture[str], size: int) -> None:
+def test_an_overflow_is_found_at_the_free(door: Door, size: int) -> None:
     before = reports()
     block, address = door.take(size)
     acl.Device(0).synchronize()
     ctypes.memset(address + size, 0, 1)
     door.free(block)
     assert found(before) == {"overflow": 1}
-    told = capfd.readouterr().err
-    assert "past the end" in told
-    assert f"allocated {size} bytes" in told
+    told = acl.guard_findings()[-1]
+    assert (told.kind, told.address, told.size) == ("overflow", address, size)
+    assert "past the end" in str(told)
 
 
-def test_a_write_to_a_freed_block_is_found(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_write_to_a_freed_block_is_found() -> None:
     before = reports()
     with open_door(debug=True) as (pool, stream, door):
         block, address = door.take(1000)
@@ -45,13 +47,12 @@ def test_a_write_to_a_freed_block_is_found(capfd: pytest.CaptureFixture[str]) ->
         ctypes.memset(address + 17, 1, 1)
         pool.unregister(stream)  # what is held back is looked at
     assert found(before) == {"use after free": 1}
-    told = capfd.readouterr().err
-    assert told.index("allocated 1000") < told.index("freed 1000")
+    told = acl.guard_findings()[-1]
+    assert (told.kind, told.address, told.size) == ("use after free", address, 1000)
+    assert told.allocated and told.freed
 
 
-def test_a_double_free_is_found_while_the_block_is_held_and_later(
-    door: Door, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_double_free_is_found_while_the_block_is_held_and_later(door: Door) -> None:
     before = reports()
     block = door.alloc(512)
     door.free(block)
@@ -61,17 +62,19 @@ def test_a_double_free_is_found_while_the_block_is_held_and_later(
         door.free(other)
     door.free(block)
     assert found(before) == {"double free": 2}
-    assert "freed twice" in capfd.readouterr().err
+    told = acl.guard_findings()[-1]
+    assert told.kind == "double free" and "freed twice" in str(told)
+    assert told.allocated and told.freed and told.found
 
 
-def test_a_foreign_pointer_is_found(door: Door, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_pointer_is_found(door: Door) -> None:
     before = reports()
     block = door.alloc(512)
     door.free(block + 8)
     door.free(4096)
     door.free(block)
     assert found(before) == {"foreign pointer": 2}
-    assert "no live block" in capfd.readouterr().err
+    assert "no live block" in str(acl.guard_findings()[-1])
 
 
 def test_right_programs_are_told_nothing(door: Door, capfd: pytest.CaptureFixture[str]) -> None:
@@ -103,3 +106,149 @@ def test_the_environment_switches_it_on(monkeypatch: pytest.MonkeyPatch) -> None
         assert pool.guarded
         assert guarded.values[1:4] != plain.values[1:4]
         assert acl.allocator_of(pool.streams[0]).pool is pool  # type: ignore[union-attr]
+
+
+# ---- samples ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sampled() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
+    """Every third block is guarded."""
+    with open_door(debug="sample:3") as made:
+        assert made[0].guard_every == 3
+        yield made
+        assert made[0].check() == 0
+
+
+def test_one_in_so_many_is_guarded(sampled: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = sampled
+    blocks = [door.alloc(512) for _ in range(12)]
+    assert pool.stats().requested == 12 * 512 + 4 * 64
+    for block in blocks:
+        door.free(block)
+
+
+@pytest.mark.parametrize("kind", ["overflow", "use after free"])
+def test_a_sample_finds_errors_without_waiting(
+    sampled: tuple[acl.Pool, acl.Stream, Door], sim: object, kind: str
+) -> None:
+    _, stream, door = sampled
+    before = reports()
+    acl.sim.reset_counters()
+    for turn in range(300):
+        block, address = door.take(2000)
+        if turn == 20:                                                  # the third, sixth, ... are guarded
+            acl.Device(0).synchronize()
+            victim = address
+            if kind == "overflow":
+                ctypes.memset(address + 2000, 0, 1)
+        door.free(block)
+        if turn == 20 and kind == "use after free":
+            acl.Device(0).synchronize()
+            ctypes.memset(victim, 1, 1)
+    stream.synchronize()
+    for _ in range(9):
+        door.free(door.alloc(2000))                                     # polls what is complete
+    waits = acl.sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0)
+    assert found(before) == {kind: 1}
+    told = acl.guard_findings()[-1]
+    assert (told.kind, told.address, told.size) == (kind, victim, 2000)
+    assert told.allocated and told.freed
+    assert waits <= 300 // 3 // 4, "samples wait only where the stream is far behind"
+
+
+def test_errors_beyond_the_samples_are_not_seen_but_double_frees_are(
+    sampled: tuple[acl.Pool, acl.Stream, Door]
+) -> None:
+    _, stream, door = sampled
+    before = reports()
+    block, address = door.take(2000)                                    # the first of three
+    acl.Device(0).synchronize()
+    ctypes.memset(address + 2000, 0, 1)
+    door.free(block)
+    assert found(before) == {}
+    door.free(block)
+    assert found(before) == {"double free": 1}
+    stream.synchronize()
+
+
+def test_what_samples_hold_back_serves_before_an_allocation_fails() -> None:
+    with open_door(debug="sample:2", limit="16MiB") as (_, _, door):
+        for _ in range(8):
+            block = door.alloc(9 * MIB)
+            assert block
+            door.free(block)
+
+
+def test_right_programs_are_told_nothing_by_samples(sampled: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    _, stream, door = sampled
+    before = reports()
+    for size in (0, 1, 511, 512, 70000, MIB, 5 * MIB) * 40:
+        block, address = door.take(size)
+        stream.synchronize()
+        ctypes.memset(address, 5, size)
+        advised = door.advise(size, address)
+        door.free(block)
+        door.free(advised)
+    assert found(before) == {}
+
+
+def test_blocks_that_come_back_after_the_registration() -> None:
+    before = reports()
+    with open_door(debug=True) as (pool, stream, door):
+        blocks = [door.alloc(700) for _ in range(5)]
+        pool.unregister(stream)
+        for block in blocks:
+            door.free(block)
+        assert pool.stats().requested == 0
+        pool.register(stream)
+        door.free(door.alloc(700))
+    assert found(before) == {}
+
+
+def test_findings_have_python_stacks_where_python_allocates(stream: acl.Stream) -> None:
+    with acl.Model(small_model().to_bytes()) as model, acl.Pool(0, debug=True) as pool:
+        pool.register(stream)
+        door = Door(stream)
+        x = np.ones((64, 8), np.float32)
+        model(x, stream=stream)
+        before = reports()
+        model.run_async([x], stream)
+        block = door.alloc(100)
+        door.free(block)
+        door.free(block)
+        assert found(before) == {"double free": 1}
+        assert any("test_guard" in frame or "ffi" in frame for frame in acl.guard_findings()[-1].found)
+        stream.synchronize()
+        pool.unregister(stream)
+
+
+def test_findings_go_to_the_log_and_are_not_printed(
+    door: Door, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    block = door.alloc(512)
+    door.free(block)
+    door.free(block)
+    acl.guard_findings()
+    (record,) = [record for record in caplog.records if record.name == "acl.guard"]
+    assert record.levelname == "ERROR" and "freed twice" in record.getMessage()
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("debug", ["sample:0", "sample:", "sample:-3", "most", 3, "sample:1.5"])
+def test_other_levels_are_refused(debug: object) -> None:
+    with pytest.raises(ValueError, match="debug must be a bool, 'all' or 'sample:N'"):
+        acl.Pool(0, debug=debug)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text, every", [("", 0), ("0", 0), ("1", 1), ("all", 1), ("sample:250", 250)])
+def test_levels_in_the_environment(monkeypatch: pytest.MonkeyPatch, text: str, every: int) -> None:
+    monkeypatch.setenv("ACL_POOL_DEBUG", text)
+    with acl.Pool(0) as pool:
+        assert (pool.guard_every, pool.guarded) == (every, every > 0)
+
+
+def test_a_wrong_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_POOL_DEBUG", "yes")
+    with pytest.raises(ValueError, match="ACL_POOL_DEBUG must be"):
+        acl.Pool(0)

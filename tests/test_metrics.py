@@ -97,7 +97,7 @@ def test_a_snapshot_is_plain_and_complete(opened: tuple[acl.Pool, acl.Stream, Do
 
 def test_reading_takes_no_lock_of_the_owners(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     """A thread that owns its part by the bias keeps it, however often others read."""
-    pool, stream, door = opened
+    _, _, door = opened
     ready, done = threading.Event(), threading.Event()
 
     def serve() -> None:
@@ -179,7 +179,8 @@ def test_the_dashboard_uses_what_exists() -> None:
         assert names and set(names) <= set(metrics.METRICS), text
         known = {label for name in names for label in metrics.METRICS[name].labels}
         used = set(re.findall(r"[{,]\s*(\w+)\s*=~?", text))
-        used |= {label for group in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", text) for label in re.split(r",\s*", group)}
+        for group in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", text):
+            used |= set(re.split(r",\s*", group))
         used |= set(re.findall(r"label_values\(\w+,\s*(\w+)\)", text))
         assert used <= known, text
         assert text.count("(") == text.count(")") and text.count("{") == text.count("}")

@@ -169,6 +169,13 @@ def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
             pool.alloc(30 * MIB).close()
 
 
+def test_a_driver_that_refuses_without_need_is_named() -> None:
+    with acl.Pool(0) as pool, acl.sim.fault("aclrtMallocPhysical", every=1, code=507899):
+        report = refused(pool, MIB)
+        assert "refused with 507899" in report.advice
+        assert report.code == 507899
+
+
 def test_pieces_are_called_pieces() -> None:
     with acl.Pool(0, "32MiB", segments=True) as pool:
         blocks = [pool.alloc(5 * MIB) for _ in range(6)]

@@ -460,3 +460,13 @@ def test_the_map_of_blocks_is_made_while_the_collector_frees_some() -> None:
         timeout=30,
     )
     assert (done.stdout.split()[1:], done.stderr) == (["200"], "")
+
+
+@pytest.mark.parametrize("function", ["aclrtMapMem", "aclrtMallocPhysical", "aclrtReserveMemAddress"])
+def test_a_driver_that_lacks_any_part_of_virtual_memory_gets_segments(sim: ModuleType, function: str) -> None:
+    acl.Device(0).use()
+    with sim.fault(function, every=1, code=207000), acl.Pool(0) as pool:
+        with pool.alloc("3MiB") as buffer, pool.alloc(1000) as small:
+            assert buffer.address and small.address
+            assert pool.stats().driver_calls["aclrtMalloc"] >= 1
+        assert pool.check() == 0

@@ -1,7 +1,8 @@
 """`aclpool doctor`: which `acl` and which library this machine uses, what is missing, what to do.
 
-Looks, opens the library, and runs a small self-test on the current device; changes nothing.  Each
+Looks, opens the library, and runs small self-tests on the current device; changes nothing.  Each
 finding has a verdict: ok, note (works, but know it) or bad; one bad finding makes the exit code 1.
+`doctor_checks` has the self-tests, `doctor_machine` what lies around the library.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import acl
 from acl import _libacl, _vendor
+from acl.tools import doctor_checks, doctor_machine
+from acl.tools.doctor_findings import Finding
 
 __all__ = ["Finding", "add_parser", "examine", "run"]
 
@@ -34,16 +38,6 @@ WANTED = {
     "aclmdlExecuteAsync": "models can't run",
     "aclopExecuteV2": "single operators can't run",
 }
-
-
-@dataclass
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    verdict: str
-    value: str
-    advice: str = ""
 
 
 def find_modules() -> list[Finding]:
@@ -131,23 +125,21 @@ def find_devices() -> list[Finding]:
     return findings
 
 
-def self_test() -> list[Finding]:
-    """Bytes to the device and back, with and without a stream, and a callback behind them."""
-    pattern = bytes(range(256)) * 16
-    called: list[bool] = []
-    with acl.Stream() as stream, acl.Buffer(len(pattern)) as there:
-        with acl.HostBuffer(len(pattern)) as pinned:
-            acl.copy(there, pattern)
-            acl.copy_async(pinned, there, stream)
-            stream.launch(called.append, True)
-            with stream.record() as event:
-                event.synchronize(timeout_ms=10_000)
-            stream.synchronize()
-            back = bytes(pinned)
-    if back != pattern or not called:
-        what = "copied bytes came back changed" if called else "a callback was not called"
-        return [Finding("self-test", "bad", what, "report this machine's CANN version")]
-    return [Finding("self-test", "ok", "copy there and back, on a stream, with a callback")]
+def listed(check: Callable[[], Finding]) -> list[Finding]:
+    return [check()]
+
+
+def self_tests() -> list[Finding]:
+    """The checks that use the device, each on its own, and what came of them all."""
+    findings = []
+    for name, check in doctor_checks.CHECKS:
+        findings += attempt(name, partial(listed, check))
+    failed = [finding.what for finding in findings if finding.verdict == "bad"]
+    if failed:
+        return [*findings, Finding("self-test", "bad", f"failed: {', '.join(failed)}",
+                                   "do what stands beside the failed checks, then run the doctor again")]
+    return [*findings, Finding("self-test", "ok", f"{len(findings)} checks on device "
+                               f"{(acl.Device.current() or acl.Device(0)).ordinal}")]
 
 
 def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
@@ -155,15 +147,22 @@ def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return look()
     except Exception as error:
-        return [Finding(what, "bad", f"{type(error).__name__}: {error}", "see the message")]
+        advice = getattr(error, "hint", "") or doctor_checks.REPORT
+        return [Finding(what, "bad", f"{type(error).__name__}: {error}", advice)]
 
 
 def examine() -> list[Finding]:
     """All findings, in order; the later ones only if a library is open."""
-    findings = find_modules() + find_environment() + find_library()
-    if acl.backend() is not None:
-        findings += attempt("devices", find_devices) + attempt("self-test", self_test)
-    return findings
+    findings = find_modules() + find_environment() + doctor_machine.find_packages() + find_library()
+    if acl.backend() is None:
+        return findings
+    findings += doctor_machine.find_libraries() + doctor_machine.find_driver()
+    devices = attempt("devices", find_devices)
+    findings += devices
+    if any(finding.verdict == "bad" for finding in devices):
+        return findings
+    findings += attempt("chip", doctor_machine.find_chip) + attempt("limits", doctor_machine.find_limits)
+    return findings + self_tests()
 
 
 def add_parser(subparsers: Any) -> None:

@@ -1,3 +1,0 @@
-__all__ = ["reports"]
-
-def reports() -> dict[str, int]: ...

@@ -1,0 +1,126 @@
+"""The doctor: what it looks at, what it says to do, and that it says so for each thing that is wrong."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.child import run_child
+
+import acl
+from acl.tools import doctor, doctor_checks, doctor_machine
+
+
+def examined(**environment: str) -> tuple[int, dict[str, dict[str, object]]]:
+    """The exit code and the findings by name."""
+    done = run_child("-m", "aclpool", "doctor", "--json", **environment)  # type: ignore[arg-type]
+    assert done.stderr == ""
+    told = json.loads(done.stdout)
+    assert told["healthy"] == (done.returncode == 0)
+    rows = {row["what"]: row for row in told["findings"]}
+    for row in rows.values():
+        assert row["verdict"] == "ok" or row["advice"], row
+    return done.returncode, rows
+
+
+def test_it_looks_at_everything_and_times_its_tests() -> None:
+    code, rows = examined()
+    assert code == 0
+    assert set(rows) >= {
+        "python", "aclpool", "import acl", "CANN's acl", "environment", "packages", "library", "functions",
+        "libraries", "driver", "devices", "device 0", "chip", "virtual memory", "allocator registration", "streams",
+        "events", "locked memory", "mappings", "allocate", "copy", "launch", "pool", "register", "self-test"}
+    for name, key in (("allocate", "allocate_us"), ("copy", "to_host_us"), ("launch", "operator_us"),
+                      ("pool", "hit_us"), ("register", "register_us")):
+        assert rows[name]["times"][key] > 0  # type: ignore[index]
+    assert "took" in str(rows["register"]["value"]) and "took 0" not in str(rows["register"]["value"])
+    assert "granularity: minimum 2048 KiB" in str(rows["virtual memory"]["value"])
+
+
+@pytest.mark.parametrize(
+    "environment, name, text",
+    [
+        ({"ACL_SIM_SOC": "Ascend910A"}, "virtual memory", "segments"),
+        ({"ACL_SIM_SOC": "Ascend910A"}, "pool", "segments"),
+        ({"ACL_SIM_ALLOCATORS": "0"}, "allocator registration", "GE's own allocator"),
+        ({"ACL_SIM_ALLOCATORS": "0"}, "register", "GE's own allocator"),
+        ({"ACL_WITHOUT": "aclrtAllocatorRegister"}, "allocator registration", "CANN 7.0"),
+        ({"ACL_SIM_FAULTS": "aclopCompileAndExecuteV2:code=500001"}, "launch", "operator packages"),
+    ],
+)
+def test_what_is_missing_is_a_note_with_advice(environment: dict[str, str], name: str, text: str) -> None:
+    code, rows = examined(**environment)
+    assert code == 0
+    assert rows[name]["verdict"] == "note"
+    assert text in str(rows[name]["advice"])
+
+
+@pytest.mark.parametrize(
+    "function, name",
+    [
+        ("aclrtMalloc", "allocate"),
+        ("aclrtMemcpyAsync", "copy"),
+        ("aclrtLaunchHostFunc", "launch"),
+        ("aclrtMapMem", "pool"),
+        ("aclrtAllocatorRegister", "register"),
+    ],
+)
+def test_a_failing_check_is_bad_and_the_others_still_run(function: str, name: str) -> None:
+    code, rows = examined(ACL_SIM_FAULTS=f"{function}:code=507899")
+    assert code == 1
+    assert rows[name]["verdict"] == "bad"
+    assert name in str(rows["self-test"]["value"])
+    assert len([row for row in rows.values() if row["times"]]) >= 1
+
+
+def test_bytes_that_change_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acl, "copy_async", lambda *arguments, **named: None)
+    finding = doctor_checks.check_copy()
+    assert (finding.verdict, finding.value) == ("bad", "copied bytes came back changed")
+    assert finding.advice
+
+
+def test_wrong_sums_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def op(kind: str) -> object:
+        def call(*inputs: object, stream: acl.Stream) -> tuple[acl.Array]:
+            buffer = acl.Buffer(32, stream=stream)
+            acl.fill(buffer, 0)
+            return (acl.Array.of(buffer, (8,), "float32"),)
+
+        return call
+
+    monkeypatch.setattr(acl, "Op", op)
+    (finding,) = [found for found in doctor.self_tests() if found.what == "launch"]
+    assert finding.verdict == "bad" and "1 + 1 is not 2" in finding.value
+
+
+def test_two_runtimes_in_a_process_are_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_machine, "mapped_libraries", lambda: ["/a/libascendcl.so", "/b/libascendcl.so"])
+    (finding,) = doctor_machine.find_libraries()
+    assert finding.verdict == "bad" and "ACL_LIBRARY" in finding.advice
+
+
+@pytest.fixture
+def cann(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(acl, "backend", lambda: "cann")
+    yield
+
+
+def test_no_device_node_is_bad_on_a_real_backend(cann: None) -> None:
+    (finding,) = doctor_machine.find_driver()
+    assert finding.verdict == "bad" and "install the driver" in finding.advice
+
+
+def test_versions_of_the_driver_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "version.info"
+    path.write_text("package_name=Ascend-driver\nVersion=24.1.rc3\n")
+    assert doctor_machine.version_of(path) == "24.1.rc3"
+    path.write_text("nothing\n")
+    assert doctor_machine.version_of(path) == "of unknown version"
+
+
+def test_little_locked_memory_is_a_note(cann: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_machine, "locked_limit", lambda: 65536)
+    finding = doctor_machine.locked_memory()
+    assert finding.verdict == "note" and "ulimit -l" in finding.advice
