@@ -25,7 +25,7 @@ import acl
 import acl._top
 from acl._top import TopServer, check_folder, snapshot, top_folder
 from acl.tools import cli
-from acl.tools.top_sample import Answer, PoolRates, ask, ask_all, rates_between, rates_of
+from acl.tools.top_sample import Answer, PoolRates, Rates, ask, ask_all, rates_between, rates_of
 from acl.tools.top_text import SORTS, Options, count, lines
 
 MIB = 1 << 20
@@ -330,11 +330,13 @@ def test_rates_between_two_snapshots() -> None:
     before = pool_document()
     after = pool_document(ooms=2, driver_calls=30, stream={"hits": 140, "fits": 31, "slow": 11, "failures": 2})
     rates = rates_of(before, after, 2.0)
-    assert rates == PoolRates(allocations=40.0, slow=3.0, driver_calls=10.0, hit_rate=0.75, fast_rate=0.925, ooms=2)
+    own = {"allocations": 40.0, "slow": 3.0, "hit_rate": 0.75, "fast_rate": 0.925}
+    assert rates == PoolRates(**own, driver_calls=10.0, ooms=2, streams={"stream 0x0": Rates(**own)})
 
 
 def test_a_pool_that_began_anew_has_no_negative_rates() -> None:
-    assert rates_of(pool_document(stream={"hits": 9000}), pool_document(), 1.0) == PoolRates()
+    rates = rates_of(pool_document(stream={"hits": 9000}), pool_document(), 1.0)
+    assert rates == PoolRates(streams={"stream 0x0": Rates()})
 
 
 @pytest.mark.parametrize(("sort", "order"), [

@@ -16,33 +16,48 @@ from typing import Any
 
 from acl._top import FORMAT, top_folder
 
-__all__ = ["Answer", "PoolRates", "ask_all", "rates_between", "rates_of"]
+__all__ = ["Answer", "PoolRates", "Rates", "ask", "ask_all", "rates_between", "rates_of", "sample", "stream_key"]
 
 ASK_SECONDS = 2.0
 MOST_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class PoolRates:
-    """What a pool did in an interval.
+class Rates:
+    """What a pool or one of its streams did in an interval.
 
     Attributes
     ----------
-    allocations, slow, driver_calls : float
-        A second: allocations, those that made a driver call, calls of the driver.
+    allocations, slow : float
+        A second: allocations, and those that made a driver call.
     hit_rate, fast_rate : float or None
         Parts of the interval's allocations: served by the exact-size caches, and without a driver call; None if
         there were none.
-    ooms : int
-        Allocations in the interval that could not be served.
     """
 
     allocations: float = 0.0
     slow: float = 0.0
-    driver_calls: float = 0.0
     hit_rate: float | None = None
     fast_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class PoolRates(Rates):
+    """What a pool did in an interval.
+
+    Attributes
+    ----------
+    driver_calls : float
+        A second: calls of the driver.
+    ooms : int
+        Allocations in the interval that could not be served.
+    streams : dict of str to Rates
+        The same for each stream, by `stream_key`.
+    """
+
+    driver_calls: float = 0.0
     ooms: int = 0
+    streams: dict[str, Rates] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,27 +144,44 @@ def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[An
 
 # ---- rates ----
 
-def total(pool: dict[str, Any], *names: str) -> int:
-    """The sum over a pool's streams of some of their counters."""
-    return sum(int(stream[name]) for stream in pool["streams"] for name in names)
+def stream_key(stream: dict[str, Any]) -> str:
+    """What tells a stream's part from the others of its pool."""
+    return f"{stream['kind']} {stream['stream']:#x}"
 
 
-def served(pool: dict[str, Any]) -> int:
-    """Allocations that a pool has served."""
-    return total(pool, "hits", "fits", "slow") - total(pool, "failures")
+def total(streams: list[dict[str, Any]], *names: str) -> int:
+    """The sum over streams of some of their counters."""
+    return sum(int(stream[name]) for stream in streams for name in names)
+
+
+def served(streams: list[dict[str, Any]]) -> int:
+    """Allocations that streams have served."""
+    return total(streams, "hits", "fits", "slow") - total(streams, "failures")
+
+
+def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """The fields of `Rates` between two readings of the same streams; none is negative."""
+    allocations = max(0, served(after) - served(before))
+    slow = max(0, total(after, "slow") - total(before, "slow"))
+    hits = max(0, total(after, "hits") - total(before, "hits"))
+    return {
+        "allocations": allocations / seconds, "slow": slow / seconds,
+        "hit_rate": min(1.0, hits / allocations) if allocations else None,
+        "fast_rate": max(0.0, 1 - slow / allocations) if allocations else None,
+    }
 
 
 def rates_of(before: dict[str, Any], after: dict[str, Any], seconds: float) -> PoolRates:
     """What a pool did between two of its snapshots."""
     if seconds <= 0:
         return PoolRates()
-    allocations = max(0, served(after) - served(before))
-    hits = max(0, total(after, "hits") - total(before, "hits"))
-    slow = max(0, total(after, "slow") - total(before, "slow"))
+    known = {stream_key(stream): stream for stream in before["streams"]}
+    streams = {key: Rates(**counted([known[key]], [stream], seconds))
+               for stream in after["streams"] if (key := stream_key(stream)) in known}
     return PoolRates(
-        allocations / seconds, slow / seconds, max(0, after["driver_calls"] - before["driver_calls"]) / seconds,
-        min(1.0, hits / allocations) if allocations else None,
-        max(0.0, 1 - slow / allocations) if allocations else None, max(0, after["ooms"] - before["ooms"]),
+        **counted(before["streams"], after["streams"], seconds), streams=streams,
+        driver_calls=max(0, after["driver_calls"] - before["driver_calls"]) / seconds,
+        ooms=max(0, after["ooms"] - before["ooms"]),
     )
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from acl._snapshot import readable
-from acl.tools.top_sample import Answer, PoolRates, served, total
+from acl.tools.top_sample import Answer, PoolRates, Rates, served, stream_key, total
 
 __all__ = ["SORTS", "Line", "Options", "lines"]
 
 #: What the pools can be sorted by: name, and its key with the largest first.
 SORTS = ("reserved", "live", "alloc/s", "slow/s", "OOMs", "pid")
-HEADINGS = ("PID", "POOL", "DEV", "LIVE", "RESERVED", "PEAK", "LIMIT", "UNUSED", "ALLOC/S", "HIT%", "FAST%",
+HEADINGS = ("PID", "POOL", "DEV", "LIVE", "PEAK", "RESERVED", "LIMIT", "UNUSED", "ALLOC/S", "HIT%", "FAST%",
             "SLOW/S", "OOMS")
 WIDTHS = (8, 14, 3, 10, 10, 10, 10, 6, 8, 5, 5, 7, 5)
 LEFT = {1}
-INDENT = " " * 10
+MOST_TAGS = 8
 BARS = {"unicode": ("█", "▒", "░"), "ascii": ("#", "=", ".")}
 
 
@@ -59,7 +59,10 @@ def count(value: float) -> str:
     return f"{value:.1f}" if 0 < value < 10 and value % 1 else f"{value:.0f}"
 
 
-def percent(part: float) -> str:
+def percent(part: float | None) -> str:
+    """A part in percent; a dash for None."""
+    if part is None:
+        return "-"
     return f"{part * 100:.1f}" if part < 0.9995 else "100"
 
 
@@ -124,41 +127,55 @@ def sort_key(sort: str, answer: Answer, pool: dict[str, Any]) -> tuple[float, in
     return (-value, answer.pid, pool["name"])
 
 
+def speeds(streams: list[dict[str, Any]], rates: Rates | None) -> tuple[str, str, str, str]:
+    """Allocations a second, HIT%, FAST%, slow calls a second; without rates the parts since the beginning."""
+    if rates is None:
+        every = max(1, served(streams))
+        return "-", percent(total(streams, "hits") / every), percent(max(0.0, 1 - total(streams, "slow") / every)), "-"
+    return count(rates.allocations), percent(rates.hit_rate), percent(rates.fast_rate), count(rates.slow)
+
+
+def unused(requested: int, reserved: int) -> str:
+    """The part of the reserved bytes that nobody asked for."""
+    return percent(max(0.0, 1 - requested / reserved)) + "%" if reserved else "-"
+
+
 def pool_row(answer: Answer, pool: dict[str, Any]) -> str:
     """A pool's line."""
-    rates = answer.rates.get(pool["name"])
-    reserved = pool["reserved"]
-    hit = rates.hit_rate if rates else total(pool, "hits") / max(1, served(pool))
-    fast = rates.fast_rate if rates else 1 - total(pool, "slow") / max(1, served(pool))
-    unused = percent(1 - pool["requested"] / reserved) + "%" if reserved else "-"
     return row((
         str(answer.pid), short(pool["name"], WIDTHS[1]), str(pool["device"]), readable(pool["allocated"]),
-        readable(reserved), readable(pool["reserved_peak"]), readable(pool["limit"]) if pool["limit"] else "-",
-        unused, count(rates.allocations) if rates else "-", percent(hit) if hit is not None else "-",
-        percent(max(0.0, fast)) if fast is not None else "-", count(rates.slow) if rates else "-", str(pool["ooms"]),
+        readable(total(pool["streams"], "allocated_peak")), readable(pool["reserved"]),
+        readable(pool["limit"]) if pool["limit"] else "-", unused(pool["requested"], pool["reserved"]),
+        *speeds(pool["streams"], answer.rates.get(pool["name"])), str(pool["ooms"]),
     ))
 
 
-def stream_row(stream: dict[str, Any]) -> str:
-    """A stream's line under its pool."""
+def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
+    """A stream's line under its pool, in the same columns."""
     name = f"stream {stream['stream']:#x}" if stream["stream"] else "default stream"
     if stream["kind"] != "stream":
         name += f" ({stream['kind']})"
-    spare = stream["cached"] + stream["free"]
-    live, reserved = readable(stream["allocated"]), readable(stream["reserved"])
-    return (f"{INDENT}{name:<26} live {live:>11}  reserved {reserved:>11}  "
-            f"free {readable(spare):>11} (largest {readable(stream['largest_free'])})  "
-            f"{stream['live_blocks']:,} blocks  {stream['slow']:,} slow")
+    cells = (readable(stream["allocated"]), readable(stream["allocated_peak"]), readable(stream["reserved"]),
+             "", unused(stream["requested"], stream["reserved"]), *speeds([stream], rates),
+             str(stream["failures"]))
+    return under(name, cells) + f"  {stream['live_blocks']:,} blocks, largest free {readable(stream['largest_free'])}"
+
+
+def under(name: str, cells: Sequence[str]) -> str:
+    """A line below a pool: the name where the pool's own stands, then the columns from LIVE on."""
+    room = sum(WIDTHS[:3]) + 4 - 2
+    made = "  ".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS[3:], strict=False))
+    return f"  {short(name, room).ljust(room)}  {made}"
 
 
 def tag_rows(pool: dict[str, Any]) -> Iterator[str]:
     """The tags that hold most, the largest first."""
     held = sorted(((size, tag) for tag, size in pool["tags"].items() if size), reverse=True)
-    for size, tag in held[:8]:
-        share = size / max(1, pool["allocated"])
-        yield f"{INDENT}{short(tag or '(no tag)', 26):<26} live {readable(size):>11}  {share:6.1%}"
-    if len(held) > 8:
-        yield f"{INDENT}and {len(held) - 8} more tags"
+    for size, tag in held[:MOST_TAGS]:
+        share = percent(size / max(1, pool["allocated"])) + "% of live"
+        yield under(f"  # {tag or '(no tag)'}", (readable(size),)) + f"  {share}"
+    if len(held) > MOST_TAGS:
+        yield f"    and {len(held) - MOST_TAGS} more tags"
 
 
 def pool_lines(answer: Answer, pool: dict[str, Any], options: Options) -> Iterator[Line]:
@@ -168,11 +185,11 @@ def pool_lines(answer: Answer, pool: dict[str, Any], options: Options) -> Iterat
     if not options.unfold:
         return
     for stream in sorted(pool["streams"], key=lambda one: (-one["reserved"], one["stream"])):
-        yield Line(stream_row(stream), "stream")
+        yield Line(stream_row(stream, rates.streams.get(stream_key(stream)) if rates else None), "stream")
     for text in tag_rows(pool):
         yield Line(text, "tag")
     if pool["last_oom"]:
-        yield Line(INDENT + "last OOM: " + pool["last_oom"], "alarm" if rates and rates.ooms else "note")
+        yield Line("    last OOM: " + pool["last_oom"], "alarm" if rates and rates.ooms else "note")
 
 
 # ---- all of it ----
