@@ -254,7 +254,7 @@ __all__ += [
 ]
 
 # Loaded at first use, so that `import acl` stays quick.
-_MODULES = {"ge", "metrics", "ort", "sim", "torch", "vllm"}
+_MODULES = {"ge", "metrics", "mindspore", "ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",

@@ -121,7 +121,7 @@ cdef struct Front:
 cdef struct Seat:
     SpinLock lock               # guards the making of fronts
     bint open
-    bint framework              # frees come before launches; pools are made when first needed
+    bint framework              # frees come before launches
     void *fronts[64]            # Front pointers, by device
 
 cdef Seat seats[16]
@@ -264,10 +264,10 @@ cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
 
 
 cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
-    """At the first allocation on a device: make its front, if the seat makes its own."""
+    """At the first allocation on a device, seat 0 makes its front."""
     cdef aclrtContext previous = NULL
     cdef Front *front
-    if not seats[seat].framework or device < 0 or device >= DOOR_DEVICES:
+    if seat != 0 or device < 0 or device >= DOOR_DEVICES:
         return NULL
     if not device_enter(device, &previous):
         return NULL
@@ -447,16 +447,17 @@ def path():
     return __file__
 
 
-def attach(Pool pool not None, *, bint framework):
+def attach(Pool pool not None, *, bint early, bint own=False):
     """Serve a framework from a pool, and say at which seat.
 
     Parameters
     ----------
     pool : Pool
         It is kept for the life of the process.
-    framework : bool
-        At seat 0: frees come before launches.  Else at a seat of the pool's own, for callers that
-        free only what the device has done with.
+    early : bool
+        Frees come before launches; else only for what the device has done with.
+    own : bool
+        At a seat of the pool's own, not at seat 0, which is the process's and early.
 
     Returns
     -------
@@ -466,8 +467,10 @@ def attach(Pool pool not None, *, bint framework):
     cdef int seat = 0
     cdef Front *front
     pool.open_check()
-    if not framework:
-        seat = seat_free(pool)
+    if own:
+        seat = seat_find(pool, early)
+    elif not early:
+        raise ValueError("seat 0 is for frees that come early")
     front = front_open(&seats[seat], pool.device, pool.core)
     if front is NULL:
         raise MemoryError("host memory for a framework's allocator")
@@ -477,17 +480,18 @@ def attach(Pool pool not None, *, bint framework):
     return seat
 
 
-cdef int seat_free(Pool pool) except -1:
+cdef int seat_find(Pool pool, bint early) except -1:
     """The pool's seat, or the first that nobody has."""
     cdef int seat
     for seat in range(1, DOOR_SEATS):
-        if held.get((seat, pool.device)) is pool:
+        if held.get((seat, pool.device)) is pool and seats[seat].framework == early:
             return seat
     for seat in range(1, DOOR_SEATS):
         if not seats[seat].open:
             seats[seat].open = True
+            seats[seat].framework = early
             return seat
-    raise ValueError(f"at most {DOOR_SEATS - 1} pools of a process can have a MemPool")
+    raise ValueError(f"at most {DOOR_SEATS - 1} pools of a process can have a seat of their own")
 
 
 def pools(int seat=0):

@@ -154,7 +154,7 @@ def _patch(stats: bool) -> None:
 
 def _attach(pool: Pool | Iterable[Pool] | None) -> None:
     for one in [pool] if isinstance(pool, Pool) else pool or []:
-        _door.attach(one, framework=True)
+        _door.attach(one, early=True)
 
 
 def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> Installed:
@@ -229,7 +229,7 @@ def mem_pool(pool: Pool | None = None) -> Any:
         raise RuntimeError("after acl.torch.install() torch_npu cannot make a MemPool")
     if pool is None:
         pool = Pool(torch.npu.current_device())
-    seat = _door.attach(pool, framework=False)
+    seat = _door.attach(pool, early=False, own=True)
     made = torch_npu.npu.memory.NPUPluggableAllocator(
         _door.path(), f"aclpool_malloc_{seat}", f"aclpool_free_{seat}"
     )

@@ -140,12 +140,12 @@ def test_each_device_has_a_pool_of_its_own() -> None:
 def test_a_pool_can_be_given() -> None:
     program("""
         pool = acl.Pool(1, limit="8MiB")
-        assert _door.attach(pool, framework=True) == 0
+        assert _door.attach(pool, early=True) == 0
         framework = Framework()
         assert framework.malloc(6 * MIB, device=1) and not framework.malloc(6 * MIB, device=1)
         assert _door.pools() == {1: pool}
         try:
-            _door.attach(acl.Pool(1), framework=True)
+            _door.attach(acl.Pool(1), early=True)
         except ValueError as error:
             print(error)
     """)
@@ -259,7 +259,7 @@ def test_what_is_freed_before_its_launch_keeps_its_pages(seed: int, early: bool)
     """Misses, trims, ticks and other streams take no page whose last use is still in the queue."""
     program(QUEUE + f"""
 pool = acl.Pool(0, limit="24MiB", early_frees={early})
-_door.attach(pool, framework=True)
+_door.attach(pool, early=True)
 wrong = load(Framework(), pool, {seed}, 300)
 assert not wrong, wrong[:3]
 assert pool.check() == 0
@@ -270,7 +270,7 @@ def test_slow_work_a_miss_and_a_second_stream() -> None:
     """The plain case: stream one's free page is not stream two's, while one's task waits in the queue."""
     program("""
         pool = acl.Pool(0, limit="8MiB")
-        _door.attach(pool, framework=True)
+        _door.attach(pool, early=True)
         framework, one, two = Framework(), acl.Stream(), acl.Stream()
         with Slow(one):
             block = framework.malloc(4 * MIB - 64, one)
@@ -336,7 +336,7 @@ def test_a_shortage_drains_before_it_fails() -> None:
     """Another stream's free pages serve once the queue is empty; what is live stays."""
     program("""
         pool = acl.Pool(0, limit="16MiB")
-        _door.attach(pool, framework=True)
+        _door.attach(pool, early=True)
         framework, one, two = Framework(), acl.Stream(), acl.Stream()
         keep = framework.malloc(1 * MIB, one)
         framework.fill(keep, 1 * MIB, 9, one)
@@ -439,7 +439,7 @@ def test_a_block_that_its_own_stream_uses_does_not_wait() -> None:
 def test_instead_of_a_null_the_hook_is_told_why() -> None:
     out = program("""
         pool = acl.Pool(0, limit="8MiB")
-        _door.attach(pool, framework=True)
+        _door.attach(pool, early=True)
         framework, told = Framework(), []
         framework.throws(told)
         framework.malloc(4 * MIB)
@@ -501,8 +501,8 @@ def test_a_fraction_is_a_limit() -> None:
 def test_a_seat_serves_its_own_pool() -> None:
     program("""
         first, second = acl.Pool(0, limit="8MiB"), acl.Pool(0, limit="32MiB")
-        seats = [_door.attach(pool, framework=False) for pool in (first, second)]
-        assert seats == [1, 2] and _door.attach(first, framework=False) == 1
+        seats = [_door.attach(pool, early=False, own=True) for pool in (first, second)]
+        assert seats == [1, 2] and _door.attach(first, early=False, own=True) == 1
         small, large = Framework(1), Framework(2)
         assert not small.malloc(20 * MIB) and large.malloc(20 * MIB)
         assert first.stats().requested == 0 and second.stats().requested == 20 * MIB + 32
@@ -515,7 +515,7 @@ def test_a_seat_frees_what_the_device_has_done_with() -> None:
     """There pages move as the pool's own do, since a free comes after the device is done."""
     program("""
         pool = acl.Pool(0)
-        framework = Framework(_door.attach(pool, framework=False))
+        framework = Framework(_door.attach(pool, early=False, own=True))
         block = framework.malloc(9 * MIB)
         framework.free(block)
         assert pool.trim() == 10 * MIB
@@ -527,7 +527,7 @@ def test_seats_run_out() -> None:
         pools = [acl.Pool(0) for _ in range(_door.SEATS)]
         try:
             for pool in pools:
-                _door.attach(pool, framework=False)
+                _door.attach(pool, early=False, own=True)
         except ValueError as error:
             print(error)
     """)

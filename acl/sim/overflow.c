@@ -15,6 +15,7 @@ enum { STATUS_SIZE = 64 };
 
 /* Kept plus one; 0: the chip's own mode. */
 static _Atomic int32_t device_modes[DEVICE_MAX];
+static _Atomic int32_t process_mode; /* of devices that nobody has set it for */
 
 static aclrtFloatOverflowMode chip_mode(void)
 {
@@ -24,14 +25,15 @@ static aclrtFloatOverflowMode chip_mode(void)
 
 aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
 {
-    Context *context;
-    TRY(context_require(&context));
+    /* MindSpore sets it before its first device, and takes a failure as the end. */
+    Context *context = context_current();
     REQUIRE_RT((unsigned)mode < ACL_RT_OVERFLOW_MODE_UNDEF);
     if (mode == ACL_RT_OVERFLOW_MODE_INFNAN && !soc_current()->has_inf_nan) {
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "%s has no infinities: it always saturates",
                     config.soc);
     }
-    atomic_store(&device_modes[context->device], (int32_t)mode + 1);
+    atomic_store(context != NULL ? &device_modes[context->device] : &process_mode,
+                 (int32_t)mode + 1);
     return ACL_SUCCESS;
 }
 
@@ -41,6 +43,7 @@ aclError sim_aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
     REQUIRE(mode);
     TRY(context_require(&context));
     int32_t kept = atomic_load(&device_modes[context->device]);
+    kept = kept != 0 ? kept : atomic_load(&process_mode);
     *mode = kept != 0 ? (aclrtFloatOverflowMode)(kept - 1) : chip_mode();
     return ACL_SUCCESS;
 }

@@ -10,6 +10,7 @@ not given is left as the environment has it.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from acl import sim
 
-__all__ = ["add_parser", "environment", "main", "run"]
+__all__ = ["add_parser", "environment", "folder", "main", "run"]
 
 # Option, variable, what to put after the option, help.
 SETTINGS = [
@@ -97,6 +98,26 @@ def run(options: argparse.Namespace) -> int:
     os.execve(path, line, env)
 
 
+def folder(options: argparse.Namespace) -> int:
+    """Lay out the simulator's libraries as CANN's are."""
+    from acl.sim.folder import lay_out
+
+    mindspore = None
+    if options.mindspore:
+        found = importlib.util.find_spec("mindspore")
+        if found is None or found.origin is None:
+            print("aclpool sim folder: MindSpore is not installed in this Python", file=sys.stderr)
+            return 2
+        mindspore = Path(found.origin).parent
+    try:
+        made = lay_out(options.folder, mindspore)
+    except OSError as error:
+        print(f"aclpool sim folder: {error}", file=sys.stderr)
+        return 1
+    print(f"LD_LIBRARY_PATH={made}")
+    return 0
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `aclpool sim run`."""
     for option, _, what, text in SETTINGS:
@@ -107,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `sim`, with its verb `run`, to the `aclpool` command."""
+    """Add `sim`, with its verbs `run` and `folder`, to the `aclpool` command."""
     parser = subparsers.add_parser("sim", help="run programs on the simulator", description=__doc__,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -115,6 +136,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                             formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     add_arguments(verb)
     verb.set_defaults(run=run)
+    verb = verbs.add_parser("folder", help="lay the libraries out as CANN's are, for programs that look at the path")
+    verb.add_argument("folder", metavar="DIR", help="latest/lib64 is made in it")
+    verb.add_argument("--mindspore", action="store_true", help="with what the installed MindSpore is linked against")
+    verb.set_defaults(run=folder)
 
 
 def main(argv: list[str] | None = None) -> int:

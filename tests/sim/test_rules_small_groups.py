@@ -340,7 +340,6 @@ NEED_CONTEXT: list[tuple[str, list[Any]]] = [
     ("aclrtDeviceGetLimit", [2, "out"]),
     ("aclrtDeviceSetLimit", [2, 1024]),
     ("aclrtDeviceL2CacheFlush", [NULL]),
-    ("aclrtSetDeviceSatMode", [0]),
     ("aclrtGetDeviceSatMode", ["out"]),
     ("aclrtResetOverflowStatus", [NULL]),
     ("aclrtDeviceEnablePeerAccess", [1, 0]),

@@ -74,8 +74,8 @@ class Framework:
                 ("memset", api.aclrtMemsetAsync(
                     ctypes.c_void_p(address), ctypes.c_size_t(size), value, ctypes.c_size_t(size), stream.handle)),
                 ("memcpy", api.aclrtMemcpyAsync(
-                    ctypes.c_void_p(host.address), ctypes.c_size_t(size), ctypes.c_void_p(address), ctypes.c_size_t(size),
-                    2, stream.handle)),
+                    ctypes.c_void_p(host.address), ctypes.c_size_t(size), ctypes.c_void_p(address),
+                    ctypes.c_size_t(size), 2, stream.handle)),
             ):
                 if status:
                     self._wrong.append(f"{name} of {size} bytes: {status}")

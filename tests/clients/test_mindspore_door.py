@@ -1,0 +1,150 @@
+"""The pool as MindSpore's allocator: `acl.mindspore`, with the real wheel, on the simulator.
+
+An optional lane: skipped where MindSpore is not installed.  How far it goes: tensors to and from the
+device, memory, streams' order; operators want `libopapi.so`, which is CANN's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.subprocess_heavy,
+    pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed"),
+]
+
+START = """
+import aclpool as acl
+import acl.mindspore, acl.sim as sim
+import numpy as np
+import mindspore as ms
+MIB = 1 << 20
+ms.set_device("Ascend", 0)
+pool = acl.Pool(0, limit="256MiB")
+memory = acl.mindspore.mem_pool(pool)
+"""
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the folder of CANN's shape is kept."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def run(cache: Path):
+    """Run code in a process; what it printed, after a clean exit."""
+    def program(code: str, start: str = START, **variables: str) -> str:
+        environment = {**os.environ, "ACL_BACKEND": "sim", "XDG_CACHE_HOME": str(cache), "GLOG_v": "3", **variables}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(code)],
+            env=environment, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+        return done.stdout
+
+    return program
+
+
+def test_tensors_go_and_come_back(run) -> None:
+    run("""
+    kept = []
+    with ms.runtime.use_mem_pool(memory):
+        for step in range(60):
+            kind = (np.float32, np.int32, np.float16, np.uint8)[step % 4]
+            host = np.arange(1 + 997 * step).astype(kind)
+            kept.append((host, ms.Tensor(host).to("Ascend")))
+            if len(kept) > 10:
+                host, device = kept.pop(step % 10)
+                assert np.array_equal(device.asnumpy(), host)
+        for host, device in kept:
+            assert np.array_equal(device.asnumpy(), host)
+    kinds = {part.kind for part in pool.stats().streams}
+    assert kinds == {"framework"}
+    assert pool.stats().requested > 0 and pool.check() == 0
+    """)
+
+
+def test_memory_is_kept_until_mindspores_cache_is_emptied(run) -> None:
+    run("""
+    def one():
+        with ms.runtime.use_mem_pool(memory):
+            tensor = ms.Tensor(np.ones(3 * MIB, np.float32)).to("Ascend")
+            assert float(tensor.asnumpy().sum()) == 3 * MIB
+    one()
+    reserved = pool.stats().reserved
+    calls = sim.counters()
+    for _ in range(5):
+        one()
+    assert pool.stats().reserved == reserved
+    assert sim.counters()["aclrtMallocPhysical"] == calls["aclrtMallocPhysical"]
+    ms.runtime.synchronize()
+    ms.runtime.empty_cache()
+    assert pool.stats().requested == 0
+    assert pool.trim() == 0                         # MindSpore's queue may still want it
+    assert acl.mindspore.empty_cache() == reserved and pool.stats().reserved == 0
+    """)
+
+
+def test_out_of_memory_is_mindspores_error_and_passes(run) -> None:
+    out = run("""
+    with ms.runtime.use_mem_pool(memory):
+        try:
+            ms.Tensor(np.ones(80 * MIB, np.float32)).to("Ascend").asnumpy()
+        except RuntimeError as error:
+            print("nullptr" in str(error))
+        host = np.arange(1000, dtype=np.int32)
+        assert np.array_equal(ms.Tensor(host).to("Ascend").asnumpy(), host)
+    assert pool.last_oom().limit == 256 * MIB
+    """)
+    assert out.strip() == "True"
+
+
+def test_outside_the_block_mindspore_serves_itself(run) -> None:
+    run("""
+    outside = ms.Tensor(np.ones(MIB, np.float32)).to("Ascend")
+    assert float(outside.asnumpy().sum()) == MIB and pool.stats().requested == 0
+    assert ms.runtime.memory_allocated() >= 4 * MIB
+    """)
+
+
+def test_the_exit_with_tensors_alive(run) -> None:
+    """MindSpore frees at its end, after its streams are gone."""
+    run("""
+    with ms.runtime.use_mem_pool(memory):
+        keep = [ms.Tensor(np.ones(MIB, np.float32)).to("Ascend") for _ in range(3)]
+        print(keep[0].asnumpy()[0])
+    """)
+
+
+def test_operators_want_canns_library(run) -> None:
+    """Where it stops on the simulator."""
+    out = run("""
+    tensor = ms.Tensor(np.ones(10, np.float32)).to("Ascend")
+    try:
+        (tensor + 1).asnumpy()
+    except RuntimeError as error:
+        print("libopapi.so" in str(error))
+    """)
+    assert out.strip() == "True"
+
+
+def test_the_folder_by_hand(run, tmp_path: Path) -> None:
+    """`aclpool sim folder`, and a program that knows nothing of us."""
+    made = subprocess.run(
+        [sys.executable, "-m", "acl.tools.cli", "sim", "folder", str(tmp_path), "--mindspore"],
+        capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stderr
+    name, _, value = made.stdout.strip().partition("=")
+    out = run("""
+import mindspore as ms, numpy as np
+ms.set_device("Ascend", 0)
+print(ms.Tensor(np.arange(4)).to("Ascend").asnumpy())
+""", start="", **{name: value})
+    assert out.strip() == "[0 1 2 3]"
