@@ -9,6 +9,7 @@ from types import ModuleType
 os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 
 import pytest
+from support.core import Made, open_door
 
 import acl
 import acl.sim
@@ -43,3 +44,11 @@ def stream() -> Iterator[acl.Stream]:
     """A stream on device 0."""
     with acl.Stream(0) as made:
         yield made
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    """A pool with one registered stream, and its door; the pool must be whole at the end."""
+    with open_door() as opened:
+        yield opened
+        assert opened[0].check() == 0

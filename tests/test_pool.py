@@ -470,3 +470,12 @@ def test_a_driver_that_lacks_any_part_of_virtual_memory_gets_segments(sim: Modul
             assert buffer.address and small.address
             assert pool.stats().driver_calls["aclrtMalloc"] >= 1
         assert pool.check() == 0
+
+
+def test_a_lost_device_has_no_memory_for_the_pool(pool: acl.Pool, sim: ModuleType) -> None:
+    with sim.device_lost(0), pytest.raises(acl.OutOfMemoryError):
+        pool.alloc("40MiB")
+    report = pool.last_oom()
+    assert report is not None and report.code == 507899
+    assert pool.check() == 0
+    pool.alloc("40MiB").close()

@@ -1,13 +1,13 @@
 """Blocks behind the registered pointers, on the simulator: rounding, joining, cache, advice, bad pointers."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 from support.core import (  # noqa: F401
     MIB,
     UNIT,
     Door,
+    Made,
     blocks_at,
     layout,
     open_door,
@@ -19,15 +19,6 @@ import acl
 from acl._snapshot import BlockInfo
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-Made = tuple[acl.Pool, acl.Stream, Door]
-
-
-@pytest.fixture
-def made() -> Iterator[Made]:
-    with open_door() as made:
-        yield made
-        assert made[0].check() == 0
 
 
 def live(pool: acl.Pool, stream: acl.Stream) -> list[BlockInfo]:

@@ -6,13 +6,13 @@ Streams are held up by functions that wait for a gate, so that "not finished yet
 import gc
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from support.calls import api
 from support.core import (  # noqa: F401
     MIB,
     Door,
+    Made,
     Slow,
     blocks_at,
     layout,
@@ -24,15 +24,6 @@ from support.core import (  # noqa: F401
 import acl
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-
-Made = tuple[acl.Pool, acl.Stream, Door]
-
-
-@pytest.fixture
-def made() -> Iterator[Made]:
-    with open_door() as made:
-        yield made
-        assert made[0].check() == 0
 
 
 def counts(pool: acl.Pool, name: str) -> int:

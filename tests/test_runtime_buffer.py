@@ -21,9 +21,17 @@ def test_a_buffer_is_device_memory(no_leaks: None, sim: ModuleType) -> None:
         assert repr(buffer) == f"<Buffer 1000 bytes at {buffer.address:#x}>"
 
 
-@pytest.mark.parametrize("policy", ["huge_first", "huge_only", "normal_only"])
-def test_policies(policy: str, no_leaks: None) -> None:
-    acl.Buffer(4 << 20, policy=policy).close()
+@pytest.mark.parametrize(("policy", "small", "large"), [
+    ("huge_first", False, True), ("huge_only", True, True), ("normal_only", False, False),
+])
+def test_policies(policy: str, small: bool, large: bool, no_leaks: None, sim: ModuleType) -> None:
+    """Which pages a policy takes shows in what they take from the device: 2 MiB at a time, or less."""
+    for size, huge in ((64 << 10, small), (3 << 20, large)):
+        before = sim.physical_bytes()
+        with acl.Buffer(size, policy=policy):
+            taken = sim.physical_bytes() - before
+        assert (taken % (2 << 20) == 0) == huge, (size, taken)
+        assert size < taken < size + ((2 << 20) if huge else (16 << 10))
 
 
 def test_a_wrong_policy_is_named() -> None:

@@ -237,6 +237,9 @@ uint32_t device_references(int32_t device);
 /* Makes the device usable by later calls or lost (each gives `code`); 0 repairs it. */
 void device_set_lost(int32_t device, aclError code);
 
+/* For calls that name a device instead of using the current one; numbers below 0 are the host. */
+aclError device_alive(const char *function, int32_t device);
+
 /* ---- streams and tasks (stream.c, worker.c) -------------------------------------------------- */
 /* What a task does.  One static object for each sort of task.
  * `run` works on the stream's thread, outside all locks; not ACL_SUCCESS is an error of the stream.

@@ -58,6 +58,13 @@ aclError device_lost(int32_t device)
     return atomic_load_explicit(&devices[device].lost, memory_order_relaxed);
 }
 
+aclError device_alive(const char *function, int32_t device)
+{
+    aclError lost = device < 0 ? ACL_SUCCESS : device_lost(device);
+    return lost == ACL_SUCCESS ? ACL_SUCCESS
+                               : error_set(function, lost, "device %d is lost", device);
+}
+
 bool devices_in_use(void)
 {
     return handle_live(HANDLE_CONTEXT) != 0;

@@ -443,6 +443,7 @@ aclError sim_aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size,
     REQUIRE(prop->location.type != ACL_MEM_LOCATION_TYPE_MANAGED);
     TRY(attribute_check(__func__, prop, &page));
     TRY(location_check(__func__, prop, page, &device));
+    TRY(device_alive(__func__, device));
     TRY(physical_new(__func__, size, prop, page, device, &made));
     *handle = (aclrtDrvMemHandle)made;
     return ACL_SUCCESS;

@@ -444,6 +444,11 @@ static aclError map(const char *function, void *virPtr, size_t size, size_t offs
 {
     Physical *memory;
     TRY(physical_of(function, handle, &memory));
+    aclError lost = device_alive(function, memory->device);
+    if (lost != ACL_SUCCESS) {
+        physical_unref(memory);
+        return lost;
+    }
     if (offset != 0 || size != memory->bytes) {
         aclError status = error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                                     "size = %zu, offset = %zu: expected all %zu bytes of the "

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 from support.calls import api, out
 from support.child import run_child, run_python
+from support.memory import DEVICE, GRANULE, Location, PhysicalProp, made
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,19 @@ def test_a_lost_device_answers_with_the_code(sim: ModuleType) -> None:
     with sim.device_lost(0, 507901):
         assert malloc() == 507901
     assert malloc() == 0
+
+
+def test_a_lost_device_has_no_virtual_memory_either(sim: ModuleType) -> None:
+    """These calls name their device; the thread's current one does not matter."""
+    prop = PhysicalProp(attribute=4, location=Location(0, DEVICE))
+    base, handle = out(), made("aclrtMallocPhysical", GRANULE, ctypes.byref(prop), 0)
+    assert api.aclrtReserveMemAddress(ctypes.byref(base), GRANULE, 0, None, 1) == 0
+    with sim.device_lost(0):
+        assert api.aclrtMallocPhysical(ctypes.byref(out()), GRANULE, ctypes.byref(prop), 0) == 507899
+        assert api.aclrtMapMem(base, GRANULE, 0, handle, 0) == 507899
+    assert api.aclrtMapMem(base, GRANULE, 0, handle, 0) == 0
+    for call, value in (("aclrtUnmapMem", base), ("aclrtFreePhysical", handle), ("aclrtReleaseMemAddress", base)):
+        assert getattr(api, call)(value) == 0
 
 
 def test_a_stream_that_fails(sim: ModuleType) -> None:

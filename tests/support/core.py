@@ -17,7 +17,10 @@ import acl
 import acl.sim
 from support.calls import api
 
-__all__ = ["Door", "MIB", "Slow", "UNIT", "blocks_at", "contents", "layout", "open_door", "physical", "physical_base"]
+__all__ = [
+    "Door", "MIB", "Made", "Slow", "UNIT", "blocks_at", "contents", "layout", "open_door", "physical",
+    "physical_base",
+]
 
 UNIT = 512
 MIB = 1 << 20
@@ -83,6 +86,9 @@ def open_door(device: int = 0, **options: Any) -> Iterator[tuple[acl.Pool, acl.S
         pool.register(stream)
         yield pool, stream, Door(stream)
         pool.unregister(stream)
+
+
+Made = tuple[acl.Pool, acl.Stream, Door]
 
 
 def layout(pool: acl.Pool, stream: acl.Stream | int | None = None, unit: int = MIB) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from acl.tools.onnx_writer import Builder
 from support.models import cnn_detector, gpt_decoder, lstm_tagger, resnet, transformer_encoder
 
-__all__ = ["ARCHITECTURES", "assert_close", "floats", "small_model"]
+__all__ = ["ARCHITECTURES", "Inputs", "assert_close", "floats", "small_model"]
 
 Inputs = list[np.ndarray[Any, Any]]
 
