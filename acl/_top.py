@@ -111,9 +111,7 @@ def snapshot() -> dict[str, Any]:
 
     pools, devices = [], []
     for pool in open_pools():
-        if pool.number <= Serving.inherited:
-            continue
-        with contextlib.suppress(Exception):   # closed meanwhile
+        with contextlib.suppress(Exception):   # closed meanwhile, or made by the process that this one forked from
             pools.append(pool_numbers(pool))
     for ordinal in sorted({pool["device"] for pool in pools}):
         with contextlib.suppress(Exception):   # the device is lost; what the pools count still stands
@@ -205,7 +203,6 @@ class Serving:
     lock = threading.Lock()
     server: TopServer | None = None
     hooked = False
-    inherited = -1           # the number of the newest pool that this process has from its parent
 
 
 def serve_top() -> TopServer:
@@ -248,9 +245,6 @@ def serve_in_child() -> None:
     if server is None or server.socket.fileno() < 0:
         return
     server.socket.close()
-    module = sys.modules.get("acl._pool")
-    if module is not None:
-        Serving.inherited = max((pool.number for pool in module.open_pools()), default=Serving.inherited)
     try:
         serve_top()
     except (OSError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,48 @@ def test_time_and_events_are_two_axes(shown: Any) -> None:
 
 # ---- the address space ----
 
-def mapped_at(rows_of_file: Any, path: Path, event: int) -> list[tuple[int, int]]:
+def map_rows(path: Path) -> tuple[list[int], int]:
+    """Where the map's rows begin and how long one is: what was ever mapped, in at most twenty powers of two."""
+    import numpy as np
+
+    data = np.load(path)
+    maps = data["event_kind"] == 0
+    spans = sorted({(low, low + size) for low, size in zip(
+        data["event_address"][maps].tolist(), data["event_size"][maps].tolist(), strict=True)})
+
+    def stretches(gap: int) -> list[list[int]]:
+        found: list[list[int]] = []
+        for low, high in spans:
+            if found and low <= found[-1][1] + gap:
+                found[-1][1] = max(found[-1][1], high)
+            else:
+                found.append([low, high])
+        return found
+
+    length = 1 << int(np.ceil(np.log2(sum(high - low for low, high in stretches(0)) / 20)))
+    return [at for low, high in stretches(length) for at in range(low, high, length)], length
+
+
+def test_blocks_lie_where_their_addresses_are(shown: Any, small: Any) -> None:
+    page = shown.page
+    left, top, width, _ = page.box("#addresses")
+    bases, length = map_rows(small[0].with_suffix(".npz"))
+    seen = 0
+    for row in shown.truth.live_rows(shown.truth.peak()[0])[::5]:
+        middle = row.address + row.size // 2
+        number_of_row = max(i for i, base in enumerate(bases) if base <= middle)
+        breaks = sum(base - before != length for before, base in pairwise(bases[:number_of_row + 1]))
+        if row.size / length * width < 2:
+            continue
+        page.mouse("mouseMoved", left + 128 + (middle - bases[number_of_row]) / length * (width - 132),
+                   top + 2 + 18 * number_of_row + 9 * breaks + 7)
+        said = tip(page)
+        assert said is not None and said.get("at") == hex(row.address)
+        seen += 1
+    assert seen > 8
+
+
+def mapped_at(path: Path, event: int) -> list[tuple[int, int]]:
     """Mapped ranges after an event, from the recording's own arrays."""
     import numpy as np
 
@@ -179,7 +221,7 @@ def test_the_address_map_says_what_lies_where(shown: Any, small: Any, event: int
     page = shown.page
     go_to(page, event)
     live = shown.truth.live_rows(event)
-    mapped = mapped_at(shown.truth.rows, small[0].with_suffix(".npz"), event)
+    mapped = mapped_at(small[0].with_suffix(".npz"), event)
     left, top, width, height = page.box("#addresses")
     seen: dict[str, int] = {}
     for y in range(8, int(height), 18):
