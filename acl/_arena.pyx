@@ -29,7 +29,7 @@ from acl._lock cimport (
     spin_enter, spin_leave, stale_read,
 )
 from acl._pages cimport pages_donate
-from acl._record cimport record_pool, ring_drop
+from acl._record cimport record_pool, record_trims, ring_drop
 from acl._tally cimport arena_hits, peak_reset
 
 cdef extern from "<pthread.h>" nogil:
@@ -299,6 +299,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
     cdef size_t granule = pool.options.granule
     cdef uint32_t index
     cdef Arena *arena
+    record_trims(True)
     source_shrink(pool, to)
     for index in range(count_read(&pool.arena_count)):
         after = stale_read(&pool.source.reserved)
@@ -310,6 +311,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
             source_shrink(pool, to)
     after = stale_read(&pool.source.reserved)
     before = before - after if before > after else 0
+    record_trims(False)
     record_pool(pool, EVENT_TRIM, before, 0)
     return before
 
@@ -335,12 +337,14 @@ cdef size_t pool_decay(Pool *pool) noexcept nogil:
     cdef uint32_t index
     cdef uint64_t pages
     cdef size_t freed
+    record_trims(True)
     freed = source_shrink(pool, 0)
     for index in range(count_read(&pool.arena_count)):
         pages = arena_idle_pages(pool.arenas[index])
         if pages > 0 and pool.arenas[index].donates and not pool.moves_off:
             pages_donate(pool.arenas[index], pages, False)
     freed += source_shrink(pool, 0)
+    record_trims(False)
     record_pool(pool, EVENT_TRIM, freed, 0)
     return freed
 

@@ -347,8 +347,8 @@ cdef struct Notes:              # what is noted of a pool's events; written unde
     uint32_t users              # recordings and trackings under way
     uint32_t python             # those of them that want Python stacks
     uint32_t native             # and C stacks
-    uint64_t capacity           # events of a ring; 0: nothing is recorded
-    uint64_t steps              # model executions so far, with the GIL
+    uint32_t steps              # model executions so far; written with the GIL
+    size_t capacity             # events of a ring; 0: nothing is recorded
 
 cdef struct PeakStream:
     aclrtStream stream

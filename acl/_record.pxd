@@ -26,6 +26,7 @@ cdef void ring_drop(Arena *arena) noexcept nogil
 # Sees every live block: what is not seen or born later than a time is younger.  Says how many.
 cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil
 
+cdef void record_trims(bint trims) noexcept nogil      # this thread, from here on, or no more
 cdef uint64_t record_ticks() noexcept nogil
 cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # CLOCK_MONOTONIC
 cdef void record_stack(uint32_t stack) noexcept nogil            # of this thread; 0: none any more

@@ -6,8 +6,8 @@ share nothing, one block's events are in their order, nothing waits, and no even
 A ring overwrites its oldest event.  Readers copy it in short sections under the same lock.
 
 A block that is handed out meanwhile is BORN: its links, which no list uses while it is live, say
-when and under which stacks.  `pool_see` marks the other live blocks as SEEN at a time.  A block that
-is freed and handed out again loses both, so "younger than a mark" is exact without any tracking.
+when and under which stacks.  `pool_see` marks the other live blocks as SEEN at a time.  A block
+that is freed and handed out again loses both: "younger than a mark" is exact without tracking.
 
 Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
 """
@@ -19,15 +19,16 @@ from acl._core cimport (
     ARENA_RECORDED, BLOCK_BORN, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN,
 )
 from acl._events cimport (
-    Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, Ring,
+    Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, Ring,
 )
-from acl._lock cimport count_read, lock_drop, lock_take
+from acl._lock cimport count_read, lock_drop, lock_take, stale_read
 
 cdef extern from "core/record.h" nogil:
     ctypedef struct ThreadNotes:
         uint32_t number
         uint32_t stack
         uint32_t native
+        uint32_t trims
     uint64_t native_lost
     uint64_t ticks_now()
     uint64_t ticks_to_ns(uint64_t ticks)
@@ -62,7 +63,7 @@ cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
 
 cdef Ring *ring_make(Arena *arena) noexcept nogil:
     """At an arena's first event: addresses only, which the system backs as they are written."""
-    cdef uint64_t capacity = arena.pool.notes.capacity
+    cdef uint64_t capacity = stale_read(&arena.pool.notes.capacity)
     cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
     if ring == NULL:
         return NULL
@@ -125,14 +126,14 @@ cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) 
 # --- events -------------------------------------------------------------------------------------
 
 cdef void record_enter(Arena *arena) noexcept nogil:
-    if arena.pool.notes.native > 0:
+    if count_read(&arena.pool.notes.native) > 0:
         thread_here().native = native_here()
 
 
 cdef inline void event_sign(Arena *arena, Event *event, uint32_t kind,
                             ThreadNotes *here) noexcept nogil:
     event.thread = thread_number(here)
-    event.step = <uint32_t> arena.pool.notes.steps       # fits: a service's runs wrap, in order
+    event.step = count_read(&arena.pool.notes.steps)
     event.kind = <uint8_t> kind                         # fits: EventKind
 
 
@@ -198,6 +199,8 @@ cdef void note_in(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64
 cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                       uint64_t detail) noexcept nogil:
     if count_read(&arena.mode) & ARENA_RECORDED:
+        if thread_here().trims and kind == EVENT_UNMAP:
+            detail = 0
         note_in(arena, kind, addr, size, detail, 0)
 
 
@@ -208,7 +211,7 @@ cdef void record_oom(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil:
     """What belongs to no stream is noted with the first one."""
-    if size > 0 and pool.notes.capacity > 0 and count_read(&pool.arena_count) > 0:
+    if size > 0 and count_read(&pool.arena_count) > 0:
         record_note(pool.arenas[0], kind, NULL, size, detail)
 
 
@@ -308,6 +311,10 @@ cdef uint64_t record_ticks() noexcept nogil:
 
 cdef uint64_t record_ns(uint64_t ticks) noexcept nogil:
     return ticks_to_ns(ticks)
+
+
+cdef void record_trims(bint trims) noexcept nogil:
+    thread_here().trims = trims
 
 
 cdef void record_stack(uint32_t stack) noexcept nogil:

@@ -43,7 +43,8 @@ class RecordedEvent(NamedTuple):
 
     `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``,
     ``"register"`` or ``"unregister"``; `time` counts nanoseconds from the recording's beginning;
-    `before` says that it was so already then.  `stack` has (file, line, function), innermost first.
+    `before` says that it was so already then.  `path` says how an allocation was served (`PATHS`), where a
+    mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used elsewhere.  `stack` has (file, line, function), innermost first.
     """
 
     kind: str
@@ -311,7 +312,7 @@ class Recorded:
         kind = KINDS[row["kind"]]
         return RecordedEvent(
             kind, row["time"], row["address"], row["size"], row["size"], handle, self.tags[row["tag"]],
-            row["thread"], RUNGS[row["detail"]] if kind == "map" else "", row["size"] if kind == "sync" else 0,
+            row["thread"], way_of(kind, row["detail"]), row["size"] if kind == "sync" else 0,
             bool(row["before"]), self.stacks.of(row["stack"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -325,6 +326,13 @@ class Recorded:
             _record_files.write_snapshot(path, self)
         else:
             raise ValueError(f"path must end in .npz, .pickle or .pkl, not {path.name!r}")
+
+
+def way_of(kind: str, detail: int) -> str:
+    """Where a page came from, or that it was taken to be used elsewhere."""
+    if kind == "map":
+        return RUNGS[detail]
+    return "steal" if kind == "unmap" and detail else ""
 
 
 def joined(tables: Iterable[NDArray[Any]]) -> NDArray[Any]:

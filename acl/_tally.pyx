@@ -118,8 +118,9 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
             held = stale_read(&arena.tag_live[tag])
             peak.tags[tag] += held
             tagged += held
-        if arena.default_tag != 0 and live > tagged:    # by name only
-            peak.tags[arena.default_tag] += live - tagged
+        tag = arena.default_tag                         # of the rest, by name only
+        if tag != 0 and live > tagged:
+            peak.tags[tag] += live - tagged
         if peak.stream_count < PEAK_STREAMS:
             part = &peak.streams[peak.stream_count]
             part.stream = arena.stream

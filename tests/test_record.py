@@ -136,6 +136,22 @@ def test_pages_come_and_go(opened: Opened, sim: Any) -> None:
     kinds = {event.kind for event in recording.events}
     assert {"trim", "sync"} <= kinds
     assert [event.size for event in recording.events if event.kind == "trim"] == [mapped["unmap"]]
+    assert not any(event.path for event in recording.events if event.kind == "unmap")
+
+
+def test_pages_that_move_are_steals() -> None:
+    """As many as the pool counts, each mapped again elsewhere."""
+    with open_door(limit="32MiB") as (pool, _, door):
+        with pool.record() as recording:
+            blocks = [door.take(4 * MIB)[0] for _ in range(8)]
+            for block in blocks[::2]:
+                door.free(block)
+            blocks = [*blocks[1::2], door.take(12 * MIB)[0]]
+        moved = [event for event in recording.events if event.kind == "unmap"]
+        assert pool.stats().steals == len(moved) == 6 and {event.path for event in moved} == {"steal"}
+        assert [event.path for event in recording.events if event.kind == "map"].count("own") == 6
+        for block in blocks:
+            door.free(block)
 
 
 def test_slow_allocations_say_how_long(opened: Opened) -> None:
@@ -440,7 +456,7 @@ def test_an_operator_s_workspace_has_the_stack_of_its_caller(opened: Opened) -> 
 
 def test_the_tags_of_scopes_and_streams_are_recorded(opened: Opened) -> None:
     """Also where the block itself has none: it has its stream's by name only."""
-    pool, stream, door = opened
+    pool, _, door = opened
     with pool.record() as recording:
         with pool.tag("scope"):
             door.free(door.take(512)[0])

@@ -35,6 +35,7 @@ typedef struct ThreadNotes {
     uint32_t number; /* the system's number of the thread; 0: not asked yet */
     uint32_t stack;  /* the Python stack under which the thread is in C; 0: none */
     uint32_t native; /* its C stack, between `record_enter` and the event */
+    uint32_t trims;  /* it gives memory to the driver: what it unmaps is no steal */
 } ThreadNotes;
 
 typedef struct NativeStack {
