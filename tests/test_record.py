@@ -271,6 +271,9 @@ def test_many_threads_while_it_is_read_and_switched() -> None:
             with pool.record(capacity=2000) as recording:
                 for _ in range(3):
                     consistent(of_blocks(recording.events))
+                    mark = pool.mark()
+                    assert pool.peak().live > 0 and pool.histograms().sizes.total > 0
+                    assert len(pool.leaks(since=mark)) <= len(pool.leaks()) + 3000
             consistent(of_blocks(recording.events))
         done.set()
         for thread in threads:
