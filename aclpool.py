@@ -97,7 +97,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(_acl)})
+    return sorted({name for name in globals() if name.startswith("__")} | set(dir(_acl)))
 
 
 def _command() -> int:

@@ -304,7 +304,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+    return sorted({name for name in globals() if name.startswith("__")} | set(__all__))
 
 
 if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):

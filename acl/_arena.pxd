@@ -11,6 +11,7 @@ cdef void driver_bind(Driver *driver) noexcept nogil            # the functions 
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
 # Gives everything back and frees the pool.  False, and nothing is freed, while blocks are live.
 cdef bint pool_destroy(Pool *pool) noexcept nogil
+cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil
 # The pool could not be destroyed, and nobody will try again.
 cdef void pool_orphan(Pool *pool) noexcept nogil
 # Pools of a device without a Python object; how many there are, of which up to `most` are told.

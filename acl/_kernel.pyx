@@ -220,7 +220,22 @@ cdef class Module:
 
 @cython.final
 cdef class Kernel:
-    """A function of a `Module`; made by `Module.kernel`."""
+    """A function of a `Module`; made by `Module.kernel`.
+
+    Parameters
+    ----------
+    module : Module
+        Where it is; kept open by the kernel.
+    name : str
+        The function, as the binary exports it.
+    types : sequence, optional
+        Its parameters' ctypes, so that plain numbers may be given for them.
+
+    Raises
+    ------
+    AclError
+        The binary has no such function.
+    """
 
     cdef aclrtFuncHandle raw
     cdef Module module

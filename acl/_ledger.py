@@ -89,7 +89,7 @@ class LedgerPool:
     largest_free: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ledger:
     """A device's memory at one moment: `rows` whose bytes add up to `total`.
 
@@ -142,6 +142,10 @@ class Ledger:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
         return asdict(self)
+
+    def __repr__(self) -> str:
+        return (f"<Ledger device={self.device} {readable(self.total)}: {readable(self.sum(owner='pool'))} in "
+                f"{len(self.pools)} pools, {readable(self.free)} free>")
 
     def __str__(self) -> str:
         return "\n".join(table_lines(self))

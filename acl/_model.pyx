@@ -34,10 +34,10 @@ from acl._libacl cimport (
     aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtFree, aclrtStream,
 )
 from acl._core cimport TagScope
-from acl._pool cimport Pool, oom_error, stream_name
+from acl._pool cimport Pool, oom_error
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
-from acl._tags cimport tag_pop, tag_push
+from acl._tags cimport stream_name, tag_pop, tag_push
 
 from acl._array import Array, stream_memory
 from acl._extents import Extents
@@ -450,7 +450,7 @@ cdef class Model:
         cdef bint noted
         stream_raw(stream, &raw)
         if pool is not None:
-            stream_name(pool, raw, pool.tag_index(self.name), False)
+            stream_name(pool.core, raw, pool.tag_index(self.name), False)
         for attempt in range(2):
             ooms = 0 if pool is None else pool.oom_count()
             noted = run_enter(pool)

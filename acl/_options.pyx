@@ -4,14 +4,17 @@
 are numbers or texts such as ``"8GiB"``.  Nothing here keeps state.
 """
 
+from libc.stdint cimport uint32_t
 from libc.string cimport memset, strncmp
 
 import os
 import re
 
 from acl._libacl cimport (
-    ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL, ACL_SUCCESS,
-    aclrtGetMemInfo, aclrtGetSocName,
+    ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
+    ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
+    ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
+    aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, libacl_has,
 )
 
 __all__ = ["bytes_of", "early_frees_default", "guard_every"]
@@ -68,12 +71,36 @@ cdef size_t virtual_default() noexcept nogil:
     return 4 * (total if total else <size_t> 32 << 30)
 
 
+cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given) except -1:
+    """The driver maps multiples of its own granularity only."""
+    cdef aclrtPhysicalMemProp prop
+    cdef size_t least = 0
+    cdef aclError status
+    if given["segments"] or not libacl_has(b"aclrtMemGetAllocationGranularity"):
+        return 0
+    memset(&prop, 0, sizeof(prop))
+    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
+    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
+    prop.memAttr = attr
+    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
+    prop.location.id = <uint32_t> device                # a device number: not negative
+    with nogil:
+        status = aclrtMemGetAllocationGranularity(
+            &prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &least)
+    if status == ACL_SUCCESS and least != 0 and granule % least:
+        raise ValueError(
+            f"granule must be a multiple of the driver's {least} bytes for "
+            f"pages={given['pages']!r}, not {given['granule']!r}")
+    return 0
+
+
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     granule = bytes_of(given["granule"], "granule")
     if granule < 65536 or granule & (granule - 1):
         raise ValueError(f"granule must be a power of two of at least 64 KiB, not {granule}")
     if given["pages"] not in PAGES:
         raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    granule_check(granule, device, PAGES[given["pages"]], given)
     timeout = given["sync_timeout_ms"]
     if timeout == 0 or timeout < -1:
         raise ValueError(f"sync_timeout_ms must be positive, or -1 for no limit, not {timeout}")

@@ -22,6 +22,7 @@ cdef class Pool:
     cdef readonly bint guarded      # streams are registered with the callbacks of `_guard`
     cdef readonly uint32_t guard_every      # which look at one block in so many; 0: at none
     cdef bint is_closed
+    cdef bint segments_told         # that it works in segments is in the log
     cdef dict tags                  # name -> index
     cdef list tag_names
     cdef object oom_hook
@@ -35,10 +36,9 @@ cdef class Pool:
     cdef uint64_t oom_count(self) noexcept
     cdef bint oom_tell(self) except -1
     cdef Buffer take(self, size_t size, Stream stream, object tag)
+    cdef void replaced(self, aclrtStream raw) noexcept
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1
 
-# Names what a stream holds without a tag, for the reports: an index of `tag_names`.
-cdef void stream_name(Pool pool, aclrtStream stream, uint16_t tag, bint by_user) noexcept
 # The exception for what `last_oom` tells of.
 cdef object oom_error(Pool pool, int status, str function)
 # A Pool over a core that C code has made; the core is the Pool's from then on.

@@ -8,9 +8,9 @@ from acl._capture import Capture
 from acl._device import Device
 from acl._histograms import PoolHistograms, PoolPeak
 from acl._leaks import ExpectNoLeaks, LeakReport, Mark
+from acl._oom import OomReport
 from acl._recording import Recording, Tracking
 from acl._scopes import Unloading, UsePool
-from acl._oom import OomReport
 from acl._snapshot import BlockInfo, PoolStats
 from acl._stream import Stream
 from acl._tags import Tagging

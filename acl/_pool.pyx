@@ -17,8 +17,8 @@ import os
 import weakref
 
 from acl._arena cimport (
-    arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_orphan,
-    pool_reset_peaks, pool_trim,
+    arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_live_bytes,
+    pool_orphan, pool_reset_peaks, pool_trim,
 )
 from acl._buffer cimport buffer_wrap
 from acl._check cimport pool_check
@@ -36,13 +36,14 @@ from acl._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
 from acl._order cimport block_share, waiting_poll, waiting_sync
 from acl._record cimport record_native_open, record_note
-from acl._registry cimport arena_register, arena_unregister, handle_of
+from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
-from acl._tags cimport tag_current, tagging_make
+from acl._tags cimport stream_name, tag_current, tagging_make
 
 from acl._device import Device
 from acl._error import OutOfMemoryError
+from acl._log import debug as debug_log, error as error_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every
 from acl._registry import registered
 
@@ -162,7 +163,11 @@ cdef class Pool:
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
+        if not isinstance(device, (Device, int)):
+            raise TypeError(f"device must be an int or a Device, not {type(device).__name__}")
         ordinal = device.ordinal if isinstance(device, Device) else device
+        if ordinal < 0:
+            raise ValueError(f"device must be at least 0, not {ordinal}")
         current_ensure(NULL)
         if current_device() != ordinal:
             Device(ordinal).use()
@@ -194,6 +199,8 @@ cdef class Pool:
             from acl._scopes import Decay
 
             self.decay = Decay(self, decay_ms)
+        # A name, not the pool: a record in somebody's log would keep it alive.
+        debug_log("pool", "%s made on device %d", self.name, self.device)
 
     def __dealloc__(self):
         # A pool that cannot go yet (live blocks, work in flight) is left to the system.
@@ -285,7 +292,7 @@ cdef class Pool:
         self.open_check()
         if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
             raise MemoryError("host memory for an arena")
-        stream_name(self, raw, index, True)
+        stream_name(self.core, raw, index, True)
 
     # -- memory
 
@@ -370,9 +377,14 @@ cdef class Pool:
         cdef Arena *arena
         cdef aclError status
         cdef bint guard = self.guarded
+        cdef Pool other
         self.open_check()
         if raw is NULL:
             raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
+        if isinstance(stream, Stream) and (<Stream> stream).device != self.device:
+            raise ValueError(f"stream is of device {(<Stream> stream).device}, the pool of "
+                             f"device {self.device}")
+        stream_exists(raw)
         arena = pool_arena(self.core, raw, ROLE_STREAM)
         if arena is NULL:
             raise MemoryError("host memory for an arena")
@@ -381,8 +393,19 @@ cdef class Pool:
                 guard = False
             status = arena_register(arena, raw, guard)
         check(status, "aclrtAllocatorRegister")
+        other = registered.get(<size_t> raw)
+        if other is not None and other is not self:
+            other.replaced(raw)
         registered[<size_t> raw] = self
         record_note(arena, EVENT_REGISTER, NULL, 0, 0)
+
+    cdef void replaced(self, aclrtStream raw) noexcept:
+        """Another pool serves the stream from here on; what came from here still comes back."""
+        cdef Arena *arena = NULL
+        if self.core is not NULL:
+            arena = arena_find(self.core, raw, ROLE_STREAM)
+        if arena is not NULL:
+            arena.registered = False
 
     def unregister(self, stream):
         """Take the registration back; the pool still takes what was given out.
@@ -552,7 +575,13 @@ cdef class Pool:
         return _books.last_oom(self)
 
     def stats(self):
-        """A `PoolStats`: what the pool holds and has done, at this moment."""
+        """What the pool holds and has done, at this moment.
+
+        Returns
+        -------
+        PoolStats
+            Counted block by block, under each part's lock; `acl.metrics.read` takes none.
+        """
         from acl import _books
 
         self.open_check()
@@ -647,6 +676,8 @@ cdef class Pool:
             waiting_sync(self.core, True)
             pool_trim(self.core, 0, True, True)
             events_destroy(self.core)
+        segments_tell(self)
+        debug_log("pool", "%s closed with %d bytes live", self.name, pool_live_bytes(self.core))
 
     @property
     def closed(self):
@@ -693,14 +724,21 @@ cdef class Pool:
         return f"<Pool {self.name!r} device={self.device} reserved={self.core.source.reserved}>"
 
 
+cdef int segments_tell(Pool pool) except -1:
+    """Once: that the pool had to do without virtual memory."""
+    if pool.core.no_virtual and not pool.core.options.segments and not pool.segments_told:
+        pool.segments_told = True
+        warning_log("pool", "%s works in segments, which wastes more: device %d has no virtual "
+                    "memory", pool.name, pool.device)
+    return 0
+
+
 cdef object oom_error(Pool pool, int status, str function):
     """The exception for what `last_oom` tells of, which goes to the log as well."""
-    from acl import _log
-
     report = pool.last_oom()
     if report is None:
         return OutOfMemoryError(status, function, "the pool is closed")
-    _log.error("pool", "%s", report.details())
+    error_log("pool", "%s", report.details())
     return OutOfMemoryError(status, function, str(report), report)
 
 
@@ -720,22 +758,12 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
             block = arena_alloc(arena, bytes, tag)
         if noted:
             stack_leave()
+        segments_tell(pool)
         if block is not NULL:
             return block
         if attempt or not pool.oom_tell():
             break
     raise oom_error(pool, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
-
-
-cdef void stream_name(Pool pool, aclrtStream stream, uint16_t tag, bint by_user) noexcept:
-    """Whose a stream's blocks without a tag are; a model's name does not replace the user's."""
-    cdef uint32_t i
-    cdef Arena *arena
-    for i in range(count_read(&pool.core.arena_count)):
-        arena = pool.core.arenas[i]
-        if arena.stream == stream and not arena.by_device and (by_user or not arena.named):
-            arena.default_tag = tag
-            arena.named = by_user and tag != 0
 
 
 # ---- the pool of new streams -------------------------------------------------------------------

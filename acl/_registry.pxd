@@ -6,5 +6,8 @@ from acl._libacl cimport aclError, aclrtStream
 # The handle of a Stream or of a number; None is the default stream, which has none.
 cdef aclrtStream handle_of(object stream) except? NULL
 
+# Raises for a handle that is no stream's; whether the stream is well is not asked.
+cdef int stream_exists(aclrtStream raw) except -1
+
 cdef aclError arena_register(Arena *arena, aclrtStream stream, bint guard) noexcept nogil
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil

@@ -11,13 +11,14 @@ from acl._device cimport current_ensure
 from acl._error cimport check
 from acl._guard cimport guard_alloc, guard_alloc_advise, guard_free
 from acl._libacl cimport (
-    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclrtAllocator,
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_INVALID_HANDLE, ACL_ERROR_RT_MEMORY_ALLOCATION,
+    ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS, aclrtAllocator,
     aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc, aclrtAllocatorCreateDesc,
     aclrtAllocatorDesc, aclrtAllocatorDestroyDesc, aclrtAllocatorFreeFunc,
     aclrtAllocatorGetAddrFromBlockFunc, aclrtAllocatorGetByStream, aclrtAllocatorRegister,
     aclrtAllocatorSetAllocAdviseFuncToDesc, aclrtAllocatorSetAllocFuncToDesc,
     aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
-    aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister,
+    aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister, aclrtStreamQuery, aclrtStreamStatus,
 )
 from acl._stream cimport Stream, stream_raw
 
@@ -72,6 +73,17 @@ cdef aclrtStream handle_of(object stream) except? NULL:
     if isinstance(stream, int):
         return <aclrtStream> <size_t> stream
     raise TypeError(f"stream must be a Stream, a handle or None, not {type(stream).__name__}")
+
+
+cdef int stream_exists(aclrtStream raw) except -1:
+    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+    cdef aclError status
+    current_ensure(NULL)
+    with nogil:
+        status = aclrtStreamQuery(raw, &state)
+    if status == ACL_ERROR_RT_INVALID_HANDLE:
+        raise ValueError(f"stream must be a Stream or the handle of one, not {<size_t> raw:#x}")
+    return 0
 
 
 Allocator = namedtuple("Allocator", "object alloc free alloc_advise get_addr pool")

@@ -119,7 +119,7 @@ class StreamStats:
     rungs: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PoolStats:
     """A pool at one moment; sums over its streams unless said otherwise.
 
@@ -158,6 +158,10 @@ class PoolStats:
     driver_calls: dict[str, int]
     driver_failures: dict[str, int]
     ooms: int
+
+    def __repr__(self) -> str:
+        return (f"<PoolStats {readable(self.allocated)} live of {readable(self.reserved)} reserved, "
+                f"{len(self.streams)} streams, {self.allocations} allocations ({self.hit_rate:.1%} hits)>")
 
     def total(self, name: str) -> int:
         """The sum of one of the streams' numbers."""

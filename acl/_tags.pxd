@@ -3,6 +3,7 @@
 from libc.stdint cimport uint16_t
 
 from acl._core cimport Pool as CorePool, TagScope
+from acl._libacl cimport aclrtStream
 
 # The tag of the innermost scope that is open for a pool in this context; 0 without one.
 cdef uint16_t tag_current(object pool) noexcept
@@ -10,5 +11,9 @@ cdef uint16_t tag_current(object pool) noexcept
 # Gives ACL's allocations in this thread that tag, until `tag_pop`: false, and nothing, without one.
 cdef bint tag_push(object pool, CorePool *core, TagScope *scope) noexcept
 cdef void tag_pop(TagScope *scope) noexcept
+
+# Whose a stream's blocks without a tag are, for the reports; a model's name does not replace the
+# user's.
+cdef void stream_name(CorePool *core, aclrtStream stream, uint16_t tag, bint by_user) noexcept
 
 cdef object tagging_make(object pool, CorePool *core, uint16_t tag)

@@ -12,7 +12,10 @@ is emptied there and kept for ever, as the first thread's list may still lead to
 import sys
 from contextvars import ContextVar
 
-from acl._core cimport TagScope, tag_scopes
+from libc.stdint cimport uint32_t
+
+from acl._core cimport Arena, TagScope, tag_scopes
+from acl._lock cimport count_read
 
 __all__ = ["Tagging", "tag_open"]
 
@@ -55,6 +58,16 @@ cdef void tag_pop(TagScope *scope) noexcept:
         link[0] = scope.outer
         scope.outer = NULL
         scope.pool = NULL
+
+
+cdef void stream_name(CorePool *core, aclrtStream stream, uint16_t tag, bint by_user) noexcept:
+    cdef uint32_t i
+    cdef Arena *arena
+    for i in range(count_read(&core.arena_count)):
+        arena = core.arenas[i]
+        if arena.stream == stream and not arena.by_device and (by_user or not arena.named):
+            arena.default_tag = tag
+            arena.named = by_user and tag != 0
 
 
 cdef object tagging_make(object pool, CorePool *core, uint16_t tag):

@@ -34,6 +34,16 @@ def adopt(module: ModuleType | None) -> None:
     """Remember CANN's module, which was imported before ours."""
     global _vendor
     _vendor = module or _vendor
+    if module is not None:
+        told(module)
+
+
+def told(module: ModuleType) -> None:
+    """A line in the log."""
+    from acl import _log
+
+    _log.info("vendor", "CANN's own module serves %s: %s", ", ".join(sorted(ONLY_VENDOR)),
+              getattr(module, "__file__", None))
 
 
 def find_spec() -> importlib.machinery.ModuleSpec | None:
@@ -72,6 +82,7 @@ def load() -> ModuleType | None:
             _vendor = sys.modules["acl"]
         except ImportError:
             return None
+    told(_vendor)
     return _vendor
 
 

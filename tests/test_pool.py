@@ -213,11 +213,54 @@ def test_frees_after_unregister(pool: acl.Pool, stream: acl.Stream) -> None:
     assert pool.check() == 0
 
 
-def test_a_granule_below_the_drivers_is_no_full_device() -> None:
+def test_a_granule_that_the_driver_does_not_map_is_refused_at_once(sim: ModuleType) -> None:
     acl.Device(0).use()
-    with acl.Pool(0, granule="64KiB") as pool:
+    with pytest.raises(ValueError, match="granule must be a multiple of the driver's 2097152 bytes"):
+        acl.Pool(0, granule="64KiB")
+    acl.Pool(0, granule="64KiB", segments=True).close()
+    # A library that cannot be asked tells at the first allocation.
+    with sim.fault("aclrtMemGetAllocationGranularity", every=1, code=207000), acl.Pool(0, granule="64KiB") as pool:
         with pytest.raises(acl.OutOfMemoryError, match="the granule must be a multiple"):
             pool.alloc(1 << 20)
+
+
+@pytest.mark.parametrize("device, error", [("0", TypeError), (None, TypeError), (1.0, TypeError), (-1, ValueError)])
+def test_a_wrong_device_is_named(device: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="device must be"):
+        acl.Pool(device)                                                # type: ignore[arg-type]
+
+
+def test_a_number_that_is_no_streams_handle_is_refused(pool: acl.Pool) -> None:
+    with pytest.raises(ValueError, match="stream must be a Stream or the handle of one, not 0x5"):
+        pool.register(5)
+    with acl.Stream(0) as gone:
+        handle = gone.handle
+    with pytest.raises(ValueError, match="the handle of one"):
+        pool.register(handle)
+    assert pool.streams == ()
+
+
+def test_a_stream_of_another_device_is_refused(pool: acl.Pool) -> None:
+    with acl.Stream(1) as stream:
+        with pytest.raises(ValueError, match="stream is of device 1, the pool of device 0"):
+            pool.register(stream)
+    acl.Device(0).use()
+
+
+def test_a_stream_is_registered_with_one_pool(pool: acl.Pool, stream: acl.Stream) -> None:
+    pool.register(stream)
+    with acl.Pool(0) as other:
+        other.register(stream)
+        assert (pool.streams, other.streams) == ((), (stream.handle,))
+        pool.unregister(stream)                                         # not registered there any more: no error
+        assert acl.allocator_of(stream).pool is other                   # type: ignore[union-attr]
+
+
+def test_reprs_are_short(pool: acl.Pool, stream: acl.Stream) -> None:
+    with pool.alloc(3 * MIB, stream):
+        text = repr(pool.stats())
+        assert text.startswith("<PoolStats 3.00 MiB live of 4.00 MiB reserved, 1 streams, 1 allocations")
+        assert len(repr(acl.memory_ledger(0))) < 120
 
 
 def test_the_limit_and_the_report(sim: ModuleType) -> None:

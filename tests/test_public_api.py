@@ -97,6 +97,11 @@ def test_dir_lists_the_public_names() -> None:
     assert set(acl.__all__) <= set(dir(acl))
 
 
+@pytest.mark.parametrize("module", [acl, aclpool], ids=["acl", "aclpool"])
+def test_dir_lists_nothing_else(module: types.ModuleType) -> None:
+    assert {name for name in dir(module) if not name.startswith("__")} <= set(acl.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'acl' has no attribute 'nonsense'"):
         acl.nonsense  # noqa: B018

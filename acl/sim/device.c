@@ -33,6 +33,10 @@ __attribute__((weak)) void memory_device_gone(int32_t device)
 
 aclError device_check(int32_t device)
 {
+    if (config.devices == 0) {
+        return fail(ACL_ERROR_RT_INVALID_DEVICEID,
+                    "device %d: there are no devices (ACL_SIM_DEVICES is 0)", device);
+    }
     if (device < 0 || (uint32_t)device >= config.devices) {
         return fail(ACL_ERROR_RT_INVALID_DEVICEID, "device %d, expected 0 to %d", device,
                     (int)config.devices - 1);

@@ -63,11 +63,24 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
         if option == "devices" and value is not None and not (value.isascii() and value.isdigit()):
             raise ValueError(f"--devices: expected a number, got {value!r}")
         if value is not None:
+            tried(option, value)
             made[variable] = str(sim.parse_sizes(value)) if option == "capacity" else value
     for option, variable, _ in SWITCHES:
         if getattr(options, option.replace("-", "_")):
             made[variable] = "1"
     return made
+
+
+def tried(option: str, value: str) -> None:
+    """Refuse what the library would refuse: it is asked, in this process, before the program starts."""
+    try:
+        if option in ("devices", "capacity", "soc", "cann", "latency"):
+            sim.configure(**{option: value})
+        elif option == "faults":
+            for rule in filter(None, value.split(",")):
+                sim.Fault(rule).remove()
+    except ValueError as error:
+        raise ValueError(f"--{option}: {error}") from None
 
 
 def command(program: list[str]) -> list[str]:

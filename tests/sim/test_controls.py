@@ -282,6 +282,28 @@ def test_sim_run_gives_back_the_programs_status() -> None:
     assert run_tool("--", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
 
 
+@pytest.mark.parametrize(
+    "option, value, text",
+    [
+        ("--soc", "nonsense", "--soc: "),
+        ("--faults", "aclrtNope:nth=1", "the simulator has no function aclrtNope"),
+        ("--faults", "aclrtMalloc:nth=1,aclrtMalloc:nth=x", "expected FUNCTION:KEY=NUMBER"),
+        ("--latency", "warp", "no latency preset is called warp"),
+        ("--devices", "100", "--devices: "),
+    ],
+)
+def test_sim_run_refuses_what_the_library_would(option: str, value: str, text: str) -> None:
+    done = run_tool(option, value, "--", sys.executable, "-c", "print('ran')")
+    assert done.returncode == 2
+    assert text in done.stderr and "ran" not in done.stdout
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_devices_the_error_says_so() -> None:
+    done = run_tool("--devices", "0", "--", sys.executable, "-c", "import acl; acl.Device(0).use()")
+    assert "there are no devices" in done.stderr
+
+
 def test_sim_run_orders_faults_and_writes_counters(tmp_path: Path) -> None:
     counters, trace = tmp_path / "counters.json", tmp_path / "trace"
     done = run_tool("--faults", "aclrtMalloc:nth=1:code=207001", "--counters", str(counters), "--trace", str(trace),

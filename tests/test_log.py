@@ -1,0 +1,83 @@
+"""What the library tells through logging, and that it is silent otherwise."""
+
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.child import run_python
+
+import acl
+from acl import _vendor
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def lines(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage()) for record in caplog.records if record.name == name]
+
+
+def test_pools_made_and_closed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "acl")
+    with acl.Pool(0, name="service") as pool:
+        buffer = pool.alloc(1000)
+    buffer.close()
+    (made, closed) = lines(caplog, "acl.pool")
+    assert made == ("DEBUG", "service made on device 0")
+    assert closed == ("DEBUG", "service closed with 1536 bytes live")
+
+
+def test_segments_for_want_of_virtual_memory_are_told_once(
+    caplog: pytest.LogCaptureFixture, sim: ModuleType
+) -> None:
+    with sim.fault("aclrtReserveMemAddress", every=1, code=207000), acl.Pool(0, name="old") as pool:
+        for _ in range(3):
+            pool.alloc(30 << 20).close()
+            pool.trim()
+    told = lines(caplog, "acl.pool")
+    assert [line for line in told if line[0] == "WARNING"] == [
+        ("WARNING", "old works in segments, which wastes more: device 0 has no virtual memory")]
+
+
+def test_segments_that_were_asked_for_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    with acl.Pool(0, segments=True) as pool:
+        pool.alloc(3 << 20).close()
+    assert [line for line in lines(caplog, "acl.pool") if line[0] != "DEBUG"] == []
+
+
+def test_the_vendors_module_is_told_when_it_is_taken(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "acl")
+    monkeypatch.setattr(_vendor, "_vendor", None)
+    module = ModuleType("acl")
+    module.__file__ = "/opt/acl.so"
+    _vendor.adopt(module)
+    ((level, text),) = lines(caplog, "acl.vendor")
+    assert level == "INFO" and "/opt/acl.so" in text
+
+
+def test_it_is_silent_by_default_and_imports_no_logging(tmp_path: Path) -> None:
+    done = run_python("""
+        import sys
+        before = "logging" in sys.modules
+        import acl
+        pool = acl.Pool(0, "4MiB", debug=True)
+        try:
+            pool.alloc("5MiB")
+        except acl.OutOfMemoryError:
+            pass
+        pool.close()
+        print(before or "logging" not in sys.modules)
+    """)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_the_loggers_are_children_of_one_with_a_null_handler() -> None:
+    from acl import _log
+
+    found = _log.logger("pool")
+    assert found is not None and found.name == "acl.pool" and found.parent is logging.getLogger("acl")
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("acl").handlers)
+    assert "logging" in sys.modules
