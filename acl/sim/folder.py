@@ -56,7 +56,10 @@ _STATUS_SYMBOL = "_ZN2ge13StatusFactory8InstanceEv"
 
 
 def _output(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(command)[:200]}: {done.stderr.strip()[-1000:]}")
+    return done.stdout
 
 
 def _symbols(library: Path, which: str) -> Iterable[tuple[str, str]]:
@@ -161,6 +164,6 @@ def lay_out(folder: str | os.PathLike[str], mindspore: str | os.PathLike[str] | 
             stubs.write_text(_stubs(missing_symbols(mindspore)))
             status.write_text(_STATUS)
             made = Path(scratch, "stubs.o")
-            subprocess.run([c, "-c", "-fPIC", "-w", str(stubs), "-o", str(made)], check=True)
+            _output(c, "-c", "-fPIC", "-w", str(stubs), "-o", str(made))
             _link(cpp, libraries / "libge_runner.so", [made, status])
     return libraries

@@ -1,0 +1,174 @@
+"""torch_npu's allocators against ours, in one run: `python bench/doors_torch.py [--json FILE]`.
+
+Each row is a process of its own on the simulator, with the same work: "empties" takes and drops tensors
+of changing sizes, without operators; "streams" does so on four streams in turn; "net" runs a transformer
+with changing numbers of tokens.  Reserved is the peak of the simulator's physical books, live the peak
+of what torch asked for; the ratio is of these two.  Time is wall time of the loop, the least of the
+rounds, and calls are the driver calls of the last round that make or give back memory, or wait.  The
+simulator's latency is off: driver calls cost less here than on a device.
+
+Needs torch and torch_npu of one version, and a moment's quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+__all__ = ["DOORS", "WORK", "main", "run"]
+
+#: How torch gets its memory: what is run before `import torch`, and the environment.
+DOORS: dict[str, tuple[str, dict[str, str]]] = {
+    "torch_npu's own": ("from acl._preload import preload; preload()", {}),
+    "torch_npu's own, expandable": (
+        "from acl._preload import preload; preload()", {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}),
+    "acl.torch.install()": ("acl.torch.install()", {}),
+    "acl.torch.mem_pool()": ("POOL = acl.torch.mem_pool(acl.Pool(0))", {}),
+}
+
+COMMON = """
+import contextlib, json, random, sys, time
+import aclpool as acl
+import acl.sim as sim
+POOL = None
+{start}
+import torch
+import torch.nn as nn
+torch.npu.set_device(0)
+torch.set_grad_enabled(False)
+torch.manual_seed(0)
+KIB, MIB = 1 << 10, 1 << 20
+"""
+
+WORK = {
+    "empties": """
+def prepare():
+    pass
+
+def work(numbers):
+    live = [None] * 150
+    for step in range(6000):
+        size = int(2 ** numbers.uniform(9, 25))
+        live[numbers.randrange(150)] = torch.empty(size, dtype=torch.uint8, device="npu")
+""",
+    "streams": """
+STREAMS = []
+
+def prepare():
+    STREAMS.extend(torch.npu.Stream() for _ in range(4))
+
+def work(numbers):
+    for turn in range(24):
+        live = [None] * 60
+        with torch.npu.stream(STREAMS[turn % 4]):
+            for step in range(250):
+                size = int(2 ** numbers.uniform(9, 25))
+                live[numbers.randrange(60)] = torch.empty(size, dtype=torch.uint8, device="npu")
+        del live
+""",
+    "net": """
+class Layer(nn.Module):
+    def __init__(self, width=128, heads=4):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.one, self.two, self.heads = nn.LayerNorm(width), nn.LayerNorm(width), heads
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        split = lambda t: t.view(batch, tokens, self.heads, -1).transpose(1, 2)
+        y = self.one(x)
+        scores = split(self.q(y)) @ split(self.k(y)).transpose(-1, -2)
+        y = (torch.softmax(scores, -1) @ split(self.v(y))).transpose(1, 2).reshape(batch, tokens, width)
+        x = x + self.o(y)
+        return x + self.down(torch.relu(self.up(self.two(x))))
+
+def prepare():
+    global net
+    net = nn.Sequential(*[Layer() for _ in range(3)]).npu()
+
+def work(numbers):
+    for _ in range(16):
+        net(torch.zeros(2, numbers.randrange(8, 512), 128, device="npu"))
+    torch.npu.synchronize()
+""",
+}
+
+MEASURE = """
+around = torch.npu.use_mem_pool(POOL) if POOL is not None else contextlib.nullcontext()
+CALLS = ("aclrtMalloc", "aclrtMallocAlign32", "aclrtFree", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
+         "aclrtUnmapMem", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDeviceWithTimeout")
+with around:
+    prepare()
+    torch.npu.synchronize()
+    seconds = []
+    for round_ in range({rounds}):
+        before = sim.counters()
+        started = time.perf_counter()
+        work(random.Random({seed}))
+        seconds.append(time.perf_counter() - started)
+    torch.npu.synchronize()
+    after = sim.counters()
+stats = torch.npu.memory_stats()
+print("RESULT", json.dumps(dict(
+    seconds=min(seconds), reserved=sim.physical_peak(), live=stats["requested_bytes.all.peak"],
+    calls=sum(after.get(name, 0) - before.get(name, 0) for name in CALLS))))
+"""
+
+
+def run(work: str, door: str, rounds: int = 3, seed: int = 1) -> dict[str, float]:
+    """One row: a process that does the work with that door.
+
+    Raises
+    ------
+    RuntimeError
+        With what the process said, if it failed.
+    """
+    start, environment = DOORS[door]
+    code = COMMON.replace("{start}", start) + WORK[work]
+    code += MEASURE.replace("{rounds}", str(rounds)).replace("{seed}", str(seed))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "ACL_BACKEND": "sim", **environment},
+        capture_output=True, text=True, timeout=900)
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT "):
+            found: dict[str, float] = json.loads(line[7:])
+            return {**found, "ratio": found["reserved"] / found["live"]}
+    raise RuntimeError(f"{work}, {door}: {done.stderr[-2000:]}")
+
+
+def table(rows: dict[str, dict[str, dict[str, float]]]) -> str:
+    """As Markdown; times are over torch_npu's own of the same work."""
+    lines = ["| work | allocator | live MiB | reserved MiB | ratio | time | driver calls |",
+             "|---|---|---|---|---|---|---|"]
+    for work, doors in rows.items():
+        base = next(iter(doors.values()))["seconds"]
+        for door, row in doors.items():
+            lines.append(
+                f"| {work} | {door} | {row['live'] / 2**20:.1f} | {row['reserved'] / 2**20:.1f} | {row['ratio']:.3f} "
+                f"| {row['seconds'] / base:.2f} | {row['calls']:.0f} |")
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", help="also write every row there")
+    parser.add_argument("--work", action="append", choices=sorted(WORK), help="only this; may be given again")
+    parser.add_argument("--rounds", type=int, default=3, help="of each work; the least time counts")
+    options = parser.parse_args(argv)
+    rows = {
+        work: {door: run(work, door, options.rounds) for door in DOORS} for work in options.work or WORK
+    }
+    print(table(rows))
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
