@@ -1,0 +1,179 @@
+"""The example service under a load of changing shapes: with the pool, and with the driver's allocator.
+
+    python bench/serving.py [--seconds 8] [--rounds 3] [--latency memory] [--markdown]
+
+Wants `wrk` (Debian has it) and `aclpool[serve]`.  Each run is a process of its own, the ways in turn;
+the median of the rounds is told.  Device memory, and the calls that take and give it, are counted in
+the simulator's own books; the load generator, the server and the simulated device share the machine's
+cores, so requests per second are a ratio between rows and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SERVING = Path(__file__).resolve().parents[1] / "examples/serving"
+MEMORY_CALLS = (
+    "aclrtMalloc", "aclrtMallocAlign32", "aclrtFree", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
+    "aclrtUnmapMem", "aclrtReserveMemAddress", "aclrtReleaseMemAddress",
+)
+FAULTS = {
+    "aclrtMallocPhysical": {"p": 0.2, "seed": 1}, "aclrtMalloc": {"p": 0.01, "seed": 1},
+    "aclrtSynchronizeStream": {"p": 0.01, "seed": 2, "code": 507015},
+}
+# What each run is: the way to allocate, the device's latency, faults, connections.
+RUNS: dict[str, dict[str, Any]] = {
+    "pool": {},
+    "driver's allocator": {"pool": False},
+    "pool, faults": {"faults": True},
+    "pool, overload": {"connections": 200, "queue": 32},
+    "pool, little memory": {"connections": 64, "limit": "16MiB"},
+}
+
+
+@contextmanager
+def served(way: dict[str, Any]) -> Iterator[tuple[Any, int]]:
+    """The service in this process, on a thread: its engine and its port."""
+    import uvicorn
+
+    sys.path.insert(0, str(SERVING))
+    from app import application
+    from engine import Engine, Options
+    from task import TextTask
+
+    engine = Engine(TextTask(), Options(
+        pool=way.get("pool", True), limit=way.get("limit", "256MiB"), queue=way.get("queue", 256)))
+    server = uvicorn.Server(uvicorn.Config(application(engine), port=0, log_level="error", access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield engine, server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def wrk(port: int, seconds: int, connections: int) -> dict[str, Any]:
+    """The load: what wrk's script wrote."""
+    done = subprocess.run(
+        ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", SERVING / "requests.lua", f"http://127.0.0.1:{port}",
+         "--", "1", "192"], capture_output=True, text=True, timeout=seconds + 60, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def settle(engine: Any) -> None:
+    """Wait until every accepted request is answered."""
+    while engine.promised:
+        time.sleep(0.01)
+
+
+def watch(samples: list[int], stop: threading.Event) -> None:
+    """The device's memory in use, ten times a second."""
+    from acl import sim
+
+    while not stop.wait(0.1):
+        samples.append(sim.physical_bytes())
+
+
+def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
+    """One run, in this process."""
+    import logging
+
+    from acl import sim
+
+    logging.disable(logging.WARNING)
+    with served(way) as (engine, port):
+        wrk(port, 1, 8)                                     # warm
+        settle(engine)
+        sim.configure(latency=latency)
+        faults = [sim.fault(name, **rule) for name, rule in FAULTS.items()] if way.get("faults") else []
+        before, samples, stop = sim.counters(), [], threading.Event()
+        counts = dict(engine.counts)
+        sim.reset_physical_peak()
+        watcher = threading.Thread(target=watch, args=(samples, stop))
+        watcher.start()
+        try:
+            found = wrk(port, seconds, way.get("connections", 16))
+        finally:
+            stop.set()
+            watcher.join()
+        after = sim.counters()
+        found["faults"] = sum(fault.hits for fault in faults)
+        for fault in faults:
+            fault.remove()
+        settle(engine)
+        for name in ("accepted", "answered", "failed", "ooms"):
+            found[name] = engine.counts[name] - counts.get(name, 0)
+    half = len(samples) // 2
+    found["peak_bytes"] = sim.physical_peak()
+    found["grew_bytes"] = max(samples[half:]) - max(samples[:half]) if half else 0
+    found["memory_calls"] = sum(after.get(name, 0) - before.get(name, 0) for name in MEMORY_CALLS)
+    return found
+
+
+def run_child(name: str, seconds: int, latency: str) -> dict[str, Any]:
+    """One run, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--inside", name, "--seconds", str(seconds), "--latency", latency],
+        env={**os.environ, "ACL_BACKEND": "sim"}, capture_output=True, text=True, timeout=seconds + 120)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stdout}{done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def table(rows: dict[str, dict[str, float]]) -> str:
+    """The medians, in Markdown."""
+    lines = [
+        "| run | answered/s | p50 ms | p99 ms | refused | lost | device peak MiB | grew MiB | memory calls / answer |",
+        "|---|---|---|---|---|---|---|---|---|"]
+    for name, row in rows.items():
+        refused = row["status_429"] + row["status_503"]
+        lines.append(
+            f"| {name} | {row['ok'] / row['seconds']:.0f} | {row['p50_ms']:.1f} | {row['p99_ms']:.1f} | {refused:.0f} "
+            f"| {row['accepted'] - row['answered']:.0f} | {row['peak_bytes'] / 2**20:.1f} "
+            f"| {row['grew_bytes'] / 2**20:.1f} | {row['memory_calls'] / max(row['answered'], 1):.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency", default="memory", help="the simulated driver's: off, pcie, memory")
+    parser.add_argument("--json", help="where to write every run")
+    parser.add_argument("--inside", choices=RUNS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        print(json.dumps(measure(RUNS[given.inside], given.seconds, given.latency)))
+        return 0
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in RUNS}
+    for _ in range(given.rounds):
+        for name, done in runs.items():
+            done.append(run_child(name, given.seconds, given.latency))
+    if given.json:
+        Path(given.json).write_text(json.dumps(runs, indent=1))
+    print(table({name: {key: statistics.median(one[key] for one in done) for key in done[0]}
+                 for name, done in runs.items()}))
+    bad = [name for name, done in runs.items() for one in done
+           if one["accepted"] != one["answered"] or one["failed"] or one["status_500"] or one["other"] or one["wrong"]]
+    print("\n".join(f"{name}: lost or failed requests" for name in bad), end="")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

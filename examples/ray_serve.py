@@ -1,0 +1,159 @@
+"""The service of examples/serving as a Ray Serve deployment: several replicas, each with a pool of its own.
+
+    pip install aclpool "ray[serve]"; python examples/ray_serve.py --replicas 2
+
+Each replica is a process with the same `Engine` and task as the single server; Ray starts them, spreads
+the requests, and exports what each one's pool and ledger say under the replica's name. This file deploys,
+sends requests, checks that the answers of all replicas agree, prints the metrics, and shuts down. On
+NPUs give each replica a device: ``ray_actor_options={"resources": {"NPU": 1}}``. Without Ray it says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "serving"))
+os.environ.setdefault("ACL_BACKEND", "sim")
+
+TEXT = "the quick brown fox jumps over the lazy dog " * 5
+
+
+class Replica:
+    """The model class: an engine, an HTTP request in, an embedding out."""
+
+    def __init__(self, limit: str) -> None:
+        from engine import Engine, Options
+        from ray import serve
+        from ray.util.metrics import Gauge
+        from task import TextTask
+
+        self.name = serve.get_replica_context().replica_id.unique_id
+        self.engine = Engine(TextTask(), Options(limit=limit))
+        self.ledger = Gauge("aclpool_ledger_bytes", "A device's memory by owner.", tag_keys=("owner", "replica_name"))
+        self.pools: dict[str, Gauge] = {}
+        self.teller = asyncio.get_event_loop().create_task(self.tell())
+
+    async def tell(self) -> None:
+        """Once a second, put the pool's metrics and the ledger's sums into Ray's."""
+        while True:
+            await asyncio.to_thread(self.tell_once)
+            await asyncio.sleep(1)
+
+    def tell_once(self) -> None:
+        from ray.util.metrics import Gauge
+
+        import acl
+        from acl import metrics
+
+        acl.Device(self.engine.options.device).use()
+        sums: Counter[str] = Counter()
+        for row in acl.memory_ledger(self.engine.options.device).rows:
+            sums[row.owner] += row.bytes
+        for owner, total in sums.items():
+            self.ledger.set(total, {"owner": owner, "replica_name": self.name})
+        for one in metrics.snapshot(self.engine.options.device, streams=False):
+            labels = tuple(one["points"][0]["attributes"]) if one["points"] else ()
+            gauge = self.pools.get(one["name"])
+            if gauge is None:
+                gauge = self.pools[one["name"]] = Gauge(
+                    one["name"], one["description"], tag_keys=(*labels, "replica_name"))
+            for point in one["points"]:
+                gauge.set(point["value"], {**point["attributes"], "replica_name": self.name})
+
+    async def __call__(self, request: Any) -> Any:
+        from engine import Refused
+        from starlette.responses import JSONResponse
+
+        try:
+            item = self.engine.task.item((await request.json())["input"])
+            vector, shared = await asyncio.wrap_future(self.engine.submit(item))
+        except Refused as refused:
+            return JSONResponse({"error": refused.reason}, refused.status)
+        return {"embedding": vector, "batch": shared, "replica": self.name}
+
+    def check_health(self) -> None:
+        """Ray asks; a replica whose every lane is failing is replaced."""
+        if not self.engine.healthy:
+            raise RuntimeError("every lane is failing")
+
+    def __del__(self) -> None:
+        self.engine.close()
+
+
+def ask(port: int, number: int) -> tuple[int, dict[str, Any]]:
+    """A request; its text is one of ten."""
+    body = json.dumps({"input": TEXT[: 20 + 15 * (number % 10)]}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return number % 10, json.load(answer)
+
+
+def exported(port: int) -> list[str]:
+    """The lines of Ray's metrics that are ours."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return [line for line in lines if re.match(r"ray_aclpool_(ledger|reserved|requested)_bytes\{", line)]
+
+
+def check(answers: list[tuple[int, dict[str, Any]]]) -> Counter[str]:
+    """The same text has the same embedding, whichever replica computed it."""
+    first: dict[int, list[float]] = {}
+    for which, answer in answers:
+        known = first.setdefault(which, answer["embedding"])
+        if max(abs(a - b) for a, b in zip(known, answer["embedding"], strict=True)) > 1e-4:
+            raise SystemExit(f"text {which}: the replicas do not agree")
+    return Counter(answer["replica"] for _, answer in answers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--replicas", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--port", type=int, default=8123)
+    parser.add_argument("--limit", default="128MiB", help="of each replica's pool")
+    given = parser.parse_args()
+    try:
+        import ray
+        from ray import serve
+    except ImportError:
+        print("ray is not installed: pip install 'ray[serve]'")
+        return
+    path = os.pathsep.join([str(HERE / "serving"), os.environ.get("PYTHONPATH", "")])
+    ray.init(num_cpus=given.replicas + 1, include_dashboard=False, log_to_driver=False,
+             runtime_env={"env_vars": {"PYTHONPATH": path, "ACL_BACKEND": os.environ["ACL_BACKEND"]}})
+    try:
+        serve.start(http_options={"port": given.port})
+        deployment = serve.deployment(
+            num_replicas=given.replicas, max_ongoing_requests=64, ray_actor_options={"num_cpus": 1})(Replica)
+        serve.run(deployment.bind(given.limit))
+        started = time.perf_counter()
+        with ThreadPoolExecutor(16) as threads:
+            answers = list(threads.map(lambda n: ask(given.port, n), range(given.requests)))
+        seconds = time.perf_counter() - started
+        found = check(answers)
+        print(f"{len(answers)} answers in {seconds:.1f} s by {len(found)} replicas: {dict(found)}")
+        time.sleep(15)                  # Ray gathers metrics every ten seconds
+        lines = exported(ray.nodes()[0]["MetricsExportPort"])
+        print("\n".join(sorted(lines)))
+        told = {match[1] for line in lines if (match := re.search(r'replica_name="([^"]+)"', line))}
+        if not set(found) <= told:
+            raise SystemExit(f"replicas {set(found)} answered, {told} are in the metrics")
+    finally:
+        serve.shutdown()
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
