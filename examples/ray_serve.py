@@ -64,11 +64,10 @@ class Replica:
         for owner, total in sums.items():
             self.ledger.set(total, {"owner": owner, "replica_name": self.name})
         for one in metrics.snapshot(self.engine.options.device, streams=False):
-            labels = tuple(one["points"][0]["attributes"]) if one["points"] else ()
             gauge = self.pools.get(one["name"])
             if gauge is None:
                 gauge = self.pools[one["name"]] = Gauge(
-                    one["name"], one["description"], tag_keys=(*labels, "replica_name"))
+                    one["name"], one["description"], tag_keys=(*metrics.METRICS[one["name"]].labels, "replica_name"))
             for point in one["points"]:
                 gauge.set(point["value"], {**point["attributes"], "replica_name": self.name})
 
@@ -100,11 +99,17 @@ def ask(port: int, number: int) -> tuple[int, dict[str, Any]]:
         return number % 10, json.load(answer)
 
 
-def exported(port: int) -> list[str]:
-    """The lines of Ray's metrics that are ours."""
+def exported(port: int) -> list[tuple[str, str, float]]:
+    """Of Ray's metrics: which replica says what, and how many bytes."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         lines = answer.read().decode().splitlines()
-    return [line for line in lines if re.match(r"ray_aclpool_(ledger|reserved|requested)_bytes\{", line)]
+    found = []
+    for line in lines:
+        if match := re.match(r"ray_aclpool_(ledger|reserved|requested)_bytes\{(.*)\} (\S+)$", line):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', match[2]))
+            what = " ".join(filter(None, [match[1], labels.get("owner")]))
+            found.append((labels["replica_name"], what, float(match[3])))
+    return sorted(found)
 
 
 def check(answers: list[tuple[int, dict[str, Any]]]) -> Counter[str]:
@@ -145,11 +150,11 @@ def main() -> None:
         found = check(answers)
         print(f"{len(answers)} answers in {seconds:.1f} s by {len(found)} replicas: {dict(found)}")
         time.sleep(15)                  # Ray gathers metrics every ten seconds
-        lines = exported(ray.nodes()[0]["MetricsExportPort"])
-        print("\n".join(sorted(lines)))
-        told = {match[1] for line in lines if (match := re.search(r'replica_name="([^"]+)"', line))}
-        if not set(found) <= told:
-            raise SystemExit(f"replicas {set(found)} answered, {told} are in the metrics")
+        told = exported(ray.nodes()[0]["MetricsExportPort"])
+        for replica, what, nbytes in told:
+            print(f"replica {replica}: {what} {nbytes / 2**20:.1f} MiB")
+        if not set(found) <= {replica for replica, _, _ in told}:
+            raise SystemExit(f"replicas {set(found)} answered, and not all of them are in the metrics")
     finally:
         serve.shutdown()
         ray.shutdown()
