@@ -96,8 +96,8 @@ class OutOfMemoryError(AclError, MemoryError):
     Attributes
     ----------
     report : OomReport or None
-        What a pool knows about it: who asked, who holds what, what would help.  Its details are notes
-        of the exception, where Python has such (3.11).
+        What a pool knows about it: who asked, who holds what, what would help.  Its details are
+        notes of the exception, where Python has such (3.11).
     """
 
     def __init__(self, code, function, message="", report=None):

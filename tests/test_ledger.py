@@ -2,12 +2,15 @@
 
 import ctypes
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.calls import api
-from support.child import run_python
+from support.child import child_environment, run_python
 from support.core import MIB, Door, Slow, open_door
 
 import acl
@@ -99,6 +102,67 @@ def test_memory_of_this_process_outside_the_pool(opened: tuple[acl.Pool, acl.Str
     assert after.sum(owner="pool") == before.sum(owner="pool") == pool.stats().reserved
     assert api.aclrtFree(address) == 0
     door.free(block)
+
+
+NEIGHBOUR = """
+import sys
+import acl
+acl.Device(0).use()
+held = acl.Buffer(int(sys.argv[1]))
+print(acl.sim.physical_bytes(), flush=True)
+sys.stdin.read()
+"""
+OBSERVER = """
+import sys
+import acl
+acl.Device(0).use()
+raw = acl.Buffer(10 << 20)
+pool = acl.Pool(0, name="service")
+block = pool.alloc("3MiB", tag="kv")
+ledger = acl.memory_ledger(0)
+own = acl.sim.physical_bytes()
+assert sum(row.bytes for row in ledger.rows) == ledger.total == 1 << 30, ledger
+assert ledger.sum(owner="pool") + ledger.sum(owner="process") == own, ledger
+print(ledger.sum(owner="others"))
+try:
+    pool.alloc("600MiB")
+except acl.OutOfMemoryError as error:
+    print(error.report.advice)
+"""
+
+
+def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
+    """The other process counts its memory by the simulator's books; ours sees only what is free."""
+    environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
+    with subprocess.Popen(
+        [sys.executable, "-c", NEIGHBOUR, str(500 * MIB)], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as neighbour:
+        assert neighbour.stdout is not None and neighbour.stdin is not None
+        held = int(neighbour.stdout.readline())
+        assert held >= 500 * MIB
+        done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        others, advice = done.stdout.splitlines()
+        assert int(others) == held
+        assert "outside the pool" in advice
+        neighbour.stdin.close()
+        assert neighbour.wait(timeout=30) == 0
+    done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True)
+    assert done.stdout.splitlines() == ["0"], done.stderr
+
+
+def test_a_neighbour_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
+    with subprocess.Popen(
+        [sys.executable, "-c", NEIGHBOUR, str(500 * MIB)], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as neighbour:
+        assert neighbour.stdout is not None
+        neighbour.stdout.readline()
+        neighbour.kill()
+    done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True)
+    assert done.stdout.splitlines() == ["0"], done.stderr
 
 
 def test_two_pools_and_a_pool_of_segments() -> None:

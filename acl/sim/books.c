@@ -1,5 +1,6 @@
 /* The physical books: see books.h. */
 #include "books.h"
+#include "neighbours.h"
 
 typedef struct Book {
     _Alignas(64) _Atomic size_t total;
@@ -35,6 +36,10 @@ bool books_take(int32_t device, BookKind kind, PageKind page, size_t bytes)
         }
     } while (!atomic_compare_exchange_weak_explicit(&book->total, &before, before + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));
+    if (!neighbours_take(device, bytes, limit)) {
+        atomic_fetch_sub_explicit(&book->total, bytes, memory_order_relaxed);
+        return false;
+    }
     peak_raise(&book->peak, before + bytes);
     size_t of_kind = atomic_fetch_add_explicit(&book->kinds[kind], bytes, memory_order_relaxed);
     peak_raise(&book->kind_peaks[kind], of_kind + bytes);
@@ -48,6 +53,7 @@ void books_give(int32_t device, BookKind kind, PageKind page, size_t bytes)
     atomic_fetch_sub_explicit(&book->kinds[kind], bytes, memory_order_relaxed);
     atomic_fetch_sub_explicit(&book->pages[page], bytes, memory_order_relaxed);
     atomic_fetch_sub_explicit(&book->total, bytes, memory_order_relaxed);
+    neighbours_give(device, bytes);
 }
 
 void books_view(int32_t device, BookView *view)
@@ -69,7 +75,8 @@ size_t books_free(int32_t device)
 {
     size_t total = atomic_load_explicit(&books[device].total, memory_order_relaxed);
     size_t limit = book_limit(device);
-    return total < limit ? limit - total : 0;
+    size_t others = neighbours_bytes(device);
+    return others < limit && total < limit - others ? limit - others - total : 0;
 }
 
 static bool book_exists(int32_t device)

@@ -1,7 +1,8 @@
 /* The physical books: every byte of device memory that is reserved, by what took it.
  *
  * B1  total    a device's total == the sum over its kinds == the sum over its page sizes
- * B2  limit    total <= the device's configured capacity (unless that was lowered later)
+ * B2  limit    total, and what neighbours hold (neighbours.h), <= the device's configured capacity
+ *              (unless that was lowered later)
  * B3  peak     peak >= total since the last reset
  *
  * Thread rule: atomics only; books_take never lets two threads exceed the capacity together. */

@@ -8,6 +8,8 @@
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
  * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
  * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
+ * ACL_SIM_SHARED        a file: processes that name the same one share the devices' capacity
+ *                       (neighbours.c)
  * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
  *
  * A value that makes no sense is reported by aclInit, which then fails; the default is used.

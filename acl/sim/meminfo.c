@@ -1,6 +1,7 @@
 /* How much memory there is, and what an address is. */
 #include "exports.h"
 #include "memory.h"
+#include "neighbours.h"
 #include "soc.h"
 
 #include <stdio.h>
@@ -41,14 +42,16 @@ static void info_count(const InfoPart *part, int32_t device, size_t *unused, siz
     books_view(device, &view);
     size_t left = books_free(device);
     size_t odd = left % PAGE_BYTES[PAGE_HUGE];
+    size_t others = neighbours_bytes(device), odd_others = others % PAGE_BYTES[PAGE_HUGE];
     *unused = *total = 0;
     if (part->normal) {
         *unused += odd;
-        *total += odd + view.pages[PAGE_NORMAL];
+        *total += odd + odd_others + view.pages[PAGE_NORMAL];
     }
     if (part->huge) {
         *unused += left - odd;
-        *total += left - odd + view.pages[PAGE_HUGE] + view.pages[PAGE_GIANT];
+        *total += left - odd + others - odd_others;
+        *total += view.pages[PAGE_HUGE] + view.pages[PAGE_GIANT];
     }
     if (part->giant) {
         *unused += left / PAGE_BYTES[PAGE_GIANT] * PAGE_BYTES[PAGE_GIANT];

@@ -28,6 +28,7 @@ SETTINGS = [
     ("cann", "ACL_SIM_VERSION", "VERSION", "the version of CANN to report"),
     ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, or a preset's name"),
     ("faults", "ACL_SIM_FAULTS", "SPEC", "calls that fail, as aclrtMalloc:nth=3:code=207001"),
+    ("shared", "ACL_SIM_SHARED", "FILE", "programs that name the same file share the devices' memory"),
     ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file"),
     ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, write how often each function was called ('-': to stderr)"),
 ]

@@ -1,0 +1,115 @@
+/* Other processes on the same devices: see neighbours.h. */
+#include "neighbours.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SLOTS = 128 };
+
+typedef struct Slot {
+    _Atomic int32_t pid; /* 0: nobody's */
+    _Atomic size_t bytes[DEVICE_MAX];
+} Slot;
+
+static Slot *slots; /* NULL: the devices are ours alone */
+static Slot *own;
+
+static bool is_alive(int32_t pid)
+{
+    return pid != 0 && (kill(pid, 0) == 0 || errno == EPERM);
+}
+
+/* A slot that is nobody's, or of a process that has died. */
+static Slot *slot_claim(void)
+{
+    int32_t self = (int32_t)getpid();
+    for (int i = 0; i < SLOTS; i++) {
+        int32_t owner = atomic_load(&slots[i].pid);
+        if (!is_alive(owner) && atomic_compare_exchange_strong(&slots[i].pid, &owner, self)) {
+            for (int device = 0; device < DEVICE_MAX; device++) {
+                atomic_store(&slots[i].bytes[device], 0);
+            }
+            return &slots[i];
+        }
+    }
+    return NULL;
+}
+
+static bool slots_open(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) {
+        return false;
+    }
+    void *base = MAP_FAILED;
+    if (ftruncate(file, SLOTS * (off_t)sizeof(Slot)) == 0) {
+        base = mmap(NULL, SLOTS * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    close(file);
+    if (base == MAP_FAILED) {
+        return false;
+    }
+    slots = base;
+    own = slot_claim();
+    return own != NULL;
+}
+
+__attribute__((constructor(104))) static void slots_from_environment(void)
+{
+    const char *path = getenv("ACL_SIM_SHARED");
+    if (path != NULL && *path != '\0' && !slots_open(path)) {
+        fprintf(stderr, "acl.sim: ACL_SIM_SHARED: %s: %s\n", path,
+                slots == NULL ? strerror(errno) : "no slot is free");
+        slots = NULL;
+    }
+}
+
+__attribute__((destructor)) static void slot_leave(void)
+{
+    int32_t self = (int32_t)getpid();
+    if (own != NULL) { /* a child of a fork has its parent's pointer, and leaves the slot alone */
+        atomic_compare_exchange_strong(&own->pid, &self, 0);
+    }
+}
+
+size_t neighbours_bytes(int32_t device)
+{
+    size_t sum = 0;
+    if (slots == NULL || device >= DEVICE_MAX) {
+        return 0;
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        size_t bytes = atomic_load(&slots[i].bytes[device]);
+        if (bytes != 0 && &slots[i] != own && is_alive(atomic_load(&slots[i].pid))) {
+            sum += bytes;
+        }
+    }
+    return sum;
+}
+
+bool neighbours_take(int32_t device, size_t bytes, size_t limit)
+{
+    if (slots == NULL || device >= DEVICE_MAX) {
+        return true;
+    }
+    size_t mine = atomic_fetch_add(&own->bytes[device], bytes) + bytes;
+    size_t others = neighbours_bytes(device);
+    if (others <= limit && mine <= limit - others) {
+        return true;
+    }
+    atomic_fetch_sub(&own->bytes[device], bytes);
+    return false;
+}
+
+void neighbours_give(int32_t device, size_t bytes)
+{
+    if (slots != NULL && device < DEVICE_MAX) {
+        atomic_fetch_sub(&own->bytes[device], bytes);
+    }
+}
