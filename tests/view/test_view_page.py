@@ -245,6 +245,38 @@ def test_the_address_map_says_what_lies_where(shown: Any, small: Any, event: int
     assert seen["live"] > 20
 
 
+def short_bytes(size: float) -> str:
+    """As the page writes bytes."""
+    unit = 0
+    while size >= 1024:
+        size, unit = size / 1024, unit + 1
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2
+    return f"{size:.{digits if unit else 0}f} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
+@pytest.mark.parametrize("event", [300, 9000, 29_999])
+def test_the_largest_free_run_at_the_cursor(shown: Any, small: Any, event: int) -> None:
+    page = shown.page
+    go_to(page, event)
+    taken = sorted((row.address, row.address + (row.size + 511) // 512 * 512) for row in shown.truth.live_rows(event))
+    free: list[tuple[int, int]] = []
+    for low, size in mapped_at(small[0].with_suffix(".npz"), event):
+        at = low
+        for first, last in (*taken, (low + size, low + size)):
+            if last <= low or first > low + size:
+                continue
+            free.append((at, min(first, low + size)))
+            at = max(at, last)
+    runs: list[list[int]] = []
+    for low, high in sorted((low, high) for low, high in free if high > low):
+        if runs and runs[-1][1] == low:
+            runs[-1][1] = high
+        else:
+            runs.append([low, high])
+    text = page.js("document.getElementById('fragmentationText').textContent")
+    assert f"in one run is {short_bytes(max(high - low for low, high in runs))};" in text
+
+
 def test_a_click_on_the_map_chooses_the_block(shown: Any) -> None:
     page = shown.page
     left, top, _, _ = page.box("#addresses")

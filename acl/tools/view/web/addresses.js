@@ -5,7 +5,7 @@ import { liveAt, roomOf, spansAt } from "./history.js";
 import { lifeText, momentText } from "./moment.js";
 import { addressText, bytesText } from "./numbers.js";
 import { byId, element, hideTip, showTip, swatch } from "./parts.js";
-import { mapRows } from "./regions.js";
+import { mapSegments } from "./regions.js";
 import { colour, groupColours } from "./theme.js";
 
 const LEFT = 128, LINE = 15, GAP = 3, BREAK = 9;
@@ -55,11 +55,13 @@ export function startAddresses(canvas, tip, store, announce) {
     byId("addressesNone").hidden = false;
     return;
   }
-  const { rows, length } = mapRows(history);
+  const { segments, rows, length, own } = mapSegments(history);
+  // The first segment of each row, and where the row is.
+  const heads = Array.from({ length: rows }, (_, row) => segments.find((segment) => segment.row === row));
   const tops = [];
   let height = 2;
-  for (const row of rows) {
-    if (row.first && tops.length) height += BREAK;
+  for (const head of heads) {
+    if (own && tops.length && head.low === head.stretch.low) height += BREAK;
     tops.push(height);
     height += LINE + GAP;
   }
@@ -72,22 +74,25 @@ export function startAddresses(canvas, tip, store, announce) {
 
   // Calls `fill(x, y, width)` for the pieces of a range of addresses, one a row.
   function pieces(low, high, fill) {
-    let r = Math.max(0, firstAbove(rows, low, (row) => row.low) - 1);
-    for (; r < rows.length && rows[r].low < high; r++) {
-      const from = Math.max(low, rows[r].low), to = Math.min(high, rows[r].high);
-      if (to > from) fill(LEFT + (from - rows[r].low) * perByte(), tops[r], (to - from) * perByte());
+    let s = Math.max(0, firstAbove(segments, low, (segment) => segment.low) - 1);
+    for (; s < segments.length && segments[s].low < high; s++) {
+      const segment = segments[s], from = Math.max(low, segment.low), to = Math.min(high, segment.high);
+      if (to <= from) continue;
+      fill(LEFT + (segment.offset + from - segment.low) * perByte(), tops[segment.row], (to - from) * perByte());
     }
   }
 
   function paintRows(context) {
     context.textAlign = "right";
     context.textBaseline = "middle";
-    rows.forEach((row, r) => {
-      context.fillStyle = colour("unmapped");
-      context.fillRect(LEFT, tops[r], (row.high - row.low) * perByte(), LINE);
-      context.fillStyle = colour("quiet");
-      const stretch = rows.findLast((other, i) => i <= r && other.first);
-      context.fillText(row.first ? addressText(row.low) : `+ ${bytesText(row.low - stretch.low)}`, LEFT - 10, tops[r] + LINE / 2);
+    context.fillStyle = colour("unmapped");
+    for (const { low, high, row, offset } of segments) {
+      context.fillRect(LEFT + offset * perByte(), tops[row], (high - low) * perByte(), LINE);
+    }
+    context.fillStyle = colour("quiet");
+    heads.forEach(({ low, stretch }, row) => {
+      const text = !own || low === stretch.low ? addressText(low) : `+ ${bytesText(low - stretch.low)}`;
+      context.fillText(text, LEFT - 10, tops[row] + LINE / 2);
     });
   }
 
@@ -141,29 +146,30 @@ export function startAddresses(canvas, tip, store, announce) {
 
   // What lies at a place of the canvas: {kind, low, size, block or span}, or null.
   function under(x, y) {
-    const r = tops.findIndex((top) => y >= top - 1 && y < top + LINE + GAP - 1);
-    if (r < 0 || x < LEFT) return null;
-    const address = rows[r].low + (x - LEFT) / perByte();
-    if (address >= rows[r].high) return null;
+    const row = tops.findIndex((top) => y >= top - 1 && y < top + LINE + GAP - 1), offset = (x - LEFT) / perByte();
+    const segment = segments.find((one) => (
+      one.row === row && one.offset <= offset && one.offset + one.high - one.low > offset));
+    if (!segment) return null;
+    const address = segment.low + offset - segment.offset;
     const slack = 1.5 / perByte();   // what is thinner than a pixel can still be met
     const next = firstAbove(live, address + slack, byAddress), block = live[next - 1];
     if (block !== undefined && history.address[block] + Math.max(roomOf(history, block), slack) > address) {
       return { kind: "live", low: history.address[block], size: roomOf(history, block), block };
     }
-    return gapAt(address, next);
+    return gapAt(address, next, segment.stretch);
   }
 
   // A stretch without a live block: cached as far as it is mapped, unmapped as far as it is not.
-  function gapAt(address, next) {
+  function gapAt(address, next, stretch) {
     const before = live[next - 1], after = live[next];
     const floor = before === undefined ? 0 : history.address[before] + roomOf(history, before);
     const ceiling = after === undefined ? Infinity : history.address[after];
     let s = firstAbove(spans, address, (span) => history.spanAddress[span]) - 1;
     const endOf = (i) => history.spanAddress[spans[i]] + history.spanSize[spans[i]];
     if (s < 0 || endOf(s) <= address) {
-      const low = s < 0 ? rows[0].low : endOf(s);
-      const high = s + 1 < spans.length ? history.spanAddress[spans[s + 1]] : rows.at(-1).high;
-      return { kind: "unmapped", low: Math.max(low, floor), size: Math.min(high, ceiling) - Math.max(low, floor), address };
+      const low = Math.max(stretch.low, floor, s < 0 ? 0 : endOf(s));
+      const high = Math.min(stretch.high, ceiling, s + 1 < spans.length ? history.spanAddress[spans[s + 1]] : Infinity);
+      return { kind: "unmapped", low, size: high - low, address };
     }
     const span = spans[s];
     let first = s;

@@ -2,7 +2,7 @@
 
 import { positionOf } from "./axis.js";
 import { areaPath, drawByteAxis, drawCursor, drawWindowAxis, makeBackdrop, watchSize } from "./canvas.js";
-import { countUpTo, knowsReserved, reservedAt } from "./history.js";
+import { RUN_SAMPLES, knowsReserved, largestFreeRun, reservedAt } from "./history.js";
 import { groupsAt } from "./groups.js";
 import { bytesText, percentText } from "./numbers.js";
 import { byId } from "./parts.js";
@@ -84,9 +84,9 @@ export function startFragmentation(canvas, store) {
     const unused = Math.max(0, reserved - live);
     let text = `At the cursor ${bytesText(unused)} of ${bytesText(reserved)} reserved are not live`
       + ` (${percentText(reserved ? unused / reserved : 0)}).`;
-    if (state.runs && state.runs.at.length) {
-      const near = Math.max(0, countUpTo(state.runs.at, state.cursor) - 1);
-      text += ` The line is the largest piece in one run: about ${bytesText(state.runs.bytes[near])}.`;
+    if (state.history.address && state.history.spanStart.length) {
+      const run = bytesText(largestFreeRun(state.history, state.cursor));
+      text += ` The largest piece of that in one run is ${run}; the line shows it over time, at ${RUN_SAMPLES} moments.`;
     }
     return `${text} The darker area is what was unused even when most was live within a pixel.`;
   }

@@ -96,6 +96,10 @@ export function stepOf(history, event) {
   return history.steps ? countUpTo(history.steps, event) - 1 : -1;
 }
 
+// At how many moments the largest free run is looked up for the picture.
+export const RUN_SAMPLES = 400;
+
+// The most bytes in one run that are mapped and not live after an event.
 export function largestFreeRun(history, event) {
   const live = liveAt(history, event).filter((block) => history.address[block] > 0);
   live.sort((a, b) => history.address[a] - history.address[b]);

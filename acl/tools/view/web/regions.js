@@ -1,8 +1,10 @@
-// Where addresses go on the map: stretches that were ever in use, cut into rows of equal length.
+// Where addresses go on the map: stretches that were ever in use, cut into segments that lie in rows of equal length.
+// A stretch begins a row of its own; where there are too many for that they follow each other, a little apart.
 
 import { roomOf } from "./history.js";
 
 const ROWS = 20;
+const APART = 1 / 64;   // of a row
 
 // Every stretch of addresses that held memory or a block at any time, low to high, near ones put together.
 function everUsed(history, gap) {
@@ -21,23 +23,25 @@ function everUsed(history, gap) {
   return found;
 }
 
-// Rows of the map: {low, high, first}, where `first` says that a stretch begins.
-export function mapRows(history) {
-  const tight = everUsed(history, 0);
-  const total = tight.reduce((sum, one) => sum + one.high - one.low, 0);
-  let length = 2 ** Math.ceil(Math.log2(Math.max(4096, total / ROWS)));
-  let rows = rowsOf(everUsed(history, length), length);
-  while (rows.length > 2 * ROWS && length < 2 ** 52) {
-    length *= 2;
-    rows = rowsOf(everUsed(history, length), length);
+// The map: segments {low, high, row, offset, stretch} by address, how many rows, and how many bytes a row is.
+export function mapSegments(history) {
+  const total = everUsed(history, 0).reduce((sum, one) => sum + one.high - one.low, 0);
+  const length = 2 ** Math.ceil(Math.log2(Math.max(4096, total / ROWS)));
+  const stretches = everUsed(history, length);
+  const own = stretches.reduce((sum, one) => sum + Math.ceil((one.high - one.low) / length), 0) <= 2 * ROWS;
+  const segments = [];
+  let row = 0, offset = 0;
+  const nextRow = () => { row++; offset = 0; };
+  for (const stretch of stretches) {
+    if (offset > 0) offset += length * APART;
+    if (offset > 0 && (own || offset > length * (1 - 2 * APART))) nextRow();
+    for (let low = stretch.low; low < stretch.high;) {
+      const high = Math.min(stretch.high, low + length - offset);
+      segments.push({ low, high, row, offset, stretch });
+      offset += high - low;
+      low = high;
+      if (offset >= length && low < stretch.high) nextRow();
+    }
   }
-  return { rows, length };
-}
-
-function rowsOf(stretches, length) {
-  const rows = [];
-  for (const { low, high } of stretches) {
-    for (let at = low; at < high; at += length) rows.push({ low: at, high: Math.min(high, at + length), first: at === low });
-  }
-  return rows;
+  return { segments, rows: row + 1, length, own };
 }

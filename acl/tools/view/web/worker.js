@@ -2,10 +2,8 @@
 // It says what it has as soon as it has it: "ready" first, "runs" later.
 
 import { unpack } from "./decode.js";
-import { buildHistory, largestFreeRun } from "./history.js";
+import { RUN_SAMPLES, buildHistory, largestFreeRun } from "./history.js";
 import { buildGroups } from "./groups.js";
-
-const RUN_SAMPLES = 400;
 
 // The largest free run at evenly spaced events, in parts, so that the page can show them as they come.
 function* freeRuns(history) {
