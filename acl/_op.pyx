@@ -10,7 +10,7 @@ import threading
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from acl._buffer cimport Buffer, pending_add
@@ -28,13 +28,14 @@ from acl._libacl cimport (
     aclopSetAttrString, aclopSetKernelArgs, aclopSetKernelWorkspaceSizes, aclopUpdateParams,
     aclrtStream,
 )
-from acl._pool cimport Pool
+from acl._pool cimport Pool, oom_error
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
 from acl._tags cimport tag_pop, tag_push
 
 from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
+from acl._error import AclError
 from acl._hooks import compiler_register, compiler_unregister
 from acl._registry import registered
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
@@ -356,11 +357,16 @@ cdef class Op:
         cdef TagScope scope
         cdef bint noted
         cdef bint scoped = False
+        cdef uint64_t ooms = 0 if pool is None else pool.oom_count()
         if pool is not None and pool.core.tagging:
             scoped = tag_push(pool, pool.core, &scope)
         noted = pool is not None and stack_enter(pool.core)
         try:
             return self.queue(inputs, outputs, attr, stream)
+        except AclError as error:
+            if pool is None or pool.oom_count() == ooms:
+                raise
+            raise oom_error(pool, error.code, error.function) from error
         finally:
             if noted:
                 stack_leave()

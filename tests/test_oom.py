@@ -216,6 +216,32 @@ def test_the_exception_carries_the_report_in_notes_and_pickles() -> None:
     assert copied.report == error.report and str(copied) == str(error)
 
 
+def test_an_operator_that_finds_no_memory_raises_the_same(stream: acl.Stream) -> None:
+    with acl.Pool(0, limit="16MiB") as pool:
+        pool.register(stream)
+        x = [pool.empty((512, 512), "float32", stream) for _ in range(2)]
+        out = pool.empty((512, 512), "float32", stream)
+        for each in x:
+            acl.fill(each.buffer, 0)
+        hog = pool.alloc(pool.limit - pool.stats().reserved, stream)
+        rest = []
+        with pytest.raises(acl.OutOfMemoryError):
+            while True:
+                rest.append(pool.alloc(4096, stream))
+        multiply = acl.Op("MatMul", adj_x1=False, adj_x2=False)
+        with pytest.raises(acl.OutOfMemoryError) as raised:
+            multiply(*x, outputs=[out], stream=stream)
+        assert raised.value.report is not None and raised.value.function.startswith("aclop")
+        assert isinstance(raised.value.__cause__, acl.AclError)
+        for each in (*rest, hog):
+            each.close()
+        multiply(*x, outputs=[out], stream=stream)
+        stream.synchronize()
+        for array in (*x, out):
+            array.close()
+        pool.unregister(stream)
+
+
 def test_the_log_has_it_and_nothing_is_printed() -> None:
     done = run_python("""
         import acl
