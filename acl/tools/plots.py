@@ -165,7 +165,7 @@ STYLE = """\
 <style>
 text { font: 12px ui-monospace, Menlo, Consolas, monospace; }
 @media (prefers-color-scheme: dark) {
- .paper { fill: #16181c; } .ink { fill: #e4e4e4; } .grid { stroke: #3a3d44; }
+ .paper { fill: #16181c; } .ink { fill: #e4e4e4; } .grid { stroke: #3a3d44; } .line { stroke: #e4e4e4; }
 }
 </style>"""
 
@@ -186,7 +186,7 @@ def svg_shape(shape: Area | Box | Path | Text) -> str:
                 f'height="{shape.height:.1f}" fill="{shape.colour}"/>')
     if isinstance(shape, Path):
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in shape.points)
-        kind = ' class="grid"' if shape.colour == GRID else ""
+        kind = {GRID: ' class="grid"', INK: ' class="line"'}.get(shape.colour, "")
         return (f'<polyline{kind} points="{points}" fill="none" stroke="{shape.colour}" '
                 f'stroke-width="{shape.width}"/>')
     kind = ' class="ink"' if shape.colour == INK else ""

@@ -291,6 +291,7 @@ def test_plots_are_files_that_others_read(recording: tuple[Path, Truth], tmp_pat
     assert tree.parse(tmp_path / "p.svg").getroot().tag.endswith("svg")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "p.svg").stat().st_size < 400_000
+    assert 'class="line"' in (tmp_path / "p.svg").read_text()   # the reserved line is seen in the dark too
 
 
 def test_many_tags_are_put_together() -> None:
