@@ -17,7 +17,7 @@ from acl._core cimport (
     BLOCK_FREE, BLOCK_HOLE,
     BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
 )
-from acl._driver cimport events_destroy, range_unreserve, source_shrink
+from acl._driver cimport events_destroy, page_unmap, range_unreserve, source_shrink
 from acl._events cimport EVENT_TRIM
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
@@ -376,6 +376,15 @@ cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil:
     return bytes
 
 
+cdef void range_clear(Arena *arena, Range *span) noexcept nogil:
+    """Unmap the views that the driver refused to unmap before."""
+    cdef uint32_t page
+    for page in range(span.pages):
+        if span.views[page] != NULL:
+            page_unmap(arena.pool, span.base + page * arena.pool.options.granule)
+            free(span.views[page])
+
+
 cdef void arena_free_all(Arena *arena) noexcept nogil:
     """Addresses and host memory of an arena whose pages are gone, or are left to the driver."""
     cdef uint32_t index
@@ -384,8 +393,10 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
         span = arena.ranges[index]
         if span != NULL:
             if not span.segment:
+                range_clear(arena, span)
                 range_unreserve(arena.pool, span.base)
-            free(span.frames)
+            free(span.views)
+            free(span.starts)
             free(span)
     slab_close(arena)
     ring_drop(arena)
@@ -497,6 +508,6 @@ cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
         if arena.ranges[index] != NULL:
             stats.ranges += 1
             range_stats(arena.ranges[index], stats)
-    stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.slow
-                   - stats.counters.failures - arena.climbing - stats.live_blocks)
+    stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.recalls
+                   + stats.counters.slow - stats.counters.failures - arena.climbing - stats.live_blocks)
     lock_drop(&arena.lock)

@@ -144,6 +144,21 @@ cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept n
     return heads[(group << BIN_SHIFT) + bit_lowest(map)].next
 
 
+cdef inline uint32_t bins_after(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
+    """The first bin of a kind, from `index` on, that is not empty; BINS if there is none."""
+    cdef uint32_t word = index >> BIN_SHIFT
+    cdef uint32_t map
+    if index >= BINS:
+        return BINS
+    map = bins.maps[kind * KIND_GROUPS + word] & (<uint32_t> 0xFFFFFFFF << (index & 31))
+    while map == 0:
+        word += 1
+        if word == KIND_GROUPS:
+            return BINS
+        map = bins.maps[kind * KIND_GROUPS + word]
+    return (word << BIN_SHIFT) + bit_lowest(map)
+
+
 cdef inline Block *block_make(Arena *arena) noexcept nogil:
     cdef Block *block = arena.spare
     if core_likely(block != NULL):

@@ -15,13 +15,14 @@ from acl._core cimport (
     BINS, BIN_SHIFT, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
     BLOCK_WAITING, Bins, Block,
     CACHE_UNITS, HOLDS, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL,
-    Range, TAGS, UNIT, UNIT_SHIFT, Use,
+    Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
 )
 from acl._driver cimport attempt_read, device_room, stream_captured
+from acl._frames cimport page_backed
 from acl._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave,
 )
-from acl._place cimport Window, page_ceil, page_floor, window_find
+from acl._place cimport DEMAND_ANY, Window, page_ceil, page_floor, window_find
 
 cdef struct Sums:               # what a walk over the blocks found
     size_t live
@@ -29,7 +30,8 @@ cdef struct Sums:               # what a walk over the blocks found
     uint64_t blocks[8]          # by BlockState
     uint64_t uses               # of WAITING blocks
     uint64_t waiting_by_use     # WAITING blocks that have some
-    uint64_t pages              # that have a frame
+    uint64_t pages              # that are backed
+    uint64_t shadows            # views that hold nothing
     size_t tag_live[64]
     uint64_t tag_blocks[64]
 
@@ -51,6 +53,27 @@ cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogi
     return 0
 
 
+cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
+                     Sums *sums) noexcept nogil:
+    """I13 for one view: where it is, and that its frame's list has it once, and the holder."""
+    cdef View *other
+    cdef uint32_t found = 0
+    cdef bint held = False
+    if view.range != span.index or view.page != page:
+        return False
+    if view.frame == NULL:
+        return True                             # in hand, or barred
+    other = view.frame.views
+    while other != NULL:
+        if other.frame != view.frame or arena.ranges[other.range].views[other.page] != other:
+            return False
+        found += other == view
+        held = held or other == view.frame.holder
+        other = other.next
+    sums.shadows += view.frame.holder != view
+    return held and found == 1
+
+
 cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
     """I6 for the pages that begin in a block, and the sum for I8."""
     cdef size_t granule = arena.pool.options.granule
@@ -60,10 +83,12 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
     if span.segment:
         return 6 if missing else 0
     if block.state == BLOCK_MOVING:
-        return 0                                # whoever moves it sets its frames, without the lock
+        return 0                                # whoever moves it maps its pages, without the lock
     while page < end:
-        if (span.frames[page] == NULL) != missing:
+        if page_backed(span, <uint32_t> page) == missing:           # fits: below span.pages
             return 6
+        if span.views[page] != NULL and not view_check(arena, span.views[page], span, page, sums):
+            return 13
         sums.pages += not missing
         page += 1
     return 0
@@ -186,6 +211,8 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
             return 7
     if sums.blocks[<uint32_t> BLOCK_MOVING] == 0 and arena.pages != sums.pages:
         return 8
+    if arena.shadows != sums.shadows:
+        return 13
     if arena.live > arena.live_peak or arena.requested > arena.requested_peak:
         return 12
     return 0
@@ -297,10 +324,10 @@ cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
     cdef Window window
     if not arena.pool.no_virtual:
         lock_take(&arena.lock)
-        window = window_find(arena, bytes, kind)
+        window = window_find(arena, bytes, kind, DEMAND_ANY)
         lock_drop(&arena.lock)
         if window.first != NULL:
-            return window.missing * granule
+            return window.holes * granule
     return (bytes + granule - 1) // granule * granule
 
 

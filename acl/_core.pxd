@@ -6,6 +6,9 @@ Glossary
     range     reserved addresses of an arena, cut into pages; small blocks have ranges of their own
     page      `granule` bytes of a range; a frame backs it or it is missing
     frame     physical memory of one page
+    view      a page where a frame is mapped; of a frame's views one holds it, the others are shadows
+    shadow    a view whose page counts as missing; its frame backs another page of the same arena
+    recall    to let a shadow hold its frame, which is free where it was: no call, no wait
     segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory
     block     a piece of a range: live, free, cached, a hole, moving or waiting
     hole      a block of missing pages
@@ -20,16 +23,21 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       a bit of a bin's maps is set  <=>  the bin is not empty
     I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
-    I6   backing      a page has a frame  <=>  no HOLE covers it, for pages without MOVING blocks
+    I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it, for
+                      pages without MOVING blocks
     I7   accounting   live == sum of LIVE sizes; requested == sum of what was asked for them;
                       bytes and blocks of each tag likewise
-    I8   pages        arena.pages == pages with a frame, over its ranges, while nothing is MOVING
+    I8   pages        arena.pages == pages that are backed, over its ranges, while nothing is MOVING
     I9   holes        the list of holes of a kind holds each HOLE of that kind once
     I10  order        a block is handed out only to work queued on its arena's stream after the work
                       queued before it was freed; one that must wait for more is WAITING: it is
                       parked, or in as many waiting Uses as its `requested` says
     I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
+    I13  views        f.holder is in the list f.views; v is in v.frame's list once, and its page's
+                      entry is v; all views of a frame lie in one arena
+    I14  old views    a view is unmapped only after its arena's stream was seen complete since it
+                      last held (v.vacated < arena.rested): work may still run through it
 
 Lock order: an arena's lock, the source's lock and the pool's lock are leaves.  A thread that holds
 one of them takes no other, calls no driver function, and never waits for a stream.
@@ -75,6 +83,7 @@ cdef enum BlockFlag:
     BLOCK_SEEN = 8              # its links say when it was first seen live
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
     BLOCK_HELD = 32             # it was freed, and the guard holds it back
+    BLOCK_WIRED = 64            # its free asks whether frames should go home (`arena.wire`)
 
 cdef enum RangeKind:
     RANGE_LARGE
@@ -107,9 +116,23 @@ cdef struct Block:              # 64 bytes, one cache line
     uint16_t range              # index in arena.ranges
     uint16_t bin                # while FREE (I3); which half it is in tells the kind, always
 
+cdef struct View:
+    Frame *frame                # NULL: to be unmapped before its page is used again
+    View *next                  # of the same frame; of a list in hand while `frame` is NULL
+    uint64_t vacated            # arena.moment when it held for the last time (I14)
+    uint32_t page
+    uint16_t range              # index in arena.ranges
+
 cdef struct Frame:
     aclrtDrvMemHandle handle
-    Frame *next                 # while it backs nothing
+    Frame *next                 # while it backs nothing, or is in hand
+    View *holder                # NULL while it backs nothing (I6)
+    View *views                 # all of them (I13)
+    View *home                  # the one to go back to
+    Block *block                # FREE, and all around it, when the search `stamp` began
+    Block *hole                 # around its home, if it is free and away
+    uint64_t stamp              # of the last search that found it free
+    uint64_t mark               # of the last window that it was counted in
 
 cdef struct Bins:               # of large blocks, then of small ones
     uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
@@ -121,8 +144,10 @@ cdef struct Range:
     char *base
     size_t bytes
     Block *first                # lowest block
-    Frame **frames              # one for each page, NULL where it is missing (I6); not in segments
+    View **views                # one for each page, NULL where nothing is mapped; not in segments
+    uint16_t *starts            # for each page: pages of a window whose hole was filled from here
     uint32_t pages
+    uint32_t top                # no page from here on was ever mapped
     uint16_t index
     uint8_t kind                # RangeKind
     bint segment
@@ -137,7 +162,7 @@ cdef enum Rung:                 # of the ladder, in the order in which they are 
     RUNG_WAITING                # blocks whose events are complete
     RUNG_SPARE                  # frames that the source holds and no arena has
     RUNG_GROW                   # the driver, while reserved stays close to the live peak
-    RUNG_OWN                    # whole free pages of this arena, after one sync of its stream
+    RUNG_OWN                    # whole free pages of this arena: another view of them, or a move
     RUNG_IDLE                   # those of arenas whose streams have nothing in flight
     RUNG_DRIVER                 # the driver, up to the limit
     RUNG_OTHERS                 # whole free pages of other arenas, after a sync of their streams
@@ -147,21 +172,16 @@ cdef enum Rung:                 # of the ladder, in the order in which they are 
 cdef struct Counters:           # under the arena's lock
     uint64_t hits               # allocations served by the exact-size cache; see `class_hits`
     uint64_t fits               # by the bins
+    uint64_t recalls            # by shadows and bins, without a driver call
     uint64_t slow               # with a driver call
     uint64_t failures           # NULL returned
     uint64_t flushes            # of the cache into the bins
     uint64_t rungs[16]          # slow allocations by the highest Rung that they needed
-    uint64_t steals             # pages moved within the arena
+    uint64_t steals             # pages moved within the arena, or viewed elsewhere in it
     uint64_t donated            # pages given away
     uint64_t syncs
     uint64_t sync_failures      # expired or refused
     uint64_t refused            # foreign pointers and double frees
-
-cdef struct Echo:               # a slow allocation, to know it again when the same shapes repeat
-    size_t size
-    size_t live                 # bytes asked for and live at that time
-    uint64_t allocs             # the arena's allocations at that time
-    uint32_t weight             # how surely it repeats
 
 cdef struct Arena:
     BiasedLock lock
@@ -194,9 +214,16 @@ cdef struct Arena:
     Block *parked               # WAITING for a device sync, without a Use (I10)
     uint32_t climbing           # slow allocations under way: counted, not live yet (I7)
     uint32_t polling            # threads that took lists of waiting blocks out, for the moment
-    uint64_t waits              # slow allocations that moved own pages, since the arena grew
-    uint64_t allocs_at          # allocations when it grew
-    Echo echoes[64]
+    uint64_t moment             # synchronisations that have begun (I14)
+    uint64_t rested             # the last of them that succeeded
+    uint64_t search             # searches for a window; frames are stamped with their number
+    uint64_t window             # windows looked at; frames are marked with their number
+    uint64_t shadows            # views that hold nothing
+    uint64_t away               # frames whose holder is not their home
+    View *barred                # views that the driver refused to unmap; nobody else uses them
+    uint32_t dooms              # windows that unmapped old views since the arena last grew
+    uint32_t refusals           # how often the driver refused to map a page twice
+    bint wired                  # a live block is WIRED
     Pool *pool
     aclrtStream stream          # NULL: the default stream of the context
     uint32_t role               # ArenaRole
@@ -256,6 +283,7 @@ cdef struct PoolOptions:
     aclrtMemAttr info_attr      # what `headroom` is read from
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
     bint steals                 # pages may move
+    bint views                  # a page may be mapped at several addresses
     bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: free before launch
     bint watches                # each allocation asks whether its stream is being captured
     bint segments               # never use virtual memory

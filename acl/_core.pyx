@@ -16,13 +16,14 @@ from acl._bins cimport (
     block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
+from acl._climb cimport pages_obtain, pages_recall
 from acl._driver cimport attempt_begin
 from acl._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl._order cimport (
     block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
 )
-from acl._pages cimport pages_obtain
+from acl._pages cimport pages_home
 from acl._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
 from acl._tally cimport peak_next, peak_note, slow_begin, slow_end
 
@@ -39,6 +40,7 @@ if sizeof(Block) != 64:
 
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
+    LIVE_LOOKED = 1024          # blocks that are looked at for a live one
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:
@@ -220,7 +222,7 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Under the lock, without a driver call: the cache, the bins, the bins with the cache added."""
+    """Under the lock, without a driver call: the cache, the bins, the cache in the bins, shadows."""
     cdef size_t units = size_units(size)
     cdef Block *block
     if units <= CACHE_UNITS:
@@ -235,6 +237,17 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if block != NULL:
         block_hand_out(arena, block, size, tag)
         count_fit(arena, units)
+        return block
+    if arena.shadows == 0 or size >> MAX_SIZE_BITS != 0:
+        return NULL
+    block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units))
+    if block != NULL:
+        block = block_fit(arena, block, units << UNIT_SHIFT)
+    if block != NULL:
+        block_hand_out(arena, block, size, tag)
+        block_wire(arena, block)
+        arena.counters.recalls += 1
+        arena.bin_counts[bin_of(units)] += 1
     return block
 
 
@@ -265,7 +278,15 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         return NULL
     arena.bin_counts[bin_of(bytes >> UNIT_SHIFT)] += 1
     block_hand_out(arena, block, size, tag)
+    block_wire(arena, block)
     return block
+
+
+cdef inline void block_wire(Arena *arena, Block *block) noexcept nogil:
+    """While frames are away from home one live block tells of its free: see `homes_look`."""
+    if arena.away > 0 and not arena.wired:
+        arena.wired = True
+        block.flags |= BLOCK_WIRED
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
@@ -508,10 +529,11 @@ cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
 
 cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     cdef Arena *capture
-    cdef bint live
+    cdef bint live, wired
     lock_take(&arena.lock)
     live = is_descriptor(arena, block) and block.state == BLOCK_LIVE
     if live:
+        wired = block.flags & BLOCK_WIRED
         block_count_back(arena, block)
         if arena.mode & ARENA_RECORDED:
             record_free(arena, block)
@@ -523,6 +545,8 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
             cache_push(arena, block)
         else:
             block_release(arena, block)
+        if wired:
+            homes_look(arena)
     leave(arena)
     if live:
         return True
@@ -533,6 +557,37 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     arena.counters.refused += 1
     lock_drop(&arena.lock)
     return False
+
+
+cdef void homes_look(Arena *arena) noexcept nogil:
+    """The wired block was freed: send free frames home if nothing is live, else wire another."""
+    cdef Block *block
+    arena.wired = False
+    if arena.live == 0:
+        pages_home(arena)
+    elif arena.away > 0:
+        block = live_find(arena, RANGE_LARGE)
+        if block == NULL:
+            block = live_find(arena, RANGE_SMALL)
+        if block != NULL:
+            block_wire(arena, block)
+
+
+cdef Block *live_find(Arena *arena, uint32_t kind) noexcept nogil:
+    """Some live block of a kind without flags; NULL if none is among the first few blocks."""
+    cdef uint32_t index
+    cdef uint32_t looked = 0
+    cdef Block *block
+    for index in range(arena.range_count):
+        if arena.ranges[index] == NULL or arena.ranges[index].kind != kind:
+            continue
+        block = arena.ranges[index].first
+        while block != NULL and looked < LIVE_LOOKED:
+            if block.state == BLOCK_LIVE and block.flags == 0:
+                return block
+            block = block.next
+            looked += 1
+    return NULL
 
 
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:

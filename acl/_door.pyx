@@ -147,6 +147,7 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
     options.sync_timeout_ms = SYNC_TIMEOUT_MS
     options.steals = True
     options.early_frees = True
+    options.views = True
     return pool_create(&options, NULL)
 
 

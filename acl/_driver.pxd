@@ -5,7 +5,7 @@ None of these may be called with a lock held.
 
 from libc.stdint cimport uint32_t
 
-from acl._core cimport Arena, Attempt, Frame, Pool, Range, Source
+from acl._core cimport Arena, Attempt, Frame, Pool
 from acl._libacl cimport aclError, aclrtEvent, aclrtStream
 
 # What this thread's slow allocation has met so far, for the report if it fails.
@@ -16,8 +16,8 @@ cdef void attempt_read(Attempt *attempt) noexcept nogil
 
 cdef Frame *frame_make(Pool *pool) noexcept nogil           # NULL: limit, headroom or no memory
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
-cdef bint frame_map(Pool *pool, Range *span, uint32_t page, Frame *frame) noexcept nogil
-cdef Frame *frame_unmap(Pool *pool, Range *span, uint32_t page) noexcept nogil     # NULL: refused
+cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil
+cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # false: refused
 
 cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # keeps them as spare
 cdef Frame *source_take(Pool *pool) noexcept nogil                  # a spare one, or NULL

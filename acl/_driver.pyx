@@ -4,14 +4,14 @@ Bytes are counted as reserved before the driver is asked for them, so that two t
 the limit together (I11).  The source's lock guards the books and is never held over a call.
 """
 
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from acl._core cimport (
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
     RUNG_DRIVER, STOP_DRIVER, STOP_HEADROOM, STOP_LIMIT, STOP_SYNC,
-    ROLE_FRAMEWORK,
+    ROLE_FRAMEWORK, Attempt, Source,
 )
 from acl._events cimport EVENT_SYNC
 from acl._libacl cimport (
@@ -73,8 +73,9 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             source.last_error = status
             attempt_status = status
             attempt_stop(STOP_DRIVER)
-            if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC:
-                pool.no_virtual = True          # segments then
+            if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
+                    call != CALL_MAP or source.calls[call] == source.failed[call]):
+                pool.no_virtual = True          # segments then; not for a refused second view
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
@@ -154,23 +155,13 @@ cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil:
     return True
 
 
-cdef bint frame_map(Pool *pool, Range *span, uint32_t page, Frame *frame) noexcept nogil:
-    cdef size_t granule = pool.options.granule
-    if counted(pool, CALL_MAP, pool.source.driver.map(
-            span.base + page * granule, granule, 0, frame.handle, 0)) != ACL_SUCCESS:
-        return False
-    frame.next = NULL
-    span.frames[page] = frame
-    return True
+cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil:
+    return counted(pool, CALL_MAP, pool.source.driver.map(
+        addr, pool.options.granule, 0, frame.handle, 0)) == ACL_SUCCESS
 
 
-cdef Frame *frame_unmap(Pool *pool, Range *span, uint32_t page) noexcept nogil:
-    cdef Frame *frame = span.frames[page]
-    if counted(pool, CALL_UNMAP, pool.source.driver.unmap(
-            span.base + page * pool.options.granule)) != ACL_SUCCESS:
-        return NULL
-    span.frames[page] = NULL
-    return frame
+cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil:
+    return counted(pool, CALL_UNMAP, pool.source.driver.unmap(addr)) == ACL_SUCCESS
 
 
 cdef void source_put(Pool *pool, Frame *frames) noexcept nogil:

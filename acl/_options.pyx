@@ -119,6 +119,7 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.sync_timeout_ms = timeout
     options.steals = given["steal"]
     options.early_frees = given["early_frees"]
+    options.views = given["views"]
     options.watches = given["watch_captures"]
     options.segments = given["segments"]
     return 0

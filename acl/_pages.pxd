@@ -1,12 +1,41 @@
-"""The slow path: the ladder of rungs that an allocation climbs, and pages given away."""
+"""Windows that are claimed and filled, and pages that leave their places.  See `_pages.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Block
+from acl._core cimport Arena, Block, Frame, View
+from acl._place cimport Window
 
-# Called with the arena's lock held; unlocks over driver calls and returns with it held.  A MOVING
-# block, on no list, at least `size` long and wholly mapped; or NULL.
-cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogil
+cdef struct Climb:              # a slow allocation under way
+    Arena *arena
+    size_t size
+    Block *first                # the claimed window: MOVING blocks, first to last
+    Block *last
+    Block *pieces               # MOVING blocks of this arena that its frames leave
+    View *stale                 # views in the window that must be unmapped
+    View *cleared               # and those that have been
+    View *made                  # new ones, and in the same order
+    Frame *mapped               # their frames
+    Frame *frames               # what the ladder has brought and is not mapped yet
+    uint64_t missing            # pages to map
+    uint64_t found              # frames
+    uint32_t rung               # the highest that brought something
+    bint moves                  # whether pages may be unmapped for it
+    bint refused                # the driver would not map a page for the second time
+
+# Under the arena's lock.
+cdef bint window_claim(Climb *climb, Window *window) noexcept nogil
+cdef void window_unclaim(Climb *climb) noexcept nogil
+cdef bint window_recall(Climb *climb) noexcept nogil    # false: the host has no memory
+cdef void window_settle(Climb *climb) noexcept nogil
+cdef void pages_home(Arena *arena) noexcept nogil
+cdef Block *window_join(Climb *climb) noexcept nogil    # one MOVING block of the window
+
+# Without locks.
+cdef bint window_map(Climb *climb) noexcept nogil
+cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil
+cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil
+cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
+                             Frame **frames) noexcept nogil
 
 # Whole free pages of an arena to the source, segments to the driver; at most `want` pages.  Without
 # locks.  With `wait` the arena's stream is synchronised first; without, it gives only if idle.

@@ -4,14 +4,24 @@ from libc.stdint cimport uint32_t
 
 from acl._core cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range
 
-cdef struct Window:             # where a slow allocation goes
+cdef struct Window:             # where an allocation goes that no free block fits
     Block *first                # the lowest block that it touches; NULL: nowhere
     char *start
-    uint32_t missing            # pages without a frame
-    uint32_t fresh              # those, and wholly free pages
+    uint32_t fresh              # pages that are missing, or wholly free
+    uint32_t holes              # pages that are missing
+    uint32_t growth             # pages that the arena does not have
+    uint32_t missing            # pages without a frame that a recall would bring: a call for each
+    uint32_t stale              # of these, where the view of another frame must go first
+    bint waits                  # and the stream must be waited for before that (I14)
     bint tail                   # reaches into the last hole of its range
 
-cdef Window window_find(Arena *arena, size_t size, uint32_t kind) noexcept nogil
+cdef enum Demand:               # what a search may come up with
+    DEMAND_ANY
+    DEMAND_RESTED               # nothing that has to wait
+    DEMAND_PLAIN                # nothing that has to be unmapped
+
+# Under the arena's lock.
+cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil
 
 # Both under the arena's lock; the first unlocks over its driver call.
 cdef bint range_open(Arena *arena, uint32_t kind, size_t size) noexcept nogil

@@ -128,6 +128,10 @@ cdef class Pool:
     steal : bool
         Whether memory may move to other addresses.  Switch it off where somebody has registered the
         pool's memory for RDMA or shared it by IPC.
+    views : bool
+        Whether a free page may be mapped at a second address of its stream, instead of being moved:
+        no wait, and no driver call when the same shapes come again.  Switch it off where a driver
+        or a device cannot have it; `steal=False` implies that.
     early_frees : bool, optional
         Whether memory comes back before the work that uses it is queued, as with
         ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default asks that variable) or a framework's task
@@ -158,8 +162,8 @@ cdef class Pool:
         self.tag_names = [""]
 
     def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
-                 virtual=None, preallocate=0, steal=True, early_frees=None, watch_captures=False,
-                 decay_ms=0, sync_timeout_ms=5000, segments=False, debug=None, name=None):
+                 virtual=None, preallocate=0, steal=True, views=True, early_frees=None,
+                 watch_captures=False, decay_ms=0, sync_timeout_ms=5000, segments=False, debug=None, name=None):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
@@ -174,6 +178,7 @@ cdef class Pool:
         options_fill(&options, ordinal, {
             "limit": limit, "headroom": headroom, "granule": granule, "pages": pages,
             "virtual": virtual, "steal": steal, "watch_captures": watch_captures,
+            "views": views,
             "early_frees": early_frees_default() if early_frees is None else early_frees,
             "sync_timeout_ms": sync_timeout_ms, "segments": segments,
         })

@@ -175,24 +175,36 @@ cdef void record_free(Arena *arena, Block *block) noexcept nogil:
     event_sign(arena, event, EVENT_FREE, here)
 
 
-cdef void note_in(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64_t detail,
-                  uint16_t tag) noexcept nogil:
+cdef void note_locked(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64_t detail,
+                      uint16_t tag) noexcept nogil:
     cdef ThreadNotes *here = thread_here()
     cdef Event *event = NULL
-    lock_take(&arena.lock)
     if arena.mode & ARENA_RECORDED:
         event = ring_next(arena)
-    if event != NULL:
-        event.time = ticks_now()
-        event.addr = addr
-        event.size = size
-        event.requested = 0
-        event.detail = detail
-        event.stack = here.stack
-        event.native = here.native
-        event.tag = tag if tag != 0 or kind != EVENT_OOM else arena.default_tag
-        event.path = 0
-        event_sign(arena, event, kind, here)
+    if event == NULL:
+        return
+    event.time = ticks_now()
+    event.addr = addr
+    event.size = size
+    event.requested = 0
+    event.detail = detail
+    event.stack = here.stack
+    event.native = here.native
+    event.tag = tag if tag != 0 or kind != EVENT_OOM else arena.default_tag
+    event.path = 0
+    event_sign(arena, event, kind, here)
+
+
+cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
+                       uint64_t detail) noexcept nogil:
+    if arena.mode & ARENA_RECORDED:
+        note_locked(arena, kind, addr, size, detail, 0)
+
+
+cdef void note_in(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64_t detail,
+                  uint16_t tag) noexcept nogil:
+    lock_take(&arena.lock)
+    note_locked(arena, kind, addr, size, detail, tag)
     lock_drop(&arena.lock)
 
 

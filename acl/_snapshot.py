@@ -83,10 +83,11 @@ class StreamStats:
         The largest free block: what can be had without a driver call.
     live_blocks : int
         Blocks that are handed out.
-    hits, fits, slow, failures, frees : int
-        Allocations served by the cache, by the bins, with driver calls, not at all; and frees.
+    hits, fits, recalls, slow, failures, frees : int
+        Allocations served by the cache, by the bins, by pages that are mapped at another address
+        too (without a driver call), with driver calls, not at all; and frees.
     steals, donated : int
-        Pages that moved inside this part, and that it gave away.
+        Pages that were moved or mapped to another place inside this part, and that it gave away.
     syncs, sync_failures, flushes, refused : int
         Waits for the stream and those that failed, flushes of the cache, bad frees.
     rungs : dict of str to int
@@ -107,6 +108,7 @@ class StreamStats:
     live_blocks: int
     hits: int
     fits: int
+    recalls: int
     slow: int
     failures: int
     frees: int
@@ -178,6 +180,11 @@ class PoolStats:
         return self.total("fits")
 
     @property
+    def recalls(self) -> int:
+        """Allocations served by free pages that an earlier one had mapped there, without a call."""
+        return self.total("recalls")
+
+    @property
     def slow(self) -> int:
         """Allocations that made a driver call."""
         return self.total("slow")
@@ -190,7 +197,7 @@ class PoolStats:
     @property
     def allocations(self) -> int:
         """Allocations that were served."""
-        return self.hits + self.fits + self.slow - self.total("failures")
+        return self.hits + self.fits + self.recalls + self.slow - self.total("failures")
 
     @property
     def hit_rate(self) -> float:

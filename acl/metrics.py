@@ -124,7 +124,7 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
     counters = part["counters"]
     for tag, live in tag_points(part):
         found["aclpool_live_bytes"].add(live, *labels, tag)
-    for path, name in (("hit", "hits"), ("fit", "fits"), ("slow", "slow")):
+    for path, name in (("hit", "hits"), ("fit", "fits"), ("recall", "recalls"), ("slow", "slow")):
         found["aclpool_allocations_total"].add(counters[name], *labels, path)
     for rung, count in counters["rungs"].items():
         found["aclpool_slow_allocations_total"].add(count, *labels, rung)

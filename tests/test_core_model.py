@@ -33,12 +33,14 @@ class PoolMachine(RuleBasedStateMachine):
     @initialize(
         limit=st.sampled_from([0, 48 * PAGE]), capacity=st.sampled_from([64 * PAGE, 1 << 40]),
         granule=st.sampled_from([65536, PAGE]), segments=st.booleans(), steals=st.booleans(),
-        early=st.booleans(),
+        early=st.booleans(), views=st.booleans(),
     )
-    def start(self, limit: int, capacity: int, granule: int, segments: bool, steals: bool, early: bool) -> None:
+    def start(
+        self, limit: int, capacity: int, granule: int, segments: bool, steals: bool, early: bool, views: bool
+    ) -> None:
         self.rig = Rig(
             limit=limit, capacity=capacity, granule=granule, segments=segments, steals=steals, early_frees=early,
-            virtual_bytes=1 << 28, headroom=0)
+            views=views, virtual_bytes=1 << 28, headroom=0)
         self.limit = limit
         self.live: dict[int, tuple[int, int, int]] = {}
         self.captures: dict[int, int] = {}
@@ -108,6 +110,10 @@ class PoolMachine(RuleBasedStateMachine):
             self.captures[stream] = self.rig.capture_begin(stream)
 
     @rule(stream=STREAMS)
+    def home(self, stream: int) -> None:
+        self.rig.home(stream)
+
+    @rule(stream=STREAMS)
     def unload(self, stream: int) -> None:
         self.unloading = not self.unloading
         for each in (1, 2, 3):
@@ -118,6 +124,7 @@ class PoolMachine(RuleBasedStateMachine):
         if not hasattr(self, "rig"):
             return
         assert self.rig.check() == 0
+        assert self.rig.faults() == 0, "a view that is shared, stale, or gone too early"
         reserved, physical = self.rig.reserved(), self.rig.physical()[0]
         assert reserved == physical, "the books of the pool and of the device differ"
         assert not self.limit or reserved <= self.limit

@@ -86,7 +86,7 @@ def test_a_stream_at_work_is_named(stream: acl.Stream) -> None:
 
 
 def test_the_streams_own_work_is_in_the_way(stream: acl.Stream) -> None:
-    with acl.Pool(0, "32MiB", sync_timeout_ms=50) as pool:
+    with acl.Pool(0, "32MiB", sync_timeout_ms=50, views=False) as pool:
         blocks = [pool.alloc(6 * MIB, stream) for _ in range(5)]
         for block in blocks[::2]:
             block.close()

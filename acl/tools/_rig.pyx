@@ -11,9 +11,9 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from acl._core cimport (
-    Arena, ArenaStats, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
+    Arena, ArenaStats, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
-    CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, aclError, aclmdlRI, aclmdlRICaptureStatus,
+    CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError, aclmdlRI, aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
     OomReport, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
     arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
@@ -22,10 +22,11 @@ from acl._arena cimport (
     arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
 )
 from acl._check cimport arena_check, pool_check
-from acl._lock cimport lock_drop, lock_take
+from acl._lock cimport SpinLock, lock_drop, lock_take, spin_enter, spin_leave
 from acl._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
 )
+from acl._pages cimport pages_home
 
 cdef extern from *:
     """
@@ -59,6 +60,7 @@ cdef struct Books:
     uint64_t physical_peak
     uint64_t capacity
     uint64_t mapped             # mappings
+    uint64_t single             # a handle may be mapped once
     uint64_t busy               # query says so, and a synchronisation expires
     uint64_t capturing
     uint64_t events
@@ -71,6 +73,18 @@ cdef struct Books:
 cdef struct MapNote:
     uint64_t address
     uint64_t size               # 0: unmapped
+
+cdef struct Mapped:             # a page of addresses that something is, or was, mapped at
+    uint64_t addr
+    uint64_t handle             # 0: nothing, any more
+    uint64_t stream             # whose block lay here last
+    uint64_t moment             # when it was handed out
+
+cdef enum:
+    MAPPED_ROOM = 1 << 17
+    STREAMS_ROOM = 64
+
+cdef uint64_t HANDLE = <uint64_t> 1 << 63        # marks the entry of a handle: its mappings
 
 cdef Books books
 cdef MapNote *map_notes = NULL
@@ -91,6 +105,26 @@ cdef void note_map(void *addr, size_t size) noexcept nogil:
     map_notes[books.noted].address = <uint64_t> addr
     map_notes[books.noted].size = size
     books.noted += 1
+cdef SpinLock table_lock
+cdef Mapped table[131072]       # by address, open addressing
+cdef uint64_t moment            # blocks handed out by `Rig.alloc`
+cdef uint64_t complete[64]      # for each stream: the moment when it was last seen complete
+cdef uint64_t faults            # what no driver and no stream would forgive
+
+
+cdef Mapped *mapped_at(uint64_t addr) noexcept nogil:
+    cdef uint64_t index = addr * <uint64_t> 0x9E3779B97F4A7C15 >> 47
+    while table[index].addr != 0 and table[index].addr != addr:
+        index = (index + 1) % MAPPED_ROOM
+    table[index].addr = addr
+    return &table[index]
+
+
+cdef void stream_seen(aclrtStream stream) noexcept nogil:
+    """The stream is complete: nothing runs any more in what was handed out before."""
+    spin_enter(&table_lock)
+    complete[<uint64_t> stream % STREAMS_ROOM] = moment
+    spin_leave(&table_lock)
 
 
 cdef inline aclError note(uint32_t call) noexcept nogil:
@@ -142,18 +176,40 @@ cdef aclError fake_free_physical(aclrtDrvMemHandle handle) noexcept nogil:
 
 cdef aclError fake_map(void *addr, size_t size, size_t offset, aclrtDrvMemHandle handle,
                        uint64_t flags) noexcept nogil:
+    global faults
     cdef aclError status = note(CALL_MAP)
+    cdef Mapped *entry
+    spin_enter(&table_lock)
+    entry = mapped_at(<uint64_t> handle | HANDLE)
+    if status == 0 and books.single and entry.moment > 0:
+        status = 207001
+    entry.moment += status == 0
+    spin_leave(&table_lock)
     if status == 0:
         count_up(&books.mapped, 1)
         note_map(addr, size)
+        spin_enter(&table_lock)
+        entry = mapped_at(<uint64_t> addr)
+        faults += entry.handle != 0
+        entry.handle = <uint64_t> handle
+        entry.moment = 0
+        spin_leave(&table_lock)
     return status
 
 
 cdef aclError fake_unmap(void *addr) noexcept nogil:
+    global faults
     cdef aclError status = note(CALL_UNMAP)
+    cdef Mapped *entry
     if status == 0:
         count_down(&books.mapped, 1)
         note_map(addr, 0)
+        spin_enter(&table_lock)
+        entry = mapped_at(<uint64_t> addr)
+        faults += entry.handle == 0 or entry.moment > complete[entry.stream % STREAMS_ROOM]
+        mapped_at(entry.handle | HANDLE).moment -= 1
+        entry.handle = 0
+        spin_leave(&table_lock)
     return status
 
 
@@ -184,17 +240,30 @@ cdef aclError fake_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
     cdef aclError status = note(CALL_SYNC)
     if status == 0 and books.busy:
         return 507046
-    return 107027 if status == 0 and books.capturing else status
+    if status == 0 and books.capturing:
+        return 107027
+    if status == 0:
+        stream_seen(stream)
+    return status
 
 
 cdef aclError fake_sync_device(int32_t timeout_ms) noexcept nogil:
     cdef aclError status = note(CALL_SYNC)
-    return 507046 if status == 0 and books.busy else status
+    cdef uint64_t stream
+    if status == 0 and books.busy:
+        return 507046
+    if status == 0:
+        for stream in range(STREAMS_ROOM):
+            stream_seen(<aclrtStream> stream)
+    return status
 
 
 cdef aclError fake_query(aclrtStream stream, aclrtStreamStatus *state) noexcept nogil:
+    cdef aclError status = note(CALL_QUERY)
     state[0] = <aclrtStreamStatus> (1 if books.busy else 0)
-    return note(CALL_QUERY)
+    if status == 0 and not books.busy:
+        stream_seen(stream)
+    return status
 
 
 cdef aclError fake_mem_info(aclrtMemAttr attr, size_t *room, size_t *total) noexcept nogil:
@@ -270,11 +339,15 @@ cdef class Rig:
 
     def __cinit__(self, *, size_t limit=0, size_t headroom=0, size_t granule=2 << 20,
                   size_t virtual_bytes=1 << 38, uint64_t capacity=1 << 40, bint steals=True,
-                  bint segments=False, bint early_frees=False):
+                  bint segments=False, bint early_frees=False, bint views=True):
         cdef PoolOptions options
         cdef Driver driver
+        global moment, faults
         Rig.log_maps(False)
         memset(&books, 0, sizeof(books))
+        memset(table, 0, sizeof(table))
+        memset(complete, 0, sizeof(complete))
+        moment = faults = 0
         memset(&options, 0, sizeof(options))
         books.next_address = 1 << 40
         books.capacity = capacity
@@ -287,6 +360,7 @@ cdef class Rig:
         options.steals = steals
         options.segments = segments
         options.early_frees = early_frees
+        options.views = views
         self.pool = pool_create(&options, &driver)
         if self.pool == NULL:
             raise MemoryError("a pool")
@@ -302,7 +376,62 @@ cdef class Rig:
         return arena
 
     def alloc(self, size_t size, size_t stream=1, tag=0):
-        return <size_t> arena_alloc(self.find(stream), size, tag)
+        cdef Block *block = arena_alloc(self.find(stream), size, tag)
+        if block != NULL:
+            self.use(block, stream)
+        return <size_t> block
+
+    cdef void use(self, Block *block, size_t stream) noexcept:
+        """Work is queued on the stream that runs through all of the block."""
+        global moment
+        cdef uint64_t granule = self.pool.options.granule
+        cdef uint64_t addr = <uint64_t> block.addr // granule * granule
+        cdef Mapped *entry
+        spin_enter(&table_lock)
+        moment += 1
+        while addr < <uint64_t> block.addr + block.size:
+            entry = mapped_at(addr)
+            entry.stream = stream
+            entry.moment = moment
+            addr += granule
+        spin_leave(&table_lock)
+
+    def faults(self):
+        """How often a mapping was laid over another, or removed while work could run through it;
+        and pages of live blocks that share a frame, or have another one than the driver mapped."""
+        cdef uint32_t index
+        cdef uint64_t broken = faults
+        seen = set()
+        for index in range(self.pool.arena_count):
+            broken += self.faults_in(self.pool.arenas[index], seen)
+        return broken
+
+    cdef uint64_t faults_in(self, Arena *arena, set seen):
+        cdef uint32_t index
+        cdef Range *span
+        cdef Block *block
+        cdef uint64_t granule = self.pool.options.granule
+        cdef uint64_t page, broken = 0
+        pages = set()
+        for index in range(arena.range_count):
+            span = arena.ranges[index]
+            if span == NULL or span.segment:
+                continue
+            block = span.first
+            while block != NULL:
+                if block.state == BLOCK_LIVE:
+                    pages.update((index, page) for page in range(
+                        (block.addr - span.base) // granule,
+                        (block.addr - span.base + block.size + granule - 1) // granule))
+                block = block.next
+        for index, page in pages:
+            span = arena.ranges[index]
+            frame = <uint64_t> span.views[page].frame
+            broken += frame in seen
+            broken += (mapped_at(<uint64_t> (span.base + page * granule)).handle
+                       != <uint64_t> span.views[page].frame.handle)
+            seen.add(frame)
+        return broken
 
     def free(self, size_t block, size_t stream=1):
         return arena_free(self.find(stream), <Block *> block)
@@ -385,6 +514,18 @@ cdef class Rig:
     def capture_release(self, size_t capture):
         return capture_release(<Arena *> capture)
 
+    def views(self, size_t stream=1):
+        """Pages that are backed, shadows, frames away from home."""
+        cdef Arena *arena = self.find(stream)
+        return arena.pages, arena.shadows, arena.away
+
+    def home(self, size_t stream=1):
+        """Free frames that are away go home."""
+        cdef Arena *arena = self.find(stream)
+        lock_take(&arena.lock)
+        pages_home(arena)
+        lock_drop(&arena.lock)
+
     def trim(self, to=0, wait=True, drained=False):
         """Bytes given back to the driver."""
         return pool_trim(self.pool, to, wait, drained)
@@ -442,8 +583,11 @@ cdef class Rig:
         elif field == "reserved":
             self.pool.source.reserved += change
         elif field == "frame":
-            arena.ranges[at.range].frames[(at.addr - arena.ranges[at.range].base)
-                                          // self.pool.options.granule] = NULL
+            arena.ranges[at.range].views[(at.addr - arena.ranges[at.range].base)
+                                         // self.pool.options.granule] = NULL
+        elif field == "view":
+            arena.ranges[at.range].views[(at.addr - arena.ranges[at.range].base)
+                                         // self.pool.options.granule].frame.holder = NULL
         elif field == "maps":
             arena.bins.maps[change] ^= 1
         elif field == "cache":
@@ -488,12 +632,18 @@ cdef class Rig:
         return {name: books.calls[i] for i, name in enumerate(CALL_NAMES)}
 
     @staticmethod
+    def mapped():
+        """Pages of addresses that something is mapped at."""
+        return books.mapped
+
+    @staticmethod
     def physical():
         """Bytes of physical memory out, and their peak."""
         return books.physical, books.physical_peak
 
     @staticmethod
-    def set(*, fail=None, at=1, code=207001, busy=None, capturing=None, capacity=None):
+    def set(*, fail=None, at=1, code=207001, busy=None, capturing=None, capacity=None,
+            single=None):
         """Change what the driver answers: fail the `at`-th next call (0: none), and so on."""
         if fail is not None:
             index = CALL_NAMES.index(fail)
@@ -503,5 +653,7 @@ cdef class Rig:
             books.busy = busy
         if capturing is not None:
             books.capturing = capturing
+        if single is not None:
+            books.single = single
         if capacity is not None:
             books.capacity = capacity

@@ -1,0 +1,381 @@
+"""The ladder that a slow allocation climbs for the pages of its window.
+
+One function (`frames_gather`) has the rungs in order: spare frames, another view of the arena's own
+free pages, the driver while that costs next to nothing, free pages of idle arenas, the driver up to
+the limit, arenas at work.  Each rung is counted.
+
+Before a page that held data is unmapped its stream is synchronised (I14), once, with a timeout: the
+caller may hold Python's GIL while a Python callback is queued on that stream.  If it expires, the
+pages stay and the next rung is tried.  While the stream is captured nothing is synchronised.
+
+Refuses: to unmap pages of arenas that do not donate, or while moving is switched off.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memset
+
+from acl._core cimport (
+    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
+    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source,
+)
+from acl._driver cimport (
+    frame_make, segment_free, segment_malloc, source_put, source_shrink, source_take,
+    stream_captured,
+)
+from acl._events cimport EVENT_MAP
+from acl._lock cimport (
+    count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+)
+from acl._pages cimport (
+    Climb, arena_rest, pages_donate, pages_move_out, pages_view, window_claim, window_join,
+    window_map, window_recall, window_settle, window_unclaim,
+)
+from acl._place cimport (
+    DEMAND_ANY, DEMAND_PLAIN, DEMAND_RESTED, Window, range_add, range_open, window_find,
+)
+from acl._record cimport record_note
+
+cdef enum:                      # of reserved over the live peak, in thousandths
+    GROW_ALWAYS = 1008          # up to here growing beats taking from other arenas
+    GROW_MOVING = 1020          # and, where free pages cannot be viewed elsewhere, beats moving them
+    GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
+    GROW_DOOMED = 1100          # up to here growing beats unmapping old views again and again
+
+cdef enum:
+    SEGMENT_PAGES = 8           # smallest segment of large blocks
+    FEW_PAGES = 8               # so many a pool has before anything moves
+    DOOMS_MANY = 4              # so often old views are unmapped before the arena grows instead
+    VIEWS_MOST = 16             # shadows of an arena for each of its pages
+    VIEWS_FEW = 8192            # or so many, if that is more
+    REFUSALS_MANY = 3           # so often the driver may refuse to map a page twice
+
+
+# --- the ladder ---------------------------------------------------------------------------------
+
+cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil:
+    cdef Frame *last = frames
+    if frames == NULL:
+        return
+    while last.next != NULL:
+        last = last.next
+    last.next = climb.frames
+    climb.frames = frames
+    climb.found += pages
+    climb.rung = rung
+
+
+cdef void take_spare(Climb *climb) noexcept nogil:
+    cdef Frame *frame
+    while climb.found < climb.missing:
+        frame = source_take(climb.arena.pool)
+        if frame == NULL:
+            return
+        climb_add(climb, frame, 1, RUNG_SPARE)
+
+
+cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogil:
+    cdef Frame *frame
+    cdef uint64_t end = climb.found + pages
+    while climb.found < end:
+        frame = frame_make(climb.arena.pool)
+        if frame == NULL:
+            return
+        climb_add(climb, frame, 1, rung)
+
+
+cdef bint views_allowed(Climb *climb) noexcept nogil:
+    """Whether free pages of this arena may be mapped at a second place."""
+    cdef Arena *arena = climb.arena
+    if not arena.pool.options.views or arena.pool.moves_off:
+        return False
+    if climb.refused or arena.refusals >= REFUSALS_MANY:
+        return False
+    return arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW)
+
+
+cdef void take_views(Climb *climb, bint flush) noexcept nogil:
+    cdef uint64_t pages
+    if views_allowed(climb):
+        pages = pages_view(climb, climb.missing - climb.found, flush)
+        if pages > 0:
+            climb.found += pages
+            climb.rung = RUNG_OWN
+
+
+cdef void take_own(Climb *climb) noexcept nogil:
+    cdef Arena *arena = climb.arena
+    cdef Frame *frames = NULL
+    cdef uint64_t pages
+    if climb.moves and arena.donates:
+        pages = pages_move_out(arena, climb.missing - climb.found, True, True, &frames)
+        climb_add(climb, frames, pages, RUNG_OWN)
+
+
+cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
+    cdef Pool *pool = climb.arena.pool
+    cdef uint32_t index
+    cdef Arena *other
+    cdef Frame *frames
+    cdef uint64_t pages
+    if not climb.moves:
+        return
+    for index in range(count_read(&pool.arena_count)):
+        other = pool.arenas[index]
+        if other != climb.arena and other.donates and climb.found < climb.missing:
+            frames = NULL
+            pages = pages_move_out(other, climb.missing - climb.found, wait, False, &frames)
+            climb_add(climb, frames, pages, rung)
+
+
+cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
+    return bytes // 1000 * part
+
+
+cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved) noexcept nogil:
+    """The sum of the arenas' own peaks, the peak of their sum as far as seen, and `reserved`."""
+    cdef Pool *pool = climb.arena.pool
+    cdef Source *source = &pool.source
+    cdef Arena *arena
+    cdef size_t live = climb.size
+    cdef size_t peak, past
+    cdef uint32_t index
+    own[0] = 0
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        live += stale_read(&arena.requested)
+        peak = stale_read(&arena.requested_peak)
+        past = stale_read(&arena.past_requested_peak)
+        own[0] += peak if peak > past else past
+    spin_enter(&source.lock)
+    if live > source.joint_peak:
+        source.joint_peak = live
+    joint[0] = source.joint_peak
+    reserved[0] = source.reserved
+    spin_leave(&source.lock)
+    if own[0] < joint[0]:
+        own[0] = joint[0]
+    elif count_read(&pool.arena_count) == 1:
+        joint[0] = own[0]
+
+
+cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
+    """How many pages the driver may add before any is taken from elsewhere."""
+    cdef size_t granule = climb.arena.pool.options.granule
+    cdef uint64_t pages = climb.missing - climb.found
+    cdef size_t own, joint, reserved, cap, need
+    peaks_read(climb, &own, &joint, &reserved)
+    need = reserved + pages * granule
+    cap = permille(own, GROW_ALWAYS if views_allowed(climb) else GROW_MOVING)
+    if permille(joint, GROW_JOINT) < cap:       # streams that are idle in turn share
+        cap = permille(joint, GROW_JOINT)
+    # With a live peak below a page the ranges would take the same page from each other for ever.
+    return pages if need <= cap or need <= FEW_PAGES * granule else 0
+
+
+cdef void frames_gather(Climb *climb) noexcept nogil:
+    """The ladder: each rung brings frames until the window's missing pages are covered."""
+    cdef void *graph = NULL
+    take_spare(climb)
+    if climb.found < climb.missing:
+        take_views(climb, False)
+    if climb.found < climb.missing:
+        take_driver(climb, growth_allowed(climb), RUNG_GROW)
+    if climb.found < climb.missing:
+        climb.moves = not (climb.arena.pool.moves_off or stream_captured(
+            climb.arena.pool, climb.arena.stream, &graph))
+        take_own(climb)
+    if climb.found < climb.missing:
+        take_others(climb, False, RUNG_IDLE)
+    if climb.found < climb.missing:
+        take_driver(climb, climb.missing - climb.found, RUNG_DRIVER)
+    if climb.found < climb.missing:
+        take_others(climb, True, RUNG_OTHERS)
+    if climb.found < climb.missing:
+        take_views(climb, True)
+
+
+cdef bint limit_allows(Climb *climb) noexcept nogil:
+    """Whether the limit could hold the missing pages if everything else were free."""
+    cdef Pool *pool = climb.arena.pool
+    return pool.options.limit == 0 or climb.missing <= pool.options.limit // pool.options.granule
+
+
+cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
+    memset(climb, 0, sizeof(Climb))
+    climb.arena = arena
+    climb.size = size
+    climb.rung = RUNG_NONE
+
+
+cdef bint dooms_thrash(Arena *arena) noexcept nogil:
+    """Whether the arena has unmapped old views often enough since it grew to grow instead."""
+    cdef size_t peak = max(arena.requested_peak, arena.past_requested_peak)
+    return (arena.dooms >= DOOMS_MANY and arena.pages * arena.pool.options.granule
+            <= permille(peak, GROW_DOOMED) + FEW_PAGES * arena.pool.options.granule)
+
+
+cdef Window window_choose(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+    """The best window that is allowed; where old views must go first, after a wait for that."""
+    cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
+    cdef void *graph = NULL
+    cdef bint ready
+    if window.first == NULL or window.stale == 0:
+        return window
+    if dooms_thrash(arena):
+        return window_find(arena, size, kind, DEMAND_PLAIN)
+    lock_drop(&arena.lock)
+    ready = (arena.donates and not arena.pool.moves_off
+             and not stream_captured(arena.pool, arena.stream, &graph)
+             and (not window.waits or arena_rest(arena, True)))
+    lock_take(&arena.lock)
+    window = window_find(arena, size, kind, DEMAND_RESTED if ready else DEMAND_PLAIN)
+    arena.dooms += window.first != NULL and window.stale > 0
+    return window
+
+
+cdef Window window_open(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+    cdef Window window = window_choose(arena, size, kind)
+    if window.first == NULL and range_open(arena, kind, size):
+        window = window_choose(arena, size, kind)
+    return window
+
+
+cdef bint window_fill(Climb *climb) noexcept nogil:
+    """Bring frames and map them.  Unlocks; false if the window is not whole afterwards."""
+    cdef Arena *arena = climb.arena
+    cdef Pool *pool = arena.pool
+    cdef size_t reserved
+    cdef Frame *frame
+    cdef Frame *vain = NULL
+    cdef bint done = False
+    lock_drop(&arena.lock)
+    reserved = stale_read(&pool.source.reserved)
+    if limit_allows(climb):
+        frames_gather(climb)
+    if climb.found >= climb.missing:
+        done = window_map(climb)
+    while climb.frames != NULL:
+        frame = climb.frames
+        climb.frames = frame.next
+        if frame.holder == NULL:                # others have not left their places
+            frame.next = vain
+            vain = frame
+    source_put(pool, vain)
+    if not done:
+        source_shrink(pool, reserved)           # what was taken in vain goes back
+    lock_take(&arena.lock)
+    if climb.rung == RUNG_GROW or climb.rung == RUNG_DRIVER:
+        arena.dooms = 0
+    return done
+
+
+cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
+    """Under the lock: claim, recall, fill.  A MOVING block, or NULL and all is as it was."""
+    cdef Arena *arena = climb.arena
+    cdef bint done
+    if not window_claim(climb, window):
+        return NULL
+    done = window_recall(climb)
+    if done and climb.missing > 0:
+        done = window_fill(climb)
+    window_settle(climb)
+    if not done:
+        window_unclaim(climb)
+        return NULL
+    return window_join(climb)
+
+
+cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+    cdef Climb climb
+    cdef Window window
+    if arena.shadows == 0 or arena.pool.moves_off:
+        return NULL
+    window = window_find(arena, size, kind, DEMAND_ANY)
+    if window.first == NULL or window.missing > 0:
+        return NULL
+    climb_start(&climb, arena, size)
+    return window_take(&climb, &window)
+
+
+cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+    cdef Climb climb
+    cdef Window window
+    cdef Block *block = NULL
+    cdef uint32_t attempt
+    cdef bint refused = False
+    for attempt in range(2):
+        if arena.pool.no_virtual:
+            return segment_obtain(arena, size, kind)
+        window = window_open(arena, size, kind)
+        if window.first == NULL and arena.pool.no_virtual:
+            return segment_obtain(arena, size, kind)
+        if window.first == NULL:
+            return NULL
+        climb_start(&climb, arena, size)
+        climb.refused = refused
+        block = window_take(&climb, &window)
+        if block != NULL:
+            arena.counters.rungs[climb.rung] += 1
+            return block
+        if refused or not climb.refused:
+            return NULL
+        refused = True                          # again, and pages move instead
+        arena.refusals += 1
+    return NULL
+
+
+# --- without virtual memory ---------------------------------------------------------------------
+
+cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept nogil:
+    """The same ladder for segments: the driver, and again after free segments went back to it."""
+    cdef Pool *pool = arena.pool
+    cdef uint64_t pages = bytes // pool.options.granule
+    cdef uint32_t index
+    cdef void *base = segment_malloc(pool, bytes)
+    cdef void *graph = NULL
+    rung[0] = RUNG_DRIVER
+    if base != NULL or pool.moves_off or stream_captured(pool, arena.stream, &graph):
+        return base
+    rung[0] = RUNG_OWN
+    if arena.donates and pages_donate(arena, pages, True) > 0:
+        base = segment_malloc(pool, bytes)
+    if base == NULL and arena.donates and pages_donate(arena, ~<uint64_t> 0, True) > 0:
+        base = segment_malloc(pool, bytes)
+    if base != NULL:
+        return base
+    rung[0] = RUNG_OTHERS
+    for index in range(count_read(&pool.arena_count)):
+        if base == NULL and pool.arenas[index].donates and pool.arenas[index] != arena:
+            if pages_donate(pool.arenas[index], ~<uint64_t> 0, True) > 0:
+                base = segment_malloc(pool, bytes)
+    return base
+
+
+cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef size_t granule = pool.options.granule
+    cdef size_t exact = (size + granule - 1) // granule * granule
+    cdef size_t bytes = exact
+    cdef uint32_t rung = RUNG_NONE
+    cdef void *base
+    cdef Block *block
+    if pool.options.exact_segments == (kind == RANGE_SMALL) and bytes < SEGMENT_PAGES * granule:
+        bytes = SEGMENT_PAGES * granule
+    lock_drop(&arena.lock)
+    base = segment_climb(arena, bytes, &rung)
+    if base == NULL and bytes > exact:
+        bytes = exact
+        base = segment_climb(arena, bytes, &rung)
+    if base != NULL:
+        record_note(arena, EVENT_MAP, <char *> base, bytes, rung)
+    lock_take(&arena.lock)
+    if base == NULL:
+        return NULL
+    block = range_add(arena, kind, <char *> base, bytes, True)
+    if block != NULL:
+        arena.counters.rungs[rung] += 1
+        return block
+    lock_drop(&arena.lock)
+    segment_free(pool, base, bytes)
+    lock_take(&arena.lock)
+    return NULL

@@ -1,0 +1,30 @@
+"""Views of frames: where each is mapped, and which of its views holds it.  See `_frames.pyx`.
+
+All of it runs under the arena's lock and makes no driver call.
+"""
+
+from libc.stdint cimport uint32_t
+
+from acl._core cimport Arena, Frame, Range, View
+
+cdef View *view_make(Range *span, uint32_t page) noexcept nogil     # without locks; NULL: no memory
+cdef void view_drop(Arena *arena, View *view) noexcept nogil    # of a page that is unmapped
+
+# The view holds its frame from now on, and the one that did is a shadow.
+cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil
+# Takes a shadow from its frame: its page must be unmapped before it is used again.
+cdef void view_doom(Arena *arena, View *view) noexcept nogil
+# The same for all views of a frame, but the holder comes first in the list.
+cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil
+# Undoes that, for the list in frame.views.
+cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
+
+# A new search: stamps the frames that back wholly free pages, and notes the FREE block around each;
+# says how many there are.  With `away`, also lists those whose holder is not their home.
+cdef uint32_t frames_stamp(Arena *arena, Frame **away) noexcept nogil
+cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each one's home
+
+
+cdef inline bint page_backed(Range *span, uint32_t page) noexcept nogil:
+    cdef View *view = span.views[page]
+    return view != NULL and view.frame != NULL and view.frame.holder == view

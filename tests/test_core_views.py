@@ -1,0 +1,249 @@
+"""Views: a page that is mapped at several addresses, recalls, old views that give way.
+
+On books (`Rig`), which see each mapping: `faults` counts mappings laid over another, mappings that
+went while work could still run through them, and live pages that share a frame.
+"""
+
+import random
+
+import pytest
+
+from acl.tools._rig import Rig
+
+PAGE = 2 << 20
+OWN, DRIVER = 3, 5
+BROKEN, NO_MEMORY = 507899, 207001
+
+
+def split_free(rig: Rig, pages: int = 12) -> int:
+    """Free pages in two places with a live block between them; the block's number."""
+    low, keep, high = rig.alloc(pages * PAGE), rig.alloc(PAGE), rig.alloc(pages * PAGE)
+    rig.free(low)
+    rig.free(high)
+    return keep
+
+
+def whole(rig: Rig) -> bool:
+    return rig.check() == 0 and rig.faults() == 0
+
+
+def test_free_pages_are_viewed_elsewhere_without_a_wait() -> None:
+    rig = Rig()
+    split_free(rig)
+    rig.set(busy=True)
+    maps = rig.calls()["map"]
+    assert rig.alloc(20 * PAGE)
+    assert rig.calls()["sync"] == rig.calls()["query"] == rig.calls()["unmap"] == 0
+    assert rig.calls()["map"] == maps + 8               # 12 pages are there, 8 are viewed
+    assert rig.reserved() == rig.physical()[0] == 25 * PAGE
+    assert rig.stats()["counters"]["rungs"][OWN] == 1
+    assert rig.views() == (25, 8, 8)
+    assert whole(rig)
+
+
+def turn(rig: Rig) -> None:
+    """One large block, then two smaller ones, in the same memory."""
+    rig.free(rig.alloc(20 * PAGE))
+    assert whole(rig)
+    parts = [rig.alloc(12 * PAGE), rig.alloc(12 * PAGE)]
+    assert all(parts) and whole(rig)
+    for part in parts:
+        rig.free(part)
+    rig.home()                                          # as when nothing is live
+    assert whole(rig) and rig.views()[2] == 0
+
+
+def test_a_recall_makes_no_driver_call() -> None:
+    rig = Rig()
+    split_free(rig)
+    turn(rig)
+    rig.set(busy=True)
+    turn(rig)
+    calls, recalls = rig.calls(), rig.stats()["counters"]["recalls"]
+    for _ in range(5):
+        turn(rig)
+    assert rig.calls() == calls
+    assert rig.stats()["counters"]["recalls"] >= recalls + 5
+    assert rig.reserved() == 25 * PAGE
+
+
+def test_a_recall_is_not_slow() -> None:
+    rig = Rig()
+    split_free(rig)
+    turn(rig)
+    turn(rig)
+    before = rig.stats()
+    large = rig.try_alloc(20 * PAGE)                    # it serves where no driver call is allowed
+    after = rig.stats()
+    assert large and after["counters"]["recalls"] == before["counters"]["recalls"] + 1
+    assert after["counters"]["slow"] == before["counters"]["slow"]
+    assert after["frees"] == before["frees"] and after["live_blocks"] == before["live_blocks"] + 1
+
+
+def test_a_frame_that_is_in_use_is_not_recalled() -> None:
+    rig = Rig()
+    split_free(rig)
+    large = rig.alloc(20 * PAGE)
+    assert rig.alloc(12 * PAGE)                         # 4 free pages are left, so 8 must be new
+    assert rig.reserved() == 33 * PAGE
+    assert whole(rig)
+    rig.free(large)
+    assert whole(rig)
+
+
+def test_all_views_leave_with_their_frame() -> None:
+    rig = Rig()
+    keep = split_free(rig)
+    rig.free(rig.alloc(20 * PAGE))
+    assert rig.trim() == 24 * PAGE
+    assert rig.views() == (1, 0, 0)
+    assert rig.mapped() == 1
+    assert whole(rig)
+    rig.free(keep)
+    assert rig.destroy()
+    assert Rig.mapped() == 0
+
+
+def test_free_frames_go_home_when_nothing_is_live() -> None:
+    rig = Rig()
+    keep = split_free(rig)
+    large = rig.alloc(20 * PAGE)
+    rig.free(keep)
+    assert rig.views()[2] == 8
+    rig.free(large)
+    assert rig.views()[2] == 0
+    assert rig.layout() == f"F{25 * 4096}"
+    assert whole(rig)
+
+
+def churn(rig: Rig, seed: int, steps: int = 400) -> None:
+    """Blocks of odd sizes, so that holes with old views lie beside pages that are partly used."""
+    print("seed", seed)
+    choose = random.Random(seed)
+    live: list[int] = []
+    for _ in range(steps):
+        if len(live) > 6 or (live and choose.random() < 0.45):
+            rig.free(live.pop(choose.randrange(len(live))))
+        else:
+            live.append(rig.alloc(choose.randrange(PAGE // 2, 12 * PAGE)))
+        assert whole(rig)
+    for block in live:
+        rig.free(block)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> None:
+    rig = Rig()
+    churn(rig, seed)                                    # `whole` sees one that goes too early
+    assert rig.calls()["unmap"] > 0 and rig.calls()["sync"] > 0
+    assert whole(rig)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_early_frees_with_old_views_only_grow(seed: int) -> None:
+    rig = Rig(early_frees=True)
+    churn(rig, seed)
+    assert rig.calls()["unmap"] == rig.calls()["sync"] == 0
+
+
+def test_an_old_view_stays_while_its_stream_is_at_work() -> None:
+    rig = Rig()
+    rig.set(busy=True)
+    churn(rig, 1)
+    assert rig.calls()["unmap"] == 0 and rig.stats()["counters"]["failures"] == 0
+
+
+@pytest.mark.parametrize("options", [{"views": False}, {"steals": False}, {"segments": True}],
+                         ids=["views off", "steal off", "segments"])
+def test_no_page_is_mapped_twice_where_that_is_switched_off(options: dict[str, bool]) -> None:
+    rig = Rig(**options)
+    split_free(rig)
+    assert rig.alloc(20 * PAGE)
+    assert rig.views()[1] == 0
+    assert whole(rig)
+
+
+def test_early_frees_view_and_recall_but_never_unmap() -> None:
+    rig = Rig(early_frees=True)
+    split_free(rig)
+    rig.set(busy=True)
+    for _ in range(4):
+        rig.free(rig.alloc(20 * PAGE))
+        for block in [rig.alloc(12 * PAGE), rig.alloc(12 * PAGE)]:
+            rig.free(block)
+    assert rig.reserved() == 25 * PAGE
+    assert rig.calls()["unmap"] == rig.calls()["sync"] == rig.calls()["query"] == 0
+    assert whole(rig)
+
+
+def test_a_captured_graph_views_its_own_pages_only() -> None:
+    rig = Rig()
+    keep = split_free(rig)
+    capture = rig.capture_begin()
+    rig.set(capturing=7)
+    assert rig.alloc(20 * PAGE)
+    assert rig.reserved() == 45 * PAGE                  # none of the stream's own 24 free pages
+    assert rig.calls()["sync"] == rig.calls()["unmap"] == 0
+    rig.set(capturing=0)
+    rig.capture_end()
+    assert capture and rig.free(keep) and whole(rig)
+
+
+def test_a_driver_that_maps_once_only_gets_moves() -> None:
+    rig = Rig()
+    rig.set(single=True)
+    held = []
+    for _ in range(5):
+        keep = split_free(rig)
+        large = rig.alloc(20 * PAGE)
+        assert large and whole(rig)
+        held += [keep, large]
+    assert rig.calls()["sync"] > 0 and rig.views()[1] == 0
+    refused = rig.stats()
+    for block in held:
+        assert rig.free(block)
+    assert refused["counters"]["failures"] == 0 and whole(rig)
+
+
+def test_one_refusal_does_not_end_views() -> None:
+    rig = Rig()
+    split_free(rig)
+    rig.set(fail="map", at=1, code=BROKEN)
+    assert rig.alloc(20 * PAGE)                         # served by a move
+    assert rig.calls()["sync"] == 1
+    split_free(rig)
+    assert rig.alloc(22 * PAGE)
+    assert rig.calls()["sync"] == 1 and rig.views()[1] > 0
+    assert whole(rig)
+
+
+@pytest.mark.parametrize("at", range(1, 24))
+@pytest.mark.parametrize("call", ["map", "unmap", "physical", "sync"])
+def test_a_fault_among_views_leaves_the_pool_whole(call: str, at: int) -> None:
+    rig = Rig(virtual_bytes=40 * PAGE, limit=34 * PAGE)
+    rig.set(fail=call, at=at, code=NO_MEMORY if call == "map" else BROKEN)
+    live = [split_free(rig, 6)]
+    for pages in (10, 12, 5, 16, 3):
+        block = rig.alloc(pages * PAGE)
+        assert whole(rig)
+        if block and pages % 2:
+            live.append(block)
+        elif block:
+            rig.free(block)
+    rig.set(fail=call, at=0)
+    for block in live:
+        rig.free(block)
+    assert whole(rig)
+    rig.trim()
+    rig.trim()
+    assert rig.reserved() == rig.physical()[0] == 0
+    assert rig.mapped() == 0
+
+
+def test_the_checker_sees_a_frame_with_two_holders() -> None:
+    rig = Rig()
+    split_free(rig)
+    block = rig.alloc(20 * PAGE)
+    assert rig.check() == 0
+    rig.spoil("view", block)
+    assert rig.check() in (6, 13)

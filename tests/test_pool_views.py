@@ -1,0 +1,102 @@
+"""Views on the simulator: contents through several addresses, while the stream has not run yet."""
+
+import ctypes
+from collections.abc import Iterator
+
+import pytest
+from support.calls import api
+from support.core import MIB, Door, Slow, open_door, physical, physical_base  # noqa: F401
+
+import acl
+
+TO_HOST = 2
+
+
+@pytest.fixture
+def made() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
+    with open_door(limit="64MiB") as parts:
+        yield parts
+
+
+class Use:
+    """A block that work on the stream fills with one byte and reads back, and that is freed at once."""
+
+    def __init__(self, stream: acl.Stream, door: Door, size: int, value: int) -> None:
+        self.value, self.size = value, size
+        self.host = ctypes.c_void_p()
+        assert api.aclrtMallocHost(ctypes.byref(self.host), ctypes.c_size_t(size)) == 0
+        self.block, self.address = door.take(size)
+        where, count = ctypes.c_void_p(self.address), ctypes.c_size_t(size)
+        assert api.aclrtMemsetAsync(where, count, value, count, stream.handle) == 0
+        assert api.aclrtMemcpyAsync(self.host, count, where, count, TO_HOST, stream.handle) == 0
+
+    def right(self) -> bool:
+        """Once the stream is done: whether the fill was there when it was read."""
+        return ctypes.string_at(self.host, self.size) == bytes([self.value]) * self.size
+
+    def close(self) -> None:
+        assert api.aclrtFreeHost(self.host) == 0
+
+
+def turns(stream: acl.Stream, door: Door, count: int) -> list[Use]:
+    """The same pages under changing addresses: two blocks, then a larger one, and so on."""
+    uses: list[Use] = []
+    keep: list[int] = []
+    for turn in range(count):
+        sizes = (10, 2, 10) if turn % 2 == 0 else (16, 3)
+        made = [Use(stream, door, size * MIB, len(uses) + i + 1) for i, size in enumerate(sizes)]
+        if turn == 0:
+            keep.append(made[1].block)
+        for use in made:
+            if use.block not in keep:
+                door.free(use.block)
+        uses += made
+    door.free(keep[0])
+    return uses
+
+
+def test_work_sees_its_own_bytes_through_any_view(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = made
+    with Slow(stream):
+        uses = turns(stream, door, 6)
+        assert pool.check() == 0
+        calls = pool.stats().driver_calls
+        assert calls.get("aclrtUnmapMem", 0) == 0
+        assert pool.stats().total("syncs") == 0     # nothing has run, and nothing was waited for
+    assert len({use.address for use in uses}) > 3
+    assert pool.stats().reserved < 40 * MIB
+    for use in uses:
+        assert use.right(), use.value
+        use.close()
+
+
+def test_a_trim_waits_and_takes_all_views(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = made
+    uses = turns(stream, door, 4)
+    pool.trim()
+    assert pool.stats().reserved == physical() == 0
+    assert pool.stats().driver_calls["aclrtMapMem"] == pool.stats().driver_calls["aclrtUnmapMem"]
+    for use in uses:
+        assert use.right()
+        use.close()
+
+
+def test_recalls_are_counted(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, door = made
+    for use in turns(stream, door, 2) + turns(stream, door, 2) + turns(stream, door, 2):
+        use.close()
+    stats = pool.stats()
+    assert stats.recalls == stats.total("recalls")
+    assert stats.allocations == stats.hits + stats.fits + stats.recalls + stats.slow
+    assert stats.total("frees") == stats.allocations
+
+
+@pytest.mark.parametrize("options", [{"views": False}, {"steal": False}])
+def test_views_can_be_switched_off(options: dict[str, bool]) -> None:
+    with open_door(limit="64MiB", **options) as (pool, stream, door):
+        uses = turns(stream, door, 4)
+        stream.synchronize()
+        assert pool.stats().recalls == 0
+        for use in uses:
+            assert use.right()
+            use.close()
