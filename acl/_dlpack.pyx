@@ -13,7 +13,7 @@ Nothing here imports NumPy, and nothing is copied unless the consumer asks for i
 
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport (
-    PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
+    PyCapsule_CheckExact, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
 )
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -325,16 +325,25 @@ cdef str dtype_of(Tensor *tensor):
     return dtype_name(kind if kind == "bool" else f"{kind}{tensor.bits}")
 
 
+cdef object capsule_of(object source, Stream stream):
+    """What `__dlpack__` gives, of as new a version as the producer knows."""
+    handle = None if stream is None else stream.handle
+    try:
+        return source.__dlpack__(stream=handle, max_version=(MAJOR, MINOR))
+    except TypeError:                           # a producer of before DLPack 1.0
+        return source.__dlpack__(stream=handle)
+
+
 def from_dlpack(source, *, Stream stream=None):
     """Somebody else's device memory as an `Array`, without a copy.
 
     Parameters
     ----------
     source
-        An object with `__dlpack__` whose memory is a device's, such as a tensor of torch_npu.
+        An object with `__dlpack__` whose memory is a device's, or a capsule from it.
     stream : Stream, optional
         Our stream that will use the memory; the producer orders its own work before it.  Without
-        it, as the producer does it for None.
+        it, as the producer does it for None.  torch_npu orders nothing: wait for its stream.
 
     Returns
     -------
@@ -345,16 +354,11 @@ def from_dlpack(source, *, Stream stream=None):
 
     cdef Foreign foreign
     cdef Tensor *tensor
-    device = tuple(source.__dlpack_device__())
-    if device[0] != DEVICE_EXTENSION:
-        raise BufferError(f"the memory must be an NPU's (device type 12), not of type {device[0]}")
-    handle = None if stream is None else stream.handle
-    try:
-        capsule = source.__dlpack__(stream=handle, max_version=(MAJOR, MINOR))
-    except TypeError:                           # a producer of before DLPack 1.0
-        capsule = source.__dlpack__(stream=handle)
-    foreign = foreign_take(capsule)
+    foreign = foreign_take(source if PyCapsule_CheckExact(source) else capsule_of(source, stream))
     tensor = foreign.tensor()
+    if tensor.device_type != DEVICE_EXTENSION:
+        raise BufferError(f"the memory must be an NPU's (device type {DEVICE_EXTENSION}), "
+                          f"not of type {tensor.device_type}")
     shape, dtype = shape_of(tensor), dtype_of(tensor)
     nbytes = Array.nbytes_of(shape, dtype)
     address = <size_t> tensor.data + tensor.byte_offset

@@ -154,6 +154,17 @@ def test_taking_refuses_what_is_not_an_npus(no_leaks: None) -> None:
         acl.from_dlpack(numpy.arange(3))
 
 
+def test_a_capsule_is_taken_once(pool: acl.Pool) -> None:
+    with pool.empty((5,), "int32") as array:
+        capsule = array.__dlpack__()
+        taken = acl.from_dlpack(capsule)
+        assert (taken.address, taken.shape) == (array.address, (5,))
+        with pytest.raises(TypeError, match="a capsule with an unused tensor"):
+            acl.from_dlpack(capsule)
+        taken.close()
+        del capsule, taken
+
+
 def test_the_consumers_stream_waits_for_ours(pool: acl.Pool, sim: Any) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs:
         ready: list[int] = []
