@@ -142,6 +142,7 @@ def glance(Pool pool not None):
             "stream": <size_t> arena.stream, "kind": KINDS[arena.role],
             "default_tag": pool.tag_names[arena.default_tag],
             "handovers": arena.lock.revocations,
+            "slow_ns": arena.slow_ns, "slow_longest_ns": arena.slow_longest_ns,
             "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
             "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
             "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])

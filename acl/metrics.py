@@ -33,7 +33,7 @@ class MetricInfo:
     kind : str
         ``"gauge"`` or ``"counter"``.
     unit : str
-        ``"By"`` for bytes, ``"1"`` for a count, as OpenTelemetry writes units.
+        ``"By"`` for bytes, ``"s"`` for seconds, ``"1"`` for a count, as OpenTelemetry writes units.
     labels : tuple of str
         Which labels its points have, in this order.
     help : str
@@ -60,9 +60,9 @@ class Reading:
     """
 
     info: MetricInfo
-    points: dict[tuple[str, ...], int] = field(default_factory=dict)
+    points: dict[tuple[str, ...], float] = field(default_factory=dict)
 
-    def add(self, value: int, *labels: str) -> None:
+    def add(self, value: float, *labels: str) -> None:
         """Add to a point: two parts of a pool may have the same labels, as a stream that comes again."""
         self.points[labels] = self.points.get(labels, 0) + value
 
@@ -89,6 +89,9 @@ _INFOS = (
                "Allocations served by the exact-size cache (hit), by best fit (fit), with driver calls (slow)."),
     MetricInfo("aclpool_slow_allocations_total", "counter", "1", (*STREAM, "rung"),
                "Allocations with driver calls, by where their memory came from."),
+    MetricInfo("aclpool_slow_seconds_total", "counter", "s", STREAM,
+               "Time that allocations with driver calls took, failed ones too."),
+    MetricInfo("aclpool_slow_longest_seconds", "gauge", "s", STREAM, "The longest of them."),
     MetricInfo("aclpool_allocation_failures_total", "counter", "1", STREAM, "Allocations that got nothing."),
     MetricInfo("aclpool_pages_moved_total", "counter", "1", (*STREAM, "to"),
                "Pages that moved within the part (own), or were given away (others)."),
@@ -134,6 +137,7 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
         ("stream_reserved_bytes", part["reserved"]),
         ("requested_bytes", part["requested"]),
         ("unused_bytes", max(part["reserved"] - part["live"], 0)),
+        ("slow_seconds_total", part["slow_ns"] / 1e9),
         ("allocation_failures_total", counters["failures"]),
         ("stream_waits_total", counters["syncs"]),
         ("stream_wait_failures_total", counters["sync_failures"]),
@@ -142,6 +146,8 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
         ("lock_handovers_total", part["handovers"]),
     ):
         found[f"aclpool_{name}"].add(value, *labels)
+    longest = found["aclpool_slow_longest_seconds"].points
+    longest[labels] = max(longest.get(labels, 0), part["slow_longest_ns"] / 1e9)
 
 
 def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str, Any], streams: bool) -> None:

@@ -23,12 +23,13 @@ def opened() -> Iterator[tuple[acl.Pool, acl.Stream, Door]]:
         yield made
 
 
-def value(name: str, **labels: str) -> int:
+def value(name: str, **labels: str) -> float:
     """The sum of a metric's points that have these labels."""
     (found,) = [one for one in metrics.snapshot() if one["name"] == name]
     points = [point for point in found["points"] if labels.items() <= point["attributes"].items()]
     assert points, f"{name} has no point with {labels}"
-    return sum(point["value"] for point in points)
+    total: float = sum(point["value"] for point in points)
+    return total
 
 
 def test_values_agree_with_the_pools_own(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
@@ -50,6 +51,9 @@ def test_values_agree_with_the_pools_own(opened: tuple[acl.Pool, acl.Stream, Doo
     for path, count in (("hit", part.hits), ("fit", part.fits), ("slow", part.slow)):
         assert value("aclpool_allocations_total", **here, path=path) == count
     assert value("aclpool_slow_allocations_total", **here, rung="grow") == part.rungs["grow"]
+    slow = pool.histograms()
+    assert round(value("aclpool_slow_seconds_total", **here) * 1e9) == slow.slow_total_ns > 0
+    assert round(value("aclpool_slow_longest_seconds", **here) * 1e9) == slow.slow_longest_ns > 0
     assert value("aclpool_driver_calls_total", pool="service", call="aclrtMapMem") == stats.driver_calls["aclrtMapMem"]
     assert value("aclpool_allocation_failures_total", **here) == 0
     assert door.alloc(100 * MIB) == 0
