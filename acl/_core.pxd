@@ -404,6 +404,10 @@ cdef struct Pool:
     bint no_virtual             # the driver said that it has no virtual memory
     bint moves_off              # stealing is off for the moment (registered for RDMA, exported)
     bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
+    # A mark in a framework's queue, behind all that is in it; NULL if it cannot be set.
+    void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
+    bint (*mark_done)(void *mark) noexcept nogil    # the stream has come to it
+    void (*mark_drop)(void *mark) noexcept nogil
     bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile
     bint tagging                # new arenas are ARENA_TAGGED
     Notes notes

@@ -128,6 +128,10 @@ cdef Seat seats[16]
 cdef uint64_t refused_count = 0             # frees of what is not live here
 # The framework's own: its queue is submitted, and the device has done it.
 cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil
+# The framework's own events, recorded by way of its queue.
+cdef void *(*queue_mark)(int device, void *stream) noexcept nogil
+cdef c_bool (*queue_mark_done)(void *mark) noexcept nogil
+cdef void (*queue_mark_drop)(void *mark) noexcept nogil
 # Keeps the Pools that seats serve from.
 held = {}
 SEATS = DOOR_SEATS
@@ -168,6 +172,9 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
     if seat.framework:
         made.role = ROLE_FRAMEWORK
         made.pool.drain = on_drain
+        made.pool.mark_done = on_mark_done
+        made.pool.mark_drop = on_mark_drop
+        made.pool.mark = on_mark
     else:
         made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
     # Two threads may get here at once: the later one's is left empty, a few pages of host memory.
@@ -225,6 +232,18 @@ cdef bint on_drain(CorePool *pool) noexcept nogil:
         pool.options.sync_timeout_ms) == 0
     device_leave(previous)
     return done
+
+
+cdef void *on_mark(CorePool *pool, aclrtStream stream) noexcept nogil:
+    return NULL if queue_mark is NULL else queue_mark(pool.options.device, stream)
+
+
+cdef bint on_mark_done(void *mark) noexcept nogil:
+    return queue_mark_done(mark)
+
+
+cdef void on_mark_drop(void *mark) noexcept nogil:
+    queue_mark_drop(mark)
 
 
 cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
@@ -506,21 +525,31 @@ def pools(int seat=0):
     return {device: pool for (number, device), pool in held.items() if number == seat}
 
 
-def hook(*, drain=None, throw_memory=None, throw_refusal=None):
+def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
     """Addresses of C functions of the framework's; None leaves one as it is, 0 takes it out.
 
     Parameters
     ----------
     drain : int
         ``bool f(bool)``: what is queued is submitted, and the device has done it.
+    marks : tuple of three int
+        ``void *f(int device, aclrtStream)``: put a mark into the queue, behind all that is there, for
+        a stream, or return NULL; ``bool f(void *)``: the stream has come to it; ``void f(void *)``:
+        drop it.
     throw_memory, throw_refusal : int
         ``void f(const char *)``: throws a C++ exception with that message.
     """
-    global queue_drain
     cdef size_t address
     if drain is not None:
         address = drain
         (<size_t *> &queue_drain)[0] = address
+    if marks is not None:
+        address = marks[1]
+        (<size_t *> &queue_mark_done)[0] = address
+        address = marks[2]
+        (<size_t *> &queue_mark_drop)[0] = address
+        address = marks[0]
+        (<size_t *> &queue_mark)[0] = address
     if throw_memory is not None:
         address = throw_memory
         (<size_t *> &door_throw_memory)[0] = address

@@ -132,7 +132,10 @@ cdef bint waiting_settle(Arena *arena, Use *use, bint done) noexcept nogil:
     """A Use that was taken: over, or back to the others; true if that releases its block."""
     cdef bint released = False
     if done and use.event != NULL:
-        event_put(arena.pool, use.event)
+        if arena.role == ROLE_FRAMEWORK:
+            arena.pool.mark_drop(use.event)
+        else:
+            event_put(arena.pool, use.event)
     lock_take(&arena.lock)
     if done:
         released = use_done(arena, use)
@@ -143,6 +146,16 @@ cdef bint waiting_settle(Arena *arena, Use *use, bint done) noexcept nogil:
     return released
 
 
+cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
+    """Without locks.  A framework's use is marked here, at the first miss after the free."""
+    cdef Pool *pool = arena.pool
+    if arena.role != ROLE_FRAMEWORK:
+        return use.event != NULL and event_done(pool, use.event)
+    if use.event == NULL and pool.mark != NULL:
+        use.event = pool.mark(pool, use.stream)
+    return use.event != NULL and pool.mark_done(use.event)
+
+
 cdef uint64_t waiting_poll(Arena *arena) noexcept nogil:
     cdef Use *uses = waiting_take(arena)
     cdef Use *use
@@ -150,8 +163,7 @@ cdef uint64_t waiting_poll(Arena *arena) noexcept nogil:
     while uses != NULL:
         use = uses
         uses = uses.next
-        released += waiting_settle(
-            arena, use, use.event != NULL and event_done(arena.pool, use.event))
+        released += waiting_settle(arena, use, use_complete(arena, use))
     waiting_leave(arena)
     return released
 

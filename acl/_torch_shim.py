@@ -22,7 +22,10 @@ from typing import Any
 __all__ = ["FUNCTIONS", "build", "load"]
 
 #: What the library exports.
-FUNCTIONS = ("aclpool_shim_connect", "aclpool_shim_stats", "aclpool_shim_record", "aclpool_shim_throw")
+FUNCTIONS = (
+    "aclpool_shim_connect", "aclpool_shim_mark", "aclpool_shim_mark_done", "aclpool_shim_mark_drop",
+    "aclpool_shim_record", "aclpool_shim_stats", "aclpool_shim_throw",
+)
 
 _HERE = Path(__file__).resolve().parent
 _SOURCE = _HERE / "door" / "torch_shim.cpp"

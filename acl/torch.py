@@ -42,7 +42,7 @@ _THROW = "_ZSt21__throw_runtime_errorPKc"
 
 _WITHOUT_SHIM = (
     "out of memory is a RuntimeError instead of torch.OutOfMemoryError",
-    "a tensor given to record_stream waits for empty_cache (or a shortage) even on its own stream",
+    "memory of a tensor given to record_stream waits for empty_cache or a shortage, even on its own stream",
     "C++ code that asks torch for the statistics ends the process; Python's questions are answered",
 )
 
@@ -124,7 +124,8 @@ def _set_cpp_hooks(allocator: Any) -> None:
     connect(_address(library, "aclpool_stats"), _address(library, "aclpool_share"))
     allocator.set_get_device_stats_fn(shim["aclpool_shim_stats"])
     allocator.set_record_stream_fn(shim["aclpool_shim_record"])
-    _door.hook(throw_memory=shim["aclpool_shim_throw"])
+    marks = (shim["aclpool_shim_mark"], shim["aclpool_shim_mark_done"], shim["aclpool_shim_mark_drop"])
+    _door.hook(throw_memory=shim["aclpool_shim_throw"], marks=marks)
 
 
 def _snapshot(mempool_id: tuple[int, int] | None = None) -> dict[str, Any]:

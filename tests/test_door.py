@@ -423,6 +423,29 @@ def test_a_block_that_another_stream_uses_waits_for_the_drain() -> None:
     """)
 
 
+def test_a_mark_in_the_queue_releases_what_another_stream_used() -> None:
+    """Set at the first miss after the free, and no release before the stream has come to it."""
+    program("""
+        framework, one, two = Framework(), acl.Stream(), acl.Stream()
+        framework.can_mark()
+        with Slow(two):
+            block = framework.malloc(4 * MIB, one)
+            _door.share(block, two.handle)
+            framework.fill(block, 4 * MIB, 4, two)
+            framework.free(block)
+            assert framework.marks == 0                         # nothing inside a free
+            others = [framework.malloc(4 * MIB, one)]
+            assert framework.marks == 1 and framework.queued == 2
+            others.append(framework.malloc(4 * MIB, one))       # not submitted yet
+            framework.submit()
+            others.append(framework.malloc(4 * MIB, one))       # submitted, not done
+            assert block not in others and framework.marks == 1
+        two.synchronize()
+        assert framework.malloc(4 * MIB, one) == block
+        assert framework.finish() == [] and _door.pools()[0].check() == 0
+    """)
+
+
 def test_a_block_that_its_own_stream_uses_does_not_wait() -> None:
     program("""
         framework, stream = Framework(), acl.Stream()

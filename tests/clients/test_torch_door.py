@@ -421,6 +421,27 @@ assert states(address) != ["active_pending_free"]
 """, shim=shim)
 
 
+def test_tensors_of_another_stream_come_back_by_themselves(run) -> None:
+    """200 of them, 4 MiB each; only a few are alive at a time, and no cache is emptied."""
+    run("""
+side, kept = torch.npu.Stream(), []
+for step in range(200):
+    x = torch.full((MIB,), float(step), device="npu")
+    side.wait_stream(torch.npu.current_stream())
+    with torch.npu.stream(side):
+        y = x * 2
+    x.record_stream(side)
+    del x
+    kept.append((step, y))
+    if len(kept) > 4:
+        number, y = kept.pop(0)
+        torch.npu.current_stream().wait_stream(side)
+        assert bool((y[:5].cpu() == 2 * number).all()), number
+    del y
+assert torch.npu.max_memory_reserved() < 200 * MIB, torch.npu.max_memory_reserved()
+""")
+
+
 def test_a_graph_is_refused_instead_of_corrupted(run) -> None:
     run("""
 graph, x = torch.npu.NPUGraph(), torch.ones(10, device="npu")

@@ -21,6 +21,9 @@ __all__ = ["Framework"]
 _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
 _DRAIN = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_bool)
+_MARK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+_MARK_DONE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+_MARK_DROP = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _THROW = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
@@ -36,6 +39,7 @@ class Framework:
         self._wrong: list[str] = []
         self._reads: list[tuple[acl.HostBuffer, int, int]] = []
         self._hooks: list[object] = []
+        self._marks: dict[int, ctypes.c_void_p | None] = {}
         self.drains = 0
 
     def malloc(self, size: int, stream: acl.Stream | None = None, device: int = 0) -> int:
@@ -56,6 +60,39 @@ class Framework:
         address = ctypes.cast(made, ctypes.c_void_p).value
         assert address is not None
         _door.hook(drain=address)
+
+    def can_mark(self) -> None:
+        """Give the door the functions that set marks in the queue."""
+        def mark(device: int, stream: int) -> int:
+            number = len(self._marks) + 1
+            self._marks[number] = None
+
+            def submit() -> None:
+                event = ctypes.c_void_p()
+                api.aclrtCreateEvent(ctypes.byref(event))
+                api.aclrtRecordEvent(event, stream)
+                self._marks[number] = event
+
+            self._queue.append(submit)
+            return number
+
+        def done(number: int) -> bool:
+            status = ctypes.c_int32()
+            event = self._marks[number]
+            return event is not None and api.aclrtQueryEventStatus(event, ctypes.byref(status)) == 0 and bool(status)
+
+        def drop(number: int) -> None:
+            api.aclrtDestroyEvent(self._marks[number])
+
+        made = (_MARK(mark), _MARK_DONE(done), _MARK_DROP(drop))
+        self._hooks.append(made)
+        addresses = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in made]
+        _door.hook(marks=(addresses[0], addresses[1], addresses[2]))
+
+    @property
+    def marks(self) -> int:
+        """How many were set."""
+        return len(self._marks)
 
     def throws(self, told: list[str]) -> None:
         """Instead of an exception, which Python cannot throw through C: note the message."""
