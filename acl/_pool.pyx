@@ -754,7 +754,7 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
     cdef uint32_t attempt
     cdef bint noted
     current_ensure(NULL)
-    if raw is NULL and current_device() != pool.device:
+    if raw is NULL and current_device() not in (pool.device, -1):   # -1: a lost device; see below
         raise ValueError(
             f"the pool is for device {pool.device}, the current device is {current_device()}")
     for attempt in range(2):
