@@ -533,9 +533,9 @@ def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
     drain : int
         ``bool f(bool)``: what is queued is submitted, and the device has done it.
     marks : tuple of three int
-        ``void *f(int device, aclrtStream)``: put a mark into the queue, behind all that is there, for
-        a stream, or return NULL; ``bool f(void *)``: the stream has come to it; ``void f(void *)``:
-        drop it.
+        ``void *f(int device, aclrtStream)``: put a mark into the queue, behind all that is
+        there, for a stream, or return NULL; ``bool f(void *)``: the stream has come to it;
+        ``void f(void *)``: drop it.
     throw_memory, throw_refusal : int
         ``void f(const char *)``: throws a C++ exception with that message.
     """
