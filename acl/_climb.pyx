@@ -19,7 +19,7 @@ from acl._core cimport (
     RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source,
 )
 from acl._driver cimport (
-    frame_make, segment_free, segment_malloc, source_put, source_shrink, source_take,
+    attempt_try, frame_make, segment_free, segment_malloc, source_put, source_shrink, source_take,
     stream_captured,
 )
 from acl._events cimport EVENT_MAP
@@ -66,6 +66,7 @@ cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) 
 
 cdef void take_spare(Climb *climb) noexcept nogil:
     cdef Frame *frame
+    attempt_try(RUNG_SPARE)
     while climb.found < climb.missing:
         frame = source_take(climb.arena.pool)
         if frame == NULL:
@@ -96,6 +97,7 @@ cdef bint views_allowed(Climb *climb) noexcept nogil:
 cdef void take_views(Climb *climb, bint flush) noexcept nogil:
     cdef uint64_t pages
     if views_allowed(climb):
+        attempt_try(RUNG_OWN)
         pages = pages_view(climb, climb.missing - climb.found, flush)
         if pages > 0:
             climb.found += pages
@@ -107,6 +109,7 @@ cdef void take_own(Climb *climb) noexcept nogil:
     cdef Frame *frames = NULL
     cdef uint64_t pages
     if climb.moves and arena.donates:
+        attempt_try(RUNG_OWN)
         pages = pages_move_out(arena, climb.missing - climb.found, True, True, &frames)
         climb_add(climb, frames, pages, RUNG_OWN)
 
@@ -122,6 +125,7 @@ cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
     for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
         if other != climb.arena and other.donates and climb.found < climb.missing:
+            attempt_try(rung)
             frames = NULL
             pages = pages_move_out(other, climb.missing - climb.found, wait, False, &frames)
             climb_add(climb, frames, pages, rung)
@@ -337,6 +341,8 @@ cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept no
     if base != NULL or pool.moves_off or stream_captured(pool, arena.stream, &graph):
         return base
     rung[0] = RUNG_OWN
+    if arena.donates:
+        attempt_try(RUNG_OWN)
     if arena.donates and pages_donate(arena, pages, True) > 0:
         base = segment_malloc(pool, bytes)
     if base == NULL and arena.donates and pages_donate(arena, ~<uint64_t> 0, True) > 0:
@@ -346,6 +352,7 @@ cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept no
     rung[0] = RUNG_OTHERS
     for index in range(count_read(&pool.arena_count)):
         if base == NULL and pool.arenas[index].donates and pool.arenas[index] != arena:
+            attempt_try(RUNG_OTHERS)
             if pages_donate(pool.arenas[index], ~<uint64_t> 0, True) > 0:
                 base = segment_malloc(pool, bytes)
     return base

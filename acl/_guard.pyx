@@ -218,7 +218,7 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
         return True
     if aclrtMallocHost(&pinned, SLOTS * (GUARD_BYTES + LOOK_BYTES)) != ACL_SUCCESS:
         return False
-    for index in range(SLOTS):
+    for index in range(<uint32_t> SLOTS):               # an enum
         guard.slots[index].before = <uint8_t *> pinned + index * (GUARD_BYTES + LOOK_BYTES)
         guard.slots[index].after = guard.slots[index].before + GUARD_BYTES
     guard.pinned = <uint8_t *> pinned

@@ -16,7 +16,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from acl._core cimport (
-    ARENA_RECORDED, BLOCK_BORN, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN,
+    ARENA_RECORDED, BLOCK_BORN, BLOCK_HELD, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN,
 )
 from acl._events cimport (
     Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, Ring,
@@ -260,7 +260,7 @@ cdef uint64_t range_survey(Arena *arena, Block *block, Event *out, uint64_t room
     cdef char *start = NULL
     cdef char *end = NULL
     while block != NULL:
-        if block.state == BLOCK_LIVE:
+        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # freed, for its user
             if count < room:
                 survey_block(arena, block, &out[count])
             count += 1

@@ -1,6 +1,7 @@
 """Guarded streams: errors of the pool's users are found, told with the block's history, and survived."""
 
 import ctypes
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -252,3 +253,41 @@ def test_a_wrong_level_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ACL_POOL_DEBUG", "yes")
     with pytest.raises(ValueError, match="ACL_POOL_DEBUG must be"):
         acl.Pool(0)
+
+
+@pytest.mark.parametrize("debug", [True, "sample:2"])
+def test_two_threads_on_one_stream_harm_nothing(debug: bool | str) -> None:
+    """ACL forbids it; then a block may go unchecked, but none is lost and nothing is made up."""
+    before = reports()
+    with open_door(debug=debug) as (pool, stream, door):
+
+        def work(seed: int) -> None:
+            acl.Device(0).use()
+            blocks: list[int] = []
+            for turn in range(400):
+                blocks.append(door.alloc(512 * (1 + (turn * seed) % 9)))
+                if len(blocks) > 5:
+                    door.free(blocks.pop(turn % 5))
+            for block in blocks:
+                door.free(block)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in (3, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stream.synchronize()
+        pool.unregister(stream)
+        assert pool.stats().requested == 0
+        assert pool.check() == 0
+    assert found(before) == {}
+
+
+def test_what_is_held_back_is_no_leak() -> None:
+    with open_door(debug=True) as (pool, _, door):
+        mark = pool.mark()
+        door.free(door.alloc(5000))
+        assert len(pool.leaks(since=mark)) == 0
+        block = door.alloc(5000)
+        assert len(pool.leaks(since=mark)) == 1
+        door.free(block)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.calls import api
-from support.child import child_environment, run_python
+from support.child import child_environment, run_child, run_python
 from support.core import MIB, Door, Slow, open_door
 
 import acl
@@ -275,3 +275,25 @@ def test_limit_and_headroom_may_be_changed(opened: tuple[acl.Pool, acl.Stream, D
     assert not door.alloc(16 * MIB)
     with pytest.raises(ValueError, match="at least one granule"):
         pool.limit = 1
+
+
+def test_the_command_tells_of_each_device() -> None:
+    done = run_child("-m", "aclpool", "ledger")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if line.startswith("device")] == [
+        "device 0: 32.00 GiB", "device 1: 32.00 GiB"]
+    told = json.loads(run_child("-m", "aclpool", "ledger", "--device", "1", "--json").stdout)
+    assert [one["device"] for one in told] == [1]
+    assert sum(row["bytes"] for row in told[0]["rows"]) == told[0]["total"]
+
+
+@pytest.mark.parametrize(
+    "arguments, environment, text",
+    [(["--device", "2"], {}, "expected 0 to 1, got 2"), ([], {"ACL_SIM_DEVICES": "0"}, "there is no device")],
+)
+def test_the_command_names_a_device_that_is_not_there(
+    arguments: list[str], environment: dict[str, str], text: str
+) -> None:
+    done = run_child("-m", "aclpool", "ledger", *arguments, **environment)  # type: ignore[arg-type]
+    assert done.returncode == 1
+    assert text in done.stderr

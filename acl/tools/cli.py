@@ -16,7 +16,7 @@ import acl
 __all__ = ["TOOLS", "main", "parser"]
 
 #: The tools, in the order in which `--help` lists them.
-TOOLS = ("doctor", "demo", "sim", "run", "bench", "replay", "view", "top")
+TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "replay", "view", "top")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,0 +1,41 @@
+"""`aclpool ledger`: how much of each device is free, held by others, or by this very process.
+
+A pool's own rows are told from inside its process: `acl.memory_ledger`, `aclpool top`, the metrics.
+From outside only the driver can be asked; what other processes hold is one sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import acl
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `ledger` to the command line."""
+    parser = subparsers.add_parser(
+        "ledger", help="where each device's memory is, as seen from outside", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", type=int, help="only this one")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the ledgers; 1 if there is no such device."""
+    count = acl.Device.count()
+    wanted = range(count) if arguments.device is None else [arguments.device]
+    if count == 0 or not all(0 <= device < count for device in wanted):
+        print(f"aclpool ledger: --device: expected 0 to {count - 1}, got {arguments.device}" if count else
+              "aclpool ledger: there is no device (aclpool doctor says why)", file=sys.stderr)
+        return 1
+    ledgers = [acl.memory_ledger(device) for device in wanted]
+    if arguments.json:
+        print(json.dumps([ledger.as_dict() for ledger in ledgers], indent=2))
+    else:
+        print("\n".join(str(ledger) for ledger in ledgers))
+    return 0
