@@ -53,8 +53,8 @@ COMMON = [
 ]
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
 ALLOCATOR = (
-    "arena", "books", "check", "climb", "core", "driver", "guard", "order", "pages", "place", "pool", "record", "registry",
-    "tally",
+    "arena", "asleep", "books", "check", "climb", "core", "driver", "guard", "order", "pages", "place", "pool",
+    "record", "registry", "tally",
 )
 WITH_C = {
     "acl._libacl": "acl/late/*.c",

@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     from acl._pinned import PinnedPool, pinned_empty
     from acl._recorded import RecordedEvent
     from acl._recording import Recording, Tracking
-    from acl._snapshot import BlockInfo, PinnedStats, PoolStats, StreamStats
+    from acl._snapshot import BlockInfo, PinnedStats, PoolStats, SleepReport, StreamStats
     from acl._tensor import TensorInfo
     from acl._top import TopServer, serve_top
 
@@ -152,6 +152,7 @@ __all__ = [
     "PoolStats",
     "RecordedEvent",
     "Recording",
+    "SleepReport",
     "Stream",
     "StreamStats",
     "TensorInfo",
@@ -279,6 +280,7 @@ _LATER = {
     "PoolHistograms": "acl._histograms",
     "PoolPeak": "acl._histograms",
     "PoolStats": "acl._snapshot",
+    "SleepReport": "acl._snapshot",
     "RecordedEvent": "acl._recorded",
     "Recording": "acl._recording",
     "StreamStats": "acl._snapshot",

@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from acl cimport _libacl
+from acl._asleep cimport naps_reclaim
 from acl._bins cimport bins_start, slab_close, slab_open
 from acl._core cimport (
     ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, BLOCK_CACHED,
@@ -300,6 +301,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
     cdef uint32_t index
     cdef Arena *arena
     record_trims(True)
+    naps_reclaim(pool)
     source_shrink(pool, to)
     for index in range(count_read(&pool.arena_count)):
         after = stale_read(&pool.source.reserved)
@@ -400,6 +402,7 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
             free(span)
     slab_close(arena)
     ring_drop(arena)
+    free(arena.naps)
     free(arena)
 
 
@@ -414,6 +417,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     if pool.source.reserved != 0 or pool_live_bytes(pool) != 0:
         return False                            # a stream is at work, or a block waits: later
     pools_remove(pool)
+    naps_reclaim(pool)
     for index in range(count_read(&pool.arena_count)):
         arena_free_all(pool.arenas[index])
     events_destroy(pool)
@@ -500,6 +504,7 @@ cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
     stats.allocated = arena.live
     stats.allocated_peak = max(arena.live_peak, arena.past_peak)
     stats.requested = arena.requested
+    stats.asleep = arena.asleep
     stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
     stats.reserved = arena.pages * arena.pool.options.granule
     stats.counters = arena.counters

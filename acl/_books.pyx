@@ -11,7 +11,8 @@ from libc.string cimport memcpy, memset
 
 from acl._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
 from acl._core cimport (
-    Arena, ArenaStats, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block,
+    Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
+    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
     CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool, ROLE_STREAM,
     RUNGS, TAGS,
 )
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
-STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting")
+STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting", "void")
 RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
 CALL_NAMES = (
     "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical",
@@ -52,10 +53,13 @@ cdef struct Sums:               # of an arena's blocks
     size_t[64] live             # bytes, by tag
     size_t[64] requested
     uint64_t[64] blocks
+    size_t awake                # the sum of `live`
     size_t cached
     size_t waiting
     size_t largest_free
     size_t unmapped             # bytes of addresses that no memory backs
+    size_t asleep               # bytes of sleeping blocks, and void ones; then what backs them
+    size_t others               # bytes of free blocks and of those in hand
     size_t reserved             # bytes of memory
 
 
@@ -63,7 +67,11 @@ cdef struct Sums:               # of an arena's blocks
 
 cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
     cdef uint32_t tag
-    if block.state == BLOCK_LIVE:
+    if block.state == BLOCK_VOID or (
+            block.state == BLOCK_LIVE and block.flags & BLOCK_ASLEEP):
+        sums.asleep += block.size
+    elif block.state == BLOCK_LIVE:
+        sums.awake += block.size
         tag = block.tag % TAGS
         sums.live[tag] += block.size
         sums.requested[tag] += block.requested
@@ -74,8 +82,10 @@ cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
         sums.waiting += block.size
     elif block.state == BLOCK_HOLE:
         sums.unmapped += block.size
-    elif block.state == BLOCK_FREE and block.size > sums.largest_free:
-        sums.largest_free = block.size
+    elif block.state in (BLOCK_FREE, BLOCK_MOVING):
+        sums.others += block.size
+        if block.state == BLOCK_FREE and block.size > sums.largest_free:
+            sums.largest_free = block.size
 
 
 cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
@@ -87,10 +97,21 @@ cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
         offset += sizeof(Block)
     sums.reserved = arena.pages * arena.pool.options.granule
     lock_drop(&arena.lock)
+    asleep_sum(sums)
+
+
+cdef void asleep_sum(Sums *sums) noexcept nogil:
+    """Tell the memory that still backs sleepers, beside others, from what they do without."""
+    cdef size_t others = sums.awake + sums.cached + sums.waiting + sums.others
+    cdef size_t backed = 0
+    if sums.asleep > 0 and sums.reserved > others:
+        backed = min(sums.reserved - others, sums.asleep)
+    sums.unmapped += sums.asleep - backed
+    sums.asleep = backed
 
 
 cdef object arena_lines(Arena *arena):
-    """Stream, kind, default tag, reserved, cached, waiting, largest free, unmapped, tags."""
+    """Stream, kind, default, reserved, cached, waiting, largest free, unmapped, asleep, tags."""
     cdef Sums sums
     cdef uint32_t tag
     with nogil:
@@ -98,7 +119,7 @@ cdef object arena_lines(Arena *arena):
     tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag])
             for tag in range(<uint32_t> TAGS) if sums.blocks[tag]]       # an enum
     return (<size_t> arena.stream, KINDS[arena.role], arena.default_tag, sums.reserved, sums.cached,
-            sums.waiting, sums.largest_free, sums.unmapped, tags)
+            sums.waiting, sums.largest_free, sums.unmapped, sums.asleep, tags)
 
 
 cdef object core_lines(CorePool *core):
@@ -184,7 +205,8 @@ cdef object stream_stats(Arena *arena):
         stream=<size_t> arena.stream, kind=KINDS[arena.role], allocated=stats.allocated,
         allocated_peak=stats.allocated_peak, requested=stats.requested,
         requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
-        free=stats.free, waiting=stats.waiting, largest_free=stats.largest_free,
+        free=stats.free, waiting=stats.waiting, asleep=stats.asleep,
+        largest_free=stats.largest_free,
         live_blocks=stats.live_blocks, frees=stats.frees, **counters_dict(&stats.counters))
 
 
@@ -226,7 +248,7 @@ def stats(Pool pool not None):
     cdef uint32_t i
     streams = tuple([stream_stats(core.arenas[i]) for i in range(count_read(&core.arena_count))])
     total = {name: sum([getattr(one, name) for one in streams]) for name in (
-        "allocated", "allocated_peak", "requested", "requested_peak")}
+        "allocated", "allocated_peak", "requested", "requested_peak", "asleep")}
     return PoolStats(
         **total, **source_stats(core), limit=core.options.limit, streams=streams,
         tags=tag_totals(pool), ooms=core.oom.number)

@@ -10,9 +10,11 @@ from libc.stdio cimport fprintf, stderr
 from libc.stdlib cimport abort
 from libc.string cimport memset
 
+from acl._asleep cimport naps_check
 from acl._bins cimport KIND_GROUPS, bin_of, cache_flush, links_block, size_units
 from acl._core cimport (
-    BINS, BIN_SHIFT, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
+    BINS, BIN_SHIFT, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
+    BLOCK_VOID,
     BLOCK_WAITING, Bins, Block,
     CACHE_UNITS, HOLDS, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL,
     Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
@@ -27,6 +29,7 @@ from acl._place cimport DEMAND_ANY, Window, page_ceil, page_floor, window_find
 cdef struct Sums:               # what a walk over the blocks found
     size_t live
     size_t requested
+    size_t asleep
     uint64_t blocks[8]          # by BlockState
     uint64_t uses               # of WAITING blocks
     uint64_t waiting_by_use     # WAITING blocks that have some
@@ -80,24 +83,42 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
     cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
     cdef uint64_t end = (<size_t> (block.addr - span.base) + block.size + granule - 1) // granule
     cdef bint missing = block.state == BLOCK_HOLE
+    cdef bint backed
     if span.segment:
         return 6 if missing else 0
     if block.state == BLOCK_MOVING:
         return 0                                # whoever moves it maps its pages, without the lock
     while page < end:
-        if page_backed(span, <uint32_t> page) == missing:           # fits: below span.pages
+        backed = page_backed(span, <uint32_t> page)     # fits: below span.pages
+        if backed == missing and block.state != BLOCK_VOID and not is_asleep(block):
             return 6
         if span.views[page] != NULL and not view_check(arena, span.views[page], span, page, sums):
             return 13
-        sums.pages += not missing
+        sums.pages += backed
         page += 1
     return 0
+
+
+cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogil:
+    """I15 for the page in which a block begins: who is awake has memory, and VOID has none."""
+    cdef uint32_t page = <uint32_t> (
+        <size_t> (block.addr - span.base) // arena.pool.options.granule)        # fits: span.pages
+    if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
+        return 0
+    if block.state == BLOCK_VOID:
+        return 15 if page_backed(span, page) else 0
+    return 0 if page_backed(span, page) or is_asleep(block) else 15
+
+
+cdef inline bint is_asleep(Block *block) noexcept nogil:
+    return block.state == BLOCK_LIVE and block.flags & BLOCK_ASLEEP != 0
 
 
 cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
     sums.blocks[block.state] += 1
     if block.state == BLOCK_LIVE:
         sums.live += block.size
+        sums.asleep += block.size if block.flags & BLOCK_ASLEEP else 0
         sums.requested += block.requested
         sums.tag_live[block.tag % TAGS] += block.size
         sums.tag_blocks[block.tag % TAGS] += 1
@@ -116,6 +137,8 @@ cdef uint32_t range_check(Arena *arena, Range *span, Sums *sums) noexcept nogil:
         broken = block_check(arena, span, block)
         if broken == 0:
             broken = pages_check(arena, span, block, sums)
+        if broken == 0:
+            broken = sleep_check(arena, span, block)
         if broken != 0:
             return broken
         block_sum(block, sums)
@@ -233,7 +256,9 @@ cdef uint32_t arena_check(Arena *arena) noexcept nogil:
     broken = lists_check(arena, &sums)
     if broken == 0:
         broken = waiting_check(arena, &sums)
-    return broken if broken != 0 else sums_check(arena, &sums)
+    if broken == 0:
+        broken = sums_check(arena, &sums)
+    return broken if broken != 0 else naps_check(arena, sums.asleep)
 
 
 cdef uint32_t pool_check(Pool *pool) noexcept nogil:

@@ -141,6 +141,7 @@ cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved)
     cdef Source *source = &pool.source
     cdef Arena *arena
     cdef size_t live = climb.size
+    cdef size_t asleep = 0                      # no memory is wanted for it
     cdef size_t peak, past
     cdef uint32_t index
     own[0] = 0
@@ -149,6 +150,7 @@ cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved)
         live += stale_read(&arena.requested)
         peak = stale_read(&arena.requested_peak)
         past = stale_read(&arena.past_requested_peak)
+        asleep += stale_read(&arena.asleep)
         own[0] += peak if peak > past else past
     spin_enter(&source.lock)
     if live > source.joint_peak:
@@ -160,6 +162,8 @@ cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved)
         own[0] = joint[0]
     elif count_read(&pool.arena_count) == 1:
         joint[0] = own[0]
+    own[0] -= min(asleep, own[0])
+    joint[0] -= min(asleep, joint[0])
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:

@@ -10,7 +10,9 @@ Glossary
     shadow    a view whose page counts as missing; its frame backs another page of the same arena
     recall    to let a shadow hold its frame, which is free where it was: no call, no wait
     segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory
-    block     a piece of a range: live, free, cached, a hole, moving or waiting
+    block     a piece of a range: live, free, cached, a hole, moving, waiting or void
+    nap       a live block that is asleep: it has its addresses, and some of its pages no memory
+    void      free addresses in a page that sleeps with the blocks around them
     hole      a block of missing pages
     bin       the free blocks of one class of sizes
     cache     the free blocks of one exact size, not coalesced, not binned
@@ -24,7 +26,7 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it, for
-                      pages without MOVING blocks
+                      pages without MOVING blocks; but for pages that sleep (I15)
     I7   accounting   live == sum of LIVE sizes; requested == sum of what was asked for them;
                       bytes and blocks of each tag likewise
     I8   pages        arena.pages == pages that are backed, over its ranges, while nothing is MOVING
@@ -38,6 +40,9 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       entry is v; all views of a frame lie in one arena
     I14  old views    a view is unmapped only after its arena's stream was seen complete since it
                       last held (v.vacated < arena.rested): work may still run through it
+    I15  sleep        a page that is not backed, and no hole, lies in blocks that are asleep (LIVE
+                      and BLOCK_ASLEEP) or VOID; VOID lies in such pages only; asleep == sum of the
+                      sizes of blocks that are asleep, each of which has one Nap
 
 Lock order: an arena's lock, the source's lock and the pool's lock are leaves.  A thread that holds
 one of them takes no other, calls no driver function, and never waits for a stream.
@@ -63,6 +68,7 @@ cdef enum:
     MAX_ARENAS = 1024
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
     TAGS = 64
+    NAP_BEDS = 4096             # lists of naps, by their blocks' descriptors
     SLOW_BUCKETS = 248          # of the times of slow allocations: 8 for each power of two
     PEAK_STREAMS = 64           # that a peak's composition tells apart
     HOLDS = 8                   # arenas that an OomReport tells of
@@ -75,6 +81,7 @@ cdef enum BlockState:
     BLOCK_HOLE                  # addresses whose pages are missing
     BLOCK_MOVING                # claimed by a slow allocation, a steal or a trim
     BLOCK_WAITING               # freed, but work that its stream does not order must finish first
+    BLOCK_VOID                  # free addresses in a page that sleeps (I15)
 
 cdef enum BlockFlag:
     BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
@@ -84,6 +91,7 @@ cdef enum BlockFlag:
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
     BLOCK_HELD = 32             # it was freed, and the guard holds it back
     BLOCK_WIRED = 64            # its free asks whether frames should go home (`arena.wire`)
+    BLOCK_ASLEEP = 128          # live, without memory where its pages sleep
 
 cdef enum RangeKind:
     RANGE_LARGE
@@ -133,6 +141,19 @@ cdef struct Frame:
     Block *hole                 # around its home, if it is free and away
     uint64_t stamp              # of the last search that found it free
     uint64_t mark               # of the last window that it was counted in
+
+cdef struct Chunk:              # bytes of a sleeping block, in pinned memory of the host
+    Chunk *next
+    void *host
+    size_t size
+
+cdef struct Nap:
+    Nap *next                   # of those with the same bed, or of those that are over
+    Nap *hand                   # of those that go to sleep or wake together
+    Block *block                # NULL when it is over
+    Chunk *chunks               # NULL: its bytes are dropped
+    bint busy                   # going to sleep, or waking: a free waits for the end of that
+    bint freed                  # meanwhile
 
 cdef struct Bins:               # of large blocks, then of small ones
     uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
@@ -231,6 +252,9 @@ cdef struct Arena:
     Arena *capture              # the arena of the capture under way
     aclmdlRI graph              # of a capture's arena
     bint released               # of a capture's arena: the graph is gone
+    size_t asleep               # bytes of live blocks that are asleep (I15)
+    Nap **naps                  # NAP_BEDS lists; NULL until something sleeps
+    Nap *naps_over              # woken, or freed asleep: their copies are to be given back
     uint16_t default_tag        # whose the blocks without a tag are, by name only; 0: nobody's
     bint named                  # the user chose it, so no model does
     uint32_t guard_every        # `_guard` looks at one block in so many
@@ -423,6 +447,7 @@ cdef struct ArenaStats:
     size_t free                 # bytes in bins
     size_t largest_free
     size_t waiting
+    size_t asleep
     uint64_t live_blocks
     uint64_t frees
     uint64_t holes

@@ -11,6 +11,7 @@ exception.  It refuses foreign pointers and blocks that are already free, and co
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+from acl._asleep cimport asleep_free
 from acl._bins cimport (
     bin_insert, bin_of, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_kind,
     block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
@@ -537,7 +538,9 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
         block_count_back(arena, block)
         if arena.mode & ARENA_RECORDED:
             record_free(arena, block)
-        if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
+        if block.flags & BLOCK_ASLEEP:
+            asleep_free(arena, block)
+        elif arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
             block_park_device(arena, block)
         elif block.flags & BLOCK_SHARED:
             block_park(arena, block)

@@ -22,7 +22,7 @@ from acl._snapshot import readable
 __all__ = ["Ledger", "LedgerPool", "LedgerRow", "memory_ledger"]
 
 #: The states of a pool's bytes, in the order of the table.
-STATES = ("requested", "slack", "cached", "waiting", "free", "spare")
+STATES = ("requested", "slack", "asleep", "cached", "waiting", "free", "spare")
 #: Which component of the simulator's books has which of a pool's bytes; elsewhere the largest one.
 OURS = ("PHYSICAL", "MALLOC")
 TRIES = 8
@@ -156,14 +156,15 @@ class Ledger:
 
 def block_rows(name: str, names: tuple[str, ...], line: tuple[Any, ...]) -> Iterator[LedgerRow]:
     """The rows of one stream's part."""
-    stream, kind, default, reserved, cached, waiting, _, _, tags = line
-    left = reserved - cached - waiting
+    stream, kind, default, reserved, cached, waiting, _, _, asleep, tags = line
+    left = reserved - cached - waiting - asleep
     for tag, live, requested, blocks in tags:
         index = tag or default
         called = names[index] if index < len(names) else f"tag {index}"
         left -= live
         yield LedgerRow("pool", requested, name, stream, kind, called, "requested", blocks)
         yield LedgerRow("pool", live - requested, name, stream, kind, called, "slack")
+    yield LedgerRow("pool", asleep, name, stream, kind, "", "asleep")
     yield LedgerRow("pool", cached, name, stream, kind, "", "cached")
     yield LedgerRow("pool", waiting, name, stream, kind, "", "waiting")
     yield LedgerRow("pool", left, name, stream, kind, "", "free")

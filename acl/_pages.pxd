@@ -23,6 +23,8 @@ cdef struct Climb:              # a slow allocation under way
     bint refused                # the driver would not map a page for the second time
 
 # Under the arena's lock.
+cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil
+cdef Block *piece_detach(Arena *arena, Block *block, char *start, char *end) noexcept nogil
 cdef bint window_claim(Climb *climb, Window *window) noexcept nogil
 cdef void window_unclaim(Climb *climb) noexcept nogil
 cdef bint window_recall(Climb *climb) noexcept nogil    # false: the host has no memory
@@ -31,6 +33,8 @@ cdef void pages_home(Arena *arena) noexcept nogil
 cdef Block *window_join(Climb *climb) noexcept nogil    # one MOVING block of the window
 
 # Without locks.
+cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames, View **cleared,
+                           View **barred) noexcept nogil
 cdef bint window_map(Climb *climb) noexcept nogil
 cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil

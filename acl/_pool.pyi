@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, final
 
@@ -11,7 +11,7 @@ from acl._leaks import ExpectNoLeaks, LeakReport, Mark
 from acl._oom import OomReport
 from acl._recording import Recording, Tracking
 from acl._scopes import Unloading, UsePool
-from acl._snapshot import BlockInfo, PoolStats
+from acl._snapshot import BlockInfo, PoolStats, SleepReport
 from acl._stream import Stream
 from acl._tags import Tagging
 
@@ -78,6 +78,14 @@ class Pool:
     def unload_begin(self) -> None: ...
     def unload_end(self) -> bool: ...
     def trim(self, to: int | str = 0, *, idle: bool = False, drained: bool = False) -> int: ...
+    def sleep(
+        self,
+        tags: str | Iterable[str] | None = None,
+        *,
+        offload: bool | str | Iterable[str] = True,
+        drained: bool = False,
+    ) -> SleepReport: ...
+    def wake(self, tags: str | Iterable[str] | None = None) -> SleepReport: ...
     def decay_tick(self) -> int: ...
     def reset_peak(self) -> None: ...
     def check(self) -> int: ...

@@ -525,6 +525,16 @@ cdef class Pool:
             freed = pool_trim(self.core, target, wait, empty)
         return freed
 
+    def sleep(self, tags=None, *, offload=True, drained=False):
+        """Give live blocks' memory back and keep their addresses; see `acl._sleep.pool_sleep`."""
+        from acl._sleep import pool_sleep
+        return pool_sleep(self, tags, offload, drained)
+
+    def wake(self, tags=None):
+        """Give sleeping blocks memory and contents again; see `acl._sleep.pool_wake`."""
+        from acl._sleep import pool_wake
+        return pool_wake(self, tags)
+
     def decay_tick(self):
         """Give back what nothing has needed since the last tick; says how many bytes."""
         cdef size_t freed

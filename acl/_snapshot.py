@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "StreamStats", "readable"]
+__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "readable"]
 
 
 def readable(size: float) -> str:
@@ -92,6 +92,8 @@ class StreamStats:
         Waits for the stream and those that failed, flushes of the cache, bad frees.
     rungs : dict of str to int
         Slow allocations by the last rung that they needed.
+    asleep : int
+        Bytes of live blocks that `Pool.sleep` took the memory of.
     """
 
     stream: int
@@ -119,6 +121,7 @@ class StreamStats:
     flushes: int
     refused: int
     rungs: dict[str, int] = field(default_factory=dict)
+    asleep: int = 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,6 +148,9 @@ class PoolStats:
         Calls of the driver by name; `driver_failures` are those that returned an error.
     ooms : int
         Allocations that could not be served.
+    asleep : int
+        Bytes of live blocks that are asleep: allocated, but on the device only as far as others need their
+        pages.
     """
 
     allocated: int
@@ -160,6 +166,7 @@ class PoolStats:
     driver_calls: dict[str, int]
     driver_failures: dict[str, int]
     ooms: int
+    asleep: int = 0
 
     def __repr__(self) -> str:
         return (f"<PoolStats {readable(self.allocated)} live of {readable(self.reserved)} reserved, "
@@ -231,3 +238,23 @@ class BlockInfo:
     state: str
     requested: int
     tag: str
+
+
+@dataclass(frozen=True)
+class SleepReport:
+    """What a `Pool.sleep` or a `Pool.wake` did.
+
+    Attributes
+    ----------
+    blocks, bytes : int
+        Blocks that fell asleep or woke.
+    copied : int
+        Bytes of them that were copied to the host, or back.
+    memory : int
+        Bytes of the device's memory that went back to it, or were taken.
+    """
+
+    blocks: int
+    bytes: int
+    copied: int
+    memory: int

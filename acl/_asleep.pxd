@@ -1,0 +1,32 @@
+"""Blocks that sleep: live, at their addresses, without memory.  See `_asleep.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from acl._core cimport Arena, Block, Nap, Pool
+
+cdef struct Turn:               # blocks of one arena that go to sleep or wake, by one thread
+    Arena *arena
+    Nap *first                  # in address order, by `hand`
+    Nap *last
+    uint64_t blocks
+    size_t bytes
+    uint64_t pages              # that were unmapped, or mapped
+
+# Takes the live blocks whose tags are in `tags` (a bit each) in hand: awake ones, or sleeping ones.
+# From here on a free of them waits for `turn_end`.  False: the host has no memory, none is in hand.
+cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil
+# Without locks, at rest: unmaps what pages only sleepers use, and gives the memory to the driver.
+# False: the driver refused, some pages stay.
+cdef bint turn_unmap(Turn *turn) noexcept nogil
+# Without locks: maps memory wherever a block in hand has none.  False: there is none; some may be
+# mapped, and `turn_unmap` undoes that.
+cdef bint turn_map(Turn *turn) noexcept nogil
+# Out of hand: asleep or awake, or free if somebody freed them meanwhile.  With `partly`, those that
+# have all their pages are awake.
+cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil
+
+# Under the lock, for a live block with BLOCK_ASLEEP that was counted back.
+cdef void asleep_free(Arena *arena, Block *block) noexcept nogil
+# Gives back the copies of blocks that woke, or were freed in their sleep; without locks.
+cdef void naps_reclaim(Pool *pool) noexcept nogil
+cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil

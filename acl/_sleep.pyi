@@ -1,0 +1,12 @@
+from collections.abc import Iterable
+
+from acl._pool import Pool
+from acl._snapshot import SleepReport
+
+__all__ = ["pool_sleep", "pool_wake"]
+
+def asleep_text(pool: Pool) -> str: ...
+def pool_sleep(
+    pool: Pool, tags: str | Iterable[str] | None, offload: bool | str | Iterable[str], drained: bool
+) -> SleepReport: ...
+def pool_wake(pool: Pool, tags: str | Iterable[str] | None) -> SleepReport: ...

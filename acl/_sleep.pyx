@@ -1,0 +1,384 @@
+"""Sleep and wake: the memory of tagged blocks goes back to the device, and comes again.
+
+What is to be kept is copied to pinned host memory, in pieces, by two streams of our own, so that
+one piece is copied while the next is pinned.  Then `_asleep` takes the pages away; addresses stay.
+A wake maps memory again and copies back.
+
+One sleep or wake runs at a time in a process; frees and allocations may go on meanwhile, in any
+thread.  A step that fails is undone: what could not be undone is told.  The GIL is dropped around
+everything that may call the driver.
+"""
+
+import threading
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from acl._asleep cimport Turn, naps_reclaim, turn_begin, turn_end, turn_map, turn_unmap
+from acl._core cimport Arena, Chunk, Nap, Pool as CorePool, ROLE_CAPTURE
+from acl._libacl cimport (
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE,
+    ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtMallocHost,
+    aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
+)
+from acl._lock cimport count_read
+from acl._pages cimport arena_rest
+from acl._pool cimport Pool
+
+from acl._device import Device
+from acl._error import OutOfMemoryError, error_for
+from acl._snapshot import SleepReport, readable
+
+__all__ = ["pool_sleep", "pool_wake"]
+
+cdef enum:
+    PIECE = 32 << 20            # bytes that one copy moves
+    COPIERS = 2
+    NO_HOST_MEMORY = 207001     # what we say where the C library has none
+
+cdef struct Copier:
+    aclrtStream streams[2]
+    uint32_t turn               # which of them is next
+    const char *call            # the one that failed
+
+cdef object one_at_a_time = threading.Lock()
+
+
+# ---- copies -------------------------------------------------------------------------------------
+
+cdef aclError copier_open(Copier *copier) noexcept nogil:
+    cdef aclError status
+    cdef uint32_t index
+    copier.turn = 0
+    copier.call = b"aclrtCreateStream"
+    copier.streams[0] = copier.streams[1] = NULL
+    for index in range(<uint32_t> COPIERS):                     # an enum
+        status = aclrtCreateStream(&copier.streams[index])
+        if status != ACL_SUCCESS:
+            copier_close(copier, False)
+            return status
+    return ACL_SUCCESS
+
+
+cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
+    """Wait for all copies and end the streams; the first failure of a wait."""
+    cdef aclError status
+    cdef aclError first = ACL_SUCCESS
+    cdef uint32_t index
+    for index in range(<uint32_t> COPIERS):                     # an enum
+        if copier.streams[index] == NULL:
+            continue
+        status = aclrtSynchronizeStream(copier.streams[index])
+        if status != ACL_SUCCESS and first == ACL_SUCCESS and wait:
+            copier.call = b"aclrtSynchronizeStream"
+            first = status
+        aclrtDestroyStream(copier.streams[index])
+    return first
+
+
+cdef aclError piece_copy(Copier *copier, void *target, const void *source, size_t size,
+                         bint out) noexcept nogil:
+    cdef aclError status
+    status = aclrtMemcpyAsync(
+        target, size, source, size,
+        ACL_MEMCPY_DEVICE_TO_HOST if out else ACL_MEMCPY_HOST_TO_DEVICE,
+        copier.streams[copier.turn % COPIERS])
+    copier.turn += 1
+    if status != ACL_SUCCESS:
+        copier.call = b"aclrtMemcpyAsync"
+    return status
+
+
+cdef aclError nap_save(Copier *copier, Nap *nap) noexcept nogil:
+    """Queue the copies of a block's bytes to the host, pinning piece by piece."""
+    cdef char *source = nap.block.addr
+    cdef size_t left = nap.block.size
+    cdef Chunk **last = &nap.chunks
+    cdef Chunk *chunk
+    cdef aclError status
+    while left > 0:
+        chunk = <Chunk *> calloc(1, sizeof(Chunk))
+        if chunk == NULL:
+            copier.call = b"calloc"
+            return NO_HOST_MEMORY
+        last[0] = chunk
+        last = &chunk.next
+        chunk.size = left if left < PIECE else PIECE
+        status = aclrtMallocHost(&chunk.host, chunk.size)
+        if status != ACL_SUCCESS:
+            chunk.host = NULL
+            copier.call = b"aclrtMallocHost"
+            return status
+        status = piece_copy(copier, chunk.host, source, chunk.size, True)
+        if status != ACL_SUCCESS:
+            return status
+        source += chunk.size
+        left -= chunk.size
+    return ACL_SUCCESS
+
+
+cdef aclError nap_load(Copier *copier, Nap *nap) noexcept nogil:
+    cdef char *target = nap.block.addr
+    cdef Chunk *chunk = nap.chunks
+    cdef aclError status
+    while chunk != NULL:
+        status = piece_copy(copier, target, chunk.host, chunk.size, False)
+        if status != ACL_SUCCESS:
+            return status
+        target += chunk.size
+        chunk = chunk.next
+    return ACL_SUCCESS
+
+
+cdef inline uint32_t nap_tag(Nap *nap, Arena *arena) noexcept nogil:
+    return nap.block.tag if nap.block.tag != 0 else arena.default_tag
+
+
+# ---- turns --------------------------------------------------------------------------------------
+
+cdef struct Trip:               # one sleep or wake of a pool
+    CorePool *pool
+    Turn *turns
+    uint32_t count
+    uint32_t begun              # turns that were taken
+    uint64_t tags               # a bit for each
+    uint64_t keep               # tags whose bytes are copied
+    size_t copied
+    const char *call            # that failed
+    Copier copier
+
+
+cdef bint arena_may(Arena *arena, bint drained) noexcept nogil:
+    """Whether pages may leave an arena: its frees do not come early, or its queue is empty."""
+    return arena.donates or drained or arena.role == ROLE_CAPTURE
+
+
+cdef aclError trip_begin(Trip *trip, bint waking, bint drained) noexcept nogil:
+    cdef Arena *arena
+    cdef Turn *turn
+    while trip.begun < trip.count:
+        arena = trip.pool.arenas[trip.begun]
+        turn = &trip.turns[trip.begun]
+        turn.arena = arena
+        turn.first = NULL
+        if waking or arena_may(arena, drained):
+            if not turn_begin(turn, trip.tags, waking):
+                trip.call = b"calloc"
+                return NO_HOST_MEMORY
+        trip.begun += 1
+    return ACL_SUCCESS
+
+
+cdef void trip_end(Trip *trip, bint asleep, bint partly) noexcept nogil:
+    cdef uint32_t index
+    for index in range(trip.begun):
+        turn_end(&trip.turns[index], asleep, partly)
+
+
+cdef aclError trip_rest(Trip *trip) noexcept nogil:
+    """Wait for all work of the device, then for each stream whose pages will go."""
+    cdef aclError status
+    cdef uint32_t index
+    trip.call = b"aclrtSynchronizeDeviceWithTimeout"
+    status = trip.pool.source.driver.sync_device(trip.pool.options.sync_timeout_ms)
+    if status != ACL_SUCCESS:
+        return status
+    for index in range(trip.begun):
+        if trip.turns[index].first != NULL and not arena_rest(trip.turns[index].arena, True):
+            trip.call = b"aclrtSynchronizeStreamWithTimeout"
+            return 507046
+    return ACL_SUCCESS
+
+
+cdef aclError trip_copy(Trip *trip, bint out) noexcept nogil:
+    """Copy what is to be kept out, or what was kept in, and wait for it."""
+    cdef aclError status = copier_open(&trip.copier)
+    cdef aclError waited
+    cdef uint32_t index
+    cdef Nap *nap
+    if status != ACL_SUCCESS:
+        trip.call = trip.copier.call
+        return status
+    for index in range(trip.begun):
+        nap = trip.turns[index].first
+        while nap != NULL and status == ACL_SUCCESS:
+            if out and trip.keep >> nap_tag(nap, trip.turns[index].arena) & 1:
+                status = nap_save(&trip.copier, nap)
+                trip.copied += nap.block.size
+            elif not out and nap.chunks != NULL:
+                status = nap_load(&trip.copier, nap)
+                trip.copied += nap.block.size
+            nap = nap.hand
+    waited = copier_close(&trip.copier, status == ACL_SUCCESS)
+    trip.call = trip.copier.call
+    return status if status != ACL_SUCCESS else waited
+
+
+cdef bint trip_unmap(Trip *trip) noexcept nogil:
+    cdef uint32_t index
+    cdef bint good = True
+    for index in range(trip.begun):
+        if trip.turns[index].first != NULL:
+            good = turn_unmap(&trip.turns[index]) and good
+    return good
+
+
+cdef bint trip_map(Trip *trip) noexcept nogil:
+    cdef uint32_t index
+    for index in range(trip.begun):
+        if trip.turns[index].first != NULL and not turn_map(&trip.turns[index]):
+            return False
+    return True
+
+
+cdef int trip_open(Trip *trip, Pool pool) except -1:
+    pool.open_check()                           # it may have been closed while we waited
+    trip.pool = pool.core
+    trip.count = count_read(&pool.core.arena_count)
+    trip.begun = 0
+    trip.copied = 0
+    trip.turns = <Turn *> calloc(trip.count + 1, sizeof(Turn))
+    if trip.turns == NULL:
+        raise MemoryError("host memory for a sleep")
+    return 0
+
+
+cdef object trip_report(Trip *trip):
+    cdef uint32_t index
+    blocks = size = pages = 0
+    for index in range(trip.begun):
+        blocks += trip.turns[index].blocks
+        size += trip.turns[index].bytes
+        pages += trip.turns[index].pages
+    return SleepReport(blocks, size, trip.copied, pages * trip.pool.options.granule)
+
+
+# ---- the two calls ------------------------------------------------------------------------------
+
+cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFFFFFF:
+    """A bit for each tag; "" is what has none."""
+    cdef uint64_t mask = 0
+    if tags is None or tags is True:
+        return ~<uint64_t> 0 >> 1 | <uint64_t> 1 << 63
+    if tags is False:
+        return 0
+    for tag in (tags,) if isinstance(tags, str) else tags:
+        if not isinstance(tag, str):
+            raise TypeError(f"{name} must be texts, not {type(tag).__name__}")
+        if tag and tag not in pool.tags:
+            known = ", ".join(map(repr, pool.tags)) or "none"
+            raise ValueError(f"{name}: the pool has no tag {tag!r}; it has {known}")
+        mask |= <uint64_t> 1 << (<uint32_t> (pool.tags[tag] if tag else 0))
+    return mask
+
+
+def asleep_text(pool):
+    """What sleeps in a pool, in words, for an error."""
+    asleep = pool.stats().asleep
+    return f"{readable(asleep)} of blocks are asleep" if asleep else "nothing is asleep"
+
+
+cdef object refused(Pool pool, aclError status, Trip *trip, str what):
+    call = (<bytes> trip.call).decode()
+    error = error_for(status, call)
+    return type(error)(status, call, f"{what}; {asleep_text(pool)}")
+
+
+def pool_sleep(Pool pool not None, tags, offload, drained):
+    """Give the memory of live blocks back to the device; their addresses stay.
+
+    The blocks may not be used until they are awake; they may be freed.  All work of the device is
+    waited for first.  A page that somebody awake uses too stays.
+
+    Parameters
+    ----------
+    pool : Pool
+    tags : str or iterable of str, optional
+        Whose blocks; "" for those without a tag.  All blocks if None.
+    offload : bool, str or iterable of str
+        Keep the contents, in pinned host memory: all, none, or those of some tags.
+    drained : bool
+        The framework's task queue is empty: blocks of arenas with early frees may sleep too.
+
+    Returns
+    -------
+    SleepReport
+
+    Raises
+    ------
+    AclError
+        If a call of the driver failed; its text says what is asleep then.
+    """
+    cdef Trip trip
+    cdef uint64_t chosen = tags_mask(pool, tags, "tags")
+    cdef uint64_t keep = tags_mask(pool, offload, "offload")
+    cdef aclError status
+    cdef bint empty = drained
+    cdef bint good = True
+    if pool.guarded:
+        raise ValueError("a pool with debug=True checks its blocks' edges, so they cannot sleep")
+    pool.open_check()
+    with one_at_a_time, Device(pool.device):
+        trip_open(&trip, pool)
+        trip.tags = chosen
+        trip.keep = keep
+        try:
+            with nogil:
+                status = trip_begin(&trip, False, empty)
+                if status == ACL_SUCCESS:
+                    status = trip_rest(&trip)
+                if status == ACL_SUCCESS:
+                    status = trip_copy(&trip, True)
+                if status == ACL_SUCCESS:
+                    good = trip_unmap(&trip)
+                    trip_end(&trip, True, not good)
+                else:
+                    trip_end(&trip, False, False)
+                naps_reclaim(trip.pool)
+            if status != ACL_SUCCESS:
+                raise refused(pool, status, &trip, "the pool stays awake")
+            report = trip_report(&trip)
+            if not good:
+                trip.call = b"aclrtUnmapMem"
+                raise refused(pool, 507899, &trip, f"{readable(report.memory)} went back, no more")
+            return report
+        finally:
+            free(trip.turns)
+
+
+def pool_wake(Pool pool not None, tags):
+    """Give sleeping blocks memory and their contents again, at their addresses.
+
+    What was not offloaded has no contents.  `tags` as for `pool_sleep`; raises `OutOfMemoryError`
+    if there is not enough memory, and everything sleeps on.
+    """
+    cdef Trip trip
+    cdef uint64_t chosen = tags_mask(pool, tags, "tags")
+    cdef aclError status
+    cdef bint mapped
+    pool.open_check()
+    with one_at_a_time, Device(pool.device):
+        trip_open(&trip, pool)
+        trip.tags = chosen
+        try:
+            with nogil:
+                status = trip_begin(&trip, True, True)
+                trip.call = b"acl.Pool.wake"
+                mapped = trip_map(&trip)
+                if mapped:
+                    status = trip_copy(&trip, False)
+                if mapped and status == ACL_SUCCESS:
+                    trip_end(&trip, False, False)
+                else:
+                    trip_unmap(&trip)
+                    trip_end(&trip, True, False)
+                naps_reclaim(trip.pool)
+            if not mapped:
+                status = trip.pool.source.last_error or ACL_ERROR_RT_MEMORY_ALLOCATION
+                raise OutOfMemoryError(
+                    status, "acl.Pool.wake", f"no memory for all of it; {asleep_text(pool)}")
+            if status != ACL_SUCCESS:
+                raise refused(pool, status, &trip, "the blocks sleep on")
+            return trip_report(&trip)
+        finally:
+            free(trip.turns)
