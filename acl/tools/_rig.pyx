@@ -11,7 +11,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from acl._core cimport (
-    Arena, ArenaStats, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
+    Arena, ArenaStats, BLOCK_HOLE, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
     CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError, aclmdlRI, aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
@@ -61,6 +61,7 @@ cdef struct Books:
     uint64_t capacity
     uint64_t mapped             # mappings
     uint64_t single             # a handle may be mapped once
+    bint audit                  # the table of what is mapped is kept; it has room for small loads only
     uint64_t busy               # query says so, and a synchronisation expires
     uint64_t capturing
     uint64_t events
@@ -179,15 +180,17 @@ cdef aclError fake_map(void *addr, size_t size, size_t offset, aclrtDrvMemHandle
     global faults
     cdef aclError status = note(CALL_MAP)
     cdef Mapped *entry
-    spin_enter(&table_lock)
-    entry = mapped_at(<uint64_t> handle | HANDLE)
-    if status == 0 and books.single and entry.moment > 0:
-        status = 207001
-    entry.moment += status == 0
-    spin_leave(&table_lock)
+    if books.audit:
+        spin_enter(&table_lock)
+        entry = mapped_at(<uint64_t> handle | HANDLE)
+        if status == 0 and books.single and entry.moment > 0:
+            status = 207001
+        entry.moment += status == 0
+        spin_leave(&table_lock)
     if status == 0:
         count_up(&books.mapped, 1)
         note_map(addr, size)
+    if status == 0 and books.audit:
         spin_enter(&table_lock)
         entry = mapped_at(<uint64_t> addr)
         faults += entry.handle != 0
@@ -204,6 +207,7 @@ cdef aclError fake_unmap(void *addr) noexcept nogil:
     if status == 0:
         count_down(&books.mapped, 1)
         note_map(addr, 0)
+    if status == 0 and books.audit:
         spin_enter(&table_lock)
         entry = mapped_at(<uint64_t> addr)
         faults += entry.handle == 0 or entry.moment > complete[entry.stream % STREAMS_ROOM]
@@ -339,7 +343,8 @@ cdef class Rig:
 
     def __cinit__(self, *, size_t limit=0, size_t headroom=0, size_t granule=2 << 20,
                   size_t virtual_bytes=1 << 38, uint64_t capacity=1 << 40, bint steals=True,
-                  bint segments=False, bint early_frees=False, bint views=True):
+                  bint segments=False, bint early_frees=False, bint views=True,
+                  bint audit=True):
         cdef PoolOptions options
         cdef Driver driver
         global moment, faults
@@ -351,6 +356,7 @@ cdef class Rig:
         memset(&options, 0, sizeof(options))
         books.next_address = 1 << 40
         books.capacity = capacity
+        books.audit = audit
         driver_fake(&driver)
         options.limit = limit
         options.headroom = headroom
@@ -377,7 +383,7 @@ cdef class Rig:
 
     def alloc(self, size_t size, size_t stream=1, tag=0):
         cdef Block *block = arena_alloc(self.find(stream), size, tag)
-        if block != NULL:
+        if block != NULL and books.audit:
             self.use(block, stream)
         return <size_t> block
 
@@ -478,6 +484,37 @@ cdef class Rig:
         """Device address of a block."""
         cdef void *found = on_get_addr(<void *> block)
         return <size_t> found
+
+    def backed(self, size_t stream=1):
+        """What has memory behind it, by address: (address, bytes) for each run."""
+        cdef Arena *arena = self.find(stream)
+        cdef uint32_t i
+        cdef Block *block
+        cdef uint64_t start
+        runs = []
+        for i in range(arena.range_count):
+            block = arena.ranges[i].first if arena.ranges[i] != NULL else NULL
+            while block != NULL:
+                start = <uint64_t> block.addr
+                while block != NULL and block.state != BLOCK_HOLE:
+                    block = block.next
+                if block == NULL:
+                    runs.append((start, <uint64_t> arena.ranges[i].base
+                                 + arena.ranges[i].bytes - start))
+                    break
+                if <uint64_t> block.addr > start:
+                    runs.append((start, <uint64_t> block.addr - start))
+                block = block.next
+        return sorted(runs)
+
+    def changes(self, size_t stream=1):
+        """Two counts; what is backed changes for other streams with the first only."""
+        cdef Arena *arena = self.find(stream)
+        cdef uint64_t calls = 0
+        cdef uint32_t call
+        for call in (CALL_MAP, CALL_UNMAP, CALL_MALLOC, CALL_FREE):
+            calls += books.calls[call]
+        return calls, arena.counters.recalls + arena.counters.steals
 
     def alloc_at(self, size_t size, size_t addr, size_t stream=1):
         """`allocAdvise`."""

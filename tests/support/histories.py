@@ -142,7 +142,7 @@ def service_rows(events: int, seed: int = 1) -> list[Row]:
 
 def place(rows: list[Row]) -> list[tuple[int, int, int]]:
     """Give the rows addresses; the changes of what is mapped, as (event, address, bytes or minus bytes)."""
-    rig = Rig(views=False)              # what is mapped is what is backed
+    rig = Rig(views=False, audit=False)              # what is mapped is what is backed
     rig.log_maps(True)
     handles: dict[int, int] = {}
     mapped: dict[int, int] = {}

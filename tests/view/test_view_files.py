@@ -22,7 +22,7 @@ from acl.tools.view.history import MappedRanges, curve_of_spans, lifetimes, span
 from acl.tools.view.pack import pack_column, pack_history
 from acl.tools.view.page import bundle, page, web_file
 from acl.tools.view.plot import COLOURS, draw, groups_of
-from acl.tools.view.replayed import place_blocks
+from acl.tools.view.replayed import difference, place_blocks
 from acl.tools.view.sources import history_of_trace, load_history
 from acl.tools.view.summary import summary_of
 
@@ -113,21 +113,55 @@ def test_a_trace_gets_addresses_from_a_replay() -> None:
             assert int((tops - np.maximum(history.spans.address, low))[inside].sum()) == high - low
 
 
-def test_the_replays_reserved_bytes_are_the_pools() -> None:
+def test_differences_of_runs() -> None:
+    source = np.random.default_rng(6)
+    for _ in range(200):
+        sets = [set(np.flatnonzero(source.random(40) < 0.6).tolist()) for _ in range(2)]
+        runs = [[(a, 1) for a in sorted(one)] for one in sets]
+        merged = [joined(one) for one in runs]
+        found = {byte for address, size in difference(*merged) for byte in range(address, address + size)}
+        assert found == sets[0] - sets[1]
+
+
+def joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs that touch made one."""
+    found: list[tuple[int, int]] = []
+    for address, size in runs:
+        if found and sum(found[-1]) == address:
+            found[-1] = (found[-1][0], found[-1][1] + size)
+        else:
+            found.append((address, size))
+    return found
+
+
+def test_a_replay_needs_no_more_than_the_addresses() -> None:
+    """More memory than a rig that keeps a table of pages has room for."""
+    rows = [(0, i, 64 << 30, i % 2) for i in range(8)]
+    history = history_of_trace(trace_of_rows("large", rows))
+    place_blocks(history)
+    assert int(history.reserved.max()) == 8 * 64 << 30
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_the_replays_reserved_bytes_are_the_pools(streams: int) -> None:
     from acl.tools._rig import Rig
 
-    trace = random_trace(9, 3000)
+    trace = random_trace(9, 3000, streams=streams)
     history = history_of_trace(trace)
     place_blocks(history)
-    rig, handles, peak = Rig(), {}, 0
-    for op, block, size in zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(), strict=True):
+    rig, handles, reserved = Rig(audit=False), {}, []
+    for op, block, size, stream in zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(),
+                                       trace.stream.tolist(), strict=True):
         if op == 0:
-            handles[block] = rig.alloc(max(1, size))
+            handles[block] = rig.alloc(max(1, size), stream + 1)
         else:
-            rig.free(handles.pop(block))
-        peak = max(peak, rig.reserved())
+            rig.free(handles.pop(block), stream + 1)
+        reserved.append(rig.reserved())
     rig.destroy()
-    assert int(history.reserved.max()) == peak
+    curve = np.zeros(len(trace), np.int64)
+    for event, size in zip(history.reserved_at.tolist(), history.reserved.tolist(), strict=True):
+        curve[event:] = size
+    assert curve.tolist() == reserved
 
 
 def test_a_recording_is_read_whole(recording: tuple[Path, Truth]) -> None:

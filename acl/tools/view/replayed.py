@@ -1,21 +1,24 @@
 """Addresses for a file that has none: its requests, served by the real pool on a driver that keeps books.
 
-The pool is the one that serves on hardware; the driver behind it (`_rig`) only notes what is mapped and
-unmapped, so a million events take a second or two and no memory. What comes out is what our pool
-would make of these requests, and the page says so.
+The pool is the one that serves on hardware; behind it is a driver that only keeps books (`_rig`), so a
+million events take some seconds and no memory.  After each allocation that may have changed what is backed, the
+backed runs of the streams concerned are read again and compared.  What comes out is what our pool would make
+of these requests, and the page says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from acl.tools._rig import Rig
 from acl.tools.view.history import History, curve_of_spans, spans_of_changes
 
-__all__ = ["place_blocks"]
+__all__ = ["difference", "place_blocks"]
 
 REPORT_EVERY = 100_000
 NOTE = ("This file has no addresses. The address space and the reserved bytes shown are what aclpool's own pool "
         "makes of the same requests, in a replay.")
+Runs = list[tuple[int, int]]
 
 
 def ordered_events(history: History) -> list[int]:
@@ -30,6 +33,48 @@ def ordered_events(history: History) -> list[int]:
     return listed
 
 
+def difference(runs: Runs, others: Runs) -> Iterator[tuple[int, int]]:
+    """The parts of sorted runs that lie in none of the sorted others."""
+    first = 0
+    for address, size in runs:
+        at, stop = address, address + size
+        while first < len(others) and others[first][0] + others[first][1] <= at:
+            first += 1
+        i = first
+        while i < len(others) and others[i][0] < stop:
+            if others[i][0] > at:
+                yield at, others[i][0] - at
+            at = max(at, others[i][0] + others[i][1])
+            i += 1
+        if at < stop:
+            yield at, stop - at
+
+
+class Backing:
+    """What is backed, by stream, and how it changed from event to event."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.runs: dict[int, Runs] = {}
+        self.seen: dict[int, tuple[int, int]] = {}
+        self.changes: list[tuple[int, int, int]] = []
+
+    def look(self, event: int, stream: int) -> None:
+        """After an allocation on a stream: read again what may have changed."""
+        now = self.rig.changes(stream)
+        before = self.seen.get(stream, (0, 0))
+        if now == before:
+            return
+        self.runs.setdefault(stream, [])
+        calls_made = now[0] != max((calls for calls, _ in self.seen.values()), default=0)
+        self.seen[stream] = now
+        for other in list(self.runs) if calls_made else [stream]:
+            runs = self.rig.backed(other)
+            self.changes += [(event, address, -size) for address, size in difference(self.runs[other], runs)]
+            self.changes += [(event, address, size) for address, size in difference(runs, self.runs[other])]
+            self.runs[other] = runs
+
+
 def place_blocks(history: History, progress: Callable[[int, int], None] | None = None) -> None:
     """Fill in addresses, spans and reserved bytes of a history that has none.
 
@@ -42,44 +87,28 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
     """
     import numpy as np
 
-    from acl.tools._rig import Rig
-
-    rig = Rig()
-    rig.log_maps(True)
+    rig = Rig(audit=False)
+    backing = Backing(rig)
     sizes, streams = history.size.tolist(), (history.stream.astype(np.int64) + 1).tolist()
     handles = [0] * history.blocks
     addresses = [0] * history.blocks
-    changes: list[tuple[int, int, int]] = []
-    mapped: dict[int, int] = {}
     for event, what in enumerate(ordered_events(history)):
         if what > 0:
             block = what - 1
             handle = handles[block] = rig.alloc(max(1, sizes[block]), streams[block])
             addresses[block] = rig.address(handle) if handle else 0
+            backing.look(event, streams[block])
         elif what < 0 and handles[-what - 1]:
             rig.free(handles[-what - 1], streams[-what - 1])
             handles[-what - 1] = 0
-        for address, size in rig.take_maps():
-            changes.append((event, address, size or -mapped.pop(address)))
-            if size:
-                mapped[address] = size
         if progress is not None and event % REPORT_EVERY == 0:
             progress(event, history.events)
-    give_back(rig, handles, streams)
-    history.address = np.array(addresses, np.int64)
-    history.spans = spans_of_changes(changes, history.events)
-    history.reserved_at, history.reserved = curve_of_spans(history.spans, history.events)
-    history.replayed = True
-    history.notes.append(NOTE)
-
-
-def give_back(rig: object, handles: list[int], streams: list[int]) -> None:
-    """Free what the file left live, so that the pool can go."""
-    from acl.tools._rig import Rig
-
-    assert isinstance(rig, Rig)
-    rig.log_maps(False)
-    for handle, stream in zip(handles, streams, strict=True):
+    for handle, stream in zip(handles, streams, strict=True):   # so that the pool can go
         if handle:
             rig.free(handle, stream)
     rig.destroy()
+    history.address = np.array(addresses, np.int64)
+    history.spans = spans_of_changes(backing.changes, history.events)
+    history.reserved_at, history.reserved = curve_of_spans(history.spans, history.events)
+    history.replayed = True
+    history.notes.append(NOTE)
