@@ -38,6 +38,14 @@ def is_ours(array: Any) -> bool:
     return get_handler_name(array) == HANDLER_NAME
 
 
+@pytest.fixture
+def gate(stream: acl.Stream) -> Iterator[threading.Event]:
+    """What holds the stream up; opened at the end, however the test ends."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
 # ---- the pool -----------------------------------------------------------------------------------
 
 def test_a_buffer_is_used_again(pinned: acl.PinnedPool) -> None:
@@ -70,11 +78,12 @@ def test_memory_is_pinned_and_writable(pinned: acl.PinnedPool, stream: acl.Strea
         assert bytes(back) == bytes(range(64))
 
 
-def test_a_drop_does_not_wait_for_the_copy(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
-    gate = threading.Event()
+def test_a_drop_does_not_wait_for_the_copy(
+    pinned: acl.PinnedPool, stream: acl.Stream, gate: threading.Event
+) -> None:
     buffer, device = pinned.alloc(4096), acl.Buffer(4096)
     address = buffer.address
-    stream.launch(gate.wait)
+    stream.launch(lambda: gate.wait(5))     # bounded: a test that fails must end
     acl.copy_async(device, buffer, stream)
     del buffer
     assert pinned.stats().waiting == 4096
@@ -320,14 +329,13 @@ def test_too_much_is_a_memory_error(no_leaks: None) -> None:
 
 
 def test_an_array_inside_is_copied_as_pinned_memory(
-    pinned: acl.PinnedPool, stream: acl.Stream, sim: Any
+    pinned: acl.PinnedPool, stream: acl.Stream, gate: threading.Event
 ) -> None:
-    gate = threading.Event()
     with pinned.numpy():
         array = numpy.arange(1000, dtype="int32")
     with acl.Buffer(4000) as device:
-        stream.launch(gate.wait)
-        acl.copy_async(device, array[:], stream)        # would wait for the gate if it were pageable
+        stream.launch(lambda: gate.wait(5))     # bounded: a test that fails must end
+        acl.copy_async(device, array[:], stream)        # pageable memory would wait
         address = array.ctypes.data
         del array
         assert pinned.stats().waiting > 0
@@ -348,6 +356,7 @@ def test_a_copy_into_an_array_waits_where_it_must(
         acl.copy_async(array, device, stream)
         acl.copy(device, array, stream=other)           # waits for the other stream's copy first
         assert (acl.to_numpy(device, "int32") == range(1000)).all()
+        array[:] = 0
         stream.launch(lambda: time.sleep(0.1))
         acl.copy_async(array, device, stream)
         array.resize(5000, refcheck=False)              # moves: waits for the copy

@@ -29,6 +29,8 @@ __all__ = ["Engine", "Options", "Refused"]
 log = logging.getLogger("serving")
 HBM = 1                                 # ACL_HBM_MEM
 NO_LIMIT = 1 << 62
+MARGIN = 1.25                           # of an estimate over what was seen
+IDLE_S = 0.5                            # how often an idle lane looks at the device
 
 
 class Refused(Exception):
@@ -77,7 +79,7 @@ class Costs:
     def learn(self, nbytes: int, peak: int) -> None:
         """A batch of `nbytes` has run, and no stream ever needed more than `peak`."""
         self.most = max(self.most, nbytes)
-        self.ratio = max(1.0, 0.9 * self.ratio, 1.25 * peak / self.most)
+        self.ratio = max(1.0, 0.9 * self.ratio, MARGIN * peak / self.most)
 
 
 class Lane:
@@ -153,6 +155,7 @@ class Engine:
         self.costs = Costs()
         self.counts: Counter[str] = Counter()
         self.batches: Counter[int] = Counter()
+        self.largest = NO_LIMIT if self.pool is None else self.pool.stats().limit or NO_LIMIT
         self.room = self.measure()
         self.promised = 0
         self.running = 0
@@ -193,12 +196,13 @@ class Engine:
             429 for a full queue, 503 for memory or an engine that drains, 413 for what never fits.
         """
         cost = self.costs.estimate(self.task.padded_bytes([item]))
-        room = self.room
         with self.changed:
+            room = self.room
             if self.draining:
                 raise self.refuse("draining", 503, "the server is going down")
-            if cost > room:
-                raise self.refuse("size", 413, f"the request needs some {cost} bytes, there are {room}")
+            if cost > MARGIN * self.largest:
+                raise self.refuse("size", 413, f"the request needs some {cost} bytes, there are {self.largest}")
+            cost = min(cost, self.largest * 9 // 10)    # it may just fit, alone
             if len(self.queue) >= self.options.queue:
                 raise self.refuse("queue", 429, f"{len(self.queue)} requests wait already", 0.1)
             if self.promised + cost > room:
@@ -241,7 +245,8 @@ class Engine:
                 while not self.queue:
                     if self.draining:
                         return []
-                    self.changed.wait()
+                    if not self.changed.wait(IDLE_S):
+                        self.room = self.measure()      # what others have left by now
                 self.linger(self.queue[0].arrived + self.options.linger_ms / 1e3)
                 if self.queue:                  # else another lane was quicker
                     return self.gather()

@@ -131,6 +131,19 @@ def test_neighbours_make_the_room_smaller(sim: Any) -> None:
             assert service.measure() < min(before, 3 << 30)
 
 
+def test_a_neighbour_that_goes_makes_room_again(expected: list[Any], sim: Any) -> None:
+    with acl.Buffer(acl.rt.get_mem_info(1)[0] - (64 << 20)), engine(limit="8GiB", headroom="1GiB") as service:
+        assert service.room == 0
+        with pytest.raises(Refused) as raised:
+            service.submit(TASK.item(TEXTS[0]))
+        assert raised.value.status == 503
+        del raised
+    with acl.Buffer(acl.rt.get_mem_info(1)[0] - (64 << 20)) as neighbour:
+        with engine(limit="8GiB", headroom="1GiB") as service:
+            neighbour.close()
+            check(ask(service, 6), expected)
+
+
 def test_draining_refuses_and_answers(expected: list[Any]) -> None:
     service = engine()
     asked = ask(service, 30)
