@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +36,7 @@ PATHS = ("hit", "fit", "slow")
 RUNGS = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
 BORN, SEEN = 4, 8
 Columns = dict[str, "NDArray[Any]"]
+Frame = tuple[str, int, str]
 
 
 class RecordedEvent(NamedTuple):
@@ -43,8 +44,9 @@ class RecordedEvent(NamedTuple):
 
     `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``,
     ``"register"`` or ``"unregister"``; `time` counts nanoseconds from the recording's beginning;
-    `before` says that it was so already then.  `path` says how an allocation was served (`PATHS`), where a
-    mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used elsewhere.  `stack` has (file, line, function), innermost first.
+    `before` says that it was so already then.  `path` says how an allocation was served (`PATHS`),
+    where a mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used
+    elsewhere.  `stack` has (file, line, function), innermost first.
     """
 
     kind: str
@@ -285,35 +287,36 @@ class Recorded:
 
     def events(self) -> list[RecordedEvent]:
         """All events in order of time."""
-        rows, others = self.rows, self.others
+        handles = [stream["handle"] for stream in self.meta["streams"]]
+        stacks = [self.stacks.of(number) for number in range(len(self.stacks.stacks))]
+        others = self.other_events(handles, stacks)
         found: list[RecordedEvent] = []
-        at = others["at"].tolist()
-        next_other = 0
-        for i in range(len(rows["op"]) + 1):
-            while next_other < len(at) and at[next_other] <= i:
-                found.append(self.other_event(next_other))
-                next_other += 1
-            if i < len(rows["op"]):
-                found.append(self.block_event(i))
-        return found
+        for i, event in enumerate(self.block_events(handles, stacks)):
+            while others and others[-1][0] <= i:
+                found.append(others.pop()[1])
+            found.append(event)
+        return found + [event for _, event in reversed(others)]
 
-    def block_event(self, i: int) -> RecordedEvent:
-        row = {name: column[i].item() for name, column in self.rows.items()}
-        handle = self.meta["streams"][row["stream"]]["handle"]
-        path = "" if row["op"] or row["before"] else PATHS[row["path"]]
-        return RecordedEvent(
-            "free" if row["op"] else "alloc", row["time"], row["address"], row["size"], row["bytes"], handle,
-            self.tags[row["tag"]], row["thread"], path, row["wait"], bool(row["before"]),
-            self.stacks.of(row["stack"]))
+    def block_events(self, handles: list[int], stacks: list[tuple[Frame, ...]]) -> Iterator[RecordedEvent]:
+        """Allocations and frees."""
+        names = ("op", "time", "address", "size", "bytes", "stream", "tag", "thread", "path", "wait", "before", "stack")
+        for op, time, address, size, taken, stream, tag, thread, path, wait, before, stack in zip(
+                *(self.rows[name].tolist() for name in names), strict=True):
+            yield RecordedEvent(
+                "free" if op else "alloc", time, address, size, taken, handles[stream], self.tags[tag], thread,
+                "" if op or before else PATHS[path], wait, bool(before), stacks[stack])
 
-    def other_event(self, i: int) -> RecordedEvent:
-        row = {name: column[i].item() for name, column in self.others.items()}
-        handle = self.meta["streams"][row["stream"]]["handle"]
-        kind = KINDS[row["kind"]]
-        return RecordedEvent(
-            kind, row["time"], row["address"], row["size"], row["size"], handle, self.tags[row["tag"]],
-            row["thread"], way_of(kind, row["detail"]), row["size"] if kind == "sync" else 0,
-            bool(row["before"]), self.stacks.of(row["stack"]))
+    def other_events(self, handles: list[int], stacks: list[tuple[Frame, ...]]) -> list[tuple[int, RecordedEvent]]:
+        """The others, the last first, each with the row that it comes before."""
+        names = ("at", "kind", "time", "address", "size", "stream", "tag", "thread", "detail", "before", "stack")
+        found = []
+        for at, number, time, address, size, stream, tag, thread, detail, before, stack in zip(
+                *(self.others[name].tolist() for name in names), strict=True):
+            kind = KINDS[number]
+            found.append((at, RecordedEvent(
+                kind, time, address, size, size, handles[stream], self.tags[tag], thread, way_of(kind, detail),
+                size if kind == "sync" else 0, bool(before), stacks[stack])))
+        return found[::-1]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file of the form that its name's ending says."""
