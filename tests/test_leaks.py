@@ -58,7 +58,7 @@ def test_marks_are_exact_without_tracking(opened: Opened) -> None:
         if turn % 400 == 0:
             marks.append(pool.mark())
             assert marks[-1].blocks == len(live)
-        if live and generator.random() < 0.5:
+        if live and generator.random() < 0.35:      # so that some live through all the marks
             block = generator.choice(list(live))
             del live[block]
             door.free(block)

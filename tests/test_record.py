@@ -102,16 +102,19 @@ def test_an_overwritten_recording_is_still_whole(opened: Opened, capacity: int) 
         door.free(block)
 
 
-def test_an_arena_is_on_its_fast_path_again_afterwards(opened: Opened) -> None:
+def test_a_recording_that_ended_notes_nothing(opened: Opened) -> None:
+    """Not even a birth, so the arena is off the way that notes; and the next recording begins anew."""
     pool, _, door = opened
     for _ in range(2):
         with pool.record() as recording:
             door.free(door.take(1000)[0])
-        before = pool.stats().hits
-        for _ in range(100):
-            door.free(door.take(1000)[0])
-        assert pool.stats().hits == before + 100
-        assert len(of_blocks(recording.events)) == 2
+            noted = door.take(1000)[0]
+        later = door.take(1000)[0]
+        ages = {block.address: block.age for block in pool.leaks().blocks}
+        assert ages[door.address(noted)] is not None and ages[door.address(later)] is None
+        door.free(noted)
+        door.free(later)
+        assert len(of_blocks(recording.events)) == 3
 
 
 def test_pages_come_and_go(opened: Opened, sim: Any) -> None:
