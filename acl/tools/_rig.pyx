@@ -11,9 +11,11 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from acl._core cimport (
-    Arena, ArenaStats, BLOCK_HOLE, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL,
+    Arena, ArenaStats, BLOCK_HOLE, BLOCK_LIVE, Block, CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE,
+    CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_MAP, CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE,
-    CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError, aclmdlRI, aclmdlRICaptureStatus,
+    CALL_SYNC, CALL_UNMAP, Driver, Pool, PoolOptions, Range, aclError, aclmdlRI,
+    aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
     OomReport, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
     arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
@@ -61,7 +63,7 @@ cdef struct Books:
     uint64_t capacity
     uint64_t mapped             # mappings
     uint64_t single             # a handle may be mapped once
-    bint audit                  # the table of what is mapped is kept; it has room for small loads only
+    bint audit                  # keeps the table of what is mapped; it has room for small loads only
     uint64_t busy               # query says so, and a synchronisation expires
     uint64_t capturing
     uint64_t events
@@ -92,7 +94,7 @@ cdef MapNote *map_notes = NULL
 
 
 cdef void note_map(void *addr, size_t size) noexcept nogil:
-    """Write down a change of what is mapped, if asked to; for one thread, and lost without memory."""
+    """Write down a change of what is mapped, if asked to; for one thread."""
     global map_notes
     cdef void *more
     if not books.logging:
@@ -577,7 +579,8 @@ cdef class Rig:
                 "reserved": oom.reserved, "live": oom.live, "free": oom.free,
                 "largest_free": oom.largest_free,
                 "waiting": oom.waiting, "others": oom.others, "device_free": oom.device_free,
-                "capturing": bool(oom.capturing), "moved": bool(oom.moved), "status": oom.attempt.status,
+                "capturing": bool(oom.capturing), "moved": bool(oom.moved),
+                "status": oom.attempt.status,
                 "missing": oom.missing, "whole": oom.holds[0].whole}
 
     def waiting(self, size_t stream=1):
@@ -646,7 +649,7 @@ cdef class Rig:
 
     @staticmethod
     def log_maps(on):
-        """Write down what is mapped and unmapped from here on, or stop; what was written is dropped."""
+        """Write down what is mapped and unmapped from here on, or stop; drops what was written."""
         global map_notes
         free(map_notes)
         map_notes = NULL
