@@ -37,7 +37,7 @@ from acl._record cimport record_note
 
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1008          # up to here growing beats taking from other arenas
-    GROW_MOVING = 1020          # and, where free pages cannot be viewed elsewhere, beats moving them
+    GROW_MOVING = 1020          # and beats moving pages, where they cannot be viewed elsewhere
     GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
     GROW_DOOMED = 1100          # up to here growing beats unmapping old views again and again
 
@@ -279,7 +279,6 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
 
 cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
     """Under the lock: claim, recall, fill.  A MOVING block, or NULL and all is as it was."""
-    cdef Arena *arena = climb.arena
     cdef bint done
     if not window_claim(climb, window):
         return NULL
@@ -309,9 +308,9 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogi
     cdef Climb climb
     cdef Window window
     cdef Block *block = NULL
-    cdef uint32_t attempt
+    cdef uint32_t _attempt
     cdef bint refused = False
-    for attempt in range(2):
+    for _attempt in range(2):
         if arena.pool.no_virtual:
             return segment_obtain(arena, size, kind)
         window = window_open(arena, size, kind)

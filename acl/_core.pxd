@@ -6,7 +6,7 @@ Glossary
     range     reserved addresses of an arena, cut into pages; small blocks have ranges of their own
     page      `granule` bytes of a range; a frame backs it or it is missing
     frame     physical memory of one page
-    view      a page where a frame is mapped; of a frame's views one holds it, the others are shadows
+    view      a page where a frame is mapped; one of a frame's views holds it
     shadow    a view whose page counts as missing; its frame backs another page of the same arena
     recall    to let a shadow hold its frame, which is free where it was: no call, no wait
     segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory

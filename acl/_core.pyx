@@ -223,7 +223,7 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Under the lock, without a driver call: the cache, the bins, the cache in the bins, shadows."""
+    """Under the lock, without a driver call: the cache, the bins with and without it, shadows."""
     cdef size_t units = size_units(size)
     cdef Block *block
     if units <= CACHE_UNITS:

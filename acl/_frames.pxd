@@ -22,7 +22,7 @@ cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
 # A new search: stamps the frames that back wholly free pages, and notes the FREE block around each;
 # says how many there are.  With `away`, also lists those whose holder is not their home.
 cdef uint32_t frames_stamp(Arena *arena, Frame **away) noexcept nogil
-cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each one's home
+cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each home
 
 
 cdef inline bint page_backed(Range *span, uint32_t page) noexcept nogil:

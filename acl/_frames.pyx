@@ -2,8 +2,8 @@
 
 A driver lets one physical handle be mapped at several addresses at once.  So a free page that is
 needed elsewhere in its arena is not unmapped: its frame is mapped at the other place too, and that
-view holds it from then on.  The old place counts as missing, but keeps its mapping as a shadow; when
-its frame is free again, a later allocation takes it back there by bookkeeping alone (a recall).
+view holds it from then on.  The old place counts as missing, but keeps its mapping as a shadow;
+when its frame is free again, a later allocation takes it back by bookkeeping alone (a recall).
 
 Reuse through another address is as safe as reuse of the same one: both are in the order of the
 arena's stream (I10).  What is not safe is to unmap a shadow while work that was queued when it held

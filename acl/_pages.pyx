@@ -1,10 +1,10 @@
 """Windows that a slow allocation claims and fills, and pages that leave their places.
 
-An allocation claims its window (`_place`): MOVING blocks, which nobody else touches.  Then it recalls
-what the window's shadows can give (`window_recall`), and `_climb` brings frames for the rest, which
-`window_map` maps.  Free pages leave in two ways: another view of them is made in the same arena
-(`pages_view`; no wait), or they are unmapped for good, after their stream came to rest (`pages_move_out`,
-I14).  No lock is held over a driver call: what is claimed is in a state nobody else touches.
+An allocation claims its window (`_place`): MOVING blocks, which nobody else touches.  Then it
+recalls what the window's shadows can give (`window_recall`), and `_climb` brings frames for the
+rest, which `window_map` maps.  Free pages leave in two ways: another view of them is made in the
+same arena (`pages_view`; no wait), or they are unmapped for good, after their stream came to rest
+(`pages_move_out`, I14).  No lock is held over a driver call.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -150,7 +150,8 @@ cdef void window_unclaim(Climb *climb) noexcept nogil:
         block = after
 
 
-cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end, Block *block) noexcept nogil:
+cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
+                     Block *block) noexcept nogil:
     """How many shadows from `page` on have frames that lie in one row in a FREE block."""
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
@@ -268,7 +269,8 @@ cdef bint window_map(Climb *climb) noexcept nogil:
                 return False
             record_note(climb.arena, EVENT_MAP, span.base + page * granule, granule, climb.rung)
             if frame.holder != NULL:
-                record_note(climb.arena, EVENT_UNMAP, view_addr(climb.arena, frame.holder), granule, 1)
+                record_note(climb.arena, EVENT_UNMAP, view_addr(climb.arena, frame.holder),
+                            granule, 1)
             climb.frames = frame.next
             view.next = climb.made
             climb.made = view
@@ -565,7 +567,6 @@ cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil
     cdef Block *pieces = NULL
     cdef Block *piece
     cdef Range *span
-    cdef Frame *frame
     cdef Frame **last = &climb.frames
     cdef uint32_t page, end
     cdef uint64_t pages = 0

@@ -2,9 +2,9 @@
 
 A window is a stretch of FREE and HOLE blocks of the right length.  The best one takes the fewest
 fresh pages, that is pages that are missing or wholly free: what it covers of partly used pages
-costs nothing, as nobody else could use their rest for long.  A page where another frame's view would
-have to go first counts twice, unless it saves physical memory.  Among equals the fewest missing
-pages win, then a place before the tail of its range, then the lowest address.
+costs nothing, as nobody else could use their rest for long.  A page where another frame's view
+would have to go first counts twice, unless it saves physical memory.  Among equals the fewest
+missing pages win, then a place before the tail of its range, then the lowest address.
 
 The choice looks at what is live and free, not at which recalls are possible: so the same requests
 in the same state choose the same addresses, and find their views there the second time.

@@ -229,6 +229,19 @@ def test_a_bad_latency_file_is_refused(tmp_path: Path, text: str) -> None:
         load_prices(path)
 
 
+def test_a_row_that_failed_is_marked() -> None:
+    from acl.tools.replay import document_of, table
+
+    trace = random_trace(5)
+    whole = replay_policy("torch", trace, PRICES)
+    short = replay_policy("torch", trace, PRICES, limit=whole.numbers["reserved_peak"] // 4)
+    whole.numbers["passes"] = short.numbers["passes"] = []
+    text = table(document_of(trace, whole, {"torch": (whole, short)}))
+    assert short.numbers["failures"] > 0 and text.count(" ms*") == 1
+    assert "not that of the whole work" in text
+    assert "*" not in table(document_of(trace, whole, {"torch": (whole, whole)}))
+
+
 # ---- the pool ----
 
 def test_the_pool_serves_a_trace_and_gives_everything_back() -> None:

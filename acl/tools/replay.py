@@ -36,6 +36,8 @@ what is reported
   reserved_peak       most physical bytes taken, by the simulator's own books
   ratio               reserved_peak / live_peak
   slow_path_share     share of the allocations that made a driver call or waited for a stream
+  failures            allocations that could not be served; times of such a row are not those of the
+                      whole work, and are marked
 """
 
 
@@ -103,11 +105,12 @@ HEADINGS = ("", "ns/event", "host", "reserved", "ratio", "steals", "slow", "driv
 
 def line(name: str, numbers: dict[str, Any]) -> str:
     """One allocator's line of the table."""
+    mark = "*" if numbers["failures"] else ""
     cells = (
         name, f"{numbers['ns_per_event']:,.1f}", f"{numbers['ns_per_event_host']:,.1f}",
         f"{numbers['reserved_peak'] / (1 << 20):,.0f} MiB", f"{numbers['ratio']:.3f}", f"{numbers['steals']:,}",
         f"{numbers['slow_path_share']:.3%}", f"{numbers['driver_calls']:,}",
-        f"{numbers['driver_ms_modelled']:,.1f} ms", f"{numbers['failures']:,}" if numbers["failures"] else "",
+        f"{numbers['driver_ms_modelled']:,.1f} ms{mark}", f"{numbers['failures']:,}" if numbers["failures"] else "",
     )
     return "  ".join(form.format(cell) for form, cell in zip(ROW, cells, strict=True)).rstrip()
 
@@ -120,8 +123,13 @@ def table(document: dict[str, Any]) -> str:
         "  ".join(form.format(heading) for form, heading in zip(ROW, HEADINGS, strict=True)),
         line("aclpool", document),
     ]
+    short = bool(document["failures"])
     for name, numbers in document.get("policies", {}).items():
         text += [line(name, numbers), line("  as much as us", numbers["limited"])]
+        if numbers["failures"] or numbers["limited"]["failures"]:
+            short = True
+    if short:
+        text += ["", "* some allocations failed: the time is not that of the whole work"]
     if len(document["passes"]) > 1:
         text += ["", "pass  ns/event      host  driver calls    modelled    slow  ratio so far"]
         text += [f"{i:>4}  {p['ns_per_event']:>8.1f}  {p['ns_per_event_host']:>8.1f}  {p['driver_calls']:>12,}"
