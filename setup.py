@@ -1,7 +1,8 @@
 """Builds the extensions (every `acl/**/*.pyx`) and the simulator; metadata is in pyproject.toml.
 
 `ACLPOOL_BUILD` chooses the build: release (default), debug (invariant checks after every mutation),
-sanitize (AddressSanitizer and UBSan), tsan (ThreadSanitizer), coverage.  Needs gcc (or clang) and Cython 3; no CANN, no NumPy.
+sanitize (AddressSanitizer and UBSan), tsan (ThreadSanitizer), coverage.  Needs gcc (or clang) and
+Cython 3; no CANN, no NumPy.
 """
 
 import importlib.util

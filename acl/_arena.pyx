@@ -514,5 +514,6 @@ cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
             stats.ranges += 1
             range_stats(arena.ranges[index], stats)
     stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.recalls
-                   + stats.counters.slow - stats.counters.failures - arena.climbing - stats.live_blocks)
+                   + stats.counters.slow - stats.counters.failures - arena.climbing
+                   - stats.live_blocks)
     lock_drop(&arena.lock)

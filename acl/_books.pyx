@@ -188,8 +188,9 @@ cdef dict calls_dict(const uint64_t *calls):
 cdef dict counters_dict(const Counters *counters):
     return {
         "hits": counters.hits, "fits": counters.fits, "recalls": counters.recalls,
-        "slow": counters.slow, "failures": counters.failures, "steals": counters.steals, "donated": counters.donated,
-        "syncs": counters.syncs, "sync_failures": counters.sync_failures,
+        "slow": counters.slow, "failures": counters.failures, "steals": counters.steals,
+        "donated": counters.donated, "syncs": counters.syncs,
+        "sync_failures": counters.sync_failures,
         "flushes": counters.flushes, "refused": counters.refused,
         "rungs": {RUNG_NAMES[i]: counters.rungs[i] for i in range(<int> RUNGS)},
     }

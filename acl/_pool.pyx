@@ -163,7 +163,8 @@ cdef class Pool:
 
     def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
                  virtual=None, preallocate=0, steal=True, views=True, early_frees=None,
-                 watch_captures=False, decay_ms=0, sync_timeout_ms=5000, segments=False, debug=None, name=None):
+                 watch_captures=False, decay_ms=0, sync_timeout_ms=5000, segments=False,
+                 debug=None, name=None):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")

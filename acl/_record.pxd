@@ -10,7 +10,7 @@ cdef void record_enter(Arena *arena) noexcept nogil
 # Under the lock of an arena that is recorded.
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil
 cdef void record_free(Arena *arena, Block *block) noexcept nogil
-# The same for pages that are backed from now on, or not any more; asks whether the arena is recorded.
+# The same for pages that are backed from now on, or not any more; asks if the arena is recorded.
 cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                        uint64_t detail) noexcept nogil
 # Without locks, for any arena: they ask whether it is recorded.
