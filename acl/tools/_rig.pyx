@@ -63,7 +63,7 @@ cdef struct Books:
     uint64_t capacity
     uint64_t mapped             # mappings
     uint64_t single             # a handle may be mapped once
-    bint audit                  # keeps the table of what is mapped; it has room for small loads only
+    bint audit                  # keeps the table of what is mapped, which has room for small loads
     uint64_t busy               # query says so, and a synchronisation expires
     uint64_t capturing
     uint64_t events
