@@ -87,11 +87,14 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
 cdef bint views_allowed(Climb *climb) noexcept nogil:
     """Whether free pages of this arena may be mapped at a second place."""
     cdef Arena *arena = climb.arena
-    if not arena.pool.options.views or arena.pool.moves_off:
+    cdef bint allowed
+    if not arena.pool.options.views or arena.pool.moves_off or climb.refused:
         return False
-    if climb.refused or arena.refusals >= REFUSALS_MANY:
-        return False
-    return arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW)
+    lock_take(&arena.lock)
+    allowed = (arena.refusals < REFUSALS_MANY and
+               arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW))
+    lock_drop(&arena.lock)
+    return allowed
 
 
 cdef void take_views(Climb *climb, bint flush) noexcept nogil:
