@@ -577,7 +577,7 @@ cdef void homes_look(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena, uint32_t kind) noexcept nogil:
-    """Some live block of a kind without flags; NULL if none is among the first few blocks."""
+    """Some live block of a kind that only a mark or a note may have flagged; NULL: none is near."""
     cdef uint32_t index
     cdef uint32_t looked = 0
     cdef Block *block
@@ -586,7 +586,7 @@ cdef Block *live_find(Arena *arena, uint32_t kind) noexcept nogil:
             continue
         block = arena.ranges[index].first
         while block != NULL and looked < LIVE_LOOKED:
-            if block.state == BLOCK_LIVE and block.flags == 0:
+            if block.state == BLOCK_LIVE and block.flags & ~(BLOCK_BORN | BLOCK_SEEN) == 0:
                 return block
             block = block.next
             looked += 1
