@@ -395,8 +395,9 @@ for step in range(120):
     del x, y
 torch.npu.synchronize()
 assert pool.check() == 0
-parts = pool.stats().streams
-assert sum(part.donated + part.steals + part.syncs for part in parts) == 0
+stats = pool.stats()
+assert sum(part.donated + part.syncs for part in stats.streams) == 0
+assert stats.driver_calls["aclrtUnmapMem"] == 0             # a free page may get a second address, that is all
 """, ACL_SIM_LATENCY="pcie")
 
 
