@@ -177,22 +177,38 @@ def marks_drop():
         marks.popleft().close()
 
 
+cdef list streams_of(Buffer buffer):
+    """The open streams that may be at work on the memory: its own, and those of copies of ours."""
+    cdef list found = []
+    if buffer.stream is not None or getattr(buffer.keeper, "record_stream", None) is not None:
+        found.append(buffer.stream or Stream.default())
+    while True:
+        pending = buffer.pending
+        if pending is not None:
+            found += pending if isinstance(pending, list) else [pending]
+        if not isinstance(buffer.keeper, Buffer):
+            break
+        buffer = <Buffer> buffer.keeper         # a view's memory is its buffer's
+    return list({stream.handle: stream for stream in found if not stream.closed}.values())
+
+
 def hand_over(Buffer buffer not None, stream):
     """Order the memory's use on another stream behind what is queued on its own."""
-    cdef Stream mine = buffer.stream
     if stream == -1:
         return
+    busy = streams_of(buffer)
     if stream is None:
-        if mine is not None or getattr(buffer.keeper, "device", None) is not None:
-            (mine or Stream.default()).synchronize()
+        for one in busy:
+            one.synchronize()
         return
     other = stream if isinstance(stream, Stream) else Stream.from_handle(stream)
-    if other.handle == (0 if mine is None else mine.handle):
-        return
     marks_drop()
-    marks.append((mine or Stream.default()).record())
-    other.wait_event(marks[-1])
-    keeper_note(buffer, other)
+    for one in busy:
+        if one.handle != other.handle:
+            marks.append(one.record())
+            other.wait_event(marks[-1])
+    if buffer.stream is None or buffer.stream.handle != other.handle:
+        keeper_note(buffer, other)
 
 
 cdef int keeper_note(Buffer buffer, Stream stream) except -1:

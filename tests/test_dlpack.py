@@ -191,6 +191,24 @@ def test_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
         again.close()
 
 
+@pytest.mark.parametrize("part", [False, True])
+def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
+    with acl.Stream(0) as ours, acl.Stream(0) as theirs, acl.HostBuffer(64) as host:
+        buffer = acl.Buffer(64)
+        given = buffer.view(8, 8) if part else buffer
+        for stream in (None, theirs):
+            ready: list[int] = []
+            ours.launch(lambda: (__import__("time").sleep(0.1), ready.append(1)))   # noqa: B023
+            acl.copy_async(buffer, host, ours)
+            capsule = given.__dlpack__(stream=stream)
+            theirs.synchronize()
+            assert ready
+            del capsule
+        del given
+        buffer.close()
+    acl._dlpack.marks_drop()
+
+
 def test_no_stream_means_ready(pool: acl.Pool) -> None:
     with acl.Stream(0) as ours:
         ready: list[int] = []
