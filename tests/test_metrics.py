@@ -115,12 +115,14 @@ def test_reading_takes_no_lock_of_the_owners(opened: tuple[acl.Pool, acl.Stream,
     thread = threading.Thread(target=serve)
     thread.start()
     ready.wait()
-    before = value("aclpool_lock_handovers_total", pool="service")
-    for _ in range(300):
-        metrics.read()
-    assert value("aclpool_lock_handovers_total", pool="service") == before
-    done.set()
-    thread.join()
+    try:
+        before = value("aclpool_lock_handovers_total", pool="service")
+        for _ in range(300):
+            metrics.read()
+        assert value("aclpool_lock_handovers_total", pool="service") == before
+    finally:
+        done.set()
+        thread.join()
 
 
 # ---- prometheus_client --------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def test_scopes_nest_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door])
 
 def test_a_scope_is_of_one_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, _, door = opened
-    with open_door() as (other, _, second), pool.tag("a"), other.tag("b"):
+    with open_door() as (other, _, second), pool.tag("a"), other.tag("shifts the numbers"), other.tag("b"):
         blocks = [(door, door.alloc(512)), (second, second.alloc(1024))]
         assert (tags(pool), tags(other)) == ({"a": 512}, {"b": 1024})
         for each, block in blocks:
