@@ -97,7 +97,8 @@ if TYPE_CHECKING:
     from acl._capi import pool_capi
     from acl._capture import Capture
     from acl._dlpack import from_dlpack
-    from acl._findings import GuardFinding, guard_findings
+    from acl._findings import guard_findings
+    from acl._guard_finding import GuardFinding
     from acl._histograms import Histogram, PoolHistograms, PoolPeak
     from acl._kernel import Kernel, Module
     from acl._leaks import LeakReport, LiveBlock, Mark
@@ -260,7 +261,7 @@ _LATER = {
     "Array": "acl._array",
     "BlockInfo": "acl._snapshot",
     "Capture": "acl._capture",
-    "GuardFinding": "acl._findings",
+    "GuardFinding": "acl._guard_finding",
     "Histogram": "acl._histograms",
     "Kernel": "acl._kernel",
     "KernelChoice": "acl._op",

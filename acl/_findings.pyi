@@ -1,18 +1,6 @@
-from dataclasses import dataclass
+from acl._guard_finding import GuardFinding
 
-__all__ = ["GuardFinding", "guard_findings", "reports"]
-
-@dataclass(frozen=True)
-class GuardFinding:
-    kind: str
-    device: int
-    stream: int
-    block: int
-    address: int
-    size: int
-    allocated: tuple[str, ...]
-    freed: tuple[str, ...]
-    found: tuple[str, ...]
+__all__ = ["guard_findings", "reports"]
 
 def drain() -> None: ...
 def guard_findings() -> tuple[GuardFinding, ...]: ...

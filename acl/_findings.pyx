@@ -12,7 +12,6 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from collections import deque
-from dataclasses import dataclass
 
 from acl._device cimport leaving
 from acl._libacl cimport aclrtStream
@@ -26,7 +25,7 @@ cdef extern from "Python.h" nogil:
     int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)
     int Py_IsInitialized()
 
-__all__ = ["GuardFinding", "guard_findings", "reports"]
+__all__ = ["guard_findings", "reports"]
 
 cdef enum:
     HISTORY = 16384
@@ -62,48 +61,7 @@ cdef uint64_t errors_read = 0
 cdef uint64_t reported[4]
 
 KINDS = ("overflow", "use after free", "double free", "foreign pointer")
-WORDS = ("bytes past the end of a block were written", "a freed block was written to",
-         "a block was freed twice", "a pointer that is no live block was freed")
 kept: deque = deque(maxlen=KEPT)
-
-
-@dataclass(frozen=True)
-class GuardFinding:
-    """A memory error of the pool's users.
-
-    Attributes
-    ----------
-    kind : str
-        ``"overflow"``, ``"use after free"``, ``"double free"`` or ``"foreign pointer"``.
-    device, stream : int
-        Where the block belongs.
-    block, address, size : int
-        What ACL calls it, where it lies, what was asked for; 0 where it is not known.
-    allocated, freed, found : tuple of str
-        The stacks of the block's allocation, of its free, and of the call in which the error was
-        noticed, innermost first; empty where there is none.
-    """
-
-    kind: str
-    device: int
-    stream: int
-    block: int
-    address: int
-    size: int
-    allocated: tuple
-    freed: tuple
-    found: tuple
-
-    def __str__(self):
-        lines = [f"{WORDS[KINDS.index(self.kind)]}: block {self.block:#x} "
-                 f"of stream {self.stream:#x} on device {self.device}"]
-        if self.size:
-            lines.append(f"  {self.size} bytes at {self.address:#x}")
-        for what, stack in (("allocated", self.allocated), ("freed", self.freed),
-                            ("noticed", self.found)):
-            if stack:
-                lines += [f"  {what} by", *(f"    {frame}" for frame in stack)]
-        return "\n".join(lines)
 
 
 # ---- in C ---------------------------------------------------------------------------------------
@@ -198,6 +156,8 @@ cdef tuple stack_of(const Note *note):
 
 cdef object finding_of(const Error *error):
     cdef const Note *known = &error.allocated if error.allocated.number else &error.freed
+    from acl._guard_finding import GuardFinding     # dataclasses cost a third of our import
+
     return GuardFinding(
         KINDS[error.kind], error.device, <size_t> error.stream, <size_t> error.block,
         <size_t> known.addr, known.size, stack_of(&error.allocated), stack_of(&error.freed),

@@ -1,0 +1,50 @@
+"""What a guarded pool found: a plain value, imported when there is one, as dataclasses cost time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GuardFinding"]
+
+KINDS = ("overflow", "use after free", "double free", "foreign pointer")
+WORDS = ("bytes past the end of a block were written", "a freed block was written to",
+         "a block was freed twice", "a pointer that is no live block was freed")
+
+
+@dataclass(frozen=True)
+class GuardFinding:
+    """A memory error of the pool's users.
+
+    Attributes
+    ----------
+    kind : str
+        ``"overflow"``, ``"use after free"``, ``"double free"`` or ``"foreign pointer"``.
+    device, stream : int
+        Where the block belongs.
+    block, address, size : int
+        What ACL calls it, where it lies, what was asked for; 0 where it is not known.
+    allocated, freed, found : tuple of str
+        The stacks of the block's allocation, of its free, and of the call in which the error was
+        noticed, innermost first; empty where there is none.
+    """
+
+    kind: str
+    device: int
+    stream: int
+    block: int
+    address: int
+    size: int
+    allocated: tuple[str, ...]
+    freed: tuple[str, ...]
+    found: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{WORDS[KINDS.index(self.kind)]}: block {self.block:#x} "
+                 f"of stream {self.stream:#x} on device {self.device}"]
+        if self.size:
+            lines.append(f"  {self.size} bytes at {self.address:#x}")
+        for what, stack in (("allocated", self.allocated), ("freed", self.freed),
+                            ("noticed", self.found)):
+            if stack:
+                lines += [f"  {what} by", *(f"    {frame}" for frame in stack)]
+        return "\n".join(lines)
