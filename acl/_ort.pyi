@@ -1,7 +1,9 @@
 import os
+from typing import final
 
 __all__ = ["HostPool", "attach", "attach_library", "base_take", "detach"]
 
+@final
 class HostPool:
     limit: int
     granule: int
