@@ -409,6 +409,7 @@ def states(address):
 
 side = torch.npu.Stream()
 x = torch.ones(1000, device="npu")
+side.wait_stream(torch.npu.current_stream())
 with torch.npu.stream(side):
     y = x * 3
 x.record_stream(side)
@@ -416,6 +417,7 @@ address = x.data_ptr()
 del x
 assert states(address) == ["active_pending_free"]
 assert torch.empty(1000, device="npu").data_ptr() != address
+torch.npu.current_stream().wait_stream(side)
 assert float(y.cpu().sum()) == 3000
 torch.npu.empty_cache()
 assert states(address) != ["active_pending_free"]
