@@ -28,6 +28,13 @@ def test_among_equal_fits_the_lowest_address_wins() -> None:
     assert rig.alloc(1500 * UNIT) and rig.layout().startswith("L1500 L1025 F1500")
 
 
+def test_a_second_free_is_answered_with_false() -> None:
+    rig = Rig()
+    block = rig.alloc(1000)
+    assert rig.free(block)
+    assert not rig.free(block)
+
+
 def test_tags_are_counted_by_live_bytes() -> None:
     rig = Rig()
     blocks = [rig.alloc(1000, tag=3), rig.alloc(LARGE, tag=3), rig.alloc(10, tag=5)]

@@ -28,6 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TEST_SECONDS = 300
+BROKEN_SECONDS = 100     # a broken list may go round for ever: then the tests have noticed
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ def build() -> subprocess.CompletedProcess[str]:
     return run(sys.executable, "setup.py", "-q", "build_ext", "--inplace")
 
 
-def pytest(*arguments: str) -> tuple[int, str]:
+def pytest(*arguments: str, seconds: float = TEST_SECONDS) -> tuple[int, str]:
     """pytest's exit code and output; a run that hangs counts as failed tests."""
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly"]
     try:
-        done = run(sys.executable, "-m", "pytest", *options, *arguments, seconds=TEST_SECONDS)
+        done = run(sys.executable, "-m", "pytest", *options, *arguments, seconds=seconds)
     except subprocess.TimeoutExpired:
-        return 1, f"no end after {TEST_SECONDS} s"
+        return 1, f"no end after {seconds} s"
     return done.returncode, done.stdout + done.stderr
 
 
@@ -112,7 +113,7 @@ def noticed(mutation: Mutation, snapshot: Snapshot) -> str:
         built = build() if mutation.builds else None
         if built and built.returncode:
             return f"does not compile:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
-        code, output = pytest(*mutation.tests)
+        code, output = pytest(*mutation.tests, seconds=BROKEN_SECONDS)
     finally:
         snapshot.restore()
     # 1: tests failed; a negative code: the process died, as a broken allocator may.
