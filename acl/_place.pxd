@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
+from acl._bins cimport bit_lowest
 from acl._core cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range
 
 cdef struct Window:             # where an allocation goes that no free block fits
@@ -40,11 +41,12 @@ cdef inline char *block_end(Block *block) noexcept nogil:
 
 
 cdef inline uint32_t page_floor(Range *span, char *addr, size_t granule) noexcept nogil:
-    return <uint32_t> (<size_t> (addr - span.base) // granule)          # fits: span.pages does
+    # A granule is a power of two: a division would be most of a search's time.
+    return <uint32_t> (<size_t> (addr - span.base) >> bit_lowest(granule))      # fits: span.pages
 
 
 cdef inline uint32_t page_ceil(Range *span, char *addr, size_t granule) noexcept nogil:
-    return <uint32_t> ((<size_t> (addr - span.base) + granule - 1) // granule)
+    return <uint32_t> ((<size_t> (addr - span.base) + granule - 1) >> bit_lowest(granule))
 
 
 cdef inline bint is_space(Block *block) noexcept nogil:
