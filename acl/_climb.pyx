@@ -15,8 +15,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from acl._core cimport (
-    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
-    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source,
+    Arena, Block, Echo, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
+    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, UNIT_SHIFT,
 )
 from acl._driver cimport (
     attempt_try, frame_make, segment_free, segment_malloc, source_put, source_shrink, source_take,
@@ -34,17 +34,24 @@ from acl._place cimport (
     DEMAND_ANY, DEMAND_PLAIN, DEMAND_RESTED, Window, range_add, range_open, window_find,
 )
 from acl._record cimport record_note
+from acl._tally cimport arena_allocs
 
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1008          # up to here growing beats taking from other arenas
     GROW_MOVING = 1020          # and beats moving pages, where they cannot be viewed elsewhere
     GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
-    GROW_DOOMED = 1100          # up to here growing beats unmapping old views again and again
+    GROW_DOOMED = 1020          # up to here growing beats unmapping old views again and again
+    GROW_RESTLESS = 1100        # and borrowing pages too often, a hundredth each time
 
 cdef enum:
     SEGMENT_PAGES = 8           # smallest segment of large blocks
     FEW_PAGES = 8               # so many a pool has before anything moves
     DOOMS_MANY = 4              # so often old views are unmapped before the arena grows instead
+    BORROWS_MANY = 32
+    BORROWS_NEW = 250           # one borrowing allocation in so many is too often
+    BORROWS_ECHOED = 1000       # and where the same shapes repeat
+    ECHOES = 64
+    ECHO_LATE = 10000           # allocations: so late is another round, not another layer
     VIEWS_MOST = 16             # shadows of an arena for each of its pages
     VIEWS_FEW = 8192            # or so many, if that is more
     REFUSALS_MANY = 3           # so often the driver may refuse to map a page twice
@@ -183,10 +190,51 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     return pages if need <= cap or need <= FEW_PAGES * granule else 0
 
 
+cdef bint echo_heard(Climb *climb, uint64_t now) noexcept nogil:
+    """Whether this very allocation, with just as much live, was slow long ago too: shapes repeat."""
+    cdef Arena *arena = climb.arena
+    cdef size_t live = arena.requested
+    cdef Echo *echo = &arena.echoes[((live >> 5) * 31 + (climb.size >> UNIT_SHIFT)) % ECHOES]
+    cdef bint heard = (echo.size == climb.size and echo.live == live
+                       and now - echo.allocs >= ECHO_LATE)
+    echo.size = climb.size
+    echo.live = live
+    echo.allocs = now
+    return heard
+
+
+cdef bint arena_restless(Climb *climb) noexcept nogil:
+    """Whether too many allocations have borrowed pages since the arena last grew.  Locked."""
+    cdef Arena *arena = climb.arena
+    cdef uint64_t now = arena_allocs(arena)
+    cdef uint64_t rate = BORROWS_ECHOED if echo_heard(climb, now) else BORROWS_NEW
+    return arena.borrows >= BORROWS_MANY and arena.borrows * rate > now - arena.grown_at
+
+
+cdef uint64_t growth_calming(Climb *climb) noexcept nogil:
+    """How many pages the driver may add because borrowing does not come to an end by itself."""
+    cdef Arena *arena = climb.arena
+    cdef size_t granule = arena.pool.options.granule
+    cdef size_t own, joint, reserved, cap
+    cdef uint64_t pages
+    cdef bint restless
+    lock_take(&arena.lock)
+    restless = arena_restless(climb)
+    lock_drop(&arena.lock)
+    if not restless:
+        return 0
+    peaks_read(climb, &own, &joint, &reserved)
+    cap = min(permille(own, GROW_RESTLESS), permille(joint, GROW_RESTLESS))
+    pages = min(climb.missing - climb.found, own // 100 // granule + 1)
+    return pages if reserved + pages * granule <= cap else 0
+
+
 cdef void frames_gather(Climb *climb) noexcept nogil:
     """The ladder: each rung brings frames until the window's missing pages are covered."""
     cdef void *graph = NULL
     take_spare(climb)
+    if climb.found < climb.missing:
+        take_driver(climb, growth_calming(climb), RUNG_GROW)
     if climb.found < climb.missing:
         take_views(climb, False)
     if climb.found < climb.missing:
@@ -276,7 +324,10 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
         source_shrink(pool, reserved)           # what was taken in vain goes back
     lock_take(&arena.lock)
     if climb.rung == RUNG_GROW or climb.rung == RUNG_DRIVER:
-        arena.dooms = 0
+        arena.dooms = arena.borrows = 0
+        arena.grown_at = arena_allocs(arena)
+    else:
+        arena.borrows += 1
     return done
 
 

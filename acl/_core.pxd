@@ -204,6 +204,11 @@ cdef struct Counters:           # under the arena's lock
     uint64_t sync_failures      # expired or refused
     uint64_t refused            # foreign pointers and double frees
 
+cdef struct Echo:               # a slow allocation, to know it again when the same shapes repeat
+    size_t size
+    size_t live                 # bytes asked for and live at that time
+    uint64_t allocs             # the arena's allocations at that time
+
 cdef struct Arena:
     BiasedLock lock
     char *slab                  # block descriptors: reserved addresses of the host
@@ -243,6 +248,9 @@ cdef struct Arena:
     uint64_t away               # frames whose holder is not their home
     View *barred                # views that the driver refused to unmap; nobody else uses them
     uint32_t dooms              # windows that unmapped old views since the arena last grew
+    uint32_t borrows            # slow allocations since then that took pages from elsewhere
+    uint64_t grown_at           # allocations when it grew
+    Echo echoes[64]
     uint32_t refusals           # how often the driver refused to map a page twice
     bint wired                  # a live block is WIRED
     Pool *pool

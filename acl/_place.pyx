@@ -12,8 +12,9 @@ in the same state choose the same addresses, and find their views there the seco
 A range that is full gets a second one.
 """
 
-from libc.stdint cimport uint8_t, uint16_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from acl._bins cimport block_drop, block_make, hole_insert, links_block
 from acl._core cimport BINS, BLOCK_MOVING, Frame, MAX_RANGES, Pool, RANGE_SMALL, View
@@ -279,6 +280,21 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
     window_offer(search, &window, end)
 
 
+cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
+    """The first page from here on where a window has started, or `end`; four at a time."""
+    cdef uint64_t four
+    while page < end:
+        if page + 4 <= end:
+            memcpy(&four, &span.starts[page], sizeof(four))
+            if four == 0:
+                page += 4
+                continue
+        if span.starts[page] != 0:
+            return page
+        page += 1
+    return end
+
+
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
     """Offer the windows inside a hole that were filled before, and clean addresses at the top."""
     cdef size_t granule = search.arena.pool.options.granule
@@ -286,7 +302,10 @@ cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
     cdef uint32_t pages = <uint32_t> ((search.size + granule - 1) // granule)
     cdef uint32_t page = page_floor(span, hole.addr, granule) + 1
     cdef uint32_t end = min(page_floor(span, block_end(hole), granule), span.top)
-    while page < end:
+    while True:
+        page = start_after(span, page, end)
+        if page >= end:
+            break
         if span.starts[page] >= pages and span.starts[page] <= pages + pages // 8:
             window_inside(search, hole, page, pages)
         page += 1

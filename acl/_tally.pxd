@@ -15,6 +15,7 @@ cdef struct Sums:               # over all arenas
     uint64_t slow_ns
     uint64_t longest_ns
 
+cdef uint64_t arena_allocs(Arena *arena) noexcept nogil    # that were served
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil
 # Around a slow allocation; the second under the arena's lock.
 cdef uint64_t slow_begin() noexcept nogil

@@ -30,6 +30,11 @@ cdef enum:
     SLOW_LEAST = 6              # below 2**6 ns is one bucket
 
 
+cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
+    return (arena_hits(arena) + arena.counters.fits + arena.counters.recalls
+            + arena.counters.slow)
+
+
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil:
     cdef uint64_t hits = 0
     cdef uint32_t index
