@@ -16,7 +16,7 @@ from libc.string cimport memset
 
 from acl._core cimport (
     Arena, Block, Echo, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
-    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, UNIT_SHIFT,
+    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, UNIT_SHIFT, VIEWS_ALWAYS,
 )
 from acl._driver cimport (
     attempt_try, frame_make, segment_free, segment_malloc, source_put, source_shrink, source_take,
@@ -37,10 +37,8 @@ from acl._record cimport record_note
 from acl._tally cimport arena_allocs
 
 cdef enum:                      # of reserved over the live peak, in thousandths
-    GROW_ALWAYS = 1008          # up to here growing beats taking from other arenas
-    GROW_MOVING = 1020          # and beats moving pages, where they cannot be viewed elsewhere
+    GROW_ALWAYS = 1018          # up to here growing beats moving pages
     GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
-    GROW_DOOMED = 1020          # up to here growing beats unmapping old views again and again
     GROW_RESTLESS = 1100        # and borrowing pages too often, a hundredth each time
 
 cdef enum:
@@ -50,8 +48,9 @@ cdef enum:
     BORROWS_MANY = 32
     BORROWS_NEW = 250           # one borrowing allocation in so many is too often
     BORROWS_ECHOED = 1000       # and where the same shapes repeat
-    ECHOES = 64
-    ECHO_LATE = 10000           # allocations: so late is another round, not another layer
+    ECHOES = 512
+    ROUNDS_MANY = 6             # slow so often at the same place: the arena grows
+    ECHO_LATE = 200             # allocations: so late is another round, not another layer
     VIEWS_MOST = 16             # shadows of an arena for each of its pages
     VIEWS_FEW = 8192            # or so many, if that is more
     REFUSALS_MANY = 3           # so often the driver may refuse to map a page twice
@@ -114,13 +113,13 @@ cdef void take_views(Climb *climb, bint flush) noexcept nogil:
             climb.rung = RUNG_OWN
 
 
-cdef void take_own(Climb *climb) noexcept nogil:
+cdef void take_own(Climb *climb, bint wait) noexcept nogil:
     cdef Arena *arena = climb.arena
     cdef Frame *frames = NULL
     cdef uint64_t pages
     if climb.moves and arena.donates:
         attempt_try(RUNG_OWN)
-        pages = pages_move_out(arena, climb.missing - climb.found, True, True, &frames)
+        pages = pages_move_out(arena, climb.missing - climb.found, wait, True, &frames)
         climb_add(climb, frames, pages, RUNG_OWN)
 
 
@@ -183,32 +182,40 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cdef size_t own, joint, reserved, cap, need
     peaks_read(climb, &own, &joint, &reserved)
     need = reserved + pages * granule
-    cap = permille(own, GROW_ALWAYS if views_allowed(climb) else GROW_MOVING)
+    cap = permille(own, GROW_ALWAYS)
     if permille(joint, GROW_JOINT) < cap:       # streams that are idle in turn share
         cap = permille(joint, GROW_JOINT)
     # With a live peak below a page the ranges would take the same page from each other for ever.
     return pages if need <= cap or need <= FEW_PAGES * granule else 0
 
 
-cdef bint echo_heard(Climb *climb, uint64_t now) noexcept nogil:
-    """Whether this very allocation, with just as much live, was slow long ago too: shapes repeat."""
+cdef void echo_hear(Climb *climb) noexcept nogil:
+    """Whether this very allocation, with just as much live, was slow before: shapes repeat."""
     cdef Arena *arena = climb.arena
     cdef size_t live = arena.requested
+    cdef uint64_t now = arena_allocs(arena)
     cdef Echo *echo = &arena.echoes[((live >> 5) * 31 + (climb.size >> UNIT_SHIFT)) % ECHOES]
-    cdef bint heard = (echo.size == climb.size and echo.live == live
-                       and now - echo.allocs >= ECHO_LATE)
-    echo.size = climb.size
-    echo.live = live
+    climb.heard = echo.size == climb.size and echo.live == live
+    if not climb.heard:
+        echo.size = climb.size
+        echo.live = live
+        echo.rounds = 0
+    elif now - echo.allocs >= ECHO_LATE:
+        echo.rounds += 1
     echo.allocs = now
-    return heard
+    climb.rounds = echo.rounds
 
 
 cdef bint arena_restless(Climb *climb) noexcept nogil:
-    """Whether too many allocations have borrowed pages since the arena last grew.  Locked."""
+    """Whether too many allocations have borrowed pages since the arena last grew.  Locked.
+
+    Second places alone do not always bring rounds of the same shapes to rest; then growth does.
+    """
     cdef Arena *arena = climb.arena
-    cdef uint64_t now = arena_allocs(arena)
-    cdef uint64_t rate = BORROWS_ECHOED if echo_heard(climb, now) else BORROWS_NEW
-    return arena.borrows >= BORROWS_MANY and arena.borrows * rate > now - arena.grown_at
+    cdef uint64_t rate = BORROWS_ECHOED if climb.rounds > 0 else BORROWS_NEW
+    return climb.rounds >= ROUNDS_MANY or (
+        arena.borrows >= BORROWS_MANY
+        and arena.borrows * rate > arena_allocs(arena) - arena.grown_at)
 
 
 cdef uint64_t growth_calming(Climb *climb) noexcept nogil:
@@ -235,14 +242,22 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     take_spare(climb)
     if climb.found < climb.missing:
         take_driver(climb, growth_calming(climb), RUNG_GROW)
-    if climb.found < climb.missing:
+    # Where shapes repeat a second place saves the next round its calls, where the stream is at work
+    # it saves a wait; else pages move, as the second place would only lie there.
+    if climb.found < climb.missing and (climb.heard or not climb.arena.donates
+                                        or climb.arena.pool.options.views == VIEWS_ALWAYS):
         take_views(climb, False)
     if climb.found < climb.missing:
         take_driver(climb, growth_allowed(climb), RUNG_GROW)
     if climb.found < climb.missing:
         climb.moves = not (climb.arena.pool.moves_off or stream_captured(
             climb.arena.pool, climb.arena.stream, &graph))
-        take_own(climb)
+        if views_allowed(climb):
+            take_own(climb, False)
+    if climb.found < climb.missing:
+        take_views(climb, False)
+    if climb.found < climb.missing:
+        take_own(climb, True)
     if climb.found < climb.missing:
         take_others(climb, False, RUNG_IDLE)
     if climb.found < climb.missing:
@@ -269,8 +284,9 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 cdef bint dooms_thrash(Arena *arena) noexcept nogil:
     """Whether the arena has unmapped old views often enough since it grew to grow instead."""
     cdef size_t peak = max(arena.requested_peak, arena.past_requested_peak)
-    return (arena.dooms >= DOOMS_MANY and arena.pages * arena.pool.options.granule
-            <= permille(peak, GROW_DOOMED) + FEW_PAGES * arena.pool.options.granule)
+    cdef size_t granule = arena.pool.options.granule
+    return (arena.dooms >= DOOMS_MANY and arena.pages * granule
+            <= max(permille(peak, GROW_ALWAYS), FEW_PAGES * granule))
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
@@ -374,6 +390,8 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogi
             return NULL
         climb_start(&climb, arena, size)
         climb.refused = refused
+        if not refused:
+            echo_hear(&climb)
         block = window_take(&climb, &window)
         if block != NULL:
             arena.counters.rungs[climb.rung] += 1

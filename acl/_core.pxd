@@ -208,6 +208,7 @@ cdef struct Echo:               # a slow allocation, to know it again when the s
     size_t size
     size_t live                 # bytes asked for and live at that time
     uint64_t allocs             # the arena's allocations at that time
+    uint32_t rounds             # how often it has come again so late that it was another round
 
 cdef struct Arena:
     BiasedLock lock
@@ -250,7 +251,7 @@ cdef struct Arena:
     uint32_t dooms              # windows that unmapped old views since the arena last grew
     uint32_t borrows            # slow allocations since then that took pages from elsewhere
     uint64_t grown_at           # allocations when it grew
-    Echo echoes[64]
+    Echo echoes[512]
     uint32_t refusals           # how often the driver refused to map a page twice
     bint wired                  # a live block is WIRED
     Pool *pool
@@ -305,6 +306,11 @@ cdef struct Driver:
     aclError (*event_record)(aclrtEvent event, aclrtStream stream) noexcept nogil
     aclError (*event_query)(aclrtEvent event, aclrtEventRecordedStatus *status) noexcept nogil
 
+cdef enum Views:
+    VIEWS_NEVER
+    VIEWS_PAY                   # where shapes repeat, or where moving a page would have to wait
+    VIEWS_ALWAYS                # rather than moving any
+
 cdef struct PoolOptions:
     int32_t device
     size_t limit                # most bytes of frames and segments; 0: no limit of ours
@@ -315,7 +321,7 @@ cdef struct PoolOptions:
     aclrtMemAttr info_attr      # what `headroom` is read from
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
     bint steals                 # pages may move
-    bint views                  # a page may be mapped at several addresses
+    uint8_t views               # Views: whether a page may be mapped at several addresses
     bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: free before launch
     bint watches                # each allocation asks whether its stream is being captured
     bint segments               # never use virtual memory

@@ -10,6 +10,7 @@ from libc.string cimport memset, strncmp
 import os
 import re
 
+from acl._core cimport VIEWS_ALWAYS
 from acl._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
@@ -119,7 +120,7 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.sync_timeout_ms = timeout
     options.steals = given["steal"]
     options.early_frees = given["early_frees"]
-    options.views = given["views"]
+    options.views = VIEWS_ALWAYS if given["views"] == "always" else bool(given["views"])
     options.watches = given["watch_captures"]
     options.segments = given["segments"]
     return 0

@@ -20,6 +20,8 @@ cdef struct Climb:              # a slow allocation under way
     uint64_t found              # frames
     uint32_t rung               # the highest that brought something
     bint moves                  # whether pages may be unmapped for it
+    bint heard                  # the same allocation has been slow before: shapes may repeat
+    uint32_t rounds             # and so often before in rounds of the same shapes
     bint refused                # the driver would not map a page for the second time
 
 # Under the arena's lock.

@@ -281,7 +281,7 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
 
 
 cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """The first page from here on where a window has started, or `end`; four at a time."""
+    """The first page from here on where a window has started; `end` or later if there is none."""
     cdef uint64_t four
     while page < end:
         if page + 4 <= end:
@@ -290,9 +290,9 @@ cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nog
                 page += 4
                 continue
         if span.starts[page] != 0:
-            return page
+            break
         page += 1
-    return end
+    return page
 
 
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:

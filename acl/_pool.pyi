@@ -30,7 +30,7 @@ class Pool:
         virtual: int | str | None = None,
         preallocate: int | str = 0,
         steal: bool = True,
-        views: bool = True,
+        views: bool | Literal["always"] = True,
         early_frees: bool | None = None,
         watch_captures: bool = False,
         decay_ms: int = 0,

@@ -128,10 +128,10 @@ cdef class Pool:
     steal : bool
         Whether memory may move to other addresses.  Switch it off where somebody has registered the
         pool's memory for RDMA or shared it by IPC.
-    views : bool
+    views : bool or str
         Whether a free page may be mapped at a second address of its stream, instead of being moved:
-        no wait, and no driver call when the same shapes come again.  Switch it off where a driver
-        or a device cannot have it; `steal=False` implies that.
+        no wait, and no driver call when shapes repeat.  ``"always"``: not only where that pays.
+        Switch it off where a driver or device cannot have it; `steal=False` implies that.
     early_frees : bool, optional
         Whether memory comes back before the work that uses it is queued, as with
         ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default asks that variable) or a framework's task

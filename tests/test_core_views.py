@@ -28,7 +28,7 @@ def whole(rig: Rig) -> bool:
 
 
 def test_free_pages_are_viewed_elsewhere_without_a_wait() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     split_free(rig)
     rig.set(busy=True)
     maps = rig.calls()["map"]
@@ -54,7 +54,7 @@ def turn(rig: Rig) -> None:
 
 
 def test_a_recall_makes_no_driver_call() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     split_free(rig)
     turn(rig)
     rig.set(busy=True)
@@ -68,7 +68,7 @@ def test_a_recall_makes_no_driver_call() -> None:
 
 
 def test_a_recall_is_not_slow() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     split_free(rig)
     turn(rig)
     turn(rig)
@@ -81,7 +81,7 @@ def test_a_recall_is_not_slow() -> None:
 
 
 def test_a_frame_that_is_in_use_is_not_recalled() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     split_free(rig)
     large = rig.alloc(20 * PAGE)
     assert rig.alloc(12 * PAGE)                         # 4 free pages are left, so 8 must be new
@@ -92,7 +92,7 @@ def test_a_frame_that_is_in_use_is_not_recalled() -> None:
 
 
 def test_all_views_leave_with_their_frame() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     keep = split_free(rig)
     rig.free(rig.alloc(20 * PAGE))
     assert rig.trim() == 24 * PAGE
@@ -105,7 +105,7 @@ def test_all_views_leave_with_their_frame() -> None:
 
 
 def test_free_frames_go_home_when_nothing_is_live() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     keep = split_free(rig)
     large = rig.alloc(20 * PAGE)
     rig.free(keep)
@@ -133,7 +133,7 @@ def churn(rig: Rig, seed: int, steps: int = 400) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     churn(rig, seed)                                    # `whole` sees one that goes too early
     assert rig.calls()["unmap"] > 0 and rig.calls()["sync"] > 0
     assert whole(rig)
@@ -141,13 +141,13 @@ def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(4))
 def test_early_frees_with_old_views_only_grow(seed: int) -> None:
-    rig = Rig(early_frees=True)
+    rig = Rig(views=2, early_frees=True)
     churn(rig, seed)
     assert rig.calls()["unmap"] == rig.calls()["sync"] == 0
 
 
 def test_an_old_view_stays_while_its_stream_is_at_work() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     rig.set(busy=True)
     churn(rig, 1)
     assert rig.calls()["unmap"] == 0 and rig.stats()["counters"]["failures"] == 0
@@ -164,7 +164,7 @@ def test_no_page_is_mapped_twice_where_that_is_switched_off(options: dict[str, b
 
 
 def test_early_frees_view_and_recall_but_never_unmap() -> None:
-    rig = Rig(early_frees=True)
+    rig = Rig(views=2, early_frees=True)
     split_free(rig)
     rig.set(busy=True)
     for _ in range(4):
@@ -177,7 +177,7 @@ def test_early_frees_view_and_recall_but_never_unmap() -> None:
 
 
 def test_a_captured_graph_views_its_own_pages_only() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     keep = split_free(rig)
     capture = rig.capture_begin()
     rig.set(capturing=7)
@@ -190,7 +190,7 @@ def test_a_captured_graph_views_its_own_pages_only() -> None:
 
 
 def test_a_driver_that_maps_once_only_gets_moves() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     rig.set(single=True)
     held = []
     for _ in range(5):
@@ -206,7 +206,7 @@ def test_a_driver_that_maps_once_only_gets_moves() -> None:
 
 
 def test_one_refusal_does_not_end_views() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     split_free(rig)
     rig.set(fail="map", at=1, code=BROKEN)
     assert rig.alloc(20 * PAGE)                         # served by a move
@@ -220,7 +220,7 @@ def test_one_refusal_does_not_end_views() -> None:
 @pytest.mark.parametrize("at", range(1, 24))
 @pytest.mark.parametrize("call", ["map", "unmap", "physical", "sync"])
 def test_a_fault_among_views_leaves_the_pool_whole(call: str, at: int) -> None:
-    rig = Rig(virtual_bytes=40 * PAGE, limit=34 * PAGE)
+    rig = Rig(views=2, virtual_bytes=40 * PAGE, limit=34 * PAGE)
     rig.set(fail=call, at=at, code=NO_MEMORY if call == "map" else BROKEN)
     live = [split_free(rig, 6)]
     for pages in (10, 12, 5, 16, 3):
@@ -241,7 +241,7 @@ def test_a_fault_among_views_leaves_the_pool_whole(call: str, at: int) -> None:
 
 
 def test_the_checker_sees_a_frame_with_two_holders() -> None:
-    rig = Rig()
+    rig = Rig(views=2)
     split_free(rig)
     block = rig.alloc(20 * PAGE)
     assert rig.check() == 0

@@ -345,7 +345,7 @@ cdef class Rig:
 
     def __cinit__(self, *, size_t limit=0, size_t headroom=0, size_t granule=2 << 20,
                   size_t virtual_bytes=1 << 38, uint64_t capacity=1 << 40, bint steals=True,
-                  bint segments=False, bint early_frees=False, bint views=True,
+                  bint segments=False, bint early_frees=False, uint8_t views=1,
                   bint audit=True):
         cdef PoolOptions options
         cdef Driver driver
