@@ -66,7 +66,7 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "ACL_POOL_TOP": "1", "ACL_POOL_TOP_DIR": str(folder), "ACL_BACKEND": "sim"}
-        self.process = subprocess.Popen([sys.executable, "-c", SERVICE], env=environment, text=True,
+        self.process = subprocess.Popen([sys.executable, "-c", SERVICE], env=environment, text=True, cwd="/",
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.reserved = int(self.line())
 
@@ -123,7 +123,7 @@ def text_of(answers: list[Answer], **options: Any) -> str:
 
 def test_it_is_off_by_default(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", "import acl, threading, sys; print(threading.active_count(), "
-                           "'acl._top' in sys.modules)"], capture_output=True, text=True, check=True)
+                           "'acl._top' in sys.modules)"], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout == "1 False\n"
     assert list(folder.iterdir()) == []
 
@@ -247,7 +247,8 @@ if child == 0:
     os._exit(0 if good else 1)
 print(os.waitpid(child, 0)[1], [one["name"] for one in ask(Path(server.path))["pools"]])
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60,
+                          cwd="/")
     assert (done.stdout, done.stderr) == ("0 ['parents']\n", "")
 
 
@@ -395,6 +396,7 @@ class Terminal:
         self.pid, self.handle = pty.fork()
         if self.pid == 0:
             os.environ["TERM"] = "xterm"
+            os.chdir("/")
             os.execv(sys.executable, [sys.executable, "-m", "aclpool", "top", "--interval", "0.2"])
         fcntl.ioctl(self.handle, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
         self.said = b""

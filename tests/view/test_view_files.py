@@ -347,7 +347,7 @@ def test_the_plot_has_the_pages_colours() -> None:
 def test_the_page_goes_beside_the_file_or_to_standard_output(tmp_path: Path) -> None:
     save_trace(tmp_path / "t.npz", random_trace(3, 500))
     done = subprocess.run([sys.executable, "-m", "acl.tools.view", str(tmp_path / "t.npz"), "-o", "-"],
-                          capture_output=True, text=True, check=True)
+                          cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("<!doctype html>")
     assert "replaying it through the pool" in done.stderr
     assert not (tmp_path / "t.html").exists()
