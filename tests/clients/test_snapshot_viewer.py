@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+# torch_npu, if it is there, would load CANN's libraries with torch; it is not wanted here.
+with pytest.MonkeyPatch.context() as patched:
+    patched.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    torch = pytest.importorskip("torch")
 
 from support.core import MIB, Door, open_door  # noqa: E402
 
@@ -39,7 +43,7 @@ def saved(tmp_path: Path) -> Iterator[Saved]:
 
 def viewer(*arguments: str) -> str:
     done = subprocess.run([sys.executable, "-W", "ignore", "-m", "torch.cuda._memory_viz", *arguments],
-                          capture_output=True, text=True, timeout=120)
+                          env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
