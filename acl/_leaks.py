@@ -304,7 +304,7 @@ def watch_exit(pool: Pool) -> None:
 
 
 def tell_exit() -> None:
-    """Write the report to the file that ``ACL_POOL_LEAKS`` names, or to standard error if it is 1."""
+    """Append the report to the file that ``ACL_POOL_LEAKS`` names, or write it to standard error."""
     where = os.environ.get("ACL_POOL_LEAKS", "1")
     gc.collect()
     text = ""
@@ -313,7 +313,10 @@ def tell_exit() -> None:
         if report:
             text += f"acl: at exit, the pool on device {pool.device} has {report}\n"
     if where not in ("", "0", "1"):
-        with open(where, "a", encoding="utf-8") as file:
-            file.write(text)
-    else:
-        sys.stderr.write(text)
+        try:
+            with open(where, "a", encoding="utf-8") as file:
+                file.write(text)
+            return
+        except OSError as error:
+            text += f"acl: ACL_POOL_LEAKS: {error}\n"
+    sys.stderr.write(text)

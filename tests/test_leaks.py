@@ -233,6 +233,8 @@ def test_a_leaking_service_is_told_at_exit(tmp_path: Path) -> None:
     report = tmp_path / "report.txt"
     assert run_child(str(script), ACL_POOL_LEAKS=str(report)).stderr == ""
     assert "10 blocks" in report.read_text(encoding="utf-8")
+    nowhere = run_child(str(script), ACL_POOL_LEAKS=str(tmp_path / "no" / "report.txt")).stderr
+    assert "10 blocks" in nowhere and "ACL_POOL_LEAKS: [Errno 2]" in nowhere
 
 
 def test_the_fixture(tmp_path: Path) -> None:
