@@ -96,10 +96,8 @@ def survey(Pool pool not None):
 def clock():
     """The ticks that blocks' births are counted in: now, and seconds for each."""
     cdef uint64_t now = record_ticks()
-    cdef uint64_t span = <uint64_t> 1 << 32
-    if now <= span:
-        return now, 1e-9
-    return now, (record_ns(now) - record_ns(now - span)) / span / 1e9
+    cdef uint64_t span = <uint64_t> 1 << 32     # ahead: what lies before the start has no time
+    return now, (record_ns(now + span) - record_ns(now)) / span / 1e9
 
 
 def mark(Pool pool not None):

@@ -270,3 +270,18 @@ def test_nothing_is_tracked_without_asking() -> None:
         print(pool.leaks().tracked)
     """)
     assert done.stdout.strip() == "False" and done.stderr == ""
+
+
+def test_ages_are_right_in_a_young_process() -> None:
+    done = run_python("""
+        import time
+        import acl
+        pool = acl.Pool(0)
+        with pool.track():
+            began = time.monotonic()
+            buffer = pool.alloc(100)
+            time.sleep(0.1)
+            age = pool.leaks().blocks[0].age
+            print(0.1 <= age <= time.monotonic() - began)
+    """)
+    assert done.stdout == "True\n", done.stderr
