@@ -18,10 +18,10 @@ with pytest.MonkeyPatch.context() as patched:
     patched.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
     torch = pytest.importorskip("torch")
 
-from support.core import MIB, Door, open_door  # noqa: E402
+from support.core import MIB, Door, open_door
 
-import acl  # noqa: E402
-from acl.tools.replay_trace import load_trace  # noqa: E402
+import acl
+from acl.tools.replay_trace import load_trace
 
 Saved = tuple[Path, acl.Pool, acl.Recording, list[acl.Buffer]]
 
