@@ -64,6 +64,15 @@ def host_kib() -> int:
     return 0
 
 
+def whole(pool: acl.Pool) -> bool:
+    """Whether all invariants hold; at times a decay tick has frames in its hand, but not for long."""
+    for _ in range(50):
+        if pool.check() == 0:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def soak(seconds: float) -> None:
     events = loads()
     streams = [acl.Stream(0) for _ in events]
@@ -91,7 +100,7 @@ def soak(seconds: float) -> None:
             for thread in threads:
                 thread.join()
             assert not failures, failures
-            assert pool.check() == 0
+            assert whole(pool)
             assert pool.stats().allocated == 0
             pool.trim()
             assert pool.stats().reserved == 0 == physical()
