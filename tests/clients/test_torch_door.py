@@ -322,6 +322,7 @@ del held
 with torch.npu.stream(stream):
     other = torch.empty(600 * MIB, dtype=torch.uint8, device="npu")
     other[:1000].fill_(7)
+torch.npu.synchronize()
 assert int(other[:1000].cpu().sum()) == 7000
 assert torch.npu.memory_stats()["num_ooms"] == 0
 """, shim=shim, ACL_SIM_MEMORY=str(1 << 30))
