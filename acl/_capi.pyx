@@ -97,7 +97,7 @@ cdef aclError api_stream_register(AclPool *pool, aclrtStream stream) noexcept no
     arena = pool_arena(core_of(pool), stream, ROLE_STREAM)
     if arena == NULL:
         return ACL_ERROR_RT_MEMORY_ALLOCATION
-    return arena_register(arena, stream, False)
+    return arena_register(arena, stream)
 
 
 cdef aclError api_stream_unregister(AclPool *pool, aclrtStream stream) noexcept nogil:

@@ -327,6 +327,7 @@ cdef struct PoolOptions:
     bint segments               # never use virtual memory
     bint exact_segments         # a large one is as large as its first block
     size_t padding              # bytes that the chip wants behind a user's input or output
+    uint32_t guard_every        # one block in so many of a registered stream is guarded; 0: none
 
 cdef enum DriverCall:
     CALL_RESERVE

@@ -11,14 +11,16 @@ It is never held while a stream is waited for, except to unload.
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memset
 
 import os
 import threading
 
 from acl._buffer cimport Buffer, pending_add
-from acl._device cimport alive_add, current_ensure, fork_count, forked_raise, leaving
+from acl._device cimport (
+    alive_add, current_device, current_ensure, fork_count, forked_raise, leaving,
+)
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_SUCCESS,
@@ -31,7 +33,8 @@ from acl._libacl cimport (
     aclmdlGetDesc, aclmdlGetInputDataType, aclmdlGetInputDims, aclmdlGetInputNameByIndex,
     aclmdlGetNumInputs, aclmdlGetNumOutputs, aclmdlGetOutputDataType, aclmdlGetOutputDims,
     aclmdlGetOutputNameByIndex, aclmdlIODims, aclmdlLoadFromFile, aclmdlLoadFromMem,
-    aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtFree, aclrtStream,
+    aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtContext, aclrtFree, aclrtGetCurrentContext,
+    aclrtGetDevice, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream,
 )
 from acl._core cimport TagScope
 from acl._pool cimport Pool, oom_error
@@ -40,6 +43,7 @@ from acl._stream cimport Stream, stream_raw
 from acl._tags cimport stream_name, tag_pop, tag_push
 
 from acl._array import Array, stream_memory
+from acl._device import Device
 from acl._extents import Extents
 from acl._registry import registered
 from acl._staging import Staging
@@ -184,6 +188,22 @@ def name_of(source):
 
 # ---- the model ----------------------------------------------------------------------------------
 
+cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
+    """Unload in whatever thread drops the model: ACL wants a context there."""
+    cdef aclrtContext before = NULL
+    cdef aclError status
+    cdef int32_t current = -1
+    if aclrtGetDevice(&current) == ACL_SUCCESS and current == device:
+        return aclmdlUnload(number)
+    aclrtGetCurrentContext(&before)
+    status = aclrtSetDevice(device)
+    if status == ACL_SUCCESS:
+        status = aclmdlUnload(number)
+    if before != NULL:
+        aclrtSetCurrentContext(before)
+    return status
+
+
 @cython.final
 cdef class Model:
     """A model on a device: an ``.om`` file, or an ONNX file on the simulator.
@@ -230,8 +250,6 @@ cdef class Model:
     def __init__(self, source, device=0, *, name=None):
         if self.loaded or self.desc is not NULL:
             raise ValueError("the Model is loaded already")
-        from acl._device import Device
-
         current_ensure(NULL)
         ordinal = getattr(device, "ordinal", device)
         if Device.current() is None or Device.current().ordinal != ordinal:
@@ -282,7 +300,7 @@ cdef class Model:
             if self.loaded:
                 alive_add(-1)
                 with nogil:
-                    aclmdlUnload(self.number)
+                    model_unload(self.number, self.device)
             if self.desc is not NULL:
                 aclmdlDestroyDesc(self.desc)
 
@@ -405,7 +423,7 @@ cdef class Model:
                 f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
         array = Array.of(stream_memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
         if value.nbytes:
-            self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), value.nbytes, stream)
+            self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), stream)
         return array
 
     cdef tuple execute(self, list arrays, Stream stream):
@@ -501,31 +519,38 @@ cdef class Model:
     # -- the end
 
     def close(self):
-        """Wait for the runs under way and unload; a second call does nothing."""
-        cdef aclError status = ACL_SUCCESS
+        """Wait for the runs under way and unload, in any thread; a second call does nothing."""
         if self.made != fork_count:
             forked_raise(self)
-        if not self.loaded:
-            return
         with self.lock:
             if not self.loaded:
                 return
-            pools = {registered[handle] for handle in self.used if handle in registered}
-            for stream in self.used.values():
-                if not stream.closed:
-                    stream.synchronize()
-            for pool in pools:
-                pool.unload_begin()
-            self.loaded = False
-            alive_add(-1)
-            with nogil:
-                status = aclmdlUnload(self.number)
-            for pool in pools:
-                pool.unload_end()
-            self.staging.close()
-            if self.own is not None:
-                self.own.close()
+            if current_device() == self.device:
+                self.unload()
+                return
+            with Device(self.device):
+                self.unload()
+
+    cdef int unload(self) except -1:
+        """Under the lock, in a thread with the model's device; what is refused stays loaded."""
+        cdef aclError status
+        pools = {registered[handle] for handle in self.used if handle in registered}
+        for stream in self.used.values():
+            if not stream.closed:
+                stream.synchronize()
+        for pool in pools:
+            pool.unload_begin()
+        with nogil:
+            status = aclmdlUnload(self.number)
+        for pool in pools:
+            pool.unload_end()
         check(status, "aclmdlUnload")
+        self.loaded = False
+        alive_add(-1)
+        self.staging.close()
+        if self.own is not None:
+            self.own.close()
+        return 0
 
     @property
     def closed(self):

@@ -29,13 +29,11 @@ from acl._core cimport (
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl._driver cimport events_destroy
 from acl._error cimport check
-from acl._events cimport EVENT_REGISTER, EVENT_UNREGISTER
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
-from acl._guard cimport guard_close, guard_open
 from acl._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
 from acl._order cimport block_share, waiting_poll, waiting_sync
-from acl._record cimport record_native_open, record_note
+from acl._record cimport record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
 from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
@@ -189,6 +187,7 @@ cdef class Pool:
         self.device = ordinal
         self.enlist(name)
         self.guard_every = guard_every(debug)
+        self.core.options.guard_every = self.guard_every
         self.guarded = self.guard_every != 0
         if self.guarded:                        # whoever guards wants to know who took and freed
             self.core.notes.python += 1
@@ -382,7 +381,6 @@ cdef class Pool:
         cdef aclrtStream raw = handle_of(stream)
         cdef Arena *arena
         cdef aclError status
-        cdef bint guard = self.guarded
         cdef Pool other
         self.open_check()
         if raw is NULL:
@@ -395,15 +393,12 @@ cdef class Pool:
         if arena is NULL:
             raise MemoryError("host memory for an arena")
         with nogil:
-            if guard and not guard_open(arena, self.guard_every):
-                guard = False
-            status = arena_register(arena, raw, guard)
+            status = arena_register(arena, raw)
         check(status, "aclrtAllocatorRegister")
         other = registered.get(<size_t> raw)
         if other is not None and other is not self:
             other.replaced(raw)
         registered[<size_t> raw] = self
-        record_note(arena, EVENT_REGISTER, NULL, 0, 0)
 
     cdef void replaced(self, aclrtStream raw) noexcept:
         """Another pool serves the stream from here on; what came from here still comes back."""
@@ -428,9 +423,6 @@ cdef class Pool:
         if arena is not NULL:
             with nogil:
                 status = arena_unregister(arena, raw)
-                if self.guarded:
-                    guard_close(arena)
-                record_note(arena, EVENT_UNREGISTER, NULL, 0, 0)
         if registered.get(<size_t> raw) is self:
             del registered[<size_t> raw]
         check(status, "aclrtAllocatorUnregister")

@@ -9,5 +9,5 @@ cdef aclrtStream handle_of(object stream) except? NULL
 # Raises for a handle that is no stream's; whether the stream is well is not asked.
 cdef int stream_exists(aclrtStream raw) except -1
 
-cdef aclError arena_register(Arena *arena, aclrtStream stream, bint guard) noexcept nogil
+cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil

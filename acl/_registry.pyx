@@ -6,10 +6,15 @@ gave out, whatever becomes of the registration.
 
 from collections import namedtuple
 
+from libc.stdint cimport uint32_t
+
 from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr
 from acl._device cimport current_ensure
 from acl._error cimport check
-from acl._guard cimport guard_alloc, guard_alloc_advise, guard_free
+from acl._events cimport EVENT_REGISTER, EVENT_UNREGISTER
+from acl._guard cimport (
+    guard_alloc, guard_alloc_advise, guard_close, guard_free, guard_open,
+)
 from acl._libacl cimport (
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_INVALID_HANDLE, ACL_ERROR_RT_MEMORY_ALLOCATION,
     ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS, aclrtAllocator,
@@ -20,6 +25,7 @@ from acl._libacl cimport (
     aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
     aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister, aclrtStreamQuery, aclrtStreamStatus,
 )
+from acl._record cimport record_note
 from acl._stream cimport Stream, stream_raw
 
 __all__ = ["Allocator", "allocator_of", "registered"]
@@ -43,7 +49,10 @@ cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard)
     return status
 
 
-cdef aclError arena_register(Arena *arena, aclrtStream stream, bint guard) noexcept nogil:
+cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
+    """With the callbacks that look for errors if the pool wants them and they get memory."""
+    cdef uint32_t every = arena.pool.options.guard_every
+    cdef bint guard = every != 0 and guard_open(arena, every)
     cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
     cdef aclError status
     if desc == NULL:
@@ -54,15 +63,20 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream, bint guard) noexc
     aclrtAllocatorDestroyDesc(desc)
     if status == ACL_SUCCESS:
         arena.registered = True
+        record_note(arena, EVENT_REGISTER, NULL, 0, 0)
     return status
 
 
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil:
     """An arena that is not registered is no error."""
-    if not arena.registered:
-        return ACL_SUCCESS
-    arena.registered = False
-    return aclrtAllocatorUnregister(stream)
+    cdef aclError status = ACL_SUCCESS
+    if arena.registered:
+        arena.registered = False
+        status = aclrtAllocatorUnregister(stream)
+    if arena.guard != NULL:
+        guard_close(arena)
+    record_note(arena, EVENT_UNREGISTER, NULL, 0, 0)
+    return status
 
 
 cdef aclrtStream handle_of(object stream) except? NULL:

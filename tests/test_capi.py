@@ -115,6 +115,22 @@ def test_a_stream_is_served_and_no_longer(c_module: ModuleType, pool: acl.Pool) 
         assert c_module.serve(pool, 0, True) != 0
 
 
+@pytest.mark.parametrize("debug", [True, "sample:3"])
+def test_a_stream_of_a_guarded_pool_is_served_with_the_guards(
+    c_module: ModuleType, no_leaks: None, debug: bool | str
+) -> None:
+    with acl.Pool(0, debug=debug) as pool, acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        found = acl.allocator_of(stream)
+        pool.register(stream)
+        assert acl.allocator_of(stream)[:5] == found[:5]
+        assert c_module.serve(pool, stream.handle, False) == 0
+    with acl.Pool(0) as pool, acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert acl.allocator_of(stream).alloc != found.alloc
+        assert c_module.serve(pool, stream.handle, False) == 0
+
+
 def test_a_wrong_object_is_refused(c_module: ModuleType, pool: acl.Pool) -> None:
     with pytest.raises(TypeError, match=r"must be an acl\.Pool, not int"):
         c_module.stats(3)

@@ -13,6 +13,7 @@ from support.models import CountingAllocator, transformer_encoder
 from support.requests import ARCHITECTURES, assert_close, floats, small_model
 
 import acl
+from acl._pinned import default_pool
 from acl.tools._watch import Tally, Watch
 from acl.tools.numpy_ops import evaluate
 from acl.tools.onnx_writer import Builder
@@ -517,6 +518,56 @@ def test_close_waits_for_the_runs_under_way(pooled, model):
     model.close()
     assert time.monotonic() - began > 0.05, "it waited"
     np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_close_works_in_a_thread_without_a_context(device, stream):
+    loaded = acl.Model(small_model().to_bytes(), device)
+    x = np.ones((2, 8), np.float32)
+    loaded(x)
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(loaded.close()))
+    thread.start()
+    thread.join(60)
+    assert ended == [None] and loaded.closed
+
+
+def test_close_leaves_the_threads_device_as_it_is():
+    loaded = acl.Model(small_model().to_bytes(), 1)
+    acl.Device(0).use()
+    loaded.close()
+    assert acl.Device.current() == acl.Device(0)
+
+
+def test_a_model_dropped_in_a_thread_without_a_context_is_unloaded(sim, tmp_path):
+    held = [acl.Model(small_model().to_bytes())]
+    thread = threading.Thread(target=held.clear)
+    with sim.trace(tmp_path / "calls") as calls:
+        thread.start()
+        thread.join(60)
+    unloads = [line.split()[2:] for line in calls.read_text().splitlines() if "aclmdlUnload" in line]
+    assert unloads == [["aclmdlUnload", "0"]]
+
+
+def test_an_unload_that_fails_leaves_the_model_loaded(model, sim):
+    x = np.ones((2, 8), np.float32)
+    with sim.fault("aclmdlUnload", code=500002), pytest.raises(acl.AclError, match="aclmdlUnload"):
+        model.close()
+    assert not model.closed
+    np.testing.assert_allclose(model(x)[0], right(x), rtol=1e-6)
+
+
+def test_host_memory_of_inputs_is_used_again_without_rounding(pooled, model):
+    pinned = default_pool()
+    x = np.ones((1000, 8), np.float32)
+    for _ in range(5):
+        model(x, stream=pooled)
+    before = pinned.stats()
+    for _ in range(20):
+        model(x, stream=pooled)
+    after = pinned.stats()
+    assert after.reserved == before.reserved
+    assert after.pinned == before.pinned
 
 
 def test_a_dropped_model_with_work_in_flight_is_safe(pooled):

@@ -132,7 +132,7 @@ EXPORT void aclpool_refuse_capture(int device);
 EXPORT void aclpool_refuse_capture(int device) {
     (void)device;
     if (door_throw_refusal != NULL) {
-        door_throw_refusal("aclpool: after acl.torch.install(), memory cannot be routed to a MemPool "
-                           "or captured in an NPUGraph; use acl.torch.mem_pool() instead");
+        door_throw_refusal("aclpool: after acl.torch.install(), memory cannot be routed to a "
+                           "MemPool or captured in an NPUGraph; use acl.torch.mem_pool() instead");
     }
 }

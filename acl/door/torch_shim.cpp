@@ -28,7 +28,7 @@ bool (*door_share)(void *address, void *stream);
 // Streams that tensors were recorded for, by their ACL handles.
 std::mutex streams_mutex;
 std::unordered_map<void *, c10::Stream> streams;
-// Whether the program itself runs on this thread: the queue's own thread must not put anything in it.
+// Whether the program itself runs on this thread: the queue's own must not put anything in it.
 thread_local bool is_callers = false;
 
 void stat_copy(StatArray &to, const DoorStat *from) {

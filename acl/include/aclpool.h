@@ -83,7 +83,8 @@ typedef struct AclPoolApi {
      * is destroyed (then ask again: handles repeat); frees may come later still.  NULL: no memory
      * of the host. */
     AclPoolArena *(*arena)(AclPool *pool, aclrtStream stream);
-    /* DRIVER.  Let what ACL runs on the stream take its memory from the pool, and end that. */
+    /* DRIVER.  Let what ACL runs on the stream take its memory from the pool, and end that.  A pool
+     * with `debug` looks at these blocks for errors. */
     aclError (*stream_register)(AclPool *pool, aclrtStream stream);
     aclError (*stream_unregister)(AclPool *pool, aclrtStream stream);
 
@@ -91,7 +92,7 @@ typedef struct AclPoolApi {
     AclPoolBlock *(*alloc)(AclPoolArena *arena, size_t size);
     /* The same if it takes no call of the driver's; NULL says nothing about memory. */
     AclPoolBlock *(*try_alloc)(AclPoolArena *arena, size_t size);
-    /* Give a block back to the part that it is of.  0: it is no live block there, and is counted. */
+    /* Give a block back to the part that it is of.  0: no live block there; that is counted. */
     int (*free)(AclPoolArena *arena, AclPoolBlock *block);
     /* Work on another stream uses the block: once freed, it waits for what is queued there by then.
      * 0: no memory of the host, or no live block. */

@@ -1,12 +1,12 @@
 /* ONNX Runtime's C API, as far as it takes to give its environment an allocator of ours.
 
-   The API is a table of functions that only ever grows; a function is known by its place in it.  Each
-   copy of the library in a process (Python's extension module carries one of its own) has one
+   The API is a table of functions that only ever grows; a function is known by its place in it.
+   Each copy of the library in a process (Python's extension module carries one of its own) has one
    environment, which all its sessions share: `door_attach` registers a *seat* with it.
 
-   `RegisterCustomOps` is what ONNX Runtime calls in a library of custom operators.  It is handed the
-   table of the very copy that calls, which is the one way to the copy inside Python's module; ours
-   registers no operators, it keeps the table for `door_attach`. */
+   `RegisterCustomOps` is what ONNX Runtime calls in a library of custom operators.  It is handed
+   the table of the very copy that calls, which is the one way to the copy inside Python's module;
+   ours registers no operators, it keeps the table for `door_attach`. */
 #ifndef ONNX_DOOR_H
 #define ONNX_DOOR_H
 
