@@ -5,22 +5,23 @@ reads the sums that allocations keep, takes no lock and so disturbs nobody: each
 itself, but they need not be of one moment.  Nothing here changes a pool or calls the driver.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free as c_free
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free as c_free, malloc
 from libc.string cimport memcpy, memset
 
 from acl._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
-    CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool, ROLE_STREAM,
-    RUNGS, TAGS,
+    CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
+    ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, TAGS, Use,
 )
 from acl._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
-    aclrtMemUsageInfo, libacl_has,
+    aclrtMemUsageInfo, aclrtStream, libacl_has,
 )
 from acl._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
+from acl._order cimport waiting_poll
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
 from acl._tally cimport arena_hits
@@ -31,7 +32,7 @@ from acl._snapshot import BlockInfo, PoolStats, StreamStats
 
 __all__ = [
     "blocks", "components", "device_bytes", "glance", "last_oom", "orphans", "stats",
-    "tag_totals", "walk",
+    "tag_totals", "waits", "walk",
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
@@ -278,6 +279,70 @@ def blocks(Pool pool not None, stream):
                 block.requested if live else 0, pool.tag_names[tag] if live else ""))
     finally:
         c_free(copies)
+    return found
+
+
+# ---- what waits ---------------------------------------------------------------------------------
+
+cdef struct Wait:
+    aclrtStream stream          # that is waited for
+    size_t size
+    uint16_t tag
+    bint device                 # for a synchronisation of the device
+
+
+cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
+    """A block that several streams use is told once for each; how many there are."""
+    cdef uint64_t count = 0
+    cdef Use *use
+    cdef Block *block
+    lock_take(&arena.lock)
+    use = arena.waiting
+    while use != NULL:
+        if count < room:
+            out[count] = Wait(use.stream, use.block.size, use.block.tag, False)
+        count += 1
+        use = use.next
+    block = arena.parked
+    while block != NULL:
+        if count < room:
+            out[count] = Wait(NULL, block.size, block.tag, True)
+        count += 1
+        block = block.links.next
+    lock_drop(&arena.lock)
+    return count
+
+
+def waits(Pool pool not None):
+    """Blocks that were freed and still wait: (stream, the one waited for or None, bytes, tag).
+
+    What is complete by now is taken back first.
+    """
+    cdef Arena *arena
+    cdef Wait *out
+    cdef uint32_t i
+    cdef uint64_t k, count
+    found = []
+    for i in range(count_read(&pool.core.arena_count)):
+        arena = pool.core.arenas[i]
+        with nogil:
+            if arena.waiting is not NULL and arena.role != ROLE_FRAMEWORK:
+                waiting_poll(arena)
+            count = waits_copy(arena, NULL, 0)
+        if count == 0:
+            continue
+        out = <Wait *> malloc(count * sizeof(Wait))
+        if out is NULL:
+            raise MemoryError("a copy of what waits")
+        try:
+            with nogil:
+                count = min(waits_copy(arena, out, count), count)
+            for k in range(count):
+                found.append((
+                    <size_t> arena.stream, None if out[k].device else <size_t> out[k].stream,
+                    out[k].size, pool.tag_names[out[k].tag or arena.default_tag]))
+        finally:
+            c_free(out)
     return found
 
 

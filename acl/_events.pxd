@@ -29,7 +29,7 @@ cdef struct Event:              # 64 bytes, one cache line
     uint32_t stack              # Python's; 0: none
     uint32_t native
     uint32_t thread
-    uint32_t step
+    uint32_t step               # LIVE: what `Birth.extra` says
     uint16_t tag
     uint8_t kind
     uint8_t path                # LIVE: BlockFlag bits
@@ -43,5 +43,6 @@ cdef struct Ring:
 
 cdef struct Birth:              # lies in a live block's links
     uint64_t time               # ticks
-    uint32_t stack
-    uint32_t native
+    uint16_t stack              # both are below 2**16, by the sizes of their tables
+    uint16_t native
+    uint32_t extra              # of the bytes asked for, those that `Pool.alloc` put behind

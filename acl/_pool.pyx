@@ -761,7 +761,7 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
         raise ValueError(
             f"the pool is for device {pool.device}, the current device is {current_device()}")
     for attempt in range(2):
-        noted = stack_enter(pool.core)
+        noted = stack_enter(pool.core, bytes - size)
         with nogil:
             block = arena_alloc(arena, bytes, tag)
         if noted:

@@ -32,7 +32,8 @@ cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil
 cdef void record_trims(bint trims) noexcept nogil      # this thread, from here on, or no more
 cdef uint64_t record_ticks() noexcept nogil
 cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # CLOCK_MONOTONIC
-cdef void record_stack(uint32_t stack) noexcept nogil            # of this thread; 0: none any more
+# Of this thread's call into C: its Python stack, and what it adds to the bytes asked for; 0: none.
+cdef void record_call(uint32_t stack, uint32_t extra) noexcept nogil
 cdef bint record_native_open() noexcept nogil
 # The numbers of the thread's stacks: of Python's last call into C, and of C; 0 without one.  Not
 # under an arena's lock.

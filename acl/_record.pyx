@@ -29,6 +29,7 @@ cdef extern from "core/record.h" nogil:
         uint32_t stack
         uint32_t native
         uint32_t trims
+        uint32_t extra
     uint64_t native_lost
     uint64_t ticks_now()
     uint64_t ticks_to_ns(uint64_t ticks)
@@ -142,8 +143,9 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     cdef Birth *birth = block_birth(block)
     cdef Event *event = ring_next(arena)
     birth.time = ticks_now()
-    birth.stack = here.stack
-    birth.native = here.native
+    birth.stack = <uint16_t> here.stack                 # fits, as does the next: see `Birth`
+    birth.native = <uint16_t> here.native
+    birth.extra = here.extra
     block.flags |= BLOCK_BORN
     if event == NULL:
         return
@@ -243,6 +245,7 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     if block.flags & BLOCK_BORN:
         event.stack = block_birth(block).stack
         event.native = block_birth(block).native
+        event.step = block_birth(block).extra
 
 
 cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nogil:
@@ -329,8 +332,9 @@ cdef void record_trims(bint trims) noexcept nogil:
     thread_here().trims = trims
 
 
-cdef void record_stack(uint32_t stack) noexcept nogil:
+cdef void record_call(uint32_t stack, uint32_t extra) noexcept nogil:
     thread_here().stack = stack
+    thread_here().extra = extra
 
 
 cdef bint record_native_open() noexcept nogil:

@@ -124,6 +124,7 @@ def blocks_before(events: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     found = np.concatenate([freed, silent])
     found["stack"][: len(freed)] = 0            # of the free, not of the allocation
     found["native"][: len(freed)] = 0
+    found["step"][len(freed) :] = 0            # of a live block it is something else
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "readable"]
+__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "readable"]
 
 
 def readable(size: float) -> str:
@@ -17,6 +17,15 @@ def readable(size: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.2f} {unit}"
         size /= 1024
     return f"{size:.2f} GiB"
+
+
+def lasting(seconds: float) -> str:
+    """A length of time as people read it, such as ``"1.5 min"``."""
+    for unit, length in (("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("days", 86400.0)):
+        count = seconds / length
+        if count < (1000 if length < 1 else 60 if length < 3600 else 48) or unit == "days":
+            break
+    return f"{count:.0f} {unit}" if count >= 10 or length < 1e-3 else f"{count:.1f} {unit}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 
 from libc.stdint cimport uint32_t
 
-from acl._record cimport record_native, record_stack
+from acl._record cimport record_call, record_native
 
 cdef extern from "Python.h":
     ctypedef struct PyCodeObject:
@@ -63,15 +63,15 @@ cdef uint32_t stack_here() except? 0xFFFFFFFF:
     return <uint32_t> (len(stacks) - 1)                 # fits: below MOST
 
 
-cdef bint stack_enter(Pool *pool) except -1:
-    if pool is NULL or pool.notes.python == 0:
+cdef bint stack_enter(Pool *pool, size_t extra) except -1:
+    if pool is NULL or (pool.notes.python == 0 and pool.notes.users == 0):
         return False
-    record_stack(stack_here())
+    record_call(stack_here() if pool.notes.python > 0 else 0, <uint32_t> extra)    # some bytes
     return True
 
 
 cdef void stack_leave() noexcept:
-    record_stack(0)
+    record_call(0, 0)
 
 
 cdef int line_of(object code, int offset) except -2:

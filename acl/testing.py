@@ -42,7 +42,7 @@ def no_pool_leaks() -> Iterator[None]:
         for pool in open_pools():
             report = pool.leaks(since=marks[pool][0] if pool in marks else None)
             if report:
-                texts.append(f"pool on device {pool.device}: {report}")
+                texts.append(f"{pool.name} on device {pool.device}: {report.text(holders=True)}")
         if texts:
             raise LeakError("\n".join(texts))
     finally:

@@ -3,11 +3,12 @@
     ACL_POOL_LEAKS=1 python examples/leaking_service.py
 
 Sessions that time out are dropped from one table and forgotten in another. The report at exit says how
-much is held, under which tag, and by which line, without a look at this file.
+much is held, under which tag, which line took it, and which table has it, without a look at this file.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 
 os.environ.setdefault("ACL_BACKEND", "sim")
@@ -61,4 +62,6 @@ def main() -> None:
 KEPT: list[Service] = []        # a service lives until the end
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()

@@ -6,15 +6,16 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from support.child import run_child, run_python
-from support.core import MIB, Door, open_door
+from support.core import MIB, Door, Slow, open_door
 
 import acl
 from acl._leaks import LeakError
+from acl._snapshot import lasting
 
 Opened = tuple[acl.Pool, acl.Stream, Door]
 
@@ -225,7 +226,9 @@ def test_a_leaking_service_is_told_at_exit(tmp_path: Path) -> None:
         '        self.sessions[number] = self.pool.alloc(300_000, self.stream, tag="session")') + 1
     done = run_child(str(script), ACL_POOL_LEAKS="1")
     assert done.returncode == 0
-    assert "at exit, the pool on device 0 has 10 blocks, 2.86 MiB, live" in done.stderr
+    assert "at exit, pool-0 on device 0 has 10 blocks, 2.86 MiB, live" in done.stderr
+    assert "10 x 292.97 KiB, 2.86 MiB in all" in done.stderr
+    assert "held by __main__.service.sessions[0]\n" in done.stderr
     assert "tag 'session'" in done.stderr and "prompt" not in done.stderr
     name = "Service.remember" if sys.version_info >= (3, 11) else "remember"
     assert f"{script}:{line} in {name}" in done.stderr
@@ -235,6 +238,175 @@ def test_a_leaking_service_is_told_at_exit(tmp_path: Path) -> None:
     assert "10 blocks" in report.read_text(encoding="utf-8")
     nowhere = run_child(str(script), ACL_POOL_LEAKS=str(tmp_path / "no" / "report.txt")).stderr
     assert "10 blocks" in nowhere and "ACL_POOL_LEAKS: [Errno 2]" in nowhere
+
+
+CACHE = """
+import acl
+
+pool = acl.Pool(0)
+stream = acl.Stream(0)
+
+class Plans:
+    __slots__ = ("made",)
+
+    def __init__(self):
+        self.made = {}
+
+    def workspace(self, *shape):
+        if shape not in self.made:
+            self.made[shape] = pool.empty(shape, "float32", stream)
+        return self.made[shape]
+
+PLANS = {"encoder": Plans()}
+for length in range(1, 200, 7):
+    PLANS["encoder"].workspace(8, length, 1024)
+"""
+
+VIEW = """
+import acl
+
+pool = acl.Pool(0)
+heads = []
+
+def last_row(rows):
+    batch = pool.alloc(rows * 65536, tag="batch")
+    return batch.view((rows - 1) * 65536, 1000)
+
+def serve():
+    for _ in range(6):
+        heads.append(last_row(64))
+
+serve()
+"""
+
+def exit_report(tmp_path: Path, program: str, within: str) -> tuple[str, str]:
+    """The report at exit of a program, and the place of a line of it, as the report writes that."""
+    script = tmp_path / "service.py"
+    script.write_text(program, encoding="utf-8")
+    done = run_child(str(script), ACL_POOL_LEAKS="1")
+    assert done.returncode == 0, done.stderr
+    line = next(number for number, text in enumerate(program.splitlines(), 1) if within in text)
+    return done.stderr, f"{script}:{line} in "
+
+
+def test_a_cache_by_shape_is_one_line(tmp_path: Path) -> None:
+    """Its blocks have many sizes and one cause: the report has them as one group, and says where the cache is."""
+    report, place = exit_report(tmp_path, CACHE, "pool.empty(")
+    assert "has 29 blocks" in report and "29 x 32.00 KiB to 6.16 MiB" in report and place in report
+    assert report.count(place) == 1
+    assert "held by __main__.PLANS['encoder'].made[(8, 1, 1024)].buffer\n" in report
+
+
+def test_a_view_that_holds_a_batch(tmp_path: Path) -> None:
+    """The line that allocated is not to blame: the report says who keeps how little of it."""
+    report, place = exit_report(tmp_path, VIEW, "pool.alloc(")
+    assert "6 x 4.00 MiB, 24.00 MiB in all, tag 'batch'" in report and place in report
+    assert "held by __main__.heads[0]: a view, 1000 B of 4.00 MiB" in report
+
+
+def test_what_waits_for_another_stream_is_told(opened: Opened) -> None:
+    """Nothing is live, and yet nobody can have the memory: the report names the stream that holds it up."""
+    pool, stream, _ = opened
+    with acl.Stream(0) as side:
+        with Slow(side):
+            for _ in range(3):
+                batch = pool.alloc("4MiB", stream, tag="batch")
+                pool.record_stream(batch, side)
+                batch.close()
+            report = pool.leaks()
+            assert not report and report.waiting == {side.handle: 3 * (4 * MIB + 512)}
+            assert f"12.00 MiB more were freed, but wait for the work of stream {side.handle:#x}" in str(report)
+        side.synchronize()
+        assert pool.leaks().waiting == {} and str(pool.leaks()) == "no blocks are live"
+
+
+def test_what_waits_for_the_device_is_told(opened: Opened) -> None:
+    pool, _, door = opened
+    block = door.take(MIB)[0]
+    with pool.unloading():
+        door.free(block)
+        assert pool.leaks().waiting == {None: MIB}
+        assert "1.00 MiB more were freed, but wait for a synchronisation of the device" in str(pool.leaks())
+    assert pool.leaks().waiting == {}
+
+
+def test_sizes_are_what_was_asked_for(opened: Opened) -> None:
+    """With and without stacks; what ACL asks for has nothing of ours in it."""
+    pool, stream, door = opened
+    for stacks in (False, "python"):
+        with pool.track(stacks=stacks):
+            sizes = [1, 1000, 4 * MIB]
+            buffers = [pool.alloc(size, stream) for size in sizes]
+            block = door.take(700)[0]
+            assert sorted(each.size for each in pool.leaks().blocks) == sorted([*sizes, 700])
+        door.free(block)
+        for buffer in buffers:
+            buffer.close()
+
+
+class Table:
+    """Holds a buffer in a slot."""
+
+    __slots__ = ("row",)
+
+
+def holder_text(pool: acl.Pool) -> str:
+    return "".join(line for line in pool.leaks().text(holders=True).splitlines() if "held by" in line).strip()
+
+
+KEPT: list[object] = []
+
+
+def test_holders(opened: Opened) -> None:
+    """Who holds the block, through every kind of container; and nobody, where only C has it."""
+    pool, stream, door = opened
+
+    def generator(buffer: acl.Buffer) -> Generator[int, None, None]:
+        yield buffer.address
+
+    def fill() -> None:
+        slots = Table()
+        slots.row = pool.alloc(100, stream)                         # type: ignore[attr-defined]
+        KEPT.append({("a", 1): (slots,)})
+
+    fill()
+    assert holder_text(pool) == f"held by {__name__}.KEPT[0][('a', 1)][0].row"
+    KEPT[:] = [KEPT[0][("a", 1)][0].row]                            # type: ignore[index]
+    assert holder_text(pool) == f"held by {__name__}.KEPT[0]"
+    local = KEPT.pop()
+    assert holder_text(pool).startswith("held by local, a local of test_holders at ")
+    running = generator(local)                                      # type: ignore[arg-type]
+    next(running)
+    del local
+    assert "generator" in holder_text(pool) and "which has not ended" in holder_text(pool)
+    running.close()
+    del running
+    assert not pool.leaks()
+    block = door.take(100)[0]
+    assert len(pool.leaks()) == 1 and holder_text(pool) == ""
+    door.free(block)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (3e-6, "3 us"), (0.0123, "12 ms"), (0.0012, "1.2 ms"), (59.0, "59 s"), (90.0, "1.5 min"), (7300.0, "2.0 h"),
+    (1e6, "12 days"),
+])
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    assert lasting(seconds) == text
+
+
+def test_a_child_of_a_fork_tells_nothing(tmp_path: Path) -> None:
+    done = run_python("""
+        import os, sys
+        import acl
+        pool = acl.Pool(0)
+        kept = pool.alloc(100)
+        if os.fork() == 0:
+            sys.exit(0)
+        os.wait()
+    """, ACL_POOL_LEAKS=str(tmp_path / "report.txt"))
+    assert done.returncode == 0 and done.stderr == ""
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8").count("at exit") == 1
 
 
 def test_the_fixture(tmp_path: Path) -> None:
