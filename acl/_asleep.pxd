@@ -6,13 +6,15 @@ from acl._core cimport Arena, Block, Nap, Pool
 
 cdef struct Turn:               # blocks of one arena that go to sleep or wake, by one thread
     Arena *arena
+    Block *only                 # NULL, or the one block that may be taken in hand
     Nap *first                  # in address order, by `hand`
     Nap *last
     uint64_t blocks
     size_t bytes
     uint64_t pages              # that were unmapped, or mapped
 
-# Takes the live blocks whose tags are in `tags` (a bit each) in hand: awake ones, or sleeping ones.
+# Takes the live blocks whose tags are in `tags` (a bit each) in hand: awake ones, or sleeping ones;
+# or, whatever its tag, `turn.only`.
 # From here on a free of them waits for `turn_end`.  False: the host has no memory, none is in hand.
 cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil
 # Without locks, at rest: unmaps what pages only sleepers use, and gives the memory to the driver.

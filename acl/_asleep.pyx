@@ -117,18 +117,24 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
     return asleep == waking and block.flags & (BLOCK_GUARDED | BLOCK_HELD) == 0
 
 
-cdef bint turn_pick(Turn *turn, Range *span, uint64_t tags, bint waking) noexcept nogil:
-    cdef Arena *arena = turn.arena
-    cdef Block *block = span.first
+cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
+    """Take a block in hand if it is one to turn; false without memory of the host."""
     cdef Nap *nap
+    if block.state != BLOCK_LIVE or not may_turn(block, waking):
+        return True
+    nap = nap_find(turn.arena, block) if waking else nap_begin(turn.arena, block)
+    if nap != NULL:
+        turn_add(turn, nap)
+    return nap != NULL
+
+
+cdef bint turn_pick(Turn *turn, Range *span, uint64_t tags, bint waking) noexcept nogil:
+    cdef Block *block = span.first
     cdef uint32_t tag
     while block != NULL:
-        tag = block.tag if block.tag != 0 else arena.default_tag
-        if block.state == BLOCK_LIVE and tags >> tag & 1 and may_turn(block, waking):
-            nap = nap_find(arena, block) if waking else nap_begin(arena, block)
-            if nap == NULL:
-                return False
-            turn_add(turn, nap)
+        tag = block.tag if block.tag != 0 else turn.arena.default_tag
+        if tags >> tag & 1 and not turn_take(turn, block, waking):
+            return False
         block = block.next
     return True
 
@@ -143,7 +149,9 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
     lock_take(&arena.lock)
     if not waking:
         cache_flush(arena)                      # so that what is free in a page can go with it
-    for index in range(arena.range_count):
+    if turn.only != NULL:
+        good = range_of(arena, turn.only).segment or turn_take(turn, turn.only, waking)
+    for index in range(0 if turn.only != NULL else arena.range_count):
         if good and arena.ranges[index] != NULL and not arena.ranges[index].segment:
             good = turn_pick(turn, arena.ranges[index], tags, waking)
     lock_drop(&arena.lock)

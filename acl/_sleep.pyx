@@ -13,9 +13,10 @@ import threading
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from acl._asleep cimport Turn, naps_reclaim, turn_begin, turn_end, turn_map, turn_unmap
-from acl._core cimport Arena, Chunk, Nap, Pool as CorePool, ROLE_CAPTURE
+from acl._core cimport Arena, Block, Chunk, Nap, Pool as CorePool, ROLE_CAPTURE
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE,
     ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtMallocHost,
@@ -138,6 +139,8 @@ cdef inline uint32_t nap_tag(Nap *nap, Arena *arena) noexcept nogil:
 
 cdef struct Trip:               # one sleep or wake of a pool
     CorePool *pool
+    Arena *arena                # NULL, or that of `block`
+    Block *block                # NULL, or the only one that turns
     Turn *turns
     uint32_t count
     uint32_t begun              # turns that were taken
@@ -161,7 +164,8 @@ cdef aclError trip_begin(Trip *trip, bint waking, bint drained) noexcept nogil:
         turn = &trip.turns[trip.begun]
         turn.arena = arena
         turn.first = NULL
-        if waking or arena_may(arena, drained):
+        turn.only = trip.block
+        if (trip.block == NULL or trip.arena == arena) and (waking or arena_may(arena, drained)):
             if not turn_begin(turn, trip.tags, waking):
                 trip.call = b"calloc"
                 return NO_HOST_MEMORY
@@ -235,8 +239,6 @@ cdef int trip_open(Trip *trip, Pool pool) except -1:
     pool.open_check()                           # it may have been closed while we waited
     trip.pool = pool.core
     trip.count = count_read(&pool.core.arena_count)
-    trip.begun = 0
-    trip.copied = 0
     trip.turns = <Turn *> calloc(trip.count + 1, sizeof(Turn))
     if trip.turns == NULL:
         raise MemoryError("host memory for a sleep")
@@ -251,6 +253,72 @@ cdef object trip_report(Trip *trip):
         size += trip.turns[index].bytes
         pages += trip.turns[index].pages
     return SleepReport(blocks, size, trip.copied, pages * trip.pool.options.granule)
+
+
+cdef object refused(Pool pool, aclError status, Trip *trip, str what):
+    call = (<bytes> trip.call).decode()
+    error = error_for(status, call)
+    return type(error)(status, call, f"{what}; {asleep_text(pool)}")
+
+
+cdef object trip_sleep(Trip *trip, Pool pool, bint drained):
+    cdef aclError status
+    cdef bint good = True
+    pool.open_check()
+    with one_at_a_time, Device(pool.device):
+        trip_open(trip, pool)
+        try:
+            with nogil:
+                status = trip_begin(trip, False, drained)
+                if status == ACL_SUCCESS:
+                    status = trip_rest(trip)
+                if status == ACL_SUCCESS:
+                    status = trip_copy(trip, True)
+                if status == ACL_SUCCESS:
+                    good = trip_unmap(trip)
+                    trip_end(trip, True, not good)
+                else:
+                    trip_end(trip, False, False)
+                naps_reclaim(trip.pool)
+            if status != ACL_SUCCESS:
+                raise refused(pool, status, trip, "the pool stays awake")
+            report = trip_report(trip)
+            if not good:
+                trip.call = b"aclrtUnmapMem"
+                raise refused(pool, 507899, trip, f"{readable(report.memory)} went back, no more")
+            return report
+        finally:
+            free(trip.turns)
+
+
+cdef object trip_wake(Trip *trip, Pool pool):
+    cdef aclError status
+    cdef bint mapped
+    pool.open_check()
+    with one_at_a_time, Device(pool.device):
+        trip_open(trip, pool)
+        try:
+            with nogil:
+                status = trip_begin(trip, True, True)
+                trip.call = b"acl.Pool.wake"
+                mapped = trip_map(trip)
+                if mapped:
+                    status = trip_copy(trip, False)
+                if mapped and status == ACL_SUCCESS:
+                    trip_end(trip, False, False)
+                else:
+                    trip_unmap(trip)
+                    trip_end(trip, True, False)
+                naps_reclaim(trip.pool)
+            if not mapped:
+                status = trip.pool.source.last_error or ACL_ERROR_RT_MEMORY_ALLOCATION
+                raise OutOfMemoryError(
+                    status, "acl.Pool.wake", f"no memory for all of it; {asleep_text(pool)}")
+            if status != ACL_SUCCESS:
+                raise refused(pool, status, trip, "the blocks sleep on")
+            return trip_report(trip)
+        finally:
+            free(trip.turns)
 
 
 # ---- the two calls ------------------------------------------------------------------------------
@@ -276,12 +344,6 @@ def asleep_text(pool):
     """What sleeps in a pool, in words, for an error."""
     asleep = pool.stats().asleep
     return f"{readable(asleep)} of blocks are asleep" if asleep else "nothing is asleep"
-
-
-cdef object refused(Pool pool, aclError status, Trip *trip, str what):
-    call = (<bytes> trip.call).decode()
-    error = error_for(status, call)
-    return type(error)(status, call, f"{what}; {asleep_text(pool)}")
 
 
 def pool_sleep(Pool pool not None, tags, offload, drained):
@@ -310,40 +372,12 @@ def pool_sleep(Pool pool not None, tags, offload, drained):
         If a call of the driver failed; its text says what is asleep then.
     """
     cdef Trip trip
-    cdef uint64_t chosen = tags_mask(pool, tags, "tags")
-    cdef uint64_t keep = tags_mask(pool, offload, "offload")
-    cdef aclError status
-    cdef bint empty = drained
-    cdef bint good = True
+    memset(&trip, 0, sizeof(Trip))
+    trip.tags = tags_mask(pool, tags, "tags")
+    trip.keep = tags_mask(pool, offload, "offload")
     if pool.guarded:
         raise ValueError("a pool with debug=True checks its blocks' edges, so they cannot sleep")
-    pool.open_check()
-    with one_at_a_time, Device(pool.device):
-        trip_open(&trip, pool)
-        trip.tags = chosen
-        trip.keep = keep
-        try:
-            with nogil:
-                status = trip_begin(&trip, False, empty)
-                if status == ACL_SUCCESS:
-                    status = trip_rest(&trip)
-                if status == ACL_SUCCESS:
-                    status = trip_copy(&trip, True)
-                if status == ACL_SUCCESS:
-                    good = trip_unmap(&trip)
-                    trip_end(&trip, True, not good)
-                else:
-                    trip_end(&trip, False, False)
-                naps_reclaim(trip.pool)
-            if status != ACL_SUCCESS:
-                raise refused(pool, status, &trip, "the pool stays awake")
-            report = trip_report(&trip)
-            if not good:
-                trip.call = b"aclrtUnmapMem"
-                raise refused(pool, 507899, &trip, f"{readable(report.memory)} went back, no more")
-            return report
-        finally:
-            free(trip.turns)
+    return trip_sleep(&trip, pool, drained)
 
 
 def pool_wake(Pool pool not None, tags):
@@ -353,32 +387,22 @@ def pool_wake(Pool pool not None, tags):
     if there is not enough memory, and everything sleeps on.
     """
     cdef Trip trip
-    cdef uint64_t chosen = tags_mask(pool, tags, "tags")
-    cdef aclError status
-    cdef bint mapped
-    pool.open_check()
-    with one_at_a_time, Device(pool.device):
-        trip_open(&trip, pool)
-        trip.tags = chosen
-        try:
-            with nogil:
-                status = trip_begin(&trip, True, True)
-                trip.call = b"acl.Pool.wake"
-                mapped = trip_map(&trip)
-                if mapped:
-                    status = trip_copy(&trip, False)
-                if mapped and status == ACL_SUCCESS:
-                    trip_end(&trip, False, False)
-                else:
-                    trip_unmap(&trip)
-                    trip_end(&trip, True, False)
-                naps_reclaim(trip.pool)
-            if not mapped:
-                status = trip.pool.source.last_error or ACL_ERROR_RT_MEMORY_ALLOCATION
-                raise OutOfMemoryError(
-                    status, "acl.Pool.wake", f"no memory for all of it; {asleep_text(pool)}")
-            if status != ACL_SUCCESS:
-                raise refused(pool, status, &trip, "the blocks sleep on")
-            return trip_report(&trip)
-        finally:
-            free(trip.turns)
+    memset(&trip, 0, sizeof(Trip))
+    trip.tags = tags_mask(pool, tags, "tags")
+    return trip_wake(&trip, pool)
+
+
+cdef object block_sleep(Pool pool, Arena *arena, Block *block):
+    cdef Trip trip
+    memset(&trip, 0, sizeof(Trip))
+    trip.arena = arena
+    trip.block = block
+    return trip_sleep(&trip, pool, True)
+
+
+cdef object block_wake(Pool pool, Arena *arena, Block *block):
+    cdef Trip trip
+    memset(&trip, 0, sizeof(Trip))
+    trip.arena = arena
+    trip.block = block
+    return trip_wake(&trip, pool)

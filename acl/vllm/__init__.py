@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from acl._pool import Pool
+
 __all__ = ["install", "installed", "uninstall"]
 
 _NAME = "vllm_ascend.vllm_ascend_C"
@@ -51,7 +53,7 @@ def _vendor_library() -> Path:
     raise ImportError("operators=True needs vllm_ascend with its vllm_ascend_C*.so, which is not installed")
 
 
-def install(*, operators: bool = False) -> str:
+def install(pool: Pool | None = None, *, operators: bool = False) -> str:
     """Serve vLLM-Ascend's sleep mode from here on.
 
     Call it before the first `CaMemAllocator.use_memory_pool`; segments that the vendor's module has
@@ -59,6 +61,10 @@ def install(*, operators: bool = False) -> str:
 
     Parameters
     ----------
+    pool : acl.Pool, optional
+        Where the memory comes from, on the pool's device: what sleeps is then the pool's to use, and
+        one limit and one ledger hold for all.  Without it each segment is memory of the driver's own.
+        What is made already stays as it is.
     operators : bool
         Load the vendor's module too, for the operators that it registers with torch.  This imports
         vLLM-Ascend's `camem`, as two libraries of the name are in the process then and it has to be
@@ -70,9 +76,12 @@ def install(*, operators: bool = False) -> str:
         The path of our library, with the C symbols `my_malloc` and `my_free`.
     """
     ours = _ours()
+    if pool is not None and not isinstance(pool, Pool):
+        raise TypeError(f"pool must be an acl.Pool or None, not {type(pool).__name__}")
     vendors = _vendor_library() if operators else None
     if not installed():
         _before.append(sys.modules.get(_NAME))
+    ours.serve(pool)
     _put(ours)
     if vendors is not None:
         ctypes.CDLL(str(vendors), mode=ctypes.RTLD_GLOBAL)
@@ -86,6 +95,7 @@ def uninstall() -> None:
     """Put back what was there before `install`; a second call does nothing."""
     if not _before:
         return
+    _ours().serve(None)
     previous = _before.pop()
     if previous is not None:
         _put(previous)

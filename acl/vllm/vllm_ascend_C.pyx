@@ -4,6 +4,9 @@ torch_npu asks `my_malloc` for segments and gives them back to `my_free`; vLLM-A
 is told of each through two Python functions, and takes the physical memory away and back by
 `python_unmap_and_release` and `python_create_and_map`.  Addresses stay reserved meanwhile.
 
+A segment is memory of the driver's own, one handle each.  Or, after `serve`, it is a block of a
+pool: then what sleeps is the pool's to use, within the pool's limit, and tags are `camem.py`'s.
+
 The file must have this name: `camem.py` looks for it in the process's map of memory.  The Python
 functions are held for as long as one of their segments lives, and each segment is told to those
 that were set when it was made.  A segment that is asleep when it is freed is simply forgotten.
@@ -19,6 +22,7 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from acl._blocks cimport Blocks
 from acl._device cimport current_context, fork_count, runtime_start
 from acl._error cimport check
 from acl._libacl cimport (
@@ -29,6 +33,7 @@ from acl._libacl cimport (
     aclrtReserveMemAddress, aclrtSetCurrentContext, aclrtSetDevice,
     aclrtSynchronizeDeviceWithTimeout, aclrtUnmapMem,
 )
+from acl._pool cimport Pool
 
 cdef extern from "<sys/types.h>" nogil:
     ctypedef Py_ssize_t ssize_t
@@ -42,14 +47,14 @@ cdef extern from "host/guard.h" nogil:
     void guard_run(void (*run)(void *) noexcept nogil, void *argument)
     void guard_close(int limit_ms)
 
-__all__ = ["init_module", "python_create_and_map", "python_unmap_and_release", "segments"]
+__all__ = ["init_module", "python_create_and_map", "python_unmap_and_release", "segments", "serve"]
 
 cdef enum:
     EXIT_LIMIT_MS = 500         # how long an exit waits for calls that are inside
     GRANULE = 2 << 20           # where the driver does not tell its own
 
 cdef struct Segment:
-    aclrtDrvMemHandle handle    # first, as `camem.py` gets its address; NULL: no physical memory
+    aclrtDrvMemHandle handle    # first, as `camem.py` gets its address; NULL: none of its own
     void *base
     size_t size
     int device
@@ -61,8 +66,10 @@ cdef struct Request:            # what a C call wants, for the other side of the
     ssize_t size
     int device
 
-# address -> (address of the Segment, the function to tell when it is freed); under the GIL
+# address -> (address of the Segment, the function to tell when it is freed, whose block it is);
+# under the GIL
 cdef dict living = {}
+cdef Blocks shelf = None        # of the pool that serves its device; None: segments of our own
 cdef object tell_malloc = None
 cdef object tell_free = None
 
@@ -88,10 +95,14 @@ cdef size_t granule_of(int device) noexcept nogil:
     return granule
 
 
-cdef int segment_map(Segment *segment) except -1:
+cdef int segment_map(Segment *segment, Blocks blocks) except -1:
     """Put physical memory behind the addresses; a segment that could not is as it was."""
     cdef aclrtPhysicalMemProp prop
     cdef aclError status = ACL_SUCCESS
+    if blocks is not None:
+        blocks.wake(<size_t> segment.base)
+        segment.mapped = True
+        return 0
     prop_fill(&prop, segment.device)
     if segment.handle == NULL:
         with nogil:
@@ -108,13 +119,24 @@ cdef int segment_map(Segment *segment) except -1:
     return 0
 
 
-cdef int segment_unmap(Segment *segment) except -1:
+cdef int device_rest() except -1:
+    cdef aclError status
+    with nogil:
+        status = aclrtSynchronizeDeviceWithTimeout(-1)
+    return check(status, "aclrtSynchronizeDeviceWithTimeout")
+
+
+cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
     """Wait for the device and give the physical memory back; what the driver refuses stays."""
     cdef aclError status
     if segment.mapped:
-        with nogil:
-            status = aclrtSynchronizeDeviceWithTimeout(-1)
-        check(status, "aclrtSynchronizeDeviceWithTimeout")
+        device_rest()
+        if blocks is not None:
+            try:
+                blocks.sleep(<size_t> segment.base)
+            finally:                            # what fell asleep in part has to be woken
+                segment.mapped = not blocks.asleep(<size_t> segment.base)
+            return 0
         with nogil:
             status = aclrtUnmapMem(segment.base)
         check(status, "aclrtUnmapMem")
@@ -127,10 +149,15 @@ cdef int segment_unmap(Segment *segment) except -1:
     return 0
 
 
-cdef int segment_end(Segment *segment) except -1:
-    """All of it back to the driver."""
+cdef int segment_end(Segment *segment, Blocks blocks) except -1:
+    """All of it back to the driver, or to the pool."""
     cdef aclError status
-    segment_unmap(segment)
+    if blocks is not None:
+        device_rest()                           # so that nobody has to wait for whose it was
+        blocks.give(<size_t> segment.base)
+        free(segment)
+        return 0
+    segment_unmap(segment, None)
     with nogil:
         status = aclrtReleaseMemAddress(segment.base)
     check(status, "aclrtReleaseMemAddress")
@@ -138,21 +165,31 @@ cdef int segment_end(Segment *segment) except -1:
     return 0
 
 
-cdef Segment *segment_make(ssize_t size, int device) except NULL:
+cdef object tag_of(object teller):
+    """The tag that camem.py, whose method `teller` is, has now; None if it is somebody else's."""
+    tag = getattr(getattr(teller, "__self__", None), "current_tag", None)
+    return tag if isinstance(tag, str) and tag else None
+
+
+cdef Segment *segment_make(ssize_t size, int device, Blocks blocks) except NULL:
     cdef Segment *segment = <Segment *> calloc(1, sizeof(Segment))
     cdef size_t granule
-    cdef aclError status
+    cdef aclError status = -1
     if segment == NULL:
         raise MemoryError("host memory for a segment")
-    with nogil:
-        granule = granule_of(device)
-        segment.size = (<size_t> size + granule - 1) // granule * granule       # size is positive
-        segment.device = device
-        segment.made = fork_count
-        status = aclrtReserveMemAddress(&segment.base, segment.size, 0, NULL, 0)
+    granule = granule_of(device) if blocks is None else blocks.pool.core.options.granule
+    segment.size = (<size_t> size + granule - 1) // granule * granule       # size is positive
+    segment.device = device
+    segment.made = fork_count
     try:
+        if blocks is not None:
+            segment.base = <void *> <size_t> blocks.take(segment.size, tag_of(tell_malloc))
+            segment.mapped = True
+            return segment
+        with nogil:
+            status = aclrtReserveMemAddress(&segment.base, segment.size, 0, NULL, 0)
         check(status, "aclrtReserveMemAddress")
-        segment_map(segment)
+        segment_map(segment, None)
     except BaseException:
         if status == ACL_SUCCESS:
             with nogil:
@@ -190,20 +227,25 @@ cdef tuple handle_of(Segment *segment):
     return (segment.device, segment.size, <size_t> segment.base, <size_t> segment)
 
 
+cdef Blocks blocks_for(int device):
+    return shelf if shelf is not None and shelf.pool.device == device else None
+
+
 cdef object malloc_run(Request *request):
     cdef aclrtContext before
     cdef Segment *segment
+    cdef Blocks blocks = blocks_for(request.device)
     if tell_malloc is None:
         raise RuntimeError("my_malloc was called before init_module")
     device_enter(request.device, &before)
     try:
-        segment = segment_make(request.size, request.device)
-        living[<size_t> segment.base] = (<size_t> segment, tell_free)
+        segment = segment_make(request.size, request.device, blocks)
+        living[<size_t> segment.base] = (<size_t> segment, tell_free, blocks)
         try:
             tell_malloc(handle_of(segment))
         except BaseException:
             del living[<size_t> segment.base]
-            segment_end(segment)
+            segment_end(segment, blocks)
             raise
         request.address = segment.base
     finally:
@@ -227,7 +269,7 @@ cdef object free_run(Request *request):
             raise ValueError(f"the free function gave {told!r}, expected {handle_of(segment)}")
     finally:
         try:
-            segment_end(segment)
+            segment_end(segment, <Blocks> entry[2])
         finally:
             device_leave(before)
 
@@ -271,6 +313,22 @@ cdef void on_free(void *address, ssize_t size, int device, void *stream) noexcep
 
 # --- what camem.py calls ------------------------------------------------------------------------
 
+def serve(Pool pool):
+    """Make what is asked for from here on blocks of a pool, on the pool's device; None: no more.
+
+    Parameters
+    ----------
+    pool : Pool or None
+        One with virtual memory.  Segments of other devices stay the driver's.
+    """
+    global shelf
+    if pool is not None:
+        pool.open_check()
+        if pool.core.options.segments:
+            raise ValueError("pool must have virtual memory, as segments=True cannot sleep")
+    shelf = None if pool is None else Blocks(pool, apart=True)
+
+
 def init_module(python_malloc, python_free):
     """Set the functions that are told of segments made and freed from here on.
 
@@ -311,7 +369,7 @@ def python_create_and_map(unsigned long long device, unsigned long long size,
         raise ValueError(f"the segment at {d_mem:#x} is mapped already")
     device_enter(segment.device, &before)
     try:
-        segment_map(segment)
+        segment_map(segment, <Blocks> living[d_mem][2])
     finally:
         device_leave(before)
 
@@ -325,7 +383,7 @@ def python_unmap_and_release(unsigned long long device, unsigned long long size,
         raise ValueError(f"the segment at {d_mem:#x} is not mapped")
     device_enter(segment.device, &before)
     try:
-        segment_unmap(segment)
+        segment_unmap(segment, <Blocks> living[d_mem][2])
     finally:
         device_leave(before)
 

@@ -6,8 +6,11 @@ import ctypes
 import importlib
 import importlib.util
 import os
+import random
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,6 +241,200 @@ def test_an_exit_with_living_segments_is_silent() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+# ---- on a pool ----------------------------------------------------------------------------------
+
+
+class TaggedBooks(Books):
+    """With a tag of the moment, as `CaMemAllocator` has one."""
+
+    current_tag = "default"
+
+
+@pytest.fixture
+def pool(sim: ModuleType) -> Iterator[acl.Pool]:
+    acl.Device(0).use()
+    with acl.Pool(0, limit=32 * MIB, name="shared") as made:
+        camem.serve(made)
+        yield made
+        camem.serve(None)
+        assert made.check() == 0
+
+
+@pytest.fixture
+def tagged(pool: acl.Pool) -> Iterator[TaggedBooks]:
+    made = TaggedBooks()
+    camem.init_module(made.on_malloc, made.on_free)
+    yield made
+    for handle in list(made.handles.values()):
+        made.give(handle)
+    assert camem.segments() == []
+
+
+def test_segments_are_the_pools_blocks_under_camems_tags(pool: acl.Pool, tagged: TaggedBooks) -> None:
+    tagged.current_tag = "weights"
+    weights = tagged.take(5 * MIB)
+    tagged.current_tag = "kv_cache"
+    cache = tagged.take(8 * MIB)
+    assert (weights[1], cache[1]) == (6 * MIB, 8 * MIB)
+    assert weights[2] % (2 * MIB) == cache[2] % (2 * MIB) == 0
+    assert acl.memory_ledger(0).tags() == {"kv_cache": 8 * MIB, "weights": 6 * MIB}
+    assert pool.stats().reserved == physical() == 14 * MIB
+
+
+def test_what_sleeps_is_the_pools_to_use(pool: acl.Pool, tagged: TaggedBooks) -> None:
+    first, second = tagged.take(12 * MIB), tagged.take(16 * MIB)
+    with pytest.raises(acl.OutOfMemoryError):
+        pool.alloc(10 * MIB)
+    camem.python_unmap_and_release(*first)
+    assert physical() == 16 * MIB
+    ledger = acl.memory_ledger(0)
+    assert sum(row.bytes for row in ledger.rows) == ledger.total
+    assert pool.stats().asleep == 12 * MIB
+    other = pool.alloc(10 * MIB)
+    with pytest.raises(acl.OutOfMemoryError, match="asleep"):
+        camem.python_create_and_map(*first)
+    assert pool.stats().asleep == 12 * MIB
+    other.close()
+    camem.python_create_and_map(*first)  # of the page that the other one's place still had
+    assert pool.stats().asleep == 0
+    acl.rt.memset(first[2], first[1], 7, first[1])
+    acl.rt.memset(second[2], second[1], 9, second[1])
+    assert acl.to_bytes(acl.Buffer.from_address(first[2] + first[1] - 8, 8)) == b"\7" * 8
+    assert physical() <= 32 * MIB
+
+
+def test_each_segment_sleeps_by_itself(pool: acl.Pool, tagged: TaggedBooks) -> None:
+    handles = [tagged.take(2 * MIB) for _ in range(6)]
+    for number, handle in enumerate(handles):
+        acl.rt.memset(handle[2], handle[1], number, handle[1])
+    for handle in handles[::2]:
+        camem.python_unmap_and_release(*handle)
+    assert physical() == 6 * MIB
+    for number in (1, 3, 5):
+        assert acl.to_bytes(acl.Buffer.from_address(handles[number][2], 4)) == bytes([number] * 4)
+    for handle in handles[4::-2]:
+        camem.python_create_and_map(*handle)
+    assert physical() == 12 * MIB and pool.stats().asleep == 0
+
+
+def test_a_freed_segment_of_a_pool_serves_others(pool: acl.Pool, tagged: TaggedBooks) -> None:
+    awake, asleep = tagged.take(16 * MIB), tagged.take(16 * MIB)
+    camem.python_unmap_and_release(*asleep)
+    tagged.give(asleep)
+    tagged.give(awake)
+    assert pool.stats().allocated == 0
+    with acl.Stream(0) as stream:
+        large = pool.alloc(30 * MIB, stream)
+        assert large.size == 30 * MIB
+        large.close()
+
+
+@pytest.mark.parametrize("call", ["aclrtMallocPhysical", "aclrtMapMem"])
+@pytest.mark.parametrize("nth", [1, 3])
+def test_a_wake_from_a_pool_that_fails_sleeps_on(
+    pool: acl.Pool, tagged: TaggedBooks, call: str, nth: int
+) -> None:
+    handle = tagged.take(8 * MIB)
+    camem.python_unmap_and_release(*handle)
+    with acl.sim.fault(call, nth=nth, code=207001), pytest.raises(acl.OutOfMemoryError):
+        camem.python_create_and_map(*handle)
+    assert (pool.stats().asleep, pool.check()) == (8 * MIB, 0)
+    camem.python_create_and_map(*handle)
+    assert pool.stats().asleep == 0
+
+
+@pytest.mark.parametrize(("rule", "asleep"), [({}, 0), ({"nth": 1}, 0), ({"nth": 3}, 8)])
+def test_a_sleep_in_a_pool_that_fails_can_be_undone(
+    pool: acl.Pool, tagged: TaggedBooks, rule: dict[str, int], asleep: int
+) -> None:
+    handle = tagged.take(8 * MIB)
+    with acl.sim.fault("aclrtUnmapMem", code=507899, **rule), pytest.raises(acl.AclError, match="asleep"):
+        camem.python_unmap_and_release(*handle)
+    assert (pool.stats().asleep, pool.check()) == (asleep * MIB, 0)
+    assert camem.segments()[0][3] == (asleep == 0)
+    if asleep:
+        camem.python_create_and_map(*handle)
+    acl.rt.memset(handle[2], handle[1], 3, handle[1])
+    camem.python_unmap_and_release(*handle)
+    assert physical() == 0
+
+
+def test_no_memory_in_the_pool_is_null_and_told(
+    pool: acl.Pool, tagged: TaggedBooks, unraisable: list[BaseException]
+) -> None:
+    assert library.my_malloc(40 * MIB, 0, None) is None
+    assert isinstance(unraisable[0], acl.OutOfMemoryError)
+    assert tagged.handles == {} and pool.stats().allocated == 0
+
+
+def test_another_device_has_segments_of_its_own(pool: acl.Pool, tagged: TaggedBooks) -> None:
+    handle = tagged.take(2 * MIB, device=1)
+    assert handle[0] == 1 and pool.stats().allocated == 0
+    camem.python_unmap_and_release(*handle)
+    camem.python_create_and_map(*handle)
+
+
+def test_sleep_and_wake_beside_streams_that_grow_and_steal(pool: acl.Pool, tagged: TaggedBooks) -> None:
+    """Segments sleep in turn while two streams allocate what is left, and take pages from each other."""
+    handles = [tagged.take(4 * MIB) for _ in range(4)]
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def press(seed: int) -> None:
+        numbers = random.Random(seed)
+        try:
+            with acl.Device(0), acl.Stream(0) as stream:
+                live: list[acl.Buffer] = []
+                while not stop.is_set():
+                    try:
+                        live.append(pool.alloc(numbers.randrange(1, 3 * MIB), stream))
+                    except acl.OutOfMemoryError:
+                        live.clear()
+                    if len(live) > 6:
+                        live.pop(numbers.randrange(len(live))).close()
+                live.clear()
+                stream.synchronize()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=press, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    numbers, misses = random.Random(3), 0
+    try:
+        for turn in range(60):
+            handle = numbers.choice(handles)
+            camem.python_unmap_and_release(*handle)
+            while True:
+                try:
+                    camem.python_create_and_map(*handle)
+                    break
+                except acl.OutOfMemoryError:
+                    misses += 1
+                    time.sleep(0.001)
+            acl.rt.memset(handle[2], handle[1], turn, handle[1])
+            assert acl.to_bytes(acl.Buffer.from_address(handle[2] + handle[1] - 4, 4)) == bytes([turn] * 4)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    print("seeds 1 2 3, wakes that found no memory at once:", misses)
+    assert failures == []
+    assert pool.stats().asleep == 0 and pool.check() == 0
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(3, TypeError), ("pool", TypeError)])
+def test_what_is_no_pool_is_refused(wrong: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"pool must be an acl\.Pool or None, not"):
+        acl.vllm.install(wrong)  # type: ignore[arg-type]
+    assert not acl.vllm.installed()
+
+
+def test_a_pool_without_virtual_memory_is_refused(sim: ModuleType) -> None:
+    with acl.Pool(0, segments=True) as pool, pytest.raises(ValueError, match="segments=True cannot sleep"):
+        acl.vllm.install(pool)
+    assert not acl.vllm.installed()
+
+
 # ---- in the place of the vendor's ---------------------------------------------------------------
 
 
@@ -293,9 +490,10 @@ def vendor_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.torch_npu
 @pytest.mark.subprocess_heavy
 @pytest.mark.skipif(importlib.util.find_spec("torch_npu") is None, reason="torch_npu is not installed")
-def test_vllm_ascends_own_camem_sleeps_and_wakes(vendor_folder: Path) -> None:
+@pytest.mark.parametrize("memory", ["segments", "pool"])
+def test_vllm_ascends_own_camem_sleeps_and_wakes(vendor_folder: Path, memory: str) -> None:
     program = str(Path(__file__).with_name("vllm_sleep.py"))
-    line = [sys.executable, "-m", "acl.tools.sim", "--", sys.executable, program, str(vendor_folder)]
+    line = [sys.executable, "-m", "acl.tools.sim", "--", sys.executable, program, str(vendor_folder), memory]
     path = os.pathsep.join([str(Path(acl.__file__).parents[1]), *sys.path])
     done = subprocess.run(
         line, capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": path}

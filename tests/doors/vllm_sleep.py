@@ -1,7 +1,8 @@
 """A program, not a test: vLLM-Ascend's own camem.py on our module, with torch_npu on the simulator.
 
-Its argument is the folder with `device_allocator/camem.py` as the package from PyPI has it.  Of vLLM
-only the logger is stood in for, and `vllm_ascend/__init__.py`, which wants vLLM, is left out.
+Its arguments are the folder with `device_allocator/camem.py` as the package from PyPI has it, and whose
+the memory is: "segments" of the driver's or a "pool"'s.  Of vLLM only the logger is stood in for, and
+`vllm_ascend/__init__.py`, which wants vLLM, is left out.
 """
 
 import gc
@@ -12,6 +13,7 @@ import types
 import torch
 import torch_npu  # noqa: F401
 
+import acl
 import acl.sim
 import acl.vllm
 
@@ -34,7 +36,8 @@ def pattern(count: int, seed: int) -> torch.Tensor:
 
 def main() -> None:
     stand_in(sys.argv[1])
-    path = acl.vllm.install()
+    shared = acl.Pool(0, name="vllm") if sys.argv[2] == "pool" else None
+    path = acl.vllm.install(shared)
     from vllm_ascend.device_allocator import camem  # type: ignore[import-not-found]
 
     assert camem.lib_name == path, (camem.lib_name, path)
@@ -54,6 +57,9 @@ def main() -> None:
     awake = acl.sim.physical_bytes() - held
     assert awake == pool.get_current_usage(), (awake, pool.get_current_usage())
     assert awake >= 136 * MIB
+    if shared is not None:
+        tags = acl.memory_ledger(0).tags()
+        assert sum(tags.values()) == awake and {"weights", "kv_cache", "sleep_persistent"} <= set(tags), tags
 
     for turn in range(3):
         pool.sleep(offload_tags=("weights",))
@@ -76,6 +82,9 @@ def main() -> None:
     pool.allocator_and_pools.clear()
     gc.collect()
     torch.npu.empty_cache()
+    if shared is not None:
+        assert (shared.stats().allocated, shared.check()) == (0, 0)
+        shared.close()
     print("segments left", len(acl.vllm._ours().segments()), "bytes left", acl.sim.physical_bytes() - held)
 
 

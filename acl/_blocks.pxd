@@ -1,0 +1,14 @@
+"""Blocks by their addresses, for `cimport`: see `_blocks.pyx`."""
+
+cimport cython
+
+from acl._core cimport Arena
+from acl._pool cimport Pool
+
+
+@cython.final
+cdef class Blocks:
+    cdef readonly Pool pool
+    cdef Arena *arena
+    cdef int made                   # fork_count at its making
+    cdef dict live                  # address -> Block
