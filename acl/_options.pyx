@@ -26,6 +26,8 @@ SIZES = {
 }
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
+GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
+GRANULES_OF_LIMIT = 512         # with fewer in the live peak the waste rises; see docs/design.md
 
 
 def bytes_of(value, name):
@@ -95,12 +97,26 @@ cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given
     return 0
 
 
+def granule_of(dict given):
+    """Bytes of a page; ``"auto"`` is the largest power of two of which the limit holds 512."""
+    if given["granule"] != "auto":
+        granule = bytes_of(given["granule"], "granule")
+        if granule < 65536 or granule & (granule - 1):
+            raise ValueError(
+                f"granule must be a power of two of at least 64 KiB, or 'auto', not {granule}")
+        return granule
+    if given["limit"] is None:
+        raise ValueError("granule 'auto' is chosen by the limit, and none is given")
+    granule = GRANULE_LEAST[given["pages"]]
+    while granule * 2 * GRANULES_OF_LIMIT <= bytes_of(given["limit"], "limit"):
+        granule *= 2
+    return granule
+
+
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
-    granule = bytes_of(given["granule"], "granule")
-    if granule < 65536 or granule & (granule - 1):
-        raise ValueError(f"granule must be a power of two of at least 64 KiB, not {granule}")
     if given["pages"] not in PAGES:
         raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    granule = granule_of(given)
     granule_check(granule, device, PAGES[given["pages"]], given)
     timeout = given["sync_timeout_ms"]
     if timeout == 0 or timeout < -1:

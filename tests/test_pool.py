@@ -56,6 +56,8 @@ def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Except
 @pytest.mark.parametrize(("options", "text"), [
     ({"granule": 3 << 20}, "granule must be a power of two"),
     ({"granule": 4096}, "granule must be a power of two of at least 64 KiB"),
+    ({"granule": "auto"}, "granule 'auto' is chosen by the limit, and none is given"),
+    ({"granule": "auto", "limit": "1MiB"}, "limit must be at least one granule"),
     ({"limit": 1000}, "limit must be at least one granule"),
     ({"headroom": -5}, "headroom must be at least 0, not -5"),
     ({"pages": "tiny"}, "pages must be one of huge, normal, huge1g, not 'tiny'"),
@@ -222,6 +224,14 @@ def test_a_granule_that_the_driver_does_not_map_is_refused_at_once(sim: ModuleTy
     with sim.fault("aclrtMemGetAllocationGranularity", every=1, code=207000), acl.Pool(0, granule="64KiB") as pool:
         with pytest.raises(acl.OutOfMemoryError, match="the granule must be a multiple"):
             pool.alloc(1 << 20)
+
+
+@pytest.mark.parametrize(("limit", "granule"), [
+    ("512MiB", 2 << 20), ("1GiB", 2 << 20), ("2GiB", 4 << 20), ("5GiB", 8 << 20), (8 << 30, 16 << 20),
+])
+def test_a_granule_that_the_limit_chooses(limit: int | str, granule: int) -> None:
+    with acl.Pool(0, limit=limit, granule="auto") as pool, pool.alloc(1):
+        assert pool.stats().reserved == granule
 
 
 @pytest.mark.parametrize("device, error", [("0", TypeError), (None, TypeError), (1.0, TypeError), (-1, ValueError)])

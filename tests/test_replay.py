@@ -326,6 +326,7 @@ def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.Capt
     (["--limit", "3Q"], "--limit must look like '8GiB'"),
     (["--limit", "1MiB"], "--limit: expected at least one granule"),
     (["--granule", "3MiB"], "--granule: expected a power of two"),
+    (["--granule", "auto"], "--granule: auto is chosen by --limit, and none is given"),
     (["--latency", "/nowhere"], "/nowhere"),
 ])
 def test_bad_arguments_are_named(

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3, metavar="N",
                         help="fresh pools that are timed; the best counts (default: 3)")
     parser.add_argument("--limit", metavar="BYTES", help="the pool's limit, such as 8GiB")
-    parser.add_argument("--granule", metavar="BYTES", help="the pool's page size (default: 2MiB)")
+    parser.add_argument("--granule", metavar="BYTES", help="the pool's page size (default: 2MiB); auto: by the limit")
     parser.add_argument("--latency", metavar="FILE",
                         help="JSON with the price of driver calls: name to us or [us, us per MiB]")
     parser.add_argument("--plot", action="append", default=[], metavar="FILE",
@@ -177,7 +177,10 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     check_output("--json", arguments.json)
     prices = load_prices(arguments.latency) if arguments.latency else PRICES
     options = {name: getattr(arguments, name) for name in ("limit", "granule") if getattr(arguments, name)}
-    granule = bytes_of(options.get("granule", "2MiB"), "--granule")
+    auto = options.get("granule") == "auto"
+    if auto and "limit" not in options:
+        raise ValueError("--granule: auto is chosen by --limit, and none is given")
+    granule = bytes_of("2MiB" if auto else options.get("granule", "2MiB"), "--granule")
     if granule < 65536 or granule & (granule - 1):
         raise ValueError(f"--granule: expected a power of two of at least 64 KiB, got {arguments.granule!r}")
     if "limit" in options and bytes_of(options["limit"], "--limit") < granule:
