@@ -1,8 +1,8 @@
 """The checker of the invariants, and the report on memory that could not be had.
 
 `arena_check` walks every block of every range, then every list, and compares the sums.  It runs
-under the arena's lock and changes nothing.  Pages with MOVING blocks, and waiting lists that a poll
-has in hand, belong to the thread that moves or polls: there the check asks less.
+under the arena's lock and changes nothing.  Pages with MOVING blocks, and what a poll or a free under
+way has in hand of the waiting lists, belong to the thread that moves or polls: the check asks less.
 """
 
 from libc.stdint cimport uint16_t, uint64_t

@@ -240,7 +240,7 @@ cdef struct Arena:
     Use *waiting                # of WAITING ones (I10)
     Block *parked               # WAITING for a device sync, without a Use (I10)
     uint32_t climbing           # slow allocations under way: counted, not live yet (I7)
-    uint32_t polling            # threads that took lists of waiting blocks out, for the moment
+    uint32_t polling            # threads that have waiting Uses or blocks in hand, in no list (I10)
     uint64_t moment             # synchronisations that have begun (I14)
     uint64_t rested             # the last of them that succeeded
     uint64_t search             # searches for a window; frames are stamped with their number

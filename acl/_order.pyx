@@ -76,6 +76,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         block.requested += 1
         use.event = NULL
         use = use.next
+    arena.polling += 1                      # until all are in the list, they are in this hand
     while uses != NULL:
         use = uses
         uses = uses.next
@@ -85,6 +86,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
             lock_take(&arena.lock)
         use.next = arena.waiting
         arena.waiting = use
+    arena.polling -= 1
 
 
 cdef void block_park_device(Arena *arena, Block *block) noexcept nogil:

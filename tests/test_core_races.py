@@ -1,10 +1,13 @@
 """Threads against the pool's slow paths: steals, foreign frees, trims and modes under way.
 
-In CI the same tests run once more with everything built for ThreadSanitizer (lane `threads`).
+In CI the same tests run once more with everything built for ThreadSanitizer (lane `threads`), and
+once more with the invariants checked after each step (lane `debug`): there `ACLPOOL_TURNS` makes
+them shorter.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +19,7 @@ from acl.tools import _peers
 from acl.tools._rig import Rig, function_addresses
 
 PAGE = 2 << 20
-TURNS = 8000
+TURNS = int(os.environ.get("ACLPOOL_TURNS") or 8000)
 
 
 def rig_doors(rig: Rig, streams: list[int]) -> list[tuple[int, int, int, int]]:
