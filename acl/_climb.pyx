@@ -39,6 +39,7 @@ from acl._tally cimport arena_allocs
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1018          # up to here growing beats moving pages
     GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
+    GROW_ROUNDS = 1020          # and where the same few allocations are slow in each round
     GROW_RESTLESS = 1100        # and borrowing pages too often, a hundredth each time
 
 cdef enum:
@@ -49,7 +50,8 @@ cdef enum:
     BORROWS_NEW = 250           # one borrowing allocation in so many is too often
     BORROWS_ECHOED = 1000       # and where the same shapes repeat
     ECHOES = 512
-    ROUNDS_MANY = 6             # slow so often at the same place: the arena grows
+    ROUNDS_MANY = 6             # slow so often at the same place: the arena grows a little
+    ROUNDS_ENDLESS = 48         # and so often: as far as one that borrows too often
     ECHO_LATE = 200             # allocations: so late is another round, not another layer
     VIEWS_MOST = 16             # shadows of an arena for each of its pages
     VIEWS_FEW = 8192            # or so many, if that is more
@@ -206,34 +208,41 @@ cdef void echo_hear(Climb *climb) noexcept nogil:
     climb.rounds = echo.rounds
 
 
-cdef bint arena_restless(Climb *climb) noexcept nogil:
-    """Whether too many allocations have borrowed pages since the arena last grew.  Locked.
+cdef size_t restless_cap(Climb *climb) noexcept nogil:
+    """How far the arena may grow because of what it has borrowed since it last grew.  Locked.
 
-    Second places alone do not always bring rounds of the same shapes to rest; then growth does.
+    Second places alone do not always bring rounds of the same shapes to rest; then growth does.  A
+    few slow allocations a round are not worth much memory, as the shapes may be others soon.
     """
     cdef Arena *arena = climb.arena
     cdef uint64_t rate = BORROWS_ECHOED if climb.rounds > 0 else BORROWS_NEW
-    return climb.rounds >= ROUNDS_MANY or (
-        arena.borrows >= BORROWS_MANY
-        and arena.borrows * rate > arena_allocs(arena) - arena.grown_at)
+    if climb.rounds >= ROUNDS_ENDLESS or (
+            arena.borrows >= BORROWS_MANY
+            and arena.borrows * rate > arena_allocs(arena) - arena.grown_at):
+        return GROW_RESTLESS
+    return GROW_ROUNDS if climb.rounds >= ROUNDS_MANY else 0
 
 
 cdef uint64_t growth_calming(Climb *climb) noexcept nogil:
     """How many pages the driver may add because borrowing does not come to an end by itself."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
-    cdef size_t own, joint, reserved, cap
+    cdef size_t own, joint, reserved, part
     cdef uint64_t pages
-    cdef bint restless
     lock_take(&arena.lock)
-    restless = arena_restless(climb)
+    part = restless_cap(climb)
     lock_drop(&arena.lock)
-    if not restless:
+    if part == 0:
         return 0
     peaks_read(climb, &own, &joint, &reserved)
-    cap = min(permille(own, GROW_RESTLESS), permille(joint, GROW_RESTLESS))
     pages = min(climb.missing - climb.found, own // 100 // granule + 1)
-    return pages if reserved + pages * granule <= cap else 0
+    if reserved + pages * granule > permille(min(own, joint), part):
+        return 0
+    lock_take(&arena.lock)      # other pages may still move for the rest of the window
+    arena.borrows = 0
+    arena.grown_at = arena_allocs(arena)
+    lock_drop(&arena.lock)
+    return pages
 
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
