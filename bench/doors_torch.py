@@ -14,12 +14,11 @@ Needs torch and torch_npu of one version, and a moment's quiet.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 
-__all__ = ["DOORS", "WORK", "main", "run"]
+from doors import CALLS_OF, COLUMNS, TIME, Row, child, main
+
+__all__ = ["DOORS", "WORK", "measure"]
 
 #: How torch gets its memory: what is run before `import torch`, and the environment.
 DOORS: dict[str, tuple[str, dict[str, str]]] = {
@@ -100,76 +99,38 @@ def work(numbers):
 
 MEASURE = """
 around = torch.npu.use_mem_pool(POOL) if POOL is not None else contextlib.nullcontext()
-CALLS = ("aclrtMalloc", "aclrtMallocAlign32", "aclrtFree", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
-         "aclrtUnmapMem", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDeviceWithTimeout")
 with around:
     prepare()
     torch.npu.synchronize()
     seconds = []
     for round_ in range({rounds}):
-        before = sim.counters()
+        before = driver_calls()
         started = time.thread_time()
         work(random.Random({seed}))
         seconds.append(time.thread_time() - started)
     torch.npu.synchronize()
-    after = sim.counters()
+    after = driver_calls()
 stats = torch.npu.memory_stats()
 print("RESULT", json.dumps(dict(
     seconds=min(seconds), reserved=sim.physical_peak(), live=stats["requested_bytes.all.peak"],
-    calls=sum(after.get(name, 0) - before.get(name, 0) for name in CALLS))))
+    calls=after - before)))
 """
 
 
-def run(work: str, door: str, rounds: int = 5, seed: int = 1) -> dict[str, float]:
-    """One row: a process that does the work with that door.
-
-    Raises
-    ------
-    RuntimeError
-        With what the process said, if it failed.
-    """
-    start, environment = DOORS[door]
-    code = COMMON.replace("{start}", start) + WORK[work]
-    code += MEASURE.replace("{rounds}", str(rounds)).replace("{seed}", str(seed))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "ACL_BACKEND": "sim", **environment},
-        capture_output=True, text=True, timeout=900)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT "):
-            found: dict[str, float] = json.loads(line[7:])
-            return {**found, "ratio": found["reserved"] / found["live"]}
-    raise RuntimeError(f"{work}, {door}: {done.stderr[-2000:]}")
+def measure(options: argparse.Namespace) -> list[Row]:
+    rows = []
+    for work in options.work or WORK:
+        for door, (start, environment) in DOORS.items():
+            code = CALLS_OF + COMMON.replace("{start}", start) + WORK[work]
+            code += MEASURE.replace("{rounds}", str(options.rounds)).replace("{seed}", "1")
+            rows.append({"work": work, "allocator": door, **child(f"{work}, {door}", code, environment=environment)})
+    return rows
 
 
-def table(rows: dict[str, dict[str, dict[str, float]]]) -> str:
-    """As Markdown; times are over torch_npu's own of the same work."""
-    lines = ["| work | allocator | live MiB | reserved MiB | ratio | time | driver calls |",
-             "|---|---|---|---|---|---|---|"]
-    for work, doors in rows.items():
-        base = next(iter(doors.values()))["seconds"]
-        for door, row in doors.items():
-            lines.append(
-                f"| {work} | {door} | {row['live'] / 2**20:.1f} | {row['reserved'] / 2**20:.1f} | {row['ratio']:.3f} "
-                f"| {row['seconds'] / base:.2f} | {row['calls']:.0f} |")
-    return "\n".join(lines)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", metavar="FILE", help="also write every row there")
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", action="append", choices=sorted(WORK), help="only this; may be given again")
-    parser.add_argument("--rounds", type=int, default=5, help="of each work; the least time counts")
-    options = parser.parse_args(argv)
-    rows = {
-        work: {door: run(work, door, options.rounds) for door in DOORS} for work in options.work or WORK
-    }
-    print(table(rows))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    columns = [*COLUMNS, TIME, ("driver calls", lambda row: f"{row['calls']:.0f}")]
+    sys.exit(main(__doc__, measure, columns, arguments))

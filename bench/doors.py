@@ -1,0 +1,97 @@
+"""What the benchmarks of the doors share: a process for each row, and the table.
+
+A row says what it is of (`work`, `allocator`) and what was measured: `live`, the bytes asked for at their
+peak; `reserved`, the peak of the simulator's physical books; `seconds` of CPU time; `calls` of the driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+__all__ = ["CALLS", "CALLS_OF", "COLUMNS", "TIME", "Row", "child", "main", "mib", "table"]
+
+Row = dict[str, Any]
+Column = tuple[str, Callable[[Row], str]]
+
+#: The driver calls that make memory, give it back, or wait.
+CALLS = (
+    "aclrtMalloc", "aclrtMallocAlign32", "aclrtFree", "aclrtMallocPhysical", "aclrtFreePhysical", "aclrtMapMem",
+    "aclrtUnmapMem", "aclrtSynchronizeStream", "aclrtSynchronizeStreamWithTimeout", "aclrtSynchronizeDevice",
+    "aclrtSynchronizeDeviceWithTimeout",
+)
+#: For a child's code: the sum of them so far.
+CALLS_OF = f"""
+import acl.sim as sim
+def driver_calls():
+    counts = sim.counters()
+    return sum(counts.get(name, 0) for name in {CALLS!r})
+"""
+
+
+def child(name: str, code: str, *, environment: Mapping[str, str] | None = None, timeout: float = 900) -> Row:
+    """Run code in a process of its own on the simulator; it prints "RESULT " and a JSON object.
+
+    Raises
+    ------
+    RuntimeError
+        With what the process said, if it failed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=timeout,
+        env={**os.environ, "ACL_BACKEND": "sim", "GLOG_v": "3", **(environment or {})})
+    for line in done.stdout.splitlines():
+        if line.startswith("RESULT "):
+            row: Row = json.loads(line[7:])
+            return row
+    raise RuntimeError(f"{name}: {(done.stderr or done.stdout)[-2000:]}")
+
+
+def mib(key: str) -> Callable[[Row], str]:
+    """How a number of bytes is shown."""
+    return lambda row: f"{row[key] / 2**20:.1f}"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("live MiB", mib("live")),
+    ("reserved MiB", mib("reserved")),
+    ("ratio", lambda row: f"{row['reserved'] / row['live']:.3f}"),
+)
+#: CPU time over that of the work's first row.
+TIME: Column = ("time", lambda row: f"{row['time']:.2f}")
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """As Markdown; `time` of each row is over the first row of the same work."""
+    base: dict[str, float] = {}
+    lines = ["| work | allocator | " + " | ".join(title for title, _ in columns) + " |",
+             "|---" * (2 + len(columns)) + "|"]
+    for row in rows:
+        if row.get("seconds"):
+            row["time"] = row["seconds"] / base.setdefault(row["work"], row["seconds"])
+        shown = [row["work"], row["allocator"], *(form(row) for _, form in columns)]
+        lines.append("| " + " | ".join(shown) + " |")
+    return "\n".join(lines)
+
+
+def main(
+    document: str | None, measure: Callable[[argparse.Namespace], list[Row]], columns: Sequence[Column],
+    arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None, *, rounds: int = 5,
+) -> int:
+    """The command line of one of them."""
+    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", help="also write every row there")
+    parser.add_argument("--rounds", type=int, default=rounds, help="of each work; the least time counts")
+    arguments(parser)
+    options = parser.parse_args()
+    rows = measure(options)
+    print(table(rows, columns))
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return 0

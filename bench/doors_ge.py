@@ -1,0 +1,139 @@
+"""GE's allocators in Python, and the pool without Python, on one load: `python bench/doors_ge.py [--json FILE]`.
+
+The load is what GE asks for in 32 decoder layers, hidden 4096, with outputs, workspaces and keys and
+values, prompts of 1 to 2048 tokens (W5 of `aclpool bench`); each row replays it twice over, and the second
+time is timed.  Rows: GE's own policy as bookkeeping (its C++ is not to be had without CANN; no time); a
+subclass of `ge.allocator.Allocator` as GE's documentation has it, with `aclrtMalloc` and `aclrtFree` for
+each block, the free after a wait for the stream, as nothing else orders it; `acl.ge.Allocator`; and the C
+functions that ACL calls for a stream with a pool.  Time is CPU time of the thread for an allocation and a
+free together, driver calls included, and without what GE adds to call Python (ctypes and the GIL,
+several microseconds on top of each Python row).
+
+Package `ge` comes with CANN only: a stand-in with the published signatures takes its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from doors import COLUMNS, CALLS, Row, main
+
+os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
+
+import acl  # noqa: E402
+import acl.ge  # noqa: E402
+import acl.sim as sim  # noqa: E402
+from acl.tools.bench_workloads import LONGEST, Inference  # noqa: E402
+from acl.tools.replay_price import PRICES  # noqa: E402
+from acl.tools.replay_run import replay_policy, replay_pool  # noqa: E402
+from acl.tools.replay_trace import ALLOC, FREE, Trace, trace_of_rows  # noqa: E402
+
+__all__ = ["measure"]
+
+WORK = "W5"
+
+
+class MemBlock:
+    """GE's, as published."""
+
+    def __init__(self, addr: int, size: int) -> None:
+        self.addr, self.size = addr, size
+
+
+class Plain:
+    """An allocator as GE's documentation has it: a call of the driver's for each block."""
+
+    def __init__(self, stream: acl.Stream) -> None:
+        self.stream = stream
+
+    def malloc(self, size: int) -> MemBlock:
+        address, status = acl.rt.malloc(size, 0)
+        if status:
+            raise MemoryError(f"aclrtMalloc gave {status}")
+        return MemBlock(address, size)
+
+    def free(self, block: MemBlock) -> None:
+        self.stream.synchronize()
+        acl.rt.free(block.addr)
+
+
+def load(steps: int, seed: int = 5) -> Trace:
+    """W5 as a trace."""
+    lengths, model = random.Random(seed), Inference()
+    for _ in range(steps):
+        model.step(lengths.randint(1, LONGEST))
+    rows, holds, sizes = [], dict[int, int](), list[int]()
+    for size, slot in model.rows:
+        if size:
+            holds[slot] = len(sizes)
+            sizes.append(size)
+            rows.append((ALLOC, holds[slot], size, 0))
+        else:
+            rows.append((FREE, holds[slot], sizes[holds[slot]], 0))
+    return trace_of_rows(WORK, rows)
+
+
+def driver_calls() -> int:
+    counts = sim.counters()
+    return sum(counts.get(name, 0) for name in CALLS)
+
+
+def in_python(trace: Trace, allocator: Any, rounds: int) -> Row:
+    """Replay through the two methods that GE calls."""
+    events = list(zip(trace.op.tolist(), trace.id.tolist(), trace.size.tolist(), strict=True))
+    blocks: list[Any] = [None] * (max(trace.id.tolist()) + 1)
+    base = sim.physical_bytes()
+    sim.reset_physical_peak()
+    seconds, calls, malloc, free = [], 0, allocator.malloc, allocator.free
+    for _ in range(rounds + 1):
+        before, started = driver_calls(), time.thread_time()
+        for kind, number, size in events:
+            if kind == ALLOC:
+                blocks[number] = malloc(size)
+            else:
+                free(blocks[number])
+        seconds.append(time.thread_time() - started)
+        calls = driver_calls() - before
+    return {"reserved": sim.physical_peak() - base, "calls": calls, "ns": min(seconds[1:]) / trace.allocations * 1e9}
+
+
+def stand_in() -> None:
+    """Package `ge`, as far as `acl.ge` looks."""
+    package, module = ModuleType("ge"), ModuleType("ge.allocator")
+    package.__path__ = []
+    module.__dict__.update(Allocator=type("Allocator", (), {}), MemBlock=MemBlock)
+    sys.modules.update({"ge": package, "ge.allocator": module})
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    trace = load(options.steps)
+    stand_in()
+    acl.Device(0).use()
+    policy = replay_policy("ge", trace, PRICES, passes=2).numbers
+    rows: list[Row] = [{"allocator": "GE's policy (bookkeeping)", "reserved": policy["reserved_peak"]}]
+    with acl.Stream(0) as stream:
+        rows.append({"allocator": "Python: aclrtMalloc for each", **in_python(trace, Plain(stream), options.rounds)})
+        with acl.Pool(0) as pool:
+            found = in_python(trace, acl.ge.Allocator(pool, stream), options.rounds)
+            rows.append({"allocator": "`acl.ge.Allocator`", **found})
+    ours = SimpleNamespace(**replay_pool(trace, PRICES, passes=2, runs=options.rounds).numbers)
+    second = ours.passes[1]
+    rows.append({"allocator": "the pool's C functions", "reserved": ours.reserved_peak, "calls": second["driver_calls"],
+                 "ns": second["ns_per_event"] * 2})
+    return [{"work": WORK, "live": trace.live_peak(), **row} for row in rows]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=int, default=16, help="runs of the net")
+
+
+if __name__ == "__main__":
+    columns = [*COLUMNS, ("ns for a pair", lambda row: f"{row['ns']:.0f}" if "ns" in row else "-"),
+               ("driver calls", lambda row: f"{row['calls']}" if "calls" in row else "-")]
+    sys.exit(main(__doc__, measure, columns, arguments))
