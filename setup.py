@@ -55,7 +55,7 @@ COMMON = [
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
 ALLOCATOR = (
     "arena", "asleep", "books", "check", "climb", "core", "driver", "guard", "order", "pages", "place", "pool",
-    "record", "registry", "tally",
+    "record", "registry", "tally", "turns",
 )
 WITH_C = {
     "acl._libacl": "acl/late/*.c",

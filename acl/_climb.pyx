@@ -1,8 +1,16 @@
 """The ladder that a slow allocation climbs for the pages of its window.
 
-One function (`frames_gather`) has the rungs in order: spare frames, another view of the arena's own
-free pages, the driver while that costs next to nothing, free pages of idle arenas, the driver up to
-the limit, arenas at work.  Each rung is counted.
+One function (`frames_gather`) has the rungs in order, each of them counted:
+
+1. spare frames of the source;
+2. the driver, a hundredth more, where taking pages does not come to rest by itself;
+3. a second place for the arena's own free pages, where shapes repeat or frees come early;
+4. the driver, while that keeps reserved close to the live peak;
+5. free pages of arenas whose streams are idle, in bulk, if this one had more in its last turns;
+6. its own free pages, moved, if its stream is idle; else a second place; else moved after a wait;
+7. free pages of arenas whose streams are idle;
+8. the driver, up to the limit;
+9. free pages of arenas at work, after a wait; last, a second place for pages in the cache.
 
 Before a page that held data is unmapped its stream is synchronised (I14), once, with a timeout: the
 caller may hold Python's GIL while a Python callback is queued on that stream.  If it expires, the
@@ -15,7 +23,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from acl._core cimport (
-    Arena, Block, Echo, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_IDLE, RUNG_NONE,
+    Arena, Block, Echo, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_NONE,
     RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, UNIT_SHIFT, VIEWS_ALWAYS,
 )
 from acl._driver cimport (
@@ -27,14 +35,15 @@ from acl._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
 from acl._pages cimport (
-    Climb, arena_rest, pages_donate, pages_move_out, pages_view, window_claim, window_join,
-    window_map, window_recall, window_settle, window_unclaim,
+    Climb, arena_rest, climb_add, pages_donate, pages_move_out, pages_view, window_claim,
+    window_join, window_map, window_recall, window_settle, window_unclaim,
 )
 from acl._place cimport (
     DEMAND_ANY, DEMAND_PLAIN, DEMAND_RESTED, Window, range_add, range_open, window_find,
 )
 from acl._record cimport record_note
 from acl._tally cimport arena_allocs
+from acl._turns cimport turn_begin, turn_lacks, turn_refill, turn_take
 
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1018          # up to here growing beats moving pages
@@ -60,18 +69,6 @@ cdef enum:
 
 # --- the ladder ---------------------------------------------------------------------------------
 
-cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil:
-    cdef Frame *last = frames
-    if frames == NULL:
-        return
-    while last.next != NULL:
-        last = last.next
-    last.next = climb.frames
-    climb.frames = frames
-    climb.found += pages
-    climb.rung = rung
-
-
 cdef void take_spare(Climb *climb) noexcept nogil:
     cdef Frame *frame
     attempt_try(RUNG_SPARE)
@@ -92,22 +89,18 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
         climb_add(climb, frame, 1, rung)
 
 
-cdef bint views_allowed(Climb *climb) noexcept nogil:
-    """Whether free pages of this arena may be mapped at a second place."""
+cdef void views_allow(Climb *climb) noexcept nogil:
+    """Under the lock: may free pages of this arena be mapped at a second place?"""
     cdef Arena *arena = climb.arena
-    cdef bint allowed
-    if not arena.pool.options.views or arena.pool.moves_off or climb.refused:
-        return False
-    lock_take(&arena.lock)
-    allowed = (arena.refusals < REFUSALS_MANY and
-               arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW))
-    lock_drop(&arena.lock)
-    return allowed
+    climb.views = (
+        arena.pool.options.views and not arena.pool.moves_off and not climb.refused
+        and arena.refusals < REFUSALS_MANY
+        and arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW))
 
 
 cdef void take_views(Climb *climb, bint flush) noexcept nogil:
     cdef uint64_t pages
-    if views_allowed(climb):
+    if climb.views:
         attempt_try(RUNG_OWN)
         pages = pages_view(climb, climb.missing - climb.found, flush)
         if pages > 0:
@@ -125,68 +118,45 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
         climb_add(climb, frames, pages, RUNG_OWN)
 
 
-cdef void take_others(Climb *climb, bint wait, uint32_t rung) noexcept nogil:
-    cdef Pool *pool = climb.arena.pool
-    cdef uint32_t index
-    cdef Arena *other
-    cdef Frame *frames
-    cdef uint64_t pages
-    if not climb.moves:
-        return
-    for index in range(count_read(&pool.arena_count)):
-        other = pool.arenas[index]
-        if other != climb.arena and other.donates and climb.found < climb.missing:
-            attempt_try(rung)
-            frames = NULL
-            pages = pages_move_out(other, climb.missing - climb.found, wait, False, &frames)
-            climb_add(climb, frames, pages, rung)
-
-
 cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
     return bytes // 1000 * part
 
 
-cdef void peaks_read(Climb *climb, size_t *own, size_t *joint, size_t *reserved) noexcept nogil:
-    """The sum of the arenas' own peaks, the peak of their sum as far as seen, and `reserved`."""
+cdef void peaks_read(Climb *climb) noexcept nogil:
+    """The sum of the arenas' own peaks, and the peak of their sum as far as seen."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef Arena *arena
     cdef size_t live = climb.size
     cdef size_t asleep = 0                      # no memory is wanted for it
-    cdef size_t peak, past
+    cdef size_t own = 0
+    cdef size_t joint
     cdef uint32_t index
-    own[0] = 0
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
         live += stale_read(&arena.requested)
-        peak = stale_read(&arena.requested_peak)
-        past = stale_read(&arena.past_requested_peak)
         asleep += stale_read(&arena.asleep)
-        own[0] += peak if peak > past else past
+        own += max(stale_read(&arena.requested_peak), stale_read(&arena.past_requested_peak))
     spin_enter(&source.lock)
     if live > source.joint_peak:
         source.joint_peak = live
-    joint[0] = source.joint_peak
-    reserved[0] = source.reserved
+    joint = source.joint_peak
     spin_leave(&source.lock)
-    if own[0] < joint[0]:
-        own[0] = joint[0]
+    if own < joint:
+        own = joint
     elif count_read(&pool.arena_count) == 1:
-        joint[0] = own[0]
-    own[0] -= min(asleep, own[0])
-    joint[0] -= min(asleep, joint[0])
+        joint = own
+    climb.own = own - min(asleep, own)
+    climb.joint = joint - min(asleep, joint)
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     """How many pages the driver may add before any is taken from elsewhere."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
-    cdef size_t own, joint, reserved, cap, need
-    peaks_read(climb, &own, &joint, &reserved)
-    need = reserved + pages * granule
-    cap = permille(own, GROW_ALWAYS)
-    if permille(joint, GROW_JOINT) < cap:       # streams that are idle in turn share
-        cap = permille(joint, GROW_JOINT)
+    cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
+    # Streams that are idle in turn share.
+    cdef size_t cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     # With a live peak below a page the ranges would take the same page from each other for ever.
     return pages if need <= cap or need <= FEW_PAGES * granule else 0
 
@@ -227,16 +197,16 @@ cdef uint64_t growth_calming(Climb *climb) noexcept nogil:
     """How many pages the driver may add because borrowing does not come to an end by itself."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
-    cdef size_t own, joint, reserved, part
+    cdef size_t part
     cdef uint64_t pages
     lock_take(&arena.lock)
     part = restless_cap(climb)
     lock_drop(&arena.lock)
     if part == 0:
         return 0
-    peaks_read(climb, &own, &joint, &reserved)
-    pages = min(climb.missing - climb.found, own // 100 // granule + 1)
-    if reserved + pages * granule > permille(min(own, joint), part):
+    pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
+    # `joint` is at most `own`.
+    if stale_read(&arena.pool.source.reserved) + pages * granule > permille(climb.joint, part):
         return 0
     lock_take(&arena.lock)      # other pages may still move for the rest of the window
     arena.borrows = 0
@@ -247,32 +217,36 @@ cdef uint64_t growth_calming(Climb *climb) noexcept nogil:
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
     """The ladder: each rung brings frames until the window's missing pages are covered."""
+    cdef Pool *pool = climb.arena.pool
     cdef void *graph = NULL
+    turn_begin(climb)
     take_spare(climb)
     if climb.found < climb.missing:
+        peaks_read(climb)
         take_driver(climb, growth_calming(climb), RUNG_GROW)
     # Where shapes repeat a second place saves the next round its calls, where the stream is at work
     # it saves a wait; else pages move, as the second place would only lie there.
     if climb.found < climb.missing and (climb.heard or not climb.arena.donates
-                                        or climb.arena.pool.options.views == VIEWS_ALWAYS):
+                                        or pool.options.views == VIEWS_ALWAYS):
         take_views(climb, False)
     if climb.found < climb.missing:
         take_driver(climb, growth_allowed(climb), RUNG_GROW)
     if climb.found < climb.missing:
-        climb.moves = not (climb.arena.pool.moves_off or stream_captured(
-            climb.arena.pool, climb.arena.stream, &graph))
-        if views_allowed(climb):
-            take_own(climb, False)
+        climb.moves = not (pool.moves_off or stream_captured(pool, climb.arena.stream, &graph))
+        if turn_lacks(climb):
+            turn_take(climb, False)
+    if climb.found < climb.missing and climb.views:
+        take_own(climb, False)
     if climb.found < climb.missing:
         take_views(climb, False)
     if climb.found < climb.missing:
         take_own(climb, True)
     if climb.found < climb.missing:
-        take_others(climb, False, RUNG_IDLE)
+        turn_take(climb, False)
     if climb.found < climb.missing:
         take_driver(climb, climb.missing - climb.found, RUNG_DRIVER)
     if climb.found < climb.missing:
-        take_others(climb, True, RUNG_OTHERS)
+        turn_take(climb, True)
     if climb.found < climb.missing:
         take_views(climb, True)
 
@@ -332,12 +306,15 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     cdef Frame *frame
     cdef Frame *vain = NULL
     cdef bint done = False
+    views_allow(climb)
     lock_drop(&arena.lock)
     reserved = stale_read(&pool.source.reserved)
     if limit_allows(climb):
         frames_gather(climb)
     if climb.found >= climb.missing:
         done = window_map(climb)
+    if done and climb.found > climb.missing:
+        turn_refill(climb)
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next

@@ -253,6 +253,7 @@ cdef struct Arena:
     uint64_t grown_at           # allocations when it grew
     Echo echoes[512]
     uint32_t refusals           # how often the driver refused to map a page twice
+    size_t turn_peak            # bytes asked for and live at the peaks of its last turns
     bint wired                  # a live block is WIRED
     Pool *pool
     aclrtStream stream          # NULL: the default stream of the context
@@ -354,6 +355,7 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     size_t reserved             # bytes (I11)
     size_t reserved_peak
     size_t joint_peak           # bytes asked for in all arenas, as slow allocations have seen it
+    Arena *climber              # whose climb was the last
     aclrtEvent events[256]      # free events
     uint32_t event_count
     uint64_t calls[16]          # by DriverCall

@@ -18,11 +18,19 @@ cdef struct Climb:              # a slow allocation under way
     Frame *frames               # what the ladder has brought and is not mapped yet
     uint64_t missing            # pages to map
     uint64_t found              # frames
+    uint64_t held               # pages that the arena has, before it
+    uint64_t share              # and had at the peaks of its last turns
+    size_t own                  # bytes: the sum of the arenas' own peaks
+    size_t joint                # the peak of their sum, as far as seen
     uint32_t rung               # the highest that brought something
+    bint views                  # whether free pages of the arena may be mapped at a second place
     bint moves                  # whether pages may be unmapped for it
     bint heard                  # the same allocation has been slow before: shapes may repeat
     uint32_t rounds             # and so often before in rounds of the same shapes
     bint refused                # the driver would not map a page for the second time
+
+# Frames that a rung has brought.
+cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil
 
 # Under the arena's lock.
 cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil

@@ -33,6 +33,18 @@ from acl._record cimport record_note, record_pages
 
 # --- windows ------------------------------------------------------------------------------------
 
+cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil:
+    cdef Frame *last = frames
+    if frames == NULL:
+        return
+    while last.next != NULL:
+        last = last.next
+    last.next = climb.frames
+    climb.frames = frames
+    climb.found += pages
+    climb.rung = rung
+
+
 cdef inline void piece_insert(Bins *bins, Block *block, uint32_t state) noexcept nogil:
     if state == BLOCK_FREE:
         bin_insert(bins, block)

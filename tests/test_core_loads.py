@@ -6,6 +6,7 @@ the recorded traces serve where they are.  The bars are those of the design.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.loads import LOADS, Recorder
 
@@ -84,9 +85,36 @@ def test_tiny_blocks_that_stay_pin_no_pages() -> None:
 def test_streams_idle_in_turn_share_their_memory() -> None:
     trace = made("mixed_streams", 60)
     replay = Replay(trace)
-    replay.once()
+    _, slow = replay.once()
+    assert slow <= 0.005
     assert replay.rig.physical()[1] <= 1.10 * trace.joint_live_peak()
     assert replay.rig.physical()[1] < 0.95 * trace.live_peak()
+
+
+def in_turn(traces: list[Trace]) -> Trace:
+    """A stream for each trace; they run a step each in turn, until one of them has no more."""
+    rows, first = [], 0
+    for stream, trace in enumerate(traces):
+        rows.append(np.stack([trace.op, trace.id + first, trace.size, trace.step, np.full(len(trace), stream)]))
+        first += int(trace.id.max()) + 1
+    events = np.concatenate(rows, axis=1)
+    events = events[:, events[3] < min(int(trace.step.max()) for trace in traces)]
+    events = events[:, np.lexsort((np.arange(events.shape[1]), events[4], events[3]))]
+    kept = events[:, np.isin(events[1], events[1][events[0] == 1], invert=True)]
+    kept[0] = 1                                     # what is live at the end is freed
+    return Trace("in turn", *np.concatenate([events, kept], axis=1))
+
+
+@pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
+@pytest.mark.parametrize("names", ["bcde", "abce", "cd"])
+def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
+    trace = in_turn([load_trace(path) for path in TRACES if path.stem[0] in names])
+    replay = Replay(trace)
+    _, slow = replay.once()
+    assert slow <= 0.005
+    _, slow = replay.once()
+    assert slow <= 0.001
+    assert replay.rig.physical()[1] <= 1.10 * trace.joint_live_peak()
 
 
 @pytest.mark.parametrize(("name", "steps"), [

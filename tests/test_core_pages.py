@@ -67,6 +67,50 @@ def test_an_idle_stream_gives_before_the_pool_grows() -> None:
     assert rig.stats(2)["counters"]["donated"] == 40
 
 
+def turned(pages: int = 40) -> Rig:
+    """Two streams that have had a turn each; the second one's pages were the first one's."""
+    rig = Rig()
+    for stream in 1, 2:
+        for block in [rig.alloc(pages // 4 * PAGE, stream) for _ in range(4)]:
+            rig.free(block, stream)
+    assert rig.reserved() == pages * PAGE
+    return rig
+
+
+def test_a_new_turn_takes_what_the_last_one_needed() -> None:
+    rig = turned()
+    assert rig.alloc(10 * PAGE)
+    calls = rig.calls()
+    assert all(rig.alloc(10 * PAGE) for _ in range(3))
+    assert rig.calls() == calls
+    assert rig.stats(2)["counters"]["donated"] == 40
+    assert rig.reserved() == 40 * PAGE
+    assert rig.check() == 0
+
+
+def test_pages_taken_in_advance_leave_room_for_old_views() -> None:
+    """Holes where other pages have a second place are left out."""
+    rig = turned()
+    for size in 30, 7, 25, 11:
+        rig.free(split_free(rig, size // 2))
+        for stream in 2, 1:
+            rig.free(rig.alloc(size * PAGE, stream), stream)
+        assert rig.check() == 0
+
+
+@pytest.mark.parametrize("at", [11, 12, 25, 40])
+def test_a_refused_page_in_advance_is_spare(at: int) -> None:
+    rig = turned()
+    rig.set(fail="map", at=at, code=BROKEN)
+    assert rig.alloc(10 * PAGE)
+    assert rig.stats(1)["reserved"] == (at - 1) * PAGE
+    assert rig.reserved() == rig.physical()[0] == 40 * PAGE
+    assert rig.check() == 0
+    rig.set()
+    assert all(rig.alloc(10 * PAGE) for _ in range(3))
+    assert rig.reserved() == 40 * PAGE
+
+
 def test_a_busy_stream_is_asked_last() -> None:
     rig = Rig(limit=60 * PAGE)
     rig.free(rig.alloc(40 * PAGE, stream=2), stream=2)
