@@ -19,8 +19,8 @@ from acl._asleep cimport Turn, naps_reclaim, turn_begin, turn_end, turn_map, tur
 from acl._core cimport Arena, Block, Chunk, Nap, Pool as CorePool, ROLE_CAPTURE
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE,
-    ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtMallocHost,
-    aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
+    ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtDestroyStreamForce,
+    aclrtMallocHost, aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
 )
 from acl._lock cimport count_read
 from acl._pages cimport arena_rest
@@ -73,7 +73,8 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
         if status != ACL_SUCCESS and first == ACL_SUCCESS and wait:
             copier.call = b"aclrtSynchronizeStream"
             first = status
-        aclrtDestroyStream(copier.streams[index])
+        if aclrtDestroyStream(copier.streams[index]) != ACL_SUCCESS:
+            aclrtDestroyStreamForce(copier.streams[index])
     return first
 
 

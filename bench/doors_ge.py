@@ -22,17 +22,17 @@ import time
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from doors import COLUMNS, CALLS, Row, main
+from doors import CALLS, COLUMNS, Row, main
 
 os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 
-import acl  # noqa: E402
-import acl.ge  # noqa: E402
-import acl.sim as sim  # noqa: E402
-from acl.tools.bench_workloads import LONGEST, Inference  # noqa: E402
-from acl.tools.replay_price import PRICES  # noqa: E402
-from acl.tools.replay_run import replay_policy, replay_pool  # noqa: E402
-from acl.tools.replay_trace import ALLOC, FREE, Trace, trace_of_rows  # noqa: E402
+import acl
+import acl.ge
+import acl.sim as sim
+from acl.tools.bench_workloads import LONGEST, Inference
+from acl.tools.replay_price import PRICES
+from acl.tools.replay_run import replay_policy, replay_pool
+from acl.tools.replay_trace import ALLOC, FREE, Trace, trace_of_rows
 
 __all__ = ["measure"]
 

@@ -57,10 +57,11 @@ def vendors():
             except OSError:
                 compiled(name, "", "-Wl,-soname," + name)
     torch_libraries = os.path.join(os.path.dirname(torch.__file__), "lib")
-    old = "_ZNR5torch7Library4_defEON3c1014FunctionSchemaEPNS1_12OperatorNameERKSt6vectorI{tag}SaIS8_EENS_17_RegisterOrVerifyE"
-    old, new = old.replace("{tag}", "N2at3TagE"), old.replace("{tag}", "NS_10headeronly3TagE")
+    define = "_ZNR5torch7Library4_defEON3c1014FunctionSchemaEPNS1_12OperatorNameERKSt6vectorI"
+    old, new = (define + tag + "SaIS8_EENS_17_RegisterOrVerifyE" for tag in ("N2at3TagE", "NS_10headeronly3TagE"))
     source = '__asm__(".globl %s\\\\n.type %s,@function\\\\n%s: jmp %s@PLT\\\\n");' % (old, old, old, new)
-    compiled("libforward.so", source, "-L" + torch_libraries, "-Wl,--no-as-needed,--allow-shlib-undefined", "-ltorch_cpu")
+    compiled("libforward.so", source, "-L" + torch_libraries, "-Wl,--no-as-needed,--allow-shlib-undefined",
+             "-ltorch_cpu")
     sys.setdlopenflags(os.RTLD_LAZY)            # what CANN's libraries would have is not called here
 
 vllm = types.ModuleType("vllm")
@@ -123,7 +124,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
             camem_from(options.wheel, Path(folder))
             code = CALLS_OF + CODE.format(
-                folder=folder, start=start, rounds=options.rounds, tag="{tag}")
+                folder=folder, start=start, rounds=options.rounds)
             rows.append({"work": "sleep and wake", "allocator": door, **child(door, code)})
     return rows
 

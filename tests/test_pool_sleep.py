@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import time
 from types import ModuleType
 
 import pytest
@@ -582,3 +583,103 @@ def test_no_host_memory_is_left_behind(no_leaks: None, sim: ModuleType) -> None:
         again.close()
     counts = sim.counters()
     assert counts["aclrtFreeHost"] == counts["aclrtMallocHost"] - 1 > 3  # one was refused
+
+
+def trial(sim: ModuleType, waking: bool, nth: int) -> int:
+    """A sleep, or a wake, whose nth call of the library fails, whatever it is; how many failed."""
+    with acl.Pool(0) as pool, acl.Stream(0) as stream:
+        kept = [made(pool, 5 * MIB, 1, "x"), made(pool, 3000, 2, "x"), pool.alloc(2 * MIB, stream, tag="x")]
+        fill(kept[2], 3)
+        awake = made(pool, 3000, 4)
+        stream.synchronize()
+        if waking:
+            pool.sleep("x")
+        told = False
+        with sim.fault("*", code=507899, nth=nth) as fault:
+            try:
+                if waking:
+                    pool.wake("x")
+                else:
+                    pool.sleep("x")
+            except (acl.AclError, MemoryError):
+                told = True
+        assert pool.check() == 0
+        assert physical() == pool.stats().reserved
+        assert told or pool.stats().asleep > 0 or waking
+        assert holds(awake, 4)
+        pool.wake()
+        assert (pool.check(), pool.stats().asleep) == (0, 0)
+        assert [holds(one, number) for number, one in enumerate(kept, 1)] == [True] * 3
+        return fault.hits
+
+
+@pytest.mark.parametrize("waking", [False, True])
+def test_every_call_of_a_sleep_and_of_a_wake_may_fail(no_leaks: None, sim: ModuleType, waking: bool) -> None:
+    nth = 1
+    while trial(sim, waking, nth) > 0:
+        gc.collect()
+        nth += 1
+        assert nth < 200
+    assert nth > 10                                     # there were calls to fail
+
+
+@pytest.mark.release_only                               # threads race, which no check after each step can bear
+@pytest.mark.parametrize("seed", [1, 2])
+def test_contents_stay_while_tags_sleep_in_any_order_beside_growth_and_stealing(seed: int) -> None:
+    """Two streams take, lose and steal pages under one limit; what is offloaded comes back as it was."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    stop = threading.Event()
+    wrong: list[BaseException] = []
+    with acl.Pool(0, limit=64 * MIB) as pool:
+        tags = ["a", "b", "c", "d"]
+        kept = {tag: [made(pool, rng.randrange(600, 4 * MIB), 16 * n + i, tag) for i in range(3)]
+                for n, tag in enumerate(tags)}
+
+        def press(number: int) -> None:
+            sizes = random.Random(number)
+            try:
+                with acl.Device(0), acl.Stream(0) as stream:
+                    live: list[acl.Buffer] = []
+                    while not stop.is_set():
+                        try:
+                            live.append(pool.alloc(sizes.choice((900, 50_000, MIB, 5 * MIB)), stream))
+                        except acl.OutOfMemoryError:
+                            live.clear()
+                        if len(live) > 8:
+                            live.pop(sizes.randrange(len(live))).close()
+                    live.clear()
+                    stream.synchronize()
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=press, args=(number,)) for number in (seed, seed + 10)]
+        for thread in threads:
+            thread.start()
+        asleep: list[str] = []
+        try:
+            for _ in range(40):
+                if asleep and rng.random() < 0.5:
+                    tag = asleep.pop(rng.randrange(len(asleep)))
+                    while True:
+                        try:
+                            pool.wake(tag)
+                            break
+                        except acl.OutOfMemoryError:
+                            time.sleep(0.001)
+                    for number, one in enumerate(kept[tag]):
+                        assert holds(one, 16 * tags.index(tag) + number)
+                else:
+                    awake = [tag for tag in tags if tag not in asleep]
+                    if awake:
+                        asleep.append(rng.choice(awake))
+                        pool.sleep(asleep[-1])
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(60)
+        assert wrong == []
+        pool.wake()
+        assert pool.check() == 0
+        for place, tag in enumerate(tags):
+            assert [holds(one, 16 * place + number) for number, one in enumerate(kept[tag])] == [True] * 3
