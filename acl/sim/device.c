@@ -64,7 +64,8 @@ aclError device_lost(int32_t device)
 
 aclError device_alive(const char *function, int32_t device)
 {
-    aclError lost = device < 0 ? ACL_SUCCESS : device_lost(device);
+    bool one = device >= 0 && device < DEVICE_MAX; /* else the host, which is never lost */
+    aclError lost = one ? device_lost(device) : ACL_SUCCESS;
     return lost == ACL_SUCCESS ? ACL_SUCCESS
                                : error_set(function, lost, "device %d is lost", device);
 }
