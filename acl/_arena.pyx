@@ -30,6 +30,7 @@ from acl._lock cimport (
     spin_enter, spin_leave, stale_read,
 )
 from acl._pages cimport pages_donate
+from acl._place cimport range_free
 from acl._record cimport record_pool, record_trims, ring_drop
 from acl._tally cimport arena_hits, peak_reset
 
@@ -397,9 +398,7 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
             if not span.segment:
                 range_clear(arena, span)
                 range_unreserve(arena.pool, span.base)
-            free(span.views)
-            free(span.starts)
-            free(span)
+            range_free(span)
     slab_close(arena)
     ring_drop(arena)
     free(arena.naps)

@@ -8,7 +8,8 @@ size has its own bin, above there are 32 bins for each power of two.
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._core cimport (
-    Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, Links, UNIT_SHIFT,
+    Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, Links,
+    MAP_SHIFT, UNIT_SHIFT,
 )
 
 cdef extern from *:
@@ -18,7 +19,7 @@ cdef extern from *:
         return (uint32_t)__builtin_ctzll(word);
     }
     static inline uint32_t bit_highest(uint64_t word) {
-        return 63u - (uint32_t)__builtin_clzll(word);
+        return (uint32_t)__builtin_clzll(word) ^ 63u;
     }
     #define core_likely(condition) __builtin_expect(!!(condition), 1)
     #define core_prefetch(address) __builtin_prefetch(address, 1)
@@ -30,7 +31,7 @@ cdef extern from *:
 
 cdef enum:
     BIN_DEPTH = 8               # blocks looked at in a bin before the next bin is asked
-    KIND_GROUPS = 36            # BINS >> BIN_SHIFT
+    KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
 cdef void bins_start(Bins *bins) noexcept nogil          # all lists empty
 cdef bint slab_open(Arena *arena) noexcept nogil        # reserves host addresses for descriptors
@@ -45,12 +46,13 @@ cdef inline size_t size_units(size_t size) noexcept nogil:
 
 
 cdef inline uint32_t bin_of(size_t units) noexcept nogil:
-    cdef uint32_t top
-    if units < 32:
-        return <uint32_t> units                 # fits: below 32
-    top = bit_highest(units)
-    return (((top - 4) << BIN_SHIFT)            # fits: masked to five bits
-            + (<uint32_t> (units >> (top - 5)) & 31))
+    return <uint32_t> units if units < 32 else bin_of_wide(units)       # fits: below 32
+
+
+cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
+    """The same for sizes of 32 units and more."""
+    cdef uint32_t top = bit_highest(units)
+    return ((top - 4) << BIN_SHIFT) + (<uint32_t> (units >> (top - 5)) & 31)    # fits: five bits
 
 
 cdef inline Block *links_block(Links *links) noexcept nogil:
@@ -83,18 +85,18 @@ cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept
     block.state = BLOCK_FREE
     block.bin = <uint16_t> index                                        # fits: below 2 BINS
     links_insert(&bins.heads[index], block)
-    bins.maps[index >> BIN_SHIFT] |= <uint32_t> 1 << (index & 31)
-    bins.groups[kind] |= <uint64_t> 1 << ((index >> BIN_SHIFT) - kind * KIND_GROUPS)
+    bins.maps[index >> MAP_SHIFT] |= <uint64_t> 1 << (index & 63)
+    bins.groups[kind] |= <uint64_t> 1 << ((index >> MAP_SHIFT) - kind * KIND_WORDS)
 
 
 cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
     # Without branches: whether a bin becomes empty cannot be predicted.
     cdef uint32_t index = block.bin
     cdef bint last = block.links.next == block.links.prev               # then both are the head
-    cdef uint32_t map = bins.maps[index >> BIN_SHIFT] & ~(<uint32_t> last << (index & 31))
+    cdef uint64_t map = bins.maps[index >> MAP_SHIFT] & ~(<uint64_t> last << (index & 63))
     links_remove(block)
-    bins.maps[index >> BIN_SHIFT] = map
-    bins.groups[kind] &= ~(<uint64_t> (map == 0) << ((index >> BIN_SHIFT) - kind * KIND_GROUPS))
+    bins.maps[index >> MAP_SHIFT] = map
+    bins.groups[kind] &= ~(<uint64_t> (map == 0) << ((index >> MAP_SHIFT) - kind * KIND_WORDS))
 
 
 cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
@@ -121,42 +123,65 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
     return best
 
 
+cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
+    """The last one that came into the first bin above this one; NULL if all of them are empty."""
+    cdef uint32_t word = index >> MAP_SHIFT
+    cdef uint64_t *maps = &bins.maps[kind * KIND_WORDS]
+    cdef uint64_t bits = maps[word] >> (index & 63) >> 1
+    if bits != 0:
+        return bins.heads[kind * BINS + index + 1 + bit_lowest(bits)].next
+    bits = bins.groups[kind] & (~<uint64_t> 0 << (word + 1))            # there are 18 words
+    if bits == 0:
+        return NULL
+    word = bit_lowest(bits)
+    return bins.heads[kind * BINS + (word << MAP_SHIFT) + bit_lowest(maps[word])].next
+
+
 cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept nogil:
-    """A free block of at least so many units: near the smallest there is; NULL if there is none."""
+    """A free block of at least so many units: near the smallest there is; NULL if there is none.
+
+    No size has more than MAX_SIZE_BITS bits, so that its bin is one of the kind's.
+    """
     cdef uint32_t index = bin_of(units)
-    cdef uint32_t group = index >> BIN_SHIFT
-    cdef uint32_t *maps = &bins.maps[kind * KIND_GROUPS]
-    cdef Links *heads = &bins.heads[kind * BINS]
-    cdef uint64_t above
-    cdef uint32_t map = maps[group] & (<uint32_t> 0xFFFFFFFF << (index & 31))
-    cdef Block *found
-    if map & (<uint32_t> 1 << (index & 31)):
-        found = bin_best(&heads[index], units << UNIT_SHIFT)
-        if found != NULL:
-            return found
-        map &= map - 1
-    if map == 0:
-        above = bins.groups[kind] & (~<uint64_t> 0 << (group + 1))      # there are 36 groups
-        if above == 0:
-            return NULL
-        group = bit_lowest(above)
-        map = maps[group]
-    return heads[(group << BIN_SHIFT) + bit_lowest(map)].next
+    cdef Block *found = NULL
+    if bins.maps[(index >> MAP_SHIFT) + kind * KIND_WORDS] >> (index & 63) & 1:
+        found = bin_best(&bins.heads[kind * BINS + index], units << UNIT_SHIFT)
+    return found if found != NULL else bins_above(bins, index, kind)
 
 
 cdef inline uint32_t bins_after(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
     """The first bin of a kind, from `index` on, that is not empty; BINS if there is none."""
-    cdef uint32_t word = index >> BIN_SHIFT
-    cdef uint32_t map
+    cdef uint32_t word = index >> MAP_SHIFT
+    cdef uint64_t map
     if index >= BINS:
         return BINS
-    map = bins.maps[kind * KIND_GROUPS + word] & (<uint32_t> 0xFFFFFFFF << (index & 31))
+    map = bins.maps[kind * KIND_WORDS + word] & (~<uint64_t> 0 << (index & 63))
     while map == 0:
         word += 1
-        if word == KIND_GROUPS:
+        if word == KIND_WORDS:
             return BINS
-        map = bins.maps[kind * KIND_GROUPS + word]
-    return (word << BIN_SHIFT) + bit_lowest(map)
+        map = bins.maps[kind * KIND_WORDS + word]
+    return (word << MAP_SHIFT) + bit_lowest(map)
+
+
+cdef inline void class_note(Arena *arena, size_t units) noexcept nogil:
+    """Blocks of so many units can come to lie in the cache from now on."""
+    arena.classes[units >> 6] |= <uint64_t> 1 << (units & 63)
+
+
+cdef inline size_t class_after(Arena *arena, size_t units) noexcept nogil:
+    """The first class, from `units` on, that the cache can hold; beyond CACHE_UNITS: none."""
+    cdef size_t word = units >> 6
+    cdef uint64_t bits
+    if units > CACHE_UNITS:
+        return units
+    bits = arena.classes[word] & (~<uint64_t> 0 << (units & 63))
+    while bits == 0:
+        word += 1
+        if word > CACHE_UNITS >> 6:
+            return CACHE_UNITS + 1
+        bits = arena.classes[word]
+    return (word << 6) + bit_lowest(bits)
 
 
 cdef inline Block *block_make(Arena *arena) noexcept nogil:
@@ -173,14 +198,18 @@ cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
     arena.spare = block
 
 
+cdef inline uint32_t *block_word(Block *block) noexcept nogil:
+    """State, flags and tag in one store, or in one compare: state is the lowest byte."""
+    return <uint32_t *> &block.state
+
+
 cdef inline void block_cut(Block *block, Block *rest, size_t size) noexcept nogil:
     # [ block ........ ][ next ]  =>  [ block ][ rest ][ next ]
     rest.addr = block.addr + size
     rest.size = block.size - size
     rest.range = block.range
     rest.bin = block.bin
-    rest.flags = 0
-    rest.state = block.state
+    block_word(rest)[0] = block.state           # no flags, no tag
     rest.prev = block
     rest.next = block.next
     if block.next != NULL:

@@ -59,10 +59,11 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
 
 
 cdef size_t cache_flush(Arena *arena) noexcept nogil:
-    cdef size_t units, bytes = 0
+    cdef size_t units = class_after(arena, 0)
+    cdef size_t bytes = 0
     cdef Block *block
     cdef Block *after
-    for units in range(1, <size_t> CACHE_UNITS + 1):       # an enum
+    while units <= CACHE_UNITS:
         block = arena.cache[units]
         arena.cache[units] = NULL
         while block != NULL:
@@ -70,6 +71,7 @@ cdef size_t cache_flush(Arena *arena) noexcept nogil:
             bytes += block.size
             block_release(arena, block)
             block = after
+        units = class_after(arena, units + 1)
     if bytes != 0:
         arena.counters.flushes += 1
     return bytes

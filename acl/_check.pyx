@@ -11,13 +11,13 @@ from libc.stdlib cimport abort
 from libc.string cimport memset
 
 from acl._asleep cimport naps_check
-from acl._bins cimport KIND_GROUPS, bin_of, cache_flush, links_block, size_units
+from acl._bins cimport KIND_WORDS, bin_of, cache_flush, class_after, links_block, size_units
 from acl._core cimport (
-    BINS, BIN_SHIFT, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
+    BINS, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
     BLOCK_VOID,
     BLOCK_WAITING, Bins, Block,
-    CACHE_UNITS, HOLDS, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL,
-    Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
+    CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE,
+    RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
 )
 from acl._driver cimport attempt_read, device_room, stream_captured
 from acl._frames cimport page_backed
@@ -152,14 +152,14 @@ cdef uint32_t bins_check(Bins *bins, uint32_t kind, uint64_t *free, uint64_t *ho
     cdef Block *stop
     cdef Block *block
     for index in range(kind * BINS, kind * BINS + BINS):
-        word = index >> BIN_SHIFT
+        word = index >> MAP_SHIFT
         stop = links_block(&bins.heads[index])
         block = stop.links.next
         if block.links.prev != stop:
             return 3
-        if (block != stop) != (bins.maps[word] >> (index & 31) & 1):
+        if (block != stop) != (bins.maps[word] >> (index & 63) & 1):
             return 3
-        if (bins.maps[word] != 0) != (bins.groups[kind] >> (word - kind * KIND_GROUPS) & 1):
+        if (bins.maps[word] != 0) != (bins.groups[kind] >> (word - kind * KIND_WORDS) & 1):
             return 3
         while block != stop:
             if (block.state != BLOCK_FREE or block.bin != index
@@ -191,6 +191,8 @@ cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
             return broken
     for index in range(CACHE_UNITS + 1):
         block = arena.cache[index]
+        if block != NULL and class_after(arena, index) != index:
+            return 4
         while block != NULL:
             if block.state != BLOCK_CACHED or block.size >> UNIT_SHIFT != index:
                 return 4

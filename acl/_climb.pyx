@@ -272,11 +272,12 @@ cdef bint dooms_thrash(Arena *arena) noexcept nogil:
             <= max(permille(peak, GROW_ALWAYS), FEW_PAGES * granule))
 
 
-cdef Window window_choose(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
     """The best window that is allowed; where old views must go first, after a wait for that."""
-    cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
     cdef void *graph = NULL
     cdef bint ready
+    if window.first == NULL:
+        window = window_find(arena, size, kind, DEMAND_ANY)
     if window.first == NULL or window.stale == 0:
         return window
     if dooms_thrash(arena):
@@ -291,10 +292,10 @@ cdef Window window_choose(Arena *arena, size_t size, uint32_t kind) noexcept nog
     return window
 
 
-cdef Window window_open(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    cdef Window window = window_choose(arena, size, kind)
+cdef Window window_open(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
+    window = window_choose(arena, size, kind, window)
     if window.first == NULL and range_open(arena, kind, size):
-        window = window_choose(arena, size, kind)
+        window = window_choose(arena, size, kind, window)
     return window
 
 
@@ -348,28 +349,30 @@ cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
     return window_join(climb)
 
 
-cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind, Window *window) noexcept nogil:
     cdef Climb climb
-    cdef Window window
+    cdef Block *block
+    window.first = NULL
     if arena.shadows == 0 or arena.pool.moves_off:
         return NULL
-    window = window_find(arena, size, kind, DEMAND_ANY)
+    window[0] = window_find(arena, size, kind, DEMAND_ANY)
     if window.first == NULL or window.missing > 0:
         return NULL
     climb_start(&climb, arena, size)
-    return window_take(&climb, &window)
+    block = window_take(&climb, window)
+    window.first = NULL
+    return block
 
 
-cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *window) noexcept nogil:
     cdef Climb climb
-    cdef Window window
     cdef Block *block = NULL
     cdef uint32_t _attempt
     cdef bint refused = False
     for _attempt in range(2):
         if arena.pool.no_virtual:
             return segment_obtain(arena, size, kind)
-        window = window_open(arena, size, kind)
+        window[0] = window_open(arena, size, kind, window[0])
         if window.first == NULL and arena.pool.no_virtual:
             return segment_obtain(arena, size, kind)
         if window.first == NULL:
@@ -378,7 +381,8 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind) noexcept nogi
         climb.refused = refused
         if not refused:
             echo_hear(&climb)
-        block = window_take(&climb, &window)
+        block = window_take(&climb, window)
+        window.first = NULL
         if block != NULL:
             arena.counters.rungs[climb.rung] += 1
             return block

@@ -23,7 +23,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I2   coalesced    no two neighbours are both FREE, nor both HOLE
     I3   binned       b is in exactly one bin, that of its size  <=>  b.state == FREE;
                       a bit of a bin's maps is set  <=>  the bin is not empty
-    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED
+    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the size's bit is set
+                      in `classes`
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it, for
                       pages without MOVING blocks; but for pages that sleep (I15)
@@ -63,6 +64,7 @@ cdef enum:
     UNIT = 512
     CACHE_UNITS = 1024           # up to 512 KiB a block is small: cached, in a range of its kind
     BIN_SHIFT = 5               # 32 bins for each power of two
+    MAP_SHIFT = 6               # 64 bins in a word of a map
     BINS = 1152                 # of each kind: 36 groups of them
     MAX_RANGES = 4096
     MAX_ARENAS = 1024
@@ -157,7 +159,7 @@ cdef struct Nap:
 
 cdef struct Bins:               # of large blocks, then of small ones
     uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
-    uint32_t maps[72]           # bit s of word w: bin 32 w + s is not empty
+    uint64_t maps[36]           # bit s of word w: bin 64 w + s is not empty
     Links heads[2304]           # 2 BINS circular lists; an empty one points to its head (I3)
     Links holes[2]              # HOLE blocks of a kind, in no order (I9)
 
@@ -167,6 +169,7 @@ cdef struct Range:
     Block *first                # lowest block
     View **views                # one for each page, NULL where nothing is mapped; not in segments
     uint16_t *starts            # for each page: pages of a window whose hole was filled from here
+    uint64_t *marks             # bit p: there is such a window at page p
     uint32_t pages
     uint32_t top                # no page from here on was ever mapped
     uint16_t index
@@ -274,6 +277,7 @@ cdef struct Arena:
     size_t alarm                # live bytes above which a peak's composition is taken
     uint64_t class_hits[1025]   # allocations from the cache by size / 512; their sum is the hits
     uint64_t bin_counts[1152]   # all others that were served, by the bin of their size
+    uint64_t classes[17]        # bit u: sizes of u units were served so; the cache has no others
     uint64_t slow_counts[248]   # slow ones by how long they took
     uint64_t slow_ns            # their sum
     uint64_t slow_longest_ns

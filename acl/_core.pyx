@@ -13,8 +13,9 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._asleep cimport asleep_free
 from acl._bins cimport (
-    bin_insert, bin_of, bin_remove, bin_insert_in, bin_remove_in, bins_find, block_cut, block_kind,
-    block_make, block_release, block_release_in, cache_flush, core_likely, size_units,
+    bin_best, bin_insert, bin_of, bin_of_wide, bin_remove, bin_insert_in, bin_remove_in, bins_above,
+    bins_find, block_cut, block_drop, block_kind, block_make, block_release, block_release_in,
+    block_word, cache_flush, class_note, core_likely, size_units, slab_take,
 )
 from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
 from acl._climb cimport pages_obtain, pages_recall
@@ -25,6 +26,7 @@ from acl._order cimport (
     block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
 )
 from acl._pages cimport pages_home
+from acl._place cimport Window
 from acl._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
 from acl._tally cimport peak_next, peak_note, slow_begin, slow_end
 
@@ -58,11 +60,6 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 # --- allocation ---------------------------------------------------------------------------------
 
-cdef inline uint32_t *block_word(Block *block) noexcept nogil:
-    """State, flags and tag in one store, or in one compare: state is the lowest byte."""
-    return <uint32_t *> &block.state
-
-
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
                                       size_t live) noexcept nogil:
     """Count a block as live, with it so much: no peak, or the caller's matter (I7, I12)."""
@@ -94,9 +91,16 @@ cdef inline bint peak_due(Arena *arena) noexcept nogil:
     return True
 
 
-cdef inline void count_fit(Arena *arena, size_t units) noexcept nogil:
-    arena.counters.fits += 1
+cdef inline void count_served(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
+    """Count what the cache did not serve."""
     arena.bin_counts[bin_of(units)] += 1
+    if kind == RANGE_SMALL:
+        class_note(arena, units)
+
+
+cdef inline void count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
+    arena.counters.fits += 1
+    count_served(arena, units, kind)
 
 
 cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag) noexcept nogil:
@@ -171,7 +175,7 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
     cdef size_t live
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
-    count_fit(arena, units)
+    count_fit(arena, units, RANGE_SMALL)
     live = arena.live + block.size
     if not core_likely(live <= arena.live_peak):
         return hand_out_peak(arena, block, size, tag)
@@ -180,20 +184,64 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
     return block
 
 
-cdef Block *alloc_fit_large(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """The same for a large block, which no cache holds."""
-    cdef size_t units = size_units(size)
-    cdef Block *block = bins_take_in(arena, units, RANGE_LARGE)
-    cdef size_t live
+cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t size,
+                              size_t units) noexcept nogil:
+    """Cut a large block from one of the bins, and hand it out; there is a spare descriptor."""
+    cdef size_t bytes = units << UNIT_SHIFT
+    cdef size_t live = arena.live + bytes
+    cdef Block *rest
+    bin_remove_in(&arena.bins, block, RANGE_LARGE)
+    if block.size != bytes:
+        rest = block_make(arena)
+        block_cut(block, rest, bytes)
+        bin_insert_in(&arena.bins, rest, RANGE_LARGE)       # its upper neighbour is not free (I2)
+    arena.counters.fits += 1
+    arena.bin_counts[index] += 1
+    if not core_likely(live <= arena.live_peak):
+        return hand_out_peak(arena, block, size, 0)
+    block_hand_out_below(arena, block, size, 0, live)
+    leave_biased(arena)
+    return block
+
+
+cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
+    """The owner's large block without a tag, which no cache holds.
+
+    As above, all calls are in tail position: what is rare, and what loops, has functions of its own.
+    """
+    cdef uint32_t index = bin_of_wide(units)
+    cdef Block *block
+    if not core_likely(size >> MAX_SIZE_BITS == 0 and arena.spare != NULL):
+        return alloc_spare(arena, size, units)
+    if arena.bins.maps[index >> MAP_SHIFT] >> (index & 63) & 1:
+        return alloc_fit_own(arena, size, units)
+    block = bins_above(&arena.bins, index, RANGE_LARGE)
     if not core_likely(block != NULL):
-        return alloc_miss(arena, size, tag)
-    count_fit(arena, units)
-    live = arena.live + block.size
-    if not core_likely(live <= arena.live_peak):
-        return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag, live)
-    leave_biased(arena)
-    return block
+        return alloc_miss(arena, size, 0)
+    return large_give(arena, block, index, size, units)
+
+
+cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units) noexcept nogil:
+    """The same where the bin of its size is not empty."""
+    cdef uint32_t index = bin_of_wide(units)
+    cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
+    if block == NULL:
+        block = bins_above(&arena.bins, index, RANGE_LARGE)
+    if block == NULL:
+        return alloc_miss(arena, size, 0)
+    return large_give(arena, block, index, size, units)
+
+
+cdef Block *alloc_spare(Arena *arena, size_t size, size_t units) noexcept nogil:
+    """The same where there is no spare descriptor, or the size is one that nobody has."""
+    cdef Block *spare
+    if size >> MAX_SIZE_BITS != 0:
+        return alloc_miss(arena, size, 0)
+    spare = slab_take(arena)
+    if spare == NULL:
+        return alloc_miss(arena, size, 0)
+    block_drop(arena, spare)
+    return alloc_fit_large(arena, size, units)
 
 
 cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
@@ -209,7 +257,9 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     if not core_likely(lock_enter_biased(&arena.lock)):
         return alloc_slow(arena, size, tag)
     if units > CACHE_UNITS:
-        return alloc_fit_large(arena, size, tag)
+        if tag != 0:
+            return alloc_miss(arena, size, tag)
+        return alloc_fit_large(arena, size, units)
     block = cache_pop(arena, units)
     if not core_likely(block != NULL):
         return alloc_fit_small(arena, size, tag)
@@ -222,10 +272,16 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     return block
 
 
-cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Under the lock, without a driver call: the cache, the bins with and without it, shadows."""
+cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
+    """Under the lock, without a driver call: the cache, the bins with and without it, shadows.
+
+    Where it fails it may leave the place for the block in `window`.
+    """
     cdef size_t units = size_units(size)
     cdef Block *block
+    window.first = NULL
+    if size >> MAX_SIZE_BITS != 0:
+        return NULL                             # the bins know no such size
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -237,22 +293,20 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         block = bins_take(arena, units)
     if block != NULL:
         block_hand_out(arena, block, size, tag)
-        count_fit(arena, units)
+        count_fit(arena, units, kind_of(units))
         return block
-    if arena.shadows == 0 or size >> MAX_SIZE_BITS != 0:
-        return NULL
-    block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units))
+    block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block != NULL:
         block = block_fit(arena, block, units << UNIT_SHIFT)
     if block != NULL:
         block_hand_out(arena, block, size, tag)
         block_wire(arena, block)
         arena.counters.recalls += 1
-        arena.bin_counts[bin_of(units)] += 1
+        count_served(arena, units, kind_of(units))
     return block
 
 
-cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
     """Under the lock, which is open during driver calls: waiting blocks, then the ladder."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
@@ -263,11 +317,12 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:
         if arena.waiting != NULL:
+            window.first = NULL                 # the lock opens
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
-            block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT))
+            block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block == NULL and virtual and arena.pool.no_virtual:     # the driver just said so
-                block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT))
+                block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
         if block == NULL and arena.donates and (arena.parked != NULL or arena.waiting != NULL):
@@ -277,7 +332,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     if block == NULL:
         arena.counters.failures += 1
         return NULL
-    arena.bin_counts[bin_of(bytes >> UNIT_SHIFT)] += 1
+    count_served(arena, bytes >> UNIT_SHIFT, kind_of(bytes >> UNIT_SHIFT))
     block_hand_out(arena, block, size, tag)
     block_wire(arena, block)
     return block
@@ -335,18 +390,19 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
     """As `alloc_in`, and noted."""
     cdef Block *block
     cdef uint64_t fits, began
+    cdef Window window
     cdef uint32_t path = PATH_SLOW
     cdef bint due
     record_enter(arena)
     lock_take(&arena.lock)
     fits = arena.counters.fits
-    block = alloc_warm(arena, size, tag)
+    block = alloc_warm(arena, size, tag, &window)
     if block != NULL:
         path = PATH_HIT if arena.counters.fits == fits else PATH_FIT
         record_alloc(arena, block, path, 0)
     else:
         began = record_ticks()
-        block = alloc_climb(arena, size, tag)
+        block = alloc_climb(arena, size, tag, &window)
         if block != NULL:
             record_alloc(arena, block, PATH_SLOW, record_ticks() - began)
     due = peak_due(arena) or path == PATH_SLOW
@@ -361,13 +417,14 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
 
 cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block
+    cdef Window window
     cdef bint due = False
     if count_read(&arena.mode) & ARENA_RECORDED:
         return alloc_recorded(arena, size, tag)
     lock_take(&arena.lock)
-    block = alloc_warm(arena, size, tag)
+    block = alloc_warm(arena, size, tag, &window)
     if block == NULL:
-        block = alloc_climb(arena, size, tag)
+        block = alloc_climb(arena, size, tag, &window)
         due = True                              # streams together may have a peak that none has
     due |= peak_due(arena)
     leave(arena)
@@ -390,10 +447,11 @@ cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block = NULL
+    cdef Window window
     cdef bint due
     if count_read(&arena.mode) & ~<uint32_t> ARENA_TAGGED == 0:         # an enum
         lock_take(&arena.lock)
-        block = alloc_warm(arena, size, tag)
+        block = alloc_warm(arena, size, tag, &window)
         due = peak_due(arena)
         leave(arena)
         if due:
@@ -433,7 +491,7 @@ cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil
                 arena, block, size, 0 if arena.mode == 0 else tag_of_thread(arena.pool))
             if block.size > CACHE_BYTES and block_kind(block) == RANGE_SMALL:
                 block.flags |= BLOCK_MISFIT         # `free_fit` would take it for a large range's
-            count_fit(arena, bytes >> UNIT_SHIFT)
+            count_fit(arena, bytes >> UNIT_SHIFT, kind_of(bytes >> UNIT_SHIFT))
             if arena.mode & ARENA_RECORDED:
                 record_alloc(arena, block, PATH_FIT, 0)
         leave(arena)

@@ -19,9 +19,10 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil
 # Undoes that, for the list in frame.views.
 cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
 
-# A new search: stamps the frames that back wholly free pages, and notes the FREE block around each;
-# says how many there are.  With `away`, also lists those whose holder is not their home.
-cdef uint32_t frames_stamp(Arena *arena, Frame **away) noexcept nogil
+cdef uint32_t pages_free(Arena *arena) noexcept nogil   # wholly free ones, but for segments
+# A new search: stamps the frames that back wholly free pages, and notes the FREE block around each.
+# With `away`, also lists those whose holder is not their home.
+cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil
 cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each home
 
 

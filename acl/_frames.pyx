@@ -96,7 +96,7 @@ cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil:
         view = view.next
 
 
-cdef Frame **block_stamp(Arena *arena, Block *block, Frame **last, uint32_t *count) noexcept nogil:
+cdef Frame **block_stamp(Arena *arena, Block *block, Frame **last) noexcept nogil:
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t page, end
@@ -109,7 +109,6 @@ cdef Frame **block_stamp(Arena *arena, Block *block, Frame **last, uint32_t *cou
         frame = span.views[page].frame
         frame.stamp = arena.search
         frame.block = block
-        count[0] += 1
         if last != NULL and frame.holder != frame.home:
             frame.hole = NULL
             last[0] = frame
@@ -118,9 +117,32 @@ cdef Frame **block_stamp(Arena *arena, Block *block, Frame **last, uint32_t *cou
     return last
 
 
-cdef uint32_t frames_stamp(Arena *arena, Frame **away) noexcept nogil:
-    cdef Frame **last = away
+cdef uint32_t pages_free(Arena *arena) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
     cdef uint32_t count = 0
+    cdef Bins *bins = &arena.bins
+    cdef uint32_t kind, index, low, high
+    cdef Range *span
+    cdef Block *block
+    cdef Block *stop
+    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+        index = bins_after(bins, bin_of(granule >> UNIT_SHIFT), kind)
+        while index < BINS:
+            stop = links_block(&bins.heads[kind * BINS + index])
+            block = stop.links.next
+            while block != stop:
+                span = range_of(arena, block)
+                low = page_ceil(span, block.addr, granule)
+                high = page_floor(span, block_end(block), granule)
+                if low < high and not span.segment:
+                    count += high - low
+                block = block.links.next
+            index = bins_after(bins, index + 1, kind)
+    return count
+
+
+cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil:
+    cdef Frame **last = away
     cdef Bins *bins = &arena.bins
     cdef uint32_t kind, index
     cdef Block *block
@@ -132,12 +154,11 @@ cdef uint32_t frames_stamp(Arena *arena, Frame **away) noexcept nogil:
             stop = links_block(&bins.heads[kind * BINS + index])
             block = stop.links.next
             while block != stop:
-                last = block_stamp(arena, block, last, &count)
+                last = block_stamp(arena, block, last)
                 block = block.links.next
             index = bins_after(bins, index + 1, kind)
     if last != NULL:
         last[0] = NULL
-    return count
 
 
 cdef void homes_stamp(Arena *arena) noexcept nogil:

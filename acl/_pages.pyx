@@ -297,10 +297,12 @@ cdef void window_mark(Climb *climb) noexcept nogil:
     cdef size_t granule = climb.arena.pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)
     cdef Block *block = climb.first
+    cdef uint32_t page
     while True:
         if block.requested == 1:
-            span.starts[page_floor(span, block.addr, granule)] = <uint16_t> min(
-                block.size // granule, 65535)
+            page = page_floor(span, block.addr, granule)
+            span.starts[page] = <uint16_t> min(block.size // granule, 65535)
+            span.marks[page >> 6] |= <uint64_t> 1 << (page & 63)
         if block == climb.last:
             return
         block = block.next

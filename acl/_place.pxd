@@ -28,6 +28,7 @@ cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t deman
 cdef bint range_open(Arena *arena, uint32_t kind, size_t size) noexcept nogil
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
                       bint segment) noexcept nogil
+cdef void range_free(Range *span) noexcept nogil        # the host memory alone
 # The range of a block that covers all of it; the block's descriptor goes too.
 cdef void range_drop(Arena *arena, Block *block) noexcept nogil
 

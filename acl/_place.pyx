@@ -14,12 +14,11 @@ A range that is full gets a second one.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
 
-from acl._bins cimport block_drop, block_make, hole_insert, links_block
+from acl._bins cimport bit_lowest, block_drop, block_make, hole_insert, links_block
 from acl._core cimport BINS, BLOCK_MOVING, Frame, MAX_RANGES, Pool, RANGE_SMALL, View
 from acl._driver cimport range_reserve, range_unreserve
-from acl._frames cimport frames_stamp
+from acl._frames cimport frames_stamp, pages_free
 from acl._lock cimport lock_drop, lock_take
 
 cdef struct Search:
@@ -27,6 +26,7 @@ cdef struct Search:
     size_t size
     uint32_t demand
     uint32_t free               # wholly free pages of the arena
+    bint stamped                # and their frames tell
     bint plain                  # no recalls
     Window best
 
@@ -68,12 +68,18 @@ cdef Range *range_make(Pool *pool, char *base, size_t bytes, bint segment) noexc
     if not segment:
         span.views = <View **> calloc(span.pages, sizeof(View *))
         span.starts = <uint16_t *> calloc(span.pages, sizeof(uint16_t))
-        if span.views == NULL or span.starts == NULL:
-            free(span.views)
-            free(span.starts)
-            free(span)
+        span.marks = <uint64_t *> calloc(span.pages // 64 + 1, sizeof(uint64_t))
+        if span.views == NULL or span.starts == NULL or span.marks == NULL:
+            range_free(span)
             return NULL
     return span
+
+
+cdef void range_free(Range *span) noexcept nogil:
+    free(span.views)
+    free(span.starts)
+    free(span.marks)
+    free(span)
 
 
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
@@ -117,9 +123,7 @@ cdef void range_drop(Arena *arena, Block *block) noexcept nogil:
     if span.segment:
         arena.pages -= span.pages
     arena.ranges[span.index] = NULL
-    free(span.views)
-    free(span.starts)
-    free(span)
+    range_free(span)
     block_drop(arena, block)
 
 
@@ -146,6 +150,9 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
     """Whether a frame is free, outside the window [low, high), and not counted in it yet."""
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
+    if not search.stamped:
+        frames_stamp(arena, NULL)               # not before it is needed: it goes to each frame
+        search.stamped = True
     if (frame.stamp != arena.search or frame.mark == arena.window or search.plain
             or (holder.range == span.index and low <= holder.page < high)):
         return False
@@ -282,17 +289,17 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
 
 cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
     """The first page from here on where a window has started; `end` or later if there is none."""
-    cdef uint64_t four
-    while page < end:
-        if page + 4 <= end:
-            memcpy(&four, &span.starts[page], sizeof(four))
-            if four == 0:
-                page += 4
-                continue
-        if span.starts[page] != 0:
-            break
-        page += 1
-    return page
+    cdef uint32_t word = page >> 6
+    cdef uint64_t marks
+    if page >= end:
+        return page
+    marks = span.marks[word] & (~<uint64_t> 0 << (page & 63))
+    while marks == 0:
+        word += 1
+        if word << 6 >= end:
+            return end
+        marks = span.marks[word]
+    return (word << 6) + bit_lowest(marks)
 
 
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
@@ -328,7 +335,8 @@ cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t deman
     search.arena = arena
     search.size = size
     search.demand = demand
-    search.free = frames_stamp(arena, NULL)
+    search.free = pages_free(arena)
+    search.stamped = False
     search.plain = arena.pool.moves_off
     search.best.first = NULL
     while hole != stop:

@@ -16,7 +16,7 @@ each number is true, their sum may be of no single moment while other threads al
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from acl._bins cimport bin_of, bit_highest
+from acl._bins cimport bin_of, bit_highest, class_after
 from acl._core cimport (
     CACHE_UNITS, PEAK_STREAMS, PeakStream, SLOW_BUCKETS, TAGS,
 )
@@ -37,9 +37,10 @@ cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
 
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil:
     cdef uint64_t hits = 0
-    cdef uint32_t index
-    for index in range(CACHE_UNITS + 1):
-        hits += arena.class_hits[index]
+    cdef size_t units = class_after(arena, 0)
+    while units <= CACHE_UNITS:
+        hits += arena.class_hits[units]
+        units = class_after(arena, units + 1)
     return hits
 
 
