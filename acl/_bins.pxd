@@ -99,6 +99,30 @@ cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept
     bins.groups[kind] &= ~(<uint64_t> (map == 0) << ((index >> MAP_SHIFT) - kind * KIND_WORDS))
 
 
+cdef inline void bin_swap_in(Bins *bins, Block *out, Block *block, size_t size,
+                             uint32_t kind) noexcept nogil:
+    """Take `out` from its bin, and put `block`, which may be the same, in that of its new size.
+
+    Each word of the maps is read before one is written: what follows waits for one store, not two.
+    """
+    cdef uint32_t old = out.bin
+    cdef uint32_t index = kind * BINS + bin_of(size >> UNIT_SHIFT)
+    cdef bint last = out.links.next == out.links.prev                   # then both are the head
+    cdef uint64_t left = bins.maps[old >> MAP_SHIFT] & ~(<uint64_t> last << (old & 63))
+    cdef uint64_t map = bins.maps[index >> MAP_SHIFT]
+    cdef uint64_t groups = bins.groups[kind] & ~(
+        <uint64_t> (left == 0) << ((old >> MAP_SHIFT) - kind * KIND_WORDS))
+    map = left if index >> MAP_SHIFT == old >> MAP_SHIFT else map
+    links_remove(out)
+    block.size = size
+    block.state = BLOCK_FREE
+    block.bin = <uint16_t> index                                        # fits: below 2 BINS
+    links_insert(&bins.heads[index], block)
+    bins.maps[old >> MAP_SHIFT] = left
+    bins.maps[index >> MAP_SHIFT] = map | <uint64_t> 1 << (index & 63)
+    bins.groups[kind] = groups | <uint64_t> 1 << ((index >> MAP_SHIFT) - kind * KIND_WORDS)
+
+
 cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
     bin_insert_in(bins, block, block_kind(block))
 
@@ -227,19 +251,35 @@ cdef inline void block_join(Arena *arena, Block *block, Block *upper) noexcept n
     block_drop(arena, upper)
 
 
+cdef inline void block_link(Block *block, Block *upper) noexcept nogil:
+    block.next = upper
+    if upper != NULL:
+        upper.prev = block
+
+
 cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3)."""
     cdef Bins *bins = &arena.bins
-    cdef Block *other = block.next
-    if other != NULL and other.state == BLOCK_FREE:
-        bin_remove_in(bins, other, kind)
-        block_join(arena, block, other)
-    other = block.prev
-    if other != NULL and other.state == BLOCK_FREE:
-        bin_remove_in(bins, other, kind)
-        block_join(arena, other, block)
-        block = other
-    bin_insert_in(bins, block, kind)
+    cdef Block *upper = block.next
+    cdef Block *lower = block.prev
+    cdef bint above = upper != NULL and upper.state == BLOCK_FREE
+    cdef bint below = lower != NULL and lower.state == BLOCK_FREE
+    if above and below:
+        bin_remove_in(bins, upper, kind)
+        block_link(lower, upper.next)
+        bin_swap_in(bins, lower, lower, lower.size + block.size + upper.size, kind)
+        block_drop(arena, upper)
+        block_drop(arena, block)
+    elif above:
+        block_link(block, upper.next)
+        bin_swap_in(bins, upper, block, block.size + upper.size, kind)
+        block_drop(arena, upper)
+    elif below:
+        block_link(lower, upper)
+        bin_swap_in(bins, lower, lower, lower.size + block.size, kind)
+        block_drop(arena, block)
+    else:
+        bin_insert_in(bins, block, kind)
 
 
 cdef inline void block_release(Arena *arena, Block *block) noexcept nogil:

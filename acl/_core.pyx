@@ -13,7 +13,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._asleep cimport asleep_free
 from acl._bins cimport (
-    bin_best, bin_insert, bin_of, bin_of_wide, bin_remove, bin_insert_in, bin_remove_in, bins_above,
+    bin_best, bin_insert, bin_of, bin_of_wide, bin_remove, bin_remove_in, bin_swap_in, bins_above,
     bins_find, block_cut, block_drop, block_kind, block_make, block_release, block_release_in,
     block_word, cache_flush, class_note, core_likely, size_units, slab_take,
 )
@@ -146,6 +146,14 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
     return block
 
 
+cdef inline void free_cut_in(Bins *bins, Block *block, Block *rest, size_t size,
+                             uint32_t kind) noexcept nogil:
+    """Take the lower part of a FREE block, which stays on no list; the rest is FREE."""
+    cdef size_t more = block.size - size
+    block_cut(block, rest, size)
+    bin_swap_in(bins, block, rest, more, kind)  # the rest's upper neighbour is not free (I2)
+
+
 cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
     """The best fit of the bins, cut to size, on no list; NULL on a miss."""
     cdef Bins *bins = &arena.bins
@@ -153,14 +161,13 @@ cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexc
     cdef Block *rest
     if block == NULL:
         return NULL
-    bin_remove_in(bins, block, kind)
-    if block.size != units << UNIT_SHIFT:
-        rest = block_make(arena)
-        if rest == NULL:
-            bin_insert_in(bins, block, kind)
-            return NULL
-        block_cut(block, rest, units << UNIT_SHIFT)
-        bin_insert_in(bins, rest, kind)         # its upper neighbour is not free (I2)
+    if block.size == units << UNIT_SHIFT:
+        bin_remove_in(bins, block, kind)
+        return block
+    rest = block_make(arena)
+    if rest == NULL:
+        return NULL
+    free_cut_in(bins, block, rest, units << UNIT_SHIFT, kind)
     return block
 
 
@@ -190,11 +197,12 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
     cdef size_t bytes = units << UNIT_SHIFT
     cdef size_t live = arena.live + bytes
     cdef Block *rest
-    bin_remove_in(&arena.bins, block, RANGE_LARGE)
-    if block.size != bytes:
-        rest = block_make(arena)
-        block_cut(block, rest, bytes)
-        bin_insert_in(&arena.bins, rest, RANGE_LARGE)       # its upper neighbour is not free (I2)
+    if block.size == bytes:
+        bin_remove_in(&arena.bins, block, RANGE_LARGE)
+    else:
+        rest = arena.spare
+        arena.spare = rest.links.next
+        free_cut_in(&arena.bins, block, rest, bytes, RANGE_LARGE)
     arena.counters.fits += 1
     arena.bin_counts[index] += 1
     if not core_likely(live <= arena.live_peak):
@@ -256,7 +264,7 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     cdef Block *block
     if not core_likely(lock_enter_biased(&arena.lock)):
         return alloc_slow(arena, size, tag)
-    if units > CACHE_UNITS:
+    if not core_likely(units <= CACHE_UNITS):
         if tag != 0:
             return alloc_miss(arena, size, tag)
         return alloc_fit_large(arena, size, units)
