@@ -50,9 +50,21 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
 
 
 cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
-    """The same for sizes of 32 units and more."""
-    cdef uint32_t top = bit_highest(units)
-    return ((top - 4) << BIN_SHIFT) + (<uint32_t> (units >> (top - 5)) & 31)    # fits: five bits
+    """The same for 32 units and more: the place of the highest bit, and the five bits after it."""
+    cdef uint32_t shift = bit_highest(units) - BIN_SHIFT
+    return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # fits: six bits
+
+
+cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
+    """The bin of so many bytes, a multiple of the unit.
+
+    Each allocation waits for the bin that the free before it has found: this is as short as it gets.
+    """
+    cdef uint32_t shift
+    if size < 32 << UNIT_SHIFT:
+        return <uint32_t> (size >> UNIT_SHIFT)                          # fits: below 32
+    shift = bit_highest(size) - BIN_SHIFT
+    return ((shift - UNIT_SHIFT) << BIN_SHIFT) + <uint32_t> (size >> shift)     # fits: six bits
 
 
 cdef inline Block *links_block(Links *links) noexcept nogil:
@@ -81,7 +93,7 @@ cdef inline uint32_t block_kind(Block *block) noexcept nogil:
 # The ones that end in _in are for callers that know the kind: the compiler then folds it away.
 
 cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
-    cdef uint32_t index = kind * BINS + bin_of(block.size >> UNIT_SHIFT)
+    cdef uint32_t index = kind * BINS + bin_of_bytes(block.size)
     block.state = BLOCK_FREE
     block.bin = <uint16_t> index                                        # fits: below 2 BINS
     links_insert(&bins.heads[index], block)
@@ -106,7 +118,7 @@ cdef inline void bin_swap_in(Bins *bins, Block *out, Block *block, size_t size,
     Each word of the maps is read before one is written: what follows waits for one store, not two.
     """
     cdef uint32_t old = out.bin
-    cdef uint32_t index = kind * BINS + bin_of(size >> UNIT_SHIFT)
+    cdef uint32_t index = kind * BINS + bin_of_bytes(size)
     cdef bint last = out.links.next == out.links.prev                   # then both are the head
     cdef uint64_t left = bins.maps[old >> MAP_SHIFT] & ~(<uint64_t> last << (old & 63))
     cdef uint64_t map = bins.maps[index >> MAP_SHIFT]

@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 from acl.tools import _meter, _peers
 from acl.tools import bench_workloads as workloads
 from acl.tools._loops import Load, Subject
-from acl.tools.bench_measure import Timing, clock_scale, fitting_count, latencies, time_load, time_together
+from acl.tools.bench_measure import (
+    Timing,
+    clock_scale,
+    fitting_count,
+    latencies,
+    time_load,
+    time_together,
+    timed_pass,
+)
 from acl.tools.bench_subjects import Candidate, Opened, Unavailable
 
 if TYPE_CHECKING:
@@ -60,8 +68,11 @@ def round_or_none(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def metered(load: Load, options: Options) -> tuple[Timing, Row]:
-    """Time a load of the pool's, and what of it was spent in the driver, by the wall clock."""
+def metered(load: Load, options: Options, events: int = 0) -> tuple[Timing, Row]:
+    """Time a load of the pool's, and what of it was spent in the driver, by the wall clock.
+
+    A load of events has passes of its own for that, timed in parts.
+    """
     timing = Timing(load.allocations)
     calls, host = 0, []
     for _ in range(options.effort.repeats):
@@ -74,14 +85,16 @@ def metered(load: Load, options: Options) -> tuple[Timing, Row]:
         # The driver's calls may sleep, so their share is of the wall's time; that counts other
         # programs too, and CPU time is an upper bound.
         host.append(min(once.cpu_ns[0], max(0.0, once.wall_ns[0] - driver)))
+        if events:
+            host[-1] = timed_pass(load, events)[1] / timing.pairs
     return timing, {"driver_calls": calls, "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
 def measured(workload: str, candidate: Candidate, opened: Opened, load: Load, options: Options,
-             **more: Any) -> Row:
+             events: int = 0, **more: Any) -> Row:
     """Throughput, then percentiles, of a load on this thread."""
     if opened.under_test is not None:
-        timing, columns = metered(load, options)
+        timing, columns = metered(load, options, events)
         more |= columns
     else:
         timing = time_load(load, options.effort, warm=0)
@@ -192,7 +205,8 @@ def run_inference(candidate: Candidate, options: Options) -> Iterator[Job]:
             load = Load.events([opened.subject], events)
             load.step(0, 2 * load.allocations)
             ratio = reserved_ratio(opened, live_peak)
-            result = measured("W5", candidate, opened, load, options, reserved_ratio=ratio)
+            result = measured("W5", candidate, opened, load, options, events=2 * load.allocations,
+                              reserved_ratio=ratio)
             load.close()
             return [result]
 

@@ -15,14 +15,13 @@ from typing import Any
 from acl.tools import _meter
 from acl.tools._loops import Load, Subject, run_here
 from acl.tools._policies import Ledger, Policy
-from acl.tools.bench_measure import clock_scale
+from acl.tools.bench_measure import timed_pass
 from acl.tools.replay_price import priced_ms
 from acl.tools.replay_trace import Trace
 
 __all__ = ["Replay", "replay_policy", "replay_pool"]
 
 POINTS = 400
-TIMED_PART = 1024
 Calls = dict[str, tuple[int, int]]
 
 
@@ -142,24 +141,6 @@ class PoolReplay:
 
 def calls_so_far() -> Calls:
     return {name: (count, size) for name, (count, _, size) in _meter.readings().items()}
-
-
-def timed_pass(load: Load, events: int) -> tuple[float, float]:
-    """Nanoseconds of one pass: in driver calls, and outside them.
-
-    It is timed in short parts. In each the driver's share is taken off the time on the wall, as driver
-    calls may sleep; that counts other programs too where CPU time does not, so the smaller of the
-    two is what the part took outside the driver.
-    """
-    scale = clock_scale()[0]
-    in_driver = outside = 0.0
-    for first in range(0, events, TIMED_PART):
-        before = _meter.total()[1]
-        cpu, wall = load.timed_step(first, min(TIMED_PART, events - first))
-        driver = (_meter.total()[1] - before) / scale
-        in_driver += driver
-        outside += min(cpu, max(0.0, wall - driver))
-    return in_driver, outside
 
 
 def timed_passes(trace: Trace, events: bytes, passes: int, options: Mapping[str, Any]) -> list[tuple[float, float]]:
