@@ -92,13 +92,19 @@ cdef inline uint32_t block_kind(Block *block) noexcept nogil:
 
 # The ones that end in _in are for callers that know the kind: the compiler then folds it away.
 
-cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
-    cdef uint32_t index = kind * BINS + bin_of_bytes(block.size)
+cdef inline void bin_insert_sized(Bins *bins, Block *block, size_t size,
+                                  uint32_t kind) noexcept nogil:
+    """The size once more, in a register: to read it back would make the next operation wait."""
+    cdef uint32_t index = kind * BINS + bin_of_bytes(size)
     block.state = BLOCK_FREE
     block.bin = <uint16_t> index                                        # fits: below 2 BINS
     links_insert(&bins.heads[index], block)
     bins.maps[index >> MAP_SHIFT] |= <uint64_t> 1 << (index & 63)
     bins.groups[kind] |= <uint64_t> 1 << ((index >> MAP_SHIFT) - kind * KIND_WORDS)
+
+
+cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
+    bin_insert_sized(bins, block, block.size, kind)
 
 
 cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
@@ -113,26 +119,10 @@ cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept
 
 cdef inline void bin_swap_in(Bins *bins, Block *out, Block *block, size_t size,
                              uint32_t kind) noexcept nogil:
-    """Take `out` from its bin, and put `block`, which may be the same, in that of its new size.
-
-    Each word of the maps is read before one is written: what follows waits for one store, not two.
-    """
-    cdef uint32_t old = out.bin
-    cdef uint32_t index = kind * BINS + bin_of_bytes(size)
-    cdef bint last = out.links.next == out.links.prev                   # then both are the head
-    cdef uint64_t left = bins.maps[old >> MAP_SHIFT] & ~(<uint64_t> last << (old & 63))
-    cdef uint64_t map = bins.maps[index >> MAP_SHIFT]
-    cdef uint64_t groups = bins.groups[kind] & ~(
-        <uint64_t> (left == 0) << ((old >> MAP_SHIFT) - kind * KIND_WORDS))
-    map = left if index >> MAP_SHIFT == old >> MAP_SHIFT else map
-    links_remove(out)
+    """Take `out` from its bin, and put `block`, which may be the same, in that of its new size."""
+    bin_remove_in(bins, out, kind)
     block.size = size
-    block.state = BLOCK_FREE
-    block.bin = <uint16_t> index                                        # fits: below 2 BINS
-    links_insert(&bins.heads[index], block)
-    bins.maps[old >> MAP_SHIFT] = left
-    bins.maps[index >> MAP_SHIFT] = map | <uint64_t> 1 << (index & 63)
-    bins.groups[kind] = groups | <uint64_t> 1 << ((index >> MAP_SHIFT) - kind * KIND_WORDS)
+    bin_insert_sized(bins, block, size, kind)
 
 
 cdef inline void bin_insert(Bins *bins, Block *block) noexcept nogil:
