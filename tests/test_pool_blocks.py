@@ -242,6 +242,20 @@ def test_an_absurd_size_gets_null_and_leaves_no_trace(made: Made, size: int) -> 
     door.free(block)
 
 
+@pytest.mark.parametrize("bits", range(46, 64))
+def test_an_absurd_size_finds_none_of_the_free_blocks(made: Made, bits: int) -> None:
+    pool, _, door = made
+    blocks = [door.alloc(size) for size in (512, 20480, 512, MIB, 512, 3 * MIB) for _ in range(8)]
+    for block in blocks[8:16] + blocks[24:32]:
+        door.free(block)
+    small = [door.alloc(400 << 10) for _ in range(4)]       # the free small blocks lie in bins now
+    assert door.alloc(1 << bits) == 0
+    assert door.alloc((1 << bits) + 513) == 0
+    assert pool.check() == 0
+    for block in blocks[:8] + blocks[16:24] + blocks[32:] + small:
+        door.free(block)
+
+
 def test_peaks_are_the_most_that_was_live_at_once(made: Made) -> None:
     pool, _, door = made
     a, b = door.alloc(4 * MIB), door.alloc(2 * MIB - 100)

@@ -86,7 +86,7 @@ def metered(load: Load, options: Options, events: int = 0) -> tuple[Timing, Row]
         # programs too, and CPU time is an upper bound.
         host.append(min(once.cpu_ns[0], max(0.0, once.wall_ns[0] - driver)))
         if events:
-            host[-1] = timed_pass(load, events)[1] / timing.pairs
+            host[-1] = sum(outside for _, outside in timed_pass(load, events)) / timing.pairs
     return timing, {"driver_calls": calls, "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
