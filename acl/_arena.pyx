@@ -17,6 +17,7 @@ from acl._core cimport (
     ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, BLOCK_CACHED,
     BLOCK_FREE, BLOCK_HOLE,
     BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
+    no_scopes,
 )
 from acl._driver cimport events_destroy, page_unmap, range_unreserve, source_shrink
 from acl._events cimport EVENT_TRIM
@@ -196,7 +197,7 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
         arena.mode = ARENA_WATCHED
     if pool.tagging:
         arena.mode |= ARENA_TAGGED
-    arena.lock.pinned = arena.mode != 0
+    owner_rules(arena)
     return arena
 
 
@@ -285,11 +286,20 @@ cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
     return arena if arena != NULL else arena_add(pool, stream, role)
 
 
+cdef void owner_rules(Arena *arena) noexcept nogil:
+    """Under the lock: an arena with a mode has no owner, so that every caller looks at the mode.
+
+    A tagged one has, where the thread has no scope open: it opens none without stepping down.
+    """
+    arena.lock.pinned = arena.mode & ~<uint32_t> ARENA_TAGGED != 0       # an enum
+    if arena.mode & ARENA_TAGGED:
+        arena.lock.may_own = no_scopes
+
+
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil:
-    """An arena with a mode has no owner, so that every caller looks at the mode."""
     lock_enter(&arena.lock)
     count_publish(&arena.mode, (arena.mode & ~clear) | set)
-    arena.lock.pinned = arena.mode != 0
+    owner_rules(arena)
     lock_leave(&arena.lock)
 
 

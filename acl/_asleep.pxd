@@ -12,6 +12,7 @@ cdef struct Turn:               # blocks of one arena that go to sleep or wake, 
     uint64_t blocks
     size_t bytes
     uint64_t pages              # that were unmapped, or mapped
+    bint waking
 
 # Takes the live blocks whose tags are in `tags` (a bit each) in hand: awake ones, or sleeping ones;
 # or, whatever its tag, `turn.only`.

@@ -23,12 +23,12 @@ from acl._core cimport (
     BLOCK_VOID, Chunk, Frame, NAP_BEDS, RUNG_DRIVER, Range, Use, View,
 )
 from acl._driver cimport frame_make, frame_map, frame_return, source_take
-from acl._events cimport EVENT_MAP
+from acl._events cimport EVENT_MAP, EVENT_SLEEP, EVENT_WAKE
 from acl._frames cimport page_backed, view_hold, view_make, views_doom, views_restore
 from acl._lock cimport count_read, lock_drop, lock_take
 from acl._pages cimport pages_donate, piece_detach, pieces_unmap, views_settle
 from acl._place cimport block_end, page_ceil, page_floor, range_of
-from acl._record cimport record_note
+from acl._record cimport record_block, record_note, record_trims
 
 
 # --- naps ---------------------------------------------------------------------------------------
@@ -144,6 +144,7 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
     cdef uint32_t index
     cdef bint good = True
     turn.first = turn.last = NULL
+    turn.waking = waking
     turn.blocks = turn.pages = 0
     turn.bytes = 0
     lock_take(&arena.lock)
@@ -277,7 +278,9 @@ cdef bint turn_unmap(Turn *turn) noexcept nogil:
         last = block_leave(arena, nap.block, last)
         nap = nap.hand
     lock_drop(&arena.lock)
+    record_trims(True)
     pages = pieces_unmap(arena, &leaving, &frames, &cleared, &barred)
+    record_trims(False)
     good = leaving == NULL
     lock_take(&arena.lock)
     views_settle(arena, cleared, barred)
@@ -432,9 +435,13 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
             nap_end(arena, nap)
             block_let_go(arena, block)
         elif not asleep or (partly and block_backed(arena, block)):
+            if turn.waking:
+                record_block(arena, EVENT_WAKE, block, nap.chunks != NULL)
             block.flags &= <unsigned char> ~BLOCK_ASLEEP        # a flag of a byte
             arena.asleep -= block.size
             nap_end(arena, nap)
+        elif not turn.waking:
+            record_block(arena, EVENT_SLEEP, block, nap.chunks != NULL)
         nap = after
     lock_drop(&arena.lock)
 

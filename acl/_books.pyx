@@ -9,12 +9,14 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free as c_free, malloc
 from libc.string cimport memcpy, memset
 
+import weakref
+
 from acl._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
     CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
-    ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, TAGS, Use,
+    ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS, Use,
 )
 from acl._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
@@ -27,12 +29,14 @@ from acl._registry cimport handle_of
 from acl._tally cimport arena_hits
 
 from acl._device import Device
+from acl._log import info as info_log, warning as warning_log
 from acl._oom import OomHold, OomReport
-from acl._snapshot import BlockInfo, PoolStats, StreamStats
+from acl._pool import open_pools
+from acl._snapshot import BlockInfo, PoolStats, StreamStats, readable
 
 __all__ = [
-    "blocks", "components", "device_bytes", "glance", "last_oom", "orphans", "stats",
-    "tag_totals", "waits", "walk",
+    "blocks", "components", "device_bytes", "glance", "last_oom", "orphans", "refusals_tell",
+    "stats", "tag_totals", "waits", "walk",
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
@@ -49,6 +53,8 @@ TRIED = (
     "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
     "the driver", "pages of other streams", "")
 STOPS = ("limit", "headroom", "driver", "busy")
+REFUSERS = ("limit", "headroom", "driver")     # by Refusal
+refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
 
 cdef struct Sums:               # of an arena's blocks
     size_t[64] live             # bytes, by tag
@@ -166,6 +172,7 @@ def glance(Pool pool not None):
             "handovers": arena.lock.revocations,
             "slow_ns": arena.slow_ns, "slow_longest_ns": arena.slow_longest_ns,
             "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
+            "asleep": stale_read(&arena.asleep),
             "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
             "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
                      for tag in range(1, names) if arena.tag_blocks[tag]},
@@ -178,7 +185,8 @@ def glance(Pool pool not None):
         "spare": stale_read(&core.source.spare_bytes), "ooms": core.oom.number,
         "driver_calls": calls_dict(core.source.calls),
         "driver_failures": calls_dict(core.source.failed),
-        "streams": streams,
+        "refusals": {name: core.source.refused[i] for i, name in enumerate(REFUSERS)},
+        "sleeps": core.sleeps, "wakes": core.wakes, "streams": streams,
     }
 
 
@@ -195,6 +203,47 @@ cdef dict counters_dict(const Counters *counters):
         "flushes": counters.flushes, "refused": counters.refused,
         "rungs": {RUNG_NAMES[i]: counters.rungs[i] for i in range(<int> RUNGS)},
     }
+
+
+# ---- refusals -----------------------------------------------------------------------------------
+
+cdef list refusals_new(Pool pool):
+    """The kinds that the log is to hear of: (kind, how many since the last time, bytes)."""
+    cdef Source *source = &pool.core.source
+    cdef uint64_t[3] counts
+    cdef uint64_t[3] times
+    cdef size_t[3] sizes
+    spin_enter(&source.lock)
+    memcpy(counts, source.refused, sizeof(counts))
+    memcpy(times, source.refused_told, sizeof(times))
+    memcpy(sizes, source.refused_bytes, sizeof(sizes))
+    spin_leave(&source.lock)
+    known = refusals_told.setdefault(pool, [(0, 0)] * len(REFUSERS))
+    found = []
+    for i, name in enumerate(REFUSERS):
+        if times[i] != known[i][0]:
+            found.append((name, counts[i] - known[i][1], sizes[i]))
+            known[i] = (times[i], counts[i])
+    return found
+
+
+cdef str refuser(Pool pool, str kind):
+    if kind == "limit":
+        return f"its limit is {readable(pool.core.options.limit)}"
+    if kind == "headroom":
+        return f"no more than its headroom of {readable(pool.core.options.headroom)} is free"
+    return f"the driver answers {pool.core.source.last_error}"
+
+
+def refusals_tell():
+    """Log that pools could not grow, since the last time."""
+    cdef Pool pool
+    for pool in open_pools():
+        for kind, count, size in refusals_new(pool) if pool.core is not NULL else ():
+            times = f" ({count} times since this was told last)" if count > 1 else ""
+            (info_log if kind == "limit" else warning_log)(
+                "pool", "%s could not grow by %s, as %s%s: it goes on with memory of its own, "
+                "moved, if that is enough", pool.name, readable(size), refuser(pool, kind), times)
 
 
 # ---- statistics ---------------------------------------------------------------------------------
@@ -374,8 +423,11 @@ def last_oom(Pool pool not None):
         return None
     tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
-    if not tried and report.limit and report.missing > report.limit:
-        stopped.append("limit")                 # the ladder was not even climbed
+    if not tried:                               # the ladder was not even climbed
+        if report.limit and report.missing > report.limit:
+            stopped.append("limit")
+        else:
+            stopped.append("device")
     return OomReport(
         size=report.size, stream=<size_t> report.stream, code=report.attempt.status,
         limit=report.limit, reserved=report.reserved, live=report.live, free=report.free,

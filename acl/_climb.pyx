@@ -27,8 +27,8 @@ from acl._core cimport (
     RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, UNIT_SHIFT, VIEWS_ALWAYS,
 )
 from acl._driver cimport (
-    attempt_try, frame_make, segment_free, segment_malloc, source_put, source_shrink, source_take,
-    stream_captured,
+    attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put, source_shrink,
+    source_take, stream_captured,
 )
 from acl._events cimport EVENT_MAP
 from acl._lock cimport (
@@ -65,6 +65,7 @@ cdef enum:
     VIEWS_MOST = 16             # shadows of an arena for each of its pages
     VIEWS_FEW = 8192            # or so many, if that is more
     REFUSALS_MANY = 3           # so often the driver may refuse to map a page twice
+    MUCH_OF_DEVICE = 16         # a sixteenth of it
 
 
 # --- the ladder ---------------------------------------------------------------------------------
@@ -251,10 +252,27 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
         take_views(climb, True)
 
 
-cdef bint limit_allows(Climb *climb) noexcept nogil:
-    """Whether the limit could hold the missing pages if everything else were free."""
-    cdef Pool *pool = climb.arena.pool
-    return pool.options.limit == 0 or climb.missing <= pool.options.limit // pool.options.granule
+cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
+    """Whether limit and device could hold so much more if all that is not live were free.
+
+    The device is asked only where much is wanted: to find out page by page takes all that it has.
+    """
+    cdef size_t limit = pool.options.limit
+    cdef size_t device = pool.options.device_bytes
+    cdef size_t own = stale_read(&pool.source.reserved)
+    cdef size_t room
+    cdef uint32_t index
+    cdef Arena *arena
+    if limit != 0 and bytes > limit:
+        return False
+    if device == 0 or bytes < device // MUCH_OF_DEVICE:
+        return True
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        own -= min(own, stale_read(&arena.live) - min(
+            stale_read(&arena.asleep), stale_read(&arena.live)))
+    room = device_room(pool)
+    return bytes <= device and (room == 0 or bytes <= room + own)
 
 
 cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
@@ -310,7 +328,7 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     views_allow(climb)
     lock_drop(&arena.lock)
     reserved = stale_read(&pool.source.reserved)
-    if limit_allows(climb):
+    if could_fit(pool, climb.missing * pool.options.granule):
         frames_gather(climb)
     if climb.found >= climb.missing:
         done = window_map(climb)
@@ -431,6 +449,8 @@ cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept no
     cdef uint32_t rung = RUNG_NONE
     cdef void *base
     cdef Block *block
+    if not could_fit(pool, exact):
+        return NULL
     if pool.options.exact_segments == (kind == RANGE_SMALL) and bytes < SEGMENT_PAGES * granule:
         bytes = SEGMENT_PAGES * granule
     lock_drop(&arena.lock)

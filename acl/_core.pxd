@@ -100,13 +100,15 @@ cdef enum RangeKind:
     RANGE_SMALL
     RANGE_KINDS
 
-cdef enum ArenaMode:            # bits; any of them keeps the arena off its fast path
+cdef enum ArenaMode:            # bits; any but one keeps the arena off its fast path
     ARENA_CAPTURING = 1         # allocations belong to the capture's own arena
     ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
     ARENA_UNLOADING = 4         # frees wait for a device sync
     ARENA_FORKED = 8            # the child of a fork: refuses everything
     ARENA_CLOSED = 16           # takes frees, gives nothing
-    ARENA_TAGGED = 32           # each allocation without a tag asks for that of its thread
+    # Each allocation without a tag asks for that of its thread.  The only one that leaves the arena
+    # an owner: threads without open scopes may be it.
+    ARENA_TAGGED = 32
     ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
 
 cdef struct Links:
@@ -320,6 +322,7 @@ cdef struct PoolOptions:
     int32_t device
     size_t limit                # most bytes of frames and segments; 0: no limit of ours
     size_t headroom             # bytes to leave free on the device
+    size_t device_bytes         # all memory that it has; 0: not known
     size_t granule              # bytes of a page
     size_t virtual_bytes        # bytes of a range
     aclrtMemAttr mem_attr       # of frames
@@ -365,6 +368,9 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     uint64_t calls[16]          # by DriverCall
     uint64_t failed[16]         # those that returned an error
     aclError last_error         # of the last failure to get memory
+    uint64_t refused[3]         # how often growth was refused, by Refusal
+    uint64_t refused_told[3]    # nanoseconds of the clock when Python was last to be told
+    size_t refused_bytes[3]     # asked for then
 
 cdef struct TagScope:           # while it is open, of one thread
     Pool *pool
@@ -376,6 +382,12 @@ cdef enum Stop:                 # bits: what stood in the way of more memory
     STOP_HEADROOM = 2
     STOP_DRIVER = 4
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
+
+cdef enum Refusal:              # what refused to let a pool grow
+    REFUSAL_LIMIT
+    REFUSAL_HEADROOM
+    REFUSAL_DRIVER
+    REFUSALS
 
 cdef struct Attempt:            # a slow allocation under way in this thread: for the report
     uint32_t tried              # bits, by Rung
@@ -421,6 +433,7 @@ cdef struct Notes:              # what is noted of a pool's events; written unde
     uint32_t python             # those of them that want Python stacks
     uint32_t native             # and C stacks
     uint32_t steps              # model executions so far; written with the GIL
+    uint32_t recordings         # those of the users that keep events
     size_t capacity             # events of a ring; 0: nothing is recorded
 
 cdef struct PeakStream:
@@ -457,6 +470,8 @@ cdef struct Pool:
     bint tagging                # new arenas are ARENA_TAGGED
     Notes notes
     Peak peak                   # under `lock`
+    uint64_t sleeps             # calls that put blocks to sleep, and woke some; with the GIL
+    uint64_t wakes
 
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks
@@ -486,6 +501,7 @@ cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil
 # Where the thread keeps its innermost scope.  Allocations without a tag in ARENA_TAGGED arenas,
 # those through the callbacks among them, get the tag of the innermost scope of their pool.
 cdef TagScope **tag_scopes() noexcept nogil
+cdef int no_scopes() noexcept nogil             # this thread has none open
 
 # What ACL is given (`aclrtAllocatorSet*ToDesc`), always these four and the arena.
 cdef void *on_alloc(aclrtAllocator allocator, size_t size) noexcept nogil

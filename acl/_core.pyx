@@ -372,6 +372,13 @@ cdef TagScope **tag_scopes() noexcept nogil:
     return <TagScope **> thread_scope_place()
 
 
+cdef int no_scopes() noexcept nogil:
+    cdef TagScope *scope = tag_scopes()[0]
+    while scope != NULL and scope.pool == NULL:
+        scope = scope.outer
+    return scope == NULL
+
+
 cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
     """The tag of the innermost scope that is open in this thread for the pool; 0 without one."""
     cdef TagScope *scope = tag_scopes()[0]

@@ -10,7 +10,8 @@ from libc.stdlib cimport calloc, free
 from acl._core cimport (
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
-    RUNG_DRIVER, STOP_DRIVER, STOP_HEADROOM, STOP_LIMIT, STOP_SYNC,
+    REFUSAL_DRIVER, REFUSAL_HEADROOM, REFUSAL_LIMIT, RUNG_DRIVER, STOP_DRIVER, STOP_HEADROOM,
+    STOP_LIMIT, STOP_SYNC,
     ROLE_FRAMEWORK, Attempt, Source,
 )
 from acl._events cimport EVENT_SYNC
@@ -22,6 +23,7 @@ from acl._libacl cimport (
 )
 from acl._lock cimport spin_enter, spin_leave, stale_read
 from acl._record cimport record_note, record_ticks
+from acl._refusals cimport growth_refused
 
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
@@ -65,6 +67,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
     """Count a call that has returned; its status."""
     global attempt_status
     cdef Source *source = &pool.source
+    cdef bint refusal = False
     spin_enter(&source.lock)
     source.calls[call] += 1
     if status != ACL_SUCCESS:
@@ -73,12 +76,15 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             source.last_error = status
             attempt_status = status
             attempt_stop(STOP_DRIVER)
+            refusal = True
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
                     call != CALL_MAP or source.calls[call] == source.failed[call]):
                 pool.no_virtual = True          # segments then; not for a refused second view
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
+    if refusal and not pool.no_virtual:
+        growth_refused(pool, REFUSAL_DRIVER, pool.options.granule)
     return status
 
 
@@ -97,6 +103,7 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
     spin_leave(&source.lock)
     if not fits:
         attempt_stop(STOP_LIMIT)
+        growth_refused(pool, REFUSAL_LIMIT, bytes)
     return fits
 
 
@@ -124,6 +131,7 @@ cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
     if room >= bytes and room - bytes >= headroom:
         return True
     attempt_stop(STOP_HEADROOM)
+    growth_refused(pool, REFUSAL_HEADROOM, bytes)
     return False
 
 

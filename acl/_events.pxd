@@ -14,6 +14,8 @@ cdef enum EventKind:
     EVENT_SYNC                  # size: ticks; detail: 1 if it failed
     EVENT_REGISTER
     EVENT_UNREGISTER
+    EVENT_SLEEP                 # of a block; detail: 1 if its bytes are kept
+    EVENT_WAKE                  # detail: 1 if its bytes are there again
 
 cdef enum EventPath:            # how an allocation was served
     PATH_HIT

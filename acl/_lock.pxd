@@ -9,6 +9,7 @@ cdef extern from "core/lock.h" nogil:
     ctypedef struct BiasedLock:
         uint32_t pinned
         uint32_t revocations
+        int (*may_own)() noexcept nogil
 
     bint spin_enter(SpinLock *lock)
     void spin_leave(SpinLock *lock)
@@ -19,6 +20,7 @@ cdef extern from "core/lock.h" nogil:
     void lock_take(BiasedLock *lock)
     void lock_drop(BiasedLock *lock)
     void lock_revoke(BiasedLock *lock)
+    void lock_step_down(BiasedLock *lock)
     void lock_start(BiasedLock *lock)
     bint lock_bias_available()
     size_t stale_read(const size_t *where)

@@ -79,7 +79,7 @@ class OomReport:
         Where memory was looked for.
     stopped : tuple of str
         What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
-        could not be waited for).
+        could not be waited for), ``"device"`` (it could not hold that much beside what is live).
     tags : dict of str to int
         Live bytes of the whole pool by tag, the largest first; ``""`` has none.
     holds : tuple of OomHold
@@ -148,6 +148,9 @@ class OomReport:
 
     def candidates(self) -> Iterator[str]:
         """All that would have been enough, what costs least first."""
+        if self.device_total and self.size > self.device_total:
+            yield f"no change of the pool would do: the device has {readable(self.device_total)} in all"
+            return
         if self.code == REFUSED:
             yield "the driver refuses such pages: the granule must be a multiple of its own (2MiB is)"
             return
@@ -261,7 +264,8 @@ class OomReport:
                 f"{readable(hold.live)} live, {readable(hold.whole)} free in whole pages")
         total = f" of {readable(self.device_total)}" if self.device_total else ""
         lines.append(f"  device {self.device}: {readable(self.device_free)}{total} free")
-        lines.append(f"  tried: {', '.join(self.tried) or 'nothing, as the limit is below what is missing'}")
+        bound = "the device cannot hold" if "device" in self.stopped else "the limit is below"
+        lines.append(f"  tried: {', '.join(self.tried) or f'nothing, as {bound} what is missing'}")
         if self.stopped:
             lines.append(f"  stopped by: {', '.join(self.stopped)}" + (f" ({self.code})" if self.code else ""))
         return "\n".join([*lines, *(f"  -> {change}" for change in self.changes)])

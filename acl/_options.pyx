@@ -68,9 +68,13 @@ cdef aclrtMemAttr memory_kind() noexcept nogil:
     return ACL_HBM_MEM if memory_total(ACL_HBM_MEM) != 0 else ACL_DDR_MEM
 
 
+cdef size_t device_memory() noexcept nogil:
+    return memory_total(memory_kind())
+
+
 cdef size_t virtual_default() noexcept nogil:
     """Addresses for one stream: four times the device, so that holes need not be used at once."""
-    cdef size_t total = memory_total(memory_kind())
+    cdef size_t total = device_memory()
     return 4 * (total if total else <size_t> 32 << 30)
 
 
@@ -130,6 +134,7 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.headroom = bytes_of(given["headroom"], "headroom")
     options.granule = granule
     options.info_attr = memory_kind()
+    options.device_bytes = device_memory()
     options.virtual_bytes = (
         virtual_default() if given["virtual"] is None else bytes_of(given["virtual"], "virtual"))
     options.mem_attr = PAGES[given["pages"]]

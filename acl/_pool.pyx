@@ -264,8 +264,8 @@ cdef class Pool:
 
         That is what `alloc` takes, in this thread or asyncio task, and what ACL takes for calls
         that this thread makes.  In a coroutine ACL's memory gets the tag only in calls of `Model`
-        and `Op`, as others run in between.  From the first use on, each allocation of ACL's costs
-        some 10 ns more in this pool.
+        and `Op`, as others run in between.  While it is open, each allocation of ACL's in this thread
+        costs some 10 ns more.
 
         Parameters
         ----------

@@ -13,6 +13,8 @@ cdef void record_free(Arena *arena, Block *block) noexcept nogil
 # The same for pages that are backed from now on, or not any more; asks if the arena is recorded.
 cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                        uint64_t detail) noexcept nogil
+# A block that stays where it is.
+cdef void record_block(Arena *arena, uint32_t kind, Block *block, uint64_t detail) noexcept nogil
 # Without locks, for any arena: they ask whether it is recorded.
 cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                       uint64_t detail) noexcept nogil
@@ -26,6 +28,10 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
 # The events from `first` to before `end`, fewer if they are gone: the number of the first.
 cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) noexcept nogil
 cdef void ring_drop(Arena *arena) noexcept nogil
+# Makes the arena's ring before its first event, with memory behind so many bytes of it; without
+# locks.  How many events the ring has seen.
+cdef void ring_ready(Arena *arena, uint64_t capacity, size_t bytes) noexcept nogil
+cdef uint64_t ring_head(Arena *arena) noexcept nogil
 # Sees every live block: what is not seen or born later than a time is younger.  Says how many.
 cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil
 

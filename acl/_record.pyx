@@ -16,11 +16,12 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from acl._core cimport (
-    ARENA_RECORDED, BLOCK_BORN, BLOCK_HELD, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN,
+    ARENA_RECORDED, BLOCK_BORN, BLOCK_HELD, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN, Range,
 )
 from acl._events cimport (
     Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, Ring,
 )
+from acl._frames cimport page_backed
 from acl._lock cimport count_read, lock_drop, lock_take, stale_read
 
 cdef extern from "core/record.h" nogil:
@@ -38,6 +39,7 @@ cdef extern from "core/record.h" nogil:
     uint32_t thread_number(ThreadNotes *notes)
     void *pages_take(size_t bytes)
     void pages_drop(void *base, size_t bytes)
+    void pages_ready(void *base, size_t bytes)
     bint native_start()
     uint32_t native_here()
     uint32_t native_read(uint32_t number, void **frames)
@@ -62,9 +64,8 @@ cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
 
 # --- rings --------------------------------------------------------------------------------------
 
-cdef Ring *ring_make(Arena *arena) noexcept nogil:
-    """At an arena's first event: addresses only, which the system backs as they are written."""
-    cdef uint64_t capacity = stale_read(&arena.pool.notes.capacity)
+cdef Ring *ring_new(uint64_t capacity) noexcept nogil:
+    """Addresses only, which the system backs as they are written."""
     cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
     if ring == NULL:
         return NULL
@@ -75,8 +76,37 @@ cdef Ring *ring_make(Arena *arena) noexcept nogil:
     ring.head = 0
     ring.capacity = capacity
     ring.mask = capacity - 1
-    arena.ring = ring
     return ring
+
+
+cdef void ring_free(Ring *ring) noexcept nogil:
+    if ring != NULL:
+        pages_drop(ring.events, ring.capacity * sizeof(Event))
+        free(ring)
+
+
+cdef void ring_ready(Arena *arena, uint64_t capacity, size_t bytes) noexcept nogil:
+    cdef Ring *ring
+    if arena.ring != NULL:
+        return
+    ring = ring_new(capacity)
+    if ring == NULL:
+        return                                  # the first event tries again
+    pages_ready(ring.events, min(bytes, capacity * sizeof(Event)))
+    lock_take(&arena.lock)
+    if arena.ring == NULL:
+        arena.ring = ring
+        ring = NULL
+    lock_drop(&arena.lock)
+    ring_free(ring)
+
+
+cdef uint64_t ring_head(Arena *arena) noexcept nogil:
+    cdef uint64_t head
+    lock_take(&arena.lock)
+    head = arena.ring.head if arena.ring != NULL else 0
+    lock_drop(&arena.lock)
+    return head
 
 
 cdef inline Event *ring_next(Arena *arena) noexcept nogil:
@@ -84,7 +114,7 @@ cdef inline Event *ring_next(Arena *arena) noexcept nogil:
     cdef Ring *ring = arena.ring
     cdef Event *event
     if ring == NULL:
-        ring = ring_make(arena)
+        ring = arena.ring = ring_new(stale_read(&arena.pool.notes.capacity))
         if ring == NULL:
             return NULL
     event = &ring.events[ring.head & ring.mask]
@@ -98,9 +128,7 @@ cdef void ring_drop(Arena *arena) noexcept nogil:
     ring = arena.ring
     arena.ring = NULL
     lock_drop(&arena.lock)
-    if ring != NULL:
-        pages_drop(ring.events, ring.capacity * sizeof(Event))
-        free(ring)
+    ring_free(ring)
 
 
 cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) noexcept nogil:
@@ -203,6 +231,11 @@ cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
         note_locked(arena, kind, addr, size, detail, 0)
 
 
+cdef void record_block(Arena *arena, uint32_t kind, Block *block, uint64_t detail) noexcept nogil:
+    if arena.mode & ARENA_RECORDED:
+        note_locked(arena, kind, block.addr, block.size, detail, tag_of(arena, block))
+
+
 cdef void note_in(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64_t detail,
                   uint16_t tag) noexcept nogil:
     lock_take(&arena.lock)
@@ -258,25 +291,60 @@ cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nog
     event.kind = EVENT_PAGES
 
 
-cdef uint64_t range_survey(Arena *arena, Block *block, Event *out, uint64_t room,
-                           bint pages, uint64_t count) noexcept nogil:
-    cdef char *start = NULL
-    cdef char *end = NULL
+cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t room,
+                            uint64_t count) noexcept nogil:
     while block != NULL:
         if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # freed, for its user
             if count < room:
                 survey_block(arena, block, &out[count])
             count += 1
+        block = block.next
+    return count
+
+
+cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
+    """What lies between holes is mapped, while nothing sleeps."""
+    cdef char *start = NULL
+    while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:
             start = block.addr
-        end = block.addr + block.size
-        if pages and start != NULL and (block.next == NULL or block.next.state == BLOCK_HOLE):
+        if start != NULL and (block.next == NULL or block.next.state == BLOCK_HOLE):
             if count < room:
-                survey_pages(start, end, &out[count])
+                survey_pages(start, block.addr + block.size, &out[count])
             count += 1
             start = NULL
         block = block.next
     return count
+
+
+cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
+                            uint64_t count) noexcept nogil:
+    """The same, page by page."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef char *start = NULL
+    cdef char *end
+    cdef uint32_t page
+    for page in range(span.top + 1):
+        end = span.base + page * granule
+        if page < span.top and page_backed(span, page):
+            if start == NULL:
+                start = end
+        elif start != NULL:
+            if count < room:
+                survey_pages(start, end, &out[count])
+            count += 1
+            start = NULL
+    return count
+
+
+cdef uint64_t range_survey(Arena *arena, Range *span, Event *out, uint64_t room, bint pages,
+                           uint64_t count) noexcept nogil:
+    count = blocks_survey(arena, span.first, out, room, count)
+    if not pages:
+        return count
+    if arena.naps == NULL or span.segment:
+        return holes_survey(span.first, out, room, count)
+    return backed_survey(arena, span, out, room, count)
 
 
 cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
@@ -287,7 +355,7 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
     head[0] = arena.ring.head if arena.ring != NULL else 0
     for index in range(arena.range_count):
         if arena.ranges[index] != NULL:
-            count = range_survey(arena, arena.ranges[index].first, out, room, pages, count)
+            count = range_survey(arena, arena.ranges[index], out, room, pages, count)
     lock_drop(&arena.lock)
     return count
 

@@ -90,14 +90,14 @@ def runs_of(part: Part) -> list[tuple[int, int]]:
 
 def segment_of(recorded: Recorded, part: Part, handle: int, run: tuple[int, int],
                cache: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
-    """A run of mapped addresses, cut into live and free blocks."""
+    """A run of mapped addresses, cut into live and free blocks; one that sleeps is as long as its memory."""
     start, total = run
     inside = part.after[(part.after["address"] >= start) & (part.after["address"] < start + total)]
     inside = inside[np.argsort(inside["address"])]
     blocks: list[dict[str, Any]] = []
     at = start
     for row, stack in zip(inside, recorded.stacks.column(inside).tolist(), strict=True):
-        address, size = int(row["address"]), int(row["bytes"])
+        address, size = int(row["address"]), min(int(row["bytes"]), start + total - int(row["address"]))
         if address > at:
             blocks.append(free_block(at, address - at))
         blocks.append({"address": address, "size": size, "requested_size": int(row["size"]),

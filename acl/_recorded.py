@@ -29,8 +29,8 @@ EVENT = np.dtype([
     ("native", "<u4"), ("thread", "<u4"), ("step", "<u4"), ("tag", "<u2"), ("kind", "u1"), ("path", "u1"),
     ("stream", "<u4"),
 ])
-ALLOC, FREE, LIVE, PAGES, MAP, UNMAP, OOM, TRIM, SYNC, REGISTER, UNREGISTER = range(11)
-KINDS = ("map", "unmap", "oom", "trim", "sync", "register", "unregister")
+ALLOC, FREE, LIVE, PAGES, MAP, UNMAP, OOM, TRIM, SYNC, REGISTER, UNREGISTER, SLEEP, WAKE = range(13)
+KINDS = ("map", "unmap", "oom", "trim", "sync", "register", "unregister", "sleep", "wake")
 KIND_NAMES = ("alloc", "free", "live", "pages", *KINDS)
 PATHS = ("hit", "fit", "slow")
 RUNGS = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
@@ -43,8 +43,8 @@ class RecordedEvent(NamedTuple):
     """One event of a recording.
 
     `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``,
-    ``"register"`` or ``"unregister"``; `time` counts nanoseconds from the recording's beginning;
-    `before` says that it was so already then.  `path` says how an allocation was served (`PATHS`),
+    ``"register"``, ``"unregister"``, ``"sleep"`` or ``"wake"``; `time` counts nanoseconds from the
+    recording's beginning; `before` says that it was so already then.  `path` says how an allocation was served (`PATHS`),
     where a mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used
     elsewhere.  `stack` has (file, line, function), innermost first.
     """

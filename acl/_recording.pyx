@@ -22,6 +22,7 @@ from acl._lock cimport count_read, spin_enter, spin_leave
 from acl._pool cimport Pool
 from acl._record cimport (
     arena_survey, pool_see, record_native_open, record_ns, record_ticks, ring_copy, ring_drop,
+    ring_head, ring_ready,
 )
 
 __all__ = ["EVENT_BYTES", "Recording", "Tracking", "clock", "mark", "pool_names", "survey"]
@@ -30,6 +31,10 @@ EVENT_BYTES = sizeof(Event)
 STACKS = {False: (False, False), "python": (True, False), "native": (False, True),
           "all": (True, True)}
 MOST_EVENTS = 1 << 32
+
+cdef enum:
+    READY_BYTES = 64 << 20      # of a pool's rings: memory that is there before the first event
+
 ROLES = ("stream", "user", "capture", "framework")
 
 
@@ -40,7 +45,8 @@ cdef void notes_start(CorePool *pool, uint64_t capacity, bint python, bint nativ
     notes.users += 1
     notes.python += python
     notes.native += native
-    if capacity > 0:
+    notes.recordings += capacity > 0
+    if capacity > 0 and notes.capacity == 0:
         notes.capacity = capacity
     spin_leave(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
@@ -55,13 +61,22 @@ cdef void notes_end(CorePool *pool, bint recorded, bint python, bint native) noe
     notes.users -= 1
     notes.python -= python
     notes.native -= native
-    if recorded:
+    notes.recordings -= recorded
+    if notes.recordings == 0:
         notes.capacity = 0
     last = notes.users == 0
     spin_leave(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
         # Also where others still take notes: whoever saw the old capacity is done after this.
         arena_set_mode(pool.arenas[index], 0, ARENA_RECORDED if last else 0)
+
+
+cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
+    """Make the rings: what the system does for a page's first write is not for an allocation."""
+    cdef uint32_t index, count = count_read(&pool.arena_count)
+    with nogil:
+        for index in range(count):
+            ring_ready(pool.arenas[index], capacity, <size_t> READY_BYTES // count)     # an enum
 
 
 cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
@@ -128,13 +143,17 @@ cdef dict pool_facts(Pool pool):
     }
 
 
-cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity):
-    """One stream's part of a recording: its last events, and what is live after them."""
+cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t begun):
+    """One stream's part of a recording: its last events, and what is live after them.
+
+    The events before number `begun` are those of an earlier recording.
+    """
     cdef uint64_t head = 0, first, start
     cdef Event *out
     cdef uint64_t i
     rows, head = arena_live(arena, number, True)
     first = head - capacity if head > capacity else 0
+    first = min(max(first, begun), head)
     events = bytearray((head - first) * sizeof(Event))
     out = <Event *> <char *> events
     with nogil:
@@ -143,7 +162,7 @@ cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity):
         out[i].number = number
     del events[(head - start) * sizeof(Event):]
     return {"handle": <size_t> arena.stream, "kind": ROLES[arena.role],
-            "lost": start, "events": events, "live": rows}
+            "lost": start - min(begun, start), "events": events, "live": rows}
 
 
 @cython.final
@@ -152,7 +171,8 @@ cdef class Recording:
     """The last events of a pool; `Pool.record` begins one.
 
     A context manager: the end of its block stops it.  While it runs, `events` and `save` give what
-    there is so far.
+    there is so far.  A pool may have several; they share a ring, so those that begin later keep at
+    most as many events as the first.
     """
 
     cdef readonly Pool pool
@@ -165,6 +185,7 @@ cdef class Recording:
     cdef uint64_t begun                 # ticks
     cdef uint64_t ended
     cdef object began                   # Unix time in nanoseconds
+    cdef list heads                     # events that each stream's ring had seen before
     cdef list parts                     # once it has ended
     cdef object cached
 
@@ -177,8 +198,6 @@ cdef class Recording:
         if not 1 <= capacity <= MOST_EVENTS:
             raise ValueError(f"capacity must be from 1 to {MOST_EVENTS} events, not {capacity}")
         pool.open_check()
-        if pool.core.notes.capacity > 0:
-            raise ValueError("the pool is being recorded already: stop that recording first")
         self.pool = pool
         self.stacks = stacks
         self.python, self.native = STACKS[stacks]
@@ -186,6 +205,11 @@ cdef class Recording:
         if self.native and not record_native_open():
             raise MemoryError("host memory for C stacks")
         self.made = fork_count
+        rings_ready(pool.core, self.capacity)
+        if pool.core.notes.capacity > 0:
+            self.capacity = min(self.capacity, pool.core.notes.capacity)
+        self.heads = [ring_head(pool.core.arenas[i])
+                      for i in range(count_read(&pool.core.arena_count))]
         self.began = time.time_ns()
         self.begun = record_ticks()
         self.running = True
@@ -207,7 +231,9 @@ cdef class Recording:
     cdef list take(self):
         cdef uint32_t i
         self.ended = record_ticks()
-        return [arena_part(self.pool.core.arenas[i], i, self.capacity)
+        known = len(self.heads)
+        return [arena_part(self.pool.core.arenas[i], i, self.capacity,
+                           self.heads[i] if i < known else 0)
                 for i in range(count_read(&self.pool.core.arena_count))]
 
     @property
@@ -317,5 +343,7 @@ cdef void recording_end(Recording recording) noexcept:
     cdef CorePool *core = recording.pool.core
     recording.running = False
     notes_end(core, True, recording.python, recording.native)
+    if core.notes.recordings > 0:
+        return
     for i in range(count_read(&core.arena_count)):
         ring_drop(core.arenas[i])

@@ -283,6 +283,7 @@ cdef object trip_sleep(Trip *trip, Pool pool, bint drained):
                 naps_reclaim(trip.pool)
             if status != ACL_SUCCESS:
                 raise refused(pool, status, trip, "the pool stays awake")
+            trip.pool.sleeps += 1
             report = trip_report(trip)
             if not good:
                 trip.call = b"aclrtUnmapMem"
@@ -317,6 +318,7 @@ cdef object trip_wake(Trip *trip, Pool pool):
                     status, "acl.Pool.wake", f"no memory for all of it; {asleep_text(pool)}")
             if status != ACL_SUCCESS:
                 raise refused(pool, status, trip, "the blocks sleep on")
+            trip.pool.wakes += 1
             return trip_report(trip)
         finally:
             free(trip.turns)

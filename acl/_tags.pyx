@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from libc.stdint cimport uint32_t
 
 from acl._core cimport Arena, TagScope, tag_scopes
-from acl._lock cimport count_read
+from acl._lock cimport count_read, lock_step_down
 
 __all__ = ["Tagging", "tag_open"]
 
@@ -41,12 +41,16 @@ def tag_open(pool):
 
 
 cdef bint tag_push(object pool, CorePool *core, TagScope *scope) noexcept:
+    cdef uint32_t i
     scope.tag = tag_current(pool)
     if scope.tag == 0:
         return False
     scope.pool = core
     scope.outer = tag_scopes()[0]
     tag_scopes()[0] = scope
+    # An owner's way asks for no scope, so the thread owns nothing while one is open.
+    for i in range(count_read(&core.arena_count)):
+        lock_step_down(&core.arenas[i].lock)
     return True
 
 

@@ -1,7 +1,8 @@
 from acl._histograms import PoolHistograms, PoolPeak
 from acl._pool import Pool
 
-__all__ = ["histograms", "peak"]
+__all__ = ["glance", "histograms", "peak"]
 
+def glance(pool: Pool) -> tuple[PoolHistograms, PoolPeak] | None: ...
 def histograms(pool: Pool) -> PoolHistograms: ...
 def peak(pool: Pool) -> PoolPeak: ...

@@ -14,7 +14,7 @@ from acl._tally cimport ALL_BINS, Sums, bin_low, peak_read, slow_bucket_low, tal
 
 from acl._histograms import Histogram, PoolHistograms, PoolPeak
 
-__all__ = ["histograms", "peak"]
+__all__ = ["glance", "histograms", "peak"]
 
 cdef object histogram(list rows):
     """From (low, high, count), rising; empty buckets go."""
@@ -22,13 +22,11 @@ cdef object histogram(list rows):
     return Histogram(*zip(*rows)) if rows else Histogram((), (), ())
 
 
-def histograms(Pool pool not None):
-    """What `Pool.histograms` gives."""
+cdef object pool_histograms(Pool pool, bint locked):
     cdef Sums sums
     cdef uint32_t i
-    pool.open_check()
     with nogil:
-        tally_sum(pool.core, &sums)
+        tally_sum(pool.core, &sums, locked)
     sizes = [((bin_low(i) - 1) * UNIT + 1, (bin_low(i + 1) - 1) * UNIT, sums.bins[i])
              for i in range(1, <uint32_t> ALL_BINS)]
     slow = [(slow_bucket_low(i), slow_bucket_low(i + 1) - 1, sums.slow[i])
@@ -36,11 +34,9 @@ def histograms(Pool pool not None):
     return PoolHistograms(histogram(sizes), histogram(slow), sums.slow_ns, sums.longest_ns)
 
 
-def peak(Pool pool not None):
-    """What `Pool.peak` gives."""
+cdef object pool_peak(Pool pool):
     cdef Peak found
     cdef uint32_t i
-    pool.open_check()
     with nogil:
         peak_read(pool.core, &found)
     ago = (record_ns(record_ticks()) - record_ns(found.time)) / 1e9
@@ -55,6 +51,23 @@ def peak(Pool pool not None):
     return PoolPeak(
         found.live, found.requested, found.reserved, ago, time.time() - ago, falling(tags),
         falling(streams))
+
+
+def histograms(Pool pool not None):
+    """What `Pool.histograms` gives."""
+    pool.open_check()
+    return pool_histograms(pool, True)
+
+
+def peak(Pool pool not None):
+    """What `Pool.peak` gives."""
+    pool.open_check()
+    return pool_peak(pool)
+
+
+def glance(Pool pool not None):
+    """Both, of a closed pool too, and without an arena's lock; None without a pool."""
+    return None if pool.core is NULL else (pool_histograms(pool, False), pool_peak(pool))
 
 
 cdef dict falling(dict sizes):

@@ -25,7 +25,8 @@ cdef void peak_note(Pool *pool) noexcept nogil
 cdef void peak_reset(Pool *pool) noexcept nogil
 cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil
 
-cdef void tally_sum(Pool *pool, Sums *sums) noexcept nogil
+# With the arenas' locks each arena's counts are of one moment; without, each is true by itself.
+cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil
 
 # The least nanoseconds of a bucket of `slow_counts`.
 cdef uint64_t slow_bucket_low(uint32_t bucket) noexcept nogil

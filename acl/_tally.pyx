@@ -79,26 +79,33 @@ cdef uint64_t bin_low(uint32_t index) noexcept nogil:
     return <uint64_t> (32 + index % 32) << (index // 32 - 1)
 
 
+cdef inline uint64_t glance(uint64_t *count) noexcept nogil:
+    return stale_read(<size_t *> count)         # as wide
+
+
 cdef void arena_add(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t i
-    lock_take(&arena.lock)
     for i in range(1, <uint32_t> CACHE_UNITS + 1):      # an enum
-        sums.bins[bin_of(i)] += arena.class_hits[i]
+        sums.bins[bin_of(i)] += glance(&arena.class_hits[i])
     for i in range(<uint32_t> ALL_BINS):
-        sums.bins[i] += arena.bin_counts[i]
+        sums.bins[i] += glance(&arena.bin_counts[i])
     for i in range(<uint32_t> SLOW_BUCKETS):
-        sums.slow[i] += arena.slow_counts[i]
-    sums.slow_ns += arena.slow_ns
-    if arena.slow_longest_ns > sums.longest_ns:
-        sums.longest_ns = arena.slow_longest_ns
-    lock_drop(&arena.lock)
+        sums.slow[i] += glance(&arena.slow_counts[i])
+    sums.slow_ns += glance(&arena.slow_ns)
+    sums.longest_ns = max(sums.longest_ns, glance(&arena.slow_longest_ns))
 
 
-cdef void tally_sum(Pool *pool, Sums *sums) noexcept nogil:
+cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil:
     cdef uint32_t index
+    cdef Arena *arena
     memset(sums, 0, sizeof(Sums))
     for index in range(count_read(&pool.arena_count)):
-        arena_add(pool.arenas[index], sums)
+        arena = pool.arenas[index]
+        if locked:
+            lock_take(&arena.lock)
+        arena_add(arena, sums)
+        if locked:
+            lock_drop(&arena.lock)
 
 
 # --- the peak -----------------------------------------------------------------------------------

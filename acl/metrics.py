@@ -1,7 +1,7 @@
 """Metrics of the pools of this process: for Prometheus, for OpenTelemetry, or as plain values.
 
-Reading takes no lock and walks no blocks: it looks at the counters that the allocator keeps anyway, so
-a scrape does not hold up an allocation.  The numbers of one reading may be a few allocations apart.
+Reading takes no stream's lock and walks no blocks: it looks at the counters that the allocator keeps anyway,
+so a scrape does not hold up an allocation.  The numbers of one reading may be a few allocations apart.
 
 Names, labels and meanings in `METRICS` are stable: what is there stays.  `prometheus_client` is needed
 only by `PrometheusCollector` (the extra ``aclpool[metrics]``).
@@ -9,17 +9,22 @@ only by `PrometheusCollector` (the extra ``aclpool[metrics]``).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from acl import _books, _findings
+from acl import _books, _findings, _tallies
 from acl._pool import open_pools
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-__all__ = ["METRICS", "MetricInfo", "PrometheusCollector", "Reading", "read", "snapshot"]
+    from acl._histograms import PoolHistograms, PoolPeak
+
+__all__ = ["METRICS", "Distribution", "MetricInfo", "PrometheusCollector", "Reading", "read",
+           "snapshot"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class MetricInfo:
     name : str
         In Prometheus's style; counters end in ``_total``.
     kind : str
-        ``"gauge"`` or ``"counter"``.
+        ``"gauge"``, ``"counter"`` or ``"histogram"``.
     unit : str
         ``"By"`` for bytes, ``"s"`` for seconds, ``"1"`` for a count, as OpenTelemetry writes units.
     labels : tuple of str
@@ -47,6 +52,25 @@ class MetricInfo:
     help: str
 
 
+@dataclass(frozen=True)
+class Distribution:
+    """A histogram's point.
+
+    Attributes
+    ----------
+    bounds : tuple of float
+        The upper bounds of all buckets but the last, rising.
+    counts : tuple of int
+        How many values each bucket has, the last those above all bounds.
+    sum : float
+        Of all values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+
 @dataclass
 class Reading:
     """A metric and its values at one moment.
@@ -56,11 +80,14 @@ class Reading:
     info : MetricInfo
         Which metric.
     points : dict
-        From the labels' values to the value.
+        From the labels' values to the value; of a histogram, to how many values it has.
+    distributions : dict
+        Of a histogram: from the labels' values to a `Distribution`.
     """
 
     info: MetricInfo
     points: dict[tuple[str, ...], float] = field(default_factory=dict)
+    distributions: dict[tuple[str, ...], Distribution] = field(default_factory=dict)
 
     def add(self, value: float, *labels: str) -> None:
         """Add to a point: two parts of a pool may have the same labels, as a stream that comes again."""
@@ -75,6 +102,18 @@ _INFOS = (
     MetricInfo("aclpool_limit_bytes", "gauge", "By", POOL, "The most that it may hold; 0 for no limit."),
     MetricInfo("aclpool_headroom_bytes", "gauge", "By", POOL, "What it leaves free on the device."),
     MetricInfo("aclpool_spare_bytes", "gauge", "By", POOL, "Memory held that is in no stream's part."),
+    MetricInfo("aclpool_peak_live_bytes", "gauge", "By", POOL,
+               "The most that was live at one time over all streams, since the start or the last reset."),
+    MetricInfo("aclpool_peak_timestamp_seconds", "gauge", "s", POOL, "When that was, as Unix time."),
+    MetricInfo("aclpool_peak_tag_bytes", "gauge", "By", (*POOL, "tag"), "Live bytes by tag at that moment."),
+    MetricInfo("aclpool_allocation_size_bytes", "histogram", "By", POOL,
+               "Sizes of the allocations that were served, rounded up to 512; above 32 KiB within 1/32."),
+    MetricInfo("aclpool_slow_allocation_seconds", "histogram", "s", POOL,
+               "How long allocations with driver calls took, failed ones too, within 1/8."),
+    MetricInfo("aclpool_growth_refused_total", "counter", "1", (*POOL, "by"),
+               "Times that the pool could not grow, by what refused: limit, headroom or driver."),
+    MetricInfo("aclpool_sleeps_total", "counter", "1", POOL, "Calls that put blocks to sleep."),
+    MetricInfo("aclpool_wakes_total", "counter", "1", POOL, "Calls that woke blocks."),
     MetricInfo("aclpool_out_of_memory_total", "counter", "1", POOL, "Allocations that could not be served."),
     MetricInfo("aclpool_driver_calls_total", "counter", "1", (*POOL, "call"), "Calls of the driver."),
     MetricInfo("aclpool_driver_failures_total", "counter", "1", (*POOL, "call"),
@@ -83,8 +122,10 @@ _INFOS = (
     MetricInfo("aclpool_live_bytes", "gauge", "By", (*STREAM, "tag"),
                "Bytes of blocks in use, as the pool rounds them, by tag; an empty tag is nobody's."),
     MetricInfo("aclpool_requested_bytes", "gauge", "By", STREAM, "Bytes asked for, of blocks in use."),
+    MetricInfo("aclpool_asleep_bytes", "gauge", "By", STREAM,
+               "Bytes of blocks in use that sleep: addresses, with memory only where others share their pages."),
     MetricInfo("aclpool_unused_bytes", "gauge", "By", STREAM,
-               "Memory of a stream's part that no block in use covers: cached, free or waiting."),
+               "Memory of a stream's part that no block in use covers, or one asleep: cached, free or waiting."),
     MetricInfo("aclpool_allocations_total", "counter", "1", (*STREAM, "path"),
                "Allocations served by the exact-size cache (hit), by best fit (fit), with driver calls (slow)."),
     MetricInfo("aclpool_slow_allocations_total", "counter", "1", (*STREAM, "rung"),
@@ -136,7 +177,8 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
     for name, value in (
         ("stream_reserved_bytes", part["reserved"]),
         ("requested_bytes", part["requested"]),
-        ("unused_bytes", max(part["reserved"] - part["live"], 0)),
+        ("asleep_bytes", part["asleep"]),
+        ("unused_bytes", max(part["reserved"] - (part["live"] - part["asleep"]), 0)),
         ("slow_seconds_total", part["slow_ns"] / 1e9),
         ("allocation_failures_total", counters["failures"]),
         ("stream_waits_total", counters["syncs"]),
@@ -156,12 +198,49 @@ def read_pool(found: dict[str, Reading], name: str, device: str, told: dict[str,
     for field_name in ("reserved", "reserved_peak", "limit", "headroom", "spare"):
         found[f"aclpool_{field_name}_bytes"].add(told[field_name], *labels)
     found["aclpool_out_of_memory_total"].add(told["ooms"], *labels)
+    found["aclpool_sleeps_total"].add(told["sleeps"], *labels)
+    found["aclpool_wakes_total"].add(told["wakes"], *labels)
+    for by, count in told["refusals"].items():
+        found["aclpool_growth_refused_total"].add(count, *labels, by)
     for metric, calls in (("driver_calls", "driver_calls"), ("driver_failures", "driver_failures")):
         for call, count in told[calls].items():
             found[f"aclpool_{metric}_total"].add(count, *labels, call)
     for part in told["streams"]:
         stream = (f"{part['stream']:#x}" if part["stream"] else "default") if streams else ""
         read_stream(found, (*labels, stream, part["kind"]), part)
+
+
+#: 512 B to 2 GiB, and 1 us to 17 s: each four times the one before.
+SIZE_BOUNDS = tuple(512 << shift for shift in range(0, 24, 2))
+SLOW_BOUNDS_NS = tuple(1 << shift for shift in range(10, 36, 2))
+
+
+def bucket_counts(values: tuple[int, ...], counts: tuple[int, ...], bounds: tuple[int, ...]) -> tuple[int, ...]:
+    """Fine buckets put together, each by one of its values."""
+    found = [0] * (len(bounds) + 1)
+    for value, count in zip(values, counts, strict=True):
+        found[bisect_left(bounds, value)] += count
+    return tuple(found)
+
+
+def read_tallies(found: dict[str, Reading], labels: tuple[str, ...], told: PoolHistograms, peak: PoolPeak) -> None:
+    """The points of a pool's distributions and of its peak."""
+    sizes, slow = told.sizes, told.slow_ns
+    most = sum(high * count for high, count in zip(sizes.highs, sizes.counts, strict=True))
+    # A size of 2**n bytes is the least of its fine bucket, but for rounding; a time of 2**n ns is above the bound.
+    asked = bucket_counts(sizes.lows, sizes.counts, SIZE_BOUNDS)
+    took = bucket_counts(slow.highs, slow.counts, SLOW_BOUNDS_NS)
+    for name, point in (
+        ("allocation_size_bytes", Distribution(SIZE_BOUNDS, asked, most)),
+        ("slow_allocation_seconds",
+         Distribution(tuple(bound / 1e9 for bound in SLOW_BOUNDS_NS), took, told.slow_total_ns / 1e9)),
+    ):
+        found[f"aclpool_{name}"].add(sum(point.counts), *labels)
+        found[f"aclpool_{name}"].distributions[labels] = point
+    found["aclpool_peak_live_bytes"].add(peak.live, *labels)
+    found["aclpool_peak_timestamp_seconds"].points[labels] = peak.time
+    for tag, live in peak.tags.items():
+        found["aclpool_peak_tag_bytes"].add(live, *labels, tag)
 
 
 def read(device: int | None = None, *, streams: bool = True, device_memory: bool = True) -> list[Reading]:
@@ -184,6 +263,9 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
         if told is not None and not (pool.closed and told["reserved"] == 0):
             devices.add(pool.device)
             read_pool(found, pool.name, str(pool.device), told, streams)
+            tallies = _tallies.glance(pool)
+            if tallies is not None:
+                read_tallies(found, (pool.name, str(pool.device)), *tallies)
     for kind, count in _findings.reports().items():
         found["aclpool_guard_findings_total"].add(count, kind)
     for ordinal in sorted(devices) if device_memory else ():
@@ -204,18 +286,25 @@ def snapshot(device: int | None = None, *, streams: bool = True, device_memory: 
     Returns
     -------
     list of dict
-        Each with ``name``, ``description``, ``unit``, ``kind`` (``"gauge"``, or ``"counter"`` for a
-        monotonic sum) and ``points``, a list of dicts with ``attributes`` and ``value``: what an
-        observable instrument's callback returns as observations.
+        Each with ``name``, ``description``, ``unit``, ``kind`` (``"gauge"``, ``"counter"`` for a monotonic
+        sum, ``"histogram"``) and ``points``, a list of dicts with ``attributes`` and ``value``: what an
+        observable instrument's callback returns as observations.  A histogram's points have ``count``,
+        ``sum``, ``explicit_bounds`` and ``bucket_counts`` instead of a value.
     """
     return [
-        {
-            "name": one.info.name, "description": one.info.help, "unit": one.info.unit, "kind": one.info.kind,
-            "points": [
-                {"attributes": dict(zip(one.info.labels, labels, strict=True)), "value": value}
-                for labels, value in one.points.items()],
-        }
+        {"name": one.info.name, "description": one.info.help, "unit": one.info.unit, "kind": one.info.kind,
+         "points": [point_of(one, labels) for labels in one.points]}
         for one in read(device, streams=streams, device_memory=device_memory)]
+
+
+def point_of(one: Reading, labels: tuple[str, ...]) -> dict[str, Any]:
+    """A point as plain values."""
+    attributes = dict(zip(one.info.labels, labels, strict=True))
+    spread = one.distributions.get(labels)
+    if spread is None:
+        return {"attributes": attributes, "value": one.points[labels]}
+    return {"attributes": attributes, "count": sum(spread.counts), "sum": spread.sum,
+            "explicit_bounds": list(spread.bounds), "bucket_counts": list(spread.counts)}
 
 
 class PrometheusCollector:
@@ -268,9 +357,16 @@ class PrometheusCollector:
 
 def families(readings: Iterable[Reading]) -> Iterator[Metric]:
     """Readings as the client's metric families."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     for one in readings:
+        if one.info.kind == "histogram":
+            spread = HistogramMetricFamily(one.info.name, one.info.help, labels=one.info.labels)
+            for labels, point in one.distributions.items():
+                bounds = [*(f"{bound:.12g}" for bound in point.bounds), "+Inf"]
+                spread.add_metric(labels, list(zip(bounds, accumulate(point.counts), strict=True)), point.sum)
+            yield spread
+            continue
         kind = CounterMetricFamily if one.info.kind == "counter" else GaugeMetricFamily
         family = kind(one.info.name, one.info.help, labels=one.info.labels)
         for labels, value in one.points.items():

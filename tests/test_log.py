@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 from support.child import run_python
+from support.core import Door
 
 import acl
 from acl import _vendor
@@ -56,6 +57,29 @@ def test_the_vendors_module_is_told_when_it_is_taken(
     _vendor.adopt(module)
     ((level, text),) = lines(caplog, "acl.vendor")
     assert level == "INFO" and "/opt/acl.so" in text
+
+
+def test_growth_that_is_refused_is_told_once_for_each_reason(
+    caplog: pytest.LogCaptureFixture, sim: ModuleType
+) -> None:
+    """However often it happens; the callback that meets it may not log, and has it told."""
+    caplog.set_level(logging.INFO, "acl")
+    with acl.Pool(0, "32MiB", name="bounded") as pool, acl.Stream(0) as stream:
+        pool.register(stream)
+        door = Door(stream)
+        held = pool.alloc(20 << 20, stream)
+        for _ in range(5):
+            assert door.alloc(14 << 20) == 0
+        held.close()
+        told = [line for line in lines(caplog, "acl.pool") if "could not grow" in line[1]]
+        assert told == [("INFO", "bounded could not grow by 2.00 MiB, as its limit is 32.00 MiB: it goes on with "
+                                 "memory of its own, moved, if that is enough")]
+        pool.limit = None
+        with sim.fault("aclrtMallocPhysical", every=1, code=507899):
+            assert door.alloc(100 << 20) == 0
+        told = [line for line in lines(caplog, "acl.pool") if "could not grow" in line[1]]
+        assert len(told) == 2 and told[1][0] == "WARNING" and "as the driver answers 507899" in told[1][1]
+        pool.unregister(stream)
 
 
 def test_it_is_silent_by_default_and_imports_no_logging(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,67 @@ def test_a_snapshot_is_plain_and_complete(opened: tuple[acl.Pool, acl.Stream, Do
         info = metrics.METRICS[one["name"]]
         assert one["kind"] == info.kind and (one["kind"] == "counter") == one["name"].endswith("_total")
         assert all(tuple(point["attributes"]) == info.labels for point in one["points"])
+        assert all((info.kind == "histogram") == ("bucket_counts" in point) for point in one["points"])
+
+
+def test_distributions_agree_with_the_histograms(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    """Each size is under the bound that it does not exceed; the times are those of the slow allocations."""
+    pool, _, door = opened
+    sizes = [1, 512, 513, 2048, 32768, 131072, 140_000, 2 * MIB, 2_200_000, 33 * MIB]
+    for size in sizes:
+        door.free(door.alloc(size))
+    found = {one["name"]: one["points"] for one in metrics.snapshot()}
+    (point,) = [each for each in found["aclpool_allocation_size_bytes"] if each["attributes"]["pool"] == "service"]
+    assert point["count"] == len(sizes)
+    below = 0
+    for bound, count in zip(point["explicit_bounds"], point["bucket_counts"], strict=False):
+        below += count
+        assert below == sum(-(-size // 512) * 512 <= bound for size in sizes), bound
+    asked = sum(-(-size // 512) * 512 for size in sizes)
+    assert asked <= point["sum"] <= asked * 33 / 32
+    (point,) = [each for each in found["aclpool_slow_allocation_seconds"] if each["attributes"]["pool"] == "service"]
+    slow = pool.histograms()
+    assert point["count"] == sum(point["bucket_counts"]) == slow.slow_ns.total
+    assert round(point["sum"] * 1e9) == slow.slow_total_ns
+    for bound, upto in zip(point["explicit_bounds"], accumulate(point["bucket_counts"]), strict=False):
+        assert upto == slow.slow_ns.at_most(round(bound * 1e9))
+
+
+def test_the_peak_and_its_moment(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, _ = opened
+    began = time.time()
+    with pool.alloc(20 * MIB, stream, tag="kv"), pool.alloc(5 * MIB, stream):
+        ended = time.time()
+    peak = pool.peak()
+    assert value("aclpool_peak_live_bytes", pool="service") == peak.live
+    assert value("aclpool_peak_tag_bytes", pool="service", tag="kv") == peak.tags["kv"] == 20 * MIB + 512
+    assert began - 0.1 <= value("aclpool_peak_timestamp_seconds", pool="service") <= ended + 0.1
+
+
+def test_what_sleeps_is_no_use_of_memory(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, stream, _ = opened
+    with pool.alloc(8 * MIB, stream, tag="weights"):
+        pool.sleep("weights", offload=False)
+        assert value("aclpool_asleep_bytes", pool="service") == 8 * MIB + 512
+        part = pool.stats().streams[0]
+        assert value("aclpool_unused_bytes", pool="service") == part.reserved
+        pool.wake()
+        assert value("aclpool_asleep_bytes", pool="service") == 0
+    assert value("aclpool_sleeps_total", pool="service") == value("aclpool_wakes_total", pool="service") == 1
+
+
+def test_refused_growth_is_counted_by_what_refused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    pool, _, door = opened
+    assert value("aclpool_growth_refused_total", pool="service") == 0
+    block = door.alloc(60 * MIB)
+    assert door.alloc(8 * MIB) == 0
+    assert value("aclpool_growth_refused_total", pool="service", by="limit") > 0
+    assert value("aclpool_growth_refused_total", pool="service", by="driver") == 0
+    door.free(block)
+    pool.limit = None
+    with acl.sim.fault("aclrtMallocPhysical", every=1, code=207001):
+        assert door.alloc(200 * MIB) == 0
+    assert value("aclpool_growth_refused_total", pool="service", by="driver") > 0
 
 
 def test_reading_takes_no_lock_of_the_owners(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
@@ -176,14 +239,21 @@ def expressions(node: Any) -> Iterator[str]:
             yield from expressions(part)
 
 
+def series_of(name: str) -> str:
+    """The metric of a series: a histogram's have endings."""
+    base = re.sub(r"_(bucket|sum|count)$", "", name)
+    return base if base in metrics.METRICS and metrics.METRICS[base].kind == "histogram" else name
+
+
 def test_the_dashboard_uses_what_exists() -> None:
     board = json.loads(DASHBOARD.read_text())
     found = [text for text in expressions(board) if "aclpool_" in text]
     assert len(found) >= 20
     for text in found:
-        names = re.findall(r"aclpool_\w+", text)
+        names = [series_of(name) for name in re.findall(r"aclpool_\w+", text)]
         assert names and set(names) <= set(metrics.METRICS), text
         known = {label for name in names for label in metrics.METRICS[name].labels}
+        known |= {"le"} if "_bucket" in text else set()
         used = set(re.findall(r"[{,]\s*(\w+)\s*=~?", text))
         for group in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", text):
             used |= set(re.split(r",\s*", group))

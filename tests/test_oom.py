@@ -169,6 +169,51 @@ def test_a_full_device_says_how_much_is_missing_and_where_it_is() -> None:
             pool.alloc(30 * MIB).close()
 
 
+@pytest.mark.parametrize("segments", [False, True])
+def test_what_no_device_can_hold_takes_nothing_first(segments: bool, stream: acl.Stream) -> None:
+    """Not a page is taken for it, none moves, and what is cached stays cached."""
+    _, total = acl.Device(0).memory_info()
+    with acl.Pool(0, segments=segments) as pool:
+        with pool.alloc(6 * MIB, stream):
+            pool.alloc(6 * MIB, stream).close()
+            before = pool.stats()
+            report = refused(pool, total + 1, stream)
+            after = pool.stats()
+            assert after.driver_calls["aclrtMallocPhysical"] == before.driver_calls["aclrtMallocPhysical"]
+            assert after.driver_calls["aclrtMalloc"] == before.driver_calls["aclrtMalloc"]
+            assert (after.reserved, after.reserved_peak) == (before.reserved, before.reserved_peak)
+            assert report.stopped == ("device",) and report.tried == ()
+            assert "no change of the pool would do: the device has 32.00 GiB in all" in report.advice
+            assert "nothing, as the device cannot hold what is missing" in report.details()
+
+
+def test_what_the_device_cannot_hold_beside_others_takes_nothing_first(stream: acl.Stream) -> None:
+    """As much as the device has in all, but not as it is; once it is, it can be had."""
+    free, _ = acl.Device(0).memory_info()
+    address = ctypes.c_void_p()
+    assert api.aclrtMalloc(ctypes.byref(address), 4096 * MIB, 0) == 0
+    with acl.Pool(0, name="large") as pool:
+        with pool.alloc(6 * MIB, stream, tag="weights"):
+            before = pool.stats().driver_calls["aclrtMallocPhysical"]
+            report = refused(pool, free - 2048 * MIB, stream)
+            assert pool.stats().driver_calls["aclrtMallocPhysical"] == before
+            assert report.stopped == ("device",) and "outside the pool" in advised(report, "the device is full")
+            assert api.aclrtFree(address) == 0
+            assert pool.stats().driver_calls["aclrtMallocPhysical"] == before
+
+
+def test_free_pages_of_the_pool_count_as_room() -> None:
+    """What the pool has itself, free and in whole pages, makes up what the device lacks."""
+    free, _ = acl.Device(0).memory_info()
+    address = ctypes.c_void_p()
+    assert api.aclrtMalloc(ctypes.byref(address), free - 2600 * MIB, 0) == 0
+    with acl.Pool(0) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
+        pool.alloc(2100 * MIB, one).close()
+        with pool.alloc(2500 * MIB, two) as large:
+            assert large.size == 2500 * MIB
+    assert api.aclrtFree(address) == 0
+
+
 def test_a_driver_that_refuses_without_need_is_named() -> None:
     with acl.Pool(0) as pool, acl.sim.fault("aclrtMallocPhysical", every=1, code=507899):
         report = refused(pool, MIB)

@@ -363,12 +363,79 @@ def test_arguments_that_are_refused(opened: Opened, arguments: dict[str, Any], e
         opened[0].record(**arguments)
 
 
-def test_one_recording_at_a_time(opened: Opened) -> None:
-    with opened[0].record():
-        with pytest.raises(ValueError, match="the pool is being recorded already"):
-            opened[0].record()
-    with opened[0].record():
-        pass
+def allocated(recording: acl.Recording) -> list[int]:
+    """The sizes of the allocations in its window."""
+    return [event.size for event in recording.events if event.kind == "alloc" and not event.before]
+
+
+def test_two_recordings_of_a_pool_have_a_window_each(opened: Opened) -> None:
+    """The second sees nothing of before, the first all, and whichever ends first takes nothing from the other."""
+    pool, _, door = opened
+
+    def take(size: int) -> None:
+        door.free(door.alloc(size))
+
+    first = pool.record()
+    take(1000)
+    second = pool.record()
+    take(2000)
+    first.stop()
+    take(3000)
+    third = pool.record()
+    take(4000)
+    second.stop()
+    third.stop()
+    take(5000)
+    assert (allocated(first), allocated(second), allocated(third)) == ([1000, 2000], [2000, 3000, 4000], [4000])
+    assert first.lost == second.lost == third.lost == 0
+    with pool.record() as last:
+        take(6000)
+    assert allocated(last) == [6000] and last.capacity == 1 << 20
+
+
+def test_a_later_recording_loses_what_the_shared_ring_overwrites(opened: Opened) -> None:
+    pool, _, door = opened
+    with pool.record(capacity=64) as first:
+        for _ in range(40):
+            door.free(door.alloc(512))
+        with pool.record(capacity=4096) as second:
+            assert second.capacity == 64
+            for _ in range(50):
+                door.free(door.alloc(512))
+    assert second.lost == 100 - 64 and first.lost == 1 + 180 - 64       # with the page that was mapped
+    assert len(allocated(second)) == 32
+
+
+def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(opened: Opened, tmp_path: Path) -> None:
+    pool, stream, _ = opened
+    with pool.alloc(8 * MIB, stream, tag="weights") as weights, pool.alloc(4 * MIB, stream, tag="kv"):
+        with pool.record() as recording:
+            slept = pool.sleep("weights")
+            mapped = pool.stats().reserved
+            pool.wake()
+        with pool.record() as asleep_at_the_end:
+            pool.sleep("weights", offload=False)
+        told = [(event.kind, event.address, event.bytes, event.tag) for event in recording.events
+                if event.kind in ("sleep", "wake")]
+        assert told == [(kind, weights.address, 8 * MIB + 512, "weights") for kind in ("sleep", "wake")]
+        with pool.record() as asleep_all_the_time:
+            pass
+        pool.wake()
+    balance = 0
+    for event in recording.events:
+        balance += {"map": event.size, "unmap": -event.size}.get(event.kind, 0)
+        if event.kind == "unmap":
+            assert event.path == ""                 # to the driver: no steal
+        if event.kind == "sleep":
+            assert balance == mapped
+    assert slept.memory > 0 and balance == mapped + slept.memory
+    before = sum(event.size for event in asleep_all_the_time.events if event.kind == "map")
+    assert before == mapped
+    ended = asleep_at_the_end.events
+    assert sum({"map": e.size, "unmap": -e.size}.get(e.kind, 0) for e in ended) == mapped
+    asleep_at_the_end.save(tmp_path / "asleep.pickle")
+    segments = pickle.loads((tmp_path / "asleep.pickle").read_bytes())["segments"]
+    assert sum(segment["total_size"] for segment in segments) == mapped
 
 
 def test_a_dropped_recording_ends(opened: Opened) -> None:

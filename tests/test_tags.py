@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from support.core import MIB, Door, open_door
 from support.requests import small_model
 
 import acl
+from acl import _books
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -54,6 +56,60 @@ def test_scopes_nest_and_end_in_order(opened: tuple[acl.Pool, acl.Stream, Door])
     assert tags(pool) == {"outer": 1024, "inner": 512}
     for block in blocks:
         door.free(block)
+
+
+@pytest.mark.parametrize("between", ["nothing", "looks"])
+def test_scopes_are_exact_whoever_owns_the_arena(
+    opened: tuple[acl.Pool, acl.Stream, Door], between: str
+) -> None:
+    """A thread that is alone owns its arena and looks at no scope; it must not while one is open."""
+    pool, _, door = opened
+    random = Random(7)
+    expected: dict[str, int] = {}
+    blocks: list[int] = []
+    for turn in range(60):
+        tag = random.choice(["", "a", "b"])
+        with pool.tag(tag) if tag else nullcontext():
+            for _ in range(40 if between == "looks" else 0):
+                pool.leaks()                    # takes the arena's lock, and so might become its owner
+            for _ in range(random.randrange(1, 60)):
+                blocks.append(door.alloc(512))
+                expected[tag] = expected.get(tag, 0) + 512
+                door.free(door.alloc(2048))
+        assert tags(pool) == {name: size for name, size in expected.items() if name}, turn
+    for block in blocks:
+        door.free(block)
+
+
+def test_a_scope_takes_the_fast_way_from_nobody_for_good(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    """Once it is closed the arena has an owner again: another thread's visit then revokes something."""
+    pool, stream, door = opened
+
+    def handovers() -> int:
+        found = _books.glance(pool)
+        assert found is not None
+        (part,) = [each for each in found["streams"] if each["stream"] == stream.handle]
+        return int(part["handovers"])
+
+    def visited() -> bool:
+        before = handovers()
+        thread = threading.Thread(target=lambda: door.free(door.alloc(512)))
+        thread.start()
+        thread.join()
+        return handovers() > before
+
+    def work() -> None:
+        for _ in range(3000):
+            door.free(door.alloc(512))
+
+    work()
+    if not visited():
+        pytest.skip("no lock is biased here")
+    with pool.tag("a"):
+        work()
+        assert not visited()
+    work()
+    assert visited()
 
 
 def test_a_scope_is_of_one_pool(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:

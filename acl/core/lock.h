@@ -13,6 +13,9 @@
    likes, so a `busy` word belongs to one thread for ever (a LockSeat): a late store never falls
    into another owner's word.  When all seats are taken, other threads stay with the spin lock.
 
+   A thread that must look at something of its own in each section, for a while, steps down first,
+   which costs no barrier, and `may_own` says no until the end of that.
+
    Not recursive.  Sections are a few hundred instructions; nobody sleeps in one.  ThreadSanitizer
    cannot model the process-wide barrier: under it (LOCK_NO_BIAS) only the spin lock is left, and
    tests/c/core_lock.c covers the rest: a litmus test, and a thread that is stopped at LOCK_LOOKED. */
@@ -55,6 +58,7 @@ typedef struct BiasedLock {
     uint32_t pinned; /* no owner while it is not 0 */
     uint32_t revocations;
     uint32_t biased; /* how `lock_take` got in; under the lock */
+    int (*may_own)(void); /* whether the calling thread may be the owner; NULL: any may */
 } BiasedLock;
 
 bool lock_bias_available(void); /* asks the kernel once */
@@ -184,10 +188,30 @@ static inline void lock_bias(BiasedLock *lock, void *thread) {
 static inline void lock_leave(BiasedLock *lock) {
 #ifndef LOCK_NO_BIAS
     if (lock->streak++ >= lock->wanted && lock->pinned == 0 && lock_bias_available()) {
-        lock_bias(lock, lock->last);
+        if (lock->may_own == NULL || lock->may_own()) {
+            lock_bias(lock, lock->last);
+        }
         lock->streak = 0;
     }
 #endif
+    spin_leave(&lock->spin);
+}
+
+/* The calling thread, which is in no section, is not the owner from here on.  Nobody but itself could
+   be inside by its seat, so there is nothing to wait for.  Once it may it becomes the owner as
+   any thread does, and at its next section if it was in none since. */
+static inline void lock_step_down(BiasedLock *lock) {
+    void *self = lock_self();
+    LockSeat *seat = __atomic_load_n(&lock->seat, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&seat->owner, __ATOMIC_RELAXED) != self) {
+        return;
+    }
+    spin_enter(&lock->spin);
+    if (__atomic_load_n(&lock->seat->owner, __ATOMIC_RELAXED) == self) {
+        __atomic_store_n(&lock->seat->owner, NULL, __ATOMIC_RELAXED);
+        lock->last = self;
+        lock->streak = lock->wanted;
+    }
     spin_leave(&lock->spin);
 }
 

@@ -117,6 +117,18 @@ static inline void *pages_take(size_t bytes) {
     return base == MAP_FAILED ? NULL : base;
 }
 
+/* Has the system back them now, before the first write, in large pages where it has some. */
+static inline void pages_ready(void *base, size_t bytes) {
+    char *at = base;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+#ifdef MADV_HUGEPAGE
+    (void)madvise(base, bytes / page * page, MADV_HUGEPAGE);
+#endif
+    for (size_t offset = 0; offset < bytes; offset += page) {
+        *(volatile char *)(at + offset) = 0;
+    }
+}
+
 static inline void pages_drop(void *base, size_t bytes) {
     munmap(base, bytes);
 }

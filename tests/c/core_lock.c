@@ -161,6 +161,69 @@ static void test_a_thread_alone_becomes_the_owner(void)
     CHECK(!lock_enter_biased(&lock)); /* a pinned lock has no owner */
 }
 
+static int may_own_now;
+
+static int may_own(void)
+{
+    return may_own_now;
+}
+
+static void test_who_steps_down_is_no_owner_until_it_may(void)
+{
+    world_start();
+    lock.may_own = may_own;
+    may_own_now = 1;
+    for (int i = 0; i < 2 * LOCK_FIRST_STREAK; i++) {
+        section_take();
+    }
+    may_own_now = 0;
+    lock_step_down(&lock);
+    for (int i = 0; i < 8 * LOCK_FIRST_STREAK; i++) {
+        CHECK(!lock_enter_biased(&lock));
+        section_take();
+    }
+    CHECK(lock.revocations == 0);
+    may_own_now = 1;
+    for (int i = 0; i < 2 * LOCK_FIRST_STREAK; i++) {
+        section_take();
+    }
+    lock_step_down(&lock); /* and again at once, when it was in no section since */
+    section_take();
+#ifndef LOCK_NO_BIAS
+    bool owned = lock_enter_biased(&lock);
+    CHECK(owned == lock_bias_available());
+    if (owned) {
+        lock_leave_biased(&lock);
+    }
+#endif
+}
+
+/* Steps down now and then, and takes the lock as anybody while it may not own it. */
+static void *stepper_run(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < OWNER_SECTIONS; i++) {
+        if (i % 64 == 0) {
+            lock_step_down(&lock);
+        }
+        section_take();
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void test_an_owner_that_steps_down_and_a_revoker_exclude_each_other(void)
+{
+    pthread_t owner, revoker;
+    uint64_t sections = 0;
+    world_start();
+    CHECK(pthread_create(&owner, NULL, stepper_run, NULL) == 0);
+    CHECK(pthread_create(&revoker, NULL, revoker_run, &sections) == 0);
+    CHECK(pthread_join(owner, NULL) == 0);
+    CHECK(pthread_join(revoker, NULL) == 0);
+    CHECK(words[0] == OWNER_SECTIONS + sections);
+}
+
 #ifndef LOCK_NO_BIAS
 /* Becomes the owner, then tries to enter and is stopped half-way. */
 static void *stopped_run(void *argument)
@@ -231,6 +294,8 @@ int main(void)
 #endif
     test_a_thread_alone_becomes_the_owner();
     test_an_owner_and_a_revoker_exclude_each_other();
+    test_who_steps_down_is_no_owner_until_it_may();
+    test_an_owner_that_steps_down_and_a_revoker_exclude_each_other();
     test_ownership_moves_among_threads();
     return 0;
 }
