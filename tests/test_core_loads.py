@@ -8,49 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.loads import LOADS, Recorder
+from support.loads import LOADS
+from support.replays import Replay, made
 
-from acl.tools import _loops
-from acl.tools._rig import Rig, function_addresses
 from acl.tools.replay_trace import Trace, load_trace
 
 PAGE = 2 << 20
 TRACES = sorted((Path(__file__).parents[2] / "shared" / "traces").glob("*.npz"))
 SEED = 7
-
-
-class Replay:
-    """A trace against a fresh pool on books, pass by pass."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
-        self.rig = Rig()
-        addresses = function_addresses()
-        subjects = [
-            _loops.Subject(str(i), self.rig.arena(i + 1), *addresses) for i in range(trace.streams)]
-        self.load = _loops.Load.events(subjects, trace.events())
-
-    def slow(self) -> int:
-        return sum(self.rig.stats(i + 1)["counters"]["slow"] for i in range(self.trace.streams))
-
-    def once(self) -> tuple[int, float]:
-        """Driver calls of one pass, and the share of slow allocations."""
-        calls, slow = sum(self.rig.calls().values()), self.slow()
-        _loops.run_here(self.load, 1)
-        assert self.load.failures == 0
-        assert self.rig.check() == 0
-        return sum(self.rig.calls().values()) - calls, (self.slow() - slow) / self.trace.allocations
-
-    def ratio(self) -> float:
-        return float(self.rig.physical()[1] / self.trace.live_peak())
-
-
-def made(name: str, steps: int) -> Trace:
-    print("seed", SEED)
-    recorder = Recorder(name, SEED)
-    LOADS[name](recorder, steps)
-    recorder.finish()
-    return Trace(name, **recorder.columns())
 
 
 @pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
@@ -70,20 +35,20 @@ def test_a_recorded_trace(path: Path) -> None:
 ])
 def test_a_hard_load(name: str, steps: int, most: float) -> None:
     """Where the live peak is a few hundred pages, partly used ones weigh more than 2 %."""
-    replay = Replay(made(name, steps))
+    replay = Replay(made(LOADS[name], steps, SEED))
     _, slow = replay.once()
     assert replay.ratio() <= most
     assert slow <= 0.005
 
 
 def test_tiny_blocks_that_stay_pin_no_pages() -> None:
-    replay = Replay(made("drift", 500))
+    replay = Replay(made(LOADS["drift"], 500, SEED))
     replay.once()
     assert replay.rig.physical()[1] <= replay.trace.live_peak() * 1.05 + 8 * PAGE
 
 
 def test_streams_idle_in_turn_share_their_memory() -> None:
-    trace = made("mixed_streams", 60)
+    trace = made(LOADS["mixed_streams"], 60, SEED)
     replay = Replay(trace)
     _, slow = replay.once()
     assert slow <= 0.005
@@ -121,13 +86,13 @@ def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
     ("decoder", 3), ("encoder", 5), ("convnet", 4), ("moe", 3), ("residual", 4), ("drift", 40),
 ])
 def test_shapes_that_repeat_need_no_driver(name: str, steps: int) -> None:
-    replay = Replay(made(name, steps))
+    replay = Replay(made(LOADS[name], steps, SEED))
     calls = [replay.once()[0] for _ in range(30)]
     assert calls[-1] == calls[-2] == 0, calls
 
 
 def test_a_million_events_do_not_wear_the_addresses_out() -> None:
-    trace = made("scatter", 1500)
+    trace = made(LOADS["scatter"], 1500, SEED)
     replay = Replay(trace)
     for _ in range(7):
         replay.once()
@@ -137,6 +102,6 @@ def test_a_million_events_do_not_wear_the_addresses_out() -> None:
 
 def test_pages_do_not_thrash() -> None:
     """Reserved equal to live would move the same few pages back and forth, a wait each time."""
-    replay = Replay(made("decoder", 60))
+    replay = Replay(made(LOADS["decoder"], 60, SEED))
     replay.once()
     assert replay.rig.calls()["sync"] <= replay.trace.allocations // 1000

@@ -1,0 +1,48 @@
+"""A trace against a fresh pool on books, pass by pass: millions of allocations a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acl.tools import _loops
+from acl.tools._rig import Rig, function_addresses
+from acl.tools.replay_trace import Trace
+from support.loads import Recorder
+
+__all__ = ["Replay", "made"]
+
+
+class Replay:
+    """One trace, one pool."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.rig = Rig()
+        addresses = function_addresses()
+        subjects = [
+            _loops.Subject(str(i), self.rig.arena(i + 1), *addresses) for i in range(trace.streams)]
+        self.load = _loops.Load.events(subjects, trace.events())
+
+    def slow(self) -> int:
+        return sum(self.rig.stats(i + 1)["counters"]["slow"] for i in range(self.trace.streams))
+
+    def once(self) -> tuple[int, float]:
+        """Driver calls of one pass, and the share of slow allocations."""
+        calls, slow = sum(self.rig.calls().values()), self.slow()
+        _loops.run_here(self.load, 1)
+        assert self.load.failures == 0
+        assert self.rig.check() == 0
+        return sum(self.rig.calls().values()) - calls, (self.slow() - slow) / self.trace.allocations
+
+    def ratio(self) -> float:
+        """The peak of reserved over that of live, which is the joint one of several streams."""
+        return float(self.rig.physical()[1] / self.trace.joint_live_peak())
+
+
+def made(load: Callable[[Recorder, int], object], count: int, seed: int) -> Trace:
+    """The trace of a load."""
+    print("seed", seed)
+    recorder = Recorder(load.__name__, seed)
+    load(recorder, count)
+    recorder.finish()
+    return Trace(recorder.name, **recorder.columns())
