@@ -37,6 +37,8 @@ from acl.metrics import PrometheusCollector
 __all__ = ["Server", "application", "main"]
 
 PAGE = Path(__file__).with_name("memory.html")
+#: One address, two answers: a browser that kept the page would give it to the page's own question.
+FRESH = {"Cache-Control": "no-store", "Vary": "Accept"}
 
 
 async def embed(request: Request) -> Response:
@@ -104,9 +106,9 @@ def picture(engine: Engine) -> dict[str, Any]:
 async def memory(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     if "text/html" in request.headers.get("accept", ""):
-        return FileResponse(PAGE)
+        return FileResponse(PAGE, headers=FRESH)
     # The ledger asks the device, so a thread of its own, with a context.
-    return JSONResponse(await asyncio.to_thread(picture_here, engine))
+    return JSONResponse(await asyncio.to_thread(picture_here, engine), headers=FRESH)
 
 
 def picture_here(engine: Engine) -> dict[str, Any]:

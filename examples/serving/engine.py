@@ -282,14 +282,16 @@ class Engine:
                 outputs = lane.run(self.task.collate(items), self.task.padded_bytes(items))
                 results = self.task.split(outputs, items)
             except acl.OutOfMemoryError as error:
-                self.counts["ooms"] += 1
+                self.count("ooms")
                 if len(batch) > 1:
                     self.halve(lane, batch)
                     return
                 self.relieve(batch[0], error)
             except acl.AclError as error:
-                self.counts["faults"] += 1
-                self.recover(lane, batch, error)
+                self.count("faults")
+                batch = self.recover(lane, batch, error)
+                if not batch:
+                    return
             else:
                 break
             time.sleep(pause)
@@ -309,24 +311,35 @@ class Engine:
 
     def relieve(self, job: Job, error: Exception) -> None:
         """One request found no memory: give back what is idle, and let the others finish first."""
-        self.patience(job, error)
+        if self.weary(job):
+            raise error
         if self.pool is not None:
             with suppress(acl.AclError):
                 self.pool.trim(idle=True)
+        with self.changed:                      # who waits here uses no memory
+            self.running -= 1
+            self.changed.notify_all()
         with self.alone, self.changed:
-            self.changed.wait_for(lambda: self.running <= 1, timeout=1.0)
+            self.changed.wait_for(lambda: self.running == 0, timeout=1.0)
+            self.running += 1
 
-    def recover(self, lane: Lane, batch: list[Job], error: Exception) -> None:
-        """A stream or the device failed: a new stream, as soon as the device gives one."""
+    def recover(self, lane: Lane, batch: list[Job], error: Exception) -> list[Job]:
+        """A stream or the device failed: a new stream, as soon as the device gives one.
+
+        Gives the requests that are to be tried again; those whose patience is over have failed.
+        """
         log.warning("lane %d: %s", lane.number, str(error))
         self.failing.add(lane.number)
-        for job in batch:
-            self.patience(job, error)
+        self.fail([job for job in batch if self.weary(job)], error)
         lane.drop()
+        return [job for job in batch if not job.result.done()]
 
-    def patience(self, job: Job, error: Exception) -> None:
-        if time.monotonic() - job.arrived > self.options.patience_s:
-            raise error
+    def weary(self, job: Job) -> bool:
+        return time.monotonic() - job.arrived > self.options.patience_s
+
+    def count(self, event: str) -> None:
+        with self.changed:
+            self.counts[event] += 1
 
     def finish(self, job: Job) -> None:
         with self.changed:

@@ -101,7 +101,9 @@ def test_streams_and_events() -> None:
             back.copy_(device, non_blocking=True)
             end.record()
         end.synchronize()
-        assert start.query() and end.query() and second.query()
+        assert start.query() and end.query()
+        second.synchronize()
+        assert second.query()
         assert start.elapsed_time(end) >= 0
         assert torch.equal(back, host)
     """)

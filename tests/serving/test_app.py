@@ -79,7 +79,7 @@ def serve() -> Iterator[Callable[..., Client]]:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         started.append(process)
         client = Client(process, port)
-        for _ in range(600):
+        for _ in range(2400):
             assert process.poll() is None, process.communicate()[0]
             try:
                 client.ask("GET", "/healthz")
@@ -109,6 +109,7 @@ def test_the_routes(serve: Callable[..., Client]) -> None:
     status, headers, page = server.ask("GET", "/memory", accept="text/html")
     assert (status, headers["content-type"].split(";")[0]) == (200, "text/html")
     assert "memory is" in page
+    assert (headers["cache-control"], headers["vary"]) == ("no-store", "Accept")
     assert server.stop() == ""
     assert server.process.returncode in (0, -signal.SIGTERM)
 
@@ -138,6 +139,9 @@ def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
 def test_overload_is_answered(serve: Callable[..., Client]) -> None:
     server = serve("--queue", "2", "--lanes", "1", "--batch", "1")
     found = server.load(16, 8)
+    for _ in range(10):                         # a machine that is busy may send them one by one
+        if not found[429]:
+            found += server.load(16, 8)
     assert set(found) == {200, 429}
     assert found[200] > 0
     counts = json.loads(server.ask("GET", "/memory")[2])["engine"]["counts"]
@@ -155,7 +159,9 @@ def test_the_end_answers_what_was_accepted(serve: Callable[..., Client]) -> None
     threads = [threading.Thread(target=ask) for _ in range(40)]
     for one in threads:
         one.start()
+    deadline = time.monotonic() + 60
     while json.loads(server.ask("GET", "/memory")[2])["engine"]["counts"].get("accepted", 0) < 40:
+        assert time.monotonic() < deadline, found
         time.sleep(0.01)
     assert server.stop() == ""
     for one in threads:

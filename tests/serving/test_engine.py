@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine import Costs, Engine, Options, Refused
+from engine import Costs, Engine, Job, Options, Refused
 from task import TextTask
 
 import acl
@@ -216,6 +216,41 @@ def test_patience_ends(expected: list[Any], sim: Any) -> None:
         assert (service.counts["failed"], service.promised) == (1, 0)
         check(ask(service, 6), expected)
         assert service.healthy
+
+
+def test_patience_ends_for_each_by_itself(expected: list[Any], sim: Any) -> None:
+    with engine(patience_s=60, lanes=1) as service:
+        with sim.device_lost(0):
+            with service.changed:               # no lane takes one without the other
+                jobs = [service.submit(TASK.item(TEXTS[0])) for _ in range(2)]
+                service.queue[0].arrived -= 100
+            with pytest.raises(acl.AclError):
+                jobs[0].result(60)
+        check([(0, jobs[1])], expected)
+        assert (service.counts["failed"], service.counts["answered"], service.promised) == (1, 1, 0)
+
+
+def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine(lanes=2) as service:
+        found, wait_for = [], service.changed.wait_for
+        monkeypatch.setattr(
+            service.changed, "wait_for", lambda met, timeout: found.append(wait_for(met, 60)))
+        service.running = 2
+        job = Job(None, 0)
+
+        def relieve() -> None:
+            service.relieve(job, acl.OutOfMemoryError(207001, "test", "none"))
+            with service.changed:               # what `work` does after the batch
+                service.running -= 1
+                service.changed.notify_all()
+
+        threads = [threading.Thread(target=relieve) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found == [True, True]
+        assert service.running == 0
 
 
 def test_a_mistake_fails_its_batch_only(expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,68 @@
+"""The page /memory of the example service in a browser: it shows what the pool says, and follows it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from app import application
+from engine import Engine, Options
+from support.chromium import Browser, Page, chromium
+from task import TextTask
+
+import acl
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[Engine, str]]:
+    """An engine, and its address in HTTP."""
+    engine = Engine(TextTask(layers=1), Options(limit="64MiB"))
+    server = uvicorn.Server(uvicorn.Config(application(engine), port=0, log_level="error", access_log=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield engine, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(60)
+    engine.close()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    path = chromium()
+    assert path is not None
+    browser = Browser(path)
+    yield browser.page()
+    browser.close()
+
+
+def test_the_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: Page, tmp_path: Path) -> None:
+    engine, address = service
+    assert engine.pool is not None
+    page.call("Page.navigate", url=address + "/memory")
+    page.wait("document.title === 'Memory' && document.querySelectorAll('#rows tr').length > 0", 60)
+    assert "0 answered" in page.js("document.getElementById('state').textContent")
+    engine.submit(engine.task.item("hello")).result(60)
+    with engine.pool.alloc(10 * MIB, tag="<b>mine</b>"):
+        page.wait("document.getElementById('state').textContent.startsWith('1 answered')", 60)
+        text = page.wait(
+            "[...document.querySelectorAll('#rows tr')].map(r => r.innerText).find(t => t.includes('mine'))", 60)
+        assert "<b>mine</b>" in text and "10.0 MiB" in text     # as text, and not as HTML
+        said = page.js("document.getElementById('state').textContent")
+        assert "held of at most 64.0 MiB" in said
+        page.wait("document.getElementById('reserved').getAttribute('points').trim().split(' ').length > 2", 60)
+    page.wait("![...document.querySelectorAll('#rows tr')].some(r => r.innerText.includes('mine'))", 60)
+    page.screenshot(tmp_path / "memory.png")
+    rows = acl.memory_ledger(0).rows
+    assert {row.name for row in rows if row.owner == "pool"} == {"serving"}
+    assert page.errors == []
+    assert all(url.startswith((address + "/memory", "data:")) for url in page.requests), page.requests
