@@ -195,10 +195,6 @@ cdef class Pool:
             record_native_open()
         self.padding = soc_padding()
         self.core.options.padding = self.padding
-        if os.environ.get("ACL_POOL_LEAKS", "0") not in ("", "0"):
-            from acl._leaks import watch_exit
-
-            watch_exit(self)
         if bytes_of(preallocate, "preallocate"):
             self.alloc(preallocate).close()
         if decay_ms:
@@ -221,6 +217,10 @@ cdef class Pool:
         self.name = f"pool-{self.number}" if name is None else str(name)
         self.core.orphan = False
         every.add(self)
+        if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
+            from acl._asked import watch
+
+            watch(self)
         return 0
 
     cdef int open_check(self) except -1:

@@ -44,8 +44,8 @@ class RecordedEvent(NamedTuple):
 
     `kind` is ``"alloc"``, ``"free"``, ``"map"``, ``"unmap"``, ``"oom"``, ``"trim"``, ``"sync"``,
     ``"register"``, ``"unregister"``, ``"sleep"`` or ``"wake"``; `time` counts nanoseconds from the
-    recording's beginning; `before` says that it was so already then.  `path` says how an allocation was served (`PATHS`),
-    where a mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used
+    recording's beginning; `before` says that it was so already then.  `path` says how an allocation was
+    served (`PATHS`), where a mapped page came from (`RUNGS`), or ``"steal"`` of an unmapped one that is used
     elsewhere.  `stack` has (file, line, function), innermost first.
     """
 

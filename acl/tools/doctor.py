@@ -14,7 +14,8 @@ import os
 import platform
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,19 @@ from typing import Any
 
 import acl
 from acl import _libacl, _vendor
+from acl._asked import record_asked
+from acl._options import guard_every
 from acl.tools import doctor_checks, doctor_machine
 from acl.tools.doctor_findings import Finding
 
 __all__ = ["Finding", "add_parser", "examine", "run"]
 
-VARIABLES = ("ACL_BACKEND", "ACL_LIBRARY", "ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "LD_PRELOAD")
+VARIABLES = (
+    "ACL_BACKEND", "ACL_LIBRARY", "ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "LD_PRELOAD", "ACL_POOL_BIAS",
+    "ACL_POOL_DEBUG", "ACL_POOL_LEAKS", "ACL_POOL_RECORD", "ACL_POOL_TOP", "ACL_POOL_TOP_DIR",
+    "MAX_RUNTIME_CORE_NUMBER")
+#: What would have the doctor's own pools reported.
+REPORTS = ("ACL_POOL_LEAKS", "ACL_POOL_RECORD")
 #: Functions that a part of acl wants, and what is lost without them.
 WANTED = {
     "aclrtAllocatorRegister": "the pool can't serve dynamic-shape models and operators",
@@ -76,7 +84,25 @@ def find_vendor() -> Finding:
 
 def find_environment() -> list[Finding]:
     found = [f"{name}={os.environ[name]}" for name in VARIABLES if os.environ.get(name)]
-    return [Finding("environment", "ok", ", ".join(found) or "no variable that matters is set")]
+    findings = [Finding("environment", "ok", ", ".join(found) or "no variable that matters is set")]
+    for name, read in (("ACL_POOL_RECORD", record_asked), ("ACL_POOL_DEBUG", guard_every)):
+        value = os.environ.get(name)
+        try:
+            if value:
+                read(value)
+        except ValueError as error:
+            findings.append(Finding(name, "bad", value or "", f"no pool can be made with it: {error}"))
+    return findings
+
+
+@contextmanager
+def without_reports() -> Iterator[None]:
+    """The doctor's own pools are of no interest to the reports that the environment asks for."""
+    kept = {name: os.environ.pop(name) for name in REPORTS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 def find_library() -> list[Finding]:
@@ -152,8 +178,15 @@ def attempt(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def examine() -> list[Finding]:
-    """All findings, in order; the later ones only if a library is open."""
-    findings = find_modules() + find_environment() + doctor_machine.find_packages() + find_library()
+    """All findings, in order."""
+    findings = find_modules() + find_environment() + doctor_machine.find_packages()
+    with without_reports():
+        return findings + examine_library()
+
+
+def examine_library() -> list[Finding]:
+    """What a library is needed for; nothing more if none is open."""
+    findings = find_library()
     if acl.backend() is None:
         return findings
     findings += doctor_machine.find_libraries() + doctor_machine.find_driver()

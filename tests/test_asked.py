@@ -1,0 +1,102 @@
+"""ACL_POOL_RECORD: a program that nobody edited is recorded."""
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.child import run_child, run_python
+
+from acl._asked import Asked, record_asked
+
+PROGRAM = """
+    import os, signal, sys
+    import acl
+
+    def serve(pool, count):
+        for _ in range(count):
+            pool.alloc(3000, tag="request").close()
+
+    one, two = acl.Pool(0, name="one"), acl.Pool(0, name="two")
+    serve(one, 5)
+    if "signal" in sys.argv:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        serve(one, 2)
+        os._exit(0)                 # as if killed: no exit handlers
+    serve(two, 3)
+"""
+
+
+def sizes(path: Path) -> list[int]:
+    with np.load(path) as data:
+        return [int(size) for size in data["size"][data["op"] == 0]]
+
+
+def test_a_program_is_recorded_from_outside(tmp_path: Path) -> None:
+    done = run_python(PROGRAM, ACL_POOL_RECORD=str(tmp_path / "run.npz"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-two.npz", "run.npz"]
+    assert len(sizes(tmp_path / "run.npz")) == 5 and len(sizes(tmp_path / "run-two.npz")) == 3
+    with np.load(tmp_path / "run.npz") as data:
+        meta = json.loads(bytes(data["meta"]))
+    assert any(function == "serve" for _, _, function in meta["frames"]) and "request" in meta["tags"]
+
+
+def test_a_signal_saves_what_there_is(tmp_path: Path) -> None:
+    done = run_python(PROGRAM, arguments=(), ACL_POOL_RECORD=f"{tmp_path}/run-{{pid}}.npz,signal=USR1,stacks=none")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = list(tmp_path.iterdir())
+    assert len(found) == 2 and "{pid}" not in found[0].name
+    script = tmp_path / "service.py"
+    script.write_text("\n".join(line[4:] for line in PROGRAM.splitlines()), encoding="utf-8")
+    done = run_child(str(script), "signal", ACL_POOL_RECORD=f"{tmp_path}/killed.npz,signal=SIGUSR1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(sizes(tmp_path / "killed.npz")) == 5 and sizes(tmp_path / "killed-two.npz") == []
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    done = run_python(PROGRAM, ACL_POOL_RECORD=str(tmp_path / "nowhere" / "run.npz"))
+    assert done.returncode == 0
+    assert done.stderr.count("acl: ACL_POOL_RECORD:") == 2 and "FileNotFoundError" in done.stderr
+
+
+def test_a_child_of_a_fork_writes_nothing(tmp_path: Path) -> None:
+    done = run_python("""
+        import os, sys
+        import acl
+        pool = acl.Pool(0)
+        pool.alloc(100).close()
+        if os.fork() == 0:
+            sys.exit(0)
+        os.wait()
+        pool.alloc(200).close()
+    """, ACL_POOL_RECORD=str(tmp_path / "run.npz"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(sizes(tmp_path / "run.npz")) == 2
+
+
+def test_what_it_may_say() -> None:
+    assert record_asked("a.npz") == Asked("a.npz")
+    assert record_asked("a.pickle,stacks=none,capacity=12,signal=USR2") == (
+        Asked("a.pickle", 12, False, signal.SIGUSR2))
+
+
+@pytest.mark.parametrize("text", [
+    "a.txt", "", "a.npz,", "a.npz,capacity=0", "a.npz,capacity=many", "a.npz,stacks=perl", "a.npz,signal=NEVER",
+    "a.npz,signal=_DFL", "a.npz,colour=red",
+])
+def test_what_it_may_not_say(text: str) -> None:
+    with pytest.raises(ValueError, match=r"ACL_POOL_RECORD must be FILE\[,capacity=N\]"):
+        record_asked(text)
+
+
+def test_nonsense_is_refused_when_a_pool_is_made() -> None:
+    done = run_python("""
+        import acl
+        try:
+            acl.Pool(0)
+        except ValueError as error:
+            print(error)
+    """, ACL_POOL_RECORD="run.txt")
+    assert "FILE must end in .npz, .pickle or .pkl, not 'run.txt'" in done.stdout
