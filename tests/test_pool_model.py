@@ -36,6 +36,7 @@ import acl
 LONG = os.environ.get("ACLPOOL_LONG") == "1"
 FAULTS = ("aclrtMallocPhysical", "aclrtMapMem", "aclrtUnmapMem", "aclrtSynchronizeStreamWithTimeout",
           "aclrtReserveMemAddress", "aclrtFreePhysical", "aclrtStreamQuery", "aclrtRecordEvent")
+FAULTS_MOST = 64        # that the simulator keeps at a time
 SIZES = st.one_of(
     st.integers(0, 4096), st.integers(1, 1024).map(lambda units: units * 512), st.integers(1, 6 * MIB),
     st.sampled_from([524288, 524289, 2 * MIB, 2 * MIB + 1, 4 * MIB, 8 * MIB]))
@@ -83,6 +84,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.live: list[Held] = []
         self.spans: list[tuple[int, int]] = []
         self.count = 0
+        self.armed = 0
 
     def pool(self, lane: int) -> acl.Pool:
         return self.pools[lane // 2]
@@ -205,10 +207,14 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(FAULTS), nth=st.integers(1, 4))
     def fail_soon(self, name: str, nth: int) -> None:
+        if self.armed == FAULTS_MOST:
+            self.faults_end()
+        self.armed += 1
         acl.sim.fault(name, nth=nth)
 
     @rule()
     def faults_end(self) -> None:
+        self.armed = 0
         acl.sim.reset()
 
     @invariant()
