@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -167,11 +168,12 @@ def test_a_capsule_is_taken_once(pool: acl.Pool) -> None:
 
 def test_the_consumers_stream_waits_for_ours(pool: acl.Pool, sim: Any) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs:
-        ready: list[int] = []
-        ours.launch(lambda: (__import__("time").sleep(0.1), ready.append(1)))
+        gate, ready = threading.Event(), []
+        ours.launch(lambda: (gate.wait(30), ready.append(1)))
         buffer = pool.alloc(1000, ours)
         capsule = buffer.__dlpack__(stream=theirs.handle)
-        assert not ready
+        assert not ready and not theirs.query()
+        gate.set()
         theirs.synchronize()
         assert ready
         del capsule, buffer
@@ -183,10 +185,12 @@ def test_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
         buffer = pool.alloc(1000, ours)
         address = buffer.address
         capsule = buffer.__dlpack__(stream=theirs.handle)
-        theirs.launch(lambda: __import__("time").sleep(0.2))
+        gate = threading.Event()
+        theirs.launch(gate.wait, 30)
         del capsule, buffer
         again = pool.alloc(1000, ours)
         assert again.address != address
+        gate.set()
         theirs.synchronize()
         again.close()
 
@@ -211,10 +215,11 @@ def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
 
 def test_no_stream_means_ready(pool: acl.Pool) -> None:
     with acl.Stream(0) as ours:
-        ready: list[int] = []
-        ours.launch(lambda: (__import__("time").sleep(0.1), ready.append(1)))
+        gate, ready = threading.Event(), []
+        ours.launch(lambda: (gate.wait(30), ready.append(1)))
         buffer = pool.alloc(1000, ours)
         assert buffer.__dlpack__(stream=-1) and not ready
+        threading.Timer(0.1, gate.set).start()
         assert buffer.__dlpack__() and ready
         buffer.close()
         del buffer

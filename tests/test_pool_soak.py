@@ -66,7 +66,7 @@ def host_kib() -> int:
 
 def whole(pool: acl.Pool) -> bool:
     """Whether all invariants hold; at times a decay tick has frames in its hand, but not for long."""
-    for _ in range(50):
+    for _ in range(1000):
         if pool.check() == 0:
             return True
         time.sleep(0.01)

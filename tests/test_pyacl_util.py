@@ -167,20 +167,20 @@ def test_stop_thread_lets_other_threads_run() -> None:
 def test_an_abandoned_thread_does_not_keep_the_process() -> None:
     done = run_python("""
         import time, acl
-        acl.util.start_thread(lambda given: time.sleep(60), [])
+        acl.util.start_thread(lambda given: time.sleep(600), [])
         print("end")
-    """, timeout=20)
+    """, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 def test_ctrl_c_ends_the_wait_for_a_thread() -> None:
     done = run_python("""
         import os, signal, threading, time, acl
-        thread, _ = acl.util.start_thread(lambda given: time.sleep(60), [])
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        thread, _ = acl.util.start_thread(lambda given: time.sleep(600), [])
         try:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
             acl.util.stop_thread(thread)
         except KeyboardInterrupt:
             print("interrupted")
-    """, timeout=20)
+    """, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

@@ -408,9 +408,12 @@ def test_a_tensor_on_another_stream_waits(run, shim: bool) -> None:
 def states(address):
     return [b["state"] for s in torch.npu.memory_snapshot() for b in s["blocks"] if b["address"] == address]
 
-side = torch.npu.Stream()
+import threading
+side, gate = torch.npu.Stream(), threading.Event()
 x = torch.ones(1000, device="npu")
 side.wait_stream(torch.npu.current_stream())
+torch.npu.synchronize()
+acl.Stream.from_handle(side.npu_stream).launch(gate.wait, 30)
 with torch.npu.stream(side):
     y = x * 3
 x.record_stream(side)
@@ -418,6 +421,7 @@ address = x.data_ptr()
 del x
 assert states(address) == ["active_pending_free"]
 assert torch.empty(1000, device="npu").data_ptr() != address
+gate.set()
 torch.npu.current_stream().wait_stream(side)
 assert float(y.cpu().sum()) == 3000
 torch.npu.empty_cache()

@@ -10,6 +10,7 @@ import ctypes
 import struct
 import subprocess
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -247,12 +248,14 @@ def test_exception_callback_hears_of_the_fault(kernels: Kernels) -> None:
 
 def test_unloading_waits_for_nothing_and_queued_launches_still_run(kernels: Kernels) -> None:
     marks = device_array(np.zeros(4, np.uint32))
-    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: __import__("time").sleep(0.05) and None)
+    opened = threading.Event()
+    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: opened.wait(30) and None)
     assert api.aclrtLaunchHostFunc(kernels.stream, ctypes.cast(gate, ctypes.c_void_p), None) == 0
     args, function = struct.pack("Q", marks), kernels["mark"]
     assert api.aclrtLaunchKernelWithHostArgs(function, 4, kernels.stream, None, args, 8, None, 0) == 0
     assert api.aclrtBinaryUnLoad(kernels.binary) == 0
     assert api.aclrtLaunchKernelWithHostArgs(function, 4, kernels.stream, None, args, 8, None, 0) == 107017
+    opened.set()
     assert api.aclrtSynchronizeStream(kernels.stream) == 0
     assert fetch(marks, 4, "uint32")[3] == 4003
 
@@ -277,8 +280,10 @@ def test_a_python_function_as_a_kernel(kernels: Kernels) -> None:
 
 def test_arguments_freed_before_the_kernel_ran(kernels: Kernels) -> None:
     args = device_array(np.zeros(2, np.uint64))
-    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: __import__("time").sleep(0.05) and None)
+    opened = threading.Event()
+    gate = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: opened.wait(30) and None)
     assert api.aclrtLaunchHostFunc(kernels.stream, ctypes.cast(gate, ctypes.c_void_p), None) == 0
     assert api.aclrtLaunchKernel(kernels["add_one"], 1, args, 16, kernels.stream) == 0
     assert api.aclrtFree(args) == 0
+    opened.set()
     assert api.aclrtSynchronizeStream(kernels.stream) == 507015

@@ -231,13 +231,15 @@ def test_a_process_that_used_no_device_may_fork() -> None:
 @pytest.mark.subprocess_heavy
 def test_detached_callbacks_are_not_called_any_more() -> None:
     done = run_python(PRELUDE + """
-    import time
+    import threading, time
     L.aclInit(None); L.aclrtSetDevice(0)
-    s, ran = stream(), []
-    call = C.CFUNCTYPE(None, vp)(lambda argument: (ran.append("begin"), time.sleep(0.2), ran.append("end"))[0])
+    s, ran, gate = stream(), [], threading.Event()
+    call = C.CFUNCTYPE(None, vp)(lambda argument: (ran.append("begin"), gate.wait(30), ran.append("end"))[0])
     assert L.aclrtLaunchHostFunc(s, call, None) == 0
     while not ran: time.sleep(0.01)
-    print(L.acl_sim_callbacks_detach(10), L.acl_sim_callbacks_detach(5000), ran)
+    early = L.acl_sim_callbacks_detach(10)
+    gate.set()
+    print(early, L.acl_sim_callbacks_detach(30000), ran)
     assert L.aclrtLaunchHostFunc(s, call, None) == 0
     print(L.aclrtSynchronizeStream(s), len(ran))
     """)
