@@ -11,6 +11,7 @@
 #include "exports.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,15 +29,33 @@ static _Thread_local aclError last;
 _Thread_local const char *error_note_text;
 static pthread_key_t messages_key;
 
+/* For the first thread whose first message comes when the host has no memory for one: that message
+   may be the one that says so, for example that the system's limit of mappings is reached. */
+static Messages spare;
+static atomic_bool spare_taken;
+
+static void messages_drop(void *given)
+{
+    if (given == &spare) {
+        memset(&spare, 0, sizeof spare);
+        atomic_store(&spare_taken, false);
+    } else {
+        free(given);
+    }
+}
+
 __attribute__((constructor(101))) static void messages_key_make(void)
 {
-    pthread_key_create(&messages_key, free);
+    pthread_key_create(&messages_key, messages_drop);
 }
 
 static Messages *messages_get(void)
 {
     if (messages == NULL) {
         messages = calloc(1, sizeof *messages);
+        if (messages == NULL && !atomic_exchange(&spare_taken, true)) {
+            messages = &spare;
+        }
         pthread_setspecific(messages_key, messages);
     }
     return messages;
