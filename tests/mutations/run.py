@@ -1,5 +1,7 @@
 """Break one rule at a time and see that the tests notice: `python tests/mutations/run.py [NAME ...]`.
 
+`--part K/N` takes the K-th of N parts of them all (every N-th patch by name, from the K-th on).
+
 Each `NAME.patch` beside this file breaks one rule of the product.  Above its diff stand two lines:
 
     Rule: what the patch breaks, in words
@@ -131,13 +133,31 @@ def check_unbroken(found: list[Mutation]) -> None:
                 raise SystemExit(f"{shlex.join(arguments)} fails without any mutation:\n{output[-3000:]}")
 
 
-def main() -> int:
+def part(text: str) -> tuple[int, int]:
+    """`K/N`, with K from 1 to N."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected K/N with K from 1 to N, not {text!r}")
+    return int(number), int(count)
+
+
+def chosen() -> list[Mutation]:
+    """The patches that the command line names; all must be well formed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="patches to try (default: all)")
-    names = set(parser.parse_args().names)
-    found = [Mutation.read(p) for p in sorted(HERE.glob("*.patch")) if not names or p.stem in names]
-    if not found:
-        raise SystemExit("no such mutation")
+    parser.add_argument("--part", metavar="K/N", type=part, default=(1, 1), help="one part of them")
+    arguments = parser.parse_args()
+    number, count = arguments.part
+    every = [Mutation.read(path) for path in sorted(HERE.glob("*.patch"))]
+    unknown = set(arguments.names) - {one.path.stem for one in every}
+    if unknown:
+        raise SystemExit(f"no such mutation: {', '.join(sorted(unknown))}")
+    wanted = [one for one in every if not arguments.names or one.path.stem in arguments.names]
+    return wanted[number - 1 :: count]
+
+
+def main() -> int:
+    found = chosen()
     built = build()
     if built.returncode:
         raise SystemExit(f"the tree does not build as it is:\n{built.stdout[-3000:]}{built.stderr[-3000:]}")
