@@ -101,16 +101,21 @@ static void *revoker_run(void *argument)
     return NULL;
 }
 
-static void test_an_owner_and_a_revoker_exclude_each_other(void)
+static void owner_and_revoker(void *(*run)(void *))
 {
     pthread_t owner, revoker;
     uint64_t sections = 0;
     world_start();
-    CHECK(pthread_create(&owner, NULL, owner_run, NULL) == 0);
+    CHECK(pthread_create(&owner, NULL, run, NULL) == 0);
     CHECK(pthread_create(&revoker, NULL, revoker_run, &sections) == 0);
     CHECK(pthread_join(owner, NULL) == 0);
     CHECK(pthread_join(revoker, NULL) == 0);
     CHECK(words[0] == OWNER_SECTIONS + sections);
+}
+
+static void test_an_owner_and_a_revoker_exclude_each_other(void)
+{
+    owner_and_revoker(owner_run);
 }
 
 static void *turn_run(void *argument)
@@ -214,14 +219,7 @@ static void *stepper_run(void *argument)
 
 static void test_an_owner_that_steps_down_and_a_revoker_exclude_each_other(void)
 {
-    pthread_t owner, revoker;
-    uint64_t sections = 0;
-    world_start();
-    CHECK(pthread_create(&owner, NULL, stepper_run, NULL) == 0);
-    CHECK(pthread_create(&revoker, NULL, revoker_run, &sections) == 0);
-    CHECK(pthread_join(owner, NULL) == 0);
-    CHECK(pthread_join(revoker, NULL) == 0);
-    CHECK(words[0] == OWNER_SECTIONS + sections);
+    owner_and_revoker(stepper_run);
 }
 
 #ifndef LOCK_NO_BIAS

@@ -16,7 +16,6 @@ from task import TextTask
 
 import acl
 
-
 MIB = 1 << 20
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,9 @@ import pytest
 from support.chromium import CTRL, SHIFT, Browser
 from support.histories import TAGS
 from support.view_page import choose, cursor, details, figure, go_to, legend, number, rows, search, tip, window
+
+import acl
+from acl.tools import cli
 
 MIB = 1 << 20
 NAMES = ["no tag", *TAGS[1:]]
@@ -424,4 +427,33 @@ def test_broken_data_is_told(browser: Browser, snapshot_page: Path, tmp_path: Pa
     page.open(broken)
     assert page.js("document.body.dataset.state") == "failed"
     assert "could not be read" in page.js("document.getElementById('failed').textContent")
+    page.close()
+
+
+def test_a_sleeping_block_says_so_while_it_sleeps(browser: Any, tmp_path: Path) -> None:
+    """Of a real pool's recording: the map's tip, and what happened, in words."""
+    acl.Device(0).use()
+    with acl.Pool(device=0) as pool, pool.alloc("12MiB", tag="weights"):
+        with pool.record() as recording:
+            pool.alloc(1000).close()
+            pool.sleep("weights", offload=False)
+            pool.alloc(1000).close()
+            pool.wake()
+            pool.alloc(1000).close()
+        recording.save(tmp_path / "run.npz")
+    page = browser.page()
+    assert cli.main(["view", "-q", str(tmp_path / "run.npz"), "-o", str(tmp_path / "run.html")]) == 0
+    page.open(tmp_path / "run.html")
+    said = {}
+    for event in (2, 4, 6):
+        go_to(page, event)
+        left, top, width, height = page.box("#addresses")
+        for part, y in product(range(5, 99, 12), range(8, int(height), 18)):
+            page.mouse("mouseMoved", left + 128 + (width - 132) * part / 100, top + y)
+            found = tip(page)
+            if found is not None and found.get("tag") == "weights":
+                said[event] = found.get("asleep", "")
+    assert said == {2: "", 4: "12.0 MiB without memory", 6: ""}
+    assert "slept" in page.js("document.getElementById('marks').textContent")
+    assert page.errors == []
     page.close()

@@ -126,3 +126,35 @@ def test_the_oom_and_the_stacks_are_there(recorded: Any) -> None:
     assert "900.00 MiB" in oom.title and oom.text.split(";")[0] in counted.oom
     stack = history.stacks[int(history.stack[0])]
     assert "test_view_recorded.py" in stack.split("\n")[0] and "work" in stack.split("\n")[0]
+
+
+def test_what_was_kept_is_told_by_stack(recorded: Any) -> None:
+    """The summary leads to the line, and says when it began and whether it goes on."""
+    folder, counted = recorded
+    history = load_history(folder / "run.npz")
+    told = summary_of(history)["not_freed"]
+    assert told["groups"] == len(told["by_stack"]) == 1 and told["blocks"] == counted.tags["blocks"]
+    (group,) = told["by_stack"]
+    assert group["blocks"] == told["blocks"] and group["bytes"] == told["bytes"] and group["by_tag"] == told["by_tag"]
+    assert "test_view_recorded.py" in group["stack"][0] and group["stack"][0].endswith(" work")
+    assert 0 <= group["first_event"] < group["last_event"] < history.events
+    assert 0 < group["smallest"] < group["largest"] <= 3 * MIB + 64
+
+
+def test_sleep_is_told_and_sleeping_memory_is_not_held(sim: ModuleType, stream: acl.Stream, tmp_path: Path) -> None:
+    acl.Device(0).use()
+    with acl.Pool(device=0) as pool, pool.alloc("12MiB", stream, tag="weights"):
+        with pool.record() as recording:
+            before = pool.stats().reserved
+            pool.sleep("weights", offload=False)
+            pool.alloc(1000, tag="between").close()
+            asleep = pool.stats().reserved
+            pool.wake()
+            pool.alloc(1000, tag="after").close()
+        recording.save(tmp_path / "run.npz")
+    history = load_history(tmp_path / "run.npz")
+    assert [mark.kind for mark in history.marks if mark.kind in ("sleep", "wake")] == ["sleep", "wake"]
+    assert not any(mark.kind == "steal" for mark in history.marks)
+    assert "12.00 MiB of stream 0" in next(mark.title for mark in history.marks if mark.kind == "sleep")
+    assert int(history.reserved.max()) >= before and asleep <= before - 12 * MIB
+    assert int(history.reserved[history.reserved_at <= 1][-1]) <= asleep

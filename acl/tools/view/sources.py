@@ -22,7 +22,8 @@ __all__ = ["load_history"]
 
 #: Marks besides OOMs, in words.
 MARKED = {"trim": "{size} of {stream} went back to the driver",
-          "steal": "{size} were taken from {stream}, to be mapped elsewhere"}
+          "steal": "{size} were taken from {stream}, to be mapped elsewhere",
+          "sleep": "{size} of {stream} fell asleep", "wake": "{size} of {stream} woke"}
 MOST_MARKS = 5000
 NO_FRAMES = [""]
 
@@ -130,7 +131,7 @@ def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 
 def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
-    """OOMs with their reasons; trims and steals, those of one stream at one event put together."""
+    """OOMs with their reasons; trims, steals, sleep and wake, those of one stream at one event put together."""
     from acl._snapshot import readable
 
     ooms: list[Mark] = []
@@ -144,8 +145,8 @@ def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
         if name == "oom":
             reason = meta["ooms"][int(extra["event_detail"][row])]
             ooms.append(Mark(at, "oom", f"{readable(size)} could not be had on {stream}", str(reason.get("text", ""))))
-        elif name == "trim" or (name == "unmap" and int(extra["event_detail"][row]) == 1):
-            key = (at, "trim" if name == "trim" else "steal", stream)
+        elif name in MARKED or (name == "unmap" and int(extra["event_detail"][row]) == 1):
+            key = (at, name if name in MARKED else "steal", stream)
             sums[key] = sums.get(key, 0) + size
     others = [Mark(at, kind, MARKED[kind].format(size=readable(size), stream=stream))
               for (at, kind, stream), size in sums.items()]

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["bytes_by", "summary_of"]
 
+MOST_STACKS = 100
+
 
 def bytes_by(history: History, dimension: str, blocks: NDArray[Any]) -> dict[str, int]:
     """Bytes of these blocks by tag or stream, largest first."""
@@ -22,6 +24,25 @@ def bytes_by(history: History, dimension: str, blocks: NDArray[Any]) -> dict[str
     return {names[i]: int(sums[i]) for i in np.argsort(-sums, kind="stable").tolist() if sums[i]}
 
 
+def not_freed(history: History) -> dict[str, Any]:
+    """What is live at the end: by tag, and by the stack that allocated it, each with its first and its last event."""
+    import numpy as np
+
+    kept = np.flatnonzero(history.end >= history.events)
+    found = []
+    for stack in np.unique(history.stack[kept]).tolist():
+        blocks = kept[history.stack[kept] == stack]
+        size = history.size[blocks]
+        found.append({
+            "blocks": len(blocks), "bytes": int(size.sum()), "smallest": int(size.min()), "largest": int(size.max()),
+            "by_tag": bytes_by(history, "tag", blocks), "first_event": int(history.start[blocks].min()),
+            "last_event": int(history.start[blocks].max()), "stack": history.stacks[stack].splitlines(),
+        })
+    found.sort(key=lambda group: -group["bytes"])
+    return {"blocks": len(kept), "bytes": int(history.size[kept].sum()), "by_tag": bytes_by(history, "tag", kept),
+            "groups": len(found), "by_stack": found[:MOST_STACKS]}
+
+
 def summary_of(history: History) -> dict[str, Any]:
     """Peak and its composition, reserved bytes, what was not freed, out of memory."""
     import numpy as np
@@ -29,7 +50,6 @@ def summary_of(history: History) -> dict[str, Any]:
     live = history.live()
     peak = int(np.argmax(live)) if len(live) else 0
     at_peak = history.live_at(peak)
-    kept = np.flatnonzero(history.end >= history.events)
     reserved = int(history.reserved.max(initial=0))
     live_peak = int(live[peak]) if len(live) else 0
     return {
@@ -41,8 +61,7 @@ def summary_of(history: History) -> dict[str, Any]:
         },
         "reserved_peak": reserved, "reserved_by": "replay" if history.replayed else "file" if reserved else "unknown",
         "ratio": round(reserved / live_peak, 4) if reserved and live_peak else None,
-        "not_freed": {"blocks": len(kept), "bytes": int(history.size[kept].sum()),
-                      "by_tag": bytes_by(history, "tag", kept)},
+        "not_freed": not_freed(history),
         "ooms": [{"event": mark.event, "title": mark.title, "text": mark.text}
                  for mark in history.marks if mark.kind == "oom"],
         "notes": history.notes,

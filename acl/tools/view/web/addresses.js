@@ -1,7 +1,7 @@
 // The address space at the cursor: what is live (in its group's colour), cached, unmapped.
 
 import { makeBackdrop, watchSize } from "./canvas.js";
-import { liveAt, roomOf, spansAt } from "./history.js";
+import { asleepParts, liveAt, roomOf, spansAt } from "./history.js";
 import { lifeText, momentText } from "./moment.js";
 import { addressText, bytesText } from "./numbers.js";
 import { byId, element, hideTip, showTip, swatch } from "./parts.js";
@@ -109,6 +109,10 @@ export function startAddresses(canvas, tip, store, announce) {
           context.fillRect(x + width - 0.75, y, 0.75, LINE);
         }
       });
+      for (const [from, to] of asleepParts(history, spans, block)) {
+        context.fillStyle = colour("unmapped");
+        pieces(from, to, (x, y, width) => context.fillRect(x, y + LINE / 4, width, LINE / 2));
+      }
     }
     context.globalAlpha = 1;
   }
@@ -180,7 +184,12 @@ export function startAddresses(canvas, tip, store, announce) {
   }
 
   function tipOf(found) {
-    if (found.kind === "live") return [`live · ${bytesText(history.size[found.block])}`, blockLines(history, found.block)];
+    if (found.kind === "live") {
+      const asleep = asleepParts(history, spans, found.block).reduce((sum, [from, to]) => sum + to - from, 0);
+      const lines = blockLines(history, found.block);
+      if (asleep) lines.unshift(["asleep", `${bytesText(asleep)} without memory`]);
+      return [`live · ${bytesText(history.size[found.block])}`, lines];
+    }
     const lines = [["from", addressText(found.low)]];
     if (found.kind === "cached") lines.push(["mapped since", momentText(history, history.spanStart[found.span])]);
     const owner = lastOwner(history, found.address, state.cursor);
@@ -220,7 +229,8 @@ export function startAddresses(canvas, tip, store, announce) {
   });
   const name = (text, paint) => element("span", {}, swatch(paint), text);
   store.watch(["theme"], () => byId("addressesKey").replaceChildren(
-    name("live: in the colours above", colour("group0")), name("cached", colour("cached")), name("unmapped", colour("unmapped"))));
+    name("live: in the colours above; hollow where asleep", colour("group0")),
+    name("cached", colour("cached")), name("unmapped", colour("unmapped"))));
   watchSize(canvas, repaint);
   store.watch(["cursor", "groups", "theme", "highlight"], repaint);
   store.watch(["chosen"], overlay);

@@ -68,6 +68,27 @@ export function spansAt(history, event) {
   return found;
 }
 
+// The stretches [low, high) of a block that no span of `spans` (sorted by address) covers: there it is asleep.
+// Only a recording knows all spans.
+export function asleepParts(history, spans, block) {
+  if (history.source !== "recording" || !history.spanStart.length) return [];
+  const low = history.address[block], high = low + roomOf(history, block), parts = [];
+  let first = 0, above = spans.length;
+  while (first < above) {
+    const middle = (first + above) >>> 1, span = spans[middle];
+    if (history.spanAddress[span] + history.spanSize[span] <= low) first = middle + 1;
+    else above = middle;
+  }
+  let at = low;
+  for (let s = first; s < spans.length && at < high; s++) {
+    const begin = history.spanAddress[spans[s]];
+    if (begin > at) parts.push([at, Math.min(begin, high)]);
+    at = Math.max(at, begin + history.spanSize[spans[s]]);
+  }
+  if (at < high) parts.push([at, high]);
+  return parts;
+}
+
 export function reservedAt(history, event) {
   const count = countUpTo(history.reservedAt, event);
   return count ? history.reserved[count - 1] : 0;

@@ -1,4 +1,4 @@
-// What happened besides allocations: out of memory with the reason; trims and steals folded away. A click goes there.
+// What happened besides allocations: out of memory with the reason; trims, steals, sleep and wake folded away. A click goes there.
 
 import { momentText } from "./moment.js";
 import { plural } from "./numbers.js";
@@ -6,7 +6,7 @@ import { byId, element } from "./parts.js";
 import { goTo } from "./timeline.js";
 
 const SHOWN = 200;
-const TITLES = { oom: "Out of memory", trim: "Trim", steal: "Moved" };
+const TITLES = { oom: "Out of memory", trim: "Trim", steal: "Moved", sleep: "Sleep", wake: "Wake" };
 
 function markLine(store, mark) {
   return element("li", { class: `mark ${mark.kind}` },
@@ -30,7 +30,7 @@ export function startMarks(store) {
   if (ooms.length) parts.push(markLines(store, ooms));
   if (others.length) {
     const fold = element("details", { class: "fold" },
-      element("summary", { text: `Memory was moved or given back: ${plural(others.length, "event")}` }));
+      element("summary", { text: `Memory was moved, given back, or slept: ${plural(others.length, "event")}` }));
     fold.addEventListener("toggle", () => { if (fold.open && fold.childElementCount === 1) fold.append(markLines(store, others)); });
     parts.push(fold);
   }
