@@ -43,7 +43,7 @@ from acl._place cimport (
 )
 from acl._record cimport record_note
 from acl._tally cimport arena_allocs
-from acl._turns cimport turn_begin, turn_lacks, turn_refill, turn_take
+from acl._turns cimport turn_begin, turn_end, turn_lacks, turn_refill, turn_take
 
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1018          # up to here growing beats moving pages
@@ -148,7 +148,7 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
     elif count_read(&pool.arena_count) == 1:
         joint = own
     climb.own = own - min(asleep, own)
-    climb.joint = joint - min(asleep, joint)
+    climb.joint = climb.own if climb.at_once else joint - min(asleep, joint)
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
@@ -220,7 +220,6 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     """The ladder: each rung brings frames until the window's missing pages are covered."""
     cdef Pool *pool = climb.arena.pool
     cdef void *graph = NULL
-    turn_begin(climb)
     take_spare(climb)
     if climb.found < climb.missing:
         peaks_read(climb)
@@ -328,12 +327,14 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     views_allow(climb)
     lock_drop(&arena.lock)
     reserved = stale_read(&pool.source.reserved)
+    turn_begin(climb)
     if could_fit(pool, climb.missing * pool.options.granule):
         frames_gather(climb)
     if climb.found >= climb.missing:
         done = window_map(climb)
     if done and climb.found > climb.missing:
         turn_refill(climb)
+    turn_end(climb)
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next

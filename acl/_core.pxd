@@ -363,6 +363,7 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     size_t reserved_peak
     size_t joint_peak           # bytes asked for in all arenas, as slow allocations have seen it
     Arena *climber              # whose climb was the last
+    uint32_t at_once            # how surely streams allocate at the same time, not in turn
     aclrtEvent events[256]      # free events
     uint32_t event_count
     uint64_t calls[16]          # by DriverCall

@@ -20,6 +20,8 @@ cdef struct Climb:              # a slow allocation under way
     uint64_t found              # frames
     uint64_t held               # pages that the arena has, before it
     uint64_t share              # and had at the peaks of its last turns
+    uint64_t others             # allocations that fitted in other arenas, before it
+    bint at_once                # streams do not work in turn: each keeps what it has
     size_t own                  # bytes: the sum of the arenas' own peaks
     size_t joint                # the peak of their sum, as far as seen
     uint32_t rung               # the highest that brought something

@@ -3,6 +3,7 @@
 from acl._pages cimport Climb
 
 cdef void turn_begin(Climb *climb) noexcept nogil
+cdef void turn_end(Climb *climb) noexcept nogil
 cdef bint turn_lacks(Climb *climb) noexcept nogil   # pages that the arena had in its last turns
 
 # Free pages of other arenas: where their streams are idle, in bulk; after a wait, the missing ones.

@@ -9,6 +9,10 @@ too much costs calls, and the others their pages.
 
 The arena with the most free pages gives first: whose turn has just ended has them.
 
+Threads that allocate at the same time would take the same pages from each other for ever.  They are
+seen when others' allocations go on during a climb; while that lasts there are no turns, and the pool
+may grow as if each arena were alone.
+
 Refuses: to take pages of arenas that do not donate, to take in bulk after a wait, to grow the pool.
 """
 
@@ -32,6 +36,19 @@ from acl._place cimport block_end, page_floor, range_of
 cdef enum:
     FORGET_SHARE = 4            # of what the last turn needed less than those before it
     PARTLY_SHARE = 32           # of a peak's pages more: some are used in part only
+    SEEN_ONCE = 16              # climbs without another sight until one is forgotten
+    SEEN_OFTEN = 32             # from here on, streams work at once
+    SEEN_MOST = 256
+
+
+cdef uint64_t others_fits(Arena *arena) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef uint64_t fits = 0
+    cdef uint32_t index
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index] != arena:
+            fits += stale_read(<size_t *> &pool.arenas[index].counters.fits)
+    return fits
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
@@ -40,9 +57,11 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
     cdef Source *source = &arena.pool.source
     cdef bint new
     cdef size_t peak
+    climb.others = others_fits(arena)
     spin_enter(&source.lock)
     new = source.climber != arena
     source.climber = arena
+    climb.at_once = source.at_once >= SEEN_OFTEN
     spin_leave(&source.lock)
     lock_take(&arena.lock)
     if new:
@@ -59,8 +78,20 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
     lock_drop(&arena.lock)
 
 
+cdef void turn_end(Climb *climb) noexcept nogil:
+    """Note whether other arenas have allocated meanwhile."""
+    cdef Source *source = &climb.arena.pool.source
+    cdef bint seen = others_fits(climb.arena) != climb.others
+    spin_enter(&source.lock)
+    if seen:
+        source.at_once = min(source.at_once + SEEN_ONCE, <uint32_t> SEEN_MOST)      # an enum
+    elif source.at_once > 0:
+        source.at_once -= 1
+    spin_leave(&source.lock)
+
+
 cdef bint turn_lacks(Climb *climb) noexcept nogil:
-    return climb.held + climb.found < climb.share
+    return not climb.at_once and climb.held + climb.found < climb.share
 
 
 cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
@@ -97,7 +128,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
     cdef Frame *frames
     if not climb.moves:
         return
-    if not wait and climb.share > climb.held:
+    if not wait and not climb.at_once and climb.share > climb.held:
         want = max(want, climb.share - climb.held)
     while climb.found < want:
         other = arena_next(climb.arena, &below)

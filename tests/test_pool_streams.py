@@ -22,6 +22,7 @@ from support.core import (  # noqa: F401
 )
 
 import acl
+from acl import sim
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -157,6 +158,35 @@ def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for()
         assert state == [False]
         assert pool.stats().total("donated") >= 6
         door.free(mine)
+        pool.unregister(second)
+
+
+def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
+    """In turn they would share 160 MiB; while both allocate, each gets its own."""
+    stop = threading.Event()
+    with open_door() as (pool, _, door), acl.Stream() as second:
+        pool.register(second)
+        other = Door(second)
+
+        def work() -> None:
+            while not stop.is_set():
+                other.free(other.alloc(MIB))
+
+        thread = threading.Thread(target=work)
+        sim.configure(latency="memory")             # so that a slow allocation takes a while
+        thread.start()
+        try:
+            for _ in range(200):
+                for each in door, other:
+                    for block in [each.alloc(40 * MIB) for _ in range(4)]:
+                        each.free(block)
+                if physical() > 240 * MIB:
+                    break
+        finally:
+            stop.set()
+            thread.join()
+            sim.configure(latency="off")
+        assert 240 * MIB < physical() < 340 * MIB
         pool.unregister(second)
 
 
