@@ -176,7 +176,7 @@ def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
         sim.configure(latency="memory")             # so that a slow allocation takes a while
         thread.start()
         try:
-            for _ in range(200):
+            for _ in range(30):
                 for each in door, other:
                     for block in [each.alloc(40 * MIB) for _ in range(4)]:
                         each.free(block)
