@@ -330,6 +330,8 @@ cdef class Buffer:
 
 cdef size_t size_checked(object size) except 0:
     """A size in bytes, at least 1."""
+    if not hasattr(size, "__index__"):
+        raise TypeError(f"size must be an int, not {type(size).__name__}")
     size = PyNumber_Index(size)
     if size < 1:
         raise ValueError(f"size must be at least 1 byte, not {size}")

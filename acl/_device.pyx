@@ -148,9 +148,22 @@ def timeout_checked(timeout_ms):
     """`timeout_ms` as the C API wants it: -1 for None, else 1 to 2**31 - 1."""
     if timeout_ms is None:
         return -1
+    if not isinstance(timeout_ms, int):
+        raise TypeError(f"timeout_ms must be an int or None, not {type(timeout_ms).__name__}")
     if not 1 <= timeout_ms < 2**31:
         raise ValueError(f"timeout_ms must be None or 1 to {2**31 - 1}, not {timeout_ms}")
     return int(timeout_ms)
+
+
+def ordinal_of(device, name="device"):
+    """The number of a device, given as one or as a `Device`; a TypeError or ValueError names it."""
+    if isinstance(device, Device):
+        return (<Device> device).ordinal
+    if not isinstance(device, int):
+        raise TypeError(f"{name} must be an int or a Device, not {type(device).__name__}")
+    if not 0 <= device < 2**31:
+        raise ValueError(f"{name} must be 0 or more, and below 2**31, not {device}")
+    return int(device)
 
 
 @cython.final
@@ -166,10 +179,8 @@ cdef class Device:
         From 0 to ``Device.count() - 1``.
     """
 
-    def __init__(self, int ordinal=0):
-        if ordinal < 0:
-            raise ValueError(f"ordinal must be 0 or more, not {ordinal}")
-        self.ordinal = ordinal
+    def __init__(self, ordinal=0):
+        self.ordinal = ordinal_of(ordinal, "ordinal")
         self.previous = []
 
     @staticmethod

@@ -237,6 +237,17 @@ def copied(buffer, device, stream):
     return made
 
 
+cdef int export_check(object stream, object max_version, object dl_device) except -1:
+    """Of what type a consumer's wishes are."""
+    if stream is not None and not isinstance(stream, (Stream, int)):
+        kind = type(stream).__name__
+        raise TypeError(f"stream must be a Stream, a handle or None, not {kind}")
+    for name, pair in (("max_version", max_version), ("dl_device", dl_device)):
+        if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
+            raise TypeError(f"{name} must be a pair of ints or None, not {pair!r}")
+    return 0
+
+
 def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
     """A capsule of a buffer's memory: what `__dlpack__` returns.
 
@@ -260,6 +271,7 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
     moves = device != device_of(buffer)
     if moves and copy is False:
         raise BufferError(f"the memory is on device {device_of(buffer)}: copy must not be False")
+    export_check(stream, max_version, dl_device)
     if isinstance(buffer, HostBuffer) and stream not in (None, -1):
         raise BufferError("stream must be None for host memory")
     taken = bool(copy) or moves
@@ -344,6 +356,9 @@ cdef str dtype_of(Tensor *tensor):
 cdef object capsule_of(object source, Stream stream):
     """What `__dlpack__` gives, of as new a version as the producer knows."""
     handle = None if stream is None else stream.handle
+    if not hasattr(source, "__dlpack__"):
+        kind = type(source).__name__
+        raise TypeError(f"source must have __dlpack__, or be a capsule of it, not {kind}")
     try:
         return source.__dlpack__(stream=handle, max_version=(MAJOR, MINOR))
     except TypeError:                           # a producer of before DLPack 1.0

@@ -43,7 +43,7 @@ from acl._stream cimport Stream, stream_raw
 from acl._tags cimport stream_name, tag_pop, tag_push
 
 from acl._array import Array, stream_memory
-from acl._device import Device
+from acl._device import Device, ordinal_of
 from acl._extents import Extents
 from acl._registry import registered
 from acl._staging import Staging
@@ -179,6 +179,15 @@ cdef bint run_enter(Pool pool) except -1:
     return stack_enter(pool.core, 0)
 
 
+def content_of(source):
+    """A copy of a model's bytes."""
+    try:
+        return bytes(memoryview(source))
+    except TypeError:                           # bytes(3) would be three zeros
+        kind = type(source).__name__
+        raise TypeError(f"source must be a path or a model's content, not {kind}") from None
+
+
 def name_of(source):
     """A tag for a model: its file's name, without folder and ending."""
     if not isinstance(source, (str, os.PathLike)):
@@ -251,7 +260,7 @@ cdef class Model:
         if self.loaded or self.desc is not NULL:
             raise ValueError("the Model is loaded already")
         current_ensure(NULL)
-        ordinal = getattr(device, "ordinal", device)
+        ordinal = ordinal_of(device)
         if Device.current() is None or Device.current().ordinal != ordinal:
             Device(ordinal).use()
         self.device = ordinal
@@ -280,10 +289,7 @@ cdef class Model:
                 status = aclmdlLoadFromFile(path, &self.number)
             check(status, "aclmdlLoadFromFile")
         else:
-            if isinstance(source, int):
-                # bytes(3) would be three zeros.
-                raise TypeError("source must be a path or a model's content, not int")
-            self.content = bytes(source)
+            self.content = content_of(source)
             data = self.content
             size = len(self.content)
             if size == 0:

@@ -36,13 +36,20 @@ def bytes_of(value, name):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
         if match is None or match[2].upper() not in SIZES:
             raise ValueError(f"{name} must look like '8GiB' or '512 MiB', not {value!r}")
-        return int(float(match[1]) * SIZES[match[2].upper()])
+        return in_memory(int(float(match[1]) * SIZES[match[2].upper()]), name)
     if not hasattr(value, "__index__"):
         kind = type(value).__name__
         raise TypeError(f"{name} must be an int or a text such as '8GiB', not {kind}")
     value = value.__index__()
     if value < 0:
         raise ValueError(f"{name} must be at least 0, not {value}")
+    return in_memory(value, name)
+
+
+def in_memory(value, name):
+    """A number of bytes that an address can have."""
+    if value >= 2**63:
+        raise ValueError(f"{name} must be below 2**63, not {value}")
     return value
 
 
@@ -118,12 +125,14 @@ def granule_of(dict given):
 
 
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
-    if given["pages"] not in PAGES:
+    if not isinstance(given["pages"], str) or given["pages"] not in PAGES:
         raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
     granule = granule_of(given)
     granule_check(granule, device, PAGES[given["pages"]], given)
     timeout = given["sync_timeout_ms"]
-    if timeout == 0 or timeout < -1:
+    if not isinstance(timeout, int):
+        raise TypeError(f"sync_timeout_ms must be an int, not {type(timeout).__name__}")
+    if timeout == 0 or not -1 <= timeout < 2**31:
         raise ValueError(f"sync_timeout_ms must be positive, or -1 for no limit, not {timeout}")
     memset(options, 0, sizeof(PoolOptions))
     options.device = device

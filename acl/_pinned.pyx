@@ -397,4 +397,6 @@ def pinned_empty(shape, dtype="float64", *, order="C", pool=None):
     pool : PinnedPool, optional
         Where the memory comes from; the process's own pool if not given.
     """
+    if pool is not None and not isinstance(pool, PinnedPool):
+        raise TypeError(f"pool must be a PinnedPool or None, not {type(pool).__name__}")
     return (default_pool() if pool is None else pool).empty(shape, dtype, order=order)

@@ -39,7 +39,7 @@ from acl._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
 from acl._tags cimport stream_name, tag_current, tagging_make
 
-from acl._device import Device
+from acl._device import Device, ordinal_of
 from acl._error import OutOfMemoryError
 from acl._log import debug as debug_log, error as error_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every
@@ -167,11 +167,7 @@ cdef class Pool:
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
-        if not isinstance(device, (Device, int)):
-            raise TypeError(f"device must be an int or a Device, not {type(device).__name__}")
-        ordinal = device.ordinal if isinstance(device, Device) else device
-        if ordinal < 0:
-            raise ValueError(f"device must be at least 0, not {ordinal}")
+        ordinal = ordinal_of(device)
         current_ensure(NULL)
         if current_device() != ordinal:
             Device(ordinal).use()

@@ -85,6 +85,8 @@ cdef aclrtStream handle_of(object stream) except? NULL:
         stream_raw(stream, &raw)
         return raw
     if isinstance(stream, int):
+        if not 0 <= stream < 2**64:
+            raise ValueError(f"stream must be a Stream or the handle of one, not {stream}")
         return <aclrtStream> <size_t> stream
     raise TypeError(f"stream must be a Stream, a handle or None, not {type(stream).__name__}")
 

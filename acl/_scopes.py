@@ -34,6 +34,8 @@ class Decay:
     """A thread that ticks; it does not keep the pool alive."""
 
     def __init__(self, pool: Pool, interval_ms: int) -> None:
+        if not isinstance(interval_ms, int):
+            raise TypeError(f"decay_ms must be an int, not {type(interval_ms).__name__}")
         if interval_ms < 1:
             raise ValueError(f"decay_ms must be at least 1, or 0 for never, not {interval_ms}")
         self.done = threading.Event()

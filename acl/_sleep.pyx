@@ -10,6 +10,7 @@ everything that may call the driver.
 """
 
 import threading
+from collections.abc import Iterable
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -333,7 +334,11 @@ cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFF
         return ~<uint64_t> 0 >> 1 | <uint64_t> 1 << 63
     if tags is False:
         return 0
-    for tag in (tags,) if isinstance(tags, str) else tags:
+    if isinstance(tags, str):
+        tags = (tags,)
+    elif not isinstance(tags, Iterable):
+        raise TypeError(f"{name} must be a text or texts, not {type(tags).__name__}")
+    for tag in tags:
         if not isinstance(tag, str):
             raise TypeError(f"{name} must be texts, not {type(tag).__name__}")
         if tag and tag not in pool.tags:

@@ -52,7 +52,7 @@ from acl._libacl cimport (
 )
 from libc.stdint cimport int32_t, uint32_t
 
-from acl._device import Device, timeout_checked
+from acl._device import Device, ordinal_of, timeout_checked
 
 __all__ = ["Event", "Stream"]
 
@@ -127,7 +127,7 @@ cdef class Stream:
         if self.raw is not NULL or self.is_closed:
             raise ValueError(f"{self!r} exists already")
         if device is not None:
-            (device if isinstance(device, Device) else Device(device)).use()
+            Device(ordinal_of(device)).use()
         else:
             current_ensure(NULL)
         with nogil:

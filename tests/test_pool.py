@@ -46,7 +46,8 @@ def test_sizes(pool: acl.Pool, size: int | str) -> None:
 @pytest.mark.parametrize(("size", "error", "text"), [
     (-1, ValueError, "nbytes must be at least 0, not -1"), ("8 parsecs", ValueError, "nbytes must look like '8GiB'"),
     (1.5, TypeError, "nbytes must be an int or a text such as '8GiB', not float"),
-    (None, TypeError, "not NoneType"), (1 << 70, ValueError, r"nbytes must be below 2\*\*46"),
+    (None, TypeError, "not NoneType"), (1 << 70, ValueError, r"nbytes must be below 2\*\*63"),
+    (1 << 50, ValueError, r"nbytes must be below 2\*\*46"),
 ])
 def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):

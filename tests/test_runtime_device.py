@@ -66,7 +66,7 @@ def test_a_device_that_is_not_there() -> None:
 
 
 def test_a_negative_ordinal() -> None:
-    with pytest.raises(ValueError, match="ordinal must be 0 or more, not -1"):
+    with pytest.raises(ValueError, match="ordinal must be 0 or more, and below 2"):
         acl.Device(-1)
 
 
