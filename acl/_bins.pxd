@@ -260,28 +260,31 @@ cdef inline void block_link(Block *block, Block *upper) noexcept nogil:
 
 
 cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
-    """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3)."""
+    """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3).
+
+    One neighbour after the other: whether they are free cannot be predicted, and what was done about
+    the first then stands while it turns out what the second is.
+    """
     cdef Bins *bins = &arena.bins
     cdef Block *upper = block.next
     cdef Block *lower = block.prev
-    cdef bint above = upper != NULL and upper.state == BLOCK_FREE
-    cdef bint below = lower != NULL and lower.state == BLOCK_FREE
-    if above and below:
-        bin_remove_in(bins, upper, kind)
-        block_link(lower, upper.next)
-        bin_swap_in(bins, lower, lower, lower.size + block.size + upper.size, kind)
-        block_drop(arena, upper)
-        block_drop(arena, block)
-    elif above:
-        block_link(block, upper.next)
-        bin_swap_in(bins, upper, block, block.size + upper.size, kind)
-        block_drop(arena, upper)
-    elif below:
+    cdef size_t size = block.size
+    cdef Block *joined
+    if upper != NULL and upper.state == BLOCK_FREE:
+        joined = upper
+        bin_remove_in(bins, joined, kind)
+        size += joined.size
+        upper = joined.next
+        block_link(block, upper)
+        block_drop(arena, joined)
+    if lower != NULL and lower.state == BLOCK_FREE:
+        bin_remove_in(bins, lower, kind)
+        size += lower.size
         block_link(lower, upper)
-        bin_swap_in(bins, lower, lower, lower.size + block.size, kind)
         block_drop(arena, block)
-    else:
-        bin_insert_in(bins, block, kind)
+        block = lower
+    block.size = size
+    bin_insert_sized(bins, block, size, kind)
 
 
 cdef inline void block_release(Arena *arena, Block *block) noexcept nogil:

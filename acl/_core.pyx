@@ -222,16 +222,15 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
     if not core_likely(size >> MAX_SIZE_BITS == 0 and arena.spare != NULL):
         return alloc_spare(arena, size, units)
     if arena.bins.maps[index >> MAP_SHIFT] >> (index & 63) & 1:
-        return alloc_fit_own(arena, size, units)
+        return alloc_fit_own(arena, size, units, index)
     block = bins_above(&arena.bins, index, RANGE_LARGE)
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, 0)
     return large_give(arena, block, index, size, units)
 
 
-cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units) noexcept nogil:
+cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t index) noexcept nogil:
     """The same where the bin of its size is not empty."""
-    cdef uint32_t index = bin_of_wide(units)
     cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
     if block == NULL:
         block = bins_above(&arena.bins, index, RANGE_LARGE)
