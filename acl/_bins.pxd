@@ -195,21 +195,6 @@ cdef inline void class_note(Arena *arena, size_t units) noexcept nogil:
     arena.classes[units >> 6] |= <uint64_t> 1 << (units & 63)
 
 
-cdef inline size_t class_after(Arena *arena, size_t units) noexcept nogil:
-    """The first class, from `units` on, that the cache can hold; beyond CACHE_UNITS: none."""
-    cdef size_t word = units >> 6
-    cdef uint64_t bits
-    if units > CACHE_UNITS:
-        return units
-    bits = arena.classes[word] & (~<uint64_t> 0 << (units & 63))
-    while bits == 0:
-        word += 1
-        if word > CACHE_UNITS >> 6:
-            return CACHE_UNITS + 1
-        bits = arena.classes[word]
-    return (word << 6) + bit_lowest(bits)
-
-
 cdef inline Block *block_make(Arena *arena) noexcept nogil:
     cdef Block *block = arena.spare
     if core_likely(block != NULL):

@@ -59,19 +59,25 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
 
 
 cdef size_t cache_flush(Arena *arena) noexcept nogil:
-    cdef size_t units = class_after(arena, 0)
-    cdef size_t bytes = 0
+    cdef uint32_t word
+    cdef uint64_t classes
+    cdef size_t units, bytes = 0
     cdef Block *block
     cdef Block *after
-    while units <= CACHE_UNITS:
-        block = arena.cache[units]
-        arena.cache[units] = NULL
-        while block != NULL:
-            after = block.links.next
-            bytes += block.size
-            block_release(arena, block)
-            block = after
-        units = class_after(arena, units + 1)
+    for word in range(<uint32_t> (CACHE_UNITS >> 6) + 1):       # an enum
+        classes = arena.classes[word]
+        while classes != 0:
+            units = (word << 6) + bit_lowest(classes)
+            classes &= classes - 1
+            block = arena.cache[units]
+            if block == NULL:
+                continue
+            arena.cache[units] = NULL
+            while block != NULL:
+                after = block.links.next
+                bytes += block.size
+                block_release(arena, block)
+                block = after
     if bytes != 0:
         arena.counters.flushes += 1
     return bytes

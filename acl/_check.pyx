@@ -11,7 +11,7 @@ from libc.stdlib cimport abort
 from libc.string cimport memset
 
 from acl._asleep cimport naps_check
-from acl._bins cimport KIND_WORDS, bin_of, cache_flush, class_after, links_block, size_units
+from acl._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, size_units
 from acl._core cimport (
     BINS, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
     BLOCK_VOID,
@@ -191,7 +191,7 @@ cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
             return broken
     for index in range(CACHE_UNITS + 1):
         block = arena.cache[index]
-        if block != NULL and class_after(arena, index) != index:
+        if block != NULL and not arena.classes[index >> 6] >> (index & 63) & 1:
             return 4
         while block != NULL:
             if block.state != BLOCK_CACHED or block.size >> UNIT_SHIFT != index:

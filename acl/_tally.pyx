@@ -16,7 +16,7 @@ each number is true, their sum may be of no single moment while other threads al
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from acl._bins cimport bin_of, bit_highest, class_after
+from acl._bins cimport bin_of, bit_highest, bit_lowest
 from acl._core cimport (
     CACHE_UNITS, PEAK_STREAMS, PeakStream, SLOW_BUCKETS, TAGS,
 )
@@ -37,10 +37,13 @@ cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
 
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil:
     cdef uint64_t hits = 0
-    cdef size_t units = class_after(arena, 0)
-    while units <= CACHE_UNITS:
-        hits += arena.class_hits[units]
-        units = class_after(arena, units + 1)
+    cdef uint32_t word
+    cdef uint64_t classes
+    for word in range(<uint32_t> (CACHE_UNITS >> 6) + 1):       # an enum
+        classes = arena.classes[word]
+        while classes != 0:
+            hits += arena.class_hits[(word << 6) + bit_lowest(classes)]
+            classes &= classes - 1
     return hits
 
 
