@@ -17,7 +17,7 @@ from acl.tools._loops import Load, run_foreign, run_here, run_python, ticks_per_
 
 __all__ = ["Effort", "Timing", "latencies", "time_load", "time_together", "timed_pass"]
 
-TIMED_PART = 1024
+TIMED_PART = 2048
 EMPTY_PARTS = 16
 
 
