@@ -6,34 +6,24 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from support.child import run_child, run_python
-from support.core import MIB, Door, Slow, open_door
+from support.core import MIB, Made, Slow
 
 import acl
 from acl._leaks import LeakError
 from acl._snapshot import lasting
-
-Opened = tuple[acl.Pool, acl.Stream, Door]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    """A pool with one registered stream."""
-    with open_door() as found:
-        yield found
-        assert found[0].check() == 0
 
 
 def addresses(report: acl.LeakReport) -> set[int]:
     return {block.address for block in report.blocks}
 
 
-def test_what_is_live_is_told(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_what_is_live_is_told(made: Made) -> None:
+    pool, stream, _ = made
     kept = [pool.alloc(1000, stream, tag="kv"), pool.alloc("3MiB", stream, tag="kv"), pool.alloc(500, stream)]
     report = pool.leaks()
     assert addresses(report) == {buffer.address for buffer in kept} and bool(report) and len(report) == 3
@@ -47,9 +37,9 @@ def test_what_is_live_is_told(opened: Opened) -> None:
     assert not pool.leaks() and str(pool.leaks()) == "no blocks are live"
 
 
-def test_marks_are_exact_without_tracking(opened: Opened) -> None:
+def test_marks_are_exact_without_tracking(made: Made) -> None:
     """Against the test's own list, with addresses that are used again and again, and several marks."""
-    pool, _, door = opened
+    pool, _, door = made
     seed = random.randrange(1 << 30)
     print("seed", seed)
     generator = random.Random(seed)
@@ -74,9 +64,9 @@ def test_marks_are_exact_without_tracking(opened: Opened) -> None:
         door.free(block)
 
 
-def test_a_mark_costs_the_hot_path_nothing_lasting(opened: Opened) -> None:
+def test_a_mark_costs_the_hot_path_nothing_lasting(made: Made) -> None:
     """Marked blocks go back to the cache, and come out of it as any other."""
-    pool, _, door = opened
+    pool, _, door = made
     block = door.take(1000)[0]
     pool.mark()
     door.free(block)
@@ -87,8 +77,8 @@ def test_a_mark_costs_the_hot_path_nothing_lasting(opened: Opened) -> None:
     door.free(again)
 
 
-def test_ages_of_tracked_blocks(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_ages_of_tracked_blocks(made: Made) -> None:
+    pool, stream, _ = made
     early = pool.alloc(100, stream)
     with pool.track():
         old = pool.alloc(200, stream)
@@ -112,8 +102,8 @@ def test_ages_of_tracked_blocks(opened: Opened) -> None:
         buffer.close()
 
 
-def test_a_mark_gives_an_age_at_least(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_a_mark_gives_an_age_at_least(made: Made) -> None:
+    pool, stream, _ = made
     with pool.alloc(100, stream):
         pool.mark()
         time.sleep(0.02)
@@ -126,8 +116,8 @@ def holder(pool: acl.Pool, stream: acl.Stream) -> acl.Buffer:
     return pool.alloc("2MiB", stream, tag="request")
 
 
-def test_stacks_say_where(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_stacks_say_where(made: Made) -> None:
+    pool, stream, _ = made
     with pool.track(stacks="python"):
         kept = [holder(pool, stream) for _ in range(5)]
         other = pool.alloc(100, stream)
@@ -140,8 +130,8 @@ def test_stacks_say_where(opened: Opened) -> None:
         buffer.close()
 
 
-def test_expect_no_leaks(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_expect_no_leaks(made: Made) -> None:
+    pool, stream, _ = made
     with pool.alloc(100, stream):
         with pool.expect_no_leaks():
             with pool.alloc(200, stream):
@@ -154,8 +144,8 @@ def test_expect_no_leaks(opened: Opened) -> None:
         kept.close()
 
 
-def test_an_error_in_the_block_is_not_hidden(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_an_error_in_the_block_is_not_hidden(made: Made) -> None:
+    pool, stream, _ = made
     with pytest.raises(KeyError), pool.expect_no_leaks():
         kept = pool.alloc(100, stream)
         raise KeyError("mine")
@@ -163,8 +153,8 @@ def test_an_error_in_the_block_is_not_hidden(opened: Opened) -> None:
     assert not pool.leaks().tracked
 
 
-def test_tracking_and_recording_go_together(opened: Opened) -> None:
-    pool, _, door = opened
+def test_tracking_and_recording_go_together(made: Made) -> None:
+    pool, _, door = made
     tracking = pool.track(stacks=False)
     with pool.record() as recording:
         block = door.take(512)[0]
@@ -183,19 +173,19 @@ def test_tracking_and_recording_go_together(opened: Opened) -> None:
     ({"older_than": -1}, ValueError, "older_than must be seconds of at least 0, not -1"),
     ({"older_than": float("nan")}, ValueError, "not nan"),
 ])
-def test_arguments_that_are_refused(opened: Opened, arguments: dict[str, float], error: type[Exception], text: str,
+def test_arguments_that_are_refused(made: Made, arguments: dict[str, float], error: type[Exception], text: str,
                                     ) -> None:
     with pytest.raises(error, match=text):
-        opened[0].leaks(**arguments)                                    # type: ignore[arg-type]
+        made[0].leaks(**arguments)                                    # type: ignore[arg-type]
 
 
-def test_a_mark_of_another_pool_is_refused(opened: Opened) -> None:
+def test_a_mark_of_another_pool_is_refused(made: Made) -> None:
     with acl.Pool(0) as other:
         mark = other.mark()
     with pytest.raises(ValueError, match="since is a mark of another pool"):
-        opened[0].leaks(since=mark)
+        made[0].leaks(since=mark)
     with pytest.raises(ValueError, match="stacks must be"):
-        opened[0].track(stacks="perl")                                  # type: ignore[arg-type]
+        made[0].track(stacks="perl")                                  # type: ignore[arg-type]
 
 
 SERVICE = """
@@ -309,9 +299,9 @@ def test_a_view_that_holds_a_batch(tmp_path: Path) -> None:
     assert "held by __main__.heads[0]: a view, 1000 B of 4.00 MiB" in report
 
 
-def test_what_waits_for_another_stream_is_told(opened: Opened) -> None:
+def test_what_waits_for_another_stream_is_told(made: Made) -> None:
     """Nothing is live, and yet nobody can have the memory: the report names the stream that holds it up."""
-    pool, stream, _ = opened
+    pool, stream, _ = made
     with acl.Stream(0) as side:
         with Slow(side):
             for _ in range(3):
@@ -325,8 +315,8 @@ def test_what_waits_for_another_stream_is_told(opened: Opened) -> None:
         assert pool.leaks().waiting == {} and str(pool.leaks()) == "no blocks are live"
 
 
-def test_what_waits_for_the_device_is_told(opened: Opened) -> None:
-    pool, _, door = opened
+def test_what_waits_for_the_device_is_told(made: Made) -> None:
+    pool, _, door = made
     block = door.take(MIB)[0]
     with pool.unloading():
         door.free(block)
@@ -335,9 +325,9 @@ def test_what_waits_for_the_device_is_told(opened: Opened) -> None:
     assert pool.leaks().waiting == {}
 
 
-def test_sizes_are_what_was_asked_for(opened: Opened) -> None:
+def test_sizes_are_what_was_asked_for(made: Made) -> None:
     """With and without stacks; what ACL asks for has nothing of ours in it."""
-    pool, stream, door = opened
+    pool, stream, door = made
     for stacks in (False, "python"):
         with pool.track(stacks=stacks):
             sizes = [1, 1000, 4 * MIB]
@@ -362,9 +352,9 @@ def holder_text(pool: acl.Pool) -> str:
 KEPT: list[object] = []
 
 
-def test_holders(opened: Opened) -> None:
+def test_holders(made: Made) -> None:
     """Who holds the block, through every kind of container; and nobody, where only C has it."""
-    pool, stream, door = opened
+    pool, stream, door = made
 
     def generator(buffer: acl.Buffer) -> Generator[int, None, None]:
         yield buffer.address

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -131,41 +132,43 @@ except acl.OutOfMemoryError as error:
 """
 
 
-def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
-    """The other process counts its memory by the simulator's books; ours sees only what is free."""
-    environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
-    with subprocess.Popen(
-        [sys.executable, "-c", NEIGHBOUR, str(500 * MIB)], env=environment, text=True, cwd="/",
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as neighbour:
-        assert neighbour.stdout is not None and neighbour.stdin is not None
-        held = int(neighbour.stdout.readline())
-        assert held >= 500 * MIB
-        done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True,
-                              cwd="/")
-        assert done.returncode == 0, done.stderr
-        others, advice = done.stdout.splitlines()
-        assert int(others) == held
-        assert "outside the pool" in advice
-        neighbour.stdin.close()
-        assert neighbour.wait(timeout=30) == 0
-    done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True,
-                              cwd="/")
-    assert done.stdout.splitlines() == ["0"], done.stderr
-
-
-def test_a_neighbour_that_was_killed_holds_nothing(tmp_path: Path) -> None:
-    environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
+@contextmanager
+def neighbour_of(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process that holds memory of the device, and how much."""
     with subprocess.Popen(
         [sys.executable, "-c", NEIGHBOUR, str(500 * MIB)], env=environment, text=True, cwd="/",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as neighbour:
         assert neighbour.stdout is not None
-        neighbour.stdout.readline()
+        yield neighbour, int(neighbour.stdout.readline())
+
+
+def observed(environment: dict[str, str]) -> list[str]:
+    """What a process sees that shares the device: the bytes of others, and what it is told when it lacks memory."""
+    done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
+    """The other process counts its memory by the simulator's books; ours sees only what is free."""
+    environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
+    with neighbour_of(environment) as (neighbour, held):
+        assert held >= 500 * MIB
+        others, advice = observed(environment)
+        assert int(others) == held
+        assert "outside the pool" in advice
+        assert neighbour.stdin is not None
+        neighbour.stdin.close()
+        assert neighbour.wait(timeout=30) == 0
+    assert observed(environment) == ["0"]
+
+
+def test_a_neighbour_that_was_killed_holds_nothing(tmp_path: Path) -> None:
+    environment = child_environment(ACL_SIM_SHARED=str(tmp_path / "devices"), ACL_SIM_MEMORY="1G")
+    with neighbour_of(environment) as (neighbour, _):
         neighbour.kill()
-    done = subprocess.run([sys.executable, "-c", OBSERVER], env=environment, text=True, capture_output=True,
-                              cwd="/")
-    assert done.stdout.splitlines() == ["0"], done.stderr
+    assert observed(environment) == ["0"]
 
 
 def test_two_pools_and_a_pool_of_segments() -> None:

@@ -7,14 +7,13 @@ import os
 import pickle
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.child import run_python
-from support.core import MIB, Door, open_door
+from support.core import MIB, Door, Made, open_door
 from support.requests import small_model
 
 import acl
@@ -22,16 +21,6 @@ import acl.sim
 from acl._recorded import RecordedEvent
 from acl.tools.replay_run import replay_pool
 from acl.tools.replay_trace import load_trace
-
-Opened = tuple[acl.Pool, acl.Stream, Door]
-
-
-@pytest.fixture
-def opened() -> Iterator[Opened]:
-    """A pool with one registered stream."""
-    with open_door() as found:
-        yield found
-        assert found[0].check() == 0
 
 
 def of_blocks(events: list[RecordedEvent]) -> list[RecordedEvent]:
@@ -54,8 +43,8 @@ def churn(door: Door, live: dict[int, tuple[int, int]], generator: random.Random
             log.append(("alloc", address, size))
 
 
-def test_what_was_done_is_what_was_recorded(opened: Opened) -> None:
-    pool, stream, door = opened
+def test_what_was_done_is_what_was_recorded(made: Made) -> None:
+    pool, stream, door = made
     seed = random.randrange(1 << 30)
     print("seed", seed)
     live: dict[int, tuple[int, int]] = {}
@@ -78,9 +67,9 @@ def test_what_was_done_is_what_was_recorded(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("capacity", [64, 100, 1000])
-def test_an_overwritten_recording_is_still_whole(opened: Opened, capacity: int) -> None:
+def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> None:
     """The window begins with what was live then, by the simulated program's own list."""
-    pool, _, door = opened
+    pool, _, door = made
     live: dict[int, tuple[int, int]] = {}
     log: list[tuple[str, int, int]] = []
     with pool.record(capacity=capacity) as recording:
@@ -102,9 +91,9 @@ def test_an_overwritten_recording_is_still_whole(opened: Opened, capacity: int) 
         door.free(block)
 
 
-def test_a_recording_that_ended_notes_nothing(opened: Opened) -> None:
+def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
     """Not even a birth, so the arena is off the way that notes; and the next recording begins anew."""
-    pool, _, door = opened
+    pool, _, door = made
     for _ in range(2):
         with pool.record() as recording:
             door.free(door.take(1000)[0])
@@ -117,9 +106,9 @@ def test_a_recording_that_ended_notes_nothing(opened: Opened) -> None:
         assert len(of_blocks(recording.events)) == 3
 
 
-def test_pages_come_and_go(opened: Opened, sim: Any) -> None:
+def test_pages_come_and_go(made: Made, sim: Any) -> None:
     """The mapped addresses of a recording are those of the pool's books, at its ends and in between."""
-    pool, stream, door = opened
+    pool, stream, door = made
     blocks = [door.take(5 * MIB)[0] for _ in range(3)]
     with pool.record() as recording:
         blocks.append(door.take(40 * MIB)[0])
@@ -157,8 +146,8 @@ def test_pages_that_move_are_steals() -> None:
             door.free(block)
 
 
-def test_slow_allocations_say_how_long(opened: Opened) -> None:
-    pool, _, door = opened
+def test_slow_allocations_say_how_long(made: Made) -> None:
+    pool, _, door = made
     with pool.record() as recording:
         one = door.take(100)[0]
         door.free(one)
@@ -178,8 +167,8 @@ def test_out_of_memory_is_an_event() -> None:
         assert len(texts) == 1 and "64.00 MiB could not be had" in texts[0]["text"]
 
 
-def test_tags_threads_and_python_stacks(opened: Opened) -> None:
-    pool, stream, door = opened
+def test_tags_threads_and_python_stacks(made: Made) -> None:
+    pool, stream, door = made
 
     def deeper() -> acl.Buffer:
         return pool.alloc(1000, stream, tag="kv")
@@ -200,8 +189,8 @@ def test_tags_threads_and_python_stacks(opened: Opened) -> None:
     kept.close()
 
 
-def test_a_model_s_run_has_the_stack_of_its_caller(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_a_model_s_run_has_the_stack_of_its_caller(made: Made) -> None:
+    pool, stream, _ = made
     with acl.Model(small_model().to_bytes()) as model:
         with pool.record(stacks="python") as recording:
             for rows in (2, 3):
@@ -214,8 +203,8 @@ def test_a_model_s_run_has_the_stack_of_its_caller(opened: Opened) -> None:
     assert recording.snapshot().rows["step"].max() >= 2
 
 
-def test_native_stacks(opened: Opened) -> None:
-    pool, _, door = opened
+def test_native_stacks(made: Made) -> None:
+    pool, _, door = made
     with pool.record(stacks="native") as recording:
         door.free(door.take(512)[0])
     alloc = next(event for event in recording.events if event.kind == "alloc")
@@ -223,8 +212,8 @@ def test_native_stacks(opened: Opened) -> None:
     assert not any("/_core." in frame[0] for frame in alloc.stack[:1])
 
 
-def test_streams_that_begin_meanwhile_are_recorded(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_streams_that_begin_meanwhile_are_recorded(made: Made) -> None:
+    pool, stream, _ = made
     with pool.record() as recording, acl.Stream(0) as other:
         pool.register(other)
         with pool.alloc(100, other):
@@ -235,8 +224,8 @@ def test_streams_that_begin_meanwhile_are_recorded(opened: Opened) -> None:
     assert "register" in kinds and "unregister" in kinds
 
 
-def test_a_running_recording_can_be_looked_at(opened: Opened) -> None:
-    pool, _, door = opened
+def test_a_running_recording_can_be_looked_at(made: Made) -> None:
+    pool, _, door = made
     recording = pool.record()
     block = door.take(512)[0]
     assert [event.kind for event in of_blocks(recording.events)] == ["alloc"]
@@ -299,8 +288,8 @@ def consistent(events: list[RecordedEvent]) -> None:
             assert live.pop(key).size == event.size
 
 
-def test_a_saved_recording_replays(opened: Opened, tmp_path: Path) -> None:
-    pool, stream, door = opened
+def test_a_saved_recording_replays(made: Made, tmp_path: Path) -> None:
+    pool, stream, door = made
     live: dict[int, tuple[int, int]] = {}
     churn(door, live, random.Random(5), 300, [])
     with pool.record(stacks="python") as recording:
@@ -318,9 +307,9 @@ def test_a_saved_recording_replays(opened: Opened, tmp_path: Path) -> None:
         door.free(block)
 
 
-def test_the_file_is_as_the_page_says(opened: Opened, tmp_path: Path) -> None:
+def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
     """Arrays, types and keys of docs/recording.md, read from that page."""
-    pool, stream, _ = opened
+    pool, stream, _ = made
     with pool.record(stacks="all") as recording:
         with pool.alloc("3MiB", stream, tag="kv"):
             pass
@@ -345,8 +334,8 @@ def test_the_file_is_as_the_page_says(opened: Opened, tmp_path: Path) -> None:
     assert any(name.endswith("test_the_file_is_as_the_page_says") for name in names)
 
 
-def test_a_file_of_another_kind_is_refused(opened: Opened, tmp_path: Path) -> None:
-    with opened[0].record() as recording:
+def test_a_file_of_another_kind_is_refused(made: Made, tmp_path: Path) -> None:
+    with made[0].record() as recording:
         pass
     with pytest.raises(ValueError, match=r"path must end in .npz, .pickle or .pkl, not 'x.txt'"):
         recording.save(tmp_path / "x.txt")
@@ -357,10 +346,10 @@ def test_a_file_of_another_kind_is_refused(opened: Opened, tmp_path: Path) -> No
     ({"capacity": 0}, ValueError, "capacity must be from 1 to 4294967296 events, not 0"),
     ({"capacity": 1.5}, TypeError, "capacity must be an int, not float"),
 ])
-def test_arguments_that_are_refused(opened: Opened, arguments: dict[str, Any], error: type[Exception], text: str,
+def test_arguments_that_are_refused(made: Made, arguments: dict[str, Any], error: type[Exception], text: str,
                                     ) -> None:
     with pytest.raises(error, match=text):
-        opened[0].record(**arguments)
+        made[0].record(**arguments)
 
 
 def allocated(recording: acl.Recording) -> list[int]:
@@ -368,9 +357,9 @@ def allocated(recording: acl.Recording) -> list[int]:
     return [event.size for event in recording.events if event.kind == "alloc" and not event.before]
 
 
-def test_two_recordings_of_a_pool_have_a_window_each(opened: Opened) -> None:
+def test_two_recordings_of_a_pool_have_a_window_each(made: Made) -> None:
     """The second sees nothing of before, the first all, and whichever ends first takes nothing from the other."""
-    pool, _, door = opened
+    pool, _, door = made
 
     def take(size: int) -> None:
         door.free(door.alloc(size))
@@ -393,8 +382,8 @@ def test_two_recordings_of_a_pool_have_a_window_each(opened: Opened) -> None:
     assert allocated(last) == [6000] and last.capacity == 1 << 20
 
 
-def test_a_later_recording_loses_what_the_shared_ring_overwrites(opened: Opened) -> None:
-    pool, _, door = opened
+def test_a_later_recording_loses_what_the_shared_ring_overwrites(made: Made) -> None:
+    pool, _, door = made
     with pool.record(capacity=64) as first:
         for _ in range(40):
             door.free(door.alloc(512))
@@ -406,8 +395,8 @@ def test_a_later_recording_loses_what_the_shared_ring_overwrites(opened: Opened)
     assert len(allocated(second)) == 32
 
 
-def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(opened: Opened, tmp_path: Path) -> None:
-    pool, stream, _ = opened
+def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(made: Made, tmp_path: Path) -> None:
+    pool, stream, _ = made
     with pool.alloc(8 * MIB, stream, tag="weights") as weights, pool.alloc(4 * MIB, stream, tag="kv"):
         with pool.record() as recording:
             slept = pool.sleep("weights")
@@ -438,10 +427,10 @@ def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(opened: Ope
     assert sum(segment["total_size"] for segment in segments) == mapped
 
 
-def test_a_dropped_recording_ends(opened: Opened) -> None:
-    recording = opened[0].record()
+def test_a_dropped_recording_ends(made: Made) -> None:
+    recording = made[0].record()
     del recording
-    with opened[0].record():
+    with made[0].record():
         pass
 
 
@@ -472,9 +461,9 @@ def test_a_child_of_a_fork_refuses() -> None:
     assert done.stdout.strip() == "0", done.stderr
 
 
-def test_the_snapshot_can_be_walked_backwards(opened: Opened, tmp_path: Path) -> None:
+def test_the_snapshot_can_be_walked_backwards(made: Made, tmp_path: Path) -> None:
     """As PyTorch's viewer does, from the segments at the end: every event is of what is there then."""
-    pool, stream, door = opened
+    pool, stream, door = made
     live: dict[int, tuple[int, int]] = {}
     churn(door, live, random.Random(7), 300, [])
     with pool.record() as recording:
@@ -515,8 +504,8 @@ def test_the_snapshot_can_be_walked_backwards(opened: Opened, tmp_path: Path) ->
         door.free(block)
 
 
-def test_an_operator_s_workspace_has_the_stack_of_its_caller(opened: Opened) -> None:
-    pool, stream, _ = opened
+def test_an_operator_s_workspace_has_the_stack_of_its_caller(made: Made) -> None:
+    pool, stream, _ = made
     matmul = acl.Op("MatMul")
     with pool.record(stacks="python") as recording:
         matmul(np.ones((5, 7), np.float32), np.ones((7, 3), np.float32), stream=stream)
@@ -527,9 +516,9 @@ def test_an_operator_s_workspace_has_the_stack_of_its_caller(opened: Opened) -> 
                for event in allocations)
 
 
-def test_the_tags_of_scopes_and_streams_are_recorded(opened: Opened) -> None:
+def test_the_tags_of_scopes_and_streams_are_recorded(made: Made) -> None:
     """Also where the block itself has none: it has its stream's by name only."""
-    pool, _, door = opened
+    pool, _, door = made
     with pool.record() as recording:
         with pool.tag("scope"):
             door.free(door.take(512)[0])
