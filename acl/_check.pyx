@@ -310,7 +310,8 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
     hold.role = arena.role
     hold.donates = arena.donates
     hold.reserved = arena.pages * arena.pool.options.granule
-    hold.live = untagged = arena.live
+    untagged = arena.live
+    hold.live = arena.live - arena.asleep
     for index in range(1, <uint32_t> TAGS):        # an enum
         report.tags[index] += arena.tag_live[index]
         untagged -= arena.tag_live[index]

@@ -401,6 +401,7 @@ def tell_exit(pid: int) -> None:
     gc.collect()
     text = exit_text()
     if where not in ("", "0", "1"):
+        text = text or f"acl: at exit, nothing is live in {len(watched)} pools\n"
         try:
             with open(where, "a", encoding="utf-8") as file:
                 file.write(text)

@@ -62,7 +62,8 @@ class OomReport:
     code : int
         What the driver answered last in this allocation; 0 if it refused nothing.
     limit, headroom, reserved, spare, live : int
-        The pool's bounds (0: none), bytes it held, bytes of these in no stream's part, bytes in use.
+        The pool's bounds (0: none), bytes it held, bytes of these in no stream's part, bytes in use (not
+        those asleep, which `tags` has too).
     free, largest_free, waiting : int
         Bytes of that stream's part that were free, in one piece at most, or waited for other streams.
     missing : int

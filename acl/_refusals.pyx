@@ -19,8 +19,6 @@ cdef extern from "Python.h" nogil:
     int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)
     int Py_IsInitialized()
 
-__all__ = []
-
 cdef enum:
     PAUSE_S = 60
 

@@ -222,8 +222,9 @@ class PoolStats:
 
     @property
     def fragmentation(self) -> float:
-        """Part of the reserved bytes that nobody has asked for, 0 to 1."""
-        return 1 - self.requested / self.reserved if self.reserved else 0.0
+        """Part of the reserved bytes that nobody has asked for, 0 to 1; what sleeps asks for none."""
+        awake = max(0, self.requested - self.asleep)
+        return max(0.0, 1 - awake / self.reserved) if self.reserved else 0.0
 
 
 @dataclass(frozen=True)

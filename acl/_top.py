@@ -36,7 +36,7 @@ ANSWER_SECONDS = 2.0
 LONGEST_PATH = 107       # of a Unix socket, without the zero at its end
 STREAM_NUMBERS = (
     "stream", "kind", "reserved", "allocated", "allocated_peak", "requested", "cached", "free", "waiting",
-    "largest_free", "live_blocks", "hits", "fits", "slow", "failures", "frees", "steals", "donated", "syncs",
+    "asleep", "largest_free", "live_blocks", "hits", "fits", "slow", "failures", "frees", "steals", "donated", "syncs",
 )
 
 logger = logging.getLogger("acl.top")
@@ -87,6 +87,7 @@ def pool_numbers(pool: Pool) -> dict[str, Any]:
         "name": pool.name, "device": pool.device, "limit": stats.limit, "reserved": stats.reserved,
         "reserved_peak": stats.reserved_peak, "allocated": stats.allocated, "requested": stats.requested,
         "requested_peak": stats.requested_peak, "spare": stats.spare, "ooms": stats.ooms,
+        "asleep": stats.asleep,
         "driver_calls": sum(stats.driver_calls.values()), "tags": stats.tags,
         "streams": [stream_numbers(one) for one in stats.streams], "last_oom": str(oom) if oom else "",
     }

@@ -390,6 +390,11 @@ def test_lengths_of_time(seconds: float, text: str) -> None:
     assert lasting(seconds) == text
 
 
+def test_a_file_says_that_nothing_leaked(tmp_path: Path) -> None:
+    run_python("import acl; acl.Pool(0).alloc(100).close()", ACL_POOL_LEAKS=str(tmp_path / "report.txt"))
+    assert "nothing is live in" in (tmp_path / "report.txt").read_text(encoding="utf-8")
+
+
 def test_a_child_of_a_fork_tells_nothing(tmp_path: Path) -> None:
     done = run_python("""
         import os, sys

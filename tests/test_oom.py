@@ -309,3 +309,14 @@ def test_the_log_has_it_and_nothing_is_printed() -> None:
     """)
     assert done.stderr == ""
     assert done.stdout.startswith("acl.pool ERROR out of memory: 5.00 MiB could not be had")
+
+
+def test_what_sleeps_is_not_in_use(stream: acl.Stream) -> None:
+    with acl.Pool(0, "32MiB") as pool:
+        with pool.alloc(20 * MIB, stream, tag="weights"), pool.alloc(4 * MIB, stream):
+            pool.sleep("weights", offload=False)
+            report = refused(pool, 40 * MIB, stream)
+            assert report.live == 4 * MIB + 512 <= report.reserved
+            assert report.tags["weights"] == 20 * MIB + 512
+            assert pool.stats().fragmentation >= 0
+            pool.wake()

@@ -135,9 +135,10 @@ def speeds(streams: list[dict[str, Any]], rates: Rates | None) -> tuple[str, str
     return count(rates.allocations), percent(rates.hit_rate), percent(rates.fast_rate), count(rates.slow)
 
 
-def unused(requested: int, reserved: int) -> str:
-    """The part of the reserved bytes that nobody asked for."""
-    return percent(max(0.0, 1 - requested / reserved)) + "%" if reserved else "-"
+def unused(part: dict[str, Any]) -> str:
+    """The part of a pool's or a stream's reserved bytes that nobody asked for, or only to sleep."""
+    awake = max(0, part["requested"] - part.get("asleep", 0))
+    return percent(max(0.0, 1 - awake / part["reserved"])) + "%" if part["reserved"] else "-"
 
 
 def pool_row(answer: Answer, pool: dict[str, Any]) -> str:
@@ -145,7 +146,7 @@ def pool_row(answer: Answer, pool: dict[str, Any]) -> str:
     return row((
         str(answer.pid), short(pool["name"], WIDTHS[1]), str(pool["device"]), readable(pool["allocated"]),
         readable(total(pool["streams"], "allocated_peak")), readable(pool["reserved"]),
-        readable(pool["limit"]) if pool["limit"] else "-", unused(pool["requested"], pool["reserved"]),
+        readable(pool["limit"]) if pool["limit"] else "-", unused(pool),
         *speeds(pool["streams"], answer.rates.get(pool["name"])), str(pool["ooms"]),
     ))
 
@@ -156,9 +157,11 @@ def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
     if stream["kind"] != "stream":
         name += f" ({stream['kind']})"
     cells = (readable(stream["allocated"]), readable(stream["allocated_peak"]), readable(stream["reserved"]),
-             "", unused(stream["requested"], stream["reserved"]), *speeds([stream], rates),
+             "", unused(stream), *speeds([stream], rates),
              str(stream["failures"]))
-    return under(name, cells) + f"  {stream['live_blocks']:,} blocks, largest free {readable(stream['largest_free'])}"
+    asleep = f"{readable(stream['asleep'])} asleep, " if stream.get("asleep") else ""
+    return under(name, cells) + (
+        f"  {stream['live_blocks']:,} blocks, {asleep}largest free {readable(stream['largest_free'])}")
 
 
 def under(name: str, cells: Sequence[str]) -> str:
