@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,16 +31,17 @@ class Scene:
         assert api.aclrtCreateStream(ctypes.byref(self.stream)) == 0
         assert api.aclrtCreateEventExWithFlag(ctypes.byref(self.event), IPC) == 0
         assert api.aclrtIpcGetEventHandle(self.event, ctypes.addressof(self.handle)) == 0
-        self.keep = HOST_FUNCTION(lambda _: time.sleep(0.4))
+        self.gate = threading.Event()
+        self.keep = HOST_FUNCTION(lambda _: self.gate.wait(30) and None)
 
     def record_late(self) -> None:
-        """A record that is reached in 0.4 s."""
+        """A record that is reached when the gate opens."""
         assert api.aclrtLaunchHostFunc(self.stream, ctypes.cast(self.keep, ctypes.c_void_p), None) == 0
         assert api.aclrtRecordEvent(self.event, self.stream) == 0
 
     def peer(self, *steps: str) -> subprocess.Popen[str]:
         line = [sys.executable, str(OTHER), bytes(self.handle).hex(), *steps]
-        return subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def status(self) -> int:
         found = ctypes.c_int(-1)
@@ -52,6 +53,7 @@ class Scene:
 def scene() -> Iterator[Scene]:
     made = Scene()
     yield made
+    made.gate.set()
     assert api.aclrtSynchronizeStream(made.stream) == 0
     assert api.aclrtDestroyEvent(made.event) == 0
     assert api.aclrtDestroyStream(made.stream) == 0
@@ -65,16 +67,20 @@ def answers(peer: subprocess.Popen[str]) -> list[str]:
 def test_another_process_waits_for_our_record(scene: Scene) -> None:
     scene.record_late()
     peer = scene.peer("open", "wait", "status")
-    assert answers(peer) == ["open:0", "wait:0", "status:1"]
+    assert peer.stdout is not None and peer.stdout.readline() == "open:0\n"
+    threading.Timer(0.2, scene.gate.set).start()
+    assert answers(peer) == ["wait:0", "status:1"]
     assert scene.status() == 1
 
 
 def test_we_wait_for_another_processes_record(scene: Scene) -> None:
     peer = scene.peer("open", "record-late", "sync")
-    assert peer.stdout is not None
+    assert peer.stdin is not None and peer.stdout is not None
     assert [peer.stdout.readline().strip() for _ in range(2)] == ["open:0", "record-late:0"]
     assert scene.status() == 0
     assert api.aclrtStreamWaitEvent(scene.stream, scene.event) == 0
+    assert api.aclrtSynchronizeStreamWithTimeout(scene.stream, 50) == 507046
+    print(file=peer.stdin, flush=True)
     assert api.aclrtSynchronizeStreamWithTimeout(scene.stream, 20000) == 0
     assert scene.status() == 1
     assert answers(peer) == ["sync:0"]
@@ -83,11 +89,13 @@ def test_we_wait_for_another_processes_record(scene: Scene) -> None:
 def test_a_timeout_expires(scene: Scene) -> None:
     scene.record_late()
     assert api.aclrtSynchronizeEventWithTimeout(scene.event, 50) == 507047
+    scene.gate.set()
     assert api.aclrtSynchronizeEvent(scene.event) == 0
 
 
 def test_a_process_that_dies_leaves_nobody_waiting(scene: Scene) -> None:
     peer = scene.peer("open", "record-late", "die")
+    assert peer.wait(60) == 3
     assert answers(peer) == ["open:0", "record-late:0"]
     assert api.aclrtSynchronizeEventWithTimeout(scene.event, 20000) == 0
 

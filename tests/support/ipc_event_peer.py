@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
 
 from acl import sim
 
@@ -23,14 +22,14 @@ def main(handle: Handle, steps: list[str]) -> None:
     lib.aclInit(None)
     lib.aclrtSetDevice(1)
     lib.aclrtCreateStream(ctypes.byref(stream))
-    sleep = HOST_FUNCTION(lambda _: time.sleep(0.4))
+    gate = HOST_FUNCTION(lambda _: sys.stdin.readline() and None)  # a record that waits for a line
     for step in steps:
         if step == "open":
             code = lib.aclrtIpcOpenEventHandle(handle, ctypes.byref(event))
         elif step == "wait":
             code = lib.aclrtStreamWaitEvent(stream, event) or lib.aclrtSynchronizeStream(stream)
         elif step == "record-late":
-            code = lib.aclrtLaunchHostFunc(stream, sleep, None) or lib.aclrtRecordEvent(event, stream)
+            code = lib.aclrtLaunchHostFunc(stream, gate, None) or lib.aclrtRecordEvent(event, stream)
         elif step == "sync":
             code = lib.aclrtSynchronizeEvent(event)
         elif step == "status":
