@@ -18,6 +18,12 @@ import acl.sim
 collect_ignore = [] if find_spec("torch_npu") or find_spec("mindspore") else ["clients"]
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests ask for a collection; what is there by now lasts, and need not be looked at again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def sim() -> Iterator[ModuleType]:
     """The simulator's controls; faults, trace and counters are reset afterwards."""
