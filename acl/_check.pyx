@@ -66,6 +66,8 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
         return False
     if view.frame == NULL:
         return True                             # in hand, or barred
+    if view.frame.stamp > arena.search:
+        return False                            # of another arena's search
     other = view.frame.views
     while other != NULL:
         if other.frame != view.frame or arena.ranges[other.range].views[other.page] != other:

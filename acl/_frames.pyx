@@ -84,6 +84,7 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
         view = after
     holder.next = shadows
     frame.holder = frame.home = NULL
+    frame.stamp = frame.mark = 0                # other arenas number their searches from 1 too
     return holder
 
 

@@ -91,6 +91,25 @@ def test_a_frame_that_is_in_use_is_not_recalled() -> None:
     assert whole(rig)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_streams_that_view_and_take_frames_in_turn(seed: int) -> None:
+    print("seed", seed)
+    choose = random.Random(seed)
+    rig = Rig(views=2, limit=90 * PAGE)
+    live: list[tuple[int, int]] = []
+    for step in range(1500):
+        stream = 1 + step // 20 % 3
+        mine = [held for held in live if held[1] == stream]
+        while len(mine) > choose.randrange(2, 6):
+            held = mine.pop(choose.randrange(len(mine)))
+            live.remove(held)
+            rig.free(held[0], stream=stream)
+        block = rig.alloc(choose.randrange(PAGE // 2, 14 * PAGE), stream=stream)
+        if block:
+            live.append((block, stream))
+        assert whole(rig), step
+
+
 def test_all_views_leave_with_their_frame() -> None:
     rig = Rig(views=2)
     keep = split_free(rig)
