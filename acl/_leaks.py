@@ -221,6 +221,8 @@ class LeakReport:
         held = holders_of([group.first for group in groups[:SHOWN]]) if holders else {}
         for group in groups[:SHOWN]:
             lines += group_lines(group, held.get(group.first.address, ""))
+            if not group.stack and any(each.stack for each in groups):
+                lines.append("      no Python stack: ACL or C code asked for it (stacks='all' tells C's)")
         if len(groups) > SHOWN:
             rest = groups[SHOWN:]
             lines.append(f"  and {len(rest)} more groups: {readable(sum(group.requested for group in rest))}")

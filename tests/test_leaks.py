@@ -117,11 +117,15 @@ def holder(pool: acl.Pool, stream: acl.Stream) -> acl.Buffer:
 
 
 def test_stacks_say_where(made: Made) -> None:
-    pool, stream, _ = made
+    pool, stream, door = made
     with pool.track(stacks="python"):
         kept = [holder(pool, stream) for _ in range(5)]
         other = pool.alloc(100, stream)
         groups = pool.leaks().groups()
+        block = door.take(100)[0]
+        assert "1 x 100 B, 100 B in all, no tag" in str(pool.leaks())
+        assert str(pool.leaks()).count("no Python stack: ACL or C code asked for it") == 1
+        door.free(block)
     assert [(group.tag, group.blocks) for group in groups] == [("request", 5), ("", 1)]
     assert groups[0].stack[0] == (__file__, holder.__code__.co_firstlineno + 1, "holder")
     assert groups[0].oldest is not None and groups[0].youngest is not None
