@@ -58,7 +58,7 @@ cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
     """The bin of so many bytes, a multiple of the unit.
 
-    Each allocation waits for the bin that the free before it has found: this is as short as it gets.
+    Each allocation waits for the bin that the free before it found: this is as short as it gets.
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:
@@ -247,8 +247,8 @@ cdef inline void block_link(Block *block, Block *upper) noexcept nogil:
 cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3).
 
-    One neighbour after the other: whether they are free cannot be predicted, and what was done about
-    the first then stands while it turns out what the second is.
+    One neighbour after the other: whether they are free cannot be predicted, and what was done
+    about the first then stands while it turns out what the second is.
     """
     cdef Bins *bins = &arena.bins
     cdef Block *upper = block.next

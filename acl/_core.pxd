@@ -23,8 +23,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I2   coalesced    no two neighbours are both FREE, nor both HOLE
     I3   binned       b is in exactly one bin, that of its size  <=>  b.state == FREE;
                       a bit of a bin's maps is set  <=>  the bin is not empty
-    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the size's bit is set
-                      in `classes`
+    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the bit of its size
+                      is set in `classes`
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it, for
                       pages without MOVING blocks; but for pages that sleep (I15)

@@ -215,7 +215,7 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
 cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
     """The owner's large block without a tag, which no cache holds.
 
-    As above, all calls are in tail position: what is rare, and what loops, has functions of its own.
+    All calls are in tail position: what is rare, and what loops, has functions of its own.
     """
     cdef uint32_t index = bin_of_wide(units)
     cdef Block *block
