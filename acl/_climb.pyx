@@ -59,7 +59,7 @@ cdef enum:
     BORROWS_NEW = 250           # one borrowing allocation in so many is too often
     BORROWS_ECHOED = 1000       # and where the same shapes repeat
     ECHOES = 512
-    ROUNDS_MANY = 6             # slow so often at the same place: the arena grows a little
+    ROUNDS_MANY = 4             # slow so often at the same place: the arena grows a little
     ROUNDS_ENDLESS = 48         # and so often: as far as one that borrows too often
     ECHO_LATE = 200             # allocations: so late is another round, not another layer
     VIEWS_MOST = 16             # shadows of an arena for each of its pages
