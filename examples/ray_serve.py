@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+log = logging.getLogger("ray.serve")
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "serving"))
 os.environ.setdefault("ACL_BACKEND", "sim")
@@ -48,7 +50,10 @@ class Replica:
     async def tell(self) -> None:
         """Once a second, put the pool's metrics and the ledger's sums into Ray's."""
         while True:
-            await asyncio.to_thread(self.tell_once)
+            try:
+                await asyncio.to_thread(self.tell_once)
+            except Exception:
+                log.exception("the metrics could not be told")
             await asyncio.sleep(1)
 
     def tell_once(self) -> None:
@@ -64,6 +69,8 @@ class Replica:
         for owner, total in sums.items():
             self.ledger.set(total, {"owner": owner, "replica_name": self.name})
         for one in metrics.snapshot(self.engine.options.device, streams=False):
+            if any("value" not in point for point in one["points"]):
+                continue                        # a histogram, of whose sums a Gauge makes nothing
             gauge = self.pools.get(one["name"])
             if gauge is None:
                 gauge = self.pools[one["name"]] = Gauge(
@@ -112,6 +119,16 @@ def exported(port: int) -> list[tuple[str, str, float]]:
     return sorted(found)
 
 
+def exported_of(replicas: set[str], port: int) -> list[tuple[str, str, float]]:
+    """The same once it tells what the pool of each of these holds: Ray gathers it every ten seconds."""
+    for _ in range(60):
+        told = exported(port)
+        if replicas <= {replica for replica, what, nbytes in told if what == "reserved" and nbytes > 0}:
+            return told
+        time.sleep(1)
+    raise SystemExit(f"replicas {replicas} answered, and not all of their pools are in the metrics")
+
+
 def check(answers: list[tuple[int, dict[str, Any]]]) -> Counter[str]:
     """The same text has the same embedding, whichever replica computed it."""
     first: dict[int, list[float]] = {}
@@ -149,12 +166,8 @@ def main() -> None:
         seconds = time.perf_counter() - started
         found = check(answers)
         print(f"{len(answers)} answers in {seconds:.1f} s by {len(found)} replicas: {dict(found)}")
-        time.sleep(15)                  # Ray gathers metrics every ten seconds
-        told = exported(ray.nodes()[0]["MetricsExportPort"])
-        for replica, what, nbytes in told:
+        for replica, what, nbytes in exported_of(set(found), ray.nodes()[0]["MetricsExportPort"]):
             print(f"replica {replica}: {what} {nbytes / 2**20:.1f} MiB")
-        if not set(found) <= {replica for replica, _, _ in told}:
-            raise SystemExit(f"replicas {set(found)} answered, and not all of them are in the metrics")
     finally:
         serve.shutdown()
         ray.shutdown()
