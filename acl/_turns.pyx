@@ -9,9 +9,9 @@ too much costs calls, and the others their pages.
 
 The arena with the most free pages gives first: whose turn has just ended has them.
 
-Threads that allocate at the same time would take the same pages from each other for ever.  They are
-seen when others' allocations go on during a climb; while that lasts there are no turns, and the pool
-may grow as if each arena were alone.
+Threads that allocate at the same time would take the same pages from each other for ever.  They
+are seen when others' allocations go on during a climb; while that lasts there are no turns, and the
+pool may grow as if each arena were alone.
 
 Refuses: to take pages of arenas that do not donate, to take in bulk after a wait, to grow the pool.
 """
@@ -160,7 +160,7 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 
 
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
-    """Under the lock: some pages to map in advance; behind the window, in old holes, or new ones."""
+    """Under the lock: pages to map in advance; behind the window, in old holes, or in new ones."""
     cdef Arena *arena = climb.arena
     cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])      # an enum
     cdef Block *hole = climb.last.next
