@@ -91,7 +91,7 @@ def time_load(load: Load, effort: Effort, warm: int = 1) -> Timing:
     return timing_of(run_here(load, effort.repeats), load.allocations)
 
 
-def timed_pass(load: Load, events: int) -> list[tuple[float, float]]:
+def timed_pass(load: Load, events: int, size: int = TIMED_PART) -> list[tuple[float, float]]:
     """Nanoseconds of the parts of one pass over a load of events: in driver calls, and outside them.
 
     The driver's share is taken off the time on the wall, as driver calls may sleep; that counts
@@ -102,9 +102,9 @@ def timed_pass(load: Load, events: int) -> list[tuple[float, float]]:
     empty = [load.timed_step(0, 0) for _ in range(EMPTY_PARTS)]
     cpu_least, wall_least = min(cpu for cpu, _ in empty), min(wall for _, wall in empty)
     parts = []
-    for first in range(0, events, TIMED_PART):
+    for first in range(0, events, size):
         before = _meter.total()[1]
-        cpu, wall = load.timed_step(first, min(TIMED_PART, events - first))
+        cpu, wall = load.timed_step(first, min(size, events - first))
         driver = (_meter.total()[1] - before) / scale
         parts.append((driver, max(0.0, min(cpu - cpu_least, wall - wall_least - driver))))
     return parts
