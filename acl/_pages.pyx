@@ -562,6 +562,8 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     else:
         arena.counters.donated += pages
     lock_drop(&arena.lock)
+    if arena.barred != NULL:            # what is mapped there is held, even if the frame is returned
+        views_retry(arena)
     return pages
 
 
@@ -569,8 +571,6 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
     cdef Frame *frames = NULL
     cdef uint64_t pages = pages_move_out(arena, want, wait, False, &frames)
     source_put(arena.pool, frames)
-    if arena.barred != NULL:
-        views_retry(arena)
     return pages
 
 
