@@ -259,6 +259,18 @@ def test_a_fault_among_views_leaves_the_pool_whole(call: str, at: int) -> None:
     assert rig.mapped() == 0
 
 
+@pytest.mark.parametrize("at", range(1, 29))
+def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None:
+    """A view that stayed would hold its memory when the frame, elsewhere by then, goes back to the driver."""
+    rig = Rig(views=2, limit=25 * PAGE)
+    split_free(rig)
+    rig.free(rig.alloc(20 * PAGE))
+    rig.set(fail="unmap", at=rig.calls()["unmap"] + at, code=BROKEN)
+    assert rig.alloc(20 * PAGE, 2)                      # takes the other arena's pages, with all their views
+    assert whole(rig)
+    assert rig.mapped() * PAGE == rig.reserved() == rig.physical()[0]
+
+
 def test_the_checker_sees_a_frame_with_two_holders() -> None:
     rig = Rig(views=2)
     split_free(rig)
