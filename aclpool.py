@@ -84,7 +84,7 @@ class _Submodules(MetaPathFinder, Loader):
 
 
 _acl, _found = _load_ours()
-_acl._vendor.adopt(_found)
+_acl.pyacl._vendor.adopt(_found)
 __version__: str = _acl.__version__
 __all__ = list(_acl.__all__)
 # A package for the import system, with nothing of its own to find.

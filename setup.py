@@ -54,8 +54,9 @@ COMMON = [
 ]
 # Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
 ALLOCATOR = (
-    "arena", "asleep", "books", "check", "climb", "core", "driver", "guard", "order", "pages", "place", "pool",
-    "record", "registry", "tally", "turns",
+    "_core", "_pool", "_registry", "core._arena", "core._asleep", "core._check", "core._climb", "core._driver",
+    "core._guard", "core._order", "core._pages", "core._place", "core._record", "core._tally", "core._turns",
+    "inside._books",
 )
 WITH_C = {
     "acl._libacl": "acl/late/*.c",
@@ -63,7 +64,7 @@ WITH_C = {
     "acl._door": "acl/door/*.c acl/core/*.c",
     "acl._ort": "acl/onnx/*.c",
     "acl.vllm.vllm_ascend_C": "acl/vllm/*.c",
-    **{f"acl._{name}": "acl/core/*.c" for name in ALLOCATOR},
+    **{f"acl.{name}": "acl/core/*.c" for name in ALLOCATOR},
 }
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}

@@ -7,7 +7,8 @@ import importlib
 import os
 
 try:
-    from acl import _vendor, mdl, op, prof, rt, util
+    from acl import mdl, op, prof, rt, util
+    from acl.pyacl import _vendor
 except ImportError:
     # Python in a checkout finds its sources before the installed package.
     if any(name.startswith("rt.") and name.endswith(".so") for name in os.listdir(os.path.dirname(__file__))):
@@ -97,22 +98,22 @@ if TYPE_CHECKING:
     from acl._capi import pool_capi
     from acl._capture import Capture
     from acl._dlpack import from_dlpack
-    from acl._findings import guard_findings
-    from acl._guard_finding import GuardFinding
-    from acl._histograms import Histogram, PoolHistograms, PoolPeak
     from acl._kernel import Kernel, Module
-    from acl._leaks import LeakReport, LiveBlock, Mark
-    from acl._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
     from acl._model import Model
     from acl._nep49 import numpy_pool
-    from acl._oom import OomHold, OomReport
     from acl._op import KernelChoice, Op
     from acl._pinned import PinnedPool, pinned_empty
-    from acl._recorded import RecordedEvent
-    from acl._recording import Recording, Tracking
-    from acl._snapshot import BlockInfo, PinnedStats, PoolStats, SleepReport, StreamStats
     from acl._tensor import TensorInfo
-    from acl._top import TopServer, serve_top
+    from acl.inside._findings import guard_findings
+    from acl.inside._guard_finding import GuardFinding
+    from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
+    from acl.inside._leaks import LeakReport, LiveBlock, Mark
+    from acl.inside._ledger import Ledger, LedgerPool, LedgerRow, memory_ledger
+    from acl.inside._oom import OomHold, OomReport
+    from acl.inside._recorded import RecordedEvent
+    from acl.inside._recording import Recording, Tracking
+    from acl.inside._snapshot import BlockInfo, PinnedStats, PoolStats, SleepReport, StreamStats
+    from acl.inside._top import TopServer, serve_top
 
 __version__ = "0.1.0"
 
@@ -259,42 +260,42 @@ __all__ += [
 _MODULES = {"ge", "metrics", "mindspore", "ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
-    "BlockInfo": "acl._snapshot",
+    "BlockInfo": "acl.inside._snapshot",
     "Capture": "acl._capture",
-    "GuardFinding": "acl._guard_finding",
-    "Histogram": "acl._histograms",
+    "GuardFinding": "acl.inside._guard_finding",
+    "Histogram": "acl.inside._histograms",
     "Kernel": "acl._kernel",
     "KernelChoice": "acl._op",
-    "LeakReport": "acl._leaks",
-    "Ledger": "acl._ledger",
-    "LedgerPool": "acl._ledger",
-    "LedgerRow": "acl._ledger",
-    "LiveBlock": "acl._leaks",
-    "Mark": "acl._leaks",
+    "LeakReport": "acl.inside._leaks",
+    "Ledger": "acl.inside._ledger",
+    "LedgerPool": "acl.inside._ledger",
+    "LedgerRow": "acl.inside._ledger",
+    "LiveBlock": "acl.inside._leaks",
+    "Mark": "acl.inside._leaks",
     "Model": "acl._model",
     "Module": "acl._kernel",
-    "OomHold": "acl._oom",
-    "OomReport": "acl._oom",
+    "OomHold": "acl.inside._oom",
+    "OomReport": "acl.inside._oom",
     "Op": "acl._op",
     "PinnedPool": "acl._pinned",
-    "PinnedStats": "acl._snapshot",
-    "PoolHistograms": "acl._histograms",
-    "PoolPeak": "acl._histograms",
-    "PoolStats": "acl._snapshot",
-    "SleepReport": "acl._snapshot",
-    "RecordedEvent": "acl._recorded",
-    "Recording": "acl._recording",
-    "StreamStats": "acl._snapshot",
+    "PinnedStats": "acl.inside._snapshot",
+    "PoolHistograms": "acl.inside._histograms",
+    "PoolPeak": "acl.inside._histograms",
+    "PoolStats": "acl.inside._snapshot",
+    "SleepReport": "acl.inside._snapshot",
+    "RecordedEvent": "acl.inside._recorded",
+    "Recording": "acl.inside._recording",
+    "StreamStats": "acl.inside._snapshot",
     "TensorInfo": "acl._tensor",
-    "TopServer": "acl._top",
-    "Tracking": "acl._recording",
+    "TopServer": "acl.inside._top",
+    "Tracking": "acl.inside._recording",
     "from_dlpack": "acl._dlpack",
-    "guard_findings": "acl._findings",
-    "memory_ledger": "acl._ledger",
+    "guard_findings": "acl.inside._findings",
+    "memory_ledger": "acl.inside._ledger",
     "numpy_pool": "acl._nep49",
     "pinned_empty": "acl._pinned",
     "pool_capi": "acl._capi",
-    "serve_top": "acl._top",
+    "serve_top": "acl.inside._top",
 }
 
 
@@ -311,4 +312,4 @@ def __dir__() -> list[str]:
 
 
 if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):
-    importlib.import_module("acl._top").serve_if_asked()
+    importlib.import_module("acl.inside._top").serve_if_asked()

@@ -43,7 +43,7 @@ def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer
     """Memory whose use a stream orders: of the pool that is registered there, else of the driver."""
     from acl._buffer import Buffer
     from acl._registry import registered
-    from acl._tags import tag_open
+    from acl.inside._tags import tag_open
 
     pool = registered.get(stream.handle)
     if pool is not None and not pool.closed:

@@ -14,16 +14,16 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memcpy, memset
 
-from acl._arena cimport arena_find, arena_stats, pool_arena, pool_trim
+from acl.core._arena cimport arena_find, arena_stats, pool_arena, pool_trim
 from acl._buffer cimport Buffer, buffer_wrap
-from acl._check cimport pool_check
+from acl.core._check cimport pool_check
 from acl._core cimport (
     Arena, ArenaStats, Block, MAX_SIZE_BITS, Pool as CorePool, ROLE_STREAM, ROLE_USER, arena_alloc,
     arena_free, arena_try,
 )
 from acl._libacl cimport ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS
-from acl._lock cimport count_read
-from acl._order cimport block_share, waiting_poll
+from acl.core._lock cimport count_read
+from acl.core._order cimport block_share, waiting_poll
 from acl._pool cimport Pool
 from acl._registry cimport arena_register, arena_unregister
 from acl._stream cimport Stream

@@ -4,7 +4,7 @@ Thread rule: as for `Pool`; the capture itself is the caller's to begin and to e
 """
 
 from acl._core cimport Arena
-from acl._order cimport capture_begin, capture_end, capture_release
+from acl.core._order cimport capture_begin, capture_end, capture_release
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
 

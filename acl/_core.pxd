@@ -57,8 +57,8 @@ from acl._libacl cimport (
     aclrtAllocatorBlock, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr,
     aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
 )
-from acl._events cimport Ring
-from acl._lock cimport BiasedLock, SpinLock
+from acl.core._events cimport Ring
+from acl.core._lock cimport BiasedLock, SpinLock
 
 cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes

@@ -11,24 +11,24 @@ exception.  It refuses foreign pointers and blocks that are already free, and co
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl._asleep cimport asleep_free
-from acl._bins cimport (
+from acl.core._asleep cimport asleep_free
+from acl.core._bins cimport (
     bin_best, bin_insert, bin_of, bin_of_wide, bin_remove, bin_remove_in, bin_swap_in, bins_above,
     bins_find, block_cut, block_drop, block_kind, block_make, block_release, block_release_in,
     block_word, cache_flush, class_note, core_likely, size_units, slab_take,
 )
-from acl._check cimport DEBUG_LEVEL, arena_enforce, oom_note
-from acl._climb cimport pages_obtain, pages_recall
-from acl._driver cimport attempt_begin
-from acl._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
-from acl._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
-from acl._order cimport (
+from acl.core._check cimport DEBUG_LEVEL, arena_enforce, oom_note
+from acl.core._climb cimport pages_obtain, pages_recall
+from acl.core._driver cimport attempt_begin
+from acl.core._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
+from acl.core._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
+from acl.core._order cimport (
     block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
 )
-from acl._pages cimport pages_home
-from acl._place cimport Window
-from acl._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
-from acl._tally cimport peak_next, peak_note, slow_begin, slow_end
+from acl.core._pages cimport pages_home
+from acl.core._place cimport Window
+from acl.core._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
+from acl.core._tally cimport peak_next, peak_note, slow_begin, slow_end
 
 cdef extern from *:
     """

@@ -19,7 +19,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc
 from libc.string cimport memset
 
-from acl._arena cimport pool_arena, pool_create, pool_trim
+from acl.core._arena cimport pool_arena, pool_create, pool_trim
 from acl._core cimport (
     Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE, CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_PHYSICAL,
@@ -30,11 +30,11 @@ from acl._libacl cimport (
     ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
     aclrtGetMemInfo, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
 )
-from acl._lock cimport (
+from acl.core._lock cimport (
     SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
-from acl._order cimport block_share, waiting_sync
-from acl._pages cimport pages_donate
+from acl.core._order cimport block_share, waiting_sync
+from acl.core._pages cimport pages_donate
 from acl._options cimport memory_kind, soc_padding, virtual_default
 from acl._pool cimport Pool, pool_adopt
 

@@ -1,6 +1,6 @@
 import builtins
 
-from acl._oom import OomReport
+from acl.inside._oom import OomReport
 
 __all__ = [
     "AclError",

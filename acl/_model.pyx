@@ -38,9 +38,9 @@ from acl._libacl cimport (
 )
 from acl._core cimport TagScope
 from acl._pool cimport Pool, oom_error
-from acl._stacks cimport stack_enter, stack_leave
+from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
-from acl._tags cimport stream_name, tag_pop, tag_push
+from acl.inside._tags cimport stream_name, tag_pop, tag_push
 
 from acl._array import Array, stream_memory
 from acl._device import Device, ordinal_of

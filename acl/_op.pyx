@@ -29,14 +29,14 @@ from acl._libacl cimport (
     aclrtStream,
 )
 from acl._pool cimport Pool, oom_error
-from acl._stacks cimport stack_enter, stack_leave
+from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
-from acl._tags cimport tag_pop, tag_push
+from acl.inside._tags cimport tag_pop, tag_push
 
 from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
 from acl._error import AclError
-from acl._hooks import compiler_register, compiler_unregister
+from acl.pyacl._hooks import compiler_register, compiler_unregister
 from acl._registry import registered
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
 

@@ -18,10 +18,10 @@ from libc.string cimport memset
 
 import os
 
-from acl._arena cimport (
+from acl.core._arena cimport (
     arena_stats, pool_arena, pool_create, pool_destroy, pool_reset_peaks, pool_trim,
 )
-from acl._check cimport pool_check
+from acl.core._check cimport pool_check
 from acl._core cimport (
     Arena, ArenaStats, Block, Driver, Pool as CorePool, PoolOptions, ROLE_STREAM, arena_alloc,
     arena_free, arena_try,
@@ -32,7 +32,7 @@ from acl._libacl cimport (
     aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp,
     aclrtStream, aclrtStreamStatus,
 )
-from acl._lock cimport count_read
+from acl.core._lock cimport count_read
 
 cdef extern from "onnx/pages.h" nogil:
     aclError host_reserve(void **addr, size_t size, size_t alignment, void *expect,

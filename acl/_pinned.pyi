@@ -3,7 +3,7 @@ from typing import Any, Literal, final
 
 from acl._buffer import HostBuffer
 from acl._nep49 import NumpyPool
-from acl._snapshot import PinnedStats
+from acl.inside._snapshot import PinnedStats
 
 __all__ = ["PinnedPool", "default_pool", "pinned_empty"]
 

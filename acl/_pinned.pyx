@@ -13,9 +13,11 @@ cimport cython
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memset
 
-from acl._arena cimport arena_stats, driver_bind, pool_arena, pool_create, pool_destroy, pool_trim
+from acl.core._arena cimport (
+    arena_stats, driver_bind, pool_arena, pool_create, pool_destroy, pool_trim,
+)
 from acl._buffer cimport host_buffer_wrap, pending_settle
-from acl._check cimport pool_check
+from acl.core._check cimport pool_check
 from acl._core cimport (
     ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
     arena_alloc, arena_free, arena_try,
@@ -23,7 +25,7 @@ from acl._core cimport (
 from acl._device cimport (
     current_context, current_device, current_ensure, fork_count, forked_raise, leaving,
 )
-from acl._driver cimport events_destroy
+from acl.core._driver cimport events_destroy
 from acl._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_STREAM_STATUS_COMPLETE,
     ACL_SUCCESS, aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtEvent, aclrtFreeHost,
@@ -31,8 +33,8 @@ from acl._libacl cimport (
     aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, aclrtStreamQuery, aclrtStreamStatus,
     aclrtSynchronizeStream,
 )
-from acl._lock cimport stale_read
-from acl._order cimport block_share, waiting_poll, waiting_sync
+from acl.core._lock cimport stale_read
+from acl.core._order cimport block_share, waiting_poll, waiting_sync
 from acl._stream cimport Stream
 
 from math import prod
@@ -316,7 +318,7 @@ cdef class PinnedPool:
     def stats(self):
         """A `PinnedStats`: what the pool holds and has done, at this moment."""
         cdef ArenaStats stats
-        from acl._snapshot import PinnedStats
+        from acl.inside._snapshot import PinnedStats
 
         self.open_check()
         with nogil:

@@ -6,14 +6,14 @@ from acl._array import Array
 from acl._buffer import Buffer
 from acl._capture import Capture
 from acl._device import Device
-from acl._histograms import PoolHistograms, PoolPeak
-from acl._leaks import ExpectNoLeaks, LeakReport, Mark
-from acl._oom import OomReport
-from acl._recording import Recording, Tracking
 from acl._scopes import Unloading, UsePool
-from acl._snapshot import BlockInfo, PoolStats, SleepReport
 from acl._stream import Stream
-from acl._tags import Tagging
+from acl.inside._histograms import PoolHistograms, PoolPeak
+from acl.inside._leaks import ExpectNoLeaks, LeakReport, Mark
+from acl.inside._oom import OomReport
+from acl.inside._recording import Recording, Tracking
+from acl.inside._snapshot import BlockInfo, PoolStats, SleepReport
+from acl.inside._tags import Tagging
 
 __all__ = ["Pool", "open_pools", "use_pool"]
 

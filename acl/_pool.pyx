@@ -16,28 +16,28 @@ import itertools
 import os
 import weakref
 
-from acl._arena cimport (
+from acl.core._arena cimport (
     arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_live_bytes,
     pool_orphan, pool_reset_peaks, pool_trim,
 )
 from acl._buffer cimport buffer_wrap
-from acl._check cimport pool_check
+from acl.core._check cimport pool_check
 from acl._core cimport (
     ARENA_CLOSED, ARENA_TAGGED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
     ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
-from acl._driver cimport events_destroy
+from acl.core._driver cimport events_destroy
 from acl._error cimport check
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
-from acl._lock cimport count_read
+from acl.core._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
-from acl._order cimport block_share, waiting_poll, waiting_sync
-from acl._record cimport record_native_open
+from acl.core._order cimport block_share, waiting_poll, waiting_sync
+from acl.core._record cimport record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
-from acl._stacks cimport stack_enter, stack_leave
+from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
-from acl._tags cimport stream_name, tag_current, tagging_make
+from acl.inside._tags cimport stream_name, tag_current, tagging_make
 
 from acl._device import Device, ordinal_of
 from acl._error import OutOfMemoryError
@@ -214,7 +214,7 @@ cdef class Pool:
         self.core.orphan = False
         every.add(self)
         if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
-            from acl._asked import watch
+            from acl.inside._asked import watch
 
             watch(self)
         return 0
@@ -260,8 +260,8 @@ cdef class Pool:
 
         That is what `alloc` takes, in this thread or asyncio task, and what ACL takes for calls
         that this thread makes.  In a coroutine ACL's memory gets the tag only in calls of `Model`
-        and `Op`, as others run in between.  While it is open, each allocation of ACL's in this thread
-        costs some 10 ns more.
+        and `Op`, as others run in between.  While it is open, each allocation of ACL's in this
+        thread costs some 10 ns more.
 
         Parameters
         ----------
@@ -574,7 +574,7 @@ cdef class Pool:
 
     def last_oom(self):
         """The last `OomReport`, from `alloc` or from inside ACL; None if there was none."""
-        from acl import _books
+        from acl.inside import _books
 
         self.open_check()
         return _books.last_oom(self)
@@ -587,20 +587,20 @@ cdef class Pool:
         PoolStats
             Counted block by block, under each part's lock; `acl.metrics.read` takes none.
         """
-        from acl import _books
+        from acl.inside import _books
 
         self.open_check()
         return _books.stats(self)
 
     def histograms(self):
         """The sizes of all allocations and the times of the slow ones, as `PoolHistograms`."""
-        from acl import _tallies
+        from acl.inside import _tallies
 
         return _tallies.histograms(self)
 
     def peak(self):
         """The most that was live since the start or `reset_peak`, by tag and stream: `PoolPeak`."""
-        from acl import _tallies
+        from acl.inside import _tallies
 
         return _tallies.peak(self)
 
@@ -615,19 +615,19 @@ cdef class Pool:
         stacks : {False, "python", "native", "all"}
             Which stacks to note with each allocation.  One costs some microseconds.
         """
-        from acl._recording import Recording
+        from acl.inside._recording import Recording
 
         return Recording(self, capacity=capacity, stacks=stacks)
 
     def track(self, *, stacks="python"):
         """Until the `Tracking` that this gives stops, new blocks know their age and their stack."""
-        from acl._recording import Tracking
+        from acl.inside._recording import Tracking
 
         return Tracking(self, stacks=stacks)
 
     def mark(self):
         """A `Mark` of this moment, for `leaks(since=...)`."""
-        from acl import _leaks
+        from acl.inside import _leaks
 
         return _leaks.mark_of(self)
 
@@ -641,19 +641,19 @@ cdef class Pool:
         since : Mark, optional
             Only those that were allocated after a mark; exact for all blocks.
         """
-        from acl import _leaks
+        from acl.inside import _leaks
 
         return _leaks.leaks_of(self, older_than, since)
 
     def expect_no_leaks(self, *, stacks="python"):
         """A context manager: `LeakError` if what its block allocated is live at the end of it."""
-        from acl._leaks import ExpectNoLeaks
+        from acl.inside._leaks import ExpectNoLeaks
 
         return ExpectNoLeaks(self, stacks)
 
     def blocks(self, stream=None):
         """Every block of a stream's part, in address order, as `BlockInfo`; for maps."""
-        from acl import _books
+        from acl.inside import _books
 
         self.open_check()
         return _books.blocks(self, stream)

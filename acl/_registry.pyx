@@ -11,8 +11,8 @@ from libc.stdint cimport uint32_t
 from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr
 from acl._device cimport current_ensure
 from acl._error cimport check
-from acl._events cimport EVENT_REGISTER, EVENT_UNREGISTER
-from acl._guard cimport (
+from acl.core._events cimport EVENT_REGISTER, EVENT_UNREGISTER
+from acl.core._guard cimport (
     guard_alloc, guard_alloc_advise, guard_close, guard_free, guard_open,
 )
 from acl._libacl cimport (
@@ -25,7 +25,7 @@ from acl._libacl cimport (
     aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
     aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister, aclrtStreamQuery, aclrtStreamStatus,
 )
-from acl._record cimport record_note
+from acl.core._record cimport record_note
 from acl._stream cimport Stream, stream_raw
 
 __all__ = ["Allocator", "allocator_of", "registered"]

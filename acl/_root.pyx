@@ -8,16 +8,6 @@ arguments of a wrong type raise TypeError.  The GIL is dropped around each call 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from acl._call cimport (
-    PyMethodDef, Value, address, install, plain, take, taking, text,
-)
-from acl._hooks cimport (
-    root_init_callback_register, root_init_callback_unregister, root_finalize_callback_register,
-    root_finalize_callback_unregister,
-)
-from acl._layout cimport (
-    at, bounded, pack, pack_pairs, room, room_for, same, unpack, unpack_struct,
-)
 from acl._libacl cimport (
     ACL_ERROR_INVALID_PARAM, aclCANNPackageName, aclCANNPackageVersion, aclCannAttr,
     aclCompileOpt, aclCreateDataBuffer, aclCreateGraphDumpOpt, aclCreateTensorDesc,
@@ -38,7 +28,17 @@ from acl._libacl cimport (
     aclplatformGetDeviceInfo, aclplatformGetInstructionInfo, aclrtGetSocName, aclrtGetVersion,
     aclsysGetCANNVersion, aclsysGetVersionNum, aclsysGetVersionStr,
 )
-from acl._special cimport (
+from acl.pyacl._call cimport (
+    PyMethodDef, Value, address, install, plain, take, taking, text,
+)
+from acl.pyacl._hooks cimport (
+    root_init_callback_register, root_init_callback_unregister, root_finalize_callback_register,
+    root_finalize_callback_unregister,
+)
+from acl.pyacl._layout cimport (
+    at, bounded, pack, pack_pairs, room, room_for, same, unpack, unpack_struct,
+)
+from acl.pyacl._special cimport (
     root_app_log, root_get_cann_attribute_list,
 )
 

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 
 from acl._pool import Pool
-from acl._snapshot import SleepReport
+from acl.inside._snapshot import SleepReport
 
 __all__ = ["pool_sleep", "pool_wake"]
 

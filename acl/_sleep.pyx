@@ -16,20 +16,20 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from acl._asleep cimport Turn, naps_reclaim, turn_begin, turn_end, turn_map, turn_unmap
+from acl.core._asleep cimport Turn, naps_reclaim, turn_begin, turn_end, turn_map, turn_unmap
 from acl._core cimport Arena, Block, Chunk, Nap, Pool as CorePool, ROLE_CAPTURE
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE,
     ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtDestroyStreamForce,
     aclrtMallocHost, aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
 )
-from acl._lock cimport count_read
-from acl._pages cimport arena_rest
+from acl.core._lock cimport count_read
+from acl.core._pages cimport arena_rest
 from acl._pool cimport Pool
 
 from acl._device import Device
 from acl._error import OutOfMemoryError, error_for
-from acl._snapshot import SleepReport, readable
+from acl.inside._snapshot import SleepReport, readable
 
 __all__ = ["pool_sleep", "pool_wake"]
 

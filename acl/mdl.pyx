@@ -8,16 +8,6 @@ arguments of a wrong type raise TypeError.  The GIL is dropped around each call 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._call cimport (
-    PyMethodDef, Value, address, install, plain, take, taking, text,
-)
-from acl._hooks cimport (
-    mdl_ri_destroy_register_callback, mdl_ri_destroy_unregister_callback,
-)
-from acl._layout cimport (
-    at, bounded, pack_struct, pack_structs, room, room_for, unpack, unpack_struct,
-    unpack_structs,
-)
 from acl._libacl cimport (
     ACL_ERROR_INVALID_PARAM, aclAippInfo, aclAippInputFormat, aclDataBuffer, aclDataType,
     aclError, aclFormat, aclTensorDesc, acldumpGetExceptionInfoPath, acldumpGetPath,
@@ -69,10 +59,20 @@ from acl._libacl cimport (
     aclmdlSetInputDynamicDims, aclmdlUnload, aclrtLaunchKernelAttrId,
     aclrtLaunchKernelAttrValue, aclrtStream, aclrtTaskGrp,
 )
-from acl._listeners cimport (
+from acl.pyacl._call cimport (
+    PyMethodDef, Value, address, install, plain, take, taking, text,
+)
+from acl.pyacl._hooks cimport (
+    mdl_ri_destroy_register_callback, mdl_ri_destroy_unregister_callback,
+)
+from acl.pyacl._layout cimport (
+    at, bounded, pack_struct, pack_structs, room, room_for, unpack, unpack_struct,
+    unpack_structs,
+)
+from acl.pyacl._listeners cimport (
     mdl_dump_reg_callback, mdl_dump_unreg_callback,
 )
-from acl._special cimport (
+from acl.pyacl._special cimport (
     mdl_set_config_opt, mdl_set_exec_config_opt, mdl_create_and_get_op_desc,
 )
 

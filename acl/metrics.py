@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from acl import _books, _findings, _tallies
 from acl._pool import open_pools
+from acl.inside import _books, _findings, _tallies
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-    from acl._histograms import PoolHistograms, PoolPeak
+    from acl.inside._histograms import PoolHistograms, PoolPeak
 
 __all__ = ["METRICS", "Distribution", "MetricInfo", "PrometheusCollector", "Reading", "read",
            "snapshot"]

@@ -8,15 +8,6 @@ arguments of a wrong type raise TypeError.  The GIL is dropped around each call 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
 
-from acl._call cimport (
-    PyMethodDef, Value, address, install, plain, take, taking,
-)
-from acl._hooks cimport (
-    op_register_compile_func, op_unregister_compile_func, op_create_kernel,
-)
-from acl._layout cimport (
-    at, pack, pack_array, pack_lists, same,
-)
 from acl._libacl cimport (
     aclDataBuffer, aclDataType, aclError, aclOpCompileFlag, aclTensorDesc, aclopAttr, aclopCast,
     aclopCompile, aclopCompileAndExecute, aclopCompileAndExecuteV2, aclopCompileType,
@@ -28,6 +19,15 @@ from acl._libacl cimport (
     aclopSetAttrListListInt, aclopSetAttrListString, aclopSetAttrString, aclopSetCompileFlag,
     aclopSetKernelArgs, aclopSetKernelWorkspaceSizes, aclopSetMaxOpQueueNum, aclopSetModelDir,
     aclopStartDumpArgs, aclopStopDumpArgs, aclopUpdateParams,
+)
+from acl.pyacl._call cimport (
+    PyMethodDef, Value, address, install, plain, take, taking,
+)
+from acl.pyacl._hooks cimport (
+    op_register_compile_func, op_unregister_compile_func, op_create_kernel,
+)
+from acl.pyacl._layout cimport (
+    at, pack, pack_array, pack_lists, same,
 )
 
 __all__ = [

@@ -9,12 +9,6 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport strlen
 
-from acl._call cimport (
-    PyMethodDef, Value, address, install, plain, take, taking, text,
-)
-from acl._layout cimport (
-    at, bounded, pack, pack_struct,
-)
 from acl._libacl cimport (
     aclError, aclprofAicoreEvents, aclprofAicoreMetrics, aclprofConfig, aclprofConfigType,
     aclprofCreateConfig, aclprofCreateStamp, aclprofCreateStepInfo,
@@ -30,7 +24,13 @@ from acl._libacl cimport (
     aclprofStepTag, aclprofStop, aclprofStr2Id, aclprofSubscribeConfig, aclprofSubscribeOpAttri,
     aclprofSubscribeOpFlag,
 )
-from acl._special cimport (
+from acl.pyacl._call cimport (
+    PyMethodDef, Value, address, install, plain, take, taking, text,
+)
+from acl.pyacl._layout cimport (
+    at, bounded, pack, pack_struct,
+)
+from acl.pyacl._special cimport (
     prof_get_op_type_v2, prof_get_op_name_v2,
 )
 

@@ -9,19 +9,6 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport strlen
 
-from acl._call cimport (
-    PyMethodDef, Value, address, install, plain, take, taking, text,
-)
-from acl._config cimport (
-    launch_config, load_options, malloc_config, server_pids,
-)
-from acl._hooks cimport (
-    rt_snap_shot_callback_register, rt_snap_shot_callback_unregister,
-)
-from acl._layout cimport (
-    at, bounded, pack, pack_pids, pack_struct, pack_structs, room, room_for, same, unpack,
-    unpack_struct, unpack_structs,
-)
 from acl._libacl cimport (
     aclDataType, aclError, aclSysParamOpt, aclrtActiveStream, aclrtAllocBuf,
     aclrtAppendBufChain, aclrtArgsHandle, aclrtAtomicOperation, aclrtBarrierTaskInfo,
@@ -136,17 +123,30 @@ from acl._libacl cimport (
     aclrtUseStreamResInCurrentThread, aclrtUtilizationInfo, aclrtUuid, aclrtValueWait,
     aclrtValueWrite, dim3,
 )
-from acl._listeners cimport (
+from acl.pyacl._call cimport (
+    PyMethodDef, Value, address, install, plain, take, taking, text,
+)
+from acl.pyacl._config cimport (
+    launch_config, load_options, malloc_config, server_pids,
+)
+from acl.pyacl._hooks cimport (
+    rt_snap_shot_callback_register, rt_snap_shot_callback_unregister,
+)
+from acl.pyacl._layout cimport (
+    at, bounded, pack, pack_pids, pack_struct, pack_structs, room, room_for, same, unpack,
+    unpack_struct, unpack_structs,
+)
+from acl.pyacl._listeners cimport (
     rt_launch_callback, rt_set_exception_info_callback, rt_exception_info_callback_register,
     rt_exception_info_callback_unregister, rt_binary_set_exception_callback,
     rt_launch_host_func, rt_reg_stream_state_callback, rt_reg_device_state_callback,
     rt_set_device_task_abort_callback,
 )
-from acl._special cimport (
+from acl.pyacl._special cimport (
     rt_get_stream_attribute, rt_wait_and_reset_notify, rt_get_group_info_detail,
     rt_set_stream_config_opt,
 )
-from acl._supply cimport (
+from acl.pyacl._supply cimport (
     rt_allocator_create_desc, rt_allocator_destroy_desc, rt_allocator_set_obj_to_desc,
     rt_allocator_set_alloc_func_to_desc, rt_allocator_set_free_func_to_desc,
     rt_allocator_set_alloc_advise_func_to_desc,

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acl._leaks import LeakError
 from acl._pool import open_pools
+from acl.inside._leaks import LeakError
 
 if TYPE_CHECKING:
-    from acl._leaks import Mark
     from acl._pool import Pool
-    from acl._recording import Tracking
+    from acl.inside._leaks import Mark
+    from acl.inside._recording import Tracking
 
 __all__ = ["LeakError", "no_pool_leaks"]
 

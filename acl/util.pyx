@@ -5,13 +5,13 @@ Conventions are pyACL's: handles and addresses are ints, 0 is NULL, a failure co
 arguments of a wrong type raise TypeError.  The GIL is dropped around each call that may wait.
 """
 
-from acl._call cimport (
+from acl.pyacl._call cimport (
     PyMethodDef, install, taking,
 )
-from acl._threads cimport (
+from acl.pyacl._threads cimport (
     util_start_thread, util_stop_thread,
 )
-from acl._views cimport (
+from acl.pyacl._views cimport (
     util_numpy_to_ptr, util_numpy_contiguous_to_ptr, util_ptr_to_numpy, util_bytes_to_ptr,
     util_ptr_to_bytes,
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.child import run_child, run_python
 
-from acl._asked import Asked, record_asked
+from acl.inside._asked import Asked, record_asked
 
 PROGRAM = """
     import os, signal, sys

@@ -565,7 +565,7 @@ def test_a_program_that_only_opens_the_library_is_told() -> None:
     """The symbols refuse until the module is imported."""
     done = run_python("""
         import ctypes, importlib.util, sys
-        import acl._pool, acl._order, acl._arena, acl._pages
+        import acl._pool, acl.core._order, acl.core._arena, acl.core._pages
         library = ctypes.CDLL(importlib.util.find_spec("acl._door").origin)
         library.aclpool_malloc.restype = ctypes.c_void_p
         assert not library.aclpool_malloc(ctypes.c_size_t(100), 0, None)

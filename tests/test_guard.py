@@ -10,7 +10,7 @@ from support.core import MIB, Door, open_door
 from support.requests import small_model
 
 import acl
-from acl._findings import reports
+from acl.inside._findings import reports
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

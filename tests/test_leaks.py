@@ -14,8 +14,8 @@ from support.child import run_child, run_python
 from support.core import MIB, Made, Slow
 
 import acl
-from acl._leaks import LeakError
-from acl._snapshot import lasting
+from acl.inside._leaks import LeakError
+from acl.inside._snapshot import lasting
 
 
 def addresses(report: acl.LeakReport) -> set[int]:

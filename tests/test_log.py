@@ -10,7 +10,7 @@ from support.child import run_python
 from support.core import Door
 
 import acl
-from acl import _vendor
+from acl.pyacl import _vendor
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -16,7 +16,7 @@ from support.core import (  # noqa: F401
 )
 
 import acl
-from acl._snapshot import BlockInfo
+from acl.inside._snapshot import BlockInfo
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -18,7 +18,7 @@ from support.requests import small_model
 
 import acl
 import acl.sim
-from acl._recorded import RecordedEvent
+from acl.inside._recorded import RecordedEvent
 from acl.tools.replay_run import replay_pool
 from acl.tools.replay_trace import load_trace
 

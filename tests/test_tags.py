@@ -13,7 +13,7 @@ from support.core import MIB, Door, open_door
 from support.requests import small_model
 
 import acl
-from acl import _books
+from acl.inside import _books
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 import acl
-import acl._top
-from acl._top import TopServer, check_folder, snapshot, top_folder
+import acl.inside._top
+from acl.inside._top import TopServer, check_folder, snapshot, top_folder
 from acl.tools import cli
 from acl.tools.top_sample import Answer, PoolRates, Rates, ask, ask_all, rates_between, rates_of
 from acl.tools.top_text import SORTS, Options, count, lines
@@ -123,7 +123,7 @@ def text_of(answers: list[Answer], **options: Any) -> str:
 
 def test_it_is_off_by_default(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", "import acl, threading, sys; print(threading.active_count(), "
-                           "'acl._top' in sys.modules)"], capture_output=True, text=True, check=True, cwd="/")
+                           "'acl.inside._top' in sys.modules)"], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout == "1 False\n"
     assert list(folder.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_a_caller_that_hangs_up_does_no_harm(server: TopServer) -> None:
 
 
 def test_another_user_gets_no_answer(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acl._top.struct, "unpack", lambda form, data: (1, os.geteuid() + 4711, 1))
+    monkeypatch.setattr(acl.inside._top.struct, "unpack", lambda form, data: (1, os.geteuid() + 4711, 1))
     assert ask(Path(server.path)) is None
 
 
@@ -187,7 +187,7 @@ def test_a_device_that_is_lost_leaves_the_pools(server: TopServer, monkeypatch: 
     def lost(ordinal: int) -> None:
         raise acl.AclError("lost")
 
-    monkeypatch.setattr(acl._top, "device_numbers", lost)
+    monkeypatch.setattr(acl.inside._top, "device_numbers", lost)
     acl.Device(0).use()
     with acl.Pool(device=0, name="left"):
         found = snapshot()
@@ -224,7 +224,7 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_service_starts_though_it_cannot_be_seen(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder.chmod(0o777)
     with caplog.at_level(logging.WARNING, "acl.top"):
-        acl._top.serve_if_asked()
+        acl.inside._top.serve_if_asked()
     assert "will not see this process" in caplog.text
     folder.chmod(0o700)
 
@@ -235,7 +235,7 @@ def test_a_child_of_a_fork_serves_on_its_own(folder: Path) -> None:
 import os, acl
 from pathlib import Path
 from acl.tools.top_sample import ask
-from acl._top import Serving
+from acl.inside._top import Serving
 server = acl.serve_top()
 pool = acl.Pool(device=0, name="parents")
 child = os.fork()

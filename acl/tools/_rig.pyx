@@ -20,15 +20,15 @@ from acl._core cimport (
     OomReport, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
     arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
 )
-from acl._arena cimport (
+from acl.core._arena cimport (
     arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
 )
-from acl._check cimport arena_check, pool_check
-from acl._lock cimport SpinLock, lock_drop, lock_take, spin_enter, spin_leave
-from acl._order cimport (
+from acl.core._check cimport arena_check, pool_check
+from acl.core._lock cimport SpinLock, lock_drop, lock_take, spin_enter, spin_leave
+from acl.core._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
 )
-from acl._pages cimport pages_home
+from acl.core._pages cimport pages_home
 
 cdef extern from *:
     """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from acl._snapshot import readable
+from acl.inside._snapshot import readable
 
 if TYPE_CHECKING:
     from acl.tools.demo_run import Measured

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import acl
-from acl import _libacl, _vendor
-from acl._asked import record_asked
+from acl import _libacl
 from acl._options import guard_every
+from acl.inside._asked import record_asked
+from acl.pyacl import _vendor
 from acl.tools import doctor_checks, doctor_machine
 from acl.tools.doctor_findings import Finding
 

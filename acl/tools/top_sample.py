@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl._top import FORMAT, top_folder
+from acl.inside._top import FORMAT, top_folder
 
 __all__ = ["Answer", "PoolRates", "Rates", "ask", "ask_all", "rates_between", "rates_of", "sample", "stream_key"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acl._snapshot import readable
+from acl.inside._snapshot import readable
 from acl.tools.top_sample import Answer, PoolRates, Rates, served, stream_key, total
 
 __all__ = ["SORTS", "Line", "Options", "lines"]

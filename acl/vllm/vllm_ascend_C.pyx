@@ -22,7 +22,7 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from acl._blocks cimport Blocks
+from acl.pyacl._blocks cimport Blocks
 from acl._device cimport current_context, fork_count, runtime_start
 from acl._error cimport check
 from acl._libacl cimport (

@@ -182,11 +182,11 @@ def cimports(rows: list[Row], text: str, table: Row) -> str:
     lines += [""] if lines else []
     types = [r["name"] for k in ("enums", "structs", "opaque", "callbacks", "typedefs") for r in table[k]]
     own = used(text, ["ACL_ERROR_INVALID_PARAM"] + [r["c"] for r in rows if r["c"] and not r.get("by_hand")] + types)
-    groups = {"acl._libacl": sorted(own), "acl._call": used(text, CALL), "acl._layout": used(text, LAYOUT),
-              "acl._config": used(text, CONFIG)}
+    groups = {"acl._libacl": sorted(own), "acl.pyacl._call": used(text, CALL), "acl.pyacl._layout": used(text, LAYOUT),
+              "acl.pyacl._config": used(text, CONFIG)}
     for row in rows:
         if row.get("by_hand"):
-            groups.setdefault(f"acl._{row['by_hand']}", []).append(c_name(row))
+            groups.setdefault(f"acl.pyacl._{row['by_hand']}", []).append(c_name(row))
     for module, names in sorted(groups.items()):
         if names:
             lines += [f"from {module} cimport (", *wrap(", ".join(names) + ",", 96, initial_indent="    ",

@@ -11,7 +11,7 @@ A parameter is `name:kind`, a result likewise; `?` at the end means that it may 
                  ndarray will do)
     [LL] [[L]]   a list of pairs, a list of lists
     {Struct}     a dict (`v`: by value), [{Struct}] a list of dicts
-    cfg:NAME     what `NAME` of acl/_config.pyx makes of it
+    cfg:NAME     what `NAME` of acl/pyacl/_config.pyx makes of it
 
     results:     letters, {Struct} a dict ({} if the call failed; with ^ None), s@P text of at most
                  as many bytes as parameter P (or as the number) says, [L]P a list of as many elements
@@ -37,7 +37,7 @@ def split(spelled: str) -> tuple[str, str, bool]:
 
 
 def config(kind: str) -> str | None:
-    """The name of the converter in acl/_config.pyx, if it is one."""
+    """The name of the converter in acl/pyacl/_config.pyx, if it is one."""
     name = kind.removeprefix("cfg:")
     return name if name in CONFIGS else None
 

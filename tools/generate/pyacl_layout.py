@@ -1,4 +1,4 @@
-"""The line of text by which acl/_layout.pyx knows a struct: its grammar is described there."""
+"""The line of text by which acl/pyacl/_layout.pyx knows a struct: its grammar is described there."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from acl._snapshot import readable
+from acl.inside._snapshot import readable
 from acl.tools.plots import GRID, INK, Area, Box, Drawing, Path, Text, nice_steps
 
 if TYPE_CHECKING:

@@ -141,7 +141,7 @@ def read_entry(reading: Reading, entry: Entry, event: int) -> None:
     elif action in UNMAPS:
         reading.changes.append((event, int(entry["addr"]), -int(entry["size"])))
     elif action == "oom":
-        from acl._snapshot import readable
+        from acl.inside._snapshot import readable
 
         free = entry.get("device_free")
         text = frames_text(entry.get("frames"))

@@ -132,7 +132,7 @@ def recorded_spans(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
 
 def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[Mark]:
     """OOMs with their reasons; trims, steals, sleep and wake, those of one stream at one event put together."""
-    from acl._snapshot import readable
+    from acl.inside._snapshot import readable
 
     ooms: list[Mark] = []
     sums: dict[tuple[int, str, str], int] = {}

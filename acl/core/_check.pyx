@@ -1,0 +1,406 @@
+"""The checker of the invariants, and the report on memory that could not be had.
+
+`arena_check` walks every block of every range, then every list, and compares the sums.  It runs
+under the arena's lock and changes nothing.  Pages with MOVING blocks, and what a poll or a free
+under way has in hand of the waiting lists, belong to the thread that moves or polls: the check asks
+less.
+"""
+
+from libc.stdint cimport uint16_t, uint64_t
+from libc.stdio cimport fprintf, stderr
+from libc.stdlib cimport abort
+from libc.string cimport memset
+
+from acl.core._asleep cimport naps_check
+from acl.core._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, size_units
+from acl._core cimport (
+    BINS, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
+    BLOCK_VOID,
+    BLOCK_WAITING, Bins, Block,
+    CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE,
+    RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
+)
+from acl.core._driver cimport attempt_read, device_room, stream_captured
+from acl.core._frames cimport page_backed
+from acl.core._lock cimport (
+    count_read, lock_drop, lock_take, spin_enter, spin_leave,
+)
+from acl.core._place cimport DEMAND_ANY, Window, page_ceil, page_floor, window_find
+
+cdef struct Sums:               # what a walk over the blocks found
+    size_t live
+    size_t requested
+    size_t asleep
+    uint64_t blocks[8]          # by BlockState
+    uint64_t uses               # of WAITING blocks
+    uint64_t waiting_by_use     # WAITING blocks that have some
+    uint64_t pages              # that are backed
+    uint64_t shadows            # views that hold nothing
+    size_t tag_live[64]
+    uint64_t tag_blocks[64]
+
+
+cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
+    cdef Block *after = block.next
+    if after != NULL and (after.addr != block.addr + block.size or after.prev != block):
+        return 1
+    if block.size == 0 or block.size % UNIT != 0 or <size_t> (block.addr - span.base) % UNIT != 0:
+        return 5
+    if block.range != span.index or (block.bin >= BINS) != (span.kind == RANGE_SMALL):
+        return 1
+    if after != NULL and block.state == after.state and block.state in (BLOCK_FREE, BLOCK_HOLE):
+        return 2
+    if block.state == BLOCK_HOLE and (block.size % granule != 0
+                                      or <size_t> (block.addr - span.base) % granule != 0):
+        return 5
+    return 0
+
+
+cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
+                     Sums *sums) noexcept nogil:
+    """I13 for one view: where it is, and that its frame's list has it once, and the holder."""
+    cdef View *other
+    cdef uint32_t found = 0
+    cdef bint held = False
+    if view.range != span.index or view.page != page:
+        return False
+    if view.frame == NULL:
+        return True                             # in hand, or barred
+    if view.frame.stamp > arena.search:
+        return False                            # of another arena's search
+    other = view.frame.views
+    while other != NULL:
+        if other.frame != view.frame or arena.ranges[other.range].views[other.page] != other:
+            return False
+        found += other == view
+        held = held or other == view.frame.holder
+        other = other.next
+    sums.shadows += view.frame.holder != view
+    return held and found == 1
+
+
+cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
+    """I6 for the pages that begin in a block, and the sum for I8."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
+    cdef uint64_t end = (<size_t> (block.addr - span.base) + block.size + granule - 1) // granule
+    cdef bint missing = block.state == BLOCK_HOLE
+    cdef bint backed
+    if span.segment:
+        return 6 if missing else 0
+    if block.state == BLOCK_MOVING:
+        return 0                                # whoever moves it maps its pages, without the lock
+    while page < end:
+        backed = page_backed(span, <uint32_t> page)     # fits: below span.pages
+        if backed == missing and block.state != BLOCK_VOID and not is_asleep(block):
+            return 6
+        if span.views[page] != NULL and not view_check(arena, span.views[page], span, page, sums):
+            return 13
+        sums.pages += backed
+        page += 1
+    return 0
+
+
+cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogil:
+    """I15 for the page in which a block begins: who is awake has memory, and VOID has none."""
+    cdef uint32_t page = <uint32_t> (
+        <size_t> (block.addr - span.base) // arena.pool.options.granule)        # fits: span.pages
+    if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
+        return 0
+    if block.state == BLOCK_VOID:
+        return 15 if page_backed(span, page) else 0
+    return 0 if page_backed(span, page) or is_asleep(block) else 15
+
+
+cdef inline bint is_asleep(Block *block) noexcept nogil:
+    return block.state == BLOCK_LIVE and block.flags & BLOCK_ASLEEP != 0
+
+
+cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
+    sums.blocks[block.state] += 1
+    if block.state == BLOCK_LIVE:
+        sums.live += block.size
+        sums.asleep += block.size if block.flags & BLOCK_ASLEEP else 0
+        sums.requested += block.requested
+        sums.tag_live[block.tag % TAGS] += block.size
+        sums.tag_blocks[block.tag % TAGS] += 1
+    elif block.state == BLOCK_WAITING:
+        sums.uses += block.requested
+        sums.waiting_by_use += block.requested > 0
+
+
+cdef uint32_t range_check(Arena *arena, Range *span, Sums *sums) noexcept nogil:
+    cdef Block *block = span.first
+    cdef size_t bytes = 0
+    cdef uint32_t broken
+    if block == NULL or block.addr != span.base or block.prev != NULL:
+        return 1
+    while block != NULL:
+        broken = block_check(arena, span, block)
+        if broken == 0:
+            broken = pages_check(arena, span, block, sums)
+        if broken == 0:
+            broken = sleep_check(arena, span, block)
+        if broken != 0:
+            return broken
+        block_sum(block, sums)
+        bytes += block.size
+        block = block.next
+    return 0 if bytes == span.bytes else 1
+
+
+cdef uint32_t bins_check(Bins *bins, uint32_t kind, uint64_t *free, uint64_t *holes) noexcept nogil:
+    cdef uint32_t index, word
+    cdef Block *stop
+    cdef Block *block
+    for index in range(kind * BINS, kind * BINS + BINS):
+        word = index >> MAP_SHIFT
+        stop = links_block(&bins.heads[index])
+        block = stop.links.next
+        if block.links.prev != stop:
+            return 3
+        if (block != stop) != (bins.maps[word] >> (index & 63) & 1):
+            return 3
+        if (bins.maps[word] != 0) != (bins.groups[kind] >> (word - kind * KIND_WORDS) & 1):
+            return 3
+        while block != stop:
+            if (block.state != BLOCK_FREE or block.bin != index
+                    or kind * BINS + bin_of(block.size >> UNIT_SHIFT) != index):
+                return 3
+            if block.links.next.links.prev != block:
+                return 3
+            free[0] += 1
+            block = block.links.next
+    stop = links_block(&bins.holes[kind])
+    block = stop.links.next
+    if block.links.prev != stop:
+        return 9
+    while block != stop:
+        if block.state != BLOCK_HOLE or block.links.next.links.prev != block:
+            return 9
+        holes[0] += 1
+        block = block.links.next
+    return 0
+
+
+cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
+    cdef uint64_t free = 0, holes = 0, cached = 0
+    cdef uint32_t index, broken
+    cdef Block *block
+    for index in range(<uint32_t> RANGE_KINDS):                 # an enum
+        broken = bins_check(&arena.bins, index, &free, &holes)
+        if broken != 0:
+            return broken
+    for index in range(CACHE_UNITS + 1):
+        block = arena.cache[index]
+        if block != NULL and not arena.classes[index >> 6] >> (index & 63) & 1:
+            return 4
+        while block != NULL:
+            if block.state != BLOCK_CACHED or block.size >> UNIT_SHIFT != index:
+                return 4
+            cached += 1
+            block = block.links.next
+    if free != sums.blocks[<uint32_t> BLOCK_FREE]:
+        return 3
+    if cached != sums.blocks[<uint32_t> BLOCK_CACHED]:
+        return 4
+    return 0 if holes == sums.blocks[<uint32_t> BLOCK_HOLE] else 9
+
+
+cdef uint32_t waiting_check(Arena *arena, Sums *sums) noexcept nogil:
+    cdef Use *use = arena.waiting
+    cdef Block *block = arena.parked
+    cdef uint64_t uses = 0, parked = 0
+    if arena.polling > 0:
+        return 0
+    while use != NULL:
+        if use.block.state != BLOCK_WAITING:
+            return 10
+        uses += 1
+        use = use.next
+    while block != NULL:
+        if block.state != BLOCK_WAITING or block.requested != 0:
+            return 10
+        parked += 1
+        block = block.links.next
+    if uses != sums.uses or parked + sums.waiting_by_use != sums.blocks[<uint32_t> BLOCK_WAITING]:
+        return 10
+    return 0
+
+
+cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
+    cdef uint32_t tag
+    if arena.live != sums.live or arena.requested != sums.requested:
+        return 7
+    for tag in range(1, <uint32_t> TAGS):        # an enum
+        if (arena.tag_live[tag] != sums.tag_live[tag]
+                or arena.tag_blocks[tag] != sums.tag_blocks[tag]):
+            return 7
+    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0 and arena.pages != sums.pages:
+        return 8
+    if arena.shadows != sums.shadows:
+        return 13
+    if arena.live > arena.live_peak or arena.requested > arena.requested_peak:
+        return 12
+    return 0
+
+
+cdef uint32_t arena_check(Arena *arena) noexcept nogil:
+    cdef Sums sums
+    cdef uint32_t index, broken
+    memset(&sums, 0, sizeof(sums))
+    for index in range(arena.range_count):
+        if arena.ranges[index] == NULL:
+            continue
+        if arena.ranges[index].segment:
+            sums.pages += arena.ranges[index].pages
+        broken = range_check(arena, arena.ranges[index], &sums)
+        if broken != 0:
+            return broken
+    broken = lists_check(arena, &sums)
+    if broken == 0:
+        broken = waiting_check(arena, &sums)
+    if broken == 0:
+        broken = sums_check(arena, &sums)
+    return broken if broken != 0 else naps_check(arena, sums.asleep)
+
+
+cdef uint32_t pool_check(Pool *pool) noexcept nogil:
+    cdef uint32_t index, broken
+    cdef size_t bytes = pool.source.spare_bytes
+    for index in range(count_read(&pool.arena_count)):
+        lock_take(&pool.arenas[index].lock)
+        broken = arena_check(pool.arenas[index])
+        bytes += pool.arenas[index].pages * pool.options.granule
+        lock_drop(&pool.arenas[index].lock)
+        if broken != 0:
+            return broken
+    return 0 if bytes == pool.source.reserved else 11
+
+
+cdef void arena_enforce(Arena *arena) noexcept nogil:
+    cdef uint32_t broken = arena_check(arena)
+    if broken != 0:
+        fprintf(stderr, b"acl: the pool's invariant I%u is broken\n", broken)
+        abort()
+
+
+# --- out of memory ------------------------------------------------------------------------------
+
+cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
+    """Bytes of a free block that could leave its arena: its whole pages, or a whole segment."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef uint32_t low, high
+    if block.state != BLOCK_FREE:
+        return 0
+    if span.segment:
+        return block.size if block.size == span.bytes else 0
+    low = page_ceil(span, block.addr, granule)
+    high = page_floor(span, block.addr + block.size, granule)
+    return (high - low) * granule if high > low else 0
+
+
+cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
+    """What an arena holds; its share of the sums by tag goes to the report."""
+    cdef uint32_t index
+    cdef size_t untagged
+    cdef Block *block
+    memset(hold, 0, sizeof(OomHold))
+    lock_take(&arena.lock)
+    cache_flush(arena)                          # so that what is free is seen in one piece
+    hold.stream = arena.stream
+    hold.role = arena.role
+    hold.donates = arena.donates
+    hold.reserved = arena.pages * arena.pool.options.granule
+    untagged = arena.live
+    hold.live = arena.live - arena.asleep
+    for index in range(1, <uint32_t> TAGS):        # an enum
+        report.tags[index] += arena.tag_live[index]
+        untagged -= arena.tag_live[index]
+    report.tags[arena.default_tag] += untagged
+    for index in range(arena.range_count):
+        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+        while block != NULL:
+            hold.whole += block_whole(arena, arena.ranges[index], block)
+            if block.state == BLOCK_FREE:
+                hold.free += block.size
+                hold.largest_free = max(hold.largest_free, block.size)
+            elif block.state == BLOCK_WAITING:
+                hold.waiting += block.size
+            block = block.next
+    lock_drop(&arena.lock)
+
+
+cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
+    """Among those that hold the most; the first is the arena that failed."""
+    cdef uint32_t place = report.hold_count
+    if place == HOLDS:
+        place -= 1
+        if report.holds[place].reserved >= hold.reserved:
+            return
+    else:
+        report.hold_count += 1
+    while place > 1 and report.holds[place - 1].reserved < hold.reserved:
+        report.holds[place] = report.holds[place - 1]
+        place -= 1
+    report.holds[place] = hold[0]
+
+
+cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
+    """Bytes of memory that a place for a block lacks."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef size_t bytes = size_units(size) << UNIT_SHIFT
+    cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE
+    cdef Window window
+    if not arena.pool.no_virtual:
+        lock_take(&arena.lock)
+        window = window_find(arena, bytes, kind, DEMAND_ANY)
+        lock_drop(&arena.lock)
+        if window.first != NULL:
+            return window.holes * granule
+    return (bytes + granule - 1) // granule * granule
+
+
+cdef void oom_fill(Arena *arena, OomReport *report) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef OomHold hold
+    cdef uint32_t index
+    arena_hold(arena, &report.holds[0], report)
+    report.hold_count = 1
+    report.live = report.holds[0].live
+    report.free = report.holds[0].free
+    report.largest_free = report.holds[0].largest_free
+    report.waiting = report.holds[0].waiting
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index] != arena:
+            arena_hold(pool.arenas[index], &hold, report)
+            report.live += hold.live
+            report.others += hold.reserved
+            hold_keep(report, &hold)
+
+
+cdef void oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef OomReport report
+    cdef void *graph = NULL
+    memset(&report, 0, sizeof(report))
+    attempt_read(&report.attempt)               # before any call that could change it
+    report.size = size
+    report.tag = tag if tag != 0 else arena.default_tag
+    report.stream = arena.stream
+    report.limit = pool.options.limit
+    report.headroom = pool.options.headroom
+    report.device_free = device_room(pool)
+    report.capturing = stream_captured(pool, arena.stream, &graph)
+    report.moved = arena.donates and not pool.moves_off and not report.capturing
+    report.missing = bytes_missing(arena, size) if size >> MAX_SIZE_BITS == 0 else size
+    oom_fill(arena, &report)
+    spin_enter(&pool.source.lock)
+    report.reserved = pool.source.reserved
+    report.spare = pool.source.spare_bytes
+    spin_leave(&pool.source.lock)
+    spin_enter(&pool.lock)
+    report.number = pool.oom.number + 1
+    pool.oom = report
+    spin_leave(&pool.lock)

@@ -1,0 +1,188 @@
+"""Views of frames: where each is mapped, and which of its views holds it.
+
+A driver lets one physical handle be mapped at several addresses at once.  So a free page that is
+needed elsewhere in its arena is not unmapped: its frame is mapped at the other place too, and that
+view holds it from then on.  The old place counts as missing, but keeps its mapping as a shadow;
+when its frame is free again, a later allocation takes it back by bookkeeping alone (a recall).
+
+Reuse through another address is as safe as reuse of the same one: both are in the order of the
+arena's stream (I10).  What is not safe is to unmap a shadow while work that was queued when it held
+may still run (I14); and no frame is ever viewed in two arenas (I13).
+
+Thread rule: all under the arena's lock.  Refuses to: call the driver.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.stdlib cimport calloc, free
+
+from acl.core._bins cimport bin_of, bins_after, links_block
+from acl._core cimport BINS, Bins, Block, RANGE_KINDS, UNIT_SHIFT
+from acl.core._place cimport block_end, page_ceil, page_floor, range_of
+
+
+cdef View *view_make(Range *span, uint32_t page) noexcept nogil:
+    cdef View *view = <View *> calloc(1, sizeof(View))
+    if view != NULL:
+        view.range = span.index
+        view.page = page
+    return view
+
+
+cdef void view_drop(Arena *arena, View *view) noexcept nogil:
+    arena.ranges[view.range].views[view.page] = NULL
+    free(view)
+
+
+cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil:
+    cdef Range *span = arena.ranges[view.range]
+    if frame.holder != NULL:
+        frame.holder.vacated = arena.moment
+        arena.away -= frame.holder != frame.home
+        arena.shadows += 1
+    if view.frame == NULL:
+        view.frame = frame
+        view.next = frame.views
+        frame.views = view
+        span.views[view.page] = view
+        if span.top <= view.page:
+            span.top = view.page + 1
+    else:
+        arena.shadows -= 1
+    if frame.home == NULL:
+        frame.home = view
+    frame.holder = view
+    arena.away += view != frame.home
+
+
+cdef void view_doom(Arena *arena, View *view) noexcept nogil:
+    cdef Frame *frame = view.frame
+    cdef View **link = &frame.views
+    while link[0] != view:
+        link = &link[0].next
+    link[0] = view.next
+    if frame.home == view:
+        arena.away -= frame.holder != view
+        frame.home = frame.holder
+    view.frame = NULL
+    view.next = NULL
+    arena.shadows -= 1
+
+
+cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
+    cdef View *holder = frame.holder
+    cdef View *view = frame.views
+    cdef View *after
+    cdef View *shadows = NULL
+    arena.away -= holder != frame.home
+    while view != NULL:
+        after = view.next
+        view.frame = NULL
+        if view != holder:
+            arena.shadows -= 1
+            view.next = shadows
+            shadows = view
+        view = after
+    holder.next = shadows
+    frame.holder = frame.home = NULL
+    frame.stamp = frame.mark = 0                # other arenas number their searches from 1 too
+    return holder
+
+
+cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil:
+    cdef View *view = frame.views
+    frame.holder = frame.home = view
+    while view != NULL:
+        view.frame = frame
+        arena.shadows += view != frame.holder
+        view = view.next
+
+
+cdef Frame **block_stamp(Arena *arena, Block *block, Frame **last) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
+    cdef Range *span = range_of(arena, block)
+    cdef uint32_t page, end
+    cdef Frame *frame
+    if span.segment:
+        return last
+    page = page_ceil(span, block.addr, granule)
+    end = page_floor(span, block_end(block), granule)
+    while page < end:
+        frame = span.views[page].frame
+        frame.stamp = arena.search
+        frame.block = block
+        if last != NULL and frame.holder != frame.home:
+            frame.hole = NULL
+            last[0] = frame
+            last = &frame.next
+        page += 1
+    return last
+
+
+cdef uint32_t pages_free(Arena *arena) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
+    cdef uint32_t count = 0
+    cdef Bins *bins = &arena.bins
+    cdef uint32_t kind, index, low, high
+    cdef Range *span
+    cdef Block *block
+    cdef Block *stop
+    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+        index = bins_after(bins, bin_of(granule >> UNIT_SHIFT), kind)
+        while index < BINS:
+            stop = links_block(&bins.heads[kind * BINS + index])
+            block = stop.links.next
+            while block != stop:
+                span = range_of(arena, block)
+                low = page_ceil(span, block.addr, granule)
+                high = page_floor(span, block_end(block), granule)
+                if low < high and not span.segment:
+                    count += high - low
+                block = block.links.next
+            index = bins_after(bins, index + 1, kind)
+    return count
+
+
+cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil:
+    cdef Frame **last = away
+    cdef Bins *bins = &arena.bins
+    cdef uint32_t kind, index
+    cdef Block *block
+    cdef Block *stop
+    arena.search += 1
+    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+        index = bins_after(bins, bin_of(arena.pool.options.granule >> UNIT_SHIFT), kind)
+        while index < BINS:
+            stop = links_block(&bins.heads[kind * BINS + index])
+            block = stop.links.next
+            while block != stop:
+                last = block_stamp(arena, block, last)
+                block = block.links.next
+            index = bins_after(bins, index + 1, kind)
+    if last != NULL:
+        last[0] = NULL
+
+
+cdef void homes_stamp(Arena *arena) noexcept nogil:
+    cdef uint32_t kind
+    cdef Block *stop
+    cdef Block *hole
+    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+        stop = links_block(&arena.bins.holes[kind])
+        hole = stop.links.next
+        while hole != stop:
+            hole_stamp(arena, hole)
+            hole = hole.links.next
+
+
+cdef void hole_stamp(Arena *arena, Block *hole) noexcept nogil:
+    """Note the HOLE block around the homes of free frames that are away."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef Range *span = range_of(arena, hole)
+    cdef uint32_t page = page_floor(span, hole.addr, granule)
+    cdef uint32_t end = min(page_floor(span, block_end(hole), granule), span.top)
+    cdef View *view
+    while page < end:
+        view = span.views[page]
+        if view != NULL and view.frame != NULL and view.frame.home == view:
+            view.frame.hole = hole
+        page += 1

@@ -1,0 +1,58 @@
+"""Windows that are claimed and filled, and pages that leave their places.  See `_pages.pyx`."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from acl._core cimport Arena, Block, Frame, View
+from acl.core._place cimport Window
+
+cdef struct Climb:              # a slow allocation under way
+    Arena *arena
+    size_t size
+    Block *first                # the claimed window: MOVING blocks, first to last
+    Block *last
+    Block *pieces               # MOVING blocks of this arena that its frames leave
+    View *stale                 # views in the window that must be unmapped
+    View *cleared               # and those that have been
+    View *made                  # new ones, and in the same order
+    Frame *mapped               # their frames
+    Frame *frames               # what the ladder has brought and is not mapped yet
+    uint64_t missing            # pages to map
+    uint64_t found              # frames
+    uint64_t held               # pages that the arena has, before it
+    uint64_t share              # and had at the peaks of its last turns
+    uint64_t others             # allocations that fitted in other arenas, before it
+    bint at_once                # streams do not work in turn: each keeps what it has
+    size_t own                  # bytes: the sum of the arenas' own peaks
+    size_t joint                # the peak of their sum, as far as seen
+    uint32_t rung               # the highest that brought something
+    bint views                  # whether free pages of the arena may be mapped at a second place
+    bint moves                  # whether pages may be unmapped for it
+    bint heard                  # the same allocation has been slow before: shapes may repeat
+    uint32_t rounds             # and so often before in rounds of the same shapes
+    bint refused                # the driver would not map a page for the second time
+
+# Frames that a rung has brought.
+cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil
+
+# Under the arena's lock.
+cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil
+cdef Block *piece_detach(Arena *arena, Block *block, char *start, char *end) noexcept nogil
+cdef bint window_claim(Climb *climb, Window *window) noexcept nogil
+cdef void window_unclaim(Climb *climb) noexcept nogil
+cdef bint window_recall(Climb *climb) noexcept nogil    # false: the host has no memory
+cdef void window_settle(Climb *climb) noexcept nogil
+cdef void pages_home(Arena *arena) noexcept nogil
+cdef Block *window_join(Climb *climb) noexcept nogil    # one MOVING block of the window
+
+# Without locks.
+cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames, View **cleared,
+                           View **barred) noexcept nogil
+cdef bint window_map(Climb *climb) noexcept nogil
+cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil
+cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil
+cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
+                             Frame **frames) noexcept nogil
+
+# Whole free pages of an arena to the source, segments to the driver; at most `want` pages.  Without
+# locks.  With `wait` the arena's stream is synchronised first; without, it gives only if idle.
+cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogil

@@ -1,0 +1,351 @@
+"""Ranges, and where in them a block goes that fits nowhere in mapped space.
+
+A window is a stretch of FREE and HOLE blocks of the right length.  The best one takes the fewest
+fresh pages, that is pages that are missing or wholly free: what it covers of partly used pages
+costs nothing, as nobody else could use their rest for long.  A page where another frame's view
+would have to go first counts twice, unless it saves physical memory.  Among equals the fewest
+missing pages win, then a place before the tail of its range, then the lowest address.
+
+The choice looks at what is live and free, not at which recalls are possible: so the same requests
+in the same state choose the same addresses, and find their views there the second time.
+
+A range that is full gets a second one.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from acl.core._bins cimport bit_lowest, block_drop, block_make, hole_insert, links_block
+from acl._core cimport BINS, BLOCK_MOVING, Frame, MAX_RANGES, Pool, RANGE_SMALL, View
+from acl.core._driver cimport range_reserve, range_unreserve
+from acl.core._frames cimport frames_stamp, pages_free
+from acl.core._lock cimport lock_drop, lock_take
+
+cdef struct Search:
+    Arena *arena
+    size_t size
+    uint32_t demand
+    uint32_t free               # wholly free pages of the arena
+    bint stamped                # and their frames tell
+    bint plain                  # no recalls
+    Window best
+
+cdef enum:
+    RUN_LENGTH = 64             # blocks of a run that are looked at from one start
+    SMALL_SHARE = 16            # ranges of small blocks are that much shorter
+
+
+cdef bint range_open(Arena *arena, uint32_t kind, size_t size) noexcept nogil:
+    cdef Pool *pool = arena.pool
+    cdef size_t granule = pool.options.granule
+    cdef size_t least = (size // granule + 2) * granule
+    cdef size_t bytes = pool.options.virtual_bytes
+    cdef void *base
+    if kind == RANGE_SMALL:
+        bytes //= SMALL_SHARE
+    bytes = least if bytes < least else bytes // granule * granule
+    lock_drop(&arena.lock)
+    base = range_reserve(pool, &bytes, least)
+    lock_take(&arena.lock)
+    if base == NULL:
+        return False
+    if range_add(arena, kind, <char *> base, bytes, False) != NULL:
+        return True
+    lock_drop(&arena.lock)
+    range_unreserve(pool, base)
+    lock_take(&arena.lock)
+    return False
+
+
+cdef Range *range_make(Pool *pool, char *base, size_t bytes, bint segment) noexcept nogil:
+    cdef Range *span = <Range *> calloc(1, sizeof(Range))
+    if span == NULL:
+        return NULL
+    span.base = base
+    span.bytes = bytes
+    span.pages = <uint32_t> (bytes // pool.options.granule)     # fits: below 2^46 bytes
+    span.segment = segment
+    if not segment:
+        span.views = <View **> calloc(span.pages, sizeof(View *))
+        span.starts = <uint16_t *> calloc(span.pages, sizeof(uint16_t))
+        span.marks = <uint64_t *> calloc(span.pages // 64 + 1, sizeof(uint64_t))
+        if span.views == NULL or span.starts == NULL or span.marks == NULL:
+            range_free(span)
+            return NULL
+    return span
+
+
+cdef void range_free(Range *span) noexcept nogil:
+    free(span.views)
+    free(span.starts)
+    free(span.marks)
+    free(span)
+
+
+cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
+                      bint segment) noexcept nogil:
+    """Adopt addresses as one block: a hole, or the MOVING block of a segment; NULL: no room."""
+    cdef uint32_t index = 0
+    cdef Range *span
+    cdef Block *block
+    while index < arena.range_count and arena.ranges[index] != NULL:
+        index += 1
+    if index == MAX_RANGES:
+        return NULL
+    block = block_make(arena)
+    span = range_make(arena.pool, base, bytes, segment) if block != NULL else NULL
+    if span == NULL:
+        if block != NULL:
+            block_drop(arena, block)
+        return NULL
+    span.index = <uint16_t> index               # fits: MAX_RANGES
+    span.kind = <uint8_t> kind                  # fits: RangeKind
+    span.first = block
+    arena.ranges[index] = span
+    if index == arena.range_count:
+        arena.range_count += 1
+    block.addr = base
+    block.size = bytes
+    block.prev = block.next = NULL
+    block.flags = 0
+    block.range = span.index
+    block.bin = <uint16_t> (kind * BINS)        # fits: RangeKind
+    if segment:
+        block.state = BLOCK_MOVING
+        arena.pages += span.pages
+    else:
+        hole_insert(&arena.bins, block)
+    return block
+
+
+cdef void range_drop(Arena *arena, Block *block) noexcept nogil:
+    cdef Range *span = range_of(arena, block)
+    if span.segment:
+        arena.pages -= span.pages
+    arena.ranges[span.index] = NULL
+    range_free(span)
+    block_drop(arena, block)
+
+
+cdef inline void window_add(Window *window, Range *span, Block *block, char *end,
+                            size_t granule) noexcept nogil:
+    """Count the fresh pages that the window [window.start, end) touches in one block."""
+    cdef char *low = block.addr if block.addr > window.start else window.start
+    cdef char *high = block_end(block) if block_end(block) < end else end
+    cdef uint32_t first = page_floor(span, low, granule)
+    cdef uint32_t last = page_ceil(span, high, granule)
+    if block.state == BLOCK_HOLE:
+        window.holes += last - first
+    else:
+        if first < page_ceil(span, block.addr, granule):
+            first = page_ceil(span, block.addr, granule)
+        if last > page_floor(span, block_end(block), granule):
+            last = page_floor(span, block_end(block), granule)
+    if last > first:
+        window.fresh += last - first
+
+
+cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_t low,
+                              uint32_t high) noexcept nogil:
+    """Whether a frame is free, outside the window [low, high), and not counted in it yet."""
+    cdef Arena *arena = search.arena
+    cdef View *holder = frame.holder
+    if not search.stamped:
+        frames_stamp(arena, NULL)               # not before it is needed: it goes to each frame
+        search.stamped = True
+    if (frame.stamp != arena.search or frame.mark == arena.window or search.plain
+            or (holder.range == span.index and low <= holder.page < high)):
+        return False
+    frame.mark = arena.window
+    return True
+
+
+cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page, uint32_t end,
+                     uint32_t low, uint32_t high) noexcept nogil:
+    """What the pages [page, end) of a hole cost the window [low, high); false: they are barred."""
+    cdef Arena *arena = search.arena
+    cdef View *view
+    while page < end:
+        view = span.views[page]
+        page += 1
+        if view == NULL:
+            window.missing += 1
+        elif view.frame == NULL:
+            return False                        # being unmapped, or the driver refused to
+        elif not page_recalls(search, span, view.frame, low, high):
+            window.missing += 1
+            window.stale += 1
+            window.waits = window.waits or view.vacated >= arena.rested
+    return True
+
+
+cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil:
+    """Count the driver calls that the window would need; false if it is not allowed."""
+    cdef size_t granule = search.arena.pool.options.granule
+    cdef Range *span = range_of(search.arena, window.first)
+    cdef uint32_t low = page_floor(span, window.start, granule)
+    cdef uint32_t high = page_ceil(span, end, granule)
+    cdef uint32_t page, last
+    cdef Block *block = window.first
+    search.arena.window += 1
+    window.missing = window.stale = 0
+    window.waits = False
+    while True:
+        if block.state == BLOCK_HOLE:
+            page = max(low, page_floor(span, block.addr, granule))
+            last = min(high, page_floor(span, block_end(block), granule))
+            if not hole_price(search, window, span, page, last, low, high):
+                return False
+        if block_end(block) >= end:
+            break
+        block = block.next
+    if window.stale > 0 and search.demand != DEMAND_ANY:
+        return search.demand == DEMAND_RESTED and not window.waits
+    return True
+
+
+cdef bint window_beats(Window *window, Window *best) noexcept nogil:
+    """Whether a window is better; before it is priced, whether it could be."""
+    if window.growth != best.growth:
+        return window.growth < best.growth
+    if window.fresh + window.stale != best.fresh + best.stale:
+        return window.fresh + window.stale < best.fresh + best.stale
+    if window.holes != best.holes:
+        return window.holes < best.holes
+    if window.tail != best.tail:
+        return best.tail
+    return window.start < best.start
+
+
+cdef void window_offer(Search *search, Window *window, char *end) noexcept nogil:
+    cdef Window *best = &search.best
+    window.stale = 0
+    window.growth = window.fresh - search.free if window.fresh > search.free else 0
+    if best.first != NULL and not window_beats(window, best):
+        return
+    if (window_price(search, window, end)
+            and (best.first == NULL or window_beats(window, best))):
+        best[0] = window[0]
+
+
+cdef void window_up(Search *search, Block *block) noexcept nogil:
+    """Offer the window that starts where `block` starts, if its run is long enough."""
+    cdef size_t granule = search.arena.pool.options.granule
+    cdef Range *span = range_of(search.arena, block)
+    cdef char *end = block.addr + search.size
+    cdef uint32_t length = 0
+    cdef Window window
+    window.first = block
+    window.start = block.addr
+    window.fresh = window.holes = 0
+    while is_space(block) and length < RUN_LENGTH:
+        window_add(&window, span, block, end, granule)
+        if block_end(block) >= end:
+            window.tail = block.next == NULL and block.state == BLOCK_HOLE
+            window_offer(search, &window, end)
+            return
+        block = block.next
+        length += 1
+
+
+cdef void window_down(Search *search, Block *block) noexcept nogil:
+    """Offer the window that ends where `block` ends, if its run is long enough."""
+    cdef size_t granule = search.arena.pool.options.granule
+    cdef Range *span = range_of(search.arena, block)
+    cdef char *end = block_end(block)
+    cdef uint32_t length = 0
+    cdef Window window
+    if block.next == NULL and block.state == BLOCK_HOLE:
+        return                                  # never at the far end of the range
+    if <size_t> (end - span.base) < search.size:
+        return
+    window.start = end - search.size
+    window.fresh = window.holes = 0
+    window.tail = False
+    while is_space(block) and length < RUN_LENGTH:
+        window_add(&window, span, block, end, granule)
+        if block.addr <= window.start:
+            window.first = block
+            window_offer(search, &window, end)
+            return
+        block = block.prev
+        length += 1
+
+
+cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pages) noexcept nogil:
+    """Offer the window that starts at a page inside a hole."""
+    cdef Range *span = range_of(search.arena, hole)
+    cdef Window window
+    cdef char *end
+    window.first = hole
+    window.start = span.base + page * search.arena.pool.options.granule
+    end = window.start + search.size
+    if end > block_end(hole):
+        return
+    window.fresh = window.holes = pages
+    window.tail = hole.next == NULL
+    window_offer(search, &window, end)
+
+
+cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
+    """The first page from here on where a window has started; `end` or later if there is none."""
+    cdef uint32_t word = page >> 6
+    cdef uint64_t marks
+    if page >= end:
+        return page
+    marks = span.marks[word] & (~<uint64_t> 0 << (page & 63))
+    while marks == 0:
+        word += 1
+        if word << 6 >= end:
+            return end
+        marks = span.marks[word]
+    return (word << 6) + bit_lowest(marks)
+
+
+cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
+    """Offer the windows inside a hole that were filled before, and clean addresses at the top."""
+    cdef size_t granule = search.arena.pool.options.granule
+    cdef Range *span = range_of(search.arena, hole)
+    cdef uint32_t pages = <uint32_t> ((search.size + granule - 1) // granule)
+    cdef uint32_t page = page_floor(span, hole.addr, granule) + 1
+    cdef uint32_t end = min(page_floor(span, block_end(hole), granule), span.top)
+    while True:
+        page = start_after(span, page, end)
+        if page >= end:
+            break
+        if span.starts[page] >= pages and span.starts[page] <= pages + pages // 8:
+            window_inside(search, hole, page, pages)
+        page += 1
+    if hole.next == NULL and span.top < span.pages:
+        window_inside(search, hole, max(span.top, page), pages)
+
+
+cdef bint leads_run(Block *hole) noexcept nogil:
+    """Whether no hole lies below this one in the same run of free addresses."""
+    cdef Block *block = hole.prev
+    return not is_space(block) or block.state != BLOCK_FREE or not is_space(block.prev)
+
+
+cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
+    """The best window; every run that is long enough holds a hole, for the bins had no block."""
+    cdef Search search
+    cdef Block *stop = links_block(&arena.bins.holes[kind])
+    cdef Block *hole = stop.links.next
+    cdef Block *block
+    search.arena = arena
+    search.size = size
+    search.demand = demand
+    search.free = pages_free(arena)
+    search.stamped = False
+    search.plain = arena.pool.moves_off
+    search.best.first = NULL
+    while hole != stop:
+        if leads_run(hole):
+            block = hole.prev if is_space(hole.prev) else hole
+            while is_space(block):
+                window_up(&search, block)
+                window_down(&search, block)
+                block = block.next
+        hole_offer(&search, hole)
+        hole = hole.links.next
+    return search.best

@@ -1,0 +1,422 @@
+"""Events of a pool: a ring for each arena, and births in the live blocks.
+
+A recorded arena has a mode, so it is off its fast path, and an arena that is not recorded pays
+nothing.  Its ring is written under its own lock, which an allocation takes anyway: so streams
+share nothing, one block's events are in their order, nothing waits, and no event is half written.
+A ring overwrites its oldest event.  Readers copy it in short sections under the same lock.
+
+A block that is handed out meanwhile is BORN: its links, which no list uses while it is live, say
+when and under which stacks.  `pool_see` marks the other live blocks as SEEN at a time.  A block
+that is freed and handed out again loses both: "younger than a mark" is exact without tracking.
+
+Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from acl._core cimport (
+    ARENA_RECORDED, BLOCK_BORN, BLOCK_HELD, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN, Range,
+)
+from acl.core._events cimport (
+    Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, Ring,
+)
+from acl.core._frames cimport page_backed
+from acl.core._lock cimport count_read, lock_drop, lock_take, stale_read
+
+cdef extern from "core/record.h" nogil:
+    ctypedef struct ThreadNotes:
+        uint32_t number
+        uint32_t stack
+        uint32_t native
+        uint32_t trims
+        uint32_t extra
+    uint64_t native_lost
+    uint64_t ticks_now()
+    uint64_t ticks_to_ns(uint64_t ticks)
+    void ticks_start()
+    ThreadNotes *thread_here()
+    uint32_t thread_number(ThreadNotes *notes)
+    void *pages_take(size_t bytes)
+    void pages_drop(void *base, size_t bytes)
+    void pages_ready(void *base, size_t bytes)
+    bint native_start()
+    uint32_t native_here()
+    uint32_t native_read(uint32_t number, void **frames)
+
+if sizeof(Event) != 64 or sizeof(Birth) != 16:
+    raise ImportError(
+        f"an event has {sizeof(Event)} bytes, not 64; a birth {sizeof(Birth)}, not 16")
+
+cdef enum:
+    SLICE = 256                 # events that are copied in one section under the lock
+
+ticks_start()
+
+
+cdef inline Birth *block_birth(Block *block) noexcept nogil:
+    return <Birth *> &block.links
+
+
+cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
+    return block.tag if block.tag != 0 else arena.default_tag
+
+
+# --- rings --------------------------------------------------------------------------------------
+
+cdef Ring *ring_new(uint64_t capacity) noexcept nogil:
+    """Addresses only, which the system backs as they are written."""
+    cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
+    if ring == NULL:
+        return NULL
+    ring.events = <Event *> pages_take(capacity * sizeof(Event))
+    if ring.events == NULL:
+        free(ring)
+        return NULL
+    ring.head = 0
+    ring.capacity = capacity
+    ring.mask = capacity - 1
+    return ring
+
+
+cdef void ring_free(Ring *ring) noexcept nogil:
+    if ring != NULL:
+        pages_drop(ring.events, ring.capacity * sizeof(Event))
+        free(ring)
+
+
+cdef void ring_ready(Arena *arena, uint64_t capacity, size_t bytes) noexcept nogil:
+    cdef Ring *ring
+    if arena.ring != NULL:
+        return
+    ring = ring_new(capacity)
+    if ring == NULL:
+        return                                  # the first event tries again
+    pages_ready(ring.events, min(bytes, capacity * sizeof(Event)))
+    lock_take(&arena.lock)
+    if arena.ring == NULL:
+        arena.ring = ring
+        ring = NULL
+    lock_drop(&arena.lock)
+    ring_free(ring)
+
+
+cdef uint64_t ring_head(Arena *arena) noexcept nogil:
+    cdef uint64_t head
+    lock_take(&arena.lock)
+    head = arena.ring.head if arena.ring != NULL else 0
+    lock_drop(&arena.lock)
+    return head
+
+
+cdef inline Event *ring_next(Arena *arena) noexcept nogil:
+    """Under the lock: the place of the next event; NULL if none are kept."""
+    cdef Ring *ring = arena.ring
+    cdef Event *event
+    if ring == NULL:
+        ring = arena.ring = ring_new(stale_read(&arena.pool.notes.capacity))
+        if ring == NULL:
+            return NULL
+    event = &ring.events[ring.head & ring.mask]
+    ring.head += 1
+    return event
+
+
+cdef void ring_drop(Arena *arena) noexcept nogil:
+    cdef Ring *ring
+    lock_take(&arena.lock)
+    ring = arena.ring
+    arena.ring = NULL
+    lock_drop(&arena.lock)
+    ring_free(ring)
+
+
+cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) noexcept nogil:
+    cdef uint64_t start = first
+    cdef uint64_t at = first
+    cdef uint64_t stop
+    cdef Ring *ring
+    while at < end:
+        lock_take(&arena.lock)
+        ring = arena.ring
+        if ring == NULL or end > ring.head:
+            lock_drop(&arena.lock)
+            return end
+        if ring.head - at > ring.capacity:      # overwritten meanwhile: begin again, later
+            start = at = ring.head - ring.capacity
+        stop = min(at + SLICE, end)
+        while at < stop:
+            out[at - first] = ring.events[at & ring.mask]
+            at += 1
+        lock_drop(&arena.lock)
+    return min(start, end)
+
+
+# --- events -------------------------------------------------------------------------------------
+
+cdef void record_enter(Arena *arena) noexcept nogil:
+    if count_read(&arena.pool.notes.native) > 0:
+        thread_here().native = native_here()
+
+
+cdef inline void event_sign(Arena *arena, Event *event, uint32_t kind,
+                            ThreadNotes *here) noexcept nogil:
+    event.thread = thread_number(here)
+    event.step = count_read(&arena.pool.notes.steps)
+    event.kind = <uint8_t> kind                         # fits: EventKind
+
+
+cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil:
+    cdef ThreadNotes *here = thread_here()
+    cdef Birth *birth = block_birth(block)
+    cdef Event *event = ring_next(arena)
+    birth.time = ticks_now()
+    birth.stack = <uint16_t> here.stack                 # fits, as does the next: see `Birth`
+    birth.native = <uint16_t> here.native
+    birth.extra = here.extra
+    block.flags |= BLOCK_BORN
+    if event == NULL:
+        return
+    event.time = birth.time
+    event.addr = block.addr
+    event.size = block.size
+    event.requested = block.requested
+    event.detail = ticks
+    event.stack = birth.stack
+    event.native = birth.native
+    event.tag = tag_of(arena, block)
+    event.path = <uint8_t> path                         # fits: EventPath
+    event_sign(arena, event, EVENT_ALLOC, here)
+
+
+cdef void record_free(Arena *arena, Block *block) noexcept nogil:
+    cdef ThreadNotes *here = thread_here()
+    cdef Event *event = ring_next(arena)
+    if event == NULL:
+        return
+    event.time = ticks_now()
+    event.addr = block.addr
+    event.size = block.size
+    event.requested = block.requested
+    event.detail = 0
+    event.stack = event.native = 0
+    event.tag = tag_of(arena, block)
+    event.path = 0
+    event_sign(arena, event, EVENT_FREE, here)
+
+
+cdef void note_locked(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64_t detail,
+                      uint16_t tag) noexcept nogil:
+    cdef ThreadNotes *here = thread_here()
+    cdef Event *event = NULL
+    if arena.mode & ARENA_RECORDED:
+        event = ring_next(arena)
+    if event == NULL:
+        return
+    event.time = ticks_now()
+    event.addr = addr
+    event.size = size
+    event.requested = 0
+    event.detail = detail
+    event.stack = here.stack
+    event.native = here.native
+    event.tag = tag if tag != 0 or kind != EVENT_OOM else arena.default_tag
+    event.path = 0
+    event_sign(arena, event, kind, here)
+
+
+cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
+                       uint64_t detail) noexcept nogil:
+    if arena.mode & ARENA_RECORDED:
+        note_locked(arena, kind, addr, size, detail, 0)
+
+
+cdef void record_block(Arena *arena, uint32_t kind, Block *block, uint64_t detail) noexcept nogil:
+    if arena.mode & ARENA_RECORDED:
+        note_locked(arena, kind, block.addr, block.size, detail, tag_of(arena, block))
+
+
+cdef void note_in(Arena *arena, uint32_t kind, char *addr, uint64_t size, uint64_t detail,
+                  uint16_t tag) noexcept nogil:
+    lock_take(&arena.lock)
+    note_locked(arena, kind, addr, size, detail, tag)
+    lock_drop(&arena.lock)
+
+
+cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
+                      uint64_t detail) noexcept nogil:
+    if count_read(&arena.mode) & ARENA_RECORDED:
+        if thread_here().trims and kind == EVENT_UNMAP:
+            detail = 0
+        note_in(arena, kind, addr, size, detail, 0)
+
+
+cdef void record_oom(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+    if count_read(&arena.mode) & ARENA_RECORDED:
+        note_in(arena, EVENT_OOM, NULL, size, 0, tag)
+
+
+cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil:
+    """What belongs to no stream is noted with the first one."""
+    if size > 0 and count_read(&pool.arena_count) > 0:
+        record_note(pool.arenas[0], kind, NULL, size, detail)
+
+
+# --- what is live -------------------------------------------------------------------------------
+
+cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept nogil:
+    event.addr = block.addr
+    event.size = block.size
+    event.requested = block.requested
+    event.tag = tag_of(arena, block)
+    event.kind = EVENT_LIVE
+    event.path = block.flags
+    event.time = event.detail = 0
+    event.stack = event.native = event.thread = event.step = 0
+    if block.flags & (BLOCK_BORN | BLOCK_SEEN):
+        event.detail = block_birth(block).time
+    if block.flags & BLOCK_BORN:
+        event.stack = block_birth(block).stack
+        event.native = block_birth(block).native
+        event.step = block_birth(block).extra
+
+
+cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nogil:
+    event.addr = start
+    event.size = <size_t> (end - start)
+    event.requested = event.time = event.detail = 0
+    event.stack = event.native = event.thread = event.step = 0
+    event.tag = 0
+    event.path = 0
+    event.kind = EVENT_PAGES
+
+
+cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t room,
+                            uint64_t count) noexcept nogil:
+    while block != NULL:
+        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # freed, for its user
+            if count < room:
+                survey_block(arena, block, &out[count])
+            count += 1
+        block = block.next
+    return count
+
+
+cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
+    """What lies between holes is mapped, while nothing sleeps."""
+    cdef char *start = NULL
+    while block != NULL:
+        if block.state != BLOCK_HOLE and start == NULL:
+            start = block.addr
+        if start != NULL and (block.next == NULL or block.next.state == BLOCK_HOLE):
+            if count < room:
+                survey_pages(start, block.addr + block.size, &out[count])
+            count += 1
+            start = NULL
+        block = block.next
+    return count
+
+
+cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
+                            uint64_t count) noexcept nogil:
+    """The same, page by page."""
+    cdef size_t granule = arena.pool.options.granule
+    cdef char *start = NULL
+    cdef char *end
+    cdef uint32_t page
+    for page in range(span.top + 1):
+        end = span.base + page * granule
+        if page < span.top and page_backed(span, page):
+            if start == NULL:
+                start = end
+        elif start != NULL:
+            if count < room:
+                survey_pages(start, end, &out[count])
+            count += 1
+            start = NULL
+    return count
+
+
+cdef uint64_t range_survey(Arena *arena, Range *span, Event *out, uint64_t room, bint pages,
+                           uint64_t count) noexcept nogil:
+    count = blocks_survey(arena, span.first, out, room, count)
+    if not pages:
+        return count
+    if arena.naps == NULL or span.segment:
+        return holes_survey(span.first, out, room, count)
+    return backed_survey(arena, span, out, room, count)
+
+
+cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
+                           uint64_t *head) noexcept nogil:
+    cdef uint64_t count = 0
+    cdef uint32_t index
+    lock_take(&arena.lock)
+    head[0] = arena.ring.head if arena.ring != NULL else 0
+    for index in range(arena.range_count):
+        if arena.ranges[index] != NULL:
+            count = range_survey(arena, arena.ranges[index], out, room, pages, count)
+    lock_drop(&arena.lock)
+    return count
+
+
+cdef uint64_t arena_see(Arena *arena, uint64_t ticks) noexcept nogil:
+    cdef uint64_t count = 0
+    cdef uint32_t index
+    cdef Block *block
+    lock_take(&arena.lock)
+    for index in range(arena.range_count):
+        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+        while block != NULL:
+            if block.state == BLOCK_LIVE:
+                count += 1
+                if not block.flags & (BLOCK_BORN | BLOCK_SEEN):
+                    block.flags |= BLOCK_SEEN
+                    block_birth(block).time = ticks
+            block = block.next
+    lock_drop(&arena.lock)
+    return count
+
+
+cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil:
+    cdef uint32_t index
+    cdef uint64_t count = 0
+    for index in range(count_read(&pool.arena_count)):
+        count += arena_see(pool.arenas[index], ticks)
+    return count
+
+
+# --- the clock and the stacks, for other modules ------------------------------------------------
+
+cdef uint64_t record_ticks() noexcept nogil:
+    return ticks_now()
+
+
+cdef uint64_t record_ns(uint64_t ticks) noexcept nogil:
+    return ticks_to_ns(ticks)
+
+
+cdef void record_trims(bint trims) noexcept nogil:
+    thread_here().trims = trims
+
+
+cdef void record_call(uint32_t stack, uint32_t extra) noexcept nogil:
+    thread_here().stack = stack
+    thread_here().extra = extra
+
+
+cdef bint record_native_open() noexcept nogil:
+    return native_start()
+
+
+cdef uint32_t record_native(uint32_t number, void **frames) noexcept nogil:
+    return native_read(number, frames)
+
+
+cdef uint64_t record_native_lost() noexcept nogil:
+    return native_lost
+
+
+cdef void record_stacks_here(uint32_t *python, uint32_t *native) noexcept nogil:
+    python[0] = thread_here().stack
+    native[0] = native_here()                   # 0 before `record_native_open`

@@ -1,0 +1,1 @@
+"""What a pool tells about itself: books, tags, recordings, leaks, reports."""

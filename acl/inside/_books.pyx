@@ -1,0 +1,477 @@
+"""What a pool's blocks say, counted anew: bytes by stream and tag, for `stats`, ledger and metrics.
+
+`walk` counts every block of an arena under its lock, in the order of the descriptors; `glance`
+reads the sums that allocations keep, takes no lock and so disturbs nobody: each number is right by
+itself, but they need not be of one moment.  Nothing here changes a pool or calls the driver.
+"""
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free as c_free, malloc
+from libc.string cimport memcpy, memset
+
+import weakref
+
+from acl.core._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
+from acl._core cimport (
+    Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
+    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
+    CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
+    ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS, Use,
+)
+from acl._libacl cimport (
+    ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
+    aclrtMemUsageInfo, aclrtStream, libacl_has,
+)
+from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
+from acl.core._order cimport waiting_poll
+from acl._pool cimport Pool
+from acl._registry cimport handle_of
+from acl.core._tally cimport arena_hits
+
+from acl._device import Device
+from acl._log import info as info_log, warning as warning_log
+from acl.inside._oom import OomHold, OomReport
+from acl._pool import open_pools
+from acl.inside._snapshot import BlockInfo, PoolStats, StreamStats, readable
+
+__all__ = [
+    "blocks", "components", "device_bytes", "glance", "last_oom", "orphans", "refusals_tell",
+    "stats", "tag_totals", "waits", "walk",
+]
+
+KINDS = ("stream", "user", "capture", "framework")
+STATES = ("unused", "live", "cached", "free", "hole", "moving", "waiting", "void")
+RUNG_NAMES = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
+CALL_NAMES = (
+    "aclrtReserveMemAddress", "aclrtReleaseMemAddress", "aclrtMallocPhysical", "aclrtFreePhysical",
+    "aclrtMapMem", "aclrtUnmapMem", "aclrtMalloc", "aclrtFree", "aclrtSynchronizeStream",
+    "aclrtStreamQuery", "aclrtGetMemInfo", "aclmdlRICaptureGetInfo", "aclrtEvent",
+)
+
+# What a report says of the rungs that `Attempt` names, and of its Stop bits.
+TRIED = (
+    "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
+    "the driver", "pages of other streams", "")
+STOPS = ("limit", "headroom", "driver", "busy")
+REFUSERS = ("limit", "headroom", "driver")     # by Refusal
+refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
+
+cdef struct Sums:               # of an arena's blocks
+    size_t[64] live             # bytes, by tag
+    size_t[64] requested
+    uint64_t[64] blocks
+    size_t awake                # the sum of `live`
+    size_t cached
+    size_t waiting
+    size_t largest_free
+    size_t unmapped             # bytes of addresses that no memory backs
+    size_t asleep               # bytes of sleeping blocks, and void ones; then what backs them
+    size_t others               # bytes of free blocks and of those in hand
+    size_t reserved             # bytes of memory
+
+
+# ---- counting -----------------------------------------------------------------------------------
+
+cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
+    cdef uint32_t tag
+    if block.state == BLOCK_VOID or (
+            block.state == BLOCK_LIVE and block.flags & BLOCK_ASLEEP):
+        sums.asleep += block.size
+    elif block.state == BLOCK_LIVE:
+        sums.awake += block.size
+        tag = block.tag % TAGS
+        sums.live[tag] += block.size
+        sums.requested[tag] += block.requested
+        sums.blocks[tag] += 1
+    elif block.state == BLOCK_CACHED:
+        sums.cached += block.size
+    elif block.state == BLOCK_WAITING:
+        sums.waiting += block.size
+    elif block.state == BLOCK_HOLE:
+        sums.unmapped += block.size
+    elif block.state in (BLOCK_FREE, BLOCK_MOVING):
+        sums.others += block.size
+        if block.state == BLOCK_FREE and block.size > sums.largest_free:
+            sums.largest_free = block.size
+
+
+cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
+    cdef size_t offset = 0
+    memset(sums, 0, sizeof(Sums))
+    lock_take(&arena.lock)
+    while offset < arena.slab_used:
+        block_sum(<Block *> (arena.slab + offset), sums)
+        offset += sizeof(Block)
+    sums.reserved = arena.pages * arena.pool.options.granule
+    lock_drop(&arena.lock)
+    asleep_sum(sums)
+
+
+cdef void asleep_sum(Sums *sums) noexcept nogil:
+    """Tell the memory that still backs sleepers, beside others, from what they do without."""
+    cdef size_t others = sums.awake + sums.cached + sums.waiting + sums.others
+    cdef size_t backed = 0
+    if sums.asleep > 0 and sums.reserved > others:
+        backed = min(sums.reserved - others, sums.asleep)
+    sums.unmapped += sums.asleep - backed
+    sums.asleep = backed
+
+
+cdef object arena_lines(Arena *arena):
+    """Stream, kind, default, reserved, cached, waiting, largest free, unmapped, asleep, tags."""
+    cdef Sums sums
+    cdef uint32_t tag
+    with nogil:
+        arena_sum(arena, &sums)
+    tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag])
+            for tag in range(<uint32_t> TAGS) if sums.blocks[tag]]       # an enum
+    return (<size_t> arena.stream, KINDS[arena.role], arena.default_tag, sums.reserved, sums.cached,
+            sums.waiting, sums.largest_free, sums.unmapped, sums.asleep, tags)
+
+
+cdef object core_lines(CorePool *core):
+    """Limit, headroom, spare, reserved, and a line for each arena."""
+    cdef uint32_t i
+    cdef size_t reserved, spare
+    arenas = [arena_lines(core.arenas[i]) for i in range(count_read(&core.arena_count))]
+    spin_enter(&core.source.lock)
+    reserved = core.source.reserved
+    spare = core.source.spare_bytes
+    spin_leave(&core.source.lock)
+    return core.options.limit, core.options.headroom, spare, reserved, arenas
+
+
+def walk(Pool pool not None):
+    """All of a pool's blocks, counted: what `core_lines` says, and the names of its tags."""
+    if pool.core is NULL:
+        return None
+    return (*core_lines(pool.core), tuple(pool.tag_names))
+
+
+def orphans(int device):
+    """The same for the pools of a device that no object speaks for: their tags have no names."""
+    cdef CorePool *found[256]
+    cdef uint32_t i
+    cdef uint32_t count = min(pools_orphaned(device, found, 256), <uint32_t> 256)   # a constant
+    return [(*core_lines(found[i]), ()) for i in range(count)]
+
+
+def glance(Pool pool not None):
+    """What the counters say, without a lock: a dict for the pool, with a list for its streams."""
+    cdef CorePool *core = pool.core
+    cdef Arena *arena
+    cdef uint32_t i, tag, names = <uint32_t> len(pool.tag_names)         # at most TAGS
+    if core is NULL:
+        return None
+    streams = []
+    for i in range(count_read(&core.arena_count)):
+        arena = core.arenas[i]
+        streams.append({
+            "stream": <size_t> arena.stream, "kind": KINDS[arena.role],
+            "default_tag": pool.tag_names[arena.default_tag],
+            "handovers": arena.lock.revocations,
+            "slow_ns": arena.slow_ns, "slow_longest_ns": arena.slow_longest_ns,
+            "live": stale_read(&arena.live), "requested": stale_read(&arena.requested),
+            "asleep": stale_read(&arena.asleep),
+            "reserved": stale_read(<size_t *> &arena.pages) * core.options.granule,
+            "tags": {pool.tag_names[tag]: (arena.tag_live[tag], arena.tag_blocks[tag])
+                     for tag in range(1, names) if arena.tag_blocks[tag]},
+            "counters": {**counters_dict(&arena.counters), "hits": arena_hits(arena)},
+        })
+    return {
+        "limit": core.options.limit, "headroom": core.options.headroom,
+        "reserved": stale_read(&core.source.reserved),
+        "reserved_peak": stale_read(&core.source.reserved_peak),
+        "spare": stale_read(&core.source.spare_bytes), "ooms": core.oom.number,
+        "driver_calls": calls_dict(core.source.calls),
+        "driver_failures": calls_dict(core.source.failed),
+        "refusals": {name: core.source.refused[i] for i, name in enumerate(REFUSERS)},
+        "sleeps": core.sleeps, "wakes": core.wakes, "streams": streams,
+    }
+
+
+cdef dict calls_dict(const uint64_t *calls):
+    return {CALL_NAMES[i]: calls[i] for i in range(<uint32_t> CALLS)}    # an enum
+
+
+cdef dict counters_dict(const Counters *counters):
+    return {
+        "hits": counters.hits, "fits": counters.fits, "recalls": counters.recalls,
+        "slow": counters.slow, "failures": counters.failures, "steals": counters.steals,
+        "donated": counters.donated, "syncs": counters.syncs,
+        "sync_failures": counters.sync_failures,
+        "flushes": counters.flushes, "refused": counters.refused,
+        "rungs": {RUNG_NAMES[i]: counters.rungs[i] for i in range(<int> RUNGS)},
+    }
+
+
+# ---- refusals -----------------------------------------------------------------------------------
+
+cdef list refusals_new(Pool pool):
+    """The kinds that the log is to hear of: (kind, how many since the last time, bytes)."""
+    cdef Source *source = &pool.core.source
+    cdef uint64_t[3] counts
+    cdef uint64_t[3] times
+    cdef size_t[3] sizes
+    spin_enter(&source.lock)
+    memcpy(counts, source.refused, sizeof(counts))
+    memcpy(times, source.refused_told, sizeof(times))
+    memcpy(sizes, source.refused_bytes, sizeof(sizes))
+    spin_leave(&source.lock)
+    known = refusals_told.setdefault(pool, [(0, 0)] * len(REFUSERS))
+    found = []
+    for i, name in enumerate(REFUSERS):
+        if times[i] != known[i][0]:
+            found.append((name, counts[i] - known[i][1], sizes[i]))
+            known[i] = (times[i], counts[i])
+    return found
+
+
+cdef str refuser(Pool pool, str kind):
+    if kind == "limit":
+        return f"its limit is {readable(pool.core.options.limit)}"
+    if kind == "headroom":
+        return f"no more than its headroom of {readable(pool.core.options.headroom)} is free"
+    return f"the driver answers {pool.core.source.last_error}"
+
+
+def refusals_tell():
+    """Log that pools could not grow, since the last time."""
+    cdef Pool pool
+    for pool in open_pools():
+        for kind, count, size in refusals_new(pool) if pool.core is not NULL else ():
+            times = f" ({count} times since this was told last)" if count > 1 else ""
+            (info_log if kind == "limit" else warning_log)(
+                "pool", "%s could not grow by %s, as %s%s: it goes on with memory of its own, "
+                "moved, if that is enough", pool.name, readable(size), refuser(pool, kind), times)
+
+
+# ---- statistics ---------------------------------------------------------------------------------
+
+cdef object stream_stats(Arena *arena):
+    cdef ArenaStats stats
+    with nogil:
+        arena_stats(arena, &stats)
+    return StreamStats(
+        stream=<size_t> arena.stream, kind=KINDS[arena.role], allocated=stats.allocated,
+        allocated_peak=stats.allocated_peak, requested=stats.requested,
+        requested_peak=stats.requested_peak, reserved=stats.reserved, cached=stats.cached,
+        free=stats.free, waiting=stats.waiting, asleep=stats.asleep,
+        largest_free=stats.largest_free,
+        live_blocks=stats.live_blocks, frees=stats.frees, **counters_dict(&stats.counters))
+
+
+cdef dict source_stats(CorePool *core):
+    cdef size_t reserved, peak, spare
+    cdef uint64_t[16] calls
+    cdef uint64_t[16] failed
+    spin_enter(&core.source.lock)
+    reserved = core.source.reserved
+    peak = core.source.reserved_peak
+    spare = core.source.spare_bytes
+    memcpy(calls, core.source.calls, sizeof(calls))
+    memcpy(failed, core.source.failed, sizeof(failed))
+    spin_leave(&core.source.lock)
+    return {"reserved": reserved, "reserved_peak": peak, "spare": spare,
+            "driver_calls": calls_dict(calls), "driver_failures": calls_dict(failed)}
+
+
+def tag_totals(Pool pool not None):
+    """Live bytes by tag; a stream's default tag has what has no tag of its own."""
+    cdef Arena *arena
+    cdef uint32_t i, tag
+    cdef size_t untagged
+    totals = dict.fromkeys(pool.tag_names[1:], 0)
+    for i in range(count_read(&pool.core.arena_count)):
+        arena = pool.core.arenas[i]
+        untagged = stale_read(&arena.live)
+        for tag in range(1, <uint32_t> len(pool.tag_names)):             # at most TAGS
+            totals[pool.tag_names[tag]] += arena.tag_live[tag]
+            untagged -= min(arena.tag_live[tag], untagged)
+        if arena.default_tag:
+            totals[pool.tag_names[arena.default_tag]] += untagged
+    return totals
+
+
+def stats(Pool pool not None):
+    """What `Pool.stats` returns."""
+    cdef CorePool *core = pool.core
+    cdef uint32_t i
+    streams = tuple([stream_stats(core.arenas[i]) for i in range(count_read(&core.arena_count))])
+    total = {name: sum([getattr(one, name) for one in streams]) for name in (
+        "allocated", "allocated_peak", "requested", "requested_peak", "asleep")}
+    return PoolStats(
+        **total, **source_stats(core), limit=core.options.limit, streams=streams,
+        tags=tag_totals(pool), ooms=core.oom.number)
+
+
+def blocks(Pool pool not None, stream):
+    """What `Pool.blocks` returns."""
+    cdef Arena *arena = arena_find(pool.core, handle_of(stream), ROLE_STREAM)
+    cdef Block *copies
+    cdef Block *block
+    cdef uint64_t i, count = 0
+    found = []
+    if arena is NULL:
+        return found
+    # Objects are made without the lock: the garbage collector may free blocks of this arena.
+    copies = arena_copy(arena, &count)
+    if copies is NULL:
+        raise MemoryError("a copy of the blocks' descriptors")
+    try:
+        for i in range(count):
+            block = &copies[i]
+            live = block.state == BLOCK_LIVE
+            tag = block.tag if block.tag else arena.default_tag
+            found.append(BlockInfo(
+                <size_t> block.addr, block.size, STATES[block.state],
+                block.requested if live else 0, pool.tag_names[tag] if live else ""))
+    finally:
+        c_free(copies)
+    return found
+
+
+# ---- what waits ---------------------------------------------------------------------------------
+
+cdef struct Wait:
+    aclrtStream stream          # that is waited for
+    size_t size
+    uint16_t tag
+    bint device                 # for a synchronisation of the device
+
+
+cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
+    """A block that several streams use is told once for each; how many there are."""
+    cdef uint64_t count = 0
+    cdef Use *use
+    cdef Block *block
+    lock_take(&arena.lock)
+    use = arena.waiting
+    while use != NULL:
+        if count < room:
+            out[count] = Wait(use.stream, use.block.size, use.block.tag, False)
+        count += 1
+        use = use.next
+    block = arena.parked
+    while block != NULL:
+        if count < room:
+            out[count] = Wait(NULL, block.size, block.tag, True)
+        count += 1
+        block = block.links.next
+    lock_drop(&arena.lock)
+    return count
+
+
+def waits(Pool pool not None):
+    """Blocks that were freed and still wait: (stream, the one waited for or None, bytes, tag).
+
+    What is complete by now is taken back first.
+    """
+    cdef Arena *arena
+    cdef Wait *out
+    cdef uint32_t i
+    cdef uint64_t k, count
+    found = []
+    for i in range(count_read(&pool.core.arena_count)):
+        arena = pool.core.arenas[i]
+        with nogil:
+            if arena.waiting is not NULL and arena.role != ROLE_FRAMEWORK:
+                waiting_poll(arena)
+            count = waits_copy(arena, NULL, 0)
+        if count == 0:
+            continue
+        out = <Wait *> malloc(count * sizeof(Wait))
+        if out is NULL:
+            raise MemoryError("a copy of what waits")
+        try:
+            with nogil:
+                count = min(waits_copy(arena, out, count), count)
+            for k in range(count):
+                found.append((
+                    <size_t> arena.stream, None if out[k].device else <size_t> out[k].stream,
+                    out[k].size, pool.tag_names[out[k].tag or arena.default_tag]))
+        finally:
+            c_free(out)
+    return found
+
+
+# ---- out of memory ------------------------------------------------------------------------------
+
+cdef object hold_of(const CoreHold *hold):
+    return OomHold(
+        <size_t> hold.stream, KINDS[hold.role], bool(hold.donates), hold.reserved, hold.live,
+        hold.free, hold.largest_free, hold.whole, hold.waiting)
+
+
+cdef dict tags_of(Pool pool, const size_t *tags):
+    """Bytes by name, the largest first."""
+    found = {name: tags[i] for i, name in enumerate(pool.tag_names) if tags[i]}
+    return dict(sorted(found.items(), key=bytes_least))
+
+
+def bytes_least(item):
+    return -item[1]
+
+
+def last_oom(Pool pool not None):
+    """What `Pool.last_oom` returns."""
+    cdef CoreReport report
+    spin_enter(&pool.core.lock)
+    report = pool.core.oom
+    spin_leave(&pool.core.lock)
+    if report.number == 0:
+        return None
+    tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
+    stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
+    if not tried:                               # the ladder was not even climbed
+        if report.limit and report.missing > report.limit:
+            stopped.append("limit")
+        else:
+            stopped.append("device")
+    return OomReport(
+        size=report.size, stream=<size_t> report.stream, code=report.attempt.status,
+        limit=report.limit, reserved=report.reserved, live=report.live, free=report.free,
+        largest_free=report.largest_free, waiting=report.waiting, others=report.others,
+        device_free=report.device_free, capturing=bool(report.capturing),
+        moved=bool(report.moved), tag=tag_name(pool, &report), pool=pool.name, device=pool.device,
+        headroom=report.headroom, spare=report.spare, missing=report.missing,
+        device_total=device_bytes(pool.device)[1], steals=bool(pool.core.options.steals),
+        tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),
+        holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
+        number=report.number)
+
+
+cdef str tag_name(Pool pool, const CoreReport *report):
+    return pool.tag_names[report.tag]
+
+
+# ---- the device ---------------------------------------------------------------------------------
+
+def device_bytes(int device):
+    """Free and total bytes of a device, of the kind of memory that its chip has."""
+    cdef size_t free = 0, total = 0
+    cdef aclError status
+    with Device(device):
+        with nogil:
+            status = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total)
+            if status != ACL_SUCCESS or total == 0:
+                status = aclrtGetMemInfo(ACL_DDR_MEM, &free, &total)
+    if status != ACL_SUCCESS:
+        free = total = 0
+    return free, total
+
+
+def components(int device):
+    """Bytes of this process on a device by the runtime's component; None if it does not tell."""
+    cdef aclrtMemUsageInfo infos[64]
+    cdef size_t i, count = 0
+    cdef aclError status
+    if not libacl_has(b"aclrtGetMemUsageInfo"):
+        return None
+    memset(infos, 0, sizeof(infos))
+    with nogil:
+        status = aclrtGetMemUsageInfo(device, infos, 64, &count)
+    if status != ACL_SUCCESS:
+        return None
+    return {infos[i].name.decode(errors="replace"): infos[i].curMemSize
+            for i in range(min(count, <size_t> 64))}                     # a constant

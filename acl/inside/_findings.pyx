@@ -1,0 +1,185 @@
+"""The history of guarded blocks, and the errors that were found: from C to Python's log.
+
+Allocations and frees of guarded blocks are noted in one ring, with the thread's Python and C
+stacks.  An error is put down with the block's last allocation and free, and told through `logging`
+(the logger ``acl.guard``) by the main thread as soon as it runs Python again: the callbacks that
+find errors hold no GIL, and wait for nobody.
+
+Thread rule: `happened` and `found` from any thread, without GIL and locks; the rest with the GIL.
+"""
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from collections import deque
+
+from acl._device cimport leaving
+from acl._libacl cimport aclrtStream
+from acl.core._lock cimport SpinLock, spin_enter, spin_leave
+from acl.core._record cimport record_stacks_here
+
+from acl import _log
+from acl.inside._stacks import native_frames, python_frames
+
+cdef extern from "Python.h" nogil:
+    int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)
+    int Py_IsInitialized()
+
+__all__ = ["guard_findings", "reports"]
+
+cdef enum:
+    HISTORY = 16384
+    WAITING = 64                # errors that Python has not seen yet
+    KEPT = 256
+
+cdef struct Note:               # a guarded block was handed out, or freed
+    uint64_t number             # 0: nothing
+    Arena *arena
+    Block *block
+    char *addr
+    size_t size
+    uint32_t python             # numbers of stacks
+    uint32_t native
+    bint freed
+
+cdef struct Error:
+    uint32_t kind
+    int32_t device
+    aclrtStream stream
+    Arena *arena
+    Block *block
+    Note allocated              # number 0: not known
+    Note freed
+    Note now                    # the stacks of whoever found it
+
+cdef SpinLock lock
+cdef Note history[16384]
+cdef uint64_t notes = 0
+cdef Error errors[64]
+cdef uint64_t error_count = 0
+cdef uint64_t errors_read = 0
+cdef uint64_t reported[4]
+
+KINDS = ("overflow", "use after free", "double free", "foreign pointer")
+kept: deque = deque(maxlen=KEPT)
+
+
+# ---- in C ---------------------------------------------------------------------------------------
+
+cdef void note_fill(Note *note, Arena *arena, Block *block, size_t size,
+                    bint freed) noexcept nogil:
+    note.arena = arena
+    note.block = block
+    note.addr = block.addr
+    note.size = size
+    note.freed = freed
+
+
+cdef uint64_t happened(Arena *arena, Block *block, size_t size, bint freed) noexcept nogil:
+    global notes
+    cdef Note note
+    memset(&note, 0, sizeof(note))
+    record_stacks_here(&note.python, &note.native)
+    note_fill(&note, arena, block, size, freed)
+    spin_enter(&lock)
+    notes += 1
+    note.number = notes
+    history[notes % HISTORY] = note
+    spin_leave(&lock)
+    return note.number
+
+
+cdef void notes_find(Error *error, uint64_t last) noexcept nogil:
+    """Under the lock: the block's newest free and the allocation before it."""
+    cdef uint64_t number = last if last != 0 else notes
+    cdef uint64_t end = notes - HISTORY if notes > HISTORY else 0
+    cdef Note *note
+    while number > end and error.allocated.number == 0:
+        note = &history[number % HISTORY]
+        if note.arena == error.arena and note.block == error.block:
+            if not note.freed:
+                error.allocated = note[0]
+            elif error.freed.number == 0:
+                error.freed = note[0]
+        number -= 1
+
+
+cdef void found(Found kind, Arena *arena, Block *block, uint64_t last) noexcept nogil:
+    global error_count
+    cdef Error error
+    memset(&error, 0, sizeof(error))
+    record_stacks_here(&error.now.python, &error.now.native)
+    error.kind = <uint32_t> kind                # an enum
+    error.device = arena.pool.options.device
+    error.stream = arena.stream
+    error.arena = arena
+    error.block = block
+    spin_enter(&lock)
+    notes_find(&error, last)
+    reported[<uint32_t> kind] += 1              # an enum
+    if error_count - errors_read < WAITING:     # else it is only counted
+        errors[error_count % WAITING] = error
+        error_count += 1
+    spin_leave(&lock)
+    if not leaving and Py_IsInitialized():
+        Py_AddPendingCall(on_pending, NULL)
+
+
+cdef bint error_take(Error *error) noexcept nogil:
+    global errors_read
+    cdef bint some
+    spin_enter(&lock)
+    some = errors_read < error_count
+    if some:
+        error[0] = errors[errors_read % WAITING]
+        errors_read += 1
+    spin_leave(&lock)
+    return some
+
+
+# ---- in Python ----------------------------------------------------------------------------------
+
+cdef int on_pending(void *argument) noexcept with gil:
+    drain()
+    return 0
+
+
+cdef tuple stack_of(const Note *note):
+    """A Python stack if there is one, else a C stack."""
+    if note.python:
+        return tuple([f"{file}:{line} in {name}"
+                      for file, line, name in python_frames(note.python)])
+    if note.native:
+        return tuple([f"{name} in {file}" for file, _, name in native_frames(note.native)])
+    return ()
+
+
+cdef object finding_of(const Error *error):
+    cdef const Note *known = &error.allocated if error.allocated.number else &error.freed
+    from acl.inside._guard_finding import GuardFinding     # dataclasses cost a third of our import
+
+    return GuardFinding(
+        KINDS[error.kind], error.device, <size_t> error.stream, <size_t> error.block,
+        <size_t> known.addr, known.size, stack_of(&error.allocated), stack_of(&error.freed),
+        stack_of(&error.now))
+
+
+def drain():
+    """Log and keep what C has found since the last time."""
+    cdef Error error
+    while error_take(&error):
+        finding = finding_of(&error)
+        kept.append(finding)
+        _log.error("guard", "%s", finding)
+
+
+def guard_findings():
+    """The last 256 errors that guarded blocks have found in this process, the oldest first."""
+    drain()
+    return tuple(kept)
+
+
+def reports():
+    """How many errors of each kind have been found in this process."""
+    drain()
+    return {kind: reported[i] for i, kind in enumerate(KINDS)}

@@ -1,0 +1,210 @@
+"""Who holds a buffer: the way from a module, a frame or a thread to it, as Python would write it.
+
+Found by the garbage collector's own lists, so it costs a walk over all objects for each step: for reports of
+leaks, not for a service that is at work.  What only C holds is not seen.  Thread rule: with the GIL; other
+threads may change what holds what meanwhile, and the answer is of some moment between.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import types
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+from acl._buffer import Buffer
+from acl.inside._snapshot import readable
+
+if TYPE_CHECKING:
+    from acl.inside._leaks import LiveBlock
+
+__all__ = ["holders_of"]
+
+STEPS = 8               # longest way
+SECONDS = 0.5           # for each way
+KEY_LENGTH = 40
+PADDING = 64            # at most so much of a block is the pool's and the chip's
+BATCH = 4096            # objects that are looked into at a time
+CODE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
+    """Who holds the open buffers in these blocks, such as ``service.KEPT[0].recent[7]``, by the blocks' addresses.
+
+    The shortest way is told; where none leads to a module, a class, or a frame, a part of one.  A block without
+    a buffer, and one whose buffer nothing holds that the collector sees, is left out.
+    """
+    asked = {block.address: block.size for block in blocks}
+    found = buffers_in(sorted((block.address, block.bytes) for block in blocks))
+    told: dict[int, str] = {}
+    while found:
+        address, nodes = found.popitem()
+        size = nodes[0].size
+        view = address != nodes[0].address or size + PADDING < asked[address]
+        way = way_to(nodes)
+        if way:
+            told[address] = way + (f": a view, {readable(size)} of {readable(asked[address])}" if view else "")
+    return told
+
+
+def buffers_in(spans: list[tuple[int, int]]) -> dict[int, list[Any]]:
+    """A buffer for each block that has one, the largest, and the dicts and tuples around it that no collector has."""
+    starts = [address for address, _ in spans]
+    found: dict[int, list[Any]] = {}
+    for each, around in chain(held_objects(), ((value, ()) for frame in frames() for value in frame.f_locals.values())):
+        if type(each) is not Buffer or each.closed:
+            continue
+        i = bisect_right(starts, each.address) - 1
+        if i >= 0 and each.address < starts[i] + spans[i][1]:
+            if starts[i] not in found or each.size > found[starts[i]][0].size:
+                found[starts[i]] = [each, *around]
+    return found
+
+
+def held_objects() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """What the collector's objects lead to, with what lies between.
+
+    It has neither buffers nor dicts and tuples in which only such are.
+    """
+    objects = gc.get_objects()
+    for i in range(0, len(objects), BATCH):
+        for each in gc.get_referents(*objects[i : i + BATCH]):
+            yield each, ()
+            if type(each) in (dict, tuple) and not gc.is_tracked(each):
+                yield from untracked(each, (each,))
+
+
+def untracked(holder: Any, around: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """What is in a dict or tuple, and in those within."""
+    for each in list(holder.values()) if type(holder) is dict else holder:
+        yield each, around
+        if type(each) in (dict, tuple) and len(around) < STEPS:
+            yield from untracked(each, (each, *around))
+
+
+def frames() -> Iterator[types.FrameType]:
+    """The frames of all threads, without this report's own."""
+    for top in sys._current_frames().values():
+        frame: types.FrameType | None = top
+        while frame is not None:
+            if not is_ours(frame):
+                yield frame
+            frame = frame.f_back
+
+
+def way_to(nodes: list[Any]) -> str:
+    """The way to a buffer: the breadth of what holds it, and what is around it already, is searched step by step."""
+    ways = [""]
+    for held, holder in pairwise(nodes):
+        ways.append(step_of(holder, held)[1] + ways[-1])
+    depths = list(range(len(nodes)))
+    seen = {id(nodes), *map(id, nodes)}
+    ends = time.monotonic() + SECONDS
+    at = 0
+    while at < len(nodes) and time.monotonic() < ends:
+        way = step_back(nodes, ways, depths, seen, at)
+        if way:
+            return way
+        at += 1
+    partly = [i for i, each in enumerate(ways) if each]
+    return f"{type(nodes[partly[-1]]).__name__}{ways[partly[-1]]}" if partly else ""
+
+
+def step_back(nodes: list[Any], ways: list[str], depths: list[int], seen: set[int], at: int) -> str:
+    """Add what holds a node; the whole way, if one of them is where it begins."""
+    held = nodes[at]
+    for holder in gc.get_referrers(held):
+        if id(holder) in seen or is_ours(holder):
+            continue
+        seen.add(id(holder))
+        root, step = step_of(holder, held)
+        if root:
+            return step + ways[at]
+        if depths[at] + 1 < STEPS:
+            nodes.append(holder)
+            ways.append(step + ways[at])
+            depths.append(depths[at] + 1)
+    for frame in frames():
+        for name, value in frame.f_locals.items():
+            if value is held:
+                return f"{name}{ways[at]}, a local of {frame.f_code.co_name} at {place(frame)}"
+    return ""
+
+
+def is_ours(holder: Any) -> bool:
+    """Whether only this report holds it."""
+    if isinstance(holder, types.FrameType):
+        return str(holder.f_globals.get("__name__")).startswith("acl.")
+    return isinstance(holder, types.ModuleType)
+
+
+def step_of(holder: Any, held: Any) -> tuple[bool, str]:
+    """How the holder leads there, and whether the way begins with it."""
+    if isinstance(holder, types.FrameType):
+        return False, ""                        # `step_back` asks those that run
+    if isinstance(holder, CODE):
+        return True, f"a local of {holder.__qualname__}, which has not ended: it"
+    if isinstance(holder, dict):
+        return step_of_dict(holder, held)
+    if isinstance(holder, (list, tuple, deque)):
+        where = [i for i, each in enumerate(holder) if each is held]
+        return False, f"[{where[0]}]" if where else ""
+    if isinstance(holder, (set, frozenset)):
+        return False, "{...}"
+    if isinstance(holder, types.CellType):
+        return False, ""
+    if isinstance(holder, types.FunctionType):
+        return True, f"{holder.__module__}.{holder.__qualname__}'s "
+    if isinstance(holder, type):
+        return True, f"{holder.__module__}.{holder.__qualname__}."
+    return False, attribute(holder, held)
+
+
+def step_of_dict(holder: dict[Any, Any], held: Any) -> tuple[bool, str]:
+    """A module's names, or an entry."""
+    name = holder.get("__name__")
+    keys = [key for key, value in list(holder.items()) if value is held]
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    if module is not None and vars(module) is holder and keys:
+        return True, f"{name}.{keys[0]}"
+    if not keys:
+        return False, ""
+    owner = owner_of(holder)
+    text = repr(keys[0])
+    if owner is not None and isinstance(keys[0], str):
+        return False, f".{keys[0]}"
+    return False, f"[{text if len(text) <= KEY_LENGTH else text[:KEY_LENGTH] + '...'}]"
+
+
+def owner_of(names: dict[Any, Any]) -> Any:
+    """The object whose attributes a dict holds, if it is such a dict."""
+    for each in gc.get_referrers(names):
+        if not isinstance(each, (dict, list, tuple, types.FrameType, deque)):
+            if getattr(each, "__dict__", None) is names:
+                return each
+    return None
+
+
+def attribute(holder: Any, held: Any) -> str:
+    """The name of an object's attribute."""
+    values = getattr(holder, "__dict__", {})
+    names = [name for name, value in list(values.items()) if value is held]
+    for slot in [] if names else slots_of(type(holder)):
+        if getattr(holder, slot, None) is held:
+            return f".{slot}"
+    return f".{names[0]}" if names else ""
+
+
+def slots_of(kind: type) -> list[str]:
+    """The names in `__slots__` of a class and its bases."""
+    found = [base.__dict__.get("__slots__", ()) for base in kind.__mro__]
+    return [name for names in found for name in ((names,) if isinstance(names, str) else names)]
+
+
+def place(frame: types.FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

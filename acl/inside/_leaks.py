@@ -1,0 +1,413 @@
+"""What is still live in a pool, by whom, since when: leaks.
+
+A mark (`Pool.mark`) is exact and costs a walk over the live blocks: what is allocated after it can be told
+from what was there before, though no allocation is tracked.  Ages and stacks are known of blocks that
+were allocated while the pool was tracked or recorded; of the others only what marks tell: "at least so
+old".  What was freed but waits for another stream is told beside.  Nothing here prints, but the report at
+exit that the variable ``ACL_POOL_LEAKS`` asks for.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import struct
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from acl.inside._snapshot import lasting, readable
+
+if TYPE_CHECKING:
+    from acl._pool import Pool
+
+__all__ = ["ExpectNoLeaks", "LeakError", "LeakGroup", "LeakReport", "LiveBlock", "Mark", "leaks_of",
+           "mark_of", "watch_exit"]
+
+# `Event` of `_events.pxd`, as `survey` writes it.
+EVENT = struct.Struct("<5Q4IHBBI")
+BORN, SEEN = 4, 8
+SHOWN = 10
+STACK_SHOWN = 8
+
+Frame = tuple[str, int, str]
+
+
+class LeakError(AssertionError):
+    """Blocks are live that should not be; `report` says which."""
+
+    def __init__(self, message: str, report: LeakReport | None = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment of a pool, made by `Pool.mark`.
+
+    Attributes
+    ----------
+    time : int
+        Nanoseconds of the monotonic clock.
+    blocks : int
+        How many blocks were live.
+    """
+
+    pool: weakref.ref[Pool]
+    ticks: int
+    time: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class LiveBlock:
+    """A block that is handed out.
+
+    Attributes
+    ----------
+    address, size, bytes : int
+        Where it lies, the bytes asked for, and the bytes that it takes.  Of a buffer that was not tracked
+        `size` has what the chip wants behind it, too: some 32 bytes.
+    stream : int
+        The handle of its stream.
+    tag : str
+        Whose it is, or ``""``.
+    age : float or None
+        Seconds since it was allocated; None if that is not known.
+    at_least : bool
+        It is at least `age` old: it was live already when a mark was made.
+    stack : tuple of (file, line, function)
+        Where it was allocated, innermost first; empty if not known.
+    """
+
+    address: int
+    size: int
+    bytes: int
+    stream: int
+    tag: str
+    age: float | None
+    at_least: bool
+    stack: tuple[Frame, ...]
+
+    @property
+    def size_class(self) -> str:
+        """The power of two that its size lies below, and half of that."""
+        top = 1 << max(self.size - 1, 1).bit_length()
+        return f"{readable(top // 2)} to {readable(top)}"
+
+
+@dataclass(frozen=True)
+class LeakGroup:
+    """Live blocks of one tag, size class and stack.
+
+    Attributes
+    ----------
+    blocks, bytes : int
+        How many, and the bytes that they take together.
+    oldest, youngest : float or None
+        Seconds; None if no age is known.
+    requested, smallest, largest : int
+        Bytes that were asked for: together, and for one block.
+    first : LiveBlock
+        The oldest; where no age is known, the one that takes the most.
+    """
+
+    tag: str
+    size_class: str
+    stack: tuple[Frame, ...]
+    blocks: int
+    bytes: int
+    oldest: float | None
+    youngest: float | None
+    requested: int
+    smallest: int
+    largest: int
+    first: LiveBlock
+
+
+def group_of(tag: str, size_class: str, stack: tuple[Frame, ...], blocks: list[LiveBlock]) -> LeakGroup:
+    ages = [block.age for block in blocks if block.age is not None]
+    sizes = [block.size for block in blocks]
+    first = max(blocks, key=lambda block: (block.age or 0.0, block.size))
+    return LeakGroup(
+        tag, size_class, stack, len(blocks), sum(block.bytes for block in blocks), max(ages, default=None),
+        min(ages, default=None), sum(sizes), min(sizes), max(sizes), first)
+
+
+@dataclass(frozen=True)
+class LeakReport:
+    """What is live; true if anything is.
+
+    Attributes
+    ----------
+    blocks : tuple of LiveBlock
+        In order of address.
+    tracked : bool
+        Ages and stacks of new blocks are being noted.
+    unknown : int
+        Live blocks that `older_than` left out because their age is not known.
+    waiting : dict of int or None to int
+        Bytes that were freed, but wait: by the stream whose work must be complete first; None for a
+        synchronisation of the device.
+    """
+
+    blocks: tuple[LiveBlock, ...]
+    tracked: bool
+    unknown: int = 0
+    what: str = "live"
+    waiting: dict[int | None, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the blocks take."""
+        return sum(block.bytes for block in self.blocks)
+
+    @property
+    def requested(self) -> int:
+        """Bytes that were asked for."""
+        return sum(block.size for block in self.blocks)
+
+    def by_tag(self) -> dict[str, int]:
+        """Bytes by tag, the most first."""
+        return totals((block.tag, block.bytes) for block in self.blocks)
+
+    def by_size_class(self) -> dict[str, int]:
+        """Bytes by size class, the most first."""
+        return totals((block.size_class, block.bytes) for block in self.blocks)
+
+    def groups(self) -> list[LeakGroup]:
+        """The blocks by tag, size class and stack; those that take the most first."""
+        return self.grouped(lambda block: (block.tag, block.size_class, block.stack))
+
+    def sites(self) -> list[LeakGroup]:
+        """The same, but all sizes that one line allocated for one tag are together."""
+        return self.grouped(lambda block: (block.tag, "" if block.stack else block.size_class, block.stack))
+
+    def grouped(self, key: Callable[[LiveBlock], tuple[str, str, tuple[Frame, ...]]]) -> list[LeakGroup]:
+        """Groups of the blocks with the same key, the largest first."""
+        found: dict[tuple[str, str, tuple[Frame, ...]], list[LiveBlock]] = {}
+        for block in self.blocks:
+            found.setdefault(key(block), []).append(block)
+        groups = [group_of(*names, blocks) for names, blocks in found.items()]
+        return sorted(groups, key=lambda group: -group.bytes)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, holders: bool = False) -> str:
+        """The report in words.
+
+        Parameters
+        ----------
+        holders : bool
+            Say for each group who holds its oldest buffer, as Python would write the way there.  That takes
+            walks over all objects of the process, up to half a second for each.
+        """
+        if not self.blocks:
+            return "\n".join([f"no blocks are {self.what}{self.caveat()}", *self.waits()])
+        count = f"{len(self.blocks)} block{'s' if len(self.blocks) > 1 else ''}"
+        lines = [f"{count}, {readable(self.requested)}, {self.what}{self.caveat()}"]
+        groups = self.sites()
+        held = holders_of([group.first for group in groups[:SHOWN]]) if holders else {}
+        for group in groups[:SHOWN]:
+            lines += group_lines(group, held.get(group.first.address, ""))
+            if not group.stack and any(each.stack for each in groups):
+                lines.append("      no Python stack: ACL or C code asked for it (stacks='all' tells C's)")
+        if len(groups) > SHOWN:
+            rest = groups[SHOWN:]
+            lines.append(f"  and {len(rest)} more groups: {readable(sum(group.requested for group in rest))}")
+        return "\n".join([*lines, *self.waits()])
+
+    def waits(self) -> list[str]:
+        """What is neither live nor free."""
+        return [f"  {readable(size)} more were freed, but wait for "
+                + ("a synchronisation of the device" if stream is None else
+                   f"the work of {stream_text(stream)}, where they are used too, to be complete")
+                for stream, size in self.waiting.items()]
+
+    def caveat(self) -> str:
+        """What is not known."""
+        text = ""
+        if self.unknown:
+            text += f" ({self.unknown} more blocks, of unknown age, are not counted: track the pool to know)"
+        if self.blocks and not self.tracked and not any(block.stack for block in self.blocks):
+            text += "; where they were allocated is not known: use Pool.track(stacks='python')"
+        return text
+
+
+def stream_text(stream: int) -> str:
+    return f"stream {stream:#x}" if stream else "the default stream"
+
+
+def group_lines(group: LeakGroup, holder: str) -> list[str]:
+    """A group in words, with its stack."""
+    tag = f"tag {group.tag!r}" if group.tag else "no tag"
+    size = readable(group.smallest)
+    if size != readable(group.largest):
+        size = f"{size} to {readable(group.largest)}"
+    text = f"  {group.blocks} x {size}, {readable(group.requested)} in all, {tag}"
+    if group.oldest is not None and group.youngest is not None:
+        text += f", allocated {lasting(group.oldest)} ago" if group.blocks == 1 else (
+            f", allocated from {lasting(group.oldest)} to {lasting(group.youngest)} ago")
+    lines = [text, *(f"      {file}:{line} in {function}" for file, line, function in group.stack[:STACK_SHOWN])]
+    return [*lines, f"      held by {holder}"] if holder else lines
+
+
+def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
+    from acl.inside import _holders
+
+    return _holders.holders_of(blocks)
+
+
+def totals(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, size in pairs:
+        found[key] = found.get(key, 0) + size
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def mark_of(pool: Pool) -> Mark:
+    """A mark, as `Pool.mark` gives it."""
+    from acl.inside._recording import mark
+
+    return Mark(weakref.ref(pool), *mark(pool))
+
+
+def live_rows(pool: Pool) -> Iterator[tuple[int, ...]]:
+    from acl.inside._recording import survey
+
+    yield from EVENT.iter_unpack(survey(pool))
+
+
+def leaks_of(pool: Pool, older_than: float | None = None, since: Mark | None = None) -> LeakReport:
+    """The live blocks of a pool, as `Pool.leaks` gives them."""
+    from acl.inside._recording import clock, pool_names
+
+    if since is not None and not isinstance(since, Mark):
+        raise TypeError(f"since must be what Pool.mark gave, not {type(since).__name__}")
+    if since is not None and since.pool() is not pool:
+        raise ValueError("since is a mark of another pool")
+    if older_than is not None and not older_than >= 0:
+        raise ValueError(f"older_than must be seconds of at least 0, not {older_than}")
+    tags, handles, tracked = pool_names(pool)
+    now, rate = clock()
+    found = []
+    unknown = 0
+    for row in live_rows(pool):
+        address, size, requested, birth = row[1:5]
+        flags = row[11]
+        if since is not None and flags & (BORN | SEEN) and birth <= since.ticks:
+            continue
+        known = flags & (BORN | SEEN)
+        age = max(now - birth, 0) * rate if known else None
+        if older_than is not None:
+            if age is None:
+                unknown += 1
+                continue
+            if age < older_than:
+                continue
+        found.append(LiveBlock(
+            address, requested - row[8], size, handles[row[12]], tags[row[9]], age,
+            bool(flags & SEEN and not flags & BORN), stack_of(row[5], row[6])))
+    what = "live" + (" since the mark" if since is not None else "")
+    if older_than is not None:
+        what += f" for {older_than:g} s or more"
+    return LeakReport(
+        tuple(sorted(found, key=lambda block: block.address)), tracked, unknown, what, waiting_of(pool))
+
+
+def waiting_of(pool: Pool) -> dict[int | None, int]:
+    """Bytes that wait, by what they wait for."""
+    from acl.inside import _books
+
+    found: dict[int | None, int] = {}
+    for _, stream, size, _ in _books.waits(pool):
+        found[stream] = found.get(stream, 0) + size
+    return found
+
+
+def stack_of(python: int, native: int) -> tuple[Frame, ...]:
+    if python == 0 and native == 0:
+        return ()
+    from acl.inside._stacks import native_frames, python_frames
+
+    return (*python_frames(python), *native_frames(native))
+
+
+class ExpectNoLeaks:
+    """What `Pool.expect_no_leaks` returns."""
+
+    def __init__(self, pool: Pool, stacks: str | bool) -> None:
+        self.pool = pool
+        self.stacks = stacks
+        self.report: LeakReport | None = None
+
+    def __enter__(self) -> ExpectNoLeaks:
+        self.tracking = self.pool.track(stacks=self.stacks)     # type: ignore[arg-type]
+        self.mark = self.pool.mark()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                gc.collect()
+                self.report = self.pool.leaks(since=self.mark)
+        finally:
+            self.tracking.stop()
+        if self.report:
+            raise LeakError(self.report.text(holders=True), self.report)
+
+
+# ---- at exit ----
+
+watched: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def watch_exit(pool: Pool) -> None:
+    """Track a pool, and tell at the interpreter's exit what is live in it."""
+    if not watched:
+        atexit.register(tell_exit, os.getpid())
+    watched.add(pool)
+    pool.track(stacks="python").detach()
+
+
+def exit_text() -> str:
+    """What the pools hold at the end of the program, and how to read it."""
+    text = ""
+    for pool in sorted(watched, key=lambda pool: pool.name):
+        report = leaks_of(pool)
+        if report or report.waiting:
+            text += f"acl: at exit, {pool.name} on device {pool.device} has {report.text(holders=True)}\n"
+    if text:
+        text += ("acl: what is meant to live as long as the program (weights, caches) is listed too; what grows is "
+                 "a leak: many blocks of one line, the youngest of them young\n")
+    return text
+
+
+def tell_exit(pid: int) -> None:
+    """Append the report to the file that ``ACL_POOL_LEAKS`` names, or write it to standard error."""
+    if pid != os.getpid():                      # a child of a fork has no pools
+        return
+    where = os.environ.get("ACL_POOL_LEAKS", "1")
+    gc.collect()
+    text = exit_text()
+    if where not in ("", "0", "1"):
+        text = text or f"acl: at exit, nothing is live in {len(watched)} pools\n"
+        try:
+            with open(where, "a", encoding="utf-8") as file:
+                file.write(text)
+            return
+        except OSError as error:
+            text += f"acl: ACL_POOL_LEAKS: {error}\n"
+    sys.stderr.write(text)

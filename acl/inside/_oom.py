@@ -1,0 +1,289 @@
+"""Why memory could not be had, in words, and what would have helped: checked against the numbers.
+
+A report is taken when the allocation fails, in C (`oom_note`), so it is right however late somebody
+reads it.  Each advice is given only if the report's own numbers say that it suffices.
+
+No device, no C: this module can be imported anywhere, and its classes pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from acl.inside._snapshot import readable
+
+__all__ = ["OomHold", "OomReport"]
+
+#: ACL_ERROR_RT_PARAM_INVALID: of a granule that the driver does not know.
+REFUSED = 107000
+MOST_ADVICE = 2
+MOST_TAGS = 8
+
+
+@dataclass(frozen=True)
+class OomHold:
+    """What one stream's part of the pool held.
+
+    Attributes
+    ----------
+    stream, kind : int, str
+        Its handle (0 is the default stream), and as in `StreamStats`.
+    donates : bool
+        Whether its pages may go elsewhere.  Those of captured graphs and of arenas with early frees
+        may not.
+    reserved, live, free, largest_free, waiting : int
+        Bytes; `free` and `largest_free` with the cache emptied.
+    whole : int
+        Of `free`, what makes up whole pages: a trim gives back so much.
+    """
+
+    stream: int
+    kind: str
+    donates: bool
+    reserved: int
+    live: int
+    free: int
+    largest_free: int
+    whole: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class OomReport:
+    """Why an allocation could not be served.
+
+    Attributes
+    ----------
+    size, stream, tag : int, int, str
+        What was asked for, on which stream, for whom.
+    pool, device : str, int
+        The pool's name, and the ordinal of its device.
+    code : int
+        What the driver answered last in this allocation; 0 if it refused nothing.
+    limit, headroom, reserved, spare, live : int
+        The pool's bounds (0: none), bytes it held, bytes of these in no stream's part, bytes in use (not
+        those asleep, which `tags` has too).
+    free, largest_free, waiting : int
+        Bytes of that stream's part that were free, in one piece at most, or waited for other streams.
+    missing : int
+        Bytes of memory that the best place for the block lacked.
+    others : int
+        Bytes that other streams' parts held.
+    device_free, device_total : int
+        Bytes of the device.
+    capturing, moved : bool
+        Whether the stream was being captured, and whether memory could be moved.
+    steals : bool
+        Whether the pool may move memory at all (``Pool(steal=...)``).
+    tried : tuple of str
+        Where memory was looked for.
+    stopped : tuple of str
+        What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
+        could not be waited for), ``"device"`` (it could not hold that much beside what is live).
+    tags : dict of str to int
+        Live bytes of the whole pool by tag, the largest first; ``""`` has none.
+    holds : tuple of OomHold
+        The streams' parts: that of the allocation first, then those that held the most.
+    number : int
+        How many reports the pool has made, this one included.
+    """
+
+    size: int
+    stream: int
+    code: int
+    limit: int
+    reserved: int
+    live: int
+    free: int
+    largest_free: int
+    waiting: int
+    others: int
+    device_free: int
+    capturing: bool
+    moved: bool
+    tag: str = ""
+    pool: str = ""
+    device: int = 0
+    headroom: int = 0
+    spare: int = 0
+    missing: int = 0
+    device_total: int = 0
+    steals: bool = True
+    tried: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    tags: dict[str, int] = field(default_factory=dict)
+    holds: tuple[OomHold, ...] = ()
+    number: int = 1
+
+    @property
+    def top_tag(self) -> str:
+        """The tag that held the most; ``""`` if nothing has one."""
+        return max((name for name in self.tags if name), key=lambda name: self.tags[name], default="")
+
+    @property
+    def top_bytes(self) -> int:
+        """And how much."""
+        return self.tags.get(self.top_tag, 0) if self.top_tag else 0
+
+    @property
+    def whole(self) -> int:
+        """Bytes of whole free pages in all parts."""
+        return sum(hold.whole for hold in self.holds)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What would have helped, at most two; each would have been enough by these numbers."""
+        found: list[str] = []
+        for advice in self.candidates():
+            if len(found) < MOST_ADVICE:
+                found.append(advice)
+        return tuple(found) or (self.last_resort(),)
+
+    @property
+    def advice(self) -> str:
+        """The first of `changes`."""
+        return self.changes[0]
+
+    # -- what would help
+
+    def candidates(self) -> Iterator[str]:
+        """All that would have been enough, what costs least first."""
+        if self.device_total and self.size > self.device_total:
+            yield f"no change of the pool would do: the device has {readable(self.device_total)} in all"
+            return
+        if self.code == REFUSED:
+            yield "the driver refuses such pages: the granule must be a multiple of its own (2MiB is)"
+            return
+        if self.capturing and self.whole + self.room >= self.missing:
+            yield "the stream is being captured: warm the pool up with the same shapes before the capture"
+        if self.waiting >= self.size:
+            yield (f"freed blocks wait for other streams ({readable(self.waiting)}): synchronise those, "
+                   "then try again")
+        yield from self.of_trims()
+        yield from self.of_bounds()
+
+    @property
+    def room(self) -> int:
+        """Bytes that the driver would still have given: what limit, headroom and device left."""
+        device = max(self.device_free - self.headroom, 0)
+        return self.spare + (min(max(self.limit - self.reserved, 0), device) if self.limit else device)
+
+    def of_trims(self) -> Iterator[str]:
+        """Whole free pages that could not be moved."""
+        short = self.missing - self.room
+        if short <= 0 or self.capturing:
+            return
+        still = [hold for hold in self.holds if hold.donates and hold.whole]
+        kept = [hold for hold in self.holds if not hold.donates and hold.kind != "capture" and hold.whole]
+        graphs = [hold for hold in self.holds if hold.kind == "capture"]
+        own = self.holds[0].whole if self.holds and self.holds[0].donates else 0
+        if total(still) >= short:
+            yield self.of_moves(own, short, still)
+        elif total(still) + total(kept) >= short:
+            yield ("memory may not move here, as frees come early: drain the framework's queue and call "
+                   f"trim(drained=True), which gives back {readable(total(still) + total(kept))}")
+        elif total(still) + held(graphs) >= short:
+            yield (f"captured graphs keep {readable(held(graphs))}: release those that are gone "
+                   "(Capture.release)")
+
+    def of_moves(self, own: int, short: int, still: list[OomHold]) -> str:
+        """Why pages that may move did not."""
+        if not self.steals:
+            return (f"memory may not move (steal=False), and {readable(total(still))} of whole pages are free: "
+                    "call trim(), which gives them back")
+        if own >= short:
+            return (f"this stream's own free pages ({readable(own)}) cannot move while it is at work: "
+                    "synchronise it, then try again")
+        return (f"other streams of the pool hold memory and are at work: {names(still)} free in whole pages; "
+                "wait for them, then call trim()")
+
+    def of_bounds(self) -> Iterator[str]:
+        """The limit and the headroom: what they would have to be."""
+        fresh = max(self.missing - self.spare, 0)
+        limit = self.reserved + fresh
+        room = self.device_free - self.headroom
+        if self.limit and limit > self.limit and room >= fresh:
+            yield (f"the pool's limit is in the way: it is {readable(self.limit)}, and "
+                   f"{readable(limit)} would do ({limit} bytes)")
+        fits = not self.limit or limit <= self.limit
+        if self.headroom and room < fresh <= self.device_free and fits:
+            yield (f"the headroom of {readable(self.headroom)} is what stopped it: the device has "
+                   f"{readable(self.device_free)} free, and {readable(fresh)} are missing; at most "
+                   f"{self.device_free - fresh} bytes of headroom would do")
+        if self.headroom and room < fresh <= self.device_free and not fits:
+            yield (f"limit and headroom are both in the way: {readable(limit)} of limit and at most "
+                   f"{self.device_free - fresh} bytes of headroom would do")
+
+    def last_resort(self) -> str:
+        """Where nothing of the above is enough."""
+        if self.limit and self.missing > self.limit - self.reserved + self.spare:
+            needed = self.missing - max(self.limit - self.reserved + self.spare, 0)
+            return (f"the pool's limit is in the way, and the device has no room for a higher one: free "
+                    f"{readable(needed)} of what is live{self.most()}")
+        if self.free >= self.size > self.largest_free and self.holds and self.holds[0].whole < self.missing:
+            return (f"{readable(self.free)} are free on this stream, but in pieces: the largest has "
+                    f"{readable(self.largest_free)}, and no whole pages are among them{self.most()}")
+        if self.missing <= self.room:
+            return (f"by these numbers there was room, but the driver refused with {self.code}: see its own log, "
+                    "and what `aclpool doctor` says of this machine")
+        outside = self.device_total - self.device_free - self.reserved
+        others = f", or of the {readable(outside)} outside the pool" if outside > 0 and self.device_total else ""
+        return (f"the device is full: free {readable(max(self.missing - self.device_free, 0))} of what is "
+                f"live{self.most()}{others}")
+
+    def most(self) -> str:
+        """The tag that holds the most, in brackets."""
+        return f" (most is of {self.top_tag!r}, {readable(self.top_bytes)})" if self.top_tag else ""
+
+    # -- words
+
+    def headline(self) -> str:
+        """What could not be had, by whom."""
+        who = f" for {self.tag!r}" if self.tag else ""
+        where = f"stream {self.stream:#x}" if self.stream else "the default stream"
+        of = f" of {self.pool}" if self.pool else ""
+        return f"{readable(self.size)}{who} could not be had on {where}{of}"
+
+    def state(self) -> str:
+        """The pool in one line."""
+        bounds = f", limit {readable(self.limit)}" if self.limit else ""
+        bounds += f", headroom {readable(self.headroom)}" if self.headroom else ""
+        return f"{readable(self.live)} live of {readable(self.reserved)} reserved{bounds}"
+
+    def details(self) -> str:
+        """All of it, over several lines: for logs."""
+        lines = [f"out of memory: {self.headline()}", f"  pool: {self.state()}"]
+        lines.append(
+            f"  this stream: {readable(self.free)} free, the largest piece {readable(self.largest_free)}; "
+            f"{readable(self.waiting)} wait for other streams; {readable(self.missing)} of memory were missing")
+        tags = [f"{name or '(no tag)'} {readable(size)}" for name, size in list(self.tags.items())[:MOST_TAGS]]
+        lines += [f"  live by tag: {', '.join(tags)}"] if tags else []
+        for hold in self.holds[1:]:
+            lines.append(
+                f"  stream {hold.stream:#x} ({hold.kind}): {readable(hold.reserved)} reserved, "
+                f"{readable(hold.live)} live, {readable(hold.whole)} free in whole pages")
+        total = f" of {readable(self.device_total)}" if self.device_total else ""
+        lines.append(f"  device {self.device}: {readable(self.device_free)}{total} free")
+        bound = "the device cannot hold" if "device" in self.stopped else "the limit is below"
+        lines.append(f"  tried: {', '.join(self.tried) or f'nothing, as {bound} what is missing'}")
+        if self.stopped:
+            lines.append(f"  stopped by: {', '.join(self.stopped)}" + (f" ({self.code})" if self.code else ""))
+        return "\n".join([*lines, *(f"  -> {change}" for change in self.changes)])
+
+    def __str__(self) -> str:
+        return "; ".join([self.headline(), self.state(), *self.changes])
+
+
+def total(holds: list[OomHold]) -> int:
+    """Bytes of whole free pages."""
+    return sum(hold.whole for hold in holds)
+
+
+def held(holds: list[OomHold]) -> int:
+    """Bytes of graphs, live or not."""
+    return sum(hold.reserved for hold in holds)
+
+
+def names(holds: list[OomHold]) -> str:
+    return ", ".join(f"{readable(hold.whole)} on stream {hold.stream:#x}" for hold in holds[:3])

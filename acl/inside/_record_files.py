@@ -1,0 +1,134 @@
+"""A recording's files: our own npz, and PyTorch's memory snapshot.
+
+The npz is described in docs/recording.md; it has no pickles.  The snapshot is the pickle that
+`torch.cuda.memory._dump_snapshot` writes: plain dicts, lists, numbers and text, one entry of
+`device_traces` for the pool's device.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from acl.inside._recorded import KINDS
+
+if TYPE_CHECKING:
+    from acl.inside._recorded import Part, Recorded
+
+__all__ = ["snapshot_of", "write_npz", "write_snapshot"]
+
+SMALL = 1 << 20         # what PyTorch calls a small allocation
+ACTIONS = {"map": "segment_map", "unmap": "segment_unmap", "oom": "oom"}
+
+
+def write_npz(path: Path, recorded: Recorded) -> None:
+    """Our own form."""
+    arrays: dict[str, Any] = {**recorded.rows}
+    arrays |= {f"event_{name}": column for name, column in recorded.others.items()}
+    arrays["meta"] = np.frombuffer(json.dumps(recorded.meta).encode(), np.uint8)
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def write_snapshot(path: Path, recorded: Recorded) -> None:
+    """PyTorch's form."""
+    with path.open("wb") as file:
+        pickle.dump(snapshot_of(recorded), file, protocol=4)
+
+
+def frames_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]], number: int) -> list[dict[str, Any]]:
+    if number not in cache:
+        cache[number] = [{"filename": file, "line": line, "name": name}
+                         for file, line, name in recorded.stacks.of(number)]
+    return cache[number]
+
+
+def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The events as PyTorch names them, in order of time."""
+    rows, others, meta = recorded.rows, recorded.others, recorded.meta
+    handles = [stream["handle"] for stream in meta["streams"]]
+    start = recorded.began // 1000
+    names = ("op", "time", "address", "size", "stream", "stack", "tag")
+    merged: list[tuple[int, int, dict[str, Any]]] = []
+    for i, (op, time, address, size, stream, stack, tag) in enumerate(
+            zip(*(rows[name].tolist() for name in names), strict=True)):
+        entry = {"addr": address, "size": size, "stream": handles[stream], "time_us": start + time // 1000,
+                 "frames": frames_of(recorded, cache, stack), "user_metadata": meta["tags"][tag]}
+        if op:
+            merged.append((i, 1, {"action": "free_requested", **entry}))
+            merged.append((i, 1, {"action": "free_completed", **entry}))
+        else:
+            merged.append((i, 1, {"action": "alloc", **entry}))
+    for i, kind in enumerate(others["kind"].tolist()):
+        name = ACTIONS.get(KINDS[kind])
+        if name is None:
+            continue
+        entry = {"action": name, "addr": int(others["address"][i]), "size": int(others["size"][i]),
+                 "stream": handles[int(others["stream"][i])], "time_us": start + int(others["time"][i]) // 1000,
+                 "frames": frames_of(recorded, cache, int(others["stack"][i]))}
+        if name == "oom":
+            entry["device_free"] = 0
+        merged.append((int(others["at"][i]), 0, entry))
+    merged.sort(key=lambda item: item[:2])
+    return [item[2] for item in merged]
+
+
+def runs_of(part: Part) -> list[tuple[int, int]]:
+    """The mapped addresses; neighbours are one run, as the viewer joins what is mapped side by side."""
+    runs: list[tuple[int, int]] = []
+    for start, size in sorted(zip(part.pages["address"].tolist(), part.pages["bytes"].tolist(), strict=True)):
+        if runs and sum(runs[-1]) == start:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
+        else:
+            runs.append((start, size))
+    return runs
+
+
+def segment_of(recorded: Recorded, part: Part, handle: int, run: tuple[int, int],
+               cache: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+    """A run of mapped addresses, cut into live and free blocks; one that sleeps is as long as its memory."""
+    start, total = run
+    inside = part.after[(part.after["address"] >= start) & (part.after["address"] < start + total)]
+    inside = inside[np.argsort(inside["address"])]
+    blocks: list[dict[str, Any]] = []
+    at = start
+    for row, stack in zip(inside, recorded.stacks.column(inside).tolist(), strict=True):
+        address, size = int(row["address"]), min(int(row["bytes"]), start + total - int(row["address"]))
+        if address > at:
+            blocks.append(free_block(at, address - at))
+        blocks.append({"address": address, "size": size, "requested_size": int(row["size"]),
+                       "state": "active_allocated", "frames": frames_of(recorded, cache, stack),
+                       "user_metadata": recorded.tags[int(row["tag"])]})
+        at = address + size
+    if at < start + total:
+        blocks.append(free_block(at, start + total - at))
+    active = int(inside["bytes"].sum())
+    return {
+        "device": recorded.meta["device"], "address": start, "total_size": total, "stream": handle,
+        "allocated_size": active, "active_size": active, "requested_size": int(inside["size"].sum()),
+        "segment_type": "small" if total <= SMALL else "large", "segment_pool_id": (0, 0), "is_expandable": True,
+        "frames": [], "blocks": blocks,
+    }
+
+
+def free_block(address: int, size: int) -> dict[str, Any]:
+    return {"address": address, "size": size, "requested_size": 0, "state": "inactive", "frames": []}
+
+
+def snapshot_of(recorded: Recorded) -> dict[str, Any]:
+    """What `torch.cuda.memory._snapshot` gives, of the pool."""
+    cache: dict[int, list[dict[str, Any]]] = {}
+    handles = [stream["handle"] for stream in recorded.meta["streams"]]
+    segments = [segment_of(recorded, part, handle, run, cache)
+                for part, handle in zip(recorded.parts, handles, strict=True) for run in runs_of(part)]
+    device = int(recorded.meta["device"])
+    return {
+        "segments": sorted(segments, key=lambda segment: int(segment["address"])),
+        "device_traces": [[] for _ in range(device)] + [trace_of(recorded, cache)],
+        "allocator_settings": {"expandable_segments": True, "backend": "aclpool"},
+        "external_annotations": [],
+    }

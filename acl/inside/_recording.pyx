@@ -1,0 +1,349 @@
+"""Recordings of a pool: begun and ended in a running service, and copied out of its rings.
+
+A recording is a window: the last events of each stream, and what is live at its end.  Both are
+taken under the arena's lock at one moment, so what was live at the window's beginning follows from
+them (`_recorded`), however much was overwritten.
+
+Thread rule: notes begin and end with the GIL held, so never two at once; the arenas' locks that
+they take are leaves.
+"""
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+import time
+
+from acl.core._arena cimport arena_set_mode
+from acl._core cimport ARENA_RECORDED, Arena, Notes
+from acl._device cimport fork_count, forked_raise, leaving
+from acl.core._events cimport Event
+from acl._libacl cimport aclrtGetSocName
+from acl.core._lock cimport count_read, spin_enter, spin_leave
+from acl._pool cimport Pool
+from acl.core._record cimport (
+    arena_survey, pool_see, record_native_open, record_ns, record_ticks, ring_copy, ring_drop,
+    ring_head, ring_ready,
+)
+
+__all__ = ["EVENT_BYTES", "Recording", "Tracking", "clock", "mark", "pool_names", "survey"]
+
+EVENT_BYTES = sizeof(Event)
+STACKS = {False: (False, False), "python": (True, False), "native": (False, True),
+          "all": (True, True)}
+MOST_EVENTS = 1 << 32
+
+cdef enum:
+    READY_BYTES = 64 << 20      # of a pool's rings: memory that is there before the first event
+
+ROLES = ("stream", "user", "capture", "framework")
+
+
+cdef void notes_start(CorePool *pool, uint64_t capacity, bint python, bint native) noexcept:
+    cdef Notes *notes = &pool.notes
+    cdef uint32_t index
+    spin_enter(&pool.lock)                      # an arena that is added later has the mode
+    notes.users += 1
+    notes.python += python
+    notes.native += native
+    notes.recordings += capacity > 0
+    if capacity > 0 and notes.capacity == 0:
+        notes.capacity = capacity
+    spin_leave(&pool.lock)
+    for index in range(count_read(&pool.arena_count)):
+        arena_set_mode(pool.arenas[index], ARENA_RECORDED, 0)
+
+
+cdef void notes_end(CorePool *pool, bint recorded, bint python, bint native) noexcept:
+    cdef Notes *notes = &pool.notes
+    cdef uint32_t index
+    cdef bint last
+    spin_enter(&pool.lock)
+    notes.users -= 1
+    notes.python -= python
+    notes.native -= native
+    notes.recordings -= recorded
+    if notes.recordings == 0:
+        notes.capacity = 0
+    last = notes.users == 0
+    spin_leave(&pool.lock)
+    for index in range(count_read(&pool.arena_count)):
+        # Also where others still take notes: whoever saw the old capacity is done after this.
+        arena_set_mode(pool.arenas[index], 0, ARENA_RECORDED if last else 0)
+
+
+cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
+    """Make the rings: what the system does for a page's first write is not for an allocation."""
+    cdef uint32_t index, count = count_read(&pool.arena_count)
+    with nogil:
+        for index in range(count):
+            ring_ready(pool.arenas[index], capacity, <size_t> READY_BYTES // count)     # an enum
+
+
+cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
+    """What is live and mapped, as Events in a bytearray, and how many events lie before that."""
+    cdef uint64_t head = 0, room = 64, count = 0
+    cdef Event *out
+    cdef uint64_t i
+    while True:
+        rows = bytearray(room * sizeof(Event))
+        out = <Event *> <char *> rows
+        with nogil:
+            count = arena_survey(arena, out, room, pages, &head)
+        if count <= room:
+            break
+        room = count + count // 8 + 64
+    for i in range(count):
+        out[i].number = number
+    del rows[count * sizeof(Event):]
+    return rows, head
+
+
+def survey(Pool pool not None):
+    """The live blocks of all streams, as Events in bytes."""
+    cdef uint32_t i
+    if pool.made != fork_count:
+        forked_raise(pool)
+    return b"".join([
+        arena_live(pool.core.arenas[i], i, False)[0]
+        for i in range(count_read(&pool.core.arena_count))])
+
+
+def clock():
+    """The ticks that blocks' births are counted in: now, and seconds for each."""
+    cdef uint64_t now = record_ticks()
+    cdef uint64_t span = <uint64_t> 1 << 32     # ahead: what lies before the start has no time
+    return now, (record_ns(now + span) - record_ns(now)) / span / 1e9
+
+
+def mark(Pool pool not None):
+    """Mark what is live: the ticks and nanoseconds of this moment, and how many blocks."""
+    cdef uint64_t now, count
+    pool.open_check()
+    with nogil:
+        now = record_ticks()
+        count = pool_see(pool.core, now)
+    return now, record_ns(now), count
+
+
+def pool_names(Pool pool not None):
+    """The tags' names, the streams' handles as `survey` numbers them, and if births are noted."""
+    cdef uint32_t i
+    handles = [<size_t> pool.core.arenas[i].stream
+               for i in range(count_read(&pool.core.arena_count))]
+    return list(pool.tag_names), handles, pool.core.notes.users > 0
+
+
+cdef dict pool_facts(Pool pool):
+    """What a file says of the pool."""
+    cdef const char *soc = aclrtGetSocName()
+    return {
+        "device": pool.device, "soc": (<bytes> soc).decode(errors="replace") if soc else "",
+        "granule": pool.core.options.granule, "limit": pool.core.options.limit,
+        "headroom": pool.core.options.headroom, "tags": list(pool.tag_names),
+    }
+
+
+cdef dict arena_part(Arena *arena, uint32_t number, uint64_t capacity, uint64_t begun):
+    """One stream's part of a recording: its last events, and what is live after them.
+
+    The events before number `begun` are those of an earlier recording.
+    """
+    cdef uint64_t head = 0, first, start
+    cdef Event *out
+    cdef uint64_t i
+    rows, head = arena_live(arena, number, True)
+    first = head - capacity if head > capacity else 0
+    first = min(max(first, begun), head)
+    events = bytearray((head - first) * sizeof(Event))
+    out = <Event *> <char *> events
+    with nogil:
+        start = ring_copy(arena, out, first, head)
+    for i in range(head - start):
+        out[i].number = number
+    del events[(head - start) * sizeof(Event):]
+    return {"handle": <size_t> arena.stream, "kind": ROLES[arena.role],
+            "lost": start - min(begun, start), "events": events, "live": rows}
+
+
+@cython.final
+@cython.no_gc_clear             # its end needs the pool
+cdef class Recording:
+    """The last events of a pool; `Pool.record` begins one.
+
+    A context manager: the end of its block stops it.  While it runs, `events` and `save` give what
+    there is so far.  A pool may have several; they share a ring, so those that begin later keep at
+    most as many events as the first.
+    """
+
+    cdef readonly Pool pool
+    cdef readonly object stacks         # what was asked for
+    cdef readonly object capacity       # events of each stream
+    cdef bint python
+    cdef bint native
+    cdef bint running
+    cdef int made
+    cdef uint64_t begun                 # ticks
+    cdef uint64_t ended
+    cdef object began                   # Unix time in nanoseconds
+    cdef list heads                     # events that each stream's ring had seen before
+    cdef list parts                     # once it has ended
+    cdef object cached
+
+    def __init__(self, Pool pool not None, *, capacity=1 << 20, stacks=False):
+        if stacks not in STACKS:
+            raise ValueError(
+                f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
+        if not hasattr(capacity, "__index__"):
+            raise TypeError(f"capacity must be an int, not {type(capacity).__name__}")
+        if not 1 <= capacity <= MOST_EVENTS:
+            raise ValueError(f"capacity must be from 1 to {MOST_EVENTS} events, not {capacity}")
+        pool.open_check()
+        self.pool = pool
+        self.stacks = stacks
+        self.python, self.native = STACKS[stacks]
+        self.capacity = 1 << (int(capacity) - 1).bit_length()
+        if self.native and not record_native_open():
+            raise MemoryError("host memory for C stacks")
+        self.made = fork_count
+        rings_ready(pool.core, self.capacity)
+        if pool.core.notes.capacity > 0:
+            self.capacity = min(self.capacity, pool.core.notes.capacity)
+        self.heads = [ring_head(pool.core.arenas[i])
+                      for i in range(count_read(&pool.core.arena_count))]
+        self.began = time.time_ns()
+        self.begun = record_ticks()
+        self.running = True
+        notes_start(pool.core, self.capacity, self.python, self.native)
+
+    def __dealloc__(self):
+        if self.running and self.made == fork_count and not leaving:
+            recording_end(self)
+
+    def stop(self):
+        """End the recording and keep what it has; a second call does nothing."""
+        if not self.running:
+            return
+        if self.made != fork_count:
+            forked_raise(self)
+        self.parts = self.take()
+        recording_end(self)
+
+    cdef list take(self):
+        cdef uint32_t i
+        self.ended = record_ticks()
+        known = len(self.heads)
+        return [arena_part(self.pool.core.arenas[i], i, self.capacity,
+                           self.heads[i] if i < known else 0)
+                for i in range(count_read(&self.pool.core.arena_count))]
+
+    @property
+    def stopped(self):
+        """Whether `stop` has run."""
+        return not self.running
+
+    def snapshot(self):
+        """The recording so far, or all of it once it is stopped, as `_recorded.Recorded`."""
+        from acl.inside._recorded import Recorded
+
+        if self.cached is not None:
+            return self.cached
+        if self.running and self.made != fork_count:
+            forked_raise(self)
+        parts = self.take() if self.running else self.parts
+        last = None if self.pool.is_closed else self.pool.last_oom()
+        recorded = Recorded(
+            pool_facts(self.pool), parts, self.began, (self.begun, self.ended),
+            (record_ns(self.begun), record_ns(self.ended)), last)
+        if not self.running:
+            self.cached = recorded
+            self.parts = None
+        return recorded
+
+    @property
+    def events(self):
+        """All events in order of time, as a list of `RecordedEvent`."""
+        return self.snapshot().events()
+
+    @property
+    def lost(self):
+        """How many events were overwritten by newer ones."""
+        return self.snapshot().lost
+
+    def save(self, path):
+        """Write the recording to a file.
+
+        Parameters
+        ----------
+        path : str or path
+            ``.npz``: a trace for ``aclpool replay`` and ``aclpool view`` (`docs/recording.md` has
+            the format); ``.pickle`` or ``.pkl``: a PyTorch memory snapshot.
+        """
+        self.snapshot().save(path)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
+
+    def __repr__(self):
+        state = "running" if self.running else "stopped"
+        return f"<Recording {state} capacity={self.capacity} stacks={self.stacks!r}>"
+
+
+@cython.final
+@cython.no_gc_clear             # its end needs the pool
+cdef class Tracking:
+    """While it is on, blocks know when and where they were allocated; `Pool.track` begins one."""
+
+    cdef readonly Pool pool
+    cdef bint python
+    cdef bint native
+    cdef bint running
+    cdef int made
+
+    def __init__(self, Pool pool not None, *, stacks="python"):
+        if stacks not in STACKS:
+            raise ValueError(
+                f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
+        pool.open_check()
+        self.pool = pool
+        self.python, self.native = STACKS[stacks]
+        if self.native and not record_native_open():
+            raise MemoryError("host memory for C stacks")
+        self.made = fork_count
+        self.running = True
+        notes_start(pool.core, 0, self.python, self.native)
+
+    def __dealloc__(self):
+        if self.running and self.made == fork_count and not leaving:
+            notes_end(self.pool.core, False, self.python, self.native)
+
+    def stop(self):
+        """End it; what blocks know, they keep.  A second call does nothing."""
+        if self.running:
+            if self.made != fork_count:
+                forked_raise(self)
+            self.running = False
+            notes_end(self.pool.core, False, self.python, self.native)
+
+    def detach(self):
+        """Let it go on for as long as the pool is there, without this object."""
+        self.running = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
+
+
+cdef void recording_end(Recording recording) noexcept:
+    cdef uint32_t i
+    cdef CorePool *core = recording.pool.core
+    recording.running = False
+    notes_end(core, True, recording.python, recording.native)
+    if core.notes.recordings > 0:
+        return
+    for i in range(count_read(&core.arena_count)):
+        ring_drop(core.arenas[i])

@@ -1,0 +1,109 @@
+"""Stacks of Python and of C, each kept once in a process, by number; 0 stands for none.
+
+A stack is taken where the GIL is held anyway, before a call into C, and its number is left with the
+thread: the allocator's callbacks have no Python stack of their own.  A stack costs about a
+microsecond, its text nothing until somebody asks.  The table only grows, up to a limit.
+
+Thread rule: with the GIL.
+"""
+
+import sys
+
+from libc.stdint cimport uint32_t
+
+from acl.core._record cimport record_call, record_native
+
+cdef extern from "Python.h":
+    ctypedef struct PyCodeObject:
+        pass
+    int PyCode_Addr2Line(PyCodeObject *code, int offset)
+
+cdef extern from "<dlfcn.h>" nogil:
+    ctypedef struct Dl_info:
+        const char *dli_fname
+        void *dli_fbase
+        const char *dli_sname
+        void *dli_saddr
+    int dladdr(const void *address, Dl_info *info)
+
+__all__ = ["native_frames", "python_frames"]
+
+cdef enum:
+    DEPTH = 64                  # frames of a stack, the innermost ones
+    MOST = 65536                # different stacks
+    NATIVE_DEPTH = 32           # of `core/record.h`
+
+cdef dict numbers = {}          # what identifies a stack -> its number
+cdef list stacks = [()]         # by number: (code, offset) pairs, innermost first
+cdef dict codes = {}            # id -> code, so that no id comes again
+
+
+cdef uint32_t stack_here() except? 0xFFFFFFFF:
+    """The number of the running thread's Python stack; 0 where the table is full."""
+    cdef list pairs = []
+    cdef list key = []
+    frame = sys._getframe()
+    while frame is not None and len(pairs) < DEPTH:
+        code = frame.f_code
+        offset = frame.f_lasti
+        pairs.append((code, offset))
+        key.append(id(code))
+        key.append(offset)
+        frame = frame.f_back
+    identity = tuple(key)
+    number = numbers.get(identity)
+    if number is not None:
+        return number
+    if len(stacks) >= MOST:
+        return 0
+    for code, _ in pairs:
+        codes[id(code)] = code
+    numbers[identity] = len(stacks)
+    stacks.append(tuple(pairs))
+    return <uint32_t> (len(stacks) - 1)                 # fits: below MOST
+
+
+cdef bint stack_enter(Pool *pool, size_t extra) except -1:
+    if pool is NULL or (pool.notes.python == 0 and pool.notes.users == 0):
+        return False
+    record_call(stack_here() if pool.notes.python > 0 else 0, <uint32_t> extra)    # some bytes
+    return True
+
+
+cdef void stack_leave() noexcept:
+    record_call(0, 0)
+
+
+cdef int line_of(object code, int offset) except -2:
+    return PyCode_Addr2Line(<PyCodeObject *> code, offset)
+
+
+def python_frames(number):
+    """The frames of a Python stack: (file, line, function), innermost first."""
+    if not 0 <= number < len(stacks):
+        return []
+    return [(code.co_filename, line_of(code, offset),
+             getattr(code, "co_qualname", code.co_name)) for code, offset in stacks[number]]
+
+
+def native_frames(number):
+    """The frames of a C stack: (library, 0, function), innermost first, without our own on top."""
+    cdef void *frames[NATIVE_DEPTH]
+    cdef Dl_info info
+    cdef uint32_t i, count
+    cdef uint32_t wanted = number
+    with nogil:
+        count = record_native(wanted, frames)
+    found = []
+    for i in range(count):
+        if not dladdr(<char *> frames[i] - 1, &info):   # the call, not what it returns to
+            found.append(("", 0, hex(<size_t> frames[i])))
+            continue
+        library = (<bytes> info.dli_fname).decode(errors="replace") if info.dli_fname else ""
+        if not found and ("/_record." in library or "/_core." in library):
+            continue
+        name = hex(<size_t> (<char *> frames[i] - <char *> info.dli_fbase))
+        if info.dli_sname is not NULL:
+            name = (<bytes> info.dli_sname).decode(errors="replace")
+        found.append((library, 0, name))
+    return found

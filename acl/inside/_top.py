@@ -1,0 +1,260 @@
+"""The service's side of `aclpool top`: a socket that answers with one snapshot of the pools.
+
+Off unless `serve_top()` is called or `ACL_POOL_TOP=1` is set before the import.  A thread waits in
+`accept`, so a service that nobody looks at pays nothing; an answer takes the arenas' locks as
+`Pool.stats` does and some 0.2 ms of the interpreter.  The socket lies in a folder that is the user's alone, and
+the kernel tells who asks: others than the user and root get no answer.  Nothing can be changed through
+it.  After a fork the child serves on a socket of its own, and only pools of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acl._pool import Pool
+    from acl.inside._snapshot import StreamStats
+
+__all__ = ["FORMAT", "TopServer", "serve_top", "snapshot", "top_folder"]
+
+FORMAT = {"format": "aclpool top", "version": 1}
+ANSWER_SECONDS = 2.0
+LONGEST_PATH = 107       # of a Unix socket, without the zero at its end
+STREAM_NUMBERS = (
+    "stream", "kind", "reserved", "allocated", "allocated_peak", "requested", "cached", "free", "waiting",
+    "asleep", "largest_free", "live_blocks", "hits", "fits", "slow", "failures", "frees", "steals", "donated", "syncs",
+)
+
+logger = logging.getLogger("acl.top")
+
+
+# ---- where ----
+
+def top_folder() -> Path:
+    """The folder of the sockets: `ACL_POOL_TOP_DIR`, else the user's runtime folder, else one in the temporary."""
+    chosen = os.environ.get("ACL_POOL_TOP_DIR")
+    if chosen:
+        return Path(chosen)
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir():
+        return Path(runtime) / "aclpool"
+    return Path(tempfile.gettempdir()) / f"aclpool-{os.getuid()}"
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that another user could write to.
+
+    Raises
+    ------
+    PermissionError
+        Naming the folder and what is wrong with it.
+    """
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{folder}: expected a folder for aclpool top's sockets, got something else")
+    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+        raise PermissionError(
+            f"{folder}: expected a folder that is user {os.geteuid()}'s alone, got one of user {found.st_uid} with "
+            f"mode {found.st_mode & 0o777:o}; remove it, or set ACL_POOL_TOP_DIR")
+
+
+# ---- what ----
+
+def stream_numbers(one: StreamStats) -> dict[str, Any]:
+    """A stream's part as plain values."""
+    return {name: getattr(one, name) for name in STREAM_NUMBERS}
+
+
+def pool_numbers(pool: Pool) -> dict[str, Any]:
+    """A pool as plain values."""
+    stats = pool.stats()
+    oom = pool.last_oom()
+    return {
+        "name": pool.name, "device": pool.device, "limit": stats.limit, "reserved": stats.reserved,
+        "reserved_peak": stats.reserved_peak, "allocated": stats.allocated, "requested": stats.requested,
+        "requested_peak": stats.requested_peak, "spare": stats.spare, "ooms": stats.ooms,
+        "asleep": stats.asleep,
+        "driver_calls": sum(stats.driver_calls.values()), "tags": stats.tags,
+        "streams": [stream_numbers(one) for one in stats.streams], "last_oom": str(oom) if oom else "",
+    }
+
+
+def device_numbers(ordinal: int) -> dict[str, Any]:
+    """A device's ledger in five numbers."""
+    from acl.inside._ledger import memory_ledger
+
+    ledger = memory_ledger(ordinal)
+    return {
+        "device": ordinal, "total": ledger.total, "free": ledger.free, "pools": ledger.sum(owner="pool"),
+        "process": ledger.sum(owner="process"), "others": ledger.sum(owner="others") + ledger.sum(owner="rest"),
+        "told_apart": ledger.components is not None,
+    }
+
+
+def snapshot() -> dict[str, Any]:
+    """What the socket answers: this process's pools and their devices."""
+    from acl._libacl import backend
+    from acl._pool import open_pools
+
+    pools, devices = [], []
+    for pool in open_pools():
+        with contextlib.suppress(Exception):   # closed meanwhile, or made by the process that this one forked from
+            pools.append(pool_numbers(pool))
+    for ordinal in sorted({pool["device"] for pool in pools}):
+        with contextlib.suppress(Exception):   # the device is lost; what the pools count still stands
+            devices.append(device_numbers(ordinal))
+    return {
+        **FORMAT, "pid": os.getpid(), "command": command_line(), "backend": backend() if pools else "",
+        "time": time.monotonic(), "pools": pools, "devices": devices,
+    }
+
+
+def command_line() -> str:
+    """How this process was started."""
+    try:
+        words = Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        return " ".join(word.decode(errors="replace") for word in words)
+    except OSError:
+        return " ".join(sys.argv)
+
+
+# ---- the server ----
+
+class TopServer:
+    """A socket and the thread that answers on it; made by `serve_top`.
+
+    Attributes
+    ----------
+    path : str
+        Of the socket.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folder(folder)
+        self.pid = os.getpid()
+        self.path = str(folder / f"{self.pid}-{secrets.token_hex(4)}.sock")
+        if len(os.fsencode(self.path)) > LONGEST_PATH:
+            raise ValueError(f"expected a socket's path of at most {LONGEST_PATH} bytes, got {self.path!r}; "
+                             "set ACL_POOL_TOP_DIR to a shorter one")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.bind(self.path)
+        os.chmod(self.path, 0o600)
+        self.socket.listen(64)
+        self.thread = threading.Thread(target=self.run, name="acl-top", daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Answer until the socket is closed."""
+        while True:
+            try:
+                caller, _ = self.socket.accept()
+            except OSError:
+                return
+            with caller:
+                try:
+                    self.answer(caller)
+                except Exception:
+                    logger.debug("no answer for aclpool top", exc_info=True)
+
+    def answer(self, caller: socket.socket) -> None:
+        """One snapshot for one caller, if it is the user or root."""
+        caller.settimeout(ANSWER_SECONDS)
+        _, user, _ = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user not in (os.geteuid(), 0):
+            return
+        caller.sendall(json.dumps(snapshot()).encode() + b"\n")
+
+    def close(self) -> None:
+        """Stop answering and remove the socket; may be called twice."""
+        if self.pid != os.getpid():   # the parent's, in a child
+            return
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        if self.thread is not threading.current_thread():
+            self.thread.join(ANSWER_SECONDS)
+
+    def __enter__(self) -> TopServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Serving:
+    """The one server of this process."""
+
+    lock = threading.Lock()
+    server: TopServer | None = None
+    hooked = False
+
+
+def serve_top() -> TopServer:
+    """Let `aclpool top` see this process.
+
+    The socket lies in `ACL_POOL_TOP_DIR`, else in the user's runtime folder; only the user and root get an
+    answer. Setting `ACL_POOL_TOP=1` before the import does the same.
+
+    Returns
+    -------
+    TopServer
+        With the socket's `path`; `close()` ends it. A second call returns the same one.
+
+    Raises
+    ------
+    OSError
+        If the socket cannot be made; `PermissionError` if its folder is not the user's alone.
+    """
+    with Serving.lock:
+        server = Serving.server
+        if server is None or server.pid != os.getpid() or server.socket.fileno() < 0:
+            server = Serving.server = TopServer(top_folder())
+        if not Serving.hooked:
+            Serving.hooked = True
+            atexit.register(stop)
+            os.register_at_fork(after_in_child=serve_in_child)
+        return server
+
+
+def stop() -> None:
+    """Close the server, if there is one."""
+    if Serving.server is not None:
+        Serving.server.close()
+
+
+def serve_in_child() -> None:
+    """After a fork: the parent's socket is not ours to answer on; one of our own is, if the parent had one."""
+    Serving.lock = threading.Lock()
+    server = Serving.server
+    if server is None or server.socket.fileno() < 0:
+        return
+    server.socket.close()
+    try:
+        serve_top()
+    except (OSError, ValueError):
+        logger.warning("the child of a fork cannot be seen by aclpool top", exc_info=True)
+
+
+def serve_if_asked() -> None:
+    """What `import acl` does where `ACL_POOL_TOP` is set; a service is never stopped by it."""
+    try:
+        serve_top()
+    except (OSError, ValueError) as error:
+        logger.warning("ACL_POOL_TOP is set, but aclpool top will not see this process: %s", error)
