@@ -18,6 +18,7 @@ static void *on_thread(void *argument)
 {
     Task *task = argument;
     task->faults = worker_run(api, task->arena, 1000, 64, 200);
+    task->faults += worker_free_twice(api, task->arena);
     return NULL;
 }
 

@@ -23,7 +23,14 @@ long worker_run(const AclPoolApi *api, AclPoolArena *arena, size_t size, int cou
         }
         for (int i = 0; i < count; i++)
             faults += !api->free(arena, blocks[i]);
-        faults += api->free(arena, blocks[0]);      /* no live block any more: refused */
     }
     return faults;
+}
+
+long worker_free_twice(const AclPoolApi *api, AclPoolArena *arena)
+{
+    AclPoolBlock *block = api->alloc(arena, 1000);
+    if (block == NULL || !api->free(arena, block))
+        return 1;
+    return api->free(arena, block);
 }

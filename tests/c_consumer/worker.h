@@ -13,6 +13,10 @@ extern "C" {
  * overlap with its neighbours.  The number of what went wrong. */
 long worker_run(const AclPoolApi *api, AclPoolArena *arena, size_t size, int count, int rounds);
 
+/* 0 if a second free of a block is refused.  Only while no other thread uses the arena: the block
+ * may be that thread's by then. */
+long worker_free_twice(const AclPoolApi *api, AclPoolArena *arena);
+
 #ifdef __cplusplus
 }
 #endif
