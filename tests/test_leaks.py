@@ -6,7 +6,7 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -356,9 +356,23 @@ def holder_text(pool: acl.Pool) -> str:
 KEPT: list[object] = []
 
 
-def test_holders(made: Made) -> None:
+@pytest.fixture(params=["listed", "frozen"])
+def module_names(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With and without a `gc.freeze`, which hides what a module's names hold from the collector's lists."""
+    if request.param == "frozen":
+        gc.freeze()
+    else:
+        gc.unfreeze()
+    yield
+    gc.unfreeze()                               # what the test leaves is garbage, and must go
+    gc.collect()
+    gc.freeze()
+
+
+def test_holders(module_names: None, made: Made) -> None:
     """Who holds the block, through every kind of container; and nobody, where only C has it."""
     pool, stream, door = made
+    KEPT.clear()
 
     def generator(buffer: acl.Buffer) -> Generator[int, None, None]:
         yield buffer.address

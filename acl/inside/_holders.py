@@ -1,8 +1,10 @@
 """Who holds a buffer: the way from a module, a frame or a thread to it, as Python would write it.
 
 Found by the garbage collector's own lists, so it costs a walk over all objects for each step: for reports of
-leaks, not for a service that is at work.  What only C holds is not seen.  Thread rule: with the GIL; other
-threads may change what holds what meanwhile, and the answer is of some moment between.
+leaks, not for a service that is at work.  What only C holds is not seen.  After a `gc.freeze`, as services that
+fork call it, the collector lists nothing from before: of that, only what is near a module's names is seen.
+Thread rule: with the GIL; other threads may change what holds what meanwhile, and the answer is of some moment
+between.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ SECONDS = 0.5           # for each way
 KEY_LENGTH = 40
 PADDING = 64            # at most so much of a block is the pool's and the chip's
 BATCH = 4096            # objects that are looked into at a time
+NEAR = 2                # steps from a module's names, of what is frozen
 CODE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -40,23 +43,47 @@ def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
     a buffer, and one whose buffer nothing holds that the collector sees, is left out.
     """
     asked = {block.address: block.size for block in blocks}
-    found = buffers_in(sorted((block.address, block.bytes) for block in blocks))
+    frozen = frozen_objects()
+    found = buffers_in(sorted((block.address, block.bytes) for block in blocks), frozen)
+    holders = holders_among(frozen)
     told: dict[int, str] = {}
     while found:
         address, nodes = found.popitem()
         size = nodes[0].size
         view = address != nodes[0].address or size + PADDING < asked[address]
-        way = way_to(nodes)
+        way = way_to(nodes, holders)
         if way:
             told[address] = way + (f": a view, {readable(size)} of {readable(asked[address])}" if view else "")
     return told
 
 
-def buffers_in(spans: list[tuple[int, int]]) -> dict[int, list[Any]]:
+def frozen_objects() -> list[Any]:
+    """What is near a module's names, if the collector may not list it."""
+    if not gc.get_freeze_count():
+        return []
+    level: list[Any] = [vars(each) for each in list(sys.modules.values()) if isinstance(each, types.ModuleType)]
+    found = {id(each): each for each in level}
+    for _ in range(NEAR):
+        level = [each for each in gc.get_referents(*level) if gc.is_tracked(each) and id(each) not in found]
+        found.update((id(each), each) for each in level)
+    return list(found.values())
+
+
+def holders_among(objects: list[Any]) -> dict[int, list[Any]]:
+    """Which of the objects hold what, by its id."""
+    found: dict[int, list[Any]] = {}
+    for each in objects:
+        for held in gc.get_referents(each):
+            found.setdefault(id(held), []).append(each)
+    return found
+
+
+def buffers_in(spans: list[tuple[int, int]], frozen: list[Any]) -> dict[int, list[Any]]:
     """A buffer for each block that has one, the largest, and the dicts and tuples around it that no collector has."""
     starts = [address for address, _ in spans]
     found: dict[int, list[Any]] = {}
-    for each, around in chain(held_objects(), ((value, ()) for frame in frames() for value in frame.f_locals.values())):
+    locals_now = ((value, ()) for frame in frames() for value in frame.f_locals.values())
+    for each, around in chain(held_by(gc.get_objects()), held_by(frozen), locals_now):
         if type(each) is not Buffer or each.closed:
             continue
         i = bisect_right(starts, each.address) - 1
@@ -66,12 +93,11 @@ def buffers_in(spans: list[tuple[int, int]]) -> dict[int, list[Any]]:
     return found
 
 
-def held_objects() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def held_by(objects: list[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """What the collector's objects lead to, with what lies between.
 
     It has neither buffers nor dicts and tuples in which only such are.
     """
-    objects = gc.get_objects()
     for i in range(0, len(objects), BATCH):
         for each in gc.get_referents(*objects[i : i + BATCH]):
             yield each, ()
@@ -97,7 +123,7 @@ def frames() -> Iterator[types.FrameType]:
             frame = frame.f_back
 
 
-def way_to(nodes: list[Any]) -> str:
+def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
     """The way to a buffer: the breadth of what holds it, and what is around it already, is searched step by step."""
     ways = [""]
     for held, holder in pairwise(nodes):
@@ -107,7 +133,7 @@ def way_to(nodes: list[Any]) -> str:
     ends = time.monotonic() + SECONDS
     at = 0
     while at < len(nodes) and time.monotonic() < ends:
-        way = step_back(nodes, ways, depths, seen, at)
+        way = step_back(nodes, holders, ways, depths, seen, at)
         if way:
             return way
         at += 1
@@ -115,10 +141,12 @@ def way_to(nodes: list[Any]) -> str:
     return f"{type(nodes[partly[-1]]).__name__}{ways[partly[-1]]}" if partly else ""
 
 
-def step_back(nodes: list[Any], ways: list[str], depths: list[int], seen: set[int], at: int) -> str:
+def step_back(
+    nodes: list[Any], holders: dict[int, list[Any]], ways: list[str], depths: list[int], seen: set[int], at: int,
+) -> str:
     """Add what holds a node; the whole way, if one of them is where it begins."""
     held = nodes[at]
-    for holder in gc.get_referrers(held):
+    for holder in chain(gc.get_referrers(held), holders.get(id(held), ())):
         if id(holder) in seen or is_ours(holder):
             continue
         seen.add(id(holder))
