@@ -52,19 +52,20 @@ COMMON = [
     "-Werror=incompatible-pointer-types",
     "-Werror=implicit-function-declaration",
 ]
-# Written in C beside the modules: acl/late/*.c belongs to acl._libacl, acl/core/*.c to the allocator's.
+# Linked into each module of the allocator, and compiled once: see `Build.build_extensions`.
+SHARED = "acl/core/lock.c"
 ALLOCATOR = (
     "_core", "_pool", "_registry", "core._arena", "core._asleep", "core._check", "core._climb", "core._driver",
     "core._guard", "core._order", "core._pages", "core._place", "core._record", "core._tally", "core._turns",
     "inside._books",
 )
+NEEDS_SHARED = {"acl.tools._rig", "acl._door", *(f"acl.{name}" for name in ALLOCATOR)}
+# Written in C beside a module.
 WITH_C = {
     "acl._libacl": "acl/late/*.c",
-    "acl.tools._rig": "acl/core/*.c",
-    "acl._door": "acl/door/*.c acl/core/*.c",
+    "acl._door": "acl/door/*.c",
     "acl._ort": "acl/onnx/*.c",
     "acl.vllm.vllm_ascend_C": "acl/vllm/*.c",
-    **{f"acl.{name}": "acl/core/*.c" for name in ALLOCATOR},
 }
 # Large, generated, and never hot.
 SMALL = {"acl._libacl": ["-O1"]}
@@ -95,11 +96,7 @@ def extensions() -> list[Extension]:
     for path in sorted((ROOT / "acl").rglob("*.pyx")):
         source = path.relative_to(ROOT)
         name = ".".join(source.with_suffix("").parts)
-        extra = (
-            sorted(str(c.relative_to(ROOT)) for part in WITH_C[name].split() for c in ROOT.glob(part))
-            if name in WITH_C
-            else []
-        )
+        extra = sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name])) if name in WITH_C else []
         flags = ALWAYS.get(name, []) + (SMALL.get(name, []) if MODE == "release" else [])
         headers = [str(h.relative_to(ROOT)) for h in sorted((ROOT / "acl").rglob("*.h"))]
         found.append(
@@ -110,7 +107,7 @@ def extensions() -> list[Extension]:
                 libraries=["dl", "pthread"],
                 extra_compile_args=COMMON + COMPILE[MODE] + flags,
                 extra_link_args=LINK[MODE],
-                depends=[h for h in headers if "/sim/" not in h],
+                depends=[h for h in headers if "/sim/" not in h] + [SHARED] * (name in NEEDS_SHARED),
             )
         )
     return found
@@ -135,6 +132,15 @@ class Build(build_ext):
     def finalize_options(self):
         super().finalize_options()
         self.parallel = self.parallel or min(2, os.cpu_count() or 1)
+
+    def build_extensions(self):
+        # Two extensions that compile one file at the same time write the same object: one may link it empty.
+        made = self.compiler.compile(
+            [SHARED], output_dir=self.build_temp, extra_postargs=COMMON + COMPILE[MODE], debug=self.debug)
+        for extension in self.extensions:
+            if extension.name in NEEDS_SHARED:
+                extension.extra_objects = [*extension.extra_objects, *made]
+        super().build_extensions()
 
     def run(self):
         super().run()
