@@ -33,7 +33,7 @@ KEY_LENGTH = 40
 PADDING = 64            # at most so much of a block is the pool's and the chip's
 BATCH = 4096            # objects that are looked into at a time
 NEAR = 2                # steps from a module's names, of what is frozen
-CODE: tuple[type, ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+CODE: tuple[type[Any], ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
 def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
