@@ -6,11 +6,13 @@ the deleter, on whatever thread that is.
 
 Streams: memory that a stream orders is handed over in the order of the consumer's stream: an event
 is waited for there, and the memory is not used again before that stream has passed.  A consumer
-that names no stream gets memory that is ready, as the host has waited.
+that names no stream gets memory that is ready, as the host has waited.  What we take goes back to
+its producer once our stream has passed, if we were told which.
 
 Nothing here imports NumPy, and nothing is copied unless the consumer asks for it.
 """
 
+cimport cython
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport (
     PyCapsule_CheckExact, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New, PyCapsule_SetName,
@@ -19,13 +21,15 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from acl._buffer cimport Buffer, HostBuffer, pending_add
+from acl._buffer cimport Buffer, HostBuffer, buffer_wrap, pending_add, pending_settle
 from acl._device cimport current_device, leaving
+from acl._libacl cimport aclrtStream
+from acl._registry cimport handle_of, stream_exists
 from acl._stream cimport Stream
 
 from collections import deque
 
-from acl._tensor import dtype_name
+from acl._tensor import DTYPE_CODES, dtype_name
 
 __all__ = ["device_of", "export", "from_dlpack", "npu_interface"]
 
@@ -192,16 +196,26 @@ cdef list streams_of(Buffer buffer):
     return list({stream.handle: stream for stream in found if not stream.closed}.values())
 
 
+cdef Stream consumers_stream(object stream):
+    """A consumer's stream, by itself or by its handle; 0 is the default one."""
+    cdef aclrtStream raw = handle_of(stream)
+    if isinstance(stream, Stream):
+        return stream
+    if raw is not NULL:
+        stream_exists(raw)
+    return Stream.from_handle(stream)
+
+
 def hand_over(Buffer buffer not None, stream):
     """Order the memory's use on another stream behind what is queued on its own."""
     if stream == -1:
         return
-    busy = streams_of(buffer)
     if stream is None:
-        for one in busy:
+        for one in streams_of(buffer):
             one.synchronize()
         return
-    other = stream if isinstance(stream, Stream) else Stream.from_handle(stream)
+    other = consumers_stream(stream)
+    busy = streams_of(buffer)
     marks_drop()
     for one in busy:
         if one.handle != other.handle:
@@ -209,6 +223,15 @@ def hand_over(Buffer buffer not None, stream):
             other.wait_event(marks[-1])
     if buffer.stream is None or buffer.stream.handle != other.handle:
         keeper_note(buffer, other)
+
+
+cdef int host_ready(HostBuffer buffer) except -1:
+    """Wait for asynchronous copies of ours; one that failed is the consumer's to know."""
+    pending = buffer.pending
+    for stream in pending if isinstance(pending, list) else [pending]:
+        if stream is not None and not stream.closed:
+            stream.synchronize()
+    return 0
 
 
 cdef int keeper_note(Buffer buffer, Stream stream) except -1:
@@ -222,7 +245,7 @@ cdef int keeper_note(Buffer buffer, Stream stream) except -1:
     return 0
 
 
-def copied(buffer, device, stream):
+def copied(buffer, device):
     """A copy of a buffer's memory on a device of DLPack's."""
     from acl._array import stream_memory
     from acl._copy import copy
@@ -237,14 +260,17 @@ def copied(buffer, device, stream):
     return made
 
 
-cdef int export_check(object stream, object max_version, object dl_device) except -1:
+cdef int export_check(object stream, object max_version, object dl_device, object copy) except -1:
     """Of what type a consumer's wishes are."""
-    if stream is not None and not isinstance(stream, (Stream, int)):
+    if isinstance(stream, bool) or not (stream is None or isinstance(stream, (Stream, int))):
         kind = type(stream).__name__
         raise TypeError(f"stream must be a Stream, a handle or None, not {kind}")
     for name, pair in (("max_version", max_version), ("dl_device", dl_device)):
-        if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2):
+        if pair is not None and not (
+                isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(n, int) for n in pair)):
             raise TypeError(f"{name} must be a pair of ints or None, not {pair!r}")
+    if copy is not None and not isinstance(copy, bool):
+        raise TypeError(f"copy must be True, False or None, not {copy!r}")
     return 0
 
 
@@ -258,7 +284,8 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
     shape, dtype
         What it holds.
     stream : Stream, int or None
-        The consumer's, for device memory: None waits on the host, -1 does not order anything.
+        The consumer's, for device memory: None waits on the host, 0 is the default stream, -1 does
+        not order anything.
     max_version : tuple of int, optional
         The newest DLPack that the consumer knows; without it, it gets a capsule of before 1.0.
     dl_device : tuple of int, optional
@@ -266,19 +293,21 @@ def export(buffer, tuple shape, dtype, stream, max_version, dl_device, copy):
     copy : bool, optional
         True: always; False: never, `BufferError` instead; None: only if the device differs.
     """
-    device = tuple(dl_device) if dl_device is not None else device_of(buffer)
+    export_check(stream, max_version, dl_device, copy)
     size = buffer.address and buffer.size       # raises if it is closed
+    device = device_of(buffer) if dl_device is None else dl_device
     moves = device != device_of(buffer)
     if moves and copy is False:
         raise BufferError(f"the memory is on device {device_of(buffer)}: copy must not be False")
-    export_check(stream, max_version, dl_device)
     if isinstance(buffer, HostBuffer) and stream not in (None, -1):
         raise BufferError("stream must be None for host memory")
     taken = bool(copy) or moves
     if taken:
-        buffer = copied(buffer, device, stream)
-    elif isinstance(buffer, Buffer):
+        buffer = copied(buffer, device)
+    if isinstance(buffer, Buffer):
         hand_over(buffer, stream)
+    elif stream is None:
+        host_ready(buffer)
     # An open view, so that a HostBuffer cannot be closed under the consumer.
     keeper = memoryview(buffer) if isinstance(buffer, HostBuffer) else buffer
     address = buffer.address if size else 0
@@ -301,13 +330,17 @@ def npu_interface(Buffer buffer not None, tuple shape, dtype):
 
 # --- in -----------------------------------------------------------------------------------------
 
+@cython.no_gc_clear
 cdef class Foreign:
     """Somebody else's tensor: keeps it until our last use is gone."""
 
     cdef Managed *managed
     cdef Versioned *versioned
+    cdef Stream stream              # ours that uses the memory, or None
 
     def __dealloc__(self):
+        if not leaving:
+            pending_settle(self.stream)         # the producer may use it again at once
         if self.managed is not NULL and self.managed.deleter is not NULL:
             self.managed.deleter(self.managed)
         if self.versioned is not NULL and self.versioned.deleter is not NULL:
@@ -338,6 +371,9 @@ cdef tuple shape_of(Tensor *tensor):
     """The shape; raises unless the elements are in C's order."""
     cdef int i
     cdef int64_t step = 1
+    for i in range(tensor.ndim):
+        if tensor.shape[i] == 0:                # no element, so no order
+            return tuple(tensor.shape[i] for i in range(tensor.ndim))
     for i in reversed(range(tensor.ndim)):
         if tensor.strides is not NULL and tensor.shape[i] != 1 and tensor.strides[i] != step:
             raise BufferError("the tensor must be contiguous, in C's order")
@@ -347,10 +383,12 @@ cdef tuple shape_of(Tensor *tensor):
 
 cdef str dtype_of(Tensor *tensor):
     names = {code: kind for kind, code in KINDS.items()}
-    kind = names.get(tensor.code)
-    if kind is None or tensor.lanes != 1:
-        raise BufferError(f"elements of code {tensor.code} and {tensor.lanes} lanes are not known")
-    return dtype_name(kind if kind == "bool" else f"{kind}{tensor.bits}")
+    kind = names.get(tensor.code, "")
+    name = kind if kind == "bool" and tensor.bits == 8 else f"{kind}{tensor.bits}"
+    if name not in DTYPE_CODES or tensor.lanes != 1:
+        raise BufferError(f"the tensor's elements, of DLPack's code {tensor.code}, {tensor.bits} bits and "
+                          f"{tensor.lanes} lanes, must be one of {', '.join(DTYPE_CODES)}")
+    return name
 
 
 cdef object capsule_of(object source, Stream stream):
@@ -373,8 +411,9 @@ def from_dlpack(source, *, Stream stream=None):
     source
         An object with `__dlpack__` whose memory is a device's, or a capsule from it.
     stream : Stream, optional
-        Our stream that will use the memory; the producer orders its own work before it.  Without
-        it, as the producer does it for None.  torch_npu orders nothing: wait for its stream.
+        Our stream that will use the memory; the producer orders its own work before it, and gets
+        the memory back once the stream has done what it was given until then.  Without it, as the
+        producer does it for None.  torch_npu orders nothing: wait for its stream.
 
     Returns
     -------
@@ -383,6 +422,7 @@ def from_dlpack(source, *, Stream stream=None):
     """
     from acl._array import Array
 
+    cdef Buffer buffer
     cdef Foreign foreign
     cdef Tensor *tensor
     foreign = foreign_take(source if PyCapsule_CheckExact(source) else capsule_of(source, stream))
@@ -393,5 +433,7 @@ def from_dlpack(source, *, Stream stream=None):
     shape, dtype = shape_of(tensor), dtype_of(tensor)
     nbytes = Array.nbytes_of(shape, dtype)
     address = <size_t> tensor.data + tensor.byte_offset
-    buffer = Buffer.from_address(address or 1, nbytes, stream=stream, owner=foreign)
+    foreign.stream = stream
+    buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL, foreign, stream,
+                         tensor.device_id)
     return Array.of(buffer, shape, dtype)

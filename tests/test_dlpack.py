@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,6 +151,72 @@ def test_taking_asks_for_our_stream(pool: acl.Pool, legacy: bool) -> None:
     assert len(producer.asked) == 1 + legacy
 
 
+def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
+    """A producer may use it again at once, on streams that we know nothing of."""
+    with acl.Stream(0) as stream:
+        done: list[int] = []
+        array = pool.empty((1000,), "int8")
+        taken = acl.from_dlpack(array.__dlpack__(stream=-1), stream=stream)
+        del array
+        stream.launch(lambda: (time.sleep(0.1), done.append(1)))
+        assert not done
+        taken.close()
+        assert done
+        del taken
+
+
+def test_what_was_taken_is_of_its_own_device(no_leaks: None) -> None:
+    with acl.Pool(1) as second, second.empty((4,), "int8") as array:
+        acl.Device(0).use()
+        with acl.from_dlpack(array) as taken:
+            assert taken.buffer.device == 1
+            assert taken.__dlpack_device__() == (12, 1)
+            assert taken.__npu_array_interface__["device"] == 1
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (1, 1), (7, 7)])
+def test_without_elements_there_is_no_order(pool: acl.Pool, strides: tuple[int, int]) -> None:
+    capsule = pool.empty((3, 2), "int8").__dlpack__(max_version=(1, 0))
+    told = header(capsule)
+    told.shape[1] = 0
+    told.strides[0], told.strides[1] = strides
+    taken = acl.from_dlpack(capsule)
+    assert (taken.shape, taken.nbytes) == ((3, 0), 0)
+    taken.close()
+
+
+def test_taking_refuses_another_order(pool: acl.Pool) -> None:
+    capsule = pool.empty((3, 2), "int8").__dlpack__(max_version=(1, 0))
+    told = header(capsule)
+    told.strides[0], told.strides[1] = 1, 3
+    with pytest.raises(BufferError, match="must be contiguous, in C's order"):
+        acl.from_dlpack(capsule)
+
+
+@pytest.mark.parametrize(("code", "bits", "lanes"), [(7, 8, 1), (2, 24, 1), (2, 32, 4), (6, 16, 1), (200, 8, 1)])
+def test_taking_refuses_elements_that_it_does_not_know(pool: acl.Pool, code: int, bits: int, lanes: int) -> None:
+    capsule = pool.empty((3,), "int8").__dlpack__(max_version=(1, 0))
+    told = header(capsule)
+    told.code, told.bits, told.lanes = code, bits, lanes
+    with pytest.raises(BufferError, match=f"code {code}, {bits} bits and {lanes} lanes, must be one of float32"):
+        acl.from_dlpack(capsule)
+
+
+def test_taking_refuses_a_read_only_tensor_and_a_later_major_version(pool: acl.Pool) -> None:
+    for field, value, text in (("flags", 1, "read-only"), ("major", 2, "DLPack 2 is not known here")):
+        capsule = pool.empty((3,), "int8").__dlpack__(max_version=(1, 0))
+        setattr(header(capsule), field, value)
+        with pytest.raises(BufferError, match=text):
+            acl.from_dlpack(capsule)
+    assert pool.stats().allocated == 0          # what is refused goes back
+
+
+@pytest.mark.parametrize("source", [5, "tensor", None])
+def test_taking_names_what_is_no_tensor(source: Any) -> None:
+    with pytest.raises(TypeError, match=f"source must have __dlpack__.*, not {type(source).__name__}"):
+        acl.from_dlpack(source)
+
+
 def test_taking_refuses_what_is_not_an_npus(no_leaks: None) -> None:
     with pytest.raises(BufferError, match=r"must be an NPU's .device type 12., not of type 1"):
         acl.from_dlpack(numpy.arange(3))
@@ -195,6 +262,51 @@ def test_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
         again.close()
 
 
+def test_a_copys_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
+    with acl.Stream(0) as ours, acl.Stream(0) as theirs:
+        pool.register(ours)
+        buffer = pool.alloc(1000, ours)
+        capsule = buffer.__dlpack__(stream=theirs.handle, copy=True, max_version=(1, 0))
+        address = header(capsule).data
+        assert address != buffer.address
+        gate = threading.Event()
+        theirs.launch(gate.wait, 30)
+        del capsule
+        again = pool.alloc(1000, ours)
+        gate.set()
+        assert again.address != address
+        theirs.synchronize()
+        again.close()
+        buffer.close()
+        del again, buffer
+        pool.unregister(ours)
+
+
+def test_host_memory_is_ready_when_it_is_taken(no_leaks: None) -> None:
+    with acl.Stream(0) as stream, acl.Buffer(64) as device, acl.HostBuffer(64) as host:
+        for given, ready in (({"stream": -1}, []), ({}, [1])):
+            found: list[int] = []
+            stream.launch(lambda: (time.sleep(0.2), found.append(1)))     # noqa: B023
+            acl.copy_async(host, device, stream)
+            capsule = host.__dlpack__(**given)
+            assert found == ready
+            del capsule
+            stream.synchronize()
+
+
+def test_the_default_stream_has_the_handle_0(pool: acl.Pool) -> None:
+    with acl.Stream(0) as ours:
+        done: list[int] = []
+        ours.launch(lambda: (time.sleep(0.1), done.append(1)))
+        buffer = pool.alloc(1000, ours)
+        capsule = buffer.__dlpack__(stream=0)
+        assert not done
+        acl.Stream.default().synchronize()
+        assert done
+        del capsule, buffer
+        ours.synchronize()
+
+
 @pytest.mark.parametrize("part", [False, True])
 def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs, acl.HostBuffer(64) as host:
@@ -202,7 +314,7 @@ def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
         given = buffer.view(8, 8) if part else buffer
         for stream in (None, theirs):
             ready: list[int] = []
-            ours.launch(lambda: (__import__("time").sleep(0.1), ready.append(1)))   # noqa: B023
+            ours.launch(lambda: (time.sleep(0.1), ready.append(1)))   # noqa: B023
             acl.copy_async(buffer, host, ours)
             capsule = given.__dlpack__(stream=stream)
             theirs.synchronize()
@@ -236,6 +348,28 @@ def test_what_is_refused(pool: acl.Pool) -> None:
     buffer.close()
     with pytest.raises(ValueError, match="closed"):
         buffer.__dlpack__()
+
+
+@pytest.mark.parametrize(("given", "error", "text"), [
+    ({"stream": 1}, ValueError, "stream must be a Stream or the handle of one, not 0x1"),
+    ({"stream": 2}, ValueError, "stream must be a Stream or the handle of one, not 0x2"),
+    ({"stream": -2}, ValueError, "stream must be a Stream or the handle of one, not -2"),
+    ({"stream": 1 << 64}, ValueError, "stream must be a Stream or the handle of one, not 18446744073709551616"),
+    ({"stream": "1"}, TypeError, "stream must be a Stream, a handle or None, not str"),
+    ({"stream": True}, TypeError, "stream must be a Stream, a handle or None, not bool"),
+    ({"dl_device": 5}, TypeError, "dl_device must be a pair of ints or None, not 5"),
+    ({"dl_device": (1, 0, 0)}, TypeError, "dl_device must be a pair of ints or None"),
+    ({"max_version": ("1", "0")}, TypeError, r"max_version must be a pair of ints or None, not \('1', '0'\)"),
+    ({"copy": "yes"}, TypeError, "copy must be True, False or None, not 'yes'"),
+])
+def test_what_makes_no_sense_is_named(
+    pool: acl.Pool, given: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pool.alloc(100) as buffer:
+        with pytest.raises(error, match=text):
+            buffer.__dlpack__(**given)
+        with pytest.raises(error, match=text), pool.empty((5,), "int8") as array:
+            array.__dlpack__(**given)
 
 
 def test_a_copy_on_the_device(pool: acl.Pool) -> None:
