@@ -9,7 +9,6 @@ HANDLER_NAME: str
 
 class NumpyPool:
     handler: Any
-    outer: list[Any]
     pool: PinnedPool
     def __init__(self, pool: PinnedPool) -> None: ...
     def __enter__(self) -> PinnedPool: ...

@@ -27,6 +27,8 @@ from acl._core cimport Arena, Block, arena_free
 from acl._device cimport leaving
 from acl._pinned cimport PinnedPool, pinned_alloc, pinned_settle
 
+from contextvars import ContextVar
+
 import numpy
 
 from acl._pinned import default_pool
@@ -212,8 +214,12 @@ cdef PyObject **pending_of(object array) except? NULL:
     return &header_of(<void *> address).pending
 
 
+# The blocks that this thread or task is in: (the NumpyPool, the handler before it, those around it).
+entered = ContextVar("acl.numpy_pool", default=None)
+
+
 class NumpyPool:
-    """What `numpy_pool` returns; it may be entered again, also while it is open.
+    """What `numpy_pool` returns; it may be entered again, also while it is open, and by any thread.
 
     Attributes
     ----------
@@ -221,19 +227,23 @@ class NumpyPool:
         Where the arrays' memory comes from.
     """
 
-    __slots__ = ("handler", "outer", "pool")
+    __slots__ = ("handler", "pool")
 
     def __init__(self, pool):
         self.pool = pool
         self.handler = handler_make(pool)
-        self.outer = []
 
     def __enter__(self):
-        self.outer.append(handler_set(self.handler))
+        entered.set((self, handler_set(self.handler), entered.get()))
         return self.pool
 
     def __exit__(self, *error):
-        handler_set(self.outer.pop())
+        inner = entered.get()
+        if inner is None or inner[0] is not self:
+            raise RuntimeError("a numpy_pool block must end in the thread or task that began it, and "
+                               "after those that began in it")
+        handler_set(inner[1])
+        entered.set(inner[2])
 
 
 def numpy_pool(pool=None):

@@ -290,6 +290,66 @@ def test_blocks_nest(pinned: acl.PinnedPool, no_leaks: None) -> None:
         assert not is_ours(numpy.zeros(10))
 
 
+def test_threads_may_share_what_they_enter(pinned: acl.PinnedPool) -> None:
+    """One leaves while another is inside: each gets back what it had before."""
+    shared, found = acl.numpy_pool(pinned), list[bool]()
+    inside, left = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with shared:
+            inside.set()
+            left.wait(30)
+        found.append(is_ours(numpy.zeros(3)))
+
+    with acl.PinnedPool() as outer, outer.numpy():
+        thread = threading.Thread(target=other)
+        with shared:
+            thread.start()
+            inside.wait(30)
+        kept = numpy.zeros(3)
+        assert outer.stats().live_blocks == 1
+        left.set()
+        thread.join()
+        del kept
+    assert found == [False]
+
+
+def test_a_block_ends_where_it_began(pinned: acl.PinnedPool) -> None:
+    first, second, told = acl.numpy_pool(pinned), acl.numpy_pool(pinned), list[BaseException]()
+
+    def leave() -> None:
+        try:
+            first.__exit__(None, None, None)
+        except RuntimeError as error:
+            told.append(error)
+
+    first.__enter__()
+    with second:
+        leave()
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert [re.search("must end in the thread or task that began it", str(one)) is not None for one in told] == [
+        True, True]
+    assert is_ours(numpy.zeros(3))
+    first.__exit__(None, None, None)
+    assert not is_ours(numpy.zeros(3))
+
+
+def test_an_error_in_the_middle_of_an_array_leaves_nothing(pinned: acl.PinnedPool, sim: Any) -> None:
+    """Memory that NumPy asked for, and the host's refusal of more, inside one expression."""
+    with pinned.numpy():
+        kept = numpy.arange(1000.0)
+        with sim.fault("aclrtMallocHost", code=207001), pytest.raises(MemoryError):
+            numpy.concatenate([kept + 1, numpy.zeros(1 << 22)])
+        with pytest.raises(ZeroDivisionError):
+            numpy.fromiter((1 // (5 - n) for n in range(10)), "int64")
+        gc.collect()
+        assert pinned.stats().live_blocks == 1
+        assert is_ours(kept * 2)
+    assert not is_ours(numpy.zeros(3))
+
+
 def test_other_threads_and_tasks_are_not_concerned(pinned: acl.PinnedPool) -> None:
     found: list[bool] = []
 
