@@ -42,10 +42,10 @@ def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer:
     """Memory whose use a stream orders: of the pool that is registered there, else of the driver."""
     from acl._buffer import Buffer
-    from acl._registry import registered
+    from acl._registry import pool_of
     from acl.inside._tags import tag_open
 
-    pool = registered.get(stream.handle)
+    pool = pool_of(stream.handle)
     if pool is not None and not pool.closed:
         return pool.alloc(max(nbytes, 1), stream, tag=None if tag_open(pool) else tag)
     return Buffer(max(nbytes, 1), stream=stream)

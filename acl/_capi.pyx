@@ -61,6 +61,8 @@ cdef void *api_buffer_of(void *object, AclPoolArena *arena, AclPoolBlock *block,
     if not isinstance(<object> object, Pool):
         kind = type(<object> object).__name__
         raise TypeError(f"pool must be an acl.Pool, not {kind}")
+    if part is NULL or block is NULL:
+        raise ValueError("arena and block must not be NULL")
     if part.pool is not (<Pool> object).core:
         raise ValueError("the block is not of this pool")
     if size > block.bytes:
@@ -108,20 +110,24 @@ cdef aclError api_stream_unregister(AclPool *pool, aclrtStream stream) noexcept 
 # --- blocks -------------------------------------------------------------------------------------
 
 cdef AclPoolBlock *api_alloc(AclPoolArena *arena, size_t size) noexcept nogil:
+    if arena == NULL:
+        return NULL
     return <AclPoolBlock *> arena_alloc(<Arena *> arena, size, 0)
 
 
 cdef AclPoolBlock *api_try_alloc(AclPoolArena *arena, size_t size) noexcept nogil:
+    if arena == NULL:
+        return NULL
     return <AclPoolBlock *> arena_try(<Arena *> arena, size, 0)
 
 
 cdef int api_free(AclPoolArena *arena, AclPoolBlock *block) noexcept nogil:
-    return arena_free(<Arena *> arena, <Block *> block)
+    return arena != NULL and arena_free(<Arena *> arena, <Block *> block)
 
 
 cdef int api_record_stream(AclPoolArena *arena, AclPoolBlock *block,
                            aclrtStream stream) noexcept nogil:
-    return block_share(<Arena *> arena, <Block *> block, stream)
+    return arena != NULL and block_share(<Arena *> arena, <Block *> block, stream)
 
 
 # --- the house ----------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from acl.inside._tags cimport stream_name, tag_pop, tag_push
 from acl._array import Array, stream_memory
 from acl._device import Device, ordinal_of
 from acl._extents import Extents
-from acl._registry import registered
+from acl._registry import pool_of
 from acl._staging import Staging
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name, host_dtype
 
@@ -467,7 +467,7 @@ cdef class Model:
         """`aclmdlExecuteAsync`, once more after the pool's hook if memory ran out."""
         cdef aclrtStream raw
         cdef aclError status
-        cdef Pool pool = registered.get(stream.handle)
+        cdef Pool pool = pool_of(stream.handle)
         cdef TagScope scope
         cdef bint scoped = False
         cdef uint32_t attempt
@@ -540,7 +540,7 @@ cdef class Model:
     cdef int unload(self) except -1:
         """Under the lock, in a thread with the model's device; what is refused stays loaded."""
         cdef aclError status
-        pools = {registered[handle] for handle in self.used if handle in registered}
+        pools = {pool_of(handle) for handle in self.used} - {None}
         for stream in self.used.values():
             if not stream.closed:
                 stream.synchronize()

@@ -37,7 +37,7 @@ from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
 from acl._error import AclError
 from acl.pyacl._hooks import compiler_register, compiler_unregister
-from acl._registry import registered
+from acl._registry import pool_of
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
 
 __all__ = ["KernelChoice", "Op"]
@@ -353,7 +353,7 @@ cdef class Op:
         return [(info.shape, info.dtype)]
 
     cdef int execute(self, Ends inputs, Ends outputs, Attributes attr, Stream stream) except -1:
-        cdef Pool pool = registered.get(stream.handle)
+        cdef Pool pool = pool_of(stream.handle)
         cdef TagScope scope
         cdef bint noted
         cdef bint scoped = False

@@ -14,7 +14,6 @@ from libc.stdint cimport uint32_t, uint64_t
 
 import itertools
 import os
-import weakref
 
 from acl.core._arena cimport (
     arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_live_bytes,
@@ -43,14 +42,13 @@ from acl._device import Device, ordinal_of
 from acl._error import OutOfMemoryError
 from acl._log import debug as debug_log, error as error_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every
-from acl._registry import registered
+from acl._registry import every, pool_of, registered
 
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
 
 __all__ = ["Pool", "open_pools", "use_pool"]
 
-every = weakref.WeakSet()       # all pools that are alive, closed ones too
 numbers = itertools.count()
 
 OTHER_TAGS = "(other tags)"
@@ -389,10 +387,10 @@ cdef class Pool:
         arena = pool_arena(self.core, raw, ROLE_STREAM)
         if arena is NULL:
             raise MemoryError("host memory for an arena")
+        other = pool_of(<size_t> raw)
         with nogil:
             status = arena_register(arena, raw)
         check(status, "aclrtAllocatorRegister")
-        other = registered.get(<size_t> raw)
         if other is not None and other is not self:
             other.replaced(raw)
         registered[<size_t> raw] = self
@@ -423,6 +421,14 @@ cdef class Pool:
         if registered.get(<size_t> raw) is self:
             del registered[<size_t> raw]
         check(status, "aclrtAllocatorUnregister")
+
+    def serves(self, stream):
+        """Whether a stream, or the handle of one, is registered, by Python or by C."""
+        cdef aclrtStream raw = handle_of(stream)
+        cdef Arena *arena = NULL
+        if self.core is not NULL and not self.is_closed and self.made == fork_count:
+            arena = arena_find(self.core, raw, ROLE_STREAM)
+        return arena is not NULL and arena.registered
 
     @property
     def streams(self):

@@ -1,11 +1,15 @@
 from typing import NamedTuple
+from weakref import WeakSet
 
 from acl._pool import Pool
 from acl._stream import Stream
 
-__all__ = ["Allocator", "allocator_of", "registered"]
+__all__ = ["Allocator", "allocator_of", "every", "pool_of", "registered"]
 
+every: WeakSet[Pool]
 registered: dict[int, Pool]
+
+def pool_of(stream: int) -> Pool | None: ...
 
 class Allocator(NamedTuple):
     object: int

@@ -4,6 +4,7 @@ ACL copies the values, so the descriptor goes at once; the arena must outlive ev
 gave out, whatever becomes of the registration.
 """
 
+import weakref
 from collections import namedtuple
 
 from libc.stdint cimport uint32_t
@@ -28,10 +29,19 @@ from acl._libacl cimport (
 from acl.core._record cimport record_note
 from acl._stream cimport Stream, stream_raw
 
-__all__ = ["Allocator", "allocator_of", "registered"]
+__all__ = ["Allocator", "allocator_of", "every", "pool_of", "registered"]
 
-# What keeps a registered pool alive: by stream handle.
+every = weakref.WeakSet()       # all pools that are alive, closed ones too
+# What keeps a pool alive that Python has registered: by stream handle.
 registered: dict = {}
+
+
+def pool_of(size_t stream):
+    """The pool that serves a stream, by its handle, whether Python or C registered it, or None."""
+    pool = registered.get(stream)
+    if pool is not None:
+        return pool
+    return next((one for one in every if one.serves(stream)), None)
 
 
 cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard) noexcept nogil:
@@ -130,6 +140,6 @@ def allocator_of(stream):
     if status == ACL_ERROR_INVALID_PARAM:
         return None
     check(status, "aclrtAllocatorGetByStream")
-    pool = registered.get(<size_t> raw) if alloc is on_alloc or alloc is guard_alloc else None
+    pool = pool_of(<size_t> raw) if alloc is on_alloc or alloc is guard_alloc else None
     return Allocator(<size_t> allocator, <size_t> alloc, <size_t> free, <size_t> advise,
                      <size_t> address, pool)

@@ -2,16 +2,19 @@
 
 import ctypes
 import gc
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy
 import pytest
-from test_consumers import HERE, compiled, cython_module
+from test_consumers import HERE, compiled, cython_code, cython_module
 
 import acl
+from acl.tools.demo_models import encoder
 
 STRICT = ["-Wextra", "-Werror"]
 
@@ -97,6 +100,12 @@ def test_what_the_table_says(c_module: ModuleType, pool: acl.Pool) -> None:
     assert trimmed == reserved > 0
 
 
+def test_nothing_is_taken_for_nothing(c_module: ModuleType, pool: acl.Pool) -> None:
+    with pytest.raises(ValueError, match="arena and block must not be NULL"):
+        c_module.nothing(pool)
+    assert pool.stats().allocated == 0
+
+
 def test_a_failure_is_null_and_counted(c_module: ModuleType, pool: acl.Pool) -> None:
     with pytest.raises(MemoryError):
         c_module.buffer(pool, 0, 1 << 40)
@@ -113,6 +122,28 @@ def test_a_stream_is_served_and_no_longer(c_module: ModuleType, pool: acl.Pool) 
         assert c_module.serve(pool, stream.handle, False) == 0
         assert acl.allocator_of(stream) is None
         assert c_module.serve(pool, 0, True) != 0
+
+
+def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool, sim: ModuleType) -> None:
+    model = acl.Model(encoder(1).to_bytes())
+    inputs = {"tokens": numpy.ones((1, 9, 64), "float32"), "mask": numpy.ones((1, 9), "float32")}
+    with acl.Stream(0) as stream, acl.Stream(0) as other:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert pool.serves(stream) and pool.serves(stream.handle) and not pool.serves(other)
+        assert acl.allocator_of(stream).pool is pool
+        (output,) = model.run_async(inputs, stream)
+        assert acl.memory_ledger(0).tags()["outputs"] == pool.stats().allocated > 0
+        output.close()
+        pool.limit = pool.stats().reserved
+        large = {"tokens": numpy.ones((8, 400, 64), "float32"), "mask": numpy.ones((8, 400), "float32")}
+        with pytest.raises(acl.OutOfMemoryError, match="limit"):
+            model(large["tokens"], large["mask"], stream=stream)
+        model.close()
+        with acl.Pool(0) as second:
+            second.register(stream)
+            assert second.serves(stream) and not pool.serves(stream)
+            second.unregister(stream)
+        assert acl.allocator_of(stream) is None
 
 
 @pytest.mark.parametrize("debug", [True, "sample:3"])
@@ -162,4 +193,62 @@ def test_cython_without_the_gil(tmp_path: Path, pool: acl.Pool) -> None:
         assert module.through_the_table(pool, stream, 1 << 20, 100) == (1, 0)
         buffer = module.through_the_class(pool, stream, 100)
         assert (type(buffer), buffer.size) == (acl.Buffer, 100)
+        del buffer
+
+
+# ---- what docs/c-api.md shows ------------------------------------------------------------------
+
+FRAME = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+%s
+static void *launched;
+static void launch(void *address, aclrtStream stream) { launched = stream == NULL ? NULL : address; }
+static PyObject *run(PyObject *self, PyObject *args)
+{
+    PyObject *object;
+    unsigned long long handle;
+    size_t bytes = 1000;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OK", &object, &handle))
+        return NULL;
+    aclrtStream stream = (aclrtStream)(uintptr_t)handle;
+%s
+    return PyLong_FromVoidPtr(launched);
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "shown", NULL, -1, methods, NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit_shown(void)
+{
+    api = aclpool_import();
+    return api == NULL ? NULL : PyModule_Create(&module);
+}
+"""
+
+
+def shown(language: str) -> str:
+    """The document's code in a language."""
+    text = (HERE.parent / "docs/c-api.md").read_text()
+    (code,) = re.findall(rf"```{language}\n(.*?)```", text, re.S)
+    return code
+
+
+@pytest.mark.parametrize("compiler", [["gcc", "-std=c11"], ["g++", "-std=c++14"]], ids=["c", "cpp"])
+def test_the_documents_c_runs(compiler: list[str], tmp_path: Path, pool: acl.Pool) -> None:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no {compiler[0]}")
+    top, rest = shown("c").split("\n\nAclPool ", 1)
+    source = "shown.cpp" if compiler[0] == "g++" else "shown.c"
+    (tmp_path / source).write_text(FRAME % (top, "AclPool " + rest))
+    module = compiled("shown", tmp_path, [*compiler, *STRICT], [source])
+    with acl.Stream(0) as stream:
+        assert module.run(pool, stream.handle) != 0
+        assert (pool.stats().allocated, pool.stats().allocated_peak) == (0, 1536)
+
+
+def test_the_documents_cython_runs(tmp_path: Path, pool: acl.Pool) -> None:
+    module = cython_code("shown_too", shown("cython"), tmp_path)
+    with acl.Stream(0) as stream:
+        buffer = module.scratch(pool, stream)
+        assert (type(buffer), buffer.size, buffer.stream) == (acl.Buffer, 1 << 20, stream)
         del buffer

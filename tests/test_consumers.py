@@ -36,7 +36,12 @@ def compiled(name: str, folder: Path, compiler: list[str], sources: list[str]) -
 
 def cython_module(name: str, folder: Path) -> ModuleType:
     """A module of tests/cython, built in a folder of its own against the installed package."""
-    shutil.copy(HERE / f"cython/{name}.pyx", folder)
+    return cython_code(name, (HERE / f"cython/{name}.pyx").read_text(), folder)
+
+
+def cython_code(name: str, code: str, folder: Path) -> ModuleType:
+    """A module in Cython, likewise."""
+    (folder / f"{name}.pyx").write_text(code)
     package = str(Path(acl.__file__).parent.parent)
     command = [sys.executable, "-m", "cython", "-3", "-Werror", "-I", package, f"{name}.pyx"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True, env=dict(os.environ))

@@ -13,6 +13,9 @@
  * stream.  Whatever else uses it (another stream, the host) must have been waited for before the
  * free, or noted with `record_stream`.
  *
+ * NULL for an arena is an allocation that found nothing, or a block that is not there: what `arena`
+ * and `alloc` answer may be passed on as it is.
+ *
  * What may change, and how a user sees it: docs/c-api.md. */
 #ifndef ACLPOOL_H
 #define ACLPOOL_H

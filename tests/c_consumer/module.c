@@ -141,11 +141,28 @@ static PyObject *refused(PyObject *self, PyObject *unused)
                            !ACLPOOL_HAS(&older, check));
 }
 
+/* nothing(pool): what NULL for an arena or a block gives; an exception of buffer_of's goes out. */
+static PyObject *nothing(PyObject *self, PyObject *object)
+{
+    AclPool *pool = api->pool_of(object);
+    (void)self;
+    if (pool == NULL)
+        return NULL;
+    AclPoolArena *arena = api->arena(pool, NULL);
+    if (api->alloc(NULL, 100) != NULL || api->try_alloc(NULL, 100) != NULL ||
+        api->free(NULL, NULL) || api->free(arena, NULL) || api->record_stream(NULL, NULL, NULL))
+        return PyLong_FromLong(1);
+    if (api->buffer_of(object, NULL, NULL, 1) != NULL)
+        return PyLong_FromLong(2);
+    PyErr_Clear();
+    return api->buffer_of(object, arena, NULL, 1);
+}
+
 static PyMethodDef methods[] = {
     {"threads", threads, METH_VARARGS, NULL}, {"buffer", buffer, METH_VARARGS, NULL},
     {"stats", stats, METH_VARARGS, NULL},     {"facts", facts, METH_O, NULL},
     {"serve", serve, METH_VARARGS, NULL},     {"refused", refused, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
+    {"nothing", nothing, METH_O, NULL},       {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "c_module", NULL, -1, methods,
