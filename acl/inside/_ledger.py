@@ -2,7 +2,8 @@
 
 What a pool holds is counted block by block (`_books`).  Of the rest of the device only sums can be
 asked for, so two rows are differences: this process's other memory is what the runtime says of its
-components minus our pools; "other processes and the system" is what is neither free nor this process's.
+components minus our pools, and minus what a door of ours took from the driver by itself (`tellers`);
+"other processes and the system" is what is neither free nor this process's.
 Where the runtime does not tell of components the two are one row.
 
 Counting takes each arena's lock once, for some 10 ns a block; nothing is changed.
@@ -10,7 +11,7 @@ Counting takes each arena's lock once, for some 10 ns a block; nothing is change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,6 +27,8 @@ STATES = ("requested", "slack", "asleep", "cached", "waiting", "free", "spare")
 #: Which component of the simulator's books has which of a pool's bytes; elsewhere the largest one.
 OURS = ("PHYSICAL", "MALLOC")
 TRIES = 8
+#: Who has memory of the driver's own, outside pools: by name, a function from a device to (tag, bytes) of each part.
+tellers: dict[str, Callable[[int], Iterable[tuple[str, int]]]] = {}
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class LedgerRow:
         ``"pool"``, ``"process"`` (this one, outside its pools), ``"others"`` (other processes and the
         system), ``"rest"`` (the last two where they cannot be told apart), or ``"free"``.
     name : str
-        The pool's name, or the component of the runtime.
+        The pool's name, or the component of the runtime, or the door that took the memory.
     stream : int
         The stream's handle; 0 for the default stream, and where it means nothing.
     kind : str
@@ -46,7 +49,7 @@ class LedgerRow:
     tag : str
         Whose it is; ``""`` for nobody's.
     state : str
-        Of a pool's bytes: ``"requested"`` (asked for, in use), ``"slack"`` (in use beyond that: what a
+        Of a pool's bytes, or a door's: ``"requested"`` (asked for, in use), ``"slack"`` (in use beyond that: what a
         block is larger), ``"cached"`` (free, kept for the same size), ``"waiting"`` (freed, but other
         streams may use it), ``"free"`` (memory without a block), ``"spare"`` (in no stream's part).
     bytes : int
@@ -132,7 +135,7 @@ class Ledger:
                 yield row
 
     def tags(self) -> dict[str, int]:
-        """Bytes in use by tag, over all pools, the largest first; ``""`` has no tag."""
+        """Bytes in use by tag, over all pools and doors, the largest first; ``""`` has no tag."""
         found: dict[str, int] = {}
         for row in self.rows:
             if row.state in ("requested", "slack"):
@@ -216,6 +219,13 @@ def component_rows(components: dict[str, int], ours: int) -> list[LedgerRow]:
     return [LedgerRow("process", size, name) for name, size in left.items()]
 
 
+def told_rows(device: int) -> list[LedgerRow]:
+    """What doors of ours have taken from the driver by themselves."""
+    return merged(
+        LedgerRow("process", size, name, tag=tag, state="requested", blocks=1)
+        for name, teller in tellers.items() for tag, size in teller(device))
+
+
 def outside_rows(total: int, free: int, ours: int, components: dict[str, int] | None) -> list[LedgerRow]:
     """What is not in our pools: this process's, others', free."""
     process = sum(components.values()) if components is not None else -1
@@ -238,7 +248,9 @@ def counted(device: int) -> Ledger:
         pool, summary = pool_rows(name, line)
         rows += pool
         pools.append(summary)
-    ours = sum(pool.reserved for pool in pools)
+    taken = told_rows(device)
+    rows += taken
+    ours = sum(pool.reserved for pool in pools) + sum(row.bytes for row in taken)
     steady = (free, total) == _books.device_bytes(device) and all(row.bytes >= 0 for row in rows)
     rows += outside_rows(total, free, ours, components)
     kept = (*tuple(row for row in rows if row.bytes), LedgerRow("free", free))
@@ -293,7 +305,7 @@ def stream_lines(ledger: Ledger, pool: str, stream: int, kind: str) -> Iterator[
         blocks, slack = sum(row.blocks for row in mine), sum(row.bytes for row in mine if row.state == "slack")
         note = f"{blocks} block{'s' * (blocks != 1)}, slack {readable(slack)}"
         yield f"    {tag or '(no tag)'}", sum(row.bytes for row in mine), note
-    for state in ("cached", "waiting", "free"):
+    for state in ("asleep", "cached", "waiting", "free"):
         size = sum(row.bytes for row in rows if row.state == state)
         if size:
             yield f"    [{state}]", size, ""
@@ -312,11 +324,16 @@ def pool_lines(ledger: Ledger, pool: LedgerPool) -> Iterator[tuple[str, int, str
         yield "  [spare]", spare, ""
 
 
+def outside_text(row: LedgerRow) -> str:
+    name = row.name if row.state == "" else f"{row.name} {row.tag or '(no tag)'}"
+    return OUTSIDE[row.owner].format(name)
+
+
 def table_lines(ledger: Ledger) -> list[str]:
     """The ledger as text."""
     lines = [line for pool in ledger.pools for line in pool_lines(ledger, pool)]
     lines += [
-        (OUTSIDE[row.owner].format(row.name), row.bytes, "") for row in ledger.rows if row.owner != "pool"]
+        (outside_text(row), row.bytes, "") for row in ledger.rows if row.owner != "pool"]
     width = max(len(what) for what, _, _ in lines)
     text = [f"device {ledger.device}: {readable(ledger.total)}"]
     text += [

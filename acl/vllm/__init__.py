@@ -17,12 +17,14 @@ from pathlib import Path
 from types import ModuleType
 
 from acl._pool import Pool
+from acl.inside import _ledger
 
 __all__ = ["install", "installed", "uninstall"]
 
 _NAME = "vllm_ascend.vllm_ascend_C"
 _CAMEM = "vllm_ascend.device_allocator.camem"
 _FUNCTIONS = ("init_module", "python_create_and_map", "python_unmap_and_release")
+_TELLER = "vllm-ascend"                 # in the ledger
 _before: list[ModuleType | None] = []
 
 
@@ -63,7 +65,8 @@ def install(pool: Pool | None = None, *, operators: bool = False) -> str:
     ----------
     pool : acl.Pool, optional
         Where the memory comes from, on the pool's device: what sleeps is then the pool's to use, and
-        one limit and one ledger hold for all.  Without it each segment is memory of the driver's own.
+        one limit and one ledger hold for all.  Without it each segment is memory of the driver's own,
+        in the ledger's rows of the process under `camem.py`'s tags.
         What is made already stays as it is.
     operators : bool
         Load the vendor's module too, for the operators that it registers with torch.  This imports
@@ -82,6 +85,7 @@ def install(pool: Pool | None = None, *, operators: bool = False) -> str:
     if not installed():
         _before.append(sys.modules.get(_NAME))
     ours.serve(pool)
+    _ledger.tellers[_TELLER] = ours.driver_parts        # for good: its segments may outlive `uninstall`
     _put(ours)
     if vendors is not None:
         ctypes.CDLL(str(vendors), mode=ctypes.RTLD_GLOBAL)

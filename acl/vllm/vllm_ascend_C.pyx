@@ -47,7 +47,10 @@ cdef extern from "host/guard.h" nogil:
     void guard_run(void (*run)(void *) noexcept nogil, void *argument)
     void guard_close(int limit_ms)
 
-__all__ = ["init_module", "python_create_and_map", "python_unmap_and_release", "segments", "serve"]
+__all__ = [
+    "driver_parts", "init_module", "python_create_and_map", "python_unmap_and_release", "segments",
+    "serve",
+]
 
 cdef enum:
     EXIT_LIMIT_MS = 500         # how long an exit waits for calls that are inside
@@ -66,7 +69,7 @@ cdef struct Request:            # what a C call wants, for the other side of the
     ssize_t size
     int device
 
-# address -> (address of the Segment, the function to tell when it is freed, whose block it is);
+# address -> (address of the Segment, the function to tell when it is freed, whose block it is, tag);
 # under the GIL
 cdef dict living = {}
 cdef Blocks shelf = None        # of the pool that serves its device; None: segments of our own
@@ -240,7 +243,8 @@ cdef object malloc_run(Request *request):
     device_enter(request.device, &before)
     try:
         segment = segment_make(request.size, request.device, blocks)
-        living[<size_t> segment.base] = (<size_t> segment, tell_free, blocks)
+        living[<size_t> segment.base] = (
+            <size_t> segment, tell_free, blocks, tag_of(tell_malloc) or "")
         try:
             tell_malloc(handle_of(segment))
         except BaseException:
@@ -395,6 +399,18 @@ def segments():
     for entry in living.values():
         segment = <Segment *> <size_t> entry[0]
         found.append((segment.device, segment.size, <size_t> segment.base, bool(segment.mapped)))
+    return found
+
+
+def driver_parts(device):
+    """Of the driver's own memory on a device, what is in use: (tag, bytes) of each segment."""
+    cdef Segment *segment
+    found = []
+    for entry in list(living.values()):
+        segment = <Segment *> <size_t> entry[0]
+        held = segment.mapped or segment.handle != NULL
+        if entry[2] is None and held and segment.device == device and segment.made == fork_count:
+            found.append((entry[3], segment.size))
     return found
 
 

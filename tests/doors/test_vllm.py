@@ -281,6 +281,35 @@ def test_segments_are_the_pools_blocks_under_camems_tags(pool: acl.Pool, tagged:
     assert pool.stats().reserved == physical() == 14 * MIB
 
 
+def test_the_ledger_knows_segments_of_the_drivers_too(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    acl.vllm.install()
+    try:
+        made = TaggedBooks()
+        camem.init_module(made.on_malloc, made.on_free)
+        before = acl.memory_ledger(0).sum(owner="process")
+        made.current_tag = "weights"
+        handles = [made.take(5 * MIB), made.take(2 * MIB), made.take(4 * MIB, device=1)]
+        made.current_tag = "kv_cache"
+        handles.append(made.take(8 * MIB))
+        ledger = acl.memory_ledger(0)
+        assert ledger.tags() == {"kv_cache": 8 * MIB, "weights": 8 * MIB}
+        assert sum(row.bytes for row in ledger.rows) == ledger.total
+        assert ledger.sum(owner="process") - before == 16 * MIB == physical()
+        assert [row.blocks for row in ledger.select(name="vllm-ascend", tag="weights")] == [2]
+        assert "vllm-ascend kv_cache" in str(ledger)
+        assert acl.memory_ledger(1).tags() == {"weights": 4 * MIB}
+        camem.python_unmap_and_release(*handles[0])
+        ledger = acl.memory_ledger(0)
+        assert ledger.tags() == {"kv_cache": 8 * MIB, "weights": 2 * MIB}
+        assert sum(row.bytes for row in ledger.rows) == ledger.total
+        for handle in handles:
+            made.give(handle)
+        assert acl.memory_ledger(0).tags() == {}
+    finally:
+        acl.vllm.uninstall()
+
+
 def test_what_sleeps_is_the_pools_to_use(pool: acl.Pool, tagged: TaggedBooks) -> None:
     first, second = tagged.take(12 * MIB), tagged.take(16 * MIB)
     with pytest.raises(acl.OutOfMemoryError):

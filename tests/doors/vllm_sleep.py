@@ -57,9 +57,8 @@ def main() -> None:
     awake = acl.sim.physical_bytes() - held
     assert awake == pool.get_current_usage(), (awake, pool.get_current_usage())
     assert awake >= 136 * MIB
-    if shared is not None:
-        tags = acl.memory_ledger(0).tags()
-        assert sum(tags.values()) == awake and {"weights", "kv_cache", "sleep_persistent"} <= set(tags), tags
+    tags = acl.memory_ledger(0).tags()
+    assert sum(tags.values()) == awake and {"weights", "kv_cache", "sleep_persistent"} <= set(tags), tags
 
     for turn in range(3):
         pool.sleep(offload_tags=("weights",))
