@@ -34,6 +34,8 @@ from acl._libacl cimport (
 )
 from acl.core._lock cimport count_read
 
+from acl._options import bytes_of
+
 cdef extern from "onnx/pages.h" nogil:
     aclError host_reserve(void **addr, size_t size, size_t alignment, void *expect,
                           uint64_t flags) noexcept
@@ -197,12 +199,14 @@ cdef class HostPool:
 
     Parameters
     ----------
-    limit : int, optional
-        Most bytes that the pool may hold; beyond it `malloc` serves, and `stats` counts it.
-    granule : int
+    limit : int or str, optional
+        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `malloc` serves, and `stats`
+        counts it.
+    granule : int or str
         Bytes of a page: a power of two of at least 64 KiB.
-    arenas : int
-        Threads that allocate without waiting for each other; further ones share.
+    arenas : int, optional
+        Threads that allocate without waiting for each other; further ones share.  As many as there
+        are processors if not given.
     """
 
     cdef Host *host
@@ -210,17 +214,21 @@ cdef class HostPool:
     cdef readonly size_t limit
     cdef readonly size_t granule
 
-    def __init__(self, limit=None, granule=2 << 20, arenas=None):
+    def __init__(self, limit=None, granule="2MiB", arenas=None):
         cdef PoolOptions options
         cdef Driver driver
         cdef uint32_t index
         if self.host is not NULL:
             raise ValueError("the HostPool exists already")
+        granule = bytes_of(granule, "granule")
+        limit = None if limit is None else bytes_of(limit, "limit")
         if granule < 65536 or granule & (granule - 1):
             raise ValueError(f"granule must be a power of two of at least 64 KiB, not {granule}")
         if limit is not None and limit < granule:
             raise ValueError(f"limit must be at least one granule ({granule} bytes), not {limit}")
         count = min(os.cpu_count() or 1, MOST_ARENAS) if arenas is None else arenas
+        if not isinstance(count, int):
+            raise TypeError(f"arenas must be an int, not {type(arenas).__name__}")
         if not 1 <= count <= MOST_ARENAS:
             raise ValueError(f"arenas must be 1 to {MOST_ARENAS}, not {arenas}")
         memset(&options, 0, sizeof(PoolOptions))
@@ -376,6 +384,8 @@ def attach(size_t base, HostPool pool not None):
 def attach_library(path, HostPool pool not None):
     """The same for a `libonnxruntime.so`, which is loaded if it is not yet."""
     cdef const OrtApiBase *(*get_base)() noexcept nogil
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"library must be a path, not {type(path).__name__}")
     cdef bytes name = os.fsencode(path)
     cdef void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL)
     cdef const char *problem

@@ -72,7 +72,7 @@ def install(
     pool: HostPool | None = None,
     *,
     limit: int | str | None = None,
-    granule: int | str = "2MiB",
+    granule: int | str | None = None,
     arenas: int | None = None,
 ) -> HostPool:
     """Make a pool the allocator of the `onnxruntime` package's environment.
@@ -84,8 +84,8 @@ def install(
     limit : int or str, optional
         Most bytes that the pool may hold, such as ``"2GiB"``.  ONNX Runtime does not survive an
         allocation that fails, so what goes beyond comes from `malloc`, and `stats` counts it.
-    granule : int or str
-        Bytes of a page: the unit in which memory is taken and moved.
+    granule : int or str, optional
+        Bytes of a page, the unit in which memory is taken and moved: 2 MiB if not given.
     arenas : int, optional
         Threads that run sessions without waiting for each other; the number of processors if not given.
 
@@ -101,9 +101,11 @@ def install(
         raise RuntimeError("a pool is installed already; acl.ort.uninstall() first")
     runtime = _onnxruntime()
     if pool is None:
-        pool = HostPool(None if limit is None else bytes_of(limit, "limit"), bytes_of(granule, "granule"), arenas)
-    elif limit is not None or arenas is not None:
-        raise ValueError("limit and arenas are options of a new pool, not of one that is given")
+        pool = HostPool(limit, "2MiB" if granule is None else granule, arenas)
+    elif not isinstance(pool, HostPool):
+        raise TypeError(f"pool must be an acl.ort.HostPool or None, not {type(pool).__name__}")
+    elif (limit, granule, arenas) != (None, None, None):
+        raise ValueError("limit, granule and arenas are options of a new pool, not of one that is given")
     from acl import _ort
 
     runtime.SessionOptions().register_custom_ops_library(_ort.__file__)
@@ -156,8 +158,11 @@ def session_options(options: Any = None) -> Any:
     options : onnxruntime.SessionOptions, optional
         Options to add to; new ones if not given.
     """
+    runtime = _onnxruntime()
     if options is None:
-        options = _onnxruntime().SessionOptions()
+        options = runtime.SessionOptions()
+    elif not isinstance(options, runtime.SessionOptions):
+        raise TypeError(f"options must be onnxruntime.SessionOptions or None, not {type(options).__name__}")
     options.add_session_config_entry(*_ENTRY)
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False

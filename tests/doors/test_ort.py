@@ -184,13 +184,25 @@ def test_a_pool_that_is_dropped_keeps_what_lives() -> None:
     [
         ({"granule": 100_000}, "granule must be a power of two"),
         ({"limit": 100}, "limit must be at least one granule"),
+        ({"limit": "lots"}, "limit must look like '8GiB' or '512 MiB', not 'lots'"),
         ({"arenas": 0}, "arenas must be 1 to 64, not 0"),
         ({"arenas": 65}, "arenas must be 1 to 64, not 65"),
     ],
 )
-def test_options_are_checked(options: dict[str, int], message: str) -> None:
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HostPool(**options)
+
+
+@pytest.mark.parametrize("name", ["limit", "granule", "arenas"])
+def test_options_of_another_type_are_named(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be an int.*, not float"):
+        HostPool(**{name: 1.5})
+
+
+def test_sizes_may_be_texts() -> None:
+    pool = HostPool("64MiB", "64KiB")
+    assert (pool.limit, pool.granule) == (64 * MIB, 65536)
 
 
 def test_the_child_of_a_fork_gets_malloc_and_leaves_the_parents_memory_alone() -> None:
@@ -326,6 +338,27 @@ def test_a_second_install_is_refused(installed: HostPool) -> None:
         acl.ort.install()
 
 
+@needs_onnxruntime
+@pytest.mark.parametrize(("given", "error", "text"), [
+    ({"pool": 5}, TypeError, r"pool must be an acl\.ort\.HostPool or None, not int"),
+    ({"limit": "lots"}, ValueError, "limit must look like"),
+    ({"pool": HostPool(), "limit": "1GiB"}, ValueError, "are options of a new pool"),
+    ({"pool": HostPool(), "granule": "2MiB"}, ValueError, "are options of a new pool"),
+    ({"pool": HostPool(), "arenas": 1}, ValueError, "are options of a new pool"),
+])
+def test_what_install_cannot_use_is_named(given: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        acl.ort.install(**given)
+    acl.ort.install()                           # what was refused left nothing behind
+    acl.ort.uninstall()
+
+
+@needs_onnxruntime
+def test_options_that_are_none_of_onnx_runtimes_are_named() -> None:
+    with pytest.raises(TypeError, match=r"options must be onnxruntime\.SessionOptions or None, not dict"):
+        acl.ort.session_options({})
+
+
 def test_without_install_there_are_no_stats() -> None:
     with pytest.raises(RuntimeError, match=r"acl\.ort\.install\(\) first"):
         acl.ort.stats()
@@ -395,3 +428,5 @@ def test_a_library_that_is_not_there_or_not_it_is_told() -> None:
         acl.ort.register(pool, "/nowhere/libonnxruntime.so")
     with pytest.raises(OSError, match="no library of ONNX Runtime"):
         acl.ort.register(pool, os.path.join(acl.sim.library_dir(), "libhccl.so"))
+    with pytest.raises(TypeError, match="library must be a path, not int"):
+        acl.ort.register(pool, 5)               # type: ignore[arg-type]
