@@ -8,9 +8,11 @@ with exactly the published Python signatures: `ge.allocator.MemBlock(addr, size)
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -47,6 +49,11 @@ class Session:
 
     def __init__(self) -> None:
         self.allocators: dict[int, GeAllocator] = {}
+
+    def load_graph(self, graph: int, options: dict[str, str], stream: int) -> None:
+        """GE asks for a graph's memory at once."""
+        made = self.allocators[stream]
+        made.free(made.malloc(3 * MIB))
 
     def register_external_allocator(self, stream: int, allocator: GeAllocator) -> None:
         if not isinstance(stream, int):
@@ -125,6 +132,27 @@ def test_register_tells_the_session(ge: ModuleType, stream: acl.Stream) -> None:
         made = acl.ge.register(session, pool, stream)
         assert session.allocators == {stream.handle: made}
         assert acl.ge.register(session, pool, stream.handle) is not made
+
+
+def test_what_the_document_shows(ge: ModuleType) -> None:
+    text = (Path(__file__).parents[2] / "docs/ge.md").read_text()
+    (code,) = re.findall(r"```text\n(.*?)```", text, re.S)
+    names: dict[str, Any] = {"acl": acl, "session": Session(), "graph_id": 1, "options": {}}
+    exec(code, names)
+    assert names["pool"].stats().limit == 24 << 30
+    assert names["pool"].stats().requested_peak == 3 * MIB
+    names["pool"].close()
+    names["stream"].close()
+
+
+@pytest.mark.parametrize(("pool", "stream", "text"), [
+    (3, None, r"'pool' has incorrect type \(expected acl._pool.Pool, got int\)"),
+    (None, None, r"'pool' has incorrect type .*got NoneType"),
+    ("", "first", "stream must be a Stream, a handle or None, not str"),
+])
+def test_what_is_no_pool_or_stream_is_named(ge: ModuleType, pool: Any, stream: Any, text: str) -> None:
+    with acl.Pool(0) as real, pytest.raises(TypeError, match=text):
+        acl.ge.Allocator(real if pool == "" else pool, stream)
 
 
 def test_many_blocks_come_back(ge: ModuleType, stream: acl.Stream) -> None:
