@@ -1,6 +1,6 @@
 """The example service under a load of changing shapes: with the pool, and with the driver's allocator.
 
-    python bench/serving.py [--seconds 8] [--rounds 3] [--latency memory] [--markdown]
+    python bench/serving.py [--seconds 8] [--rounds 3] [--latency memory] [--only "pool, faults"]
 
 Wants `wrk` (Debian has it) and `aclpool[serve]`.  Each run is a process of its own, the ways in turn;
 the median of the rounds is told.  Device memory, and the calls that take and give it, are counted in
@@ -37,6 +37,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "pool": {},
     "driver's allocator": {"pool": False},
     "pool, faults": {"faults": True},
+    "pool, faults and a device that goes": {"faults": True, "lost": True},
     "pool, overload": {"connections": 200, "queue": 32},
     "pool, little memory": {"connections": 64, "limit": "16MiB"},
 }
@@ -89,6 +90,15 @@ def watch(samples: list[int], stop: threading.Event) -> None:
         samples.append(sim.physical_bytes())
 
 
+def lose(stop: threading.Event) -> None:
+    """The device is gone for a fifth of a second, every other second."""
+    from acl import sim
+
+    while not stop.wait(1.8):
+        with sim.device_lost(0):
+            stop.wait(0.2)
+
+
 def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
     """One run, in this process."""
     import logging
@@ -104,18 +114,22 @@ def measure(way: dict[str, Any], seconds: int, latency: str) -> dict[str, Any]:
         before, samples, stop = sim.counters(), [], threading.Event()
         counts = dict(engine.counts)
         sim.reset_physical_peak()
-        watcher = threading.Thread(target=watch, args=(samples, stop))
-        watcher.start()
+        others = [threading.Thread(target=watch, args=(samples, stop))]
+        others += [threading.Thread(target=lose, args=(stop,))] if way.get("lost") else []
+        for thread in others:
+            thread.start()
         try:
             found = wrk(port, seconds, way.get("connections", 16))
         finally:
             stop.set()
-            watcher.join()
+            for thread in others:
+                thread.join()
         after = sim.counters()
         found["faults"] = sum(fault.hits for fault in faults)
         for fault in faults:
             fault.remove()
         settle(engine)
+        found["lanes_recovered"] = engine.counts["faults"] - counts.get("faults", 0)
         for name in ("accepted", "answered", "failed", "ooms"):
             found[name] = engine.counts[name] - counts.get(name, 0)
     half = len(samples) // 2
@@ -156,12 +170,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", default="memory", help="the simulated driver's: off, pcie, memory")
     parser.add_argument("--json", help="where to write every run")
+    parser.add_argument("--only", action="append", choices=RUNS, help="only this run; may be given again")
     parser.add_argument("--inside", choices=RUNS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
         print(json.dumps(measure(RUNS[given.inside], given.seconds, given.latency)))
         return 0
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in RUNS}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in given.only or RUNS}
     for _ in range(given.rounds):
         for name, done in runs.items():
             done.append(run_child(name, given.seconds, given.latency))

@@ -159,9 +159,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--headroom", default="0", help="bytes that the pool leaves free on the device")
     parser.add_argument("--no-pool", action="store_true", help="the driver's allocator, for comparison")
     given = parser.parse_args(arguments)
-    engine = Engine(TextTask(given.layers), Options(
-        lanes=given.lanes, batch=given.batch, queue=given.queue, limit=given.limit, headroom=given.headroom,
-        pool=not given.no_pool))
+    try:
+        engine = Engine(TextTask(given.layers), Options(
+            lanes=given.lanes, batch=given.batch, queue=given.queue, limit=given.limit, headroom=given.headroom,
+            pool=not given.no_pool))
+    except (ValueError, TypeError) as error:
+        parser.error(str(error))
     config = uvicorn.Config(application(engine), given.host, given.port, log_level="warning", access_log=False)
     Server(engine, config).run()
 

@@ -55,6 +55,12 @@ class Options:
     pool: bool = True                   # False: the driver's allocator, for comparison
     patience_s: float = 30.0            # how long an accepted request may be tried again
 
+    def __post_init__(self) -> None:
+        for name in ("lanes", "batch", "queue"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
+
 
 @dataclass
 class Job:

@@ -68,7 +68,9 @@ def check(asked: list[tuple[int, Future[Any]]], expected: list[Any]) -> set[int]
 
 def test_answers_are_those_of_single_runs(expected: list[Any]) -> None:
     with engine() as service:
-        sizes = check(ask(service, 60), expected)
+        with service.changed:                   # no lane begins before there is company
+            asked = ask(service, 24)
+        sizes = check(asked + ask(service, 36), expected)
         assert max(sizes) > 1
         assert service.counts["answered"] == service.counts["accepted"] == 60
         assert service.promised == 0
@@ -296,6 +298,12 @@ def test_costs_are_learned() -> None:
     costs.learn(10, 8_000_000)                  # a small batch after a large one tells nothing
     assert costs.ratio == pytest.approx(100.0)
     assert costs.estimate(1000) == 104_096
+
+
+@pytest.mark.parametrize("name", ["lanes", "batch", "queue"])
+def test_options_without_which_nothing_would_be_answered(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be an int of at least 1, not 0"):
+        Options(**{name: 0})
 
 
 @pytest.mark.parametrize("text", ["", "x" * 513])
