@@ -154,7 +154,12 @@ def _patch(stats: bool) -> None:
 
 
 def _attach(pool: Pool | Iterable[Pool] | None) -> None:
-    for one in [pool] if isinstance(pool, Pool) else pool or []:
+    several = pool if isinstance(pool, Iterable) else [] if pool is None else [pool]
+    found = list(several)
+    for one in found:
+        if not isinstance(one, Pool):
+            raise TypeError(f"pool must be an acl.Pool, several or None, not {type(one).__name__}")
+    for one in found:
         _door.attach(one, early=True)
 
 

@@ -489,6 +489,21 @@ assert acl.torch.pools()[1] is second
 """)
 
 
+def test_what_is_no_pool_is_named(run) -> None:
+    run("""
+import aclpool as acl
+for wrong in (3, [acl.Pool(0), "second"]):
+    for call in (acl.torch.install, acl.torch.mem_pool):
+        try:
+            call(wrong)
+        except TypeError as error:
+            assert "pool" in str(error) and type(wrong).__name__ in str(error) or "not str" in str(error), error
+        else:
+            raise AssertionError(wrong)
+assert acl.torch.pools() == {}              # nothing was put in place by half
+""", start="")
+
+
 def test_without_a_compiler_it_says_what_is_lost(run, tmp_path: Path) -> None:
     out = run("""
 import warnings
