@@ -34,8 +34,10 @@ static pthread_key_t messages_key;
 static Messages spare;
 static atomic_bool spare_taken;
 
+/* At the thread's end; destructors that run after this one may still make calls that fail. */
 static void messages_drop(void *given)
 {
+    messages = NULL;
     if (given == &spare) {
         memset(&spare, 0, sizeof spare);
         atomic_store(&spare_taken, false);
