@@ -41,8 +41,13 @@ aclError op_execute(
    default allocator for the rest of the stream's life. */
 aclError opsource_choose(Stream *stream, aclrtStream handle, Source *source);
 
-/* The one block that serves the workspaces of the user's kernels on a stream; it only grows. */
-aclError opsource_workspace(Stream *stream, size_t bytes, void **address);
+/* The one block that serves the workspaces of the user's kernels on a stream; it only grows.  It is
+   the calling thread's until opsource_workspace_leave, so that no other thread lets it grow before
+   the kernel is queued. */
+typedef struct StreamMemory StreamMemory;
+aclError opsource_workspace_take(
+    Stream *stream, size_t bytes, StreamMemory **memory, void **address);
+void opsource_workspace_leave(StreamMemory *memory);
 
 /* --- opkernel.c --- */
 

@@ -128,22 +128,55 @@ static UserKernel *kernel_find(const char *type, const char *id)
     return kernel;
 }
 
-static bool kernel_keep(
+static bool kernel_known(const char *type, const char *id)
+{
+    pthread_mutex_lock(&lock);
+    bool known = kernel_find(type, id) != NULL;
+    pthread_mutex_unlock(&lock);
+    return known;
+}
+
+static void kernel_free(UserKernel *kernel)
+{
+    free(kernel->type);
+    free(kernel->id);
+    free(kernel);
+}
+
+/* Null if there is no memory. */
+static UserKernel *kernel_new(
     const char *type, const char *id, aclrtBinHandle binary, aclrtFuncHandle function)
 {
     UserKernel *kernel = malloc(sizeof *kernel);
-    char *own_type = strdup(type), *own_id = strdup(id);
-    if (kernel == NULL || own_type == NULL || own_id == NULL) {
-        free(kernel);
-        free(own_type);
-        free(own_id);
-        return false;
+    if (kernel != NULL) {
+        *kernel = (UserKernel){NULL, strdup(type), strdup(id), binary, function};
+        if (kernel->type == NULL || kernel->id == NULL) {
+            kernel_free(kernel);
+            return NULL;
+        }
+    }
+    return kernel;
+}
+
+static aclError kernel_keep(
+    const char *type, const char *id, aclrtBinHandle binary, aclrtFuncHandle function)
+{
+    UserKernel *kernel = kernel_new(type, id, binary, function);
+    if (kernel == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
     pthread_mutex_lock(&lock);
-    *kernel = (UserKernel){kernels, own_type, own_id, binary, function};
-    kernels = kernel;
+    bool taken = kernel_find(type, id) != NULL;
+    if (!taken) {
+        kernel->next = kernels;
+        kernels = kernel;
+    }
     pthread_mutex_unlock(&lock);
-    return true;
+    if (taken) {
+        kernel_free(kernel);
+        return fail(ACL_ERROR_KERNEL_ALREADY_REGISTERED, "%s has a kernel %s already", type, id);
+    }
+    return ACL_SUCCESS;
 }
 
 static aclError kernel_load(
@@ -153,8 +186,8 @@ static aclError kernel_load(
     aclrtFuncHandle function;
     TRY(sim_aclrtBinaryLoadFromData(data, (size_t)size, NULL, &binary));
     aclError status = sim_aclrtBinaryGetFunction(binary, name, &function);
-    if (status == ACL_SUCCESS && !kernel_keep(type, id, binary, function)) {
-        status = fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    if (status == ACL_SUCCESS) {
+        status = kernel_keep(type, id, binary, function);
     }
     if (status != ACL_SUCCESS) {
         (void)sim_aclrtBinaryUnLoad(binary);
@@ -172,10 +205,7 @@ aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const c
     REQUIRE(binData);
     REQUIRE(binSize > 0);
     REQUIRE(enginetype >= ACL_ENGINE_SYS && enginetype <= ACL_ENGINE_VECTOR);
-    pthread_mutex_lock(&lock);
-    bool taken = kernel_find(opType, kernelId) != NULL;
-    pthread_mutex_unlock(&lock);
-    if (taken) {
+    if (kernel_known(opType, kernelId)) {
         return fail(
             ACL_ERROR_KERNEL_ALREADY_REGISTERED, "%s has a kernel %s already", opType, kernelId);
     }
@@ -323,10 +353,7 @@ static aclError selector_call(aclopCompileFunc function, Choice *choice,
     if (status != ACL_SUCCESS) {
         return status;
     }
-    pthread_mutex_lock(&lock);
-    bool known = choice->launch.id != NULL && kernel_find(choice->type, choice->launch.id) != NULL;
-    pthread_mutex_unlock(&lock);
-    return known
+    return choice->launch.id != NULL && kernel_known(choice->type, choice->launch.id)
         ? ACL_SUCCESS
         : fail(ACL_ERROR_KERNEL_NOT_FOUND, "%s has no kernel %s (aclopCreateKernel)", choice->type,
               choice->launch.id == NULL ? "chosen by aclopSetKernelArgs" : choice->launch.id);
@@ -367,8 +394,9 @@ aclError sim_aclopUpdateParams(const char *opType, int numInputs,
 
 /* --- launching --- */
 
+/* CANN adds each rounded size twice, so the workspaces lie apart. */
 static aclError workspaces_place(
-    const struct aclopKernelDesc *launch, Stream *stream, void **addresses)
+    const struct aclopKernelDesc *launch, Stream *stream, void **addresses, StreamMemory **memory)
 {
     size_t total = 0, places[WORKSPACES_MAX];
     if (launch->workspace_count > WORKSPACES_MAX) {
@@ -376,17 +404,17 @@ static aclError workspaces_place(
             launch->workspace_count, (int)WORKSPACES_MAX);
     }
     for (int i = 0; i < launch->workspace_count; i++) {
-        size_t rounded = tensor_padded(launch->workspaces[i]);
+        size_t size = launch->workspaces[i];
         places[i] = total;
-        if (__builtin_add_overflow(
-                total, 2 * rounded, &total)) { /* CANN adds each size twice; so slots lie apart */
-            return fail(ACL_ERROR_INVALID_PARAM, "workspace %d of %zu bytes is too large", i,
-                launch->workspaces[i]);
+        if (size > SIZE_MAX / 4
+            || __builtin_add_overflow(total, 2 * tensor_padded(size), &total)) {
+            return fail(
+                ACL_ERROR_INVALID_PARAM, "workspace %d of %zu bytes is too large", i, size);
         }
     }
     void *base = NULL;
     if (total > 0) {
-        TRY(opsource_workspace(stream, total, &base));
+        TRY(opsource_workspace_take(stream, total, memory, &base));
     }
     for (int i = 0; i < launch->workspace_count; i++) {
         addresses[i] = (char *)base + places[i];
@@ -394,11 +422,10 @@ static aclError workspaces_place(
     return ACL_SUCCESS;
 }
 
-static aclError choice_launch(const Choice *choice, const OpEnds *ends, Stream *stream)
+static aclError choice_queue(
+    const Choice *choice, const OpEnds *ends, Stream *stream, void *const *workspaces)
 {
-    void *workspaces[WORKSPACES_MAX];
     const struct aclopKernelDesc *launch = &choice->launch;
-    TRY(workspaces_place(launch, stream, workspaces));
     size_t pointers = (size_t)(ends->input_count + ends->output_count + launch->workspace_count);
     char *args = malloc(pointers * sizeof(void *) + launch->args_size + 1);
     if (args == NULL) {
@@ -426,6 +453,18 @@ static aclError choice_launch(const Choice *choice, const OpEnds *ends, Stream *
     return status;
 }
 
+static aclError choice_launch(const Choice *choice, const OpEnds *ends, Stream *stream)
+{
+    void *workspaces[WORKSPACES_MAX];
+    StreamMemory *memory = NULL;
+    TRY(workspaces_place(&choice->launch, stream, workspaces, &memory));
+    aclError status = choice_queue(choice, ends, stream, workspaces);
+    if (memory != NULL) {
+        opsource_workspace_leave(memory);
+    }
+    return status;
+}
+
 static aclError buffers_check(const OpEnds *ends)
 {
     for (int i = 0; i < ends->input_count + ends->output_count; i++) {
@@ -436,34 +475,44 @@ static aclError buffers_check(const OpEnds *ends)
     return ACL_SUCCESS;
 }
 
+static aclError choice_copy(const Choice *choice, Choice *out)
+{
+    size_t sizes = (size_t)choice->launch.workspace_count * sizeof(size_t);
+    *out = *choice;
+    out->type = strdup(choice->type);
+    out->launch.id = strdup(choice->launch.id);
+    out->launch.args = malloc(choice->launch.args_size + 1);
+    out->launch.workspaces = malloc(sizes + 1);
+    if (out->type == NULL || out->launch.id == NULL || out->launch.args == NULL
+        || out->launch.workspaces == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
+    }
+    memcpy(out->launch.args, choice->launch.args, choice->launch.args_size);
+    if (sizes > 0) {
+        memcpy(out->launch.workspaces, choice->launch.workspaces, sizes);
+    }
+    return ACL_SUCCESS;
+}
+
 /* A copy of the choice's launch, so that no lock is held over the stream. */
 static aclError choice_find(
     const char *type, const OpEnds *ends, const Tensor *forms, const AttrSet *attrs, Choice *out)
 {
-    aclError status = fail_quiet(ACL_ERROR_OP_NOT_FOUND,
-        "no kernel was chosen for %s with these shapes (aclopUpdateParams)", type);
+    aclError status = ACL_SUCCESS;
     pthread_mutex_lock(&lock);
-    for (const Choice *choice = choices; choice != NULL && status != ACL_SUCCESS;
-        choice = choice->next) {
-        if (forms_same(choice, type, ends->input_count, ends->output_count, forms, attrs)) {
-            *out = *choice;
-            size_t sizes = (size_t)choice->launch.workspace_count * sizeof(size_t);
-            out->type = strdup(type);
-            out->launch.id = strdup(choice->launch.id);
-            out->launch.args = malloc(choice->launch.args_size + 1);
-            out->launch.workspaces = malloc(sizes + 1);
-            bool whole = out->type != NULL && out->launch.id != NULL && out->launch.args != NULL
-                && out->launch.workspaces != NULL;
-            if (whole) {
-                memcpy(out->launch.args, choice->launch.args, choice->launch.args_size);
-                memcpy(out->launch.workspaces, choice->launch.workspaces, sizes);
-            }
-            status = whole ? ACL_SUCCESS : ACL_ERROR_BAD_ALLOC;
-            break;
-        }
+    const Choice *found = choices;
+    while (found != NULL
+        && !forms_same(found, type, ends->input_count, ends->output_count, forms, attrs)) {
+        found = found->next;
+    }
+    if (found != NULL) {
+        status = choice_copy(found, out);
     }
     pthread_mutex_unlock(&lock);
-    return status;
+    return found != NULL ? status
+                         : fail_quiet(ACL_ERROR_OP_NOT_FOUND,
+                               "no kernel was chosen for %s with these shapes (aclopUpdateParams)",
+                               type);
 }
 
 aclError opkernel_execute(

@@ -3,19 +3,20 @@
    As in GE, an operator on a stream without a registered allocator makes a default one, which then
    serves the stream for good, even if an allocator is registered later. It goes with the stream:
    its last task gives the memory back, after the work that uses it. Lock: a leaf, over the list
-   only. */
+   only; a stream's workspace has one of its own, which is not held while the stream is waited for. */
 #include <stdlib.h>
 
 #include "exports.h"
 #include "opapi.h"
 
-typedef struct StreamMemory {
+struct StreamMemory {
     struct StreamMemory *next;
     const Stream *stream;
     Pool *pool;             /* NULL: none was needed yet */
+    pthread_mutex_t in_use; /* guards the workspace until a kernel with it is queued */
     void *workspace;
     size_t workspace_bytes;
-} StreamMemory;
+};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static StreamMemory *list;
@@ -38,36 +39,23 @@ static StreamMemory *entry_unlink(const Stream *stream)
 
 /* --- the end of a stream --- */
 
-static aclError nothing_run(Stream *stream, const void *payload)
+static void entry_free(void *given)
 {
-    (void)stream;
-    (void)payload;
-    return ACL_SUCCESS;
-}
-
-static void entry_free(void *payload)
-{
-    StreamMemory *entry = *(StreamMemory **)payload;
+    StreamMemory *entry = given;
     pool_free(entry->pool);
     if (entry->workspace != NULL) {
         (void)aclrtFree(entry->workspace);
     }
+    pthread_mutex_destroy(&entry->in_use);
     free(entry);
 }
-
-static const TaskClass end_task = {
-    .name = "operators' memory",
-    .run = nothing_run,
-    .drop = entry_free,
-};
 
 static void on_stream_state(aclrtStream handle, aclrtStreamState state, void *argument)
 {
     (void)argument;
     StreamMemory *entry = state == ACL_RT_STREAM_STATE_DESTROY_PRE ? entry_unlink(handle) : NULL;
-    if (entry != NULL
-        && stream_submit(handle, &end_task, &entry, sizeof(StreamMemory *)) != ACL_SUCCESS) {
-        entry_free(&entry);
+    if (entry != NULL) {
+        stream_finally(handle, entry_free, entry);
     }
 }
 
@@ -86,6 +74,7 @@ static StreamMemory *entry_get(const Stream *stream)
         entry = entry->next;
     }
     if (entry == NULL && (entry = calloc(1, sizeof *entry)) != NULL) {
+        pthread_mutex_init(&entry->in_use, NULL);
         entry->stream = stream;
         entry->next = list;
         list = entry;
@@ -130,29 +119,56 @@ aclError opsource_choose(Stream *stream, aclrtStream handle, Source *source)
     return ACL_SUCCESS;
 }
 
-aclError opsource_workspace(Stream *stream, size_t bytes, void **address)
+/* Locks the entry once its workspace is large enough, or may be freed: queued kernels use it. */
+static aclError workspace_settle(StreamMemory *entry, Stream *stream, size_t bytes)
+{
+    bool waited = false;
+    pthread_mutex_lock(&entry->in_use);
+    while (entry->workspace != NULL && entry->workspace_bytes < bytes
+        && !(waited && stream_idle(stream))) {
+        pthread_mutex_unlock(&entry->in_use);
+        TRY(stream_synchronize(stream, FOREVER));
+        waited = true;
+        pthread_mutex_lock(&entry->in_use);
+    }
+    return ACL_SUCCESS;
+}
+
+static aclError workspace_grow(StreamMemory *entry, size_t bytes)
+{
+    if (entry->workspace != NULL) {
+        (void)aclrtFree(entry->workspace);
+        entry->workspace = NULL;
+        entry->workspace_bytes = 0;
+    }
+    TRY(aclrtMalloc(&entry->workspace, bytes, ACL_MEM_MALLOC_NORMAL_ONLY));
+    entry->workspace_bytes = bytes;
+    return ACL_SUCCESS;
+}
+
+aclError opsource_workspace_take(
+    Stream *stream, size_t bytes, StreamMemory **memory, void **address)
 {
     (void)pthread_once(&listen_once, listen_start);
     pthread_mutex_lock(&lock);
     StreamMemory *entry = entry_get(stream);
-    void *old = entry == NULL ? NULL : entry->workspace;
-    size_t room = entry == NULL ? 0 : entry->workspace_bytes;
     pthread_mutex_unlock(&lock);
     if (entry == NULL) {
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
-    if (bytes > room) {
-        void *grown;
-        if (old != NULL) { /* queued kernels may use it */
-            TRY(stream_synchronize(stream, FOREVER));
-            (void)aclrtFree(old);
-            entry->workspace = NULL;
-            entry->workspace_bytes = 0;
-        }
-        TRY(aclrtMalloc(&grown, bytes, ACL_MEM_MALLOC_NORMAL_ONLY));
-        entry->workspace = grown;
-        entry->workspace_bytes = bytes;
+    TRY(workspace_settle(entry, stream, bytes));
+    aclError status =
+        bytes > entry->workspace_bytes ? workspace_grow(entry, bytes) : ACL_SUCCESS;
+    if (status != ACL_SUCCESS) {
+        opsource_workspace_leave(entry);
+        return status;
     }
+    *memory = entry;
     *address = entry->workspace;
     return ACL_SUCCESS;
+}
+
+void opsource_workspace_leave(StreamMemory *memory)
+{
+    pthread_mutex_unlock(&memory->in_use);
 }

@@ -171,3 +171,37 @@ void source_give(Block *block)
     }
     block->handle = NULL;
 }
+
+/* --- the end of a stream --- */
+
+typedef struct Finally {
+    void (*give)(void *object);
+    void *object;
+} Finally;
+
+static aclError finally_run(Stream *stream, const void *payload)
+{
+    (void)stream;
+    (void)payload;
+    return ACL_SUCCESS;
+}
+
+static void finally_drop(void *payload)
+{
+    const Finally *last = payload;
+    last->give(last->object);
+}
+
+static const TaskClass finally_task = {
+    .name = "memory given back",
+    .run = finally_run,
+    .drop = finally_drop,
+};
+
+void stream_finally(Stream *stream, void (*give)(void *object), void *object)
+{
+    Finally last = {give, object};
+    if (stream_submit(stream, &finally_task, &last, sizeof last) != ACL_SUCCESS) {
+        give(object);
+    }
+}

@@ -33,6 +33,9 @@ Pool *pool_new(void);
 /* Gives everything back to the device; no block may be out. */
 void pool_free(Pool *pool);
 
+/* Calls give(object) once the stream has passed what is queued on it; at once if it takes no more. */
+void stream_finally(Stream *stream, void (*give)(void *object), void *object);
+
 /* As GE sizes a tensor: up to a multiple of 32, and the chip's padding on top; at least 32. */
 size_t tensor_padded(size_t bytes);
 /* A workspace: a multiple of 512. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -298,7 +299,7 @@ class OwnOp:
     """An operator `name` whose compile function appends workspaces as it is told."""
 
     def __init__(self, name: str, binary: bytes, kernel: bytes = b"scaled") -> None:
-        self.name, self.sizes, self.result, self.calls = name, [[48], [48]], 0, 0
+        self.name, self.sizes, self.result, self.kernel_id = name, [[48], [48]], 0, b"id"
         self.keep = [COMPILE(self._compile), ctypes.create_string_buffer(binary)]
         assert api.aclopRegisterCompileFunc(name.encode(), ctypes.cast(self.keep[0], ctypes.c_void_p)) == 0
         self.create = lambda kernel_id: api.aclopCreateKernel(
@@ -306,10 +307,9 @@ class OwnOp:
         )
 
     def _compile(self, inputs: int, in_descs: Any, outputs: int, out_descs: Any, attr: int, desc: int) -> int:
-        self.calls += 1
         count = api.aclGetTensorDescElementCount(in_descs[0])
         args = struct.pack("If", count, 2.0)
-        assert api.aclopSetKernelArgs(desc, b"id", 1, args, len(args)) == 0
+        assert api.aclopSetKernelArgs(desc, self.kernel_id, 1, args, len(args)) == 0
         for sizes in self.sizes:
             assert api.aclopSetKernelWorkspaceSizes(desc, len(sizes), (ctypes.c_size_t * len(sizes))(*sizes)) == 0
         assert api.aclopSetKernelWorkspaceSizes(desc, -1, None) == 100000
@@ -352,6 +352,65 @@ def test_own_kernel_refuses_more_than_sixteen_workspaces(scaled_kernel: bytes, r
     assert op.update("ScaledMany") == 0
     assert op.execute("ScaledMany", raw_stream) == 0
     assert api.aclrtSynchronizeStream(raw_stream) == 0
+    own.close()
+
+
+@pytest.mark.parametrize("size", [2**64 - 1, 2**64 - 32, 2**63, 2**62 + 1, 2**61])
+def test_own_kernel_whose_workspaces_sum_overflows(size: int, scaled_kernel: bytes, raw_stream: int) -> None:
+    own = OwnOp("ScaledHuge", scaled_kernel, b"nothing")
+    assert own.create(f"{size}".encode()) == 0
+    own.kernel_id, own.sizes = f"{size}".encode(), [[size] * 4]
+    op = Op([X, Y], [("float32", (3, 4))])
+    assert op.update("ScaledHuge") == 0
+    assert op.execute("ScaledHuge", raw_stream) == 100000
+    assert "too large" in sim_message()
+    own.close()
+
+
+def test_own_kernel_that_runs_leaves_no_message(scaled_kernel: bytes, raw_stream: int) -> None:
+    own, context, messages = OwnOp("ScaledQuiet", scaled_kernel), out(), []
+    assert own.create(b"id") == 0
+    assert api.aclrtGetCurrentContext(ctypes.byref(context)) == 0
+    op = Op([X, Y], [("float32", (3, 4))])
+    assert op.update("ScaledQuiet") == 0
+
+    def execute() -> None:
+        assert api.aclrtSetCurrentContext(context) == 0
+        assert op.execute("ScaledQuiet", raw_stream) == 0
+        messages.append(sim_message())
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    thread.join()
+    assert messages == [""]
+    assert api.aclrtSynchronizeStream(raw_stream) == 0
+    own.close()
+
+
+def test_one_streams_workspace_grows_under_several_threads(scaled_kernel: bytes, device: None) -> None:
+    own, context, stream = OwnOp("ScaledGrowing", scaled_kernel), out(), out()
+    assert own.create(b"id") == 0
+    assert api.aclrtGetCurrentContext(ctypes.byref(context)) == 0
+    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+    op, failed = Op([X, Y], [("float32", (3, 4))]), []
+    before = acl.sim.physical_bytes()
+
+    def execute(first: int) -> None:
+        assert api.aclrtSetCurrentContext(context) == 0
+        for step in range(first, 100, 4):
+            own.sizes = [[4096 * (1 + step)] * 2]
+            failed.extend(filter(None, [op.update("ScaledGrowing"), op.execute("ScaledGrowing", stream.value)]))
+
+    acl.sim.configure(latency="memory")  # so that growing takes a while
+    threads = [threading.Thread(target=execute, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    acl.sim.configure(latency="off")
+    assert not failed
+    assert api.aclrtDestroyStream(stream) == 0
+    assert acl.sim.physical_bytes() == before, "what was outgrown has gone back, once"
     own.close()
 
 
