@@ -13,19 +13,27 @@
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static Model **table;     /* by number - 1; NULL = unloaded */
 static uint32_t table_count, table_room;
+static pthread_once_t listen_once = PTHREAD_ONCE_INIT;
 
 static const size_t WEIGHT_ALIGN = 512;
 
 /* --- the table --- */
 
-aclError model_find(uint32_t id, Model **model)
+/* The model of that number with a reference, or NULL. */
+static Model *table_look(uint32_t id)
 {
     pthread_mutex_lock(&table_lock);
-    *model = id >= 1 && id <= table_count ? table[id - 1] : NULL;
-    if (*model != NULL) {
-        atomic_fetch_add(&(*model)->references, 1);
+    Model *model = id >= 1 && id <= table_count ? table[id - 1] : NULL;
+    if (model != NULL) {
+        atomic_fetch_add(&model->references, 1);
     }
     pthread_mutex_unlock(&table_lock);
+    return model;
+}
+
+aclError model_find(uint32_t id, Model **model)
+{
+    *model = table_look(id);
     return *model != NULL ? ACL_SUCCESS
         : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", id);
 }
@@ -90,8 +98,57 @@ void model_release(Model *model)
     }
 }
 
+/* --- the pools of streams --- */
+
+static Pool *pool_unlink(Model *model, const Stream *stream)
+{
+    pthread_mutex_lock(&model->lock);
+    PoolEntry **link = &model->pools;
+    while (*link != NULL && (*link)->stream != stream) {
+        link = &(*link)->next;
+    }
+    PoolEntry *entry = *link;
+    if (entry != NULL) {
+        *link = entry->next;
+    }
+    pthread_mutex_unlock(&model->lock);
+    Pool *pool = entry == NULL ? NULL : entry->pool;
+    free(entry);
+    return pool;
+}
+
+static void pool_drop(void *pool)
+{
+    pool_free(pool);
+}
+
+static void on_stream_state(aclrtStream handle, aclrtStreamState state, void *argument)
+{
+    (void)argument;
+    pthread_mutex_lock(&table_lock);
+    uint32_t count = state == ACL_RT_STREAM_STATE_DESTROY_PRE ? table_count : 0;
+    pthread_mutex_unlock(&table_lock);
+    for (uint32_t id = 1; id <= count; id++) {
+        Model *model = table_look(id);
+        Pool *pool = model == NULL ? NULL : pool_unlink(model, handle);
+        if (pool != NULL) {
+            model_leftovers_give(model, pool);
+            stream_finally(handle, pool_drop, pool);
+        }
+        if (model != NULL) {
+            model_release(model);
+        }
+    }
+}
+
+static void listen_start(void)
+{
+    (void)sim_aclrtRegStreamStateCallback("acl.sim models", on_stream_state, NULL);
+}
+
 Pool *model_pool(Model *model, const Stream *stream)
 {
+    (void)pthread_once(&listen_once, listen_start);
     pthread_mutex_lock(&model->lock);
     PoolEntry *entry = model->pools;
     while (entry != NULL && entry->stream != stream) {
@@ -257,7 +314,7 @@ aclError sim_aclmdlUnload(uint32_t modelId)
         return fail(
             (aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", modelId);
     }
-    model_leftovers_give(model);
+    model_leftovers_give(model, NULL);
     model_release(model);
     return ACL_SUCCESS;
 }

@@ -59,7 +59,8 @@ void model_release(Model *model);
 /* Bytes that the constants take on the device. */
 size_t model_weight_bytes(const Net *net);
 
-/* The pool that serves a stream where no allocator is registered; NULL without memory. */
+/* The pool that serves a stream where no allocator is registered, until the stream or the model ends;
+   NULL without memory. */
 Pool *model_pool(Model *model, const Stream *stream);
 
 /* --- modelfile.c --- */
@@ -97,8 +98,8 @@ typedef enum RunMode { RUN_ASYNC, RUN_SYNC } RunMode;
 aclError model_run(Model *model, Stream *stream, const Source *source, RunMode mode,
     const aclmdlDataset *input, aclmdlDataset *output);
 
-/* Gives back the blocks of runs that failed. */
-void model_leftovers_give(Model *model);
+/* Gives back the blocks of runs that failed, all or those of one pool. */
+void model_leftovers_give(Model *model, const Pool *only);
 
 /* --- modelshape.c --- */
 

@@ -92,7 +92,7 @@ static aclError run_alone(
     if (source.pool != NULL && status == ACL_SUCCESS && drained == ACL_SUCCESS) {
         pool_return(model, source.pool);
     } else if (source.pool != NULL) {
-        model_leftovers_give(model); /* they lie in the pool that goes */
+        model_leftovers_give(model, source.pool);
         pool_free(source.pool);
     }
     return status != ACL_SUCCESS ? status : drained;

@@ -105,17 +105,27 @@ static aclError run_new(Model *model, Stream *stream, const Source *source, RunM
     return ACL_SUCCESS;
 }
 
-void model_leftovers_give(Model *model)
+void model_leftovers_give(Model *model, const Pool *only)
 {
+    Leftover *taken = NULL, **end = &taken;
     pthread_mutex_lock(&model->lock);
-    Leftover *leftover = model->leftovers;
-    model->leftovers = NULL;
+    for (Leftover **link = &model->leftovers; *link != NULL;) {
+        Leftover *leftover = *link;
+        if (only == NULL || leftover->block.from.pool == only) {
+            *link = leftover->next;
+            leftover->next = NULL;
+            *end = leftover;
+            end = &leftover->next;
+        } else {
+            link = &leftover->next;
+        }
+    }
     pthread_mutex_unlock(&model->lock);
-    while (leftover != NULL) {
-        Leftover *next = leftover->next;
-        source_give(&leftover->block);
-        free(leftover);
-        leftover = next;
+    while (taken != NULL) {
+        Leftover *next = taken->next;
+        source_give(&taken->block);
+        free(taken);
+        taken = next;
     }
 }
 
@@ -349,7 +359,7 @@ aclError model_run(Model *model, Stream *stream, const Source *source, RunMode m
     const aclmdlDataset *input, aclmdlDataset *output)
 {
     Run *run = NULL;
-    model_leftovers_give(model);
+    model_leftovers_give(model, NULL);
     TRY(run_new(model, stream, source, mode, &run));
     aclError status = inputs_bind(run, input);
     if (status == ACL_SUCCESS) {

@@ -218,6 +218,25 @@ def test_steady_state_makes_no_device_calls(raw_stream: int) -> None:
     allocator.close()
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_default_memory_of_a_stream_goes_with_it(failing: bool, device: None) -> None:
+    with SimModel(small_model().to_bytes()) as loaded:
+        call, stream = Call([np.ones((5, 8), np.float32)], 1, [160]), out()
+        before = acl.sim.physical_bytes()
+        assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+        # The second block is refused, and once more when the stream has been waited for.
+        faults = [acl.sim.fault("aclrtMalloc", nth=nth) for nth in (2, 3) if failing]
+        status = api.aclmdlExecuteAsync(loaded.id, call.input, call.output, stream)
+        for fault in faults:
+            fault.remove()
+        assert status == (245000 if failing else 0)
+        assert acl.sim.physical_bytes() > before
+        assert api.aclrtDestroyStream(stream) == 0
+        assert acl.sim.physical_bytes() == before
+        assert_close(loaded(np.ones((5, 8), np.float32)), [np.full((5, 8), 2.0)])
+        call.close()
+
+
 def test_weights_never_come_from_the_allocator(raw_stream: int) -> None:
     allocator = CountingAllocator(raw_stream)
     with SimModel(transformer_encoder().to_bytes()):
