@@ -156,6 +156,7 @@ aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t nu
     REQUIRE(reserve == NULL);
     TRY(function_require(funcHandle));
     TRY(stream_check(stream));
+    TRY(args_check(argsHandle));
     TRY(config_read(cfg, &timeout));
     TRY(stream_resolve(stream, &found));
     TRY(args_copy(argsHandle, &copy));

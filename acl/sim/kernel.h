@@ -60,7 +60,9 @@ typedef struct ArgsCopy {
     size_t size;
 } ArgsCopy;
 
-/* 107017 for what is no handle, 107000 if it was not finalized. */
+/* 107017 for what is no handle. */
+aclError args_check(aclrtArgsHandle handle);
+/* That too, and 107000 if it was not finalized. */
 aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy);
 
 /* The arguments that `args` points at, laid out by the function's parameter sizes. */

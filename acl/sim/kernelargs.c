@@ -66,6 +66,12 @@ static aclError args_require(const void *handle, Args **args)
         : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no argument handle that lives", handle);
 }
 
+aclError args_check(aclrtArgsHandle handle)
+{
+    Args *args;
+    return args_require(handle, &args);
+}
+
 static aclError function_require(const void *handle)
 {
     return handle_is(handle, HANDLE_FUNCTION) ? ACL_SUCCESS
@@ -80,6 +86,26 @@ static void buffers_free(Args *args)
         free(args->params[i].buffer);
         args->params[i].buffer = NULL;
     }
+}
+
+static void binary_link(Args *args, Binary *binary)
+{
+    pthread_mutex_lock(&binary->lock);
+    args->binary = binary;
+    args->next = binary->args;
+    binary->args = args;
+    pthread_mutex_unlock(&binary->lock);
+}
+
+static void binary_unlink(Args *args)
+{
+    pthread_mutex_lock(&args->binary->lock);
+    Args **link = &args->binary->args;
+    while (*link != args) {
+        link = &(*link)->next;
+    }
+    *link = args->next;
+    pthread_mutex_unlock(&args->binary->lock);
 }
 
 static Args *args_new(const Function *function)
@@ -97,11 +123,7 @@ static Args *args_new(const Function *function)
     }
     args->params = params;
     args->bytes = bytes;
-    args->binary = function->binary;
-    pthread_mutex_lock(&function->binary->lock);
-    args->next = function->binary->args;
-    function->binary->args = args;
-    pthread_mutex_unlock(&function->binary->lock);
+    binary_link(args, function->binary);
     return args;
 }
 
@@ -133,8 +155,11 @@ void args_binary_gone(Binary *binary)
     }
 }
 
-static void args_reset(Args *args)
+/* Empty, and from here on a function's of that binary. */
+static void args_reset(Args *args, Binary *binary)
 {
+    binary_unlink(args);
+    binary_link(args, binary);
     buffers_free(args);
     args->count = 0;
     args->used = args->buffers = 0;
@@ -164,7 +189,7 @@ aclError sim_aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsH
     TRY(function_require(funcHandle));
     Args *args = args_find(argsHandle);
     if (args != NULL) {
-        args_reset(args);
+        args_reset(args, ((const Function *)funcHandle)->binary);
         return ACL_SUCCESS;
     }
     args = args_new(funcHandle);

@@ -206,6 +206,35 @@ def test_appended_arguments_lie_as_in_a_struct(kernels: Kernels) -> None:
     assert fetch(result, 32, "uint8").tobytes() == struct.pack("QB3xIH6xQ", result, 5, 60, 7, 8)
 
 
+def test_the_users_memory_serves_functions_of_one_binary_after_another(
+    kernels: Kernels, shared_object: bytes
+) -> None:
+    other, result, param = Kernels(shared_object), device_array(np.zeros(4, np.uint32)), out()
+    size, room = out(ctypes.c_size_t), out(ctypes.c_size_t)
+    assert api.aclrtKernelArgsGetHandleMemSize(kernels["mark"], ctypes.byref(size)) == 0
+    assert api.aclrtKernelArgsGetMemSize(kernels["mark"], 8, ctypes.byref(room)) == 0
+    handle, memory = ctypes.create_string_buffer(size.value), ctypes.create_string_buffer(room.value)
+    value = ctypes.c_uint64(result)
+    for function in (other["mark"], kernels["mark"]):
+        assert api.aclrtKernelArgsInitByUserMem(function, handle, memory, room) == 0
+        assert api.aclrtKernelArgsAppend(handle, ctypes.byref(value), 8, ctypes.byref(param)) == 0
+        assert api.aclrtKernelArgsFinalize(handle) == 0
+    assert api.aclrtDestroyStream(other.stream) == 0
+    assert api.aclrtBinaryUnLoad(other.binary) == 0
+    assert api.aclrtLaunchKernelWithConfig(kernels["mark"], 4, kernels.stream, None, handle, None) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    assert list(fetch(result, 4, "uint32")) == [4000, 4001, 4002, 4003]
+
+
+def test_handles_are_looked_at_before_the_configuration(kernels: Kernels) -> None:
+    bad, function, dead = Config(None, 1), kernels["mark"], ctypes.c_void_p(0x1234)
+    launch = api.aclrtLaunchKernelWithConfig
+    assert launch(function, 1, kernels.stream, ctypes.byref(bad), dead, None) == 107017
+    handle = out()
+    assert api.aclrtKernelArgsInit(function, ctypes.byref(handle)) == 0
+    assert launch(function, 1, kernels.stream, ctypes.byref(bad), handle, None) == 107000
+
+
 def test_functions_tell_their_parameters(kernels: Kernels) -> None:
     count, offset, size = (out(ctypes.c_size_t) for _ in range(3))
     assert api.aclrtFunctionGetParamCount(kernels["layout"], ctypes.byref(count)) == 0
