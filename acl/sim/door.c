@@ -52,36 +52,49 @@ aclError acl_sim_set(const char *variable, const char *value)
     return ACL_SUCCESS;
 }
 
-size_t acl_sim_get(const char *variable, char *value, size_t size)
+static size_t capacity_tell(char *value, size_t size)
 {
     char sizes[DEVICE_MAX * 24] = "";
     size_t used = 0;
+    for (uint32_t i = 0; i < config.devices; i++) {
+        used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%zu", i ? "," : "",
+                                 config.capacity[i]);
+    }
+    return (size_t)snprintf(value, size, "%s", sizes);
+}
+
+size_t acl_sim_get(const char *variable, char *value, size_t size)
+{
+    const struct {
+        const char *variable;
+        bool set;
+    } flags[] = {
+        {"ACL_SIM_STRICT", config.strict},
+        {"ACL_SIM_STRICT_ALLOCATORS", config.strict_allocators},
+        {"ACL_SIM_ALLOCATORS", config.allocators},
+    };
+    const struct {
+        const char *variable, *text;
+    } texts[] = {
+        {"ACL_SIM_SOC", config.soc},
+        {"ACL_SIM_VERSION", config.version},
+        {"ACL_SIM_LATENCY", latency_chosen()},
+        {"ACL_SIM_DEVICE_CODE", config.device_code == DEVICE_CODE_SKIP ? "skip" : "refuse"},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        if (strcmp(variable, flags[i].variable) == 0) {
+            return (size_t)snprintf(value, size, "%d", flags[i].set);
+        }
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (strcmp(variable, texts[i].variable) == 0) {
+            return (size_t)snprintf(value, size, "%s", texts[i].text);
+        }
+    }
     if (strcmp(variable, "ACL_SIM_DEVICES") == 0) {
         return (size_t)snprintf(value, size, "%u", config.devices);
     }
-    if (strcmp(variable, "ACL_SIM_SOC") == 0) {
-        return (size_t)snprintf(value, size, "%s", config.soc);
-    }
-    if (strcmp(variable, "ACL_SIM_VERSION") == 0) {
-        return (size_t)snprintf(value, size, "%s", config.version);
-    }
-    if (strcmp(variable, "ACL_SIM_STRICT") == 0) {
-        return (size_t)snprintf(value, size, "%d", config.strict);
-    }
-    if (strcmp(variable, "ACL_SIM_STRICT_ALLOCATORS") == 0) {
-        return (size_t)snprintf(value, size, "%d", config.strict_allocators);
-    }
-    if (strcmp(variable, "ACL_SIM_LATENCY") == 0) {
-        return (size_t)snprintf(value, size, "%s", latency_chosen());
-    }
-    if (strcmp(variable, "ACL_SIM_MEMORY") == 0) {
-        for (uint32_t i = 0; i < config.devices; i++) {
-            used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%zu", i ? "," : "",
-                                     config.capacity[i]);
-        }
-        return (size_t)snprintf(value, size, "%s", sizes);
-    }
-    return 0;
+    return strcmp(variable, "ACL_SIM_MEMORY") == 0 ? capacity_tell(value, size) : 0;
 }
 
 const char *acl_sim_message(void)

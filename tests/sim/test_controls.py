@@ -216,6 +216,16 @@ def test_what_is_no_size(sim: ModuleType, text: object) -> None:
         sim.parse_sizes(text)
 
 
+def test_each_setting_is_told() -> None:
+    done = run_python("""
+        from acl import sim
+        sim.configure(allocators=False, device_code="skip")
+        print(sorted(sim.configuration()) == sorted(sim._SETTINGS))
+        print(sim.configuration()["allocators"], sim.configuration()["device_code"])
+    """)
+    assert done.stdout.split() == ["True", "0", "skip"], done.stderr
+
+
 def test_configuring_a_device_in_use_is_refused(sim: ModuleType) -> None:
     with pytest.raises(ValueError, match="only while no device is in use"):
         sim.configure(devices=3)
