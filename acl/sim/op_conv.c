@@ -4,21 +4,12 @@
    multiplies by the weights with gemm_run. Depthwise kernels are summed directly: unfolding them
    would move more memory than it saves. The workspace holds columns, packed panels and, for float16
    and bfloat16, a float32 copy of what is being summed. */
+#include "conv.h"
 #include "gemm.h"
-#include "window.h"
 
 #include <string.h>
 
 enum { COLUMNS_MAX = 1 << 20 }; /* floats of unfolded input at a time: 4 MiB */
-
-typedef struct Conv {
-    Window w;
-    int64_t groups;
-    int64_t in_group, out_group;    /* channels of one group */
-    int64_t filters;
-    int64_t depth;                  /* rows of the unfolded matrix */
-    int64_t tile;                   /* positions unfolded at a time */
-} Conv;
 
 static bool weight_check(const OpCall *call)
 {
@@ -35,10 +26,13 @@ static bool weight_check(const OpCall *call)
     return true;
 }
 
-static bool conv_plan(const OpCall *call, Conv *conv)
+bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv)
 {
-    const Tensor *weight = call->inputs[1];
-    if (!weight_check(call) || !window_plan(call, weight->dims + 2, &conv->w)) {
+    if (weight->rank != call->inputs[0]->rank) {
+        return op_fail(call, "the weight has rank %d, input 0 has %d", weight->rank,
+            call->inputs[0]->rank);
+    }
+    if (!window_plan(call, weight->dims + 2, &conv->w)) {
         return false;
     }
     conv->groups = attr_int(call, "group", 1);
@@ -56,6 +50,11 @@ static bool conv_plan(const OpCall *call, Conv *conv)
     tile = tile < row ? row : tile / row * row; /* whole rows */
     conv->tile = tile > conv->w.out_plane ? conv->w.out_plane : tile;
     return true;
+}
+
+static bool conv_plan(const OpCall *call, Conv *conv)
+{
+    return weight_check(call) && conv_measure(call, call->inputs[1], conv);
 }
 
 static bool bias_check(const OpCall *call, int64_t filters)
@@ -140,12 +139,12 @@ static void tap_split(const Window *w, int64_t tap, int64_t *parts)
     parts[0] = tap / w->kernel[2] / w->kernel[1];
 }
 
-static void columns_unfold(const Conv *conv, const char *image, aclDataType type, int64_t first,
+void conv_unfold(const Conv *conv, const void *image, aclDataType type, int64_t first,
     int64_t count, float *columns)
 {
     const Window *w = &conv->w;
     for (int64_t c = 0; c < conv->in_group; c++) {
-        const char *plane = image + c * w->in_plane * type_size(type);
+        const char *plane = (const char *)image + c * w->in_plane * type_size(type);
         for (int64_t k = 0; k < w->kernel_plane; k++, columns += count) {
             int64_t tap[SPATIAL];
             tap_split(w, k, tap);
@@ -185,7 +184,7 @@ static void tile_multiply(
     float *columns = sums + (apart ? conv->out_group * tile : 0);
     float *scratch = columns + (pointwise ? 0 : conv->depth * conv->tile);
     if (!pointwise) {
-        columns_unfold(conv, part->image, type, first, count, columns);
+        conv_unfold(conv, part->image, type, first, count, columns);
     }
     float *c = apart ? sums : (float *)(void *)part->out + first;
     Gemm gemm = {

@@ -5,20 +5,12 @@
    loop: they are rare, and exact. */
 #include "gemm.h"
 #include "op.h"
+#include "product.h"
 #include "spread.h"
 
 #include <string.h>
 
 enum { MATMUL, GEMM, ACL_MATMUL, ACL_BATCH };
-
-/* One product after the shapes are settled. */
-typedef struct Product {
-    int64_t m, n, k;
-    bool a_transposed, b_transposed;
-    int64_t batches;
-    Tensor batch_shape;             /* broadcast leading dimensions */
-    Tensor a_batch, b_batch;        /* the operands' own */
-} Product;
 
 static Tensor leading(const Tensor *tensor)
 {
@@ -29,24 +21,23 @@ static Tensor leading(const Tensor *tensor)
     return lead;
 }
 
-static bool flags_read(const OpCall *call, bool *a, bool *b)
+static void flags_read(const OpCall *call, bool *a, bool *b)
 {
     switch (call->kind->variant) {
     case GEMM:
         *a = attr_int(call, "transA", 0) != 0;
         *b = attr_int(call, "transB", 0) != 0;
-        return true;
+        break;
     case ACL_MATMUL:
         *a = attr_int(call, "transpose_x1", 0) != 0;
         *b = attr_int(call, "transpose_x2", 0) != 0;
-        return true;
+        break;
     case ACL_BATCH:
         *a = attr_int(call, "adj_x1", 0) != 0;
         *b = attr_int(call, "adj_x2", 0) != 0;
-        return true;
+        break;
     default:
         *a = *b = false;
-        return false;
     }
 }
 
@@ -57,13 +48,10 @@ static bool product_fail(const OpCall *call)
         shape_text(call->inputs[0], a, sizeof a), shape_text(call->inputs[1], b, sizeof b));
 }
 
-static bool product_plan(const OpCall *call, Product *p)
+bool product_plan(const Tensor *a, const Tensor *b, Product *p)
 {
-    const Tensor *a = call->inputs[0], *b = call->inputs[1];
-    bool flat = call->kind->variant == GEMM || call->kind->variant == ACL_MATMUL;
-    (void)flags_read(call, &p->a_transposed, &p->b_transposed);
-    if (a->rank == 0 || b->rank == 0 || (flat && (a->rank != 2 || b->rank != 2))) {
-        return product_fail(call);
+    if (a->rank == 0 || b->rank == 0) {
+        return false;
     }
     int64_t a_rows = a->rank == 1 ? 1 : a->dims[a->rank - 2], a_columns = a->dims[a->rank - 1];
     int64_t b_rows = b->rank == 1 ? b->dims[0] : b->dims[b->rank - 2];
@@ -71,16 +59,45 @@ static bool product_plan(const OpCall *call, Product *p)
     p->m = p->a_transposed ? a_columns : a_rows;
     p->k = p->a_transposed ? a_rows : a_columns;
     p->n = p->b_transposed ? b_rows : b_columns;
-    if ((p->b_transposed ? b_columns : b_rows) != p->k) {
-        return product_fail(call);
-    }
     p->a_batch = leading(a);
     p->b_batch = leading(b);
-    if (!dims_broadcast(&p->a_batch, &p->b_batch, &p->batch_shape)) {
-        return product_fail(call);
+    if ((p->b_transposed ? b_columns : b_rows) != p->k
+        || !dims_broadcast(&p->a_batch, &p->b_batch, &p->batch_shape)) {
+        return false;
     }
     p->batches = tensor_count(&p->batch_shape);
     return true;
+}
+
+void product_shape(const Product *p, const Tensor *a, const Tensor *b, Tensor *out)
+{
+    tensor_shape_copy(out, &p->batch_shape);
+    if (a->rank > 1) {
+        out->dims[out->rank++] = p->m;
+    }
+    if (b->rank > 1) {
+        out->dims[out->rank++] = p->n;
+    }
+}
+
+void product_flatten(Product *p, const Tensor *a)
+{
+    if (tensor_count(&p->b_batch) == 1 && !p->a_transposed && a->rank > 2
+        && tensor_count(&p->a_batch) == p->batches) {
+        p->m *= p->batches;
+        p->batches = 1;
+        p->a_batch.rank = p->b_batch.rank = p->batch_shape.rank = 0;
+    }
+}
+
+/* The call's product with its flags. */
+static bool call_plan(const OpCall *call, Product *p)
+{
+    const Tensor *a = call->inputs[0], *b = call->inputs[1];
+    bool flat = call->kind->variant == GEMM || call->kind->variant == ACL_MATMUL;
+    flags_read(call, &p->a_transposed, &p->b_transposed);
+    bool fits = !flat || (a->rank == 2 && b->rank == 2);
+    return (fits && product_plan(a, b, p)) || product_fail(call);
 }
 
 static bool bias_check(const OpCall *call, const Product *p)
@@ -106,30 +123,13 @@ static bool matmul_infer(OpCall *call)
         return op_fail(call, "inputs 0 and 1: expected one number type, got %s and %s",
             type_name(a->type), type_name(b->type));
     }
-    if (!product_plan(call, &p)) {
+    if (!call_plan(call, &p)) {
         return false;
     }
     Tensor *out = &call->outputs[0];
     out->type = a->type;
-    tensor_shape_copy(out, &p.batch_shape);
-    if (a->rank > 1) {
-        out->dims[out->rank++] = p.m;
-    }
-    if (b->rank > 1) {
-        out->dims[out->rank++] = p.n;
-    }
+    product_shape(&p, a, b, out);
     return bias_check(call, &p);
-}
-
-/* A batch of one matrix B multiplies all rows of A at once. */
-static void batch_flatten(Product *p, const Tensor *a)
-{
-    if (tensor_count(&p->b_batch) == 1 && !p->a_transposed && a->rank > 2
-        && tensor_count(&p->a_batch) == p->batches) {
-        p->m *= p->batches;
-        p->batches = 1;
-        p->a_batch.rank = p->b_batch.rank = p->batch_shape.rank = 0;
-    }
 }
 
 static bool accumulates_apart(aclDataType type)
@@ -141,10 +141,10 @@ static int64_t matmul_workspace(const OpCall *call)
 {
     Product p;
     aclDataType type = call->inputs[0]->type;
-    if (type_compute(type) != ACL_FLOAT || !product_plan(call, &p)) {
+    if (type_compute(type) != ACL_FLOAT || !call_plan(call, &p)) {
         return 0;
     }
-    batch_flatten(&p, call->inputs[0]);
+    product_flatten(&p, call->inputs[0]);
     int64_t bytes = gemm_scratch(p.m, p.n, p.k, call->threads);
     if (accumulates_apart(type)) {
         bytes += p.m * p.n * (int64_t)sizeof(float);
@@ -230,10 +230,10 @@ static bool matmul_run(const OpCall *call)
 {
     Product p;
     Spread spread;
-    if (!product_plan(call, &p)) {
+    if (!call_plan(call, &p)) {
         return false;
     }
-    batch_flatten(&p, call->inputs[0]);
+    product_flatten(&p, call->inputs[0]);
     Tensor a = *call->inputs[0], b = *call->inputs[1], out = call->outputs[0];
     spread_plan(&spread, &p.batch_shape, (const Tensor *const[]){&p.a_batch, &p.b_batch}, 2);
     for (int64_t i = 0; i < p.batches; i++) {

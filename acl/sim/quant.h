@@ -1,0 +1,30 @@
+/* quant.h: what the operators of quantised numbers share: rounding, limits, exact products.
+
+   A quantised number q stands for (q - zero) * scale. Nothing here knows ONNX's operators. */
+#ifndef SIM_QUANT_H
+#define SIM_QUANT_H
+
+#include "tensor.h"
+
+/* The range of int8, uint8, int16 or uint16; false for other types. */
+bool quant_limits(aclDataType type, int32_t *low, int32_t *high);
+
+/* The nearest even integer to `value`, plus `zero`, kept within [low, high]. */
+int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high);
+
+/* C[m x n] = A[m x k] * B[k x n], exactly: A and B are row-major floats that hold integers of at
+   most 255 in magnitude, and their products are summed as floats only as far as those are exact.
+   `partial` has m * n floats, `scratch` what gemm_scratch(m, n, k, threads) says. */
+typedef struct WholeProduct {
+    int64_t m, n, k;
+    const float *a, *b;
+    int32_t *c;
+    float *partial;
+    void *scratch;
+    unsigned threads;
+} WholeProduct;
+
+void whole_product(const WholeProduct *product);
+
+
+#endif
