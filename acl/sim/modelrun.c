@@ -20,7 +20,7 @@
 
 /* --- memory shared by values (a view and what it looks at) --- */
 
-static aclError hold_take(Run *run, size_t bytes, Hold **out)
+aclError hold_take(Run *run, size_t bytes, Hold **out)
 {
     Hold *hold = calloc(1, sizeof *hold);
     if (hold == NULL) {
@@ -36,7 +36,7 @@ static aclError hold_take(Run *run, size_t bytes, Hold **out)
     return ACL_SUCCESS;
 }
 
-static void hold_drop(Hold **hold)
+void hold_drop(Hold **hold)
 {
     if (*hold != NULL && --(*hold)->users == 0) {
         source_give(&(*hold)->block);
@@ -75,6 +75,20 @@ aclError run_own(Run *run, void *data)
     return ACL_SUCCESS;
 }
 
+void slot_reset(Run *run, int value)
+{
+    Slot *slot = &run->slots[value];
+    const Tensor *constant = run->net->values[value].constant;
+    hold_drop(&slot->hold);
+    slot->tensor = (Tensor){0};
+    slot->host = NULL;
+    if (constant != NULL) {
+        slot->tensor = *constant;
+        slot->tensor.data = run->model->addresses[value];
+        slot->host = constant->data;
+    }
+}
+
 static aclError run_new(Model *model, Stream *stream, const Source *source, RunMode mode, Run **out)
 {
     Run *run = calloc(1, sizeof *run);
@@ -93,13 +107,8 @@ static aclError run_new(Model *model, Stream *stream, const Source *source, RunM
     run->mode = mode;
     run->slots = slots;
     for (int v = 0; v < model->net.value_count; v++) {
-        const Tensor *constant = model->net.values[v].constant;
         slots[v].output = -1;
-        if (constant != NULL) {
-            slots[v].tensor = *constant;
-            slots[v].tensor.data = model->addresses[v];
-            slots[v].host = constant->data;
-        }
+        slot_reset(run, v);
     }
     *out = run;
     return ACL_SUCCESS;
@@ -129,43 +138,39 @@ void model_leftovers_give(Model *model, const Pool *only)
     }
 }
 
+void hold_leave(Run *run, Hold **hold)
+{
+    Leftover *leftover =
+        *hold == NULL || (*hold)->users > 1 ? NULL : malloc(sizeof *leftover);
+    if (leftover == NULL) {
+        hold_drop(hold);
+        return;
+    }
+    pthread_mutex_lock(&run->model->lock);
+    *leftover = (Leftover){run->model->leftovers, (*hold)->block};
+    run->model->leftovers = leftover;
+    pthread_mutex_unlock(&run->model->lock);
+    free(*hold);
+    *hold = NULL;
+}
+
 /* Whatever blocks are still out: given back after a good run, kept after a failed one. */
 static void run_finish(Run *run, bool good)
 {
     for (int v = 0; v < run->net->value_count; v++) {
-        Hold *hold = run->slots[v].hold;
-        if (hold == NULL) {
-            continue;
-        }
-        if (good || hold->users > 1) {
+        if (good) {
             hold_drop(&run->slots[v].hold);
-            continue;
+        } else {
+            hold_leave(run, &run->slots[v].hold);
         }
-        Leftover *leftover = malloc(sizeof *leftover);
-        if (leftover == NULL) {
-            hold_drop(&run->slots[v].hold);
-            continue;
-        }
-        pthread_mutex_lock(&run->model->lock);
-        *leftover = (Leftover){run->model->leftovers, hold->block};
-        run->model->leftovers = leftover;
-        pthread_mutex_unlock(&run->model->lock);
-        free(hold);
-        run->slots[v].hold = NULL;
     }
 }
 
 /* --- one node --- */
 
-static const char *node_label(const Run *run, const NetNode *node)
-{
-    return node->name[0] != '\0' || node->output_count == 0 || node->outputs[0] < 0 ? node->name
-        : run->net->values[node->outputs[0]].name;
-}
-
 aclError node_fail(const Run *run, const NetNode *node, aclError code, const char *message)
 {
-    return fail(code, "node %s (%s): %s", node_label(run, node), node->type, message);
+    return fail(code, "node %s (%s): %s", node_name(run->net, node), node->type, message);
 }
 
 /* Brings a host value to the device, for a kernel that reads it there. */
@@ -212,7 +217,7 @@ static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
 {
     inputs_view(run, node, scratch->views, scratch->inputs);
     if (!node_run_host(
-            node, run->net->opset, scratch->inputs, scratch->outputs, scratch->message)) {
+            node, scratch->inputs, scratch->outputs, scratch->message)) {
         return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID, scratch->message);
     }
     for (int i = 0; i < node->output_count; i++) {
@@ -228,7 +233,7 @@ static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
 }
 
 /* Memory for one output: the user's buffer if it is an output of the model, else a block. */
-static aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
+aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
 {
     if (node->outputs[i] < 0) {
         tensor->data = NULL;
@@ -265,17 +270,23 @@ static bool output_share(Run *run, const NetNode *node, const Tensor *tensor)
     return true;
 }
 
-static void values_release(Run *run, const NetNode *node, int index)
+static void value_release(Run *run, const Body *body, int value, int index)
 {
+    if (value >= 0 && run->net->values[value].owner == body->id
+        && run->net->values[value].last_use <= index) {
+        hold_drop(&run->slots[value].hold);
+    }
+}
+
+/* Of what the body owns: what it captured is given back where it belongs. */
+static void values_release(Run *run, const Body *body, int index)
+{
+    const NetNode *node = &body->nodes[index];
     for (int i = 0; i < node->input_count; i++) {
-        if (node->inputs[i] >= 0 && run->net->values[node->inputs[i]].last_use <= index) {
-            hold_drop(&run->slots[node->inputs[i]].hold);
-        }
+        value_release(run, body, node->inputs[i], index);
     }
     for (int i = 0; i < node->output_count; i++) {
-        if (node->outputs[i] >= 0 && run->net->values[node->outputs[i]].last_use <= index) {
-            hold_drop(&run->slots[node->outputs[i]].hold);
-        }
+        value_release(run, body, node->outputs[i], index);
     }
 }
 
@@ -302,7 +313,7 @@ static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
     OpCall call = {
         .kind = node->kind,
         .attrs = &node->attrs,
-        .opset = run->net->opset,
+        .opset = node->opset,
         .threads = kernel_threads(),
         .input_count = node->input_count,
         .output_count = node->output_count,
@@ -325,11 +336,19 @@ static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
     return node_launch(run, node, scratch, &call);
 }
 
-static aclError nodes_run(Run *run)
+static aclError node_run(Run *run, const NetNode *node, NodeScratch *scratch)
+{
+    if (node->control != CONTROL_NONE) {
+        return control_run(run, node);
+    }
+    return node->host ? node_host(run, node, scratch) : node_device(run, node, scratch);
+}
+
+aclError body_run(Run *run, const Body *body)
 {
     int widest = 1;
-    for (int n = 0; n < run->net->node_count; n++) {
-        const NetNode *node = &run->net->nodes[n];
+    for (int n = 0; n < body->node_count; n++) {
+        const NetNode *node = &body->nodes[n];
         widest = node->input_count > widest ? node->input_count : widest;
         widest = node->output_count > widest ? node->output_count : widest;
     }
@@ -343,12 +362,11 @@ static aclError nodes_run(Run *run)
     scratch.outputs = (Tensor *)(void *)(memory + tensors);
     scratch.inputs = (const Tensor **)(void *)(memory + 2 * tensors);
     aclError status = ACL_SUCCESS;
-    for (int n = 0; n < run->net->node_count && status == ACL_SUCCESS; n++) {
-        const NetNode *node = &run->net->nodes[n];
+    for (int n = 0; n < body->node_count && status == ACL_SUCCESS; n++) {
         memset(scratch.outputs, 0, tensors);
-        status = node->host ? node_host(run, node, &scratch) : node_device(run, node, &scratch);
+        status = node_run(run, &body->nodes[n], &scratch);
         if (status == ACL_SUCCESS) {
-            values_release(run, node, n);
+            values_release(run, body, n);
         }
     }
     free(memory);
@@ -366,7 +384,7 @@ aclError model_run(Model *model, Stream *stream, const Source *source, RunMode m
         status = outputs_bind(run, output);
     }
     if (status == ACL_SUCCESS) {
-        status = model->ort != NULL ? ort_run(model->ort, run) : nodes_run(run);
+        status = model->ort != NULL ? ort_run(model->ort, run) : body_run(run, &model->net.main);
     }
     if (status == ACL_SUCCESS) {
         status = outputs_finish(run);

@@ -1,4 +1,5 @@
-/* modelrun.h: what the files of the node loop share (modelrun.c, modelio.c, modeltask.c). */
+/* modelrun.h: what the files of the node loop share (modelrun.c, modelcontrol.c, modelio.c,
+   modeltask.c). */
 #ifndef SIM_MODELRUN_H
 #define SIM_MODELRUN_H
 
@@ -46,7 +47,28 @@ typedef struct NodeScratch {
 void run_release(Run *run);
 /* Host memory that the run frees in the end; freed at once if that cannot be remembered. */
 aclError run_own(Run *run, void *data);
+/* Makes a value as it is before a run: without a block, or a constant where the model has it. */
+void slot_reset(Run *run, int value);
+
+/* Memory for a value, and its end: the last of its users gives the block back. */
+aclError hold_take(Run *run, size_t bytes, Hold **hold);
+void hold_drop(Hold **hold);
+/* The end of one in a run that failed: the model keeps the block until its next run. */
+void hold_leave(Run *run, Hold **hold);
+
+/* Memory for one output of a node, and its slot: the user's buffer if it is an output of the model,
+   else a block. */
+aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor);
+
+/* Runs the nodes of a body in order; its outputs keep their blocks. */
+aclError body_run(Run *run, const Body *body);
+
 aclError node_fail(const Run *run, const NetNode *node, aclError code, const char *message);
+
+/* --- modelcontrol.c --- */
+
+/* Runs an If, a Loop or a Scan: their bodies, as often as they say. */
+aclError control_run(Run *run, const NetNode *node);
 
 /* --- modeltask.c --- */
 

@@ -3,7 +3,7 @@
    A model whose input shapes are known (declared, or those of a gear) has outputs of known size, as
    its .om has on a device: programs take that much memory for them.  Here the nodes are only asked
    for their outputs' shapes; what is shape arithmetic is computed on the host.  A node that needs
-   the value of a tensor that only a kernel computes ends it.
+   the value of a tensor that only a kernel computes ends it, and so does control flow.
 
    Any thread; reads the model and changes nothing. */
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static bool node_shapes(Walk *walk, const NetNode *node)
     OpCall call = {
         .kind = node->kind,
         .attrs = &node->attrs,
-        .opset = walk->model->net.opset,
+        .opset = node->opset,
         .threads = 1,
         .input_count = node->input_count,
         .output_count = node->output_count,
@@ -69,11 +69,10 @@ static bool node_shapes(Walk *walk, const NetNode *node)
 
 static bool node_walk(Walk *walk, const NetNode *node)
 {
-    if (!inputs_collect(walk, node)) {
+    if (node->control != CONTROL_NONE || !inputs_collect(walk, node)) {
         return false;
     }
-    bool known = node->host ? node_run_host(node, walk->model->net.opset, walk->inputs,
-                                  walk->outputs, walk->message)
+    bool known = node->host ? node_run_host(node, walk->inputs, walk->outputs, walk->message)
                             : node_shapes(walk, node);
     for (int i = 0; known && i < node->output_count; i++) {
         if (node->host) {
@@ -112,8 +111,8 @@ static bool walk_all(Walk *walk, const int64_t *gear, int gear_values, Tensor *o
 {
     const Net *net = &walk->model->net;
     bool known = walk_start(walk, gear, gear_values);
-    for (int n = 0; known && n < net->node_count; n++) {
-        known = node_walk(walk, &net->nodes[n]);
+    for (int n = 0; known && n < net->main.node_count; n++) {
+        known = node_walk(walk, &net->main.nodes[n]);
     }
     for (int i = 0; known && i < net->output_count; i++) {
         outputs[i] = walk->values[net->outputs[i]];
@@ -139,8 +138,8 @@ bool model_output_shapes(
     const Model *model, const int64_t *gear, int gear_values, Tensor *outputs)
 {
     size_t widest = 1, made = 1;
-    for (int n = 0; n < model->net.node_count; n++) {
-        const NetNode *node = &model->net.nodes[n];
+    for (int n = 0; n < model->net.main.node_count; n++) {
+        const NetNode *node = &model->net.main.nodes[n];
         widest = (size_t)node->input_count > widest ? (size_t)node->input_count : widest;
         widest = (size_t)node->output_count > widest ? (size_t)node->output_count : widest;
         made += (size_t)node->output_count;

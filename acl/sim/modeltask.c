@@ -76,7 +76,7 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
     OpCall call = {
         .kind = node->kind,
         .attrs = &node->attrs,
-        .opset = task->run->net->opset,
+        .opset = node->opset,
         .threads = task->threads,
         .input_count = node->input_count,
         .output_count = node->output_count,

@@ -1,7 +1,11 @@
-/* net.h: a model as the node loop needs it: values, nodes in order, constants.
+/* net.h: a model as the node loop needs it: values, bodies of nodes in order, constants.
 
    `onnx_read` makes one from a file's bytes, `net_prepare` orders and folds it. After that a graph
-   does not change, so any number of runs may use it at once. All of its memory is one pile. */
+   does not change, so any number of runs may use it at once. All of its memory is one pile.
+
+   The model's own graph is a body, and so is each subgraph of an If, a Loop or a Scan. ONNX has no
+   recursion, so the values of all bodies stand in one table, each owned by one body; what a body
+   reads of those around it is a further input of the node that the body belongs to. */
 #ifndef SIM_NET_H
 #define SIM_NET_H
 
@@ -25,36 +29,67 @@ typedef struct NetValue {
     int64_t dims[TENSOR_RANK_MAX]; /* -1 = dynamic */
     const char *dim_names[TENSOR_RANK_MAX];
     Tensor *constant;       /* the value, if it never changes */
-    int producer;           /* node, -1 for inputs and initializers */
+    int owner;              /* the body that it belongs to */
+    int sibling;            /* the next value of that body, -1 = the last */
+    int producer;           /* node of its body, -1 for inputs and initializers */
     int last_use; /* node after which nobody reads it; -1 nobody ever, INT_MAX an output */
     bool host;              /* known on the calling thread: shape arithmetic */
     bool on_device;         /* some device node reads it */
 } NetValue;
 
+/* Which nodes run bodies. */
+typedef enum Control { CONTROL_NONE, CONTROL_IF, CONTROL_LOOP, CONTROL_SCAN } Control;
+
+enum { BODIES_MAX = 2 };
+
+typedef struct Body Body;
+
 typedef struct NetNode {
     const char *name;
     const char *type;
     const char *domain;
-    const OpKind *kind;
+    const OpKind *kind;     /* NULL for a control node */
+    int opset;
     AttrList attrs;
     int input_count, output_count;
     int *inputs;            /* values; -1 = left out */
     int *outputs;
     bool host;
+    Control control;
+    int own_inputs;         /* of a control node: the file's; what its bodies capture follows */
+    Body *bodies[BODIES_MAX]; /* then, else; or the one */
 } NetNode;
+
+struct Body {
+    int id;
+    int node_count, node_room;
+    NetNode *nodes;
+    int input_count, output_count;
+    int *inputs, *outputs;  /* values */
+    int capture_count, capture_room;
+    int *captures;          /* values of other bodies that it reads */
+    int first_value;        /* of those that it owns, -1 = none; then by `sibling` */
+};
+
+/* What a name means in a scope: the model's graph, a subgraph, or one use of a function. */
+typedef struct NetName {
+    const char *name;
+    int scope;
+    int value;              /* -1: an input that the function's caller left out */
+} NetName;
 
 typedef struct Net {
     Pile pile;
     const char *name;
     const char *folder;     /* where external data lies; NULL = nowhere */
     int opset;
-    int value_count, node_count, input_count, output_count;
-    int value_room, node_room;
+    int value_count, input_count, output_count;
+    int value_room;
     NetValue *values;
-    NetNode *nodes;
-    int *inputs, *outputs;  /* values */
-    int *names;             /* hash table of values by name, name_room entries */
-    int name_room;
+    Body main;
+    int *inputs, *outputs;  /* values; those of `main` */
+    int name_count, name_room;
+    NetName *names;         /* hash table */
     char message[NET_MESSAGE_ROOM];
 } Net;
 
@@ -71,14 +106,29 @@ bool onnx_recognise(const void *bytes, size_t length);
 void net_explain(Net *net, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define net_fail(...) (net_explain(__VA_ARGS__), false)
 
-/* The value of that name, made if it is new; -1 without memory. */
+/* What the name means in that very scope: an entry with a value, or NULL. */
+const NetName *net_name(const Net *net, const char *name, int scope);
+
+/* Gives a name a meaning; the name must not have one in that scope. False without memory. */
+bool net_name_set(Net *net, const char *name, int scope, int value);
+
+/* A new value of a body; -1 without memory. */
+int net_value_new(Net *net, const char *name, Body *body);
+
+/* The value of that name in the model's own graph, made if it is new; -1 without memory. */
 int net_value(Net *net, const char *name);
+
+/* An integer attribute of a node. */
+int64_t net_attr_int(const NetNode *node, const char *name, int64_t otherwise);
+
+/* A node's name, or that of its first output, for messages. */
+const char *node_name(const Net *net, const NetNode *node);
 
 /* Room for one more of `size` bytes in an array; NULL without memory. Doubles as it grows. */
 void *net_grow(Net *net, void *items, int count, int *room, size_t size);
 
 /* Runs one node on the host into outputs of malloc'ed memory (or NULL where not wanted). */
 bool node_run_host(
-    const NetNode *node, int opset, const Tensor **inputs, Tensor *outputs, char *message);
+    const NetNode *node, const Tensor **inputs, Tensor *outputs, char *message);
 
 #endif

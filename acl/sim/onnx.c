@@ -1,403 +1,76 @@
 /* onnx.c: reads an ONNX file into a Net. See net.h.
 
    The bytes are untrusted: every length is checked by proto.c, every count against what the bytes
-   can hold. Refused, by name: sparse and string tensors, quantised types, external data outside the
-   model's folder. Subgraphs and functions are not entered; a node that needs one has no row. */
-#include "net.h"
-#include "proto.h"
-
-#include <fcntl.h>
+   can hold. A subgraph becomes a body of the node that it belongs to; a function of the model is
+   read again in place of each node that uses it. Refused, by name: sparse tensors, and graphs
+   nested deeper than any model has them. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { OPSET_OLDEST = 13, OPSET_NEWEST = 21, NAME_MAX_LENGTH = 1 << 16 };
+#include "onnxread.h"
 
-/* The length of the UTF-8 sequence that begins here; 0 if none does. */
-static size_t utf8_length(const uint8_t *text, size_t left)
+enum { OPSET_OLDEST = 13, OPSET_NEWEST = 21, DEPTH_MAX = 16, NODES_MAX = 1 << 20 };
+
+static bool graph_read(Reader *reader, Proto proto);
+static bool node_read(Reader *reader, const ProtoField *message);
+
+/* --- names --- */
+
+/* A scope inside `parent`, -1 = around which there is nothing; -1 without memory. */
+static int scope_new(Reader *reader, int parent)
 {
-    size_t length = text[0] < 0x80 ? 1
-        : text[0] >> 5 == 6        ? 2
-        : text[0] >> 4 == 14       ? 3
-        : text[0] >> 3 == 30       ? 4
-                                   : 0;
-    if (length == 0 || length > left) {
-        return 0;
+    int *parents = net_grow(reader->net, reader->parents, reader->scope_count,
+        &reader->scope_room, sizeof *parents);
+    if (parents == NULL) {
+        return -1;
     }
-    for (size_t i = 1; i < length; i++) {
-        if (text[i] >> 6 != 2) {
-            return 0;
+    reader->parents = parents;
+    parents[reader->scope_count] = parent;
+    return reader->scope_count++;
+}
+
+/* The value that a name means to a reader of it. One that nothing has said anything of belongs to
+   the outermost scope: the file may say it later. False without memory. */
+static bool name_use(Reader *reader, const char *name, int *value)
+{
+    int outermost = reader->scope;
+    for (int scope = reader->scope; scope >= 0; scope = reader->parents[scope]) {
+        const NetName *known = net_name(reader->net, name, scope);
+        if (known != NULL) {
+            *value = known->value;
+            return true;
         }
+        outermost = scope;
     }
-    return length;
+    Body *owner = outermost == 0 ? &reader->net->main : reader->body;
+    *value = net_value_new(reader->net, name, owner);
+    return *value >= 0 && net_name_set(reader->net, name, outermost, *value);
 }
 
-/* Names come back in messages: what is no text in them becomes question marks. */
-static void text_clean(char *text, size_t length)
+/* The value that a name is given to in the innermost scope. */
+static bool name_define(Reader *reader, const char *name, int *value)
 {
-    for (size_t i = 0; i < length;) {
-        size_t step = utf8_length((const uint8_t *)text + i, length - i);
-        if (step == 0 || (step == 1 && (text[i] < ' ' || text[i] == 0x7f))) {
-            text[i] = '?';
-            step = 1;
-        }
-        i += step;
+    const NetName *known = net_name(reader->net, name, reader->scope);
+    if (known != NULL && known->value >= 0) {
+        *value = known->value;
+        return true;
     }
+    *value = net_value_new(reader->net, name, reader->body);
+    return *value >= 0 && net_name_set(reader->net, name, reader->scope, *value);
 }
 
-static const char *text_take(Net *net, const ProtoField *field)
+static bool value_read(Reader *reader, const ProtoField *field, bool define, int *value)
 {
-    char *text = field->length > NAME_MAX_LENGTH ? NULL : pile_take(&net->pile, field->length + 1);
-    if (text != NULL) {
-        memcpy(text, field->bytes, field->length);
-        text_clean(text, field->length);
-    }
-    return text;
-}
-
-static bool text_read(Net *net, const ProtoField *field, const char **text)
-{
-    *text = field->wire == 2 ? text_take(net, field) : NULL;
-    return *text != NULL || net_fail(net, "a name is malformed or too long");
-}
-
-/* --- numbers that may be packed --- */
-
-/* Counts the numbers of a field: a packed list, or one. `bytes` is 0 for varints. */
-static int64_t numbers_count(const ProtoField *field, unsigned bytes)
-{
-    if (field->wire != 2) {
-        return 1;
-    }
-    if (bytes != 0) {
-        return (int64_t)(field->length / bytes);
-    }
-    int64_t count = 0;
-    for (size_t i = 0; i < field->length; i++) {
-        count += (field->bytes[i] & 0x80U) == 0;
-    }
-    return count;
-}
-
-typedef bool (*NumberSink)(void *context, uint64_t value);
-
-static bool numbers_read(const ProtoField *field, unsigned bytes, NumberSink sink, void *context)
-{
-    if (field->wire != 2) {
-        return sink(context, field->value);
-    }
-    Proto list = proto_nested(field);
-    while (list.at < list.end) {
-        uint64_t value;
-        bool read = bytes == 0 ? proto_varint(&list, &value) : proto_fixed(&list, bytes, &value);
-        if (!read || !sink(context, value)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* --- tensors --- */
-
-typedef struct TensorRead {
-    Tensor tensor;
     const char *name;
-    const char *location;       /* of external data */
-    uint64_t offset, length;
-    bool external;
-    int64_t filled;             /* elements so far, from typed fields */
-    const uint8_t *raw;
-    size_t raw_length;
-    Proto typed;                /* the message again, for typed data once the shape is known */
-} TensorRead;
-
-static bool dim_sink(void *context, uint64_t value)
-{
-    TensorRead *read = context;
-    if (read->tensor.rank == TENSOR_RANK_MAX || value > (uint64_t)1 << 47) {
+    *value = -1;
+    if (field->wire == 2 && field->length == 0) {
+        return true; /* an empty name: left out */
+    }
+    if (!text_read(reader->net, field, &name)) {
         return false;
     }
-    read->tensor.dims[read->tensor.rank++] = (int64_t)value;
-    return true;
-}
-
-static bool external_read(Net *net, TensorRead *read, const ProtoField *entry)
-{
-    Proto proto = proto_nested(entry);
-    ProtoField field;
-    const char *key = "", *value = "";
-    while (proto_next(&proto, &field)) {
-        if ((field.number == 1 && !text_read(net, &field, &key))
-            || (field.number == 2 && !text_read(net, &field, &value))) {
-            return false;
-        }
-    }
-    if (strcmp(key, "location") == 0) {
-        read->location = value;
-    } else if (strcmp(key, "offset") == 0) {
-        read->offset = strtoull(value, NULL, 10);
-    } else if (strcmp(key, "length") == 0) {
-        read->length = strtoull(value, NULL, 10);
-    }
-    return !proto.broken || net_fail(net, "external data is malformed");
-}
-
-static bool tensor_fields(Net *net, TensorRead *read, Proto proto)
-{
-    ProtoField field;
-    read->typed = proto;
-    read->tensor.type = ACL_DT_UNDEFINED;
-    while (proto_next(&proto, &field)) {
-        bool good = true;
-        switch (field.number) {
-        case 1:
-            good = numbers_read(&field, 0, dim_sink, read);
-            break;
-        case 2:
-            read->tensor.type = type_from_onnx((int64_t)field.value);
-            break;
-        case 8:
-            good = text_read(net, &field, &read->name);
-            break;
-        case 9:
-            read->raw = field.bytes;
-            read->raw_length = field.length;
-            break;
-        case 13:
-            good = external_read(net, read, &field);
-            break;
-        case 14:
-            read->external = field.value == 1;
-            break;
-        default:
-            break;
-        }
-        if (!good) {
-            return net_fail(net, "tensor %s: its dimensions or names are malformed", read->name);
-        }
-    }
-    return !proto.broken || net_fail(net, "tensor %s is malformed", read->name);
-}
-
-static bool element_sink(void *context, uint64_t value)
-{
-    TensorRead *read = context;
-    Tensor *tensor = &read->tensor;
-    if (read->filled >= tensor_count(tensor)) {
-        return false;
-    }
-    char *place = (char *)tensor->data + read->filled++ * type_size(tensor->type);
-    switch (type_size(tensor->type)) { /* little-endian stores of the low bytes */
-    case 1:
-        *(uint8_t *)place = (uint8_t)value;
-        break;
-    case 2:
-        *(uint16_t *)(void *)place = (uint16_t)value;
-        break;
-    case 4:
-        *(uint32_t *)(void *)place = (uint32_t)value;
-        break;
-    default:
-        *(uint64_t *)(void *)place = value;
-    }
-    return true;
-}
-
-/* float_data, int32_data, int64_data, double_data, uint64_data: which one depends on the type. */
-static bool typed_read(Net *net, TensorRead *read)
-{
-    aclDataType type = read->tensor.type;
-    uint32_t number = type == ACL_FLOAT ? 4 : type == ACL_INT64 ? 7 : type == ACL_DOUBLE ? 10
-        : type == ACL_UINT64 || type == ACL_UINT32 ? 11 : 5;
-    unsigned bytes = number == 4 ? 4 : number == 10 ? 8 : 0;
-    Proto proto = read->typed;
-    ProtoField field;
-    while (proto_next(&proto, &field)) {
-        if (field.number == number && !numbers_read(&field, bytes, element_sink, read)) {
-            return net_fail(net, "tensor %s has more data than its shape", read->name);
-        }
-    }
-    return read->filled == tensor_count(&read->tensor)
-        || net_fail(net, "tensor %s has %lld of %lld elements", read->name, (long long)read->filled,
-            (long long)tensor_count(&read->tensor));
-}
-
-/* Reads `bytes` from a file beside the model. Only plain names below the model's folder. */
-static bool external_load(Net *net, const TensorRead *read, int64_t bytes)
-{
-    char path[4096];
-    const char *location = read->location;
-    bool plain = location != NULL && location[0] != '/' && location[0] != '\0'
-        && strstr(location, "..") == NULL;
-    if (!plain || net->folder == NULL) {
-        return net_fail(net, "tensor %s: external data at %s cannot be read%s", read->name,
-            location == NULL ? "nowhere" : location,
-            net->folder == NULL ? " for a model from memory" : "");
-    }
-    if (read->length != 0 && read->length != (uint64_t)bytes) {
-        return net_fail(net, "tensor %s: external data has %llu bytes, expected %lld", read->name,
-            (unsigned long long)read->length, (long long)bytes);
-    }
-    (void)snprintf(path, sizeof path, "%s/%s", net->folder, location);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int64_t done = 0;
-    while (fd >= 0 && done < bytes) {
-        ssize_t got = pread(fd, (char *)read->tensor.data + done, (size_t)(bytes - done),
-            (off_t)read->offset + done);
-        if (got <= 0) {
-            break;
-        }
-        done += got;
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return done == bytes || net_fail(net, "tensor %s: %s has %lld of %lld bytes", read->name, path,
-        (long long)done, (long long)bytes);
-}
-
-static bool tensor_read(Net *net, const ProtoField *message, Tensor *tensor, const char **name)
-{
-    TensorRead read = {.name = ""};
-    if (message->wire != 2 || !tensor_fields(net, &read, proto_nested(message))) {
-        return message->wire == 2 ? false : net_fail(net, "a tensor is malformed");
-    }
-    if (type_size(read.tensor.type) == 0 || !tensor_fits(&read.tensor)) {
-        return net_fail(net, "tensor %s has an unsupported data type or shape", read.name);
-    }
-    int64_t bytes = tensor_bytes(&read.tensor);
-    bool backed =
-        read.external || read.raw != NULL || bytes <= (int64_t)(read.typed.end - read.typed.at) * 8;
-    read.tensor.data = backed ? pile_take(&net->pile, (size_t)bytes) : NULL;
-    if (read.tensor.data == NULL || (read.raw != NULL && read.raw_length != (size_t)bytes)) {
-        return net_fail(net, "tensor %s has %zu bytes of data, its shape needs %lld", read.name,
-            read.raw_length, (long long)bytes);
-    }
-    if (read.external) {
-        if (!external_load(net, &read, bytes)) {
-            return false;
-        }
-    } else if (read.raw != NULL) {
-        memcpy(read.tensor.data, read.raw, (size_t)bytes);
-    } else if (!typed_read(net, &read)) {
-        return false;
-    }
-    *tensor = read.tensor;
-    *name = read.name;
-    return true;
-}
-
-/* --- attributes --- */
-
-typedef struct AttrRead {
-    Attr *attr;
-    int64_t *ints;
-    float *floats;
-    const char **strings;
-    int64_t int_count, float_count, string_count;
-} AttrRead;
-
-static bool int_sink(void *context, uint64_t value)
-{
-    AttrRead *read = context;
-    read->ints[read->int_count++] = (int64_t)value;
-    return true;
-}
-
-static bool float_sink(void *context, uint64_t value)
-{
-    AttrRead *read = context;
-    read->floats[read->float_count++] = proto_float(value);
-    return true;
-}
-
-/* How many numbers and strings there are, and room for them. */
-static bool attr_measure(Net *net, Proto proto, AttrRead *read)
-{
-    ProtoField field;
-    int64_t ints = 0, floats = 0, strings = 0;
-    while (proto_next(&proto, &field)) {
-        ints += field.number == 8 ? numbers_count(&field, 0) : 0;
-        floats += field.number == 7 ? numbers_count(&field, 4) : 0;
-        strings += field.number == 9;
-    }
-    read->ints = pile_take(&net->pile, ((size_t)ints + 1) * sizeof *read->ints);
-    read->floats = pile_take(&net->pile, ((size_t)floats + 1) * sizeof *read->floats);
-    read->strings = pile_take(&net->pile, ((size_t)strings + 1) * sizeof *read->strings);
-    return !proto.broken && read->ints != NULL && read->floats != NULL && read->strings != NULL;
-}
-
-static bool attr_field(Net *net, AttrRead *read, const ProtoField *field)
-{
-    Attr *attr = read->attr;
-    const char *name;
-    switch (field->number) {
-    case 1:
-        return text_read(net, field, &attr->name);
-    case 2:
-        attr->f = (double)proto_float(field->value);
-        return true;
-    case 3:
-        attr->i = (int64_t)field->value;
-        return true;
-    case 4:
-        return text_read(net, field, &attr->s);
-    case 5:
-        return tensor_read(net, field, &attr->tensor, &name);
-    case 7:
-        return numbers_read(field, 4, float_sink, read);
-    case 8:
-        return numbers_read(field, 0, int_sink, read);
-    case 9:
-        return text_read(net, field, &read->strings[read->string_count++]);
-    default:
-        return true;
-    }
-}
-
-static AttrKind attr_kind(uint64_t type)
-{
-    static const AttrKind kinds[] = {
-        ATTR_NONE,
-        ATTR_FLOAT,
-        ATTR_INT,
-        ATTR_STRING,
-        ATTR_TENSOR,
-        ATTR_GRAPH,
-        ATTR_FLOATS,
-        ATTR_INTS,
-        ATTR_STRINGS,
-    };
-    return type < sizeof kinds / sizeof kinds[0] ? kinds[type] : ATTR_NONE;
-}
-
-static bool attr_read(Net *net, const ProtoField *message, Attr *attr)
-{
-    AttrRead read = {.attr = attr};
-    Proto proto = proto_nested(message);
-    ProtoField field;
-    attr->name = "";
-    attr->s = "";
-    if (message->wire != 2 || !attr_measure(net, proto, &read)) {
-        return net_fail(net, "an attribute is malformed");
-    }
-    while (proto_next(&proto, &field)) {
-        if (field.number == 20) {
-            attr->kind = attr_kind(field.value);
-        } else if (!attr_field(net, &read, &field)) {
-            return net->message[0] != '\0'
-                || net_fail(net, "attribute %s is malformed", attr->name);
-        }
-    }
-    attr->ints = read.ints;
-    attr->floats = read.floats;
-    attr->strings = read.strings;
-    attr->count = attr->kind == ATTR_INTS ? read.int_count
-        : attr->kind == ATTR_FLOATS       ? read.float_count
-                                          : read.string_count;
-    return !proto.broken || net_fail(net, "attribute %s is malformed", attr->name);
+    bool done = define ? name_define(reader, name, value) : name_use(reader, name, value);
+    return done || net_fail(reader->net, "no host memory");
 }
 
 /* --- nodes --- */
@@ -411,74 +84,346 @@ static bool node_measure(Net *net, Proto proto, NetNode *node, Attr **attrs)
         outputs += field.number == 2;
         count += field.number == 5;
     }
-    node->inputs = pile_take(&net->pile, ((size_t)inputs + 1) * sizeof *node->inputs);
+    node->inputs = pile_take(&net->pile, ((size_t)inputs + 2) * sizeof *node->inputs);
     node->outputs = pile_take(&net->pile, ((size_t)outputs + 1) * sizeof *node->outputs);
     *attrs = pile_take(&net->pile, ((size_t)count + 1) * sizeof **attrs);
     return !proto.broken && node->inputs != NULL && node->outputs != NULL && *attrs != NULL;
 }
 
-static bool value_read(Net *net, const ProtoField *field, int *value)
+static bool node_field(Reader *reader, NetNode *node, Attr *attrs, const ProtoField *field)
 {
-    const char *name;
-    *value = -1;
-    if (field->wire == 2 && field->length == 0) {
-        return true; /* an empty name: left out */
-    }
-    if (!text_read(net, field, &name)) {
-        return false;
-    }
-    *value = net_value(net, name);
-    return *value >= 0 || net_fail(net, "no host memory");
-}
-
-static bool node_field(Net *net, NetNode *node, Attr *attrs, const ProtoField *field)
-{
+    bool kept;
     switch (field->number) {
     case 1:
-        return value_read(net, field, &node->inputs[node->input_count++]);
+        return value_read(reader, field, false, &node->inputs[node->input_count++]);
     case 2:
-        return value_read(net, field, &node->outputs[node->output_count++]);
+        return value_read(reader, field, true, &node->outputs[node->output_count++]);
     case 3:
-        return text_read(net, field, &node->name);
+        return text_read(reader->net, field, &node->name);
     case 4:
-        return text_read(net, field, &node->type);
+        return text_read(reader->net, field, &node->type);
     case 5:
-        return attr_read(net, field, &attrs[node->attrs.count++]);
+        if (!attr_read(reader, field, &attrs[node->attrs.count], &kept)) {
+            return false;
+        }
+        node->attrs.count += kept;
+        return true;
     case 7:
-        return text_read(net, field, &node->domain);
+        return text_read(reader->net, field, &node->domain);
     default:
         return true;
     }
 }
 
-static bool node_read(Net *net, const ProtoField *message)
+static bool domain_plain(const char *domain)
 {
-    net->nodes = net_grow(net, net->nodes, net->node_count, &net->node_room, sizeof *net->nodes);
-    if (net->nodes == NULL || message->wire != 2) {
-        return net_fail(net, "a node is malformed, or no host memory");
+    return domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0;
+}
+
+/* Remembers that a body reads a value of another. */
+static bool capture(Net *net, Body *body, int value)
+{
+    if (value < 0 || net->values[value].owner == body->id) {
+        return true;
     }
-    NetNode *node = &net->nodes[net->node_count];
-    Attr *attrs;
-    Proto proto = proto_nested(message);
-    ProtoField field;
-    *node = (NetNode){.name = "", .type = "", .domain = ""};
-    if (!node_measure(net, proto, node, &attrs)) {
-        return net_fail(net, "node %d is malformed", net->node_count);
+    for (int i = 0; i < body->capture_count; i++) {
+        if (body->captures[i] == value) {
+            return true;
+        }
     }
-    node->attrs.items = attrs;
-    while (proto_next(&proto, &field)) {
-        if (!node_field(net, node, attrs, &field)) {
+    int *captures =
+        net_grow(net, body->captures, body->capture_count, &body->capture_room, sizeof *captures);
+    if (captures == NULL) {
+        return net_fail(net, "no host memory");
+    }
+    body->captures = captures;
+    captures[body->capture_count++] = value;
+    return true;
+}
+
+/* What a control node's bodies capture follows its own inputs. */
+static bool captures_append(Net *net, NetNode *node)
+{
+    size_t count = (size_t)node->input_count;
+    for (int b = 0; b < BODIES_MAX && node->bodies[b] != NULL; b++) {
+        count += (size_t)node->bodies[b]->capture_count;
+    }
+    int *inputs = pile_take(&net->pile, (count + 1) * sizeof *inputs);
+    if (inputs == NULL) {
+        return net_fail(net, "no host memory");
+    }
+    memcpy(inputs, node->inputs, (size_t)node->input_count * sizeof *inputs);
+    node->inputs = inputs;
+    for (int b = 0; b < BODIES_MAX && node->bodies[b] != NULL; b++) {
+        for (int i = 0; i < node->bodies[b]->capture_count; i++) {
+            inputs[node->input_count++] = node->bodies[b]->captures[i];
+        }
+    }
+    return true;
+}
+
+/* --- control nodes --- */
+
+static Body *node_body(const NetNode *node, const char *name)
+{
+    for (int i = 0; i < node->attrs.count; i++) {
+        const Attr *attr = &node->attrs.items[i];
+        if (attr->kind == ATTR_GRAPH && strcmp(attr->name, name) == 0) {
+            return attr->graph;
+        }
+    }
+    return NULL;
+}
+
+static bool if_check(const NetNode *node)
+{
+    for (int b = 0; b < BODIES_MAX; b++) {
+        const Body *body = node->bodies[b];
+        if (body == NULL || body->input_count != 0 || body->output_count < node->output_count) {
             return false;
         }
     }
-    while (node->output_count > 0 && node->outputs[node->output_count - 1] < 0) {
-        node->output_count--;
+    return node->input_count == 1 && node->inputs[0] >= 0;
+}
+
+static bool loop_check(NetNode *node)
+{
+    const Body *body = node->bodies[0];
+    while (node->input_count < 2) {
+        node->inputs[node->input_count++] = -1; /* no trip count, no condition */
     }
-    while (node->input_count > 0 && node->inputs[node->input_count - 1] < 0) {
-        node->input_count--;
+    return body != NULL && body->input_count == node->input_count
+        && body->output_count >= node->input_count - 1 && node->output_count < body->output_count;
+}
+
+static bool scan_check(const NetNode *node)
+{
+    const Body *body = node->bodies[0];
+    int64_t slices = net_attr_int(node, "num_scan_inputs", 0);
+    return body != NULL && slices >= 1 && slices <= node->input_count
+        && body->input_count == node->input_count
+        && body->output_count >= node->input_count - slices
+        && node->output_count <= body->output_count;
+}
+
+/* Only the first axis is scanned and collected. */
+static bool scan_axes_first(const NetNode *node)
+{
+    for (int i = 0; i < node->attrs.count; i++) {
+        const Attr *attr = &node->attrs.items[i];
+        bool axes = strcmp(attr->name, "scan_input_axes") == 0
+            || strcmp(attr->name, "scan_output_axes") == 0;
+        for (int64_t a = 0; axes && attr->kind == ATTR_INTS && a < attr->count; a++) {
+            if (attr->ints[a] != 0) {
+                return false;
+            }
+        }
     }
-    net->node_count++;
-    return !proto.broken || net_fail(net, "node %s is malformed", node->name);
+    return true;
+}
+
+static bool inputs_given(const NetNode *node, int first)
+{
+    for (int i = first; i < node->input_count; i++) {
+        if (node->inputs[i] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Takes If, Loop and Scan apart. */
+static bool control_read(Net *net, NetNode *node)
+{
+    bool good = true;
+    if (!domain_plain(node->domain)) {
+        return true;
+    }
+    if (strcmp(node->type, "If") == 0) {
+        node->control = CONTROL_IF;
+        node->bodies[0] = node_body(node, "then_branch");
+        node->bodies[1] = node_body(node, "else_branch");
+        good = if_check(node);
+    } else if (strcmp(node->type, "Loop") == 0) {
+        node->control = CONTROL_LOOP;
+        node->bodies[0] = node_body(node, "body");
+        good = loop_check(node) && inputs_given(node, 2);
+    } else if (strcmp(node->type, "Scan") == 0) {
+        node->control = CONTROL_SCAN;
+        node->bodies[0] = node_body(node, "body");
+        good = scan_check(node) && inputs_given(node, 0);
+    }
+    if (!good) {
+        return net_fail(net, "node %s (%s): its inputs and outputs do not fit its subgraphs",
+            node_name(net, node), node->type);
+    }
+    if (node->control == CONTROL_SCAN && !scan_axes_first(node)) {
+        return net_fail(net,
+            "node %s (Scan): axes other than 0 are not the built-in engine's; "
+            "the ONNX Runtime engine has them: pip install aclpool[onnx]",
+            node_name(net, node));
+    }
+    node->own_inputs = node->input_count;
+    return node->control == CONTROL_NONE || captures_append(net, node);
+}
+
+static bool node_add(Reader *reader, const NetNode *node)
+{
+    Net *net = reader->net;
+    Body *body = reader->body;
+    body->nodes =
+        net_grow(net, body->nodes, body->node_count, &body->node_room, sizeof *body->nodes);
+    if (body->nodes == NULL || body->node_count >= NODES_MAX) {
+        return net_fail(net, "no host memory, or too many nodes");
+    }
+    body->nodes[body->node_count++] = *node;
+    for (int i = 0; i < node->input_count; i++) {
+        if (!capture(net, body, node->inputs[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- functions --- */
+
+static const Function *function_find(const Reader *reader, const NetNode *node)
+{
+    for (int i = 0; i < reader->function_count; i++) {
+        const Function *function = &reader->functions[i];
+        bool same = strcmp(function->domain, node->domain) == 0
+            || (domain_plain(function->domain) && domain_plain(node->domain));
+        if (same && strcmp(function->name, node->type) == 0) {
+            return function;
+        }
+    }
+    return NULL;
+}
+
+/* Gives the function's formal inputs and outputs the values of its use. */
+static bool formals_bind(Reader *reader, const NetNode *node, Proto proto)
+{
+    Net *net = reader->net;
+    ProtoField field;
+    int inputs = 0, outputs = 0;
+    while (proto_next(&proto, &field)) {
+        const char *name;
+        if (field.number != 4 && field.number != 5) {
+            continue;
+        }
+        if (!text_read(net, &field, &name)) {
+            return false;
+        }
+        bool input = field.number == 4;
+        int at = input ? inputs++ : outputs++;
+        int value = at >= (input ? node->input_count : node->output_count) ? -1
+            : input ? node->inputs[at] : node->outputs[at];
+        if (net_name(net, name, reader->scope) != NULL) {
+            return net_fail(net, "function %s: %s stands twice among its inputs and outputs",
+                node->type, name);
+        }
+        if ((input || value >= 0) && !net_name_set(net, name, reader->scope, value)) {
+            return net_fail(net, "no host memory");
+        }
+    }
+    return !proto.broken;
+}
+
+/* The attributes of the use, and the function's defaults for those that it does not give. */
+static bool attrs_complete(Reader *reader, const NetNode *node, Proto proto, AttrList *list)
+{
+    Proto again = proto;
+    ProtoField field;
+    size_t count = (size_t)node->attrs.count;
+    while (proto_next(&again, &field)) {
+        count += field.number == 11;
+    }
+    Attr *attrs = pile_take(&reader->net->pile, (count + 1) * sizeof *attrs);
+    if (attrs == NULL) {
+        return net_fail(reader->net, "no host memory");
+    }
+    if (node->attrs.count > 0) {
+        memcpy(attrs, node->attrs.items, (size_t)node->attrs.count * sizeof *attrs);
+    }
+    *list = (AttrList){attrs, node->attrs.count};
+    while (proto_next(&proto, &field)) {
+        bool kept;
+        if (field.number != 11) {
+            continue;
+        }
+        /* Later ones with a name that is there already are never found. */
+        if (!attr_read(reader, &field, &attrs[list->count], &kept)) {
+            return false;
+        }
+        list->count += kept;
+    }
+    return true;
+}
+
+static bool opset_read(Reader *reader, const ProtoField *message);
+
+/* Reads the function's nodes in place of `node`. */
+static bool function_read(Reader *reader, const Function *function, const NetNode *node)
+{
+    Reader outer = *reader;
+    AttrList given;
+    Proto proto = proto_nested(&function->message), nodes = proto;
+    ProtoField field;
+    int scope = reader->depth >= DEPTH_MAX ? -1 : scope_new(reader, -1);
+    if (scope < 0) {
+        return net_fail(reader->net, "function %s: too deep, or no host memory", function->name);
+    }
+    if (!attrs_complete(reader, node, proto, &given)) {
+        return false;
+    }
+    reader->scope = scope;
+    reader->depth++;
+    reader->given = &given;
+    bool good = formals_bind(reader, node, proto);
+    while (good && proto_next(&nodes, &field)) {
+        good = field.number != 9 || opset_read(reader, &field);
+    }
+    while (good && proto_next(&proto, &field)) {
+        good = field.number != 7 || node_read(reader, &field);
+    }
+    reader->scope = outer.scope;
+    reader->depth = outer.depth;
+    reader->given = outer.given;
+    reader->opset = outer.opset;
+    return good
+        && (!proto.broken || net_fail(reader->net, "function %s is malformed", function->name));
+}
+
+static bool node_read(Reader *reader, const ProtoField *message)
+{
+    Net *net = reader->net;
+    Attr *attrs;
+    Proto proto = proto_nested(message);
+    ProtoField field;
+    NetNode node = {.name = "", .type = "", .domain = "", .opset = reader->opset};
+    if (message->wire != 2 || !node_measure(net, proto, &node, &attrs)) {
+        return net_fail(net, "node %d is malformed", reader->body->node_count);
+    }
+    node.attrs.items = attrs;
+    while (proto_next(&proto, &field)) {
+        if (!node_field(reader, &node, attrs, &field)) {
+            return false;
+        }
+    }
+    while (node.output_count > 0 && node.outputs[node.output_count - 1] < 0) {
+        node.output_count--;
+    }
+    while (node.input_count > 0 && node.inputs[node.input_count - 1] < 0) {
+        node.input_count--;
+    }
+    if (proto.broken) {
+        return net_fail(net, "node %s is malformed", node.name);
+    }
+    const Function *function = function_find(reader, &node);
+    if (function != NULL) {
+        return function_read(reader, function, &node);
+    }
+    return control_read(net, &node) && node_add(reader, &node);
 }
 
 /* --- declared inputs and outputs --- */
@@ -533,13 +478,15 @@ static bool type_read(Net *net, Proto proto, NetValue *value)
     return !proto.broken;
 }
 
-static bool info_read(Net *net, const ProtoField *message, int *value)
+/* A declaration of a value: `define` says that it is made here, not only looked at. */
+static bool info_read(Reader *reader, const ProtoField *message, bool define, int *value)
 {
+    Net *net = reader->net;
     Proto proto = proto_nested(message);
     ProtoField field, type = {0};
     *value = -1;
     while (message->wire == 2 && proto_next(&proto, &field)) {
-        if (field.number == 1 && !value_read(net, &field, value)) {
+        if (field.number == 1 && !value_read(reader, &field, define, value)) {
             return false;
         }
         if (field.number == 2 && field.wire == 2) {
@@ -553,98 +500,178 @@ static bool info_read(Net *net, const ProtoField *message, int *value)
         || net_fail(net, "the type of %s is malformed", net->values[*value].name);
 }
 
-/* --- the graph and the model --- */
+/* --- graphs --- */
 
-static bool initializer_read(Net *net, const ProtoField *message)
+static bool initializer_read(Reader *reader, const ProtoField *message)
 {
+    Net *net = reader->net;
     const char *name;
+    int value;
     Tensor *tensor = pile_take(&net->pile, sizeof *tensor);
     if (tensor == NULL || !tensor_read(net, message, tensor, &name)) {
         return tensor == NULL ? net_fail(net, "no host memory") : false;
     }
-    int value = net_value(net, name);
-    if (value < 0 || name[0] == '\0') {
+    if (name[0] == '\0' || !name_define(reader, name, &value)) {
         return net_fail(net, "an initializer has no name, or no host memory");
     }
     net->values[value].constant = tensor;
     return true;
 }
 
-static bool ends_room(Net *net, Proto proto)
+static bool ends_room(Net *net, Body *body, Proto proto)
 {
     ProtoField field;
     size_t count = 1;
     while (proto_next(&proto, &field)) {
         count += field.number == 11 || field.number == 12;
     }
-    net->inputs = pile_take(&net->pile, count * sizeof *net->inputs);
-    net->outputs = pile_take(&net->pile, count * sizeof *net->outputs);
-    return !proto.broken && net->inputs != NULL && net->outputs != NULL;
+    body->inputs = pile_take(&net->pile, count * sizeof *body->inputs);
+    body->outputs = pile_take(&net->pile, count * sizeof *body->outputs);
+    return !proto.broken && body->inputs != NULL && body->outputs != NULL;
 }
 
-static bool net_field(Net *net, const ProtoField *field)
+static bool graph_field(Reader *reader, const ProtoField *field)
 {
+    Body *body = reader->body;
     int ignored;
     switch (field->number) {
     case 1:
-        return node_read(net, field);
+        return node_read(reader, field);
     case 2:
-        return text_read(net, field, &net->name);
+        return body != &reader->net->main || text_read(reader->net, field, &reader->net->name);
     case 5:
-        return initializer_read(net, field);
+        return initializer_read(reader, field);
     case 11:
-        return info_read(net, field, &net->inputs[net->input_count++]);
+        return info_read(reader, field, true, &body->inputs[body->input_count++]);
     case 12:
-        return info_read(net, field, &net->outputs[net->output_count++]);
+        if (!info_read(reader, field, false, &body->outputs[body->output_count++])) {
+            return false;
+        }
+        return capture(reader->net, body, body->outputs[body->output_count - 1]);
     case 13:
-        return info_read(net, field, &ignored);
+        return info_read(reader, field, false, &ignored);
     case 15:
-        return net_fail(net, "sparse initializers are not supported");
+        return net_fail(reader->net, "sparse initializers are not supported");
     default:
         return true;
     }
 }
 
-static bool net_read(Net *net, const ProtoField *message)
+static bool graph_read(Reader *reader, Proto proto)
 {
-    Proto proto = proto_nested(message);
+    Net *net = reader->net;
+    Body *body = reader->body;
     ProtoField field;
-    if (!ends_room(net, proto)) {
+    if (!ends_room(net, body, proto)) {
         return net_fail(net, "the graph is malformed");
     }
     while (proto_next(&proto, &field)) {
-        if (!net_field(net, &field)) {
+        if (!graph_field(reader, &field)) {
             return false;
         }
     }
     int kept = 0; /* old files list initializers among the inputs */
-    for (int i = 0; i < net->input_count; i++) {
-        if (net->values[net->inputs[i]].constant == NULL) {
-            net->inputs[kept++] = net->inputs[i];
+    for (int i = 0; i < body->input_count; i++) {
+        if (net->values[body->inputs[i]].constant == NULL) {
+            body->inputs[kept++] = body->inputs[i];
         }
     }
-    net->input_count = kept;
+    body->input_count = kept;
     return !proto.broken || net_fail(net, "the graph is malformed");
 }
 
-static bool opset_read(Net *net, const ProtoField *message)
+/* Gives the innermost scope the names in the fields `number` of a message. */
+static bool names_define(Reader *reader, Proto proto, uint32_t number)
+{
+    ProtoField field;
+    int ignored;
+    while (proto_next(&proto, &field)) {
+        if (field.number == number && !value_read(reader, &field, true, &ignored)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A subgraph's own names, before anything in it is read: whatever else it names is from outside. */
+static bool names_register(Reader *reader, Proto proto)
+{
+    ProtoField field;
+    while (proto_next(&proto, &field)) {
+        uint32_t number = field.number == 1 ? 2
+            : field.number == 5             ? 8
+            : field.number == 11            ? 1
+                                            : 0;
+        if (number != 0 && field.wire == 2
+            && !names_define(reader, proto_nested(&field), number)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+Body *subgraph_read(Reader *reader, const ProtoField *message)
+{
+    Net *net = reader->net;
+    Body *outer = reader->body, *body = pile_take(&net->pile, sizeof *body);
+    int around = reader->scope;
+    int scope = reader->depth >= DEPTH_MAX ? -1 : scope_new(reader, around);
+    if (message->wire != 2 || body == NULL || scope < 0) {
+        net_explain(net, "a subgraph is malformed or too deep, or no host memory");
+        return NULL;
+    }
+    *body = (Body){.id = ++reader->body_count, .first_value = -1};
+    reader->body = body;
+    reader->scope = scope;
+    reader->depth++;
+    Proto proto = proto_nested(message);
+    bool good = names_register(reader, proto) && graph_read(reader, proto);
+    reader->body = outer;
+    reader->scope = around;
+    reader->depth--;
+    return good ? body : NULL;
+}
+
+/* --- the model --- */
+
+static bool opset_read(Reader *reader, const ProtoField *message)
 {
     Proto proto = proto_nested(message);
     ProtoField field;
     const char *domain = "";
     uint64_t version = 0;
     while (message->wire == 2 && proto_next(&proto, &field)) {
-        if (field.number == 1 && !text_read(net, &field, &domain)) {
+        if (field.number == 1 && !text_read(reader->net, &field, &domain)) {
             return false;
         }
         if (field.number == 2) {
             version = field.value;
         }
     }
-    if (domain[0] == '\0' || strcmp(domain, "ai.onnx") == 0) {
-        net->opset = version > 1000 ? 1000 : (int)version;
+    if (domain_plain(domain)) {
+        reader->opset = version > 1000 ? 1000 : (int)version;
+        if (reader->opset < OPSET_OLDEST || reader->opset > OPSET_NEWEST) {
+            return net_fail(reader->net, "operator set %d; supported are %d to %d", reader->opset,
+                (int)OPSET_OLDEST, (int)OPSET_NEWEST);
+        }
     }
-    return !proto.broken || net_fail(net, "an operator set is malformed");
+    return !proto.broken || net_fail(reader->net, "an operator set is malformed");
+}
+
+static bool function_note(Reader *reader, const ProtoField *message)
+{
+    Function *function = &reader->functions[reader->function_count];
+    Proto proto = proto_nested(message);
+    ProtoField field;
+    *function = (Function){.name = "", .domain = "", .message = *message};
+    while (message->wire == 2 && proto_next(&proto, &field)) {
+        if ((field.number == 1 && !text_read(reader->net, &field, &function->name))
+            || (field.number == 10 && !text_read(reader->net, &field, &function->domain))) {
+            return false;
+        }
+    }
+    reader->function_count += message->wire == 2;
+    return !proto.broken || net_fail(reader->net, "a function is malformed");
 }
 
 bool onnx_recognise(const void *bytes, size_t length)
@@ -659,27 +686,54 @@ bool onnx_recognise(const void *bytes, size_t length)
     return !proto.broken && version && graph;
 }
 
+/* What stands beside the graph in the file: it may come after it. */
+static bool surroundings_read(Reader *reader, Proto proto, ProtoField *graph)
+{
+    ProtoField field;
+    Proto again = proto;
+    size_t functions = 0;
+    while (proto_next(&again, &field)) {
+        functions += field.number == 25;
+    }
+    reader->functions = pile_take(&reader->net->pile, (functions + 1) * sizeof(Function));
+    if (reader->functions == NULL) {
+        return net_fail(reader->net, "no host memory");
+    }
+    while (proto_next(&proto, &field)) {
+        if ((field.number == 8 && !opset_read(reader, &field))
+            || (field.number == 25 && !function_note(reader, &field))) {
+            return false;
+        }
+        if (field.number == 7 && field.wire == 2) {
+            *graph = field;
+        }
+    }
+    return reader->opset != 0 || net_fail(reader->net, "the model names no operator set");
+}
+
 bool onnx_read(Net *net, const void *bytes, size_t length, const char *folder)
 {
+    Reader reader = {.net = net, .body = &net->main};
     Proto proto = proto_open(bytes, length);
-    ProtoField field, body = {0};
+    ProtoField graph = {0};
     memset(net, 0, sizeof *net);
+    net->main.first_value = -1;
     net->name = "";
     net->folder = folder;
     if (!onnx_recognise(bytes, length)) {
         return net_fail(net, "this is not an ONNX model");
     }
-    while (proto_next(&proto, &field)) {
-        if (field.number == 8 && !opset_read(net, &field)) {
-            return false;
-        }
-        if (field.number == 7 && field.wire == 2) {
-            body = field;
-        }
+    if (!surroundings_read(&reader, proto, &graph)) {
+        return false;
     }
-    if (net->opset < OPSET_OLDEST || net->opset > OPSET_NEWEST) {
-        return net_fail(net, "operator set %d; supported are %d to %d", net->opset,
-            (int)OPSET_OLDEST, (int)OPSET_NEWEST);
+    net->opset = reader.opset;
+    if (scope_new(&reader, -1) != 0) {
+        return net_fail(net, "no host memory");
     }
-    return net_read(net, &body);
+    bool good = graph_read(&reader, proto_nested(&graph));
+    net->inputs = net->main.inputs;
+    net->outputs = net->main.outputs;
+    net->input_count = net->main.input_count;
+    net->output_count = net->main.output_count;
+    return good;
 }

@@ -94,6 +94,8 @@ def _attribute(name: str, value: Any) -> bytes:
         return made + _text(4, value) + _number(20, 3)
     if hasattr(value, "dtype"):
         return made + _bytes(5, _tensor(value)) + _number(20, 4)
+    if isinstance(value, Builder):
+        return made + _bytes(6, value._graph()) + _number(20, 5)
     items = list(value)
     if items and isinstance(items[0], float):
         return made + b"".join(_float(7, item) for item in items) + _number(20, 6)
@@ -103,7 +105,7 @@ def _attribute(name: str, value: Any) -> bytes:
 
 
 class Builder:
-    """A model under construction.
+    """A model under construction, or a subgraph: a node's attribute may be another Builder.
 
     Parameters
     ----------
@@ -169,15 +171,17 @@ class Builder:
 
     def to_bytes(self, metadata: Mapping[str, str] | None = None) -> bytes:
         """The file.  `metadata` becomes the model's metadata_props."""
-        graph = b"".join(_bytes(1, node) for node in self._nodes) + _text(2, self.name)
-        graph += b"".join(_bytes(5, tensor) for tensor in self._constants)
-        graph += b"".join(_bytes(11, info) for info in self._inputs)
-        graph += b"".join(_bytes(12, info) for info in self._outputs)
-        model = _number(1, 8) + _text(2, "aclpool") + _bytes(7, graph)
+        model = _number(1, 8) + _text(2, "aclpool") + _bytes(7, self._graph())
         model += _bytes(8, _text(1, "") + _number(2, self.opset))
         for key, value in (metadata or {}).items():
             model += _bytes(14, _text(1, key) + _text(2, value))
         return model
+
+    def _graph(self) -> bytes:
+        graph = b"".join(_bytes(1, node) for node in self._nodes) + _text(2, self.name)
+        graph += b"".join(_bytes(5, tensor) for tensor in self._constants)
+        graph += b"".join(_bytes(11, info) for info in self._inputs)
+        return graph + b"".join(_bytes(12, info) for info in self._outputs)
 
     def _fresh(self, stem: str) -> str:
         self._count += 1

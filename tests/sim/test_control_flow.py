@@ -1,0 +1,314 @@
+"""If, Loop and Scan on the node loop: right results, and every tensor from the stream's allocator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.calls import api
+from support.models import CountingAllocator, SimModel
+
+from acl.tools.onnx_writer import Builder
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def padded(size: int) -> int:
+    return (size + 31) // 32 * 32 + 32
+
+
+def scalar(value: object, dtype: str = "int64") -> np.ndarray:
+    return np.array(value, dtype)
+
+
+# --- If --------------------------------------------------------------------------------------------
+
+
+def branching() -> Builder:
+    """relu(x) * 2 if flag, else tanh of what both branches see from outside."""
+    b = Builder()
+    flag = b.input("flag", "bool", [])
+    shared = b.add("Relu", b.input("x", "float32", ["n", 4]), outputs=["shared"])
+    yes, no = Builder(name="yes"), Builder(name="no")
+    yes.add("Mul", shared, yes.constant(scalar(2, "float32"), "factor"), outputs=["y"])
+    yes.output("y")
+    no.add("Tanh", no.add("Neg", shared, outputs=["factor"]), outputs=["y"])
+    no.output("y")
+    b.add("If", flag, outputs=["z"], then_branch=yes, else_branch=no)
+    b.output("z")
+    return b
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_if_runs_one_branch(flag: bool) -> None:
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    with SimModel(branching().to_bytes()) as model:
+        got = model(np.array(flag), x)[0]
+    expected = np.maximum(x, 0) * 2 if flag else np.tanh(-np.maximum(x, 0))
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_only_the_branch_that_runs_takes_memory(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    x = np.ones((3, 4), np.float32)
+    with SimModel(branching().to_bytes()) as model:
+        for flag, tensors in ((True, 2), (False, 3)):
+            before = len(allocator.sizes)
+            call = model.queue(raw_stream, [np.array(flag), x], [x.nbytes])
+            assert api.aclrtSynchronizeStream(raw_stream) == 0
+            assert allocator.sizes[before:] == [padded(x.nbytes)] * tensors
+            assert not allocator.live
+            call.close()
+    allocator.close()
+
+
+def test_if_on_what_a_kernel_computes_waits_for_it() -> None:
+    b = Builder()
+    x = b.input("x", "float32", ["n"])
+    total = b.add("ReduceSum", x, keepdims=0)
+    flag = b.add("Greater", total, b.constant(scalar(0, "float32")))
+    yes, no = Builder(), Builder()
+    yes.add("Identity", x, outputs=["a"])
+    yes.output("a")
+    no.add("Neg", x, outputs=["b"])
+    no.output("b")
+    b.add("If", flag, outputs=["y"], then_branch=yes, else_branch=no)
+    b.output("y")
+    with SimModel(b.to_bytes()) as model:
+        for values in ([1, 2, -5], [4, -1, 1]):
+            given = np.array(values, np.float32)
+            np.testing.assert_array_equal(model(given)[0], given if given.sum() > 0 else -given)
+
+
+def test_an_if_within_an_if_sees_both_around_it() -> None:
+    b = Builder()
+    outer, inner = b.input("outer", "bool", []), b.input("inner", "bool", [])
+    x = b.input("x", "float32", ["n"])
+    deep, other, yes, no = (Builder() for _ in range(4))
+    middle = yes.add("Add", x, x, outputs=["middle"])
+    deep.add("Mul", middle, x, outputs=["d"])
+    deep.output("d")
+    other.add("Sub", middle, x, outputs=["o"])
+    other.output("o")
+    yes.add("If", inner, outputs=["y"], then_branch=deep, else_branch=other)
+    yes.output("y")
+    no.add("Neg", x, outputs=["n"])
+    no.output("n")
+    b.add("If", outer, outputs=["z"], then_branch=yes, else_branch=no)
+    b.output("z")
+    given = np.array([1.5, -2.0], np.float32)
+    with SimModel(b.to_bytes()) as model:
+        for first, second, expected in (
+            (True, True, 2 * given * given), (True, False, given), (False, True, -given),
+        ):
+            np.testing.assert_array_equal(model(np.array(first), np.array(second), given)[0], expected)
+
+
+def test_shape_arithmetic_of_both_branches_stays_on_the_host(raw_stream: int) -> None:
+    """What torch.onnx makes of a squeeze: the shape that a Reshape takes comes from a branch."""
+    b = Builder()
+    x = b.input("x", "float32", ["n", "m"])
+    first = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))
+    yes, no = Builder(), Builder()
+    yes.output(yes.constant(np.array([-1], np.int64), "flat"), "int64", [1])
+    no.add("Shape", x, outputs=["same"])
+    no.output("same", "int64", ["r"])
+    shape = b.add("If", b.add("Equal", first, b.constant(scalar(1))), then_branch=yes, else_branch=no)
+    b.add("Neg", b.add("Reshape", x, shape), outputs=["y"])
+    b.output("y")
+    allocator = CountingAllocator(raw_stream)
+    with SimModel(b.to_bytes()) as model:
+        for given in (np.ones((1, 5), np.float32), np.ones((2, 5), np.float32)):
+            call = model.queue(raw_stream, [given], [given.nbytes])
+            assert api.aclrtSynchronizeStream(raw_stream) == 0
+            np.testing.assert_array_equal(call.result(0), -given.ravel() if len(given) == 1 else -given)
+            call.close()
+    assert allocator.sizes == []
+    allocator.close()
+
+
+# --- Loop ------------------------------------------------------------------------------------------
+
+
+def power_loop(limit: float = np.inf) -> Builder:
+    """state = state * x + turn, each state collected, until its sum passes the limit."""
+    b, body = Builder(), Builder()
+    trip = b.input("trip", "int64", [])
+    x = b.input("x", "float32", ["n"])
+    turn, _ = body.input("turn", "int64", []), body.input("go", "bool", [])
+    state = body.input("state", "float32", None)
+    made = body.add("Add", body.add("Mul", state, x), body.add("Cast", turn, to=1))
+    body.add("Identity", made, outputs=["next"])
+    total = body.add("ReduceSum", made, keepdims=0)
+    body.add("Less", total, body.constant(scalar(limit, "float32")), outputs=["again"])
+    body.add("Identity", made, outputs=["each"])
+    body.output("again", "bool", [])
+    body.output("next", "float32", None)
+    body.output("each", "float32", ["n"])
+    b.add("Loop", trip, "", x, outputs=["last", "all"], body=body)
+    b.output("last")
+    b.output("all")
+    return b
+
+
+@pytest.mark.parametrize("trip", [0, 1, 5])
+def test_loop_carries_and_collects(trip: int) -> None:
+    x = np.array([0.5, -1.0, 2.0], np.float32)
+    state, each = x, []
+    for turn in range(trip):
+        state = state * x + turn
+        each.append(state)
+    with SimModel(power_loop().to_bytes()) as model:
+        last, collected = model(scalar(trip), x)
+    np.testing.assert_allclose(last, state)
+    if trip:
+        np.testing.assert_allclose(collected, np.stack(each))
+    else:
+        assert collected.shape == (0, 0) and collected.dtype == np.float32
+
+
+def test_loop_ends_when_its_condition_says_so() -> None:
+    x, state, turns = np.full(4, 2, np.float32), np.full(4, 2, np.float32), 0
+    while True:
+        state, turns = state * x + turns, turns + 1
+        if state.sum() >= 100:
+            break
+    with SimModel(power_loop(100.0).to_bytes()) as model:
+        last, collected = model(scalar(1000), x)
+    np.testing.assert_allclose(last, state)
+    assert collected.shape == (turns, 4)
+
+
+def test_a_loops_blocks_come_from_the_allocator_and_go_back(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+    with SimModel(power_loop().to_bytes()) as model:
+        call = model.queue(raw_stream, [scalar(6), x], [160, 960])
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        assert not allocator.live
+        tensors = [size for size in allocator.sizes if size == padded(160)]
+        assert len(tensors) == 12, "the product and the sum of each turn"
+        state, each = x, []
+        for turn in range(6):
+            state = state * x + turn
+            each.append(state)
+        np.testing.assert_allclose(call.result(1), np.stack(each), rtol=1e-6)
+        call.close()
+    allocator.close()
+
+
+def test_a_turn_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    x = np.ones(3, np.float32)
+    with SimModel(power_loop().to_bytes()) as model:
+        model.queue(raw_stream, [scalar(4), x], [12, 48]).close()
+        whole = len(allocator.sizes)
+        for nth in range(whole):
+            allocator.events.clear()
+            allocator.fail_at = nth
+            with pytest.raises(AssertionError, match="245000"):
+                model.queue(raw_stream, [scalar(4), x], [12, 48])
+        allocator.fail_at = -1
+        allocator.events.clear()
+        call = model.queue(raw_stream, [scalar(4), x], [12, 48])
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        assert len(allocator.sizes) == whole
+        assert not allocator.live
+        call.close()
+    allocator.close()
+
+
+def test_a_loop_of_shape_arithmetic_runs_on_the_host(raw_stream: int) -> None:
+    """The turn slices: Slice takes its bounds without waiting, and they cost no block."""
+    b, body = Builder(), Builder()
+    x = b.input("x", "float32", ["n", 2])
+    rows = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))
+    turn, go = body.input("turn", "int64", []), body.input("go", "bool", [])
+    begin = body.add("Unsqueeze", turn, body.constant(np.array([0], np.int64)))
+    end = body.add("Add", begin, body.constant(np.array([1], np.int64)))
+    body.add("Identity", go, outputs=["again"])
+    body.add("Neg", body.add("Slice", x, begin, end), outputs=["row"])
+    body.output("again", "bool", [])
+    body.output("row", "float32", [1, 2])
+    b.add("Loop", rows, "", outputs=["rows"], body=body)
+    b.output("rows")
+    allocator = CountingAllocator(raw_stream)
+    given = np.arange(10, dtype=np.float32).reshape(5, 2)
+    with SimModel(b.to_bytes()) as model:
+        call = model.queue(raw_stream, [given], [given.nbytes])
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        np.testing.assert_array_equal(call.result(0), -given[:, None])
+        call.close()
+    assert allocator.sizes == [padded(8)] * 10
+    allocator.close()
+
+
+def test_collected_outputs_of_changing_shape_are_refused() -> None:
+    b, body = Builder(), Builder()
+    x = b.input("x", "float32", ["n"])
+    turn, go = body.input("turn", "int64", []), body.input("go", "bool", [])
+    body.add("Identity", go, outputs=["again"])
+    end = body.add("Unsqueeze", turn, body.constant(np.array([0], np.int64)))
+    body.add("Slice", x, body.constant(np.array([0], np.int64)), end, outputs=["part"])
+    body.output("again", "bool", [])
+    body.output("part")
+    b.add("Loop", b.constant(scalar(3)), "", outputs=["parts"], body=body)
+    b.output("parts")
+    with SimModel(b.to_bytes()) as model, pytest.raises(AssertionError, match=r"145021.*changes its shape"):
+        model(np.ones(5, np.float32))
+
+
+# --- Scan ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", [0, 1])
+def test_scan_over_the_first_axis(direction: int) -> None:
+    b, body = Builder(), Builder()
+    start = b.input("start", "float32", [2])
+    x = b.input("x", "float32", ["n", 2])
+    state, row = body.input("state", "float32", [2]), body.input("row", "float32", [2])
+    total = body.add("Add", state, row, outputs=["total"])
+    body.add("Mul", total, row, outputs=["each"])
+    body.output("total")
+    body.output("each")
+    b.add(
+        "Scan", start, x, outputs=["last", "all"], body=body, num_scan_inputs=1,
+        scan_input_directions=[direction], scan_output_directions=[direction],
+    )
+    b.output("last")
+    b.output("all")
+    given = np.arange(1, 9, dtype=np.float32).reshape(4, 2)
+    carried, each = np.array([1, 2], np.float32), []
+    for values in given[::-1] if direction else given:
+        carried = carried + values
+        each.append(carried * values)
+    with SimModel(b.to_bytes()) as model:
+        last, collected = model(np.array([1, 2], np.float32), given)
+    np.testing.assert_array_equal(last, carried)
+    np.testing.assert_array_equal(collected, np.stack(each[::-1] if direction else each))
+
+
+# --- what is refused -------------------------------------------------------------------------------
+
+
+def test_a_body_that_does_not_fit_its_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    b, body = Builder(), Builder()
+    body.add("Neg", body.input("only", "float32", [1]), outputs=["y"])
+    body.output("y")
+    b.add("Loop", b.constant(scalar(3)), "", b.input("x", "float32", [1]), outputs=["z"], body=body)
+    b.output("z")
+    with pytest.raises(AssertionError, match=r"100013.*Loop.*do not fit its subgraphs"):
+        SimModel(b.to_bytes())
+
+
+def test_an_operator_that_is_missing_in_a_branch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    b, yes, no = Builder(), Builder(), Builder()
+    x = b.input("x", "float32", [1])
+    for body, kind in ((yes, "Neg"), (no, "Teleport")):
+        body.add(kind, x, outputs=["y"])
+        body.output("y")
+    b.add("If", b.input("flag", "bool", []), outputs=["z"], then_branch=yes, else_branch=no)
+    b.output("z")
+    with pytest.raises(AssertionError, match=r"100013.*Teleport is not one of the built-in engine"):
+        SimModel(b.to_bytes())
