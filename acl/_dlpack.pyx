@@ -266,8 +266,8 @@ cdef int export_check(object stream, object max_version, object dl_device, objec
         kind = type(stream).__name__
         raise TypeError(f"stream must be a Stream, a handle or None, not {kind}")
     for name, pair in (("max_version", max_version), ("dl_device", dl_device)):
-        if pair is not None and not (
-                isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(n, int) for n in pair)):
+        if pair is not None and not (isinstance(pair, tuple) and len(pair) == 2
+                                     and all(isinstance(number, int) for number in pair)):
             raise TypeError(f"{name} must be a pair of ints or None, not {pair!r}")
     if copy is not None and not isinstance(copy, bool):
         raise TypeError(f"copy must be True, False or None, not {copy!r}")
@@ -386,8 +386,9 @@ cdef str dtype_of(Tensor *tensor):
     kind = names.get(tensor.code, "")
     name = kind if kind == "bool" and tensor.bits == 8 else f"{kind}{tensor.bits}"
     if name not in DTYPE_CODES or tensor.lanes != 1:
-        raise BufferError(f"the tensor's elements, of DLPack's code {tensor.code}, {tensor.bits} bits and "
-                          f"{tensor.lanes} lanes, must be one of {', '.join(DTYPE_CODES)}")
+        raise BufferError(
+            f"the tensor's elements, of DLPack's code {tensor.code}, {tensor.bits} bits and "
+            f"{tensor.lanes} lanes, must be one of {', '.join(DTYPE_CODES)}")
     return name
 
 
@@ -434,6 +435,6 @@ def from_dlpack(source, *, Stream stream=None):
     nbytes = Array.nbytes_of(shape, dtype)
     address = <size_t> tensor.data + tensor.byte_offset
     foreign.stream = stream
-    buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL, foreign, stream,
-                         tensor.device_id)
+    buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL, foreign,
+                         stream, tensor.device_id)
     return Array.of(buffer, shape, dtype)

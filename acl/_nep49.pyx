@@ -214,7 +214,7 @@ cdef PyObject **pending_of(object array) except? NULL:
     return &header_of(<void *> address).pending
 
 
-# The blocks that this thread or task is in: (the NumpyPool, the handler before it, those around it).
+# The blocks that this thread or task is in: (NumpyPool, the handler before it, those around it).
 entered = ContextVar("acl.numpy_pool", default=None)
 
 
@@ -240,8 +240,8 @@ class NumpyPool:
     def __exit__(self, *error):
         inner = entered.get()
         if inner is None or inner[0] is not self:
-            raise RuntimeError("a numpy_pool block must end in the thread or task that began it, and "
-                               "after those that began in it")
+            raise RuntimeError("a numpy_pool block must end in the thread or task that began it, "
+                               "and after those that began in it")
         handler_set(inner[1])
         entered.set(inner[2])
 

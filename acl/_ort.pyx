@@ -200,8 +200,8 @@ cdef class HostPool:
     Parameters
     ----------
     limit : int or str, optional
-        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `malloc` serves, and `stats`
-        counts it.
+        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `malloc` serves, and
+        `stats` counts it.
     granule : int or str
         Bytes of a page: a power of two of at least 64 KiB.
     arenas : int, optional

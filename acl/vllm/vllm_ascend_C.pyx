@@ -69,7 +69,7 @@ cdef struct Request:            # what a C call wants, for the other side of the
     ssize_t size
     int device
 
-# address -> (address of the Segment, the function to tell when it is freed, whose block it is, tag);
+# address -> (address of the Segment, whom to tell when it is freed, whose block it is, its tag);
 # under the GIL
 cdef dict living = {}
 cdef Blocks shelf = None        # of the pool that serves its device; None: segments of our own
