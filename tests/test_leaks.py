@@ -7,7 +7,9 @@ import random
 import sys
 import time
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from support.child import run_child, run_python
@@ -29,7 +31,7 @@ def test_what_is_live_is_told(made: Made) -> None:
     assert addresses(report) == {buffer.address for buffer in kept} and bool(report) and len(report) == 3
     assert report.bytes == pool.stats().allocated
     assert report.by_tag() == {"kv": pool.stats().tags["kv"], "": 1024}
-    assert list(report.by_size_class()) == ["2.00 MiB to 4.00 MiB", "1.00 KiB to 2.00 KiB", "512 B to 1.00 KiB"]
+    assert list(report.by_size_class()) == ["2.00 MiB to 4.00 MiB", "512 B to 1.00 KiB", "256 B to 512 B"]
     assert all(block.stream == stream.handle and block.age is None and block.stack == () for block in report.blocks)
     assert "tag 'kv'" in str(report) and "where they were allocated is not known" in str(report)
     for buffer in kept:
@@ -176,6 +178,7 @@ def test_tracking_and_recording_go_together(made: Made) -> None:
     ({"since": 3}, TypeError, "since must be what Pool.mark gave, not int"),
     ({"older_than": -1}, ValueError, "older_than must be seconds of at least 0, not -1"),
     ({"older_than": float("nan")}, ValueError, "not nan"),
+    ({"older_than": "5"}, TypeError, "older_than must be a number, not str"),
 ])
 def test_arguments_that_are_refused(made: Made, arguments: dict[str, float], error: type[Exception], text: str,
                                     ) -> None:
@@ -188,8 +191,10 @@ def test_a_mark_of_another_pool_is_refused(made: Made) -> None:
         mark = other.mark()
     with pytest.raises(ValueError, match="since is a mark of another pool"):
         made[0].leaks(since=mark)
-    with pytest.raises(ValueError, match="stacks must be"):
-        made[0].track(stacks="perl")                                  # type: ignore[arg-type]
+    wrong: list[Any] = ["perl", [], None, 1, True]
+    for stacks in wrong:
+        with pytest.raises(ValueError, match="stacks must be"):
+            made[0].track(stacks=stacks)
 
 
 SERVICE = """
@@ -303,6 +308,54 @@ def test_a_view_that_holds_a_batch(tmp_path: Path) -> None:
     assert "held by __main__.heads[0]: a view, 1000 B of 4.00 MiB" in report
 
 
+ERRORS = """
+import acl
+from concurrent.futures import ThreadPoolExecutor
+
+pool = acl.Pool(0)
+
+class Service:
+    def __init__(self):
+        self.workers = ThreadPoolExecutor(1)
+        self.jobs = {}
+
+    def rank(self, rows):
+        scores = pool.alloc(rows * 65536)
+        return self.order(rows)
+
+    def order(self, rows):
+        raise ValueError(rows)
+
+service = Service()
+for number in range(5):
+    service.jobs[number] = service.workers.submit(service.rank, 8 + number)
+service.workers.shutdown()
+"""
+
+
+def test_an_error_that_is_kept(tmp_path: Path) -> None:
+    """An error keeps the locals of all functions that it left: the report has the way through its traceback."""
+    report, place = exit_report(tmp_path, ERRORS, "return self.order(")
+    way = f"]._exception.__traceback__ -> scores, a local of rank at {place.removesuffix(' in ')}"
+    assert f"      held by __main__.service.jobs[0{way}" in report
+    assert f"      the youngest by __main__.service.jobs[4{way}" in report
+
+
+def test_keys_that_never_match(tmp_path: Path) -> None:
+    """The oldest and the youngest of a group tell what is different between two entries that should be one."""
+    report, _ = exit_report(tmp_path, """
+import acl
+pool = acl.Pool(0)
+plans = {}
+for _ in range(20):
+    key = (8, 64, float("nan"))
+    if key not in plans:
+        plans[key] = pool.alloc(4096)
+""", "pool.alloc")
+    assert "held by __main__.plans[(8, 64, nan)]\n" in report
+    assert "the youngest by __main__.plans[(8, 64, nan)]\n" in report
+
+
 def test_what_waits_for_another_stream_is_told(made: Made) -> None:
     """Nothing is live, and yet nobody can have the memory: the report names the stream that holds it up."""
     pool, stream, _ = made
@@ -329,18 +382,36 @@ def test_what_waits_for_the_device_is_told(made: Made) -> None:
     assert pool.leaks().waiting == {}
 
 
-def test_sizes_are_what_was_asked_for(made: Made) -> None:
-    """With and without stacks; what ACL asks for has nothing of ours in it."""
+@pytest.mark.parametrize("stacks", [None, False, "python"])
+def test_sizes_are_what_was_asked_for(made: Made, stacks: Literal[False, "python"] | None) -> None:
+    """With and without tracking, and after marks; what ACL asks for has nothing of ours in it."""
     pool, stream, door = made
-    for stacks in (False, "python"):
-        with pool.track(stacks=stacks):
-            sizes = [1, 1000, 4 * MIB]
+    sizes = [1, 1000, 1023, 70_000, 4 * MIB]
+    noted: AbstractContextManager[object] = nullcontext() if stacks is None else pool.track(stacks=stacks)
+    with noted:
+        for _ in range(3):                      # the same blocks, by turns ACL's and Python's
             buffers = [pool.alloc(size, stream) for size in sizes]
-            block = door.take(700)[0]
-            assert sorted(each.size for each in pool.leaks().blocks) == sorted([*sizes, 700])
-        door.free(block)
-        for buffer in buffers:
-            buffer.close()
+            assert sorted(each.size for each in pool.leaks().blocks) == sizes
+            pool.mark()
+            assert sorted(each.size for each in pool.leaks().blocks) == sizes
+            for buffer in buffers:
+                buffer.close()
+            blocks = [door.take(size)[0] for size in sizes]
+            assert sorted(each.size for each in pool.leaks().blocks) == sizes
+            for block in blocks:
+                door.free(block)
+
+
+def test_a_mark_is_exact_for_buffers_too(made: Made) -> None:
+    """What a block says of its size is in nobody's way who asks for its age."""
+    pool, stream, _ = made
+    with pool.alloc(1000, stream) as old:
+        mark = pool.mark()
+        with pool.alloc(1000, stream) as young:
+            assert addresses(pool.leaks(since=mark)) == {young.address}
+            ages = {block.address: block.age for block in pool.leaks().blocks}
+            assert ages[young.address] is None and ages[old.address] is not None
+            assert addresses(pool.leaks(since=pool.mark())) == set()
 
 
 class Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from acl.inside._snapshot import readable
+from acl.inside._snapshot import number_of, readable
 
 __all__ = ["Histogram", "PoolHistograms", "PoolPeak"]
 
@@ -41,10 +41,10 @@ class Histogram:
 
         Raises
         ------
-        ValueError
-            If `share` is not from 0 to 1.
+        TypeError, ValueError
+            If `share` is not a number from 0 to 1.
         """
-        if not 0 <= share <= 1:
+        if not 0 <= number_of(share, "share") <= 1:
             raise ValueError(f"share must be from 0 to 1, not {share}")
         wanted = share * self.total
         seen = 0
@@ -56,7 +56,7 @@ class Histogram:
 
     def at_most(self, value: int) -> int:
         """How many values were in buckets that end at `value` or below."""
-        return sum(self.counts[: bisect_right(self.highs, value)])
+        return sum(self.counts[: bisect_right(self.highs, number_of(value, "value"))])
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ KEY_LENGTH = 40
 PADDING = 64            # at most so much of a block is the pool's and the chip's
 BATCH = 4096            # objects that are looked into at a time
 NEAR = 2                # steps from a module's names, of what is frozen
+ERRORS = (types.FrameType, types.TracebackType)     # an error has one of each for a call, which are no steps
 CODE: tuple[type[Any], ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -153,10 +154,11 @@ def step_back(
         root, step = step_of(holder, held)
         if root:
             return step + ways[at]
-        if depths[at] + 1 < STEPS:
+        depth = depths[at] + (not isinstance(holder, ERRORS))
+        if depth < STEPS:
             nodes.append(holder)
             ways.append(step + ways[at])
-            depths.append(depths[at] + 1)
+            depths.append(depth)
     for frame in frames():
         for name, value in frame.f_locals.items():
             if value is held:
@@ -174,7 +176,9 @@ def is_ours(holder: Any) -> bool:
 def step_of(holder: Any, held: Any) -> tuple[bool, str]:
     """How the holder leads there, and whether the way begins with it."""
     if isinstance(holder, types.FrameType):
-        return False, ""                        # `step_back` asks those that run
+        return False, local_in(holder, held)    # of an error that somebody keeps; `step_back` asks those that run
+    if isinstance(holder, types.TracebackType):
+        return False, ""
     if isinstance(holder, CODE):
         return True, f"a local of {holder.__qualname__}, which has not ended: it"
     if isinstance(holder, dict):
@@ -218,8 +222,18 @@ def owner_of(names: dict[Any, Any]) -> Any:
     return None
 
 
+def local_in(frame: types.FrameType, held: Any) -> str:
+    """A local of a frame that has ended, or what it called."""
+    names = [name for name, value in frame.f_locals.items() if value is held]
+    return f" -> {names[0]}, a local of {frame.f_code.co_name} at {place(frame)}" if names else ""
+
+
 def attribute(holder: Any, held: Any) -> str:
     """The name of an object's attribute."""
+    if isinstance(holder, BaseException):
+        for name in ("__traceback__", "__cause__", "__context__"):
+            if getattr(holder, name) is held:
+                return f".{name}"
     values = getattr(holder, "__dict__", {})
     names = [name for name, value in list(values.items()) if value is held]
     for slot in [] if names else slots_of(type(holder)):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from acl.inside._snapshot import lasting, readable
+from acl.inside._snapshot import lasting, number_of, readable
 
 if TYPE_CHECKING:
     from acl._pool import Pool
@@ -70,8 +70,7 @@ class LiveBlock:
     Attributes
     ----------
     address, size, bytes : int
-        Where it lies, the bytes asked for, and the bytes that it takes.  Of a buffer that was not tracked
-        `size` has what the chip wants behind it, too: some 32 bytes.
+        Where it lies, the bytes asked for, and the bytes that it takes.
     stream : int
         The handle of its stream.
     tag : str
@@ -112,8 +111,8 @@ class LeakGroup:
         Seconds; None if no age is known.
     requested, smallest, largest : int
         Bytes that were asked for: together, and for one block.
-    first : LiveBlock
-        The oldest; where no age is known, the one that takes the most.
+    first, last : LiveBlock
+        The oldest and the youngest; where no age is known, those that take the most and the least.
     """
 
     tag: str
@@ -127,15 +126,16 @@ class LeakGroup:
     smallest: int
     largest: int
     first: LiveBlock
+    last: LiveBlock
 
 
 def group_of(tag: str, size_class: str, stack: tuple[Frame, ...], blocks: list[LiveBlock]) -> LeakGroup:
     ages = [block.age for block in blocks if block.age is not None]
     sizes = [block.size for block in blocks]
-    first = max(blocks, key=lambda block: (block.age or 0.0, block.size))
+    ordered = sorted(blocks, key=lambda block: (block.age or 0.0, block.size))
     return LeakGroup(
         tag, size_class, stack, len(blocks), sum(block.bytes for block in blocks), max(ages, default=None),
-        min(ages, default=None), sum(sizes), min(sizes), max(sizes), first)
+        min(ages, default=None), sum(sizes), min(sizes), max(sizes), ordered[-1], ordered[0])
 
 
 @dataclass(frozen=True)
@@ -210,17 +210,18 @@ class LeakReport:
         Parameters
         ----------
         holders : bool
-            Say for each group who holds its oldest buffer, as Python would write the way there.  That takes
-            walks over all objects of the process, up to half a second for each.
+            Say for each group who holds its oldest and its youngest buffer, as Python would write the way there.
+            That takes walks over all objects of the process, up to half a second for each.
         """
         if not self.blocks:
             return "\n".join([f"no blocks are {self.what}{self.caveat()}", *self.waits()])
         count = f"{len(self.blocks)} block{'s' if len(self.blocks) > 1 else ''}"
         lines = [f"{count}, {readable(self.requested)}, {self.what}{self.caveat()}"]
         groups = self.sites()
-        held = holders_of([group.first for group in groups[:SHOWN]]) if holders else {}
+        asked = {block.address: block for group in groups[:SHOWN] for block in (group.first, group.last)}
+        held = holders_of(list(asked.values())) if holders else {}
         for group in groups[:SHOWN]:
-            lines += group_lines(group, held.get(group.first.address, ""))
+            lines += [*group_lines(group), *holder_lines(group, held)]
             if not group.stack and any(each.stack for each in groups):
                 lines.append("      no Python stack: ACL or C code asked for it (stacks='all' tells C's)")
         if len(groups) > SHOWN:
@@ -249,7 +250,14 @@ def stream_text(stream: int) -> str:
     return f"stream {stream:#x}" if stream else "the default stream"
 
 
-def group_lines(group: LeakGroup, holder: str) -> list[str]:
+def holder_lines(group: LeakGroup, held: dict[int, str]) -> list[str]:
+    """Who holds the oldest and the youngest block."""
+    first, last = held.get(group.first.address, ""), held.get(group.last.address, "")
+    lines = [f"      held by {first}"] if first else []
+    return lines if group.blocks == 1 or not last else [*lines, f"      the youngest by {last}"]
+
+
+def group_lines(group: LeakGroup) -> list[str]:
     """A group in words, with its stack."""
     tag = f"tag {group.tag!r}" if group.tag else "no tag"
     size = readable(group.smallest)
@@ -259,8 +267,7 @@ def group_lines(group: LeakGroup, holder: str) -> list[str]:
     if group.oldest is not None and group.youngest is not None:
         text += f", allocated {lasting(group.oldest)} ago" if group.blocks == 1 else (
             f", allocated from {lasting(group.oldest)} to {lasting(group.youngest)} ago")
-    lines = [text, *(f"      {file}:{line} in {function}" for file, line, function in group.stack[:STACK_SHOWN])]
-    return [*lines, f"      held by {holder}"] if holder else lines
+    return [text, *(f"      {file}:{line} in {function}" for file, line, function in group.stack[:STACK_SHOWN])]
 
 
 def holders_of(blocks: list[LiveBlock]) -> dict[int, str]:
@@ -297,7 +304,7 @@ def leaks_of(pool: Pool, older_than: float | None = None, since: Mark | None = N
         raise TypeError(f"since must be what Pool.mark gave, not {type(since).__name__}")
     if since is not None and since.pool() is not pool:
         raise ValueError("since is a mark of another pool")
-    if older_than is not None and not older_than >= 0:
+    if older_than is not None and not number_of(older_than, "older_than") >= 0:
         raise ValueError(f"older_than must be seconds of at least 0, not {older_than}")
     tags, handles, tracked = pool_names(pool)
     now, rate = clock()
@@ -391,7 +398,7 @@ def exit_text() -> str:
             text += f"acl: at exit, {pool.name} on device {pool.device} has {report.text(holders=True)}\n"
     if text:
         text += ("acl: what is meant to live as long as the program (weights, caches) is listed too; what grows is "
-                 "a leak: many blocks of one line, the youngest of them young\n")
+                 "a leak: many blocks of one line, from the program's beginning to its end\n")
     return text
 
 

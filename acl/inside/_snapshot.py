@@ -6,8 +6,22 @@ No device, no C: this module can be imported anywhere, and its classes pickle.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Real
 
-__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "readable"]
+__all__ = ["BlockInfo", "PinnedStats", "PoolStats", "SleepReport", "StreamStats", "lasting", "number_of", "readable"]
+
+
+def number_of(value: object, name: str) -> float:
+    """An argument that must be a number.
+
+    Raises
+    ------
+    TypeError
+        Naming it, and what came.
+    """
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+    return float(value)
 
 
 def readable(size: float) -> str:
