@@ -150,8 +150,8 @@ cdef void stats_add(AclPoolStats *stats, Arena *arena) noexcept nogil:
     stats.requested += one.requested
     stats.requested_peak += one.requested_peak
     stats.live_blocks += one.live_blocks
-    stats.allocations += (one.counters.hits + one.counters.fits + one.counters.slow
-                          - one.counters.failures)
+    stats.allocations += (one.counters.hits + one.counters.fits + one.counters.recalls
+                          + one.counters.slow - one.counters.failures)
     stats.frees += one.frees
     stats.slow += one.counters.slow
     stats.failures += one.counters.failures

@@ -75,6 +75,7 @@ cdef enum:
     SLOW_BUCKETS = 248          # of the times of slow allocations: 8 for each power of two
     PEAK_STREAMS = 64           # that a peak's composition tells apart
     HOLDS = 8                   # arenas that an OomReport tells of
+    OOMS = 16                   # reports that a pool keeps
 
 cdef enum BlockState:
     BLOCK_UNUSED                # a descriptor in the slab that describes nothing
@@ -460,7 +461,8 @@ cdef struct Pool:
     Arena *arenas[1024]         # appended to only
     uint32_t arena_count
     Pool *next                  # all pools of the process, for the child of a fork
-    OomReport oom
+    OomReport oom               # the last one
+    OomReport ooms[16]          # it and those before, each at its number modulo OOMS
     bint no_virtual             # the driver said that it has no virtual memory
     bint moves_off              # stealing is off for the moment (registered for RDMA, exported)
     bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device

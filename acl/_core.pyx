@@ -409,10 +409,10 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
     cdef bint due
     record_enter(arena)
     lock_take(&arena.lock)
-    fits = arena.counters.fits
+    fits = arena.counters.fits + arena.counters.recalls
     block = alloc_warm(arena, size, tag, &window)
     if block != NULL:
-        path = PATH_HIT if arena.counters.fits == fits else PATH_FIT
+        path = PATH_FIT if arena.counters.fits + arena.counters.recalls > fits else PATH_HIT
         record_alloc(arena, block, path, 0)
     else:
         began = record_ticks()
@@ -424,8 +424,7 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
     if due:
         peak_note(arena.pool)
     if block == NULL:
-        oom_note(arena, size, tag)
-        record_oom(arena, size, tag)
+        record_oom(arena, size, tag, oom_note(arena, size, tag))
     return block
 
 

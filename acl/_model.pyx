@@ -176,7 +176,7 @@ cdef bint run_enter(Pool pool) except -1:
     if pool is None or pool.core is NULL:
         return False
     pool.core.notes.steps += 1
-    return stack_enter(pool.core, 0)
+    return stack_enter(pool.core)
 
 
 def content_of(source):

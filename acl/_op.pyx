@@ -360,7 +360,7 @@ cdef class Op:
         cdef uint64_t ooms = 0 if pool is None else pool.oom_count()
         if pool is not None and pool.core.tagging:
             scoped = tag_push(pool, pool.core, &scope)
-        noted = pool is not None and stack_enter(pool.core, 0)
+        noted = pool is not None and stack_enter(pool.core)
         try:
             return self.queue(inputs, outputs, attr, stream)
         except AclError as error:

@@ -18,7 +18,7 @@ from acl._libacl cimport (
     aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, libacl_has,
 )
 
-__all__ = ["bytes_of", "early_frees_default", "guard_every"]
+__all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of"]
 
 SIZES = {
     "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
@@ -162,6 +162,16 @@ def early_frees_default():
         return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
     except ValueError:
         return False
+
+
+def name_of(name, number, taken):
+    """What reports call a pool: no two have the same name, or their rows would be one."""
+    wanted = found = f"pool-{number}" if name is None else str(name)
+    again = 2
+    while found in taken:
+        found = f"{wanted}-{again}"
+        again += 1
+    return found
 
 
 def guard_every(debug):

@@ -32,7 +32,7 @@ from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
 from acl.core._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
 from acl.core._order cimport block_share, waiting_poll, waiting_sync
-from acl.core._record cimport record_native_open
+from acl.core._record cimport block_own, record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
@@ -41,7 +41,7 @@ from acl.inside._tags cimport stream_name, tag_current, tagging_make
 from acl._device import Device, ordinal_of
 from acl._error import OutOfMemoryError
 from acl._log import debug as debug_log, error as error_log, warning as warning_log
-from acl._options import bytes_of, early_frees_default, guard_every
+from acl._options import bytes_of, early_frees_default, guard_every, name_of
 from acl._registry import every, pool_of, registered
 
 cdef extern from "Python.h":
@@ -150,7 +150,8 @@ cdef class Pool:
         for its stream; samples wait for nothing and may stay on in production.  The default asks
         the variable ``ACL_POOL_DEBUG``.
     name : str, optional
-        What ledger, metrics and log call it; ``"pool-0"`` and so on if not given.
+        What ledger, metrics and log call it; ``"pool-0"`` and so on if not given.  If another open
+        pool has it, a number comes behind it.
     """
 
     def __cinit__(self):
@@ -208,7 +209,7 @@ cdef class Pool:
     cdef int enlist(self, object name) except -1:
         """From here on reports know the pool."""
         self.number = next(numbers)
-        self.name = f"pool-{self.number}" if name is None else str(name)
+        self.name = name_of(name, self.number, {pool.name for pool in every if not pool.closed})
         self.core.orphan = False
         every.add(self)
         if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
@@ -332,7 +333,8 @@ cdef class Pool:
             self.open_check()
         block = arena_try(arena, bytes, index)
         if block is NULL:
-            block = take_slow(self, arena, raw, size, bytes, index)
+            block = take_slow(self, arena, raw, bytes, index)
+        block_own(block, bytes - size)
         return buffer_wrap(block.addr, size, block_back, arena, block, self, stream, self.device)
 
     def empty(self, shape, dtype="float32", Stream stream=None, *, tag=None):
@@ -753,7 +755,7 @@ cdef object oom_error(Pool pool, int status, str function):
     return OutOfMemoryError(status, function, str(report), report)
 
 
-cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, size_t bytes,
+cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
                       uint16_t tag) except NULL:
     """The ladder, without the GIL; then the hook, and the ladder once more."""
     cdef Block *block
@@ -764,7 +766,7 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t size, siz
         raise ValueError(
             f"the pool is for device {pool.device}, the current device is {current_device()}")
     for attempt in range(2):
-        noted = stack_enter(pool.core, bytes - size)
+        noted = stack_enter(pool.core)
         with nogil:
             block = arena_alloc(arena, bytes, tag)
         if noted:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from acl._device import ordinal_of
 from acl._pool import open_pools
 from acl.inside import _books, _findings, _tallies
 
@@ -127,7 +128,8 @@ _INFOS = (
     MetricInfo("aclpool_unused_bytes", "gauge", "By", STREAM,
                "Memory of a stream's part that no block in use covers, or one asleep: cached, free or waiting."),
     MetricInfo("aclpool_allocations_total", "counter", "1", (*STREAM, "path"),
-               "Allocations served by the exact-size cache (hit), by best fit (fit), with driver calls (slow)."),
+               "Allocations served by the exact-size cache (hit), by best fit (fit), by pages that were mapped there "
+               "before (recall), and those with driver calls (slow), failed ones too."),
     MetricInfo("aclpool_slow_allocations_total", "counter", "1", (*STREAM, "rung"),
                "Allocations with driver calls, by where their memory came from."),
     MetricInfo("aclpool_slow_seconds_total", "counter", "s", STREAM,
@@ -258,7 +260,7 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
     """
     found = {name: Reading(info) for name, info in METRICS.items()}
     devices: set[int] = set()
-    for pool in open_pools(device):
+    for pool in open_pools(None if device is None else ordinal_of(device)):
         told = _books.glance(pool)
         if told is not None and not (pool.closed and told["reserved"] == 0):
             devices.add(pool.device)
@@ -336,7 +338,9 @@ class PrometheusCollector:
             import prometheus_client
         except ImportError as error:
             raise ImportError("prometheus_client is not installed: pip install aclpool[metrics]") from error
-        self.device = device
+        if registry is not None and not callable(getattr(registry, "register", None)):
+            raise TypeError(f"registry must be a CollectorRegistry or None, not {type(registry).__name__}")
+        self.device = None if device is None else ordinal_of(device)
         self.streams = streams
         self.device_memory = device_memory
         self.registry = prometheus_client.REGISTRY if registry is None else registry

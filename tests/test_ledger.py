@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.calls import api
@@ -304,3 +305,32 @@ def test_the_command_names_a_device_that_is_not_there(
     done = run_child("-m", "aclpool", "ledger", *arguments, **environment)  # type: ignore[arg-type]
     assert done.returncode == 1
     assert text in done.stderr
+
+
+@pytest.mark.parametrize(("device", "error", "text"), [
+    ("0", TypeError, "device must be an int or a Device, not str"), (1.0, TypeError, "device must be .*, not float"),
+    (-1, ValueError, "device must be 0 or more, .* not -1"),
+    (99, ValueError, "device must be below [0-9]+, the number of devices, not 99"),
+])
+def test_what_is_no_device_is_named(device: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        acl.memory_ledger(device)
+
+
+def test_pools_of_one_name_are_told_apart() -> None:
+    """Else their rows would be one, and be told twice."""
+    with acl.Pool(0, name="twin") as one, acl.Pool(0, name="twin") as two:
+        assert (one.name, two.name) == ("twin", "twin-2")
+        with one.alloc(MIB), two.alloc(3 * MIB):
+            ledger = taken()
+            assert [pool.name for pool in ledger.pools] == ["twin", "twin-2"]
+            assert ledger.sum(name="twin", state="requested") == MIB + 32
+            assert ledger.sum(name="twin-2", state="requested") == 3 * MIB + 32
+    gone = acl.Pool(0, name="again")
+    kept = gone.alloc(MIB)
+    gone.close()
+    with acl.Pool(0, name="again") as later, later.alloc(3 * MIB):
+        assert later.name == "again"
+        names = [pool.name for pool in taken().pools]
+        assert names[0] == "again" and names[1].startswith("again (closed, number ") and len(names) == 2
+    kept.close()

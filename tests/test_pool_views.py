@@ -8,6 +8,8 @@ from support.calls import api
 from support.core import MIB, Door, Slow, open_door, physical, physical_base  # noqa: F401
 
 import acl
+from acl.inside._top import pool_numbers
+from acl.tools.top_sample import served
 
 TO_HOST = 2
 
@@ -88,7 +90,21 @@ def test_recalls_are_counted(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
     stats = pool.stats()
     assert stats.recalls == stats.total("recalls")
     assert stats.allocations == stats.hits + stats.fits + stats.recalls + stats.slow
-    assert stats.total("frees") == stats.allocations
+    assert stats.recalls > 0 and stats.total("frees") == stats.allocations
+    assert served(pool_numbers(pool)["streams"]) == stats.allocations == pool.histograms().sizes.total
+
+
+def test_a_recall_is_recorded_as_a_fit(made: tuple[acl.Pool, acl.Stream, Door]) -> None:
+    """Each allocation's path, against the pool's own counts."""
+    pool, stream, door = made
+    with pool.record() as recording:
+        for use in turns(stream, door, 2) + turns(stream, door, 2) + turns(stream, door, 2):
+            use.close()
+    stats = pool.stats()
+    paths = [event.path for event in recording.events if event.kind == "alloc"]
+    assert stats.recalls > 0
+    assert (paths.count("hit"), paths.count("fit"), paths.count("slow")) == (
+        stats.hits, stats.fits + stats.recalls, stats.slow)
 
 
 @pytest.mark.parametrize("options", [{"views": False}, {"steal": False}])

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import resource
 import threading
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,48 @@ def test_out_of_memory_is_an_event() -> None:
         assert [(event.size, event.stream) for event in found] == [(64 * MIB, stream.handle)]
         texts = recording.snapshot().meta["ooms"]
         assert len(texts) == 1 and "64.00 MiB could not be had" in texts[0]["text"]
+
+
+def test_each_failure_has_its_own_reason(tmp_path: Path) -> None:
+    """Not only the last one; and PyTorch's viewer hears what was free on the device."""
+    with open_door(limit="16MiB") as (pool, _, door), open_door(limit="8MiB", name="other") as (_, _, beside):
+        with pool.record() as recording:
+            for size in (64, 32):
+                assert door.alloc(size * MIB) == 0 == beside.alloc(48 * MIB)
+            pool.limit = "128MiB"
+            pool.headroom = acl.Device(0).memory_info()[0]
+            assert door.alloc(20 * MIB) == 0
+        free = acl.Device(0).memory_info()[0]
+    ooms = recording.snapshot().meta["ooms"]
+    assert [oom["size"] for oom in ooms] == [64 * MIB, 32 * MIB, 20 * MIB]
+    reasons = {"64.00": "the pool's limit", "32.00": "the pool's limit", "20.00": "the headroom"}
+    for oom, (asked, reason) in zip(ooms, reasons.items(), strict=True):
+        assert f"{asked} MiB could not be had" in oom["text"] and reason in oom["text"]
+    recording.save(tmp_path / "run.pickle")
+    with open(tmp_path / "run.pickle", "rb") as file:
+        trace = pickle.load(file)["device_traces"][0]
+    assert [entry["device_free"] for entry in trace if entry["action"] == "oom"] == [free] * 3
+
+
+def test_more_failures_than_reasons_are_all_told() -> None:
+    with open_door(limit="16MiB") as (pool, _, door):
+        with pool.record() as recording:
+            assert not any(door.alloc((64 + number) * MIB) for number in range(20))
+    texts = [oom["text"] for oom in recording.snapshot().meta["ooms"]]
+    assert [text.split(" ")[0] for text in texts] == [f"{64 + number}.00" for number in range(20)]
+    assert ["limit" in text for text in texts] == [False] * 4 + [True] * 16
+
+
+def test_a_late_streams_ring_is_ready() -> None:
+    """Events of a stream that is made while a recording runs fault no page in."""
+    with acl.Pool(0) as pool, pool.record(capacity=1 << 16), acl.Stream(0) as stream:
+        pool.register(stream)
+        door = Door(stream)
+        door.free(door.take(512)[0])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10_000):                 # 20,000 events: 312 pages
+            door.free(door.alloc(512))
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 100
 
 
 def test_tags_threads_and_python_stacks(made: Made) -> None:
@@ -339,10 +382,13 @@ def test_a_file_of_another_kind_is_refused(made: Made, tmp_path: Path) -> None:
         pass
     with pytest.raises(ValueError, match=r"path must end in .npz, .pickle or .pkl, not 'x.txt'"):
         recording.save(tmp_path / "x.txt")
+    with pytest.raises(TypeError, match="path must be a str or a path, not int"):
+        recording.save(3)                                             # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("arguments", "error", "text"), [
     ({"stacks": "perl"}, ValueError, "stacks must be False, 'python', 'native' or 'all', not 'perl'"),
+    ({"stacks": ["python"]}, ValueError, r"stacks must be False, .* not \['python'\]"),
     ({"capacity": 0}, ValueError, "capacity must be from 1 to 4294967296 events, not 0"),
     ({"capacity": 1.5}, TypeError, "capacity must be an int, not float"),
 ])

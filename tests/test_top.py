@@ -329,7 +329,8 @@ def test_mistakes_are_told(arguments: list[str], complaint: str, capsys: pytest.
 
 def test_rates_between_two_snapshots() -> None:
     before = pool_document()
-    after = pool_document(ooms=2, driver_calls=30, stream={"hits": 140, "fits": 31, "slow": 11, "failures": 2})
+    counts = {"hits": 140, "fits": 21, "recalls": 10, "slow": 11, "failures": 2}
+    after = pool_document(ooms=2, driver_calls=30, stream=counts)
     rates = rates_of(before, after, 2.0)
     own = {"allocations": 40.0, "slow": 3.0, "hit_rate": 0.75, "fast_rate": 0.925}
     assert rates == PoolRates(**own, driver_calls=10.0, ooms=2, streams={"stream 0x0": Rates(**own)})

@@ -32,7 +32,7 @@ from acl.core._lock cimport (
 )
 from acl.core._pages cimport pages_donate
 from acl.core._place cimport range_free
-from acl.core._record cimport record_pool, record_trims, ring_drop
+from acl.core._record cimport record_pool, record_trims, ring_drop, ring_ready
 from acl.core._tally cimport arena_hits, peak_reset
 
 cdef extern from "<pthread.h>" nogil:
@@ -242,6 +242,8 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
     if other != arena:
         slab_close(arena)
         free(arena)
+    elif role != ROLE_CAPTURE:                  # a captured graph allocates little
+        ring_ready(arena, stale_read(&pool.notes.capacity), count_read(&pool.arena_count))
     return other
 
 

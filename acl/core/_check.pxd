@@ -1,6 +1,6 @@
 """The checker of the invariants, and the report on memory that could not be had."""
 
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._core cimport Arena, Pool
 
@@ -23,4 +23,4 @@ cdef uint32_t pool_check(Pool *pool) noexcept nogil
 cdef void arena_enforce(Arena *arena) noexcept nogil
 
 # Keeps a report for `pool.last_oom()`, with what `attempt_read` says.  Without locks.
-cdef void oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil
+cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil

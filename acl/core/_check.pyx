@@ -17,7 +17,7 @@ from acl._core cimport (
     BINS, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
     BLOCK_VOID,
     BLOCK_WAITING, Bins, Block,
-    CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE,
+    CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OOMS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE,
     RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
 )
 from acl.core._driver cimport attempt_read, device_room, stream_captured
@@ -380,7 +380,7 @@ cdef void oom_fill(Arena *arena, OomReport *report) noexcept nogil:
             hold_keep(report, &hold)
 
 
-cdef void oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef OomReport report
     cdef void *graph = NULL
@@ -403,4 +403,6 @@ cdef void oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     spin_enter(&pool.lock)
     report.number = pool.oom.number + 1
     pool.oom = report
+    pool.ooms[report.number % OOMS] = report
     spin_leave(&pool.lock)
+    return report.number

@@ -9,7 +9,7 @@ cdef enum EventKind:
     EVENT_PAGES                 # of a survey: memory that is mapped, live or not
     EVENT_MAP                   # detail: the Rung that it came from
     EVENT_UNMAP                 # detail: 1 if it is to be used elsewhere
-    EVENT_OOM
+    EVENT_OOM                   # detail: the report's number
     EVENT_TRIM
     EVENT_SYNC                  # size: ticks; detail: 1 if it failed
     EVENT_REGISTER
@@ -31,7 +31,7 @@ cdef struct Event:              # 64 bytes, one cache line
     uint32_t stack              # Python's; 0: none
     uint32_t native
     uint32_t thread
-    uint32_t step               # LIVE: what `Birth.extra` says
+    uint32_t step               # LIVE: `Birth.extra`
     uint16_t tag
     uint8_t kind
     uint8_t path                # LIVE: BlockFlag bits
@@ -43,8 +43,11 @@ cdef struct Ring:
     uint64_t capacity
     Event *events
 
+cdef enum:
+    OWNED = 0xACE1              # upper bits of a `Birth.time` that no clock and no address has
+
 cdef struct Birth:              # lies in a live block's links
-    uint64_t time               # ticks
+    uint64_t time               # ticks; or OWNED, and below it what else would be `extra`
     uint16_t stack              # both are below 2**16, by the sizes of their tables
     uint16_t native
     uint32_t extra              # of the bytes asked for, those that `Pool.alloc` put behind

@@ -8,6 +8,7 @@ A ring overwrites its oldest event.  Readers copy it in short sections under the
 A block that is handed out meanwhile is BORN: its links, which no list uses while it is live, say
 when and under which stacks.  `pool_see` marks the other live blocks as SEEN at a time.  A block
 that is freed and handed out again loses both: "younger than a mark" is exact without tracking.
+`block_own` leaves there what a block has beyond what its user asked for, tracked or not.
 
 Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
 """
@@ -19,7 +20,7 @@ from acl._core cimport (
     ARENA_RECORDED, BLOCK_BORN, BLOCK_HELD, BLOCK_HOLE, BLOCK_LIVE, BLOCK_SEEN, Range,
 )
 from acl.core._events cimport (
-    Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, Ring,
+    Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, OWNED, Ring,
 )
 from acl.core._frames cimport page_backed
 from acl.core._lock cimport count_read, lock_drop, lock_take, stale_read
@@ -30,7 +31,6 @@ cdef extern from "core/record.h" nogil:
         uint32_t stack
         uint32_t native
         uint32_t trims
-        uint32_t extra
     uint64_t native_lost
     uint64_t ticks_now()
     uint64_t ticks_to_ns(uint64_t ticks)
@@ -50,12 +50,25 @@ if sizeof(Event) != 64 or sizeof(Birth) != 16:
 
 cdef enum:
     SLICE = 256                 # events that are copied in one section under the lock
+    READY_BYTES = 64 << 20      # of a pool's rings: memory that is there before the first event
 
 ticks_start()
 
 
 cdef inline Birth *block_birth(Block *block) noexcept nogil:
     return <Birth *> &block.links
+
+
+cdef inline bint owned(Block *block) noexcept nogil:
+    return block_birth(block).time >> 48 == OWNED
+
+
+cdef void block_own(Block *block, size_t extra) noexcept nogil:
+    # Without the lock: one word, and whoever marks the block meanwhile looks for it.
+    if block.flags & (BLOCK_BORN | BLOCK_SEEN):
+        block_birth(block).extra = <uint32_t> extra             # some bytes, as below
+    else:
+        block_birth(block).time = <uint64_t> OWNED << 48 | extra
 
 
 cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
@@ -85,9 +98,10 @@ cdef void ring_free(Ring *ring) noexcept nogil:
         free(ring)
 
 
-cdef void ring_ready(Arena *arena, uint64_t capacity, size_t bytes) noexcept nogil:
+cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept nogil:
+    cdef size_t bytes = READY_BYTES // rings
     cdef Ring *ring
-    if arena.ring != NULL:
+    if capacity == 0 or arena.ring != NULL:
         return
     ring = ring_new(capacity)
     if ring == NULL:
@@ -173,7 +187,7 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     birth.time = ticks_now()
     birth.stack = <uint16_t> here.stack                 # fits, as does the next: see `Birth`
     birth.native = <uint16_t> here.native
-    birth.extra = here.extra
+    birth.extra = 0
     block.flags |= BLOCK_BORN
     if event == NULL:
         return
@@ -251,9 +265,9 @@ cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
         note_in(arena, kind, addr, size, detail, 0)
 
 
-cdef void record_oom(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
+cdef void record_oom(Arena *arena, size_t size, uint16_t tag, uint64_t number) noexcept nogil:
     if count_read(&arena.mode) & ARENA_RECORDED:
-        note_in(arena, EVENT_OOM, NULL, size, 0, tag)
+        note_in(arena, EVENT_OOM, NULL, size, number, tag)
 
 
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil:
@@ -265,6 +279,7 @@ cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail)
 # --- what is live -------------------------------------------------------------------------------
 
 cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept nogil:
+    cdef Birth *birth = block_birth(block)
     event.addr = block.addr
     event.size = block.size
     event.requested = block.requested
@@ -273,12 +288,15 @@ cdef inline void survey_block(Arena *arena, Block *block, Event *event) noexcept
     event.path = block.flags
     event.time = event.detail = 0
     event.stack = event.native = event.thread = event.step = 0
-    if block.flags & (BLOCK_BORN | BLOCK_SEEN):
-        event.detail = block_birth(block).time
+    if owned(block):
+        event.path &= <uint8_t> ~<uint32_t> BLOCK_SEEN          # an enum
+        event.step = <uint32_t> birth.time                      # its lower half
+    elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
+        event.detail = birth.time
+        event.step = birth.extra
     if block.flags & BLOCK_BORN:
-        event.stack = block_birth(block).stack
-        event.native = block_birth(block).native
-        event.step = block_birth(block).extra
+        event.stack = birth.stack
+        event.native = birth.native
 
 
 cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nogil:
@@ -360,6 +378,18 @@ cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
     return count
 
 
+cdef inline void block_see(Block *block, uint64_t ticks) noexcept nogil:
+    cdef Birth *birth = block_birth(block)
+    if owned(block):
+        birth.extra = <uint32_t> birth.time                     # its lower half
+    elif block.flags & (BLOCK_BORN | BLOCK_SEEN):
+        return
+    else:
+        birth.extra = 0
+    block.flags |= BLOCK_SEEN
+    birth.time = ticks
+
+
 cdef uint64_t arena_see(Arena *arena, uint64_t ticks) noexcept nogil:
     cdef uint64_t count = 0
     cdef uint32_t index
@@ -370,9 +400,7 @@ cdef uint64_t arena_see(Arena *arena, uint64_t ticks) noexcept nogil:
         while block != NULL:
             if block.state == BLOCK_LIVE:
                 count += 1
-                if not block.flags & (BLOCK_BORN | BLOCK_SEEN):
-                    block.flags |= BLOCK_SEEN
-                    block_birth(block).time = ticks
+                block_see(block, ticks)
             block = block.next
     lock_drop(&arena.lock)
     return count
@@ -400,9 +428,8 @@ cdef void record_trims(bint trims) noexcept nogil:
     thread_here().trims = trims
 
 
-cdef void record_call(uint32_t stack, uint32_t extra) noexcept nogil:
+cdef void record_call(uint32_t stack) noexcept nogil:
     thread_here().stack = stack
-    thread_here().extra = extra
 
 
 cdef bint record_native_open() noexcept nogil:

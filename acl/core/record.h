@@ -36,7 +36,6 @@ typedef struct ThreadNotes {
     uint32_t stack;  /* the Python stack under which the thread is in C; 0: none */
     uint32_t native; /* its C stack, between `record_enter` and the event */
     uint32_t trims;  /* it gives memory to the driver: what it unmaps is no steal */
-    uint32_t extra;  /* bytes that Python's call added to what it asks C for */
 } ThreadNotes;
 
 typedef struct NativeStack {

@@ -15,7 +15,7 @@ from acl.core._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
-    CALLS, Counters, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
+    CALLS, Counters, OOMS, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
     ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS, Use,
 )
 from acl._libacl cimport (
@@ -35,7 +35,7 @@ from acl._pool import open_pools
 from acl.inside._snapshot import BlockInfo, PoolStats, StreamStats, readable
 
 __all__ = [
-    "blocks", "components", "device_bytes", "glance", "last_oom", "orphans", "refusals_tell",
+    "blocks", "components", "device_bytes", "glance", "last_oom", "ooms", "orphans", "refusals_tell",
     "stats", "tag_totals", "waits", "walk",
 ]
 
@@ -419,8 +419,26 @@ def last_oom(Pool pool not None):
     spin_enter(&pool.core.lock)
     report = pool.core.oom
     spin_leave(&pool.core.lock)
-    if report.number == 0:
-        return None
+    return report_of(pool, &report) if report.number else None
+
+
+def ooms(Pool pool not None):
+    """The reports that are kept, the oldest first."""
+    cdef CoreReport[16] reports
+    cdef uint32_t i
+    spin_enter(&pool.core.lock)
+    memcpy(reports, pool.core.ooms, sizeof(reports))
+    spin_leave(&pool.core.lock)
+    found = [report_of(pool, &reports[i]) for i in range(<uint32_t> OOMS) if reports[i].number]
+    return sorted(found, key=number_of_report)
+
+
+def number_of_report(report):
+    return report.number
+
+
+cdef object report_of(Pool pool, CoreReport *told):
+    cdef CoreReport report = told[0]
     tried = [name for i, name in enumerate(TRIED) if report.attempt.tried >> i & 1]
     stopped = [name for i, name in enumerate(STOPS) if report.attempt.stopped >> i & 1]
     if not tried:                               # the ladder was not even climbed
@@ -435,7 +453,8 @@ def last_oom(Pool pool not None):
         device_free=report.device_free, capturing=bool(report.capturing),
         moved=bool(report.moved), tag=tag_name(pool, &report), pool=pool.name, device=pool.device,
         headroom=report.headroom, spare=report.spare, missing=report.missing,
-        device_total=device_bytes(pool.device)[1], steals=bool(pool.core.options.steals),
+        device_total=pool.core.options.device_bytes or device_bytes(pool.device)[1],
+        steals=bool(pool.core.options.steals),
         tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),
         holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
         number=report.number)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from acl._device import Device
+from acl._device import Device, ordinal_of
 from acl._pool import open_pools
 from acl.inside import _books
 from acl.inside._snapshot import readable
@@ -199,12 +199,13 @@ def merged(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
 def held(device: int) -> list[tuple[str, tuple[Any, ...]]]:
     """What each pool of the device says: by the objects, and of those that lost theirs."""
-    found = []
-    for pool in open_pools(device):
+    found: dict[str, tuple[Any, ...]] = {}
+    for pool in sorted(open_pools(device), key=lambda pool: pool.closed):
         told = _books.walk(pool)
         if told is not None and not (pool.closed and told[3] == 0):
-            found.append((pool.name, told))
-    return found + [(f"orphan-{i}", told) for i, told in enumerate(_books.orphans(device))]
+            # That of a closed one may have been given to a later one.
+            found[f"{pool.name} (closed, number {pool.number})" if pool.name in found else pool.name] = told
+    return list(found.items()) + [(f"orphan-{i}", told) for i, told in enumerate(_books.orphans(device))]
 
 
 def component_rows(components: dict[str, int], ours: int) -> list[LedgerRow]:
@@ -269,10 +270,16 @@ def memory_ledger(device: int | Device | None = None) -> Ledger:
     -------
     Ledger
         Its rows add up to the device's total; printed, it is a table.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `device` is no number of a device, or there is no such device.
     """
-    if device is None:
-        device = Device.current() or Device(0)
-    ordinal = device.ordinal if isinstance(device, Device) else device
+    ordinal = (Device.current() or Device(0)).ordinal if device is None else ordinal_of(device)
+    count = Device.count()
+    if ordinal >= count:
+        raise ValueError(f"device must be below {count}, the number of devices, not {ordinal}")
     found = counted(ordinal)
     for _ in range(TRIES - 1):
         if found.steady:
@@ -315,6 +322,7 @@ def pool_lines(ledger: Ledger, pool: LedgerPool) -> Iterator[tuple[str, int, str
     notes = [f"limit {readable(pool.limit)}"] if pool.limit else []
     notes += [f"headroom {readable(pool.headroom)}"] if pool.headroom else []
     notes += [f"largest free block {readable(pool.largest_free)}"] if pool.largest_free else []
+    notes += [f"{readable(pool.unmapped)} of addresses without memory"] if pool.unmapped else []
     yield f"pool {pool.name}", pool.reserved, ", ".join(notes)
     rows = list(ledger.select(owner="pool", name=pool.name))
     for stream, kind in dict.fromkeys((row.stream, row.kind) for row in rows if row.state != "spare"):

@@ -71,7 +71,7 @@ def trace_of(recorded: Recorded, cache: dict[int, list[dict[str, Any]]]) -> list
                  "stream": handles[int(others["stream"][i])], "time_us": start + int(others["time"][i]) // 1000,
                  "frames": frames_of(recorded, cache, int(others["stack"][i]))}
         if name == "oom":
-            entry["device_free"] = 0
+            entry["device_free"] = meta["ooms"][int(others["detail"][i])]["device_free"]
         merged.append((int(others["at"][i]), 0, entry))
     merged.sort(key=lambda item: item[:2])
     return [item[2] for item in merged]

@@ -203,7 +203,7 @@ class Recorded:
     """
 
     def __init__(self, facts: dict[str, Any], parts: list[dict[str, Any]], began: int, ticks: tuple[int, int],
-                 clock: tuple[int, int], last: OomReport | None) -> None:
+                 clock: tuple[int, int], ooms: list[OomReport]) -> None:
         self.began, self.ticks = began, ticks
         self.rate = (clock[1] - clock[0]) / max(ticks[1] - ticks[0], 1)
         self.parts = [part_of(part, facts["granule"]) for part in parts]
@@ -220,7 +220,7 @@ class Recorded:
         self.others = self.make_others()
         self.meta["stacks"], self.meta["frames"] = self.stacks.stacks, self.stacks.frames
         self.meta["threads"] = thread_names(np.concatenate([self.rows["thread"], self.others["thread"]]))
-        self.meta["ooms"] = self.tell_ooms(last)
+        self.meta["ooms"] = self.tell_ooms({report.number: report for report in ooms})
 
     def nanoseconds(self, ticks: NDArray[Any]) -> NDArray[Any]:
         """Times since the recording began."""
@@ -270,7 +270,7 @@ class Recorded:
             "detail": table["detail"], "before": (np.arange(len(table)) < before).astype(np.uint8),
         }
 
-    def tell_ooms(self, last: OomReport | None) -> list[dict[str, Any]]:
+    def tell_ooms(self, reports: dict[int, OomReport]) -> list[dict[str, Any]]:
         """The failures in words; `detail` of their events becomes their index."""
         from acl.inside._snapshot import readable
 
@@ -280,9 +280,10 @@ class Recorded:
         for index, i in enumerate(where):
             size, stream = int(self.others["size"][i]), int(self.others["stream"][i])
             handle = self.meta["streams"][stream]["handle"]
-            newest = last is not None and i == where[-1] and last.size == size
-            text = str(last) if newest else f"{readable(size)} could not be had on stream {handle:#x}"
-            found.append({"time": int(self.others["time"][i]), "size": size, "stream": stream, "text": text})
+            report = reports.get(int(self.others["detail"][i]))
+            text = str(report) if report else f"{readable(size)} could not be had on stream {handle:#x}"
+            found.append({"time": int(self.others["time"][i]), "size": size, "stream": stream, "text": text,
+                          "device_free": report.device_free if report else 0})
             self.others["detail"][i] = index
         return found
 
@@ -323,6 +324,8 @@ class Recorded:
         """Write a file of the form that its name's ending says."""
         from acl.inside import _record_files
 
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path must be a str or a path, not {type(path).__name__}")
         path = Path(path)
         if path.suffix == ".npz":
             _record_files.write_npz(path, self)

@@ -32,10 +32,14 @@ STACKS = {False: (False, False), "python": (True, False), "native": (False, True
           "all": (True, True)}
 MOST_EVENTS = 1 << 32
 
-cdef enum:
-    READY_BYTES = 64 << 20      # of a pool's rings: memory that is there before the first event
-
 ROLES = ("stream", "user", "capture", "framework")
+
+
+cdef tuple stacks_wanted(object stacks):
+    """Whether Python's, and whether C's."""
+    if not isinstance(stacks, (bool, str)) or stacks not in STACKS:
+        raise ValueError(f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
+    return STACKS[stacks]
 
 
 cdef void notes_start(CorePool *pool, uint64_t capacity, bint python, bint native) noexcept:
@@ -76,7 +80,7 @@ cdef void rings_ready(CorePool *pool, uint64_t capacity) noexcept:
     cdef uint32_t index, count = count_read(&pool.arena_count)
     with nogil:
         for index in range(count):
-            ring_ready(pool.arenas[index], capacity, <size_t> READY_BYTES // count)     # an enum
+            ring_ready(pool.arenas[index], capacity, count)
 
 
 cdef tuple arena_live(Arena *arena, uint32_t number, bint pages):
@@ -190,9 +194,7 @@ cdef class Recording:
     cdef object cached
 
     def __init__(self, Pool pool not None, *, capacity=1 << 20, stacks=False):
-        if stacks not in STACKS:
-            raise ValueError(
-                f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
+        wanted = stacks_wanted(stacks)
         if not hasattr(capacity, "__index__"):
             raise TypeError(f"capacity must be an int, not {type(capacity).__name__}")
         if not 1 <= capacity <= MOST_EVENTS:
@@ -200,7 +202,7 @@ cdef class Recording:
         pool.open_check()
         self.pool = pool
         self.stacks = stacks
-        self.python, self.native = STACKS[stacks]
+        self.python, self.native = wanted
         self.capacity = 1 << (int(capacity) - 1).bit_length()
         if self.native and not record_native_open():
             raise MemoryError("host memory for C stacks")
@@ -243,6 +245,7 @@ cdef class Recording:
 
     def snapshot(self):
         """The recording so far, or all of it once it is stopped, as `_recorded.Recorded`."""
+        from acl.inside._books import ooms
         from acl.inside._recorded import Recorded
 
         if self.cached is not None:
@@ -250,10 +253,9 @@ cdef class Recording:
         if self.running and self.made != fork_count:
             forked_raise(self)
         parts = self.take() if self.running else self.parts
-        last = None if self.pool.is_closed else self.pool.last_oom()
         recorded = Recorded(
             pool_facts(self.pool), parts, self.began, (self.begun, self.ended),
-            (record_ns(self.begun), record_ns(self.ended)), last)
+            (record_ns(self.begun), record_ns(self.ended)), ooms(self.pool))
         if not self.running:
             self.cached = recorded
             self.parts = None
@@ -303,12 +305,9 @@ cdef class Tracking:
     cdef int made
 
     def __init__(self, Pool pool not None, *, stacks="python"):
-        if stacks not in STACKS:
-            raise ValueError(
-                f"stacks must be False, 'python', 'native' or 'all', not {stacks!r}")
+        self.python, self.native = stacks_wanted(stacks)
         pool.open_check()
         self.pool = pool
-        self.python, self.native = STACKS[stacks]
         if self.native and not record_native_open():
             raise MemoryError("host memory for C stacks")
         self.made = fork_count

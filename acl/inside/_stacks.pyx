@@ -63,15 +63,15 @@ cdef uint32_t stack_here() except? 0xFFFFFFFF:
     return <uint32_t> (len(stacks) - 1)                 # fits: below MOST
 
 
-cdef bint stack_enter(Pool *pool, size_t extra) except -1:
-    if pool is NULL or (pool.notes.python == 0 and pool.notes.users == 0):
+cdef bint stack_enter(Pool *pool) except -1:
+    if pool is NULL or pool.notes.python == 0:
         return False
-    record_call(stack_here() if pool.notes.python > 0 else 0, <uint32_t> extra)    # some bytes
+    record_call(stack_here())
     return True
 
 
 cdef void stack_leave() noexcept:
-    record_call(0, 0)
+    record_call(0)
 
 
 cdef int line_of(object code, int offset) except -2:

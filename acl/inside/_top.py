@@ -36,7 +36,8 @@ ANSWER_SECONDS = 2.0
 LONGEST_PATH = 107       # of a Unix socket, without the zero at its end
 STREAM_NUMBERS = (
     "stream", "kind", "reserved", "allocated", "allocated_peak", "requested", "cached", "free", "waiting",
-    "asleep", "largest_free", "live_blocks", "hits", "fits", "slow", "failures", "frees", "steals", "donated", "syncs",
+    "asleep", "largest_free", "live_blocks", "hits", "fits", "recalls", "slow", "failures", "frees", "steals",
+    "donated", "syncs",
 )
 
 logger = logging.getLogger("acl.top")

@@ -151,12 +151,12 @@ def stream_key(stream: dict[str, Any]) -> str:
 
 def total(streams: list[dict[str, Any]], *names: str) -> int:
     """The sum over streams of some of their counters."""
-    return sum(int(stream[name]) for stream in streams for name in names)
+    return sum(int(stream.get(name, 0)) for stream in streams for name in names)     # an older service has fewer
 
 
 def served(streams: list[dict[str, Any]]) -> int:
     """Allocations that streams have served."""
-    return total(streams, "hits", "fits", "slow") - total(streams, "failures")
+    return total(streams, "hits", "fits", "recalls", "slow") - total(streams, "failures")
 
 
 def counted(before: list[dict[str, Any]], after: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
