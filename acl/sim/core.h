@@ -38,6 +38,10 @@ aclError error_set_quiet(const char *function, aclError code, const char *format
 aclError error_argument(const char *function, aclError code, const char *condition)
     __attribute__((cold));
 
+/* The thread's newest message without its head, "" if there is none; the thread has none afterwards.
+ * For threads of the simulator, whose messages nobody asks for. */
+void error_take(char *text, size_t size);
+
 /* A message without an error; gone at the thread's next call that needs a context. */
 extern _Thread_local const char *error_note_text;
 

@@ -147,14 +147,27 @@ aclError sim_aclrtGetLastError(aclrtLastErrLevel level)
     return code;
 }
 
+void error_take(char *text, size_t size)
+{
+    const char *head = messages == NULL ? NULL : strstr(messages->text, "] EH");
+    const char *what = head == NULL ? "" : strchr(head, ':') + 2;
+    snprintf(text, size, "%.*s", (int)strcspn(what, "\n"), what);
+    if (messages != NULL) {
+        messages->text[0] = '\0';
+    }
+}
+
 /* Without a context the runtime's own look-up leaves a message, and so does this. */
 const char *sim_aclGetRecentErrMsg(void)
 {
-    if (messages == NULL && error_note_text != NULL) {
+    bool none = messages == NULL || messages->text[0] == '\0';
+    if (none && error_note_text != NULL) {
         return error_note_text;
     }
-    if (messages == NULL && context_current() == NULL) {
+    if (none && context_current() == NULL) {
         text_push("[PID: 0] EH0007: aclGetRecentErrMsg: no context is current in this thread\n");
+    } else if (none) {
+        return NULL;
     }
     if (messages == NULL) {
         return NULL;

@@ -5,6 +5,8 @@
 #include "capture.h"
 #include "state.h"
 
+#include <string.h>
+
 static _Atomic uint32_t next_id;
 static _Thread_local uint32_t last_task_id;
 
@@ -120,6 +122,26 @@ bool stream_wait(const Stream *stream, int64_t deadline_ns)
     return park_wait(&stream->completed, target_reached, &target, deadline_ns);
 }
 
+/* The status of the first task that failed, which is forgotten unless the stream stops on failures. */
+static aclError failure_tell(Stream *stream)
+{
+    char reason[REASON_BYTES] = "";
+    pthread_mutex_lock(&stream->lock);
+    aclError status = atomic_load(&stream->status);
+    if (stream->reason != NULL) {
+        strcpy(reason, stream->reason);
+    }
+    if ((atomic_load(&stream->failure_mode) & 1) == 0) {
+        atomic_store(&stream->status, ACL_SUCCESS);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    if (status == ACL_SUCCESS) {
+        return ACL_SUCCESS; /* another thread was told */
+    }
+    return fail(status, "a task of stream %u failed%s%s", stream->id, reason[0] != '\0' ? ": " : "",
+                reason);
+}
+
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
 {
     if ((stream->flags & STREAM_SELF_RUNNING) != 0) {
@@ -129,14 +151,10 @@ aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
     if (!stream_wait(stream, deadline_ns)) {
         return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %u is not done in time", stream->id);
     }
-    aclError status = atomic_load(&stream->status);
-    if (status == ACL_SUCCESS) {
+    if (atomic_load(&stream->status) == ACL_SUCCESS) {
         return ACL_SUCCESS;
     }
-    if ((atomic_load(&stream->failure_mode) & 1) == 0) {
-        atomic_store(&stream->status, ACL_SUCCESS);
-    }
-    return fail(status, "a task of stream %u failed", stream->id);
+    return failure_tell(stream);
 }
 
 aclError stream_synchronize(Stream *stream, int32_t timeout_ms)

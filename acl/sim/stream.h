@@ -5,6 +5,7 @@
 #include "core.h"
 
 enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8, STREAM_IDS = 2048 };
+enum { REASON_BYTES = 256 };
 
 /* Streams that run when somebody else starts them: waiting for one returns at once. */
 #define STREAM_SELF_RUNNING \
@@ -46,6 +47,7 @@ struct Stream {
     uint32_t next_task_id;
     struct TaskGroup *group;    /* open in a capture */
     struct TaskGroup *updating; /* not NULL: tasks replace its tasks */
+    char *reason;               /* what the first failed task said; NULL or "": nothing */
     _Atomic(struct Graph *) graph; /* not NULL: tasks go into it; changed under the lock */
 
     _Alignas(64) _Atomic uint64_t completed;

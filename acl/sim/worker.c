@@ -69,16 +69,29 @@ bool stream_is_dropping(const Stream *stream)
     return atomic_load(&stream->completed) < atomic_load(&stream->drop_until);
 }
 
+/* The first failure and what its task said are kept for whoever waits for the stream. */
+static void failure_keep(Stream *stream, aclError status, const char *reason)
+{
+    aclError none = ACL_SUCCESS;
+    pthread_mutex_lock(&stream->lock);
+    if (atomic_compare_exchange_strong(&stream->status, &none, status)) {
+        free(stream->reason);
+        stream->reason = strdup(reason);
+    }
+    pthread_mutex_unlock(&stream->lock);
+}
+
 static void task_do(Stream *stream, Task *task)
 {
     bool stopped = (atomic_load_explicit(&stream->failure_mode, memory_order_relaxed) & 1) != 0
                    && atomic_load_explicit(&stream->status, memory_order_relaxed) != ACL_SUCCESS;
     if (!stopped && !stream_is_dropping(stream)) {
         aclError status = task->sort->run(stream, task_payload(task));
-        aclError none = ACL_SUCCESS;
         if (status != ACL_SUCCESS) {
+            char reason[REASON_BYTES];
+            error_take(reason, sizeof reason);
             exception_report(stream, task, status);
-            atomic_compare_exchange_strong(&stream->status, &none, status);
+            failure_keep(stream, status, reason);
         }
     }
     task_drop(task);
@@ -115,6 +128,10 @@ static void *stream_work(void *argument)
         park_wake(&stream->completed);
     }
     free(stream->first);
+    pthread_mutex_lock(&stream->lock); /* a thread that waited may still be reading it */
+    free(stream->reason);
+    stream->reason = NULL;
+    pthread_mutex_unlock(&stream->lock);
     running = NULL;
     handle_retire(stream);
     return NULL;

@@ -253,9 +253,13 @@ def test_globals_are_found_with_their_size(kernels: Kernels) -> None:
     assert list((ctypes.c_uint32 * 4).from_address(address.value)) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("name", "code"), [("crash", 507015), ("divide", 507015), ("spin", 507014)])
-def test_misbehaviour_is_an_error_of_the_stream_alone(kernels: Kernels, name: str, code: int) -> None:
+@pytest.mark.parametrize(("name", "code", "words"), [
+    ("crash", 507015, "ended by signal 11"), ("divide", 507015, "ended by signal 8"),
+    ("spin", 507014, "did not end in 30000 us"),
+])
+def test_misbehaviour_is_an_error_of_the_stream_alone(kernels: Kernels, name: str, code: int, words: str) -> None:
     assert kernels.host(name, 2, bytes(16), timeout_us(30000)) == code
+    assert words in sim_message().splitlines()[0], "whoever waits is told why"
     marks, other = device_array(np.zeros(4, np.uint32)), out()
     assert api.aclrtCreateStream(ctypes.byref(other)) == 0
     args = struct.pack("Q", marks)
@@ -316,3 +320,6 @@ def test_arguments_freed_before_the_kernel_ran(kernels: Kernels) -> None:
     assert api.aclrtFree(args) == 0
     opened.set()
     assert api.aclrtSynchronizeStream(kernels.stream) == 507015
+    sim.fail_stream(kernels.stream.value, 507011)
+    assert api.aclrtSynchronizeStream(kernels.stream) == 507011
+    assert "signal" not in sim_message().splitlines()[0], "each failure has a reason of its own"
