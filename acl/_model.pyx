@@ -375,11 +375,13 @@ cdef class Model:
         stream = self.stream_of(stream)
         with self.lock:
             self.open_check()
-            arrays = [self.place(info, value, stream)
-                      for info, value in zip(self.inputs, values, strict=True)]
-            results = self.execute(arrays, stream)
-            self.staging.close_batch(stream)
             self.used[stream.handle] = stream
+            try:
+                arrays = [self.place(info, value, stream)
+                          for info, value in zip(self.inputs, values, strict=True)]
+                results = self.execute(arrays, stream)
+            finally:
+                self.staging.close_batch(stream)    # its copies are queued, whatever came after
         for array in (*arrays, *results):
             (<Buffer> array.buffer).pending = pending_add((<Buffer> array.buffer).pending, stream)
         return results

@@ -568,6 +568,17 @@ def test_host_memory_of_inputs_is_used_again_without_rounding(pooled, model):
     assert after.pinned == before.pinned
 
 
+def test_close_waits_for_the_copies_of_a_run_that_failed(pooled, model, sim):
+    x = np.ones((6, 8), np.float32)
+    model(x)
+    gate = Gate(pooled)
+    with sim.fault("aclmdlExecuteAsync", code=207001), pytest.raises(acl.OutOfMemoryError):
+        model.run_async(x, pooled)
+    threading.Timer(0.1, gate.open).start()
+    model.close()
+    assert gate.event.is_set(), "it waited"
+
+
 def test_a_dropped_model_with_work_in_flight_is_safe(pooled):
     loaded = acl.Model(small_model().to_bytes())
     x = np.ones((6, 8), np.float32)
