@@ -325,7 +325,7 @@ cdef class Context:
             check(status, "aclrtGetDevice")
         else:
             runtime_start()
-            ordinal = (<Device> device).ordinal if isinstance(device, Device) else device
+            ordinal = ordinal_of(device)
         with nogil:
             status = aclrtCreateContext(&self.raw, ordinal)
         if status != 0:

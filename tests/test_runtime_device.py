@@ -65,6 +65,12 @@ def test_a_device_that_is_not_there() -> None:
     assert "Device.count()" in raised.value.hint
 
 
+@pytest.mark.parametrize(("device", "error"), [("0", TypeError), (1.0, TypeError), (-1, ValueError)])
+def test_a_context_names_the_device_that_it_refuses(device: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="device must be"):
+        acl.Context(device)  # type: ignore[arg-type]
+
+
 def test_a_negative_ordinal() -> None:
     with pytest.raises(ValueError, match="ordinal must be 0 or more, and below 2"):
         acl.Device(-1)
