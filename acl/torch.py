@@ -96,11 +96,6 @@ def _torch_npu_library() -> ctypes.CDLL:
     raise ImportError("torch_npu has not loaded libtorch_npu.so")
 
 
-def _device_index(device: Any) -> int:
-    index = torch_npu.npu.utils._get_device_index(device, optional=True)
-    return int(index)
-
-
 def _set_c_hooks(allocator: Any) -> None:
     """The optional functions whose ABI is C, and what stands in for a NULL."""
     library = ctypes.CDLL(_door.path())

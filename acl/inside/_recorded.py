@@ -31,7 +31,6 @@ EVENT = np.dtype([
 ])
 ALLOC, FREE, LIVE, PAGES, MAP, UNMAP, OOM, TRIM, SYNC, REGISTER, UNREGISTER, SLEEP, WAKE = range(13)
 KINDS = ("map", "unmap", "oom", "trim", "sync", "register", "unregister", "sleep", "wake")
-KIND_NAMES = ("alloc", "free", "live", "pages", *KINDS)
 PATHS = ("hit", "fit", "slow")
 RUNGS = ("waiting", "spare", "grow", "own", "idle", "driver", "others", "none")
 BORN, SEEN = 4, 8
