@@ -256,8 +256,11 @@ aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
 /* A view shares its input's memory; no call of the allocator. */
 static bool output_share(Run *run, const NetNode *node, const Tensor *tensor)
 {
+    if ((node->kind->flags & OP_VIEW) == 0 || node->output_count != 1) {
+        return false;
+    }
     Slot *from = &run->slots[node->inputs[0]], *to = &run->slots[node->outputs[0]];
-    if ((node->kind->flags & OP_VIEW) == 0 || from->tensor.data == NULL) {
+    if (from->tensor.data == NULL) {
         return false;
     }
     to->tensor = *tensor;

@@ -60,12 +60,24 @@ static bool constant_node(Net *net, const NetNode *node)
 
 /* --- finding operators --- */
 
+/* Asked now, so that another engine may take a model with a variant that the row lacks. */
+static bool kind_accept(Net *net, const NetNode *node)
+{
+    char message[OP_MESSAGE_ROOM];
+    OpCall call = {
+        .kind = node->kind, .attrs = &node->attrs, .opset = node->opset, .message = message,
+        .input_count = node->input_count, .output_count = node->output_count,
+    };
+    return op_accept(&call)
+        || net_fail(net, "node %s (%s): %s", node_name(net, node), node->type, message);
+}
+
 static bool kind_find(Net *net, NetNode *node)
 {
     bool plain = node->domain[0] == '\0' || strcmp(node->domain, "ai.onnx") == 0;
     node->kind = plain ? op_find(node->type, OP_ONNX) : NULL;
     if (node->kind != NULL || node->control != CONTROL_NONE) {
-        return true;
+        return node->control != CONTROL_NONE || kind_accept(net, node);
     }
     return net_fail(net,
         "node %s: the operator %s%s%s is not one of the built-in engine's; "

@@ -84,6 +84,10 @@ enum {
 /* The row for a name in a domain, or NULL. */
 const OpKind *op_find(const char *name, OpDomain domain);
 
+/* Whether the row has what a node asks for, as far as the numbers of inputs and outputs and the
+   attributes tell; false with a message. A node that passes may still be refused by op_infer. */
+bool op_accept(const OpCall *call);
+
 /* Fills outputs' types and shapes; false with a message in call->message. */
 bool op_infer(OpCall *call);
 int64_t op_workspace(const OpCall *call);
@@ -121,6 +125,11 @@ bool op_same(OpCall *call, int from);
  * done. */
 void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, int64_t index),
     void *context);
+
+/* --- what op_accept asks of those that lack a variant: attributes only --- */
+
+bool batch_accept(const OpCall *call), resize_accept(const OpCall *call),
+    rnn_accept(const OpCall *call);
 
 /* --- the tables, one per source file --- */
 

@@ -52,6 +52,33 @@ static bool copy_infer(OpCall *call)
     return op_same(call, 0);
 }
 
+/* In inference everything is kept. */
+static bool dropout_infer(OpCall *call)
+{
+    const Tensor *training = op_input(call, 2);
+    if (training != NULL && tensor_count(training) > 0 && tensor_get_int(training, 0) != 0) {
+        return op_fail(call, "input 2: expected training_mode false, for inference");
+    }
+    (void)op_same(call, 0);
+    if (call->output_count > 1) {
+        call->outputs[1] = call->outputs[0];
+        call->outputs[1].type = ACL_BOOL;
+    }
+    return true;
+}
+
+static bool dropout_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    if (out->data != NULL) {
+        memcpy(out->data, in->data, (size_t)tensor_bytes(in));
+    }
+    if (call->output_count > 1 && call->outputs[1].data != NULL) {
+        memset(call->outputs[1].data, 1, (size_t)tensor_bytes(&call->outputs[1]));
+    }
+    return true;
+}
+
 static bool cast_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
@@ -64,7 +91,7 @@ const OpKind ops_cast[] = {
     {"CastLike", OP_ONNX, 2, 2, 1, 0, castlike_infer, NULL, cast_run, 0, 0},
     {"Cast", OP_ACL, 1, 1, 1, 0, aclcast_infer, NULL, cast_run, 0, 0},
     {"Identity", OP_ONNX, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, OP_VIEW},
-    {"Dropout", OP_ONNX, 1, 3, 1, 0, copy_infer, NULL, cast_run, 0, OP_VIEW},
+    {"Dropout", OP_ONNX, 1, 3, 2, 4, dropout_infer, NULL, dropout_run, 0, OP_VIEW},
     {"TensorMove", OP_ACL, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, 0},
     {0},
 };

@@ -297,6 +297,12 @@ static bool layer_run(const OpCall *call)
 
 enum { BATCH, INSTANCE, GROUP };
 
+bool batch_accept(const OpCall *call)
+{
+    return attr_int(call, "training_mode", 0) == 0
+        || op_fail(call, "attribute training_mode: expected 0, for inference");
+}
+
 static bool channel_infer(OpCall *call)
 {
     const Tensor *in = call->inputs[0];

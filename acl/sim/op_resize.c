@@ -46,6 +46,12 @@ static bool modes_check(const OpCall *call, Resize *resize)
     return resize->taps != 0 || op_fail(call, "mode %s is not supported", mode);
 }
 
+bool resize_accept(const OpCall *call)
+{
+    Resize resize;
+    return modes_check(call, &resize);
+}
+
 static bool target_check(const OpCall *call, const Resize *resize)
 {
     const Tensor *in = call->inputs[0];

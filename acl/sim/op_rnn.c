@@ -38,7 +38,7 @@ static bool net_plan(const OpCall *call, Net *net)
     return true;
 }
 
-static bool option_refuse(const OpCall *call)
+bool rnn_accept(const OpCall *call)
 {
     static const char *const refused[] = {"activations", "clip", "input_forget", "layout"};
     for (int i = 0; i < 4; i++) {
@@ -58,8 +58,7 @@ static bool option_refuse(const OpCall *call)
             return op_fail(call, "attribute %s: only the default is supported", refused[i]);
         }
     }
-    return call->kind->variant != LSTM || op_input(call, 7) == NULL
-        || op_fail(call, "input 7 (peepholes) is not supported");
+    return call->input_count < 8 || op_fail(call, "input 7 (peepholes) is not supported");
 }
 
 static bool state_check(const OpCall *call, const Net *net)
@@ -90,7 +89,7 @@ static bool net_infer(OpCall *call)
         return op_fail(call, "input 0: %s is not defined for %s", call->kind->name,
             type_name(call->inputs[0]->type));
     }
-    if (!net_plan(call, &net) || !option_refuse(call) || !state_check(call, &net)) {
+    if (!net_plan(call, &net) || !state_check(call, &net)) {
         return false;
     }
     for (int i = 0; i < call->output_count; i++) {

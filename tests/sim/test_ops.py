@@ -536,6 +536,40 @@ def test_refusals_say_what_was_expected(kind: str, inputs: list[Array], attribut
         run(kind, inputs, **attributes)
 
 
+VARIANTS: list[tuple[str, int, int, dict[str, Any], str]] = [
+    ("Add", 1, 1, {}, "expected 2 inputs, got 1"),
+    ("Relu", 1, 2, {}, "expected at most 1 outputs, got 2"),
+    ("BatchNormalization", 5, 1, {"training_mode": 1}, "training_mode: expected 0"),
+    ("LSTM", 3, 1, {"hidden_size": 2, "clip": 1.0}, "clip: only the default"),
+    ("GRU", 3, 1, {"hidden_size": 2, "layout": 1}, "layout: only the default"),
+    ("Resize", 4, 1, {"mode": "area"}, "mode area"),
+]
+
+
+@pytest.mark.parametrize(("kind", "inputs", "outputs", "attributes", "words"), VARIANTS)
+def test_a_variant_that_is_missing_is_refused_at_load(
+    kind: str, inputs: int, outputs: int, attributes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when it runs: another engine may have it."""
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    with pytest.raises(AssertionError, match=f"100013.*{kind}.*{words}"):
+        run(kind, [np.zeros((1, 1, 1), np.float32)] * inputs, outputs=outputs, **attributes)
+
+
+def test_dropout_keeps_everything_and_says_so() -> None:
+    x = make("dropout", "float32", (3, 5))
+    kept, mask = run("Dropout", [x, np.array(0.5, np.float32)], outputs=2)
+    np.testing.assert_array_equal(kept, x)
+    np.testing.assert_array_equal(mask, np.ones((3, 5), bool))
+    np.testing.assert_array_equal(run("Dropout", [x, np.array(0.5, np.float32), np.array(False)])[0], x)
+
+
+def test_dropout_in_training_is_refused() -> None:
+    x = make("dropout", "float32", (3, 5))
+    with pytest.raises(AssertionError, match=r"145021.*training_mode false"):
+        run("Dropout", [x, np.array(0.5, np.float32), np.array(True)])
+
+
 def test_refusal_leaves_the_model_usable() -> None:
     b = Builder()
     b.add("Add", b.input("x", "float32", [None]), b.input("y", "float32", [None]), outputs=["z"])
