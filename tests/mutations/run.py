@@ -12,7 +12,7 @@ and, if the tests compile by themselves what the patch touches, `Build: none`.
 The tree around this file is changed and put back, so run it in a copy (CI does).  First everything
 is built and all the tests that any patch names must pass as they are; then each patch is applied,
 the modules that it touches are rebuilt, and its tests must fail.  A patch that no longer applies, or
-does not compile, is an error, not a success.
+does not compile, is a failure, not a success; `--check` only tells those that do not apply.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def pytest(*arguments: str, seconds: float = TEST_SECONDS) -> tuple[int, str]:
 class Snapshot:
     """The built tree as it was, to go back to without building again."""
 
-    FOLDERS = ("acl", "build")
+    FOLDERS = ("acl", "build", "examples")
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,16 +102,17 @@ class Snapshot:
                 shutil.copy2(self.folder / path.relative_to(ROOT), path)
 
 
-def patch(mutation: Mutation) -> None:
-    done = run("patch", "-p1", "--no-backup-if-mismatch", "-i", str(mutation.path))
-    if done.returncode:
-        raise SystemExit(f"{mutation.path.name} does not apply:\n{done.stdout}{done.stderr}")
+def patch(mutation: Mutation, *options: str) -> str:
+    """Apply it; what `patch` said if it did not, else nothing."""
+    done = run("patch", "-p1", "--no-backup-if-mismatch", *options, "-i", str(mutation.path))
+    return f"does not apply:\n{done.stdout}{done.stderr}" if done.returncode else ""
 
 
 def noticed(mutation: Mutation, snapshot: Snapshot) -> str:
     """How the tests took the patch: `caught`, or what went wrong."""
     try:
-        patch(mutation)
+        if refused := patch(mutation):
+            return refused
         built = build() if mutation.builds else None
         if built and built.returncode:
             return f"does not compile:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
@@ -141,11 +142,19 @@ def part(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def chosen() -> list[Mutation]:
-    """The patches that the command line names; all must be well formed."""
+def check_applying(found: list[Mutation]) -> int:
+    """Say which patches do not fit the sources as they are; nothing is changed."""
+    stale = [f"{one.path.name} {refused}" for one in found if (refused := patch(one, "--dry-run"))]
+    print("\n".join(stale) or f"{len(found)} mutations apply")
+    return 1 if stale else 0
+
+
+def chosen() -> tuple[list[Mutation], bool]:
+    """The patches that the command line names, all well formed; and whether they are only to be looked at."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="patches to try (default: all)")
     parser.add_argument("--part", metavar="K/N", type=part, default=(1, 1), help="one part of them")
+    parser.add_argument("--check", action="store_true", help="only see that they apply")
     arguments = parser.parse_args()
     number, count = arguments.part
     every = [Mutation.read(path) for path in sorted(HERE.glob("*.patch"))]
@@ -153,11 +162,13 @@ def chosen() -> list[Mutation]:
     if unknown:
         raise SystemExit(f"no such mutation: {', '.join(sorted(unknown))}")
     wanted = [one for one in every if not arguments.names or one.path.stem in arguments.names]
-    return wanted[number - 1 :: count]
+    return wanted[number - 1 :: count], arguments.check
 
 
 def main() -> int:
-    found = chosen()
+    found, check = chosen()
+    if check:
+        return check_applying(found)
     built = build()
     if built.returncode:
         raise SystemExit(f"the tree does not build as it is:\n{built.stdout[-3000:]}{built.stderr[-3000:]}")
