@@ -394,8 +394,10 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
         return NULL
     if mode & ARENA_TAGGED and tag == 0:
         tag = tag_of_thread(arena.pool)
-    if mode & ARENA_WATCHED:
-        capture_look(arena)
+    if mode & ARENA_WATCHED and not capture_look(arena):
+        attempt_begin()
+        oom_note(arena, size, tag)              # a block of the stream's own would be the graph's
+        return NULL
     capture = arena.capture
     return alloc_in(arena if capture == NULL else capture, size, tag)
 

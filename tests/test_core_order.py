@@ -209,6 +209,30 @@ def test_a_watched_stream_s_capture_is_noticed() -> None:
     assert rig.check() == 0
 
 
+def test_a_capture_without_an_arena_of_its_own_gets_nothing() -> None:
+    rig = Rig()
+    for stream in range(1, 1025):                               # all that a pool has
+        rig.arena(stream)
+    rig.set_mode(set=WATCHED)
+    outside = rig.alloc(1000)
+    rig.free(outside)
+    rig.set(capturing=7)
+    assert rig.alloc(1000) == 0
+    assert rig.last_oom()["number"] == 1 and rig.last_oom()["capturing"]
+    rig.set(capturing=0)
+    assert rig.alloc(1000) == outside
+
+
+def test_a_released_capture_keeps_its_pages_where_frees_come_early() -> None:
+    rig = Rig(early_frees=True)
+    capture = rig.capture_begin()
+    rig.free(rig.alloc(4 * PAGE))
+    rig.capture_end()
+    assert rig.capture_release(capture) == 0
+    assert rig.calls()["unmap"] == 0
+    assert rig.trim(drained=True) == 4 * PAGE
+
+
 @pytest.mark.parametrize("mode", [FORKED, CLOSED])
 def test_a_mode_that_refuses_allocations_still_takes_frees(mode: int) -> None:
     rig = Rig()

@@ -19,13 +19,16 @@ cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
 # Synchronises the device and releases every waiting block of the pool; false if the wait failed.
 # Those of a framework's arenas only with `drained`, which also empties the framework's queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
+# The same if anything waits: before the pool goes.
+cdef void waiting_end(Pool *pool) noexcept nogil
 
 # From here on, allocations on the arena's stream are private to a capture, until the end.
 cdef Arena *capture_begin(Arena *arena) noexcept nogil
 cdef void capture_end(Arena *arena) noexcept nogil
 # Whether the stream is being captured, asked of the driver; begins and ends captures accordingly.
-cdef void capture_look(Arena *arena) noexcept nogil
-# The graph is gone: its blocks are ordinary memory again.
+# False: it is captured, and there is no arena for that.
+cdef bint capture_look(Arena *arena) noexcept nogil
+# The graph is gone: its blocks are ordinary memory again.  How many pages went to the source.
 cdef uint64_t capture_release(Arena *capture) noexcept nogil
 # The capture's arena that a block belongs to, or NULL.
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil

@@ -219,6 +219,14 @@ cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
     return done
 
 
+cdef void waiting_end(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index].waiting != NULL or pool.arenas[index].parked != NULL:
+            waiting_sync(pool, False)
+            return
+
+
 # --- captures -----------------------------------------------------------------------------------
 
 cdef Arena *capture_spare(Arena *arena) noexcept nogil:
@@ -256,14 +264,14 @@ cdef void capture_end(Arena *arena) noexcept nogil:
     arena.capture = NULL
 
 
-cdef void capture_look(Arena *arena) noexcept nogil:
+cdef bint capture_look(Arena *arena) noexcept nogil:
     cdef void *graph = NULL
     cdef bint active = stream_captured(arena.pool, arena.stream, &graph)
     cdef Arena *capture
     if not active:
         if arena.capture != NULL:
             capture_end(arena)
-        return
+        return True
     capture = arena.capture
     if capture != NULL and capture.graph != NULL and capture.graph != graph:
         capture_end(arena)                      # another capture began since we last looked
@@ -272,13 +280,14 @@ cdef void capture_look(Arena *arena) noexcept nogil:
         capture = capture_begin(arena)
     if capture != NULL:
         capture.graph = graph
+    return capture != NULL
 
 
 cdef uint64_t capture_release(Arena *capture) noexcept nogil:
     capture.released = True
     capture.donates = not (
         capture.pool.options.early_frees or capture.owner.role == ROLE_FRAMEWORK)
-    return pages_donate(capture, ~<uint64_t> 0, True)
+    return pages_donate(capture, ~<uint64_t> 0, True) if capture.donates else 0
 
 
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil:
