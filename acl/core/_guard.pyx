@@ -230,7 +230,8 @@ cdef void guard_close(Arena *arena) noexcept nogil:
     guard_flush(arena)
     if guard == NULL or not spin_try(&guard.busy):
         return
-    if guard.pinned != NULL and guard.settled == guard.pushed:
+    # A look that timed out may have left copies on their way.
+    if guard.pinned != NULL and guard.settled == guard.pushed and stream_wait(arena):
         aclrtFreeHost(guard.pinned)
         guard.pinned = NULL
     spin_leave(&guard.busy)
