@@ -54,7 +54,7 @@ from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from acl._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtAllocator, aclrtAllocatorAddr,
-    aclrtAllocatorBlock, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr,
+    aclrtAllocatorBlock, aclrtContext, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr,
     aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
 )
 from acl.core._events cimport Ring
@@ -263,7 +263,8 @@ cdef struct Arena:
     size_t turn_peak            # bytes asked for and live at the peaks of its last turns
     bint wired                  # a live block is WIRED
     Pool *pool
-    aclrtStream stream          # NULL: the default stream of the context
+    aclrtStream stream          # NULL: the default stream of `context`
+    aclrtContext context        # current when the arena was made; NULL: not known
     uint32_t role               # ArenaRole
     Arena *owner                # of a capture's arena: that of its stream
     Arena *capture              # the arena of the capture under way
@@ -314,6 +315,8 @@ cdef struct Driver:
     aclError (*event_destroy)(aclrtEvent event) noexcept nogil
     aclError (*event_record)(aclrtEvent event, aclrtStream stream) noexcept nogil
     aclError (*event_query)(aclrtEvent event, aclrtEventRecordedStatus *status) noexcept nogil
+    aclError (*context_get)(aclrtContext *context) noexcept nogil   # NULL: it has no contexts
+    aclError (*context_set)(aclrtContext context) noexcept nogil
 
 cdef enum Views:
     VIEWS_NEVER

@@ -246,6 +246,7 @@ cdef class Model:
     cdef object content             # the bytes that the model was loaded from
     cdef Stream own                 # of the calls that name no stream; made by the first
     cdef dict used                  # streams that a run was queued on, by handle
+    cdef set pools                  # what served them: blocks come back at the unload
     cdef int made
     cdef bint loaded
     cdef bint typed                 # whether each output's element type is known
@@ -254,6 +255,7 @@ cdef class Model:
     def __cinit__(self):
         self.made = fork_count
         self.used = {}
+        self.pools = set()
         self.lock = threading.Lock()
 
     def __init__(self, source, device=0, *, name=None):
@@ -476,6 +478,7 @@ cdef class Model:
         cdef bint noted
         stream_raw(stream, &raw)
         if pool is not None:
+            self.pools.add(pool)
             stream_name(pool.core, raw, pool.tag_index(self.name), False)
         for attempt in range(2):
             ooms = 0 if pool is None else pool.oom_count()
@@ -542,7 +545,7 @@ cdef class Model:
     cdef int unload(self) except -1:
         """Under the lock, in a thread with the model's device; what is refused stays loaded."""
         cdef aclError status
-        pools = {pool_of(handle) for handle in self.used} - {None}
+        pools = [pool for pool in self.pools if not pool.closed]
         for stream in self.used.values():
             if not stream.closed:
                 stream.synchronize()
@@ -554,6 +557,7 @@ cdef class Model:
             pool.unload_end()
         check(status, "aclmdlUnload")
         self.loaded = False
+        self.pools.clear()
         alive_add(-1)
         self.staging.close()
         if self.own is not None:

@@ -174,6 +174,7 @@ cdef void on_free(void *pool, void *address) noexcept nogil:
 # ---- the pool -----------------------------------------------------------------------------------
 
 cdef void driver_host(Driver *driver) noexcept:
+    memset(driver, 0, sizeof(Driver))
     driver.reserve = host_reserve
     driver.release = host_release
     driver.physical = host_physical

@@ -34,7 +34,7 @@ from acl._libacl cimport (
     aclrtSynchronizeStream,
 )
 from acl.core._lock cimport stale_read
-from acl.core._order cimport block_share, waiting_poll, waiting_sync
+from acl.core._order cimport block_share, waiting_end, waiting_poll, waiting_sync
 from acl._stream cimport Stream
 
 from math import prod
@@ -229,7 +229,9 @@ cdef class PinnedPool:
     def __dealloc__(self):
         # With live blocks it is left to the system.
         if self.core is not NULL and not leaving and self.made == fork_count:
-            pool_destroy(self.core)
+            with nogil:
+                waiting_end(self.core)
+                pool_destroy(self.core)
 
     cdef int open_check(self) except -1:
         if self.made != fork_count:

@@ -31,7 +31,7 @@ from acl._error cimport check
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
 from acl.core._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
-from acl.core._order cimport block_share, waiting_poll, waiting_sync
+from acl.core._order cimport block_share, waiting_end, waiting_poll, waiting_sync
 from acl.core._record cimport block_own, record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
 from acl.inside._stacks cimport stack_enter, stack_leave
@@ -53,8 +53,6 @@ numbers = itertools.count()
 
 OTHER_TAGS = "(other tags)"
 
-
-# ---- sizes --------------------------------------------------------------------------------------
 
 cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
     cdef size_t wanted
@@ -172,8 +170,7 @@ cdef class Pool:
             Device(ordinal).use()
         options_fill(&options, ordinal, {
             "limit": limit, "headroom": headroom, "granule": granule, "pages": pages,
-            "virtual": virtual, "steal": steal, "watch_captures": watch_captures,
-            "views": views,
+            "virtual": virtual, "steal": steal, "watch_captures": watch_captures, "views": views,
             "early_frees": early_frees_default() if early_frees is None else early_frees,
             "sync_timeout_ms": sync_timeout_ms, "segments": segments,
         })
@@ -203,6 +200,7 @@ cdef class Pool:
         # A pool that cannot go yet (live blocks, work in flight) is left to the system.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
+                waiting_end(self.core)
                 if not pool_destroy(self.core):
                     pool_orphan(self.core)
 
@@ -231,6 +229,7 @@ cdef class Pool:
         if arena is not NULL and arena.stream is stream and not arena.by_device:
             return arena
         self.open_check()
+        device_check(self, stream)
         arena = pool_arena(
             self.core, stream, ROLE_USER if self.core.options.early_frees else ROLE_STREAM)
         if arena is NULL:
@@ -291,6 +290,7 @@ cdef class Pool:
         cdef aclrtStream raw = handle_of(stream)
         cdef uint16_t index = 0 if name is None else self.tag_index(name)
         self.open_check()
+        device_check(self, raw)
         if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
             raise MemoryError("host memory for an arena")
         stream_name(self.core, raw, index, True)
@@ -679,7 +679,7 @@ cdef class Pool:
         if self.decay is not None:
             self.decay.stop()
             self.decay = None
-        for handle in self.streams:
+        for handle in {*self.streams, *(raw for raw, pool in registered.items() if pool is self)}:
             self.unregister(handle)
         current_ensure(NULL)
         self.is_closed = True
@@ -755,16 +755,22 @@ cdef object oom_error(Pool pool, int status, str function):
     return OutOfMemoryError(status, function, str(report), report)
 
 
+cdef int device_check(Pool pool, aclrtStream raw) except -1:
+    """The default stream is the current context's: that must be one of the pool's device."""
+    current_ensure(NULL)
+    if raw is NULL and current_device() not in (pool.device, -1):   # -1: a lost device
+        raise ValueError(
+            f"the pool is for device {pool.device}, the current device is {current_device()}")
+    return 0
+
+
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
                       uint16_t tag) except NULL:
     """The ladder, without the GIL; then the hook, and the ladder once more."""
     cdef Block *block
     cdef uint32_t attempt
     cdef bint noted
-    current_ensure(NULL)
-    if raw is NULL and current_device() not in (pool.device, -1):   # -1: a lost device; see below
-        raise ValueError(
-            f"the pool is for device {pool.device}, the current device is {current_device()}")
+    device_check(pool, raw)
     for attempt in range(2):
         noted = stack_enter(pool.core)
         with nogil:
@@ -777,9 +783,6 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
         if attempt or not pool.oom_tell():
             break
     raise oom_error(pool, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
-
-
-# ---- the pool of new streams -------------------------------------------------------------------
 
 
 def use_pool(pool):

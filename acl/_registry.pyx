@@ -29,6 +29,8 @@ from acl._libacl cimport (
 from acl.core._record cimport record_note
 from acl._stream cimport Stream, stream_raw
 
+from acl._stream import ended_hooks
+
 __all__ = ["Allocator", "allocator_of", "every", "pool_of", "registered"]
 
 every = weakref.WeakSet()       # all pools that are alive, closed ones too
@@ -42,6 +44,16 @@ def pool_of(size_t stream):
     if pool is not None:
         return pool
     return next((one for one in every if one.serves(stream)), None)
+
+
+def stream_ended(handle):
+    """A stream is destroyed: nothing keeps its pool for it any more."""
+    pool = registered.get(handle)
+    if pool is not None:
+        pool.unregister(handle)
+
+
+ended_hooks.append(stream_ended)
 
 
 cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard) noexcept nogil:

@@ -7,6 +7,7 @@ from acl._device import Device
 __all__ = ["Event", "Stream"]
 
 made_hooks: list[Callable[[Stream], object]]
+ended_hooks: list[Callable[[int], object]]
 
 @final
 class Stream:

@@ -58,6 +58,8 @@ __all__ = ["Event", "Stream"]
 
 # Called with each new Stream, in order: how a pool reaches every stream made from then on.
 made_hooks: list = []
+# Called with the handle of each Stream of ours that is destroyed: what was noted for it is over.
+ended_hooks: list = []
 
 
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
@@ -287,9 +289,11 @@ cdef class Stream:
     def __dealloc__(self):
         if self.raw is NULL or not self.owned or leaving or self.made != fork_count:
             return
+        cdef size_t handle = <size_t> self.raw
         alive_add(-1)
         with nogil:
             stream_destroy(self)
+        ended_tell(handle)
 
     def __eq__(self, other):
         return isinstance(other, Stream) and self.raw is (<Stream> other).raw and (
@@ -319,7 +323,15 @@ cdef int stream_release(Stream stream) except -1:
         status = stream_destroy(stream)
     while stream.closers:
         stream.closers.pop(0)(<size_t> raw)
+    if stream.owned:
+        ended_tell(<size_t> raw)
     return check(status, "aclrtDestroyStream")
+
+
+cdef int ended_tell(size_t handle) noexcept:
+    for hook in ended_hooks:
+        hook(handle)
+    return 0
 
 
 cdef int event_open(Event event) except -1:

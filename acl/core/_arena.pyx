@@ -19,12 +19,15 @@ from acl._core cimport (
     BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
     no_scopes,
 )
-from acl.core._driver cimport events_destroy, page_unmap, range_unreserve, source_shrink
+from acl.core._driver cimport (
+    context_enter, context_here, context_leave, events_destroy, page_unmap, range_unreserve,
+    source_shrink,
+)
 from acl.core._events cimport EVENT_TRIM
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
-    ACL_SUCCESS, aclrtStreamState, aclrtStreamStatus, libacl_open,
+    ACL_SUCCESS, aclrtContext, aclrtStreamState, aclrtStreamStatus, libacl_open,
 )
 from acl.core._lock cimport (
     SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take,
@@ -94,8 +97,8 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
     ACL's registry keeps its entry, and a new stream at the same address would inherit it.
     """
     cdef Pool *pool
-    cdef Arena *ended[16]
-    cdef uint32_t index, count = 0
+    cdef uint32_t index
+    cdef bint registered = False
     cdef aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY
     cdef bint settled
     if state != ACL_RT_STREAM_STATE_DESTROY_PRE:
@@ -109,13 +112,11 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
             if pool.arenas[index].stream == stream and not pool.arenas[index].by_device:
                 pool.arenas[index].settled = settled
                 pool.arenas[index].by_device = True
-                if pool.arenas[index].registered and count < 16:
-                    ended[count] = pool.arenas[index]
-                    count += 1
+                registered = registered or pool.arenas[index].registered
+                pool.arenas[index].registered = False
         pool = pool.next
     spin_leave(&pools_lock)
-    for index in range(count):
-        ended[index].registered = False
+    if registered:
         _libacl.aclrtAllocatorUnregister(stream)
 
 
@@ -153,6 +154,8 @@ cdef void driver_bind(Driver *driver) noexcept nogil:
     driver.event_destroy = _libacl.aclrtDestroyEvent
     driver.event_record = _libacl.aclrtRecordEvent
     driver.event_query = _libacl.aclrtQueryEventStatus
+    driver.context_get = _libacl.aclrtGetCurrentContext
+    driver.context_set = _libacl.aclrtSetCurrentContext
 
 
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil:
@@ -190,6 +193,7 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
     bins_start(&arena.bins)
     arena.pool = pool
     arena.stream = stream
+    arena.context = context_here(pool)
     arena.role = role
     arena.donates = not (
         pool.options.early_frees or role == ROLE_CAPTURE or role == ROLE_FRAMEWORK)
@@ -255,6 +259,7 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcep
     cdef uint32_t index
     cdef Arena *arena
     cdef Arena *found = NULL
+    cdef aclrtContext context = context_here(pool)
     spin_enter(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
@@ -262,6 +267,7 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcep
                 and arena.climbing == 0 and arena.waiting == NULL and arena.parked == NULL
                 and arena.polling == 0 and not arena_owns(pool, arena)):
             arena.stream = stream
+            arena.context = context
             arena.default_tag = 0
             arena.named = False
             arena.settled = False
@@ -417,23 +423,36 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
     free(arena)
 
 
-cdef bint pool_destroy(Pool *pool) noexcept nogil:
+cdef bint pool_empty(Pool *pool) noexcept nogil:
+    """Give all pages back; false, and they stay, if a stream is at work or a block waits."""
     cdef uint32_t index
-    if pool_live_bytes(pool) != 0:
-        return False
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
-    if pool.source.reserved != 0 or pool_live_bytes(pool) != 0:
-        return False                            # a stream is at work, or a block waits: later
-    pools_remove(pool)
-    naps_reclaim(pool)
-    for index in range(count_read(&pool.arena_count)):
-        arena_free_all(pool.arenas[index])
-    events_destroy(pool)
-    free(pool)
-    return True
+    return pool.source.reserved == 0 and pool_live_bytes(pool) == 0
+
+
+cdef bint pool_destroy(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    cdef uint32_t count = count_read(&pool.arena_count)
+    cdef aclrtContext before = NULL
+    cdef bint empty
+    if pool_live_bytes(pool) != 0:
+        return False
+    if count > 0:                               # the last reference may go in any thread
+        context_enter(pool, pool.arenas[0].context, &before)
+    empty = pool_empty(pool)
+    if empty:
+        pools_remove(pool)
+        naps_reclaim(pool)
+        for index in range(count):
+            arena_free_all(pool.arenas[index])
+        events_destroy(pool)
+    context_leave(pool, before)
+    if empty:
+        free(pool)
+    return empty
 
 
 cdef void pool_orphan(Pool *pool) noexcept nogil:

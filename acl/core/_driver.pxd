@@ -6,7 +6,7 @@ None of these may be called with a lock held.
 from libc.stdint cimport uint32_t
 
 from acl._core cimport Arena, Attempt, Frame, Pool
-from acl._libacl cimport aclError, aclrtEvent, aclrtStream
+from acl._libacl cimport aclError, aclrtContext, aclrtEvent, aclrtStream
 
 # What this thread's slow allocation has met so far, for the report if it fails.
 cdef void attempt_begin() noexcept nogil
@@ -29,6 +29,12 @@ cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil  # NULL as fo
 cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil
 
 cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device, 0: unknown
+
+# The context that is current in this thread; NULL if none is, or if the driver has none.
+cdef aclrtContext context_here(Pool *pool) noexcept nogil
+# Makes a context current, unless it is, or is NULL; `before` is for `context_leave`.
+cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *before) noexcept nogil
+cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil
 
 cdef bint stream_idle(Arena *arena) noexcept nogil          # nothing in flight, right now
 cdef bint stream_wait(Arena *arena) noexcept nogil          # false: expired or refused

@@ -16,12 +16,13 @@ from acl._core cimport (
 )
 from acl.core._events cimport EVENT_SYNC
 from acl._libacl cimport (
-    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_EVENT_RECORDED_STATUS_COMPLETE,
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_EVENT_RECORDED_STATUS_COMPLETE,
     ACL_EVENT_RECORDED_STATUS_NOT_READY, ACL_EVENT_SYNC, ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MODEL_RI_CAPTURE_STATUS_NONE, ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS,
     aclmdlRI, aclmdlRICaptureStatus, aclrtEventRecordedStatus, aclrtStreamStatus,
 )
-from acl.core._lock cimport spin_enter, spin_leave, stale_read
+from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_note, record_ticks
 from acl.inside._refusals cimport growth_refused
 
@@ -251,14 +252,55 @@ cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil:
     return True
 
 
+# --- contexts -----------------------------------------------------------------------------------
+
+cdef aclrtContext context_here(Pool *pool) noexcept nogil:
+    cdef aclrtContext context = NULL
+    if (pool.source.driver.context_get == NULL
+            or pool.source.driver.context_get(&context) != ACL_SUCCESS):
+        return NULL
+    return context
+
+
+cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *before) noexcept nogil:
+    before[0] = context_here(pool) if context != NULL else NULL
+    if before[0] == context:
+        before[0] = NULL
+        return ACL_SUCCESS
+    return pool.source.driver.context_set(context)
+
+
+cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil:
+    if before != NULL:
+        pool.source.driver.context_set(before)
+
+
+cdef inline bint context_gone(aclError status) noexcept nogil:
+    """By what it was answered to `context_enter`; the work of its streams is gone with it."""
+    return status == ACL_ERROR_RT_PARAM_INVALID
+
+
 # --- order --------------------------------------------------------------------------------------
 
+cdef aclError arena_enter(Arena *arena, aclrtContext *before) noexcept nogil:
+    """Where the arena's stream is the one that is meant: the default one is each context's own."""
+    before[0] = NULL
+    return context_enter(arena.pool, arena.context, before) if arena.stream == NULL else ACL_SUCCESS
+
+
 cdef bint stream_idle(Arena *arena) noexcept nogil:
+    cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+    cdef aclrtContext before
+    cdef aclError status
     if arena.by_device:
         return arena.settled
-    return counted(arena.pool, CALL_QUERY, arena.pool.source.driver.query(
-        arena.stream, &state)) == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE
+    status = arena_enter(arena, &before)
+    if status != ACL_SUCCESS:
+        return context_gone(status)
+    status = counted(pool, CALL_QUERY, pool.source.driver.query(arena.stream, &state))
+    context_leave(pool, before)
+    return status == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE
 
 
 cdef int32_t wait_ms(Pool *pool) noexcept nogil:
@@ -272,22 +314,55 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
 cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef uint64_t began = record_ticks()
-    cdef bint done
+    cdef aclrtContext before
+    cdef aclError status
     if arena.role == ROLE_FRAMEWORK and pool.drain != NULL:
         return pool.drain(pool)
     if arena.by_device:
         if not arena.settled:
             arena.settled = device_wait(pool)
         return arena.settled
-    done = counted(pool, CALL_SYNC, pool.source.driver.sync(
-        arena.stream, wait_ms(pool))) == ACL_SUCCESS
-    record_note(arena, EVENT_SYNC, NULL, record_ticks() - began, not done)
-    return done
+    status = arena_enter(arena, &before)
+    if status != ACL_SUCCESS:
+        return context_gone(status)
+    status = counted(pool, CALL_SYNC, pool.source.driver.sync(arena.stream, wait_ms(pool)))
+    context_leave(pool, before)
+    record_note(arena, EVENT_SYNC, NULL, record_ticks() - began, status != ACL_SUCCESS)
+    return status == ACL_SUCCESS
+
+
+cdef bint context_wait(Pool *pool, aclrtContext context) noexcept nogil:
+    cdef aclrtContext before
+    cdef aclError status = context_enter(pool, context, &before)
+    if status != ACL_SUCCESS:
+        return context_gone(status)
+    status = counted(pool, CALL_SYNC, pool.source.driver.sync_device(wait_ms(pool)))
+    context_leave(pool, before)
+    return status == ACL_SUCCESS
+
+
+cdef bint context_first(Pool *pool, uint32_t index) noexcept nogil:
+    """Whether no arena before this one has the same context."""
+    cdef uint32_t i
+    for i in range(index):
+        if pool.arenas[i].context == pool.arenas[index].context:
+            return False
+    return True
 
 
 cdef bint device_wait(Pool *pool) noexcept nogil:
-    return counted(pool, CALL_SYNC, pool.source.driver.sync_device(
-        wait_ms(pool))) == ACL_SUCCESS
+    # The runtime's synchronisation of a device waits for the streams of the current context only.
+    cdef aclrtContext here = context_here(pool)
+    cdef aclrtContext context
+    cdef uint32_t index
+    cdef bint asked = here != NULL or pool.source.driver.context_get == NULL
+    cdef bint done = not asked or context_wait(pool, NULL)
+    for index in range(count_read(&pool.arena_count)):
+        context = pool.arenas[index].context
+        if done and context != NULL and context != here and context_first(pool, index):
+            done = context_wait(pool, context)
+            asked = True
+    return done and asked
 
 
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil:

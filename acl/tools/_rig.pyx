@@ -304,6 +304,7 @@ cdef aclError fake_event_query(aclrtEvent event, aclrtEventRecordedStatus *state
 
 
 cdef void driver_fake(Driver *driver) noexcept nogil:
+    memset(driver, 0, sizeof(Driver))
     driver.reserve = fake_reserve
     driver.release = fake_release
     driver.physical = fake_physical

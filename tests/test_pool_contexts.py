@@ -1,0 +1,166 @@
+"""Pools and contexts: the default stream is each context's own, and a device is more than one of them.
+
+A default stream is held by a notify that it waits for, so "at work" is a fact.
+"""
+
+import ctypes
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+from support.calls import api
+from support.core import MIB, physical, physical_base  # noqa: F401
+
+import acl
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+Elsewhere = Callable[[], AbstractContextManager[None]]
+EIGHT = 8 * MIB - 64             # with the padding, four pages
+
+
+@contextmanager
+def default_stream_at_work() -> Iterator[Callable[[], None]]:
+    """The current context's default stream does not go on until this is called, or left."""
+    here = acl.Context.current()
+    assert here is not None
+    signal, notify, held = acl.Stream(), ctypes.c_void_p(), [True]
+    assert api.aclrtCreateNotify(ctypes.byref(notify), 0) == 0
+    assert api.aclrtWaitAndResetNotify(notify, None, 0) == 0
+
+    def go_on() -> None:
+        if held:
+            held.clear()
+            here.use()
+            assert api.aclrtRecordNotify(notify, signal.handle) == 0
+
+    try:
+        yield go_on
+    finally:
+        here.use()
+        go_on()
+        acl.Stream.default().synchronize()
+        signal.close()
+        assert api.aclrtDestroyNotify(notify) == 0
+
+
+@contextmanager
+def another_device() -> Iterator[None]:
+    with acl.Device(0):
+        yield
+
+
+@contextmanager
+def another_context() -> Iterator[None]:
+    with acl.Device(1), acl.Context(1) as context:
+        yield
+        acl.Device(1).use()
+    context.close()
+
+
+@pytest.fixture(params=[another_device, another_context])
+def elsewhere(request: pytest.FixtureRequest) -> Elsewhere:
+    made: Elsewhere = request.param
+    return made
+
+
+def test_a_trim_elsewhere_takes_no_page_from_under_the_default_stream(elsewhere: Elsewhere) -> None:
+    acl.Device(1).use()
+    with acl.Pool(1, sync_timeout_ms=50) as pool:
+        with default_stream_at_work():
+            pool.alloc(EIGHT).close()
+            with elsewhere():
+                assert pool.trim(idle=True) == 0
+                assert pool.trim() == 0
+            assert pool.stats().reserved == 8 * MIB
+        with elsewhere():
+            assert pool.trim() == 8 * MIB
+
+
+def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -> None:
+    acl.Device(1).use()
+    with acl.Pool(1, sync_timeout_ms=50) as pool:
+        with default_stream_at_work():
+            buffer = pool.alloc(EIGHT)
+            with elsewhere():
+                pool.unload_begin()
+                buffer.close()
+                assert not pool.unload_end()
+            assert pool.stats().streams[0].waiting == 8 * MIB
+        with elsewhere():
+            pool.unload_begin()
+            assert pool.unload_end()
+        assert pool.stats().streams[0].waiting == 0
+
+
+def test_a_context_that_is_gone_is_not_waited_for() -> None:
+    acl.Device(0).use()
+    with acl.Pool(0) as pool:
+        with acl.Context(0):
+            pool.alloc(EIGHT).close()
+        acl.Device(0).use()
+        gc.collect()
+        assert pool.trim() == 8 * MIB
+
+
+def test_the_default_stream_of_another_device_is_refused_and_leaves_nothing() -> None:
+    acl.Device(1).use()
+    with acl.Pool(1) as pool, acl.Device(0):
+        with pytest.raises(ValueError, match="the pool is for device 1, the current device is 0"):
+            pool.alloc(512)
+        with pytest.raises(ValueError, match="the pool is for device 1"):
+            pool.tag_stream(None, "model")
+        assert pool.stats().streams == ()
+
+
+def test_a_pool_that_is_dropped_in_a_thread_without_a_context_gives_all_back() -> None:
+    acl.Device(0).use()
+    pools = [acl.Pool(0)]
+    pools[0].alloc(EIGHT).close()
+    assert physical() == 8 * MIB
+    thread = threading.Thread(target=pools.clear)
+    thread.start()
+    thread.join()
+    assert physical() == 0
+
+
+def test_a_pool_that_is_dropped_waits_for_other_streams_use() -> None:
+    acl.Device(0).use()
+    pool = acl.Pool(0)
+    with acl.Stream(0) as one, acl.Stream(0) as two:
+        buffer = pool.alloc(EIGHT, one)
+        pool.record_stream(buffer, two)
+        del buffer
+        assert pool.stats().streams[0].waiting == 8 * MIB
+        del pool
+        assert physical() == 0
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_pool_is_not_kept_for_a_stream_that_ended(dropped: bool) -> None:
+    acl.Device(0).use()
+    pool, stream = acl.Pool(0), acl.Stream(0)
+    pool.register(stream)
+    handle = stream.handle
+    pool.alloc(EIGHT, stream).close()
+    if not dropped:
+        stream.close()
+    del stream
+    assert acl.allocator_of(handle) is None
+    del pool
+    assert physical() == 0
+
+
+def test_a_closed_pool_is_not_found_for_a_stream_that_others_ended() -> None:
+    from acl._registry import registered
+
+    acl.Device(0).use()
+    raw = ctypes.c_void_p()
+    assert api.aclrtCreateStream(ctypes.byref(raw)) == 0
+    with acl.Pool(0) as pool:
+        pool.register(raw.value or 0)
+        assert api.aclrtDestroyStream(raw) == 0
+        assert pool.streams == ()
+    assert raw.value not in registered
