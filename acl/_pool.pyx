@@ -103,7 +103,7 @@ cdef class Pool:
     Parameters
     ----------
     device : int
-        Ordinal of the device; it becomes current in this thread if no other is.
+        Ordinal of the device; it becomes current in this thread.
     limit : int or str, optional
         Most bytes of device memory that the pool may hold, such as ``"8GiB"``.  No limit without.
     headroom : int or str
