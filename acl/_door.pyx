@@ -122,6 +122,8 @@ cdef struct Seat:
     SpinLock lock               # guards the making of fronts
     bint open
     bint framework              # frees come before launches
+    bint blind                  # the device that calls name says nothing: it is the thread's own
+    bint makes                  # a device without a pool gets one when it is first used
     void *fronts[64]            # Front pointers, by device
 
 cdef Seat seats[16]
@@ -283,11 +285,19 @@ cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
     return <Front *> pointer_read(&seats[seat].fronts[device])
 
 
+cdef int device_of(uint32_t seat, int named) noexcept nogil:
+    """The device that a call is about."""
+    cdef int32_t ordinal = named
+    if seats[seat].blind and aclrtGetDevice(&ordinal) != 0:
+        return named
+    return ordinal
+
+
 cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
-    """At the first allocation on a device, seat 0 makes its front."""
+    """At the first allocation on a device, a seat that makes pools makes its front."""
     cdef aclrtContext previous = NULL
     cdef Front *front
-    if seat != 0 or device < 0 or device >= DOOR_DEVICES:
+    if not seats[seat].makes or device < 0 or device >= DOOR_DEVICES:
         return NULL
     if not device_enter(device, &previous):
         return NULL
@@ -297,13 +307,14 @@ cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
 
 
 cdef void *on_alloc(uint32_t seat, size_t size, int device, void *stream) noexcept nogil:
-    cdef Front *front = front_find(seat, device)
+    cdef int ordinal = device_of(seat, device)
+    cdef Front *front = front_find(seat, ordinal)
     cdef Arena *arena
     cdef Block *block = NULL
     cdef Address entry
     cdef size_t bytes
     if front is NULL:
-        front = front_first(seat, device)
+        front = front_first(seat, ordinal)
     if front is NULL:
         return NULL
     arena = front_arena(front, stream)
@@ -451,6 +462,7 @@ cdef void calls_fill() noexcept:
 
 seats[0].open = True
 seats[0].framework = True
+seats[0].makes = True
 calls_fill()
 
 
@@ -467,17 +479,20 @@ def path():
     return __file__
 
 
-def attach(Pool pool not None, *, bint early, bint own=False):
+def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
     """Serve a framework from a pool, and say at which seat.
 
     Parameters
     ----------
-    pool : Pool
-        It is kept for the life of the process.
+    pool : Pool or None
+        It is kept for the life of the process.  None, at a seat of its own: each device gets a pool
+        when it is first used.
     early : bool
         Frees come before launches; else only for what the device has done with.
     own : bool
         At a seat of the pool's own, not at seat 0, which is the process's and early.
+    blind : bool
+        The framework names devices wrongly: the one that is current in the thread counts.
 
     Returns
     -------
@@ -486,11 +501,16 @@ def attach(Pool pool not None, *, bint early, bint own=False):
     """
     cdef int seat = 0
     cdef Front *front
-    pool.open_check()
+    if pool is not None:
+        pool.open_check()
     if own:
         seat = seat_find(pool, early)
-    elif not early:
-        raise ValueError("seat 0 is for frees that come early")
+        seats[seat].blind = blind
+        seats[seat].makes = pool is None
+    elif not early or pool is None:
+        raise ValueError("seat 0 is for a pool, and for frees that come early")
+    if pool is None:
+        return seat
     front = front_open(&seats[seat], pool.device, pool.core)
     if front is NULL:
         raise MemoryError("host memory for a framework's allocator")
@@ -503,7 +523,7 @@ def attach(Pool pool not None, *, bint early, bint own=False):
 cdef int seat_find(Pool pool, bint early) except -1:
     """The pool's seat, or the first that nobody has."""
     cdef int seat
-    for seat in range(1, DOOR_SEATS):
+    for seat in range(1 if pool is not None else DOOR_SEATS, DOOR_SEATS):
         if held.get((seat, pool.device)) is pool and seats[seat].framework == early:
             return seat
     for seat in range(1, DOOR_SEATS):

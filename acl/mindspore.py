@@ -24,10 +24,10 @@ from typing import Any
 from acl import _door, sim
 from acl._pool import Pool
 
-__all__ = ["allocator_path", "empty_cache", "mem_pool"]
+__all__ = ["allocator_path", "empty_cache", "mem_pool", "pools"]
 
 _HOMES = ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")
-_pools: list[Pool] = []
+_seats: list[int] = []
 _loaded: list[ctypes.CDLL] = []
 
 
@@ -101,25 +101,30 @@ def mem_pool(pool: Pool | None = None) -> Any:
     Parameters
     ----------
     pool : Pool, optional
-        One for device 0, without a limit, if not given.  It is kept for the life of the process, as
-        MindSpore gives memory back at its very end.
+        On the device that MindSpore uses; if not given, that device gets one without a limit when it is
+        first used (`pools` tells).  It is kept for the life of the process, as MindSpore gives memory
+        back at its very end.
 
     Returns
     -------
     mindspore.runtime.MemPool
     """
-    if pool is None:
-        pool = Pool(0)
-    seat = _door.attach(pool, early=True, own=True)
-    _pools.append(pool)
+    # MindSpore 2.10 tells its allocator device 0 whatever `set_device` said.
+    seat = _door.attach(pool, early=True, own=True, blind=True)
+    _seats.append(seat)
     runtime = mindspore.runtime
     return runtime.MemPool(
         runtime.PluggableAllocator(_door.path(), f"aclpool_malloc_{seat}", f"aclpool_free_{seat}")
     )
 
 
+def pools() -> list[Pool]:
+    """The pools behind `mem_pool`; one that it was not given stands here once its device was used."""
+    return list(dict.fromkeys(pool for seat in _seats for pool in _door.pools(seat).values()))
+
+
 def empty_cache() -> int:
     """Empty MindSpore's queue and its cache, then give back what is free; how many bytes."""
     mindspore.runtime.synchronize()
     mindspore.runtime.empty_cache()
-    return sum(pool.trim(drained=True) for pool in dict.fromkeys(_pools))
+    return sum(pool.trim(drained=True) for pool in pools())

@@ -546,6 +546,29 @@ def test_a_seat_frees_what_the_device_has_done_with() -> None:
     """)
 
 
+def test_where_a_framework_names_the_wrong_device_the_threads_own_counts() -> None:
+    program("""
+        pool = acl.Pool(1)
+        acl.Device(0).use()
+        given, own = (Framework(_door.attach(one, early=True, own=True, blind=True)) for one in (pool, None))
+        assert given.malloc(100) == 0                       # the thread uses device 0, the pool is device 1's
+        assert own.malloc(5 * MIB, device=1)                # whatever it names
+        acl.Device(1).use()
+        assert given.malloc(3 * MIB) and own.malloc(7 * MIB)
+        assert pool.stats().requested == 3 * MIB + 32 and _door.pools(1) == {1: pool}
+        assert {n: one.stats().requested for n, one in _door.pools(2).items()} == {0: 5 * MIB + 32, 1: 7 * MIB + 32}
+        found = []
+        nowhere = threading.Thread(target=lambda: found.append(own.malloc(9 * MIB, device=1)))
+        nowhere.start()
+        nowhere.join()                                      # without a device, what is named counts
+        assert found[0] and _door.pools(2)[1].stats().requested == 16 * MIB + 64
+        try:
+            _door.attach(None, early=True)
+        except ValueError as error:
+            assert "seat 0 is for a pool" in str(error)
+    """)
+
+
 def test_seats_run_out() -> None:
     out = program("""
         pools = [acl.Pool(0) for _ in range(_door.SEATS)]

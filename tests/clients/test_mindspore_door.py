@@ -97,6 +97,35 @@ def test_memory_is_kept_until_mindspores_cache_is_emptied(run) -> None:
     """)
 
 
+def test_another_device(run) -> None:
+    """MindSpore names device 0 whatever device it uses."""
+    run("""
+    import aclpool as acl
+    import acl.mindspore
+    import numpy as np
+    import mindspore as ms
+    ms.set_device("Ascend", 1)
+    mine, wrong = acl.Pool(1), acl.Pool(0)
+    own = acl.mindspore.mem_pool()
+    host = np.arange(1000, dtype=np.float32)
+    kept = []
+    for memory in (own, acl.mindspore.mem_pool(mine)):
+        with ms.runtime.use_mem_pool(memory):
+            kept.append(ms.Tensor(host).to("Ascend"))
+            assert np.array_equal(kept[-1].asnumpy(), host)
+    made, = (pool for pool in acl.mindspore.pools() if pool is not mine)
+    assert (made.device, made.stats().requested) == (1, mine.stats().requested) and mine.stats().requested > 0
+    with ms.runtime.use_mem_pool(acl.mindspore.mem_pool(wrong)):
+        try:
+            ms.Tensor(host).to("Ascend").asnumpy()
+        except RuntimeError as error:
+            assert "nullptr" in str(error)
+        else:
+            raise AssertionError("memory of another device")
+    assert wrong.stats().requested == 0
+    """, start="")
+
+
 def test_out_of_memory_is_mindspores_error_and_passes(run) -> None:
     out = run("""
     with ms.runtime.use_mem_pool(memory):
