@@ -31,6 +31,7 @@ MEMORY_CALLS = (
 FAULTS = {
     "aclrtMallocPhysical": {"p": 0.2, "seed": 1}, "aclrtMalloc": {"p": 0.01, "seed": 1},
     "aclrtSynchronizeStream": {"p": 0.01, "seed": 2, "code": 507015},
+    "aclmdlExecuteAsync": {"p": 0.01, "seed": 3, "code": 207001},
 }
 # What each run is: the way to allocate, the device's latency, faults, connections.
 RUNS: dict[str, dict[str, Any]] = {
