@@ -16,18 +16,6 @@
 
 /* --- values --- */
 
-/* Makes `to` the same value as `from`; the block behind it has one more user. */
-static void slot_share(Slot *to, const Slot *from)
-{
-    if (from->hold != NULL) {
-        from->hold->users++;
-    }
-    hold_drop(&to->hold);
-    to->tensor = from->tensor;
-    to->host = from->host;
-    to->hold = from->hold;
-}
-
 static void body_clear(Run *run, const Body *body)
 {
     for (int v = body->first_value; v >= 0; v = run->net->values[v].sibling) {
@@ -35,8 +23,7 @@ static void body_clear(Run *run, const Body *body)
     }
 }
 
-/* A host value of the run's own. */
-static aclError host_copy(Run *run, const void *data, size_t bytes, const void **host)
+aclError host_copy(Run *run, const void *data, size_t bytes, const void **host)
 {
     void *copy = malloc(bytes + 1);
     if (copy == NULL) {
@@ -48,21 +35,27 @@ static aclError host_copy(Run *run, const void *data, size_t bytes, const void *
     return ACL_SUCCESS;
 }
 
-/* The one number that a condition or a trip count is; waits for the stream if a kernel makes it. */
-static aclError number_read(Run *run, const NetNode *node, int value, int64_t *number)
+aclError value_look(Run *run, int value, Tensor *view)
 {
     const Slot *slot = &run->slots[value];
-    Tensor view = slot->tensor;
-    if (tensor_count(&view) != 1) {
-        return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID,
-            "a condition or trip count has not exactly one element");
-    }
+    *view = slot->tensor;
     if (slot->host != NULL) {
-        view.data = (void *)(uintptr_t)slot->host;
-    } else {
-        TRY(stream_synchronize(run->stream, FOREVER));
-        view.data = memory_inner(slot->tensor.data, (size_t)tensor_bytes(&view));
+        view->data = (void *)(uintptr_t)slot->host;
+        return ACL_SUCCESS;
     }
+    TRY(stream_synchronize(run->stream, FOREVER));
+    view->data = memory_inner(slot->tensor.data, (size_t)tensor_bytes(view));
+    return ACL_SUCCESS;
+}
+
+aclError number_read(Run *run, const NetNode *node, int value, int64_t *number)
+{
+    Tensor view;
+    if (run->slots[value].sequence != NULL || tensor_count(&run->slots[value].tensor) != 1) {
+        return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID,
+            "a condition, count or position has not exactly one element");
+    }
+    TRY(value_look(run, value, &view));
     *number = tensor_get_int(&view, 0);
     return ACL_SUCCESS;
 }
@@ -77,7 +70,7 @@ static aclError if_run(Run *run, const NetNode *node)
     TRY(body_run(run, body));
     for (int i = 0; i < node->output_count; i++) {
         if (node->outputs[i] >= 0) {
-            slot_share(&run->slots[node->outputs[i]], &run->slots[body->outputs[i]]);
+            slot_share(run, &run->slots[node->outputs[i]], &run->slots[body->outputs[i]]);
         }
     }
     body_clear(run, body);
@@ -108,7 +101,7 @@ static aclError turns_start(Turns *turns)
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
     for (int i = 0; i < turns->states; i++) {
-        slot_share(&turns->state[i], &turns->run->slots[node->inputs[turns->first_given + i]]);
+        slot_share(turns->run, &turns->state[i], &turns->run->slots[node->inputs[turns->first_given + i]]);
     }
     return ACL_SUCCESS;
 }
@@ -117,10 +110,10 @@ static aclError turns_start(Turns *turns)
 static void turns_end(Turns *turns, bool good)
 {
     for (int i = 0; turns->state != NULL && i < turns->states; i++) {
-        good ? hold_drop(&turns->state[i].hold) : hold_leave(turns->run, &turns->state[i].hold);
+        slot_drop(turns->run, &turns->state[i], good);
     }
     for (int64_t i = 0; i < turns->count * turns->collected; i++) {
-        good ? hold_drop(&turns->parts[i].hold) : hold_leave(turns->run, &turns->parts[i].hold);
+        slot_drop(turns->run, &turns->parts[i], good);
     }
     free(turns->state);
     free(turns->parts);
@@ -142,7 +135,7 @@ static aclError parts_keep(Turns *turns)
         Slot *part = &turns->parts[(size_t)turns->count * width + k];
         int value = turns->body->outputs[turns->first_out + turns->states + (int)k];
         *part = (Slot){.output = -1};
-        slot_share(part, &turns->run->slots[value]);
+        slot_share(turns->run, part, &turns->run->slots[value]);
     }
     turns->count++;
     return ACL_SUCCESS;
@@ -155,12 +148,12 @@ static aclError turn_run(Turns *turns)
     const Body *body = turns->body;
     for (int i = 0; i < turns->states; i++) {
         Slot *slot = &run->slots[body->inputs[turns->first_in + i]];
-        slot_share(slot, &turns->state[i]);
-        hold_drop(&turns->state[i].hold);
+        slot_share(run, slot, &turns->state[i]);
+        slot_drop(run, &turns->state[i], true);
     }
     TRY(body_run(run, body));
     for (int i = 0; i < turns->states; i++) {
-        slot_share(&turns->state[i], &run->slots[body->outputs[turns->first_out + i]]);
+        slot_share(run, &turns->state[i], &run->slots[body->outputs[turns->first_out + i]]);
     }
     return parts_keep(turns);
 }
@@ -183,6 +176,10 @@ static aclError joined_shape(const Turns *turns, int k, Tensor *joined)
     }
     if (turns->count > 0) {
         each = part_at(turns, 0, k)->tensor;
+    }
+    if (turns->count > 0 && part_at(turns, 0, k)->sequence != NULL) {
+        return node_fail(turns->run, turns->node, (aclError)ACL_ERROR_GE_SHAPE_INVALID,
+            "an output that is collected is a sequence");
     }
     for (int64_t t = 1; t < turns->count; t++) {
         const Tensor *other = &part_at(turns, t, k)->tensor;
@@ -260,7 +257,7 @@ static aclError turns_deliver(const Turns *turns, const int64_t *directions)
             continue;
         }
         if (i < turns->states) {
-            slot_share(&turns->run->slots[node->outputs[i]], &turns->state[i]);
+            slot_share(turns->run, &turns->run->slots[node->outputs[i]], &turns->state[i]);
         } else {
             int k = i - turns->states;
             TRY(join(turns, k, directions != NULL && directions[k] != 0));
@@ -324,9 +321,9 @@ static void directions_read(const NetNode *node, const char *name, int count, in
 }
 
 /* A slice of the first axis, as a view of what is scanned. */
-static void slice_view(Slot *to, const Slot *from, int64_t index)
+static void slice_view(Run *run, Slot *to, const Slot *from, int64_t index)
 {
-    slot_share(to, from);
+    slot_share(run, to, from);
     to->tensor.rank--;
     memmove(to->tensor.dims, to->tensor.dims + 1,
         (size_t)to->tensor.rank * sizeof to->tensor.dims[0]);
@@ -360,7 +357,7 @@ static aclError scan_turns(Turns *turns, int64_t *directions)
     for (int64_t turn = 0; turn < length; turn++) {
         for (int i = turns->states; i < body->input_count; i++) {
             bool backwards = directions[i - turns->states] != 0;
-            slice_view(&run->slots[body->inputs[i]], &run->slots[turns->node->inputs[i]],
+            slice_view(run, &run->slots[body->inputs[i]], &run->slots[turns->node->inputs[i]],
                 backwards ? length - 1 - turn : turn);
         }
         TRY(turn_run(turns));

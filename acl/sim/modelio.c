@@ -187,6 +187,10 @@ static aclError output_finish(Run *run, int index)
 {
     DatasetEntry *entry = &run->outputs[index];
     const Slot *slot = &run->slots[run->net->outputs[index]];
+    if (slot->sequence != NULL) {
+        return fail((aclError)ACL_ERROR_GE_SHAPE_INVALID, "output %s is a sequence, not a tensor",
+            run->net->values[run->net->outputs[index]].name);
+    }
     size_t bytes = (size_t)tensor_bytes(&slot->tensor);
     TRY(output_describe(entry, &slot->tensor));
     pthread_mutex_lock(&run->model->lock);

@@ -75,11 +75,34 @@ aclError run_own(Run *run, void *data)
     return ACL_SUCCESS;
 }
 
+void slot_drop(Run *run, Slot *slot, bool good)
+{
+    sequence_drop(run, &slot->sequence, good);
+    if (good) {
+        hold_drop(&slot->hold);
+    } else {
+        hold_leave(run, &slot->hold);
+    }
+}
+
+void slot_share(Run *run, Slot *to, const Slot *from)
+{
+    sequence_share(from->sequence);
+    if (from->hold != NULL) {
+        from->hold->users++;
+    }
+    slot_drop(run, to, true);
+    to->tensor = from->tensor;
+    to->host = from->host;
+    to->hold = from->hold;
+    to->sequence = from->sequence;
+}
+
 void slot_reset(Run *run, int value)
 {
     Slot *slot = &run->slots[value];
     const Tensor *constant = run->net->values[value].constant;
-    hold_drop(&slot->hold);
+    slot_drop(run, slot, true);
     slot->tensor = (Tensor){0};
     slot->host = NULL;
     if (constant != NULL) {
@@ -158,11 +181,7 @@ void hold_leave(Run *run, Hold **hold)
 static void run_finish(Run *run, bool good)
 {
     for (int v = 0; v < run->net->value_count; v++) {
-        if (good) {
-            hold_drop(&run->slots[v].hold);
-        } else {
-            hold_leave(run, &run->slots[v].hold);
-        }
+        slot_drop(run, &run->slots[v], good);
     }
 }
 
@@ -277,7 +296,7 @@ static void value_release(Run *run, const Body *body, int value, int index)
 {
     if (value >= 0 && run->net->values[value].owner == body->id
         && run->net->values[value].last_use <= index) {
-        hold_drop(&run->slots[value].hold);
+        slot_drop(run, &run->slots[value], true);
     }
 }
 
@@ -339,10 +358,30 @@ static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
     return node_launch(run, node, scratch, &call);
 }
 
+/* Identity is the one operator of tensors that takes a sequence. */
+static aclError sequence_pass(Run *run, const NetNode *node, const Slot *slot)
+{
+    if (strcmp(node->type, "Identity") != 0) {
+        return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID,
+            "an input is a sequence, where a tensor was expected");
+    }
+    slot_share(run, &run->slots[node->outputs[0]], slot);
+    return ACL_SUCCESS;
+}
+
 static aclError node_run(Run *run, const NetNode *node, NodeScratch *scratch)
 {
+    if (node->control >= CONTROL_CONSTRUCT) {
+        return sequence_run(run, node);
+    }
     if (node->control != CONTROL_NONE) {
         return control_run(run, node);
+    }
+    for (int i = 0; i < node->input_count; i++) {
+        const Slot *slot = node->inputs[i] < 0 ? NULL : &run->slots[node->inputs[i]];
+        if (slot != NULL && slot->sequence != NULL) {
+            return sequence_pass(run, node, slot);
+        }
     }
     return node->host ? node_host(run, node, scratch) : node_device(run, node, scratch);
 }

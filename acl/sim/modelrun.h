@@ -1,5 +1,5 @@
-/* modelrun.h: what the files of the node loop share (modelrun.c, modelcontrol.c, modelio.c,
-   modeltask.c). */
+/* modelrun.h: what the files of the node loop share (modelrun.c, modelcontrol.c,
+   modelsequence.c, modelio.c, modeltask.c). */
 #ifndef SIM_MODELRUN_H
 #define SIM_MODELRUN_H
 
@@ -11,11 +11,14 @@ typedef struct Hold {
     int users;
 } Hold;
 
+typedef struct Sequence Sequence;
+
 /* A value during a run. */
 typedef struct Slot {
     Tensor tensor;      /* data is the device address, NULL while only the host has the value */
     const void *host;   /* the value on the host, NULL if only the device has it */
     Hold *hold;         /* the block behind tensor.data, NULL if it is not the run's */
+    Sequence *sequence; /* then it is no tensor */
     int output;         /* which output of the model it is, -1 none */
 } Slot;
 
@@ -47,6 +50,11 @@ typedef struct NodeScratch {
 void run_release(Run *run);
 /* Host memory that the run frees in the end; freed at once if that cannot be remembered. */
 aclError run_own(Run *run, void *data);
+/* Makes `to` the same value as `from`; what is behind it has one more user. */
+void slot_share(Run *run, Slot *to, const Slot *from);
+/* Gives up what is behind a slot; after a failure the model keeps the blocks. */
+void slot_drop(Run *run, Slot *slot, bool good);
+
 /* Makes a value as it is before a run: without a block, or a constant where the model has it. */
 void slot_reset(Run *run, int value);
 
@@ -70,6 +78,20 @@ aclError node_fail(const Run *run, const NetNode *node, aclError code, const cha
 /* Runs an If, a Loop or a Scan: their bodies, as often as they say. */
 aclError control_run(Run *run, const NetNode *node);
 
+/* The one number that a value is, and a value where the host can read it; both wait for the stream
+   if a kernel makes it. */
+aclError number_read(Run *run, const NetNode *node, int value, int64_t *number);
+aclError value_look(Run *run, int value, Tensor *view);
+
+/* A host value that the run owns. */
+aclError host_copy(Run *run, const void *data, size_t bytes, const void **host);
+
+/* --- modelsequence.c --- */
+
+aclError sequence_run(Run *run, const NetNode *node);
+void sequence_share(Sequence *sequence);
+void sequence_drop(Run *run, Sequence **sequence, bool good);
+
 /* --- modeltask.c --- */
 
 /* Queues one node's kernel; outputs have their addresses. */
@@ -78,6 +100,17 @@ aclError node_submit(
 
 /* Queues a copy within the device, or from host memory that the run owns. */
 aclError run_copy(Run *run, void *to, const void *from, size_t bytes);
+
+/* The same for `rows` rows of `bytes`, each `pitch` after the one before. */
+typedef struct Rows {
+    size_t rows, bytes;
+    char *to;
+    size_t to_pitch;
+    const char *from;
+    size_t from_pitch;
+} Rows;
+
+aclError run_copy_rows(Run *run, const Rows *copy);
 
 /* How many cores a kernel may use: ACL_SIM_THREADS, 1 if it says nothing. */
 unsigned kernel_threads(void);

@@ -25,9 +25,7 @@ typedef struct NodeTask {
 
 typedef struct CopyTask {
     Run *run;
-    void *to;
-    const void *from;
-    size_t bytes;
+    Rows copy;
 } CopyTask;
 
 unsigned kernel_threads(void)
@@ -157,16 +155,27 @@ aclError node_submit(
 
 /* --- copies --- */
 
+static size_t rows_reach(const Rows *copy, size_t pitch)
+{
+    return (copy->rows - 1) * pitch + copy->bytes;
+}
+
 static aclError copy_task_run(Stream *stream, const void *payload)
 {
     const CopyTask *task = payload;
-    if (!memory_reachable(task->to, task->bytes, true)
-        || !memory_reachable(task->from, task->bytes, false)) {
+    const Rows *copy = &task->copy;
+    size_t to_bytes = rows_reach(copy, copy->to_pitch);
+    size_t from_bytes = rows_reach(copy, copy->from_pitch);
+    if (!memory_reachable(copy->to, to_bytes, true)
+        || !memory_reachable(copy->from, from_bytes, false)) {
         return fail(ACL_ERROR_RT_SYS_DMA, "stream %u: a copy's memory was freed before it ran",
             stream_id(stream));
     }
-    memmove(
-        memory_inner(task->to, task->bytes), memory_inner(task->from, task->bytes), task->bytes);
+    char *to = memory_inner(copy->to, to_bytes);
+    const char *from = memory_inner(copy->from, from_bytes);
+    for (size_t row = 0; row < copy->rows; row++) {
+        memmove(to + row * copy->to_pitch, from + row * copy->from_pitch, copy->bytes);
+    }
     return ACL_SUCCESS;
 }
 
@@ -182,16 +191,21 @@ static const TaskClass copy_task = {
     .drop = copy_task_drop,
 };
 
-aclError run_copy(Run *run, void *to, const void *from, size_t bytes)
+aclError run_copy_rows(Run *run, const Rows *copy)
 {
-    if (bytes == 0) {
+    if (copy->rows == 0 || copy->bytes == 0) {
         return ACL_SUCCESS;
     }
-    CopyTask task = {run, to, from, bytes};
+    CopyTask task = {run, *copy};
     atomic_fetch_add(&run->references, 1);
     aclError status = stream_submit(run->stream, &copy_task, &task, sizeof task);
     if (status != ACL_SUCCESS) {
         run_release(run);
     }
     return status;
+}
+
+aclError run_copy(Run *run, void *to, const void *from, size_t bytes)
+{
+    return run_copy_rows(run, &(Rows){.rows = 1, .bytes = bytes, .to = to, .from = from});
 }

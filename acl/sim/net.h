@@ -33,12 +33,25 @@ typedef struct NetValue {
     int sibling;            /* the next value of that body, -1 = the last */
     int producer;           /* node of its body, -1 for inputs and initializers */
     int last_use; /* node after which nobody reads it; -1 nobody ever, INT_MAX an output */
+    bool no_tensor;         /* declared as a sequence or the like */
     bool host;              /* known on the calling thread: shape arithmetic */
     bool on_device;         /* some device node reads it */
 } NetValue;
 
-/* Which nodes run bodies. */
-typedef enum Control { CONTROL_NONE, CONTROL_IF, CONTROL_LOOP, CONTROL_SCAN } Control;
+/* Nodes that the loop itself runs, not a kernel: those with bodies, and those on sequences. */
+typedef enum Control {
+    CONTROL_NONE,
+    CONTROL_IF,
+    CONTROL_LOOP,
+    CONTROL_SCAN,
+    CONTROL_CONSTRUCT, /* SequenceEmpty is one of nothing */
+    CONTROL_INSERT,
+    CONTROL_ERASE,
+    CONTROL_AT,
+    CONTROL_LENGTH,
+    CONTROL_CONCAT,
+    CONTROL_SPLIT,
+} Control;
 
 enum { BODIES_MAX = 2 };
 
@@ -48,7 +61,7 @@ typedef struct NetNode {
     const char *name;
     const char *type;
     const char *domain;
-    const OpKind *kind;     /* NULL for a control node */
+    const OpKind *kind;     /* NULL if `control` says what it is */
     int opset;
     AttrList attrs;
     int input_count, output_count;

@@ -361,7 +361,11 @@ static void hosts_states(Net *net, const NetNode *node, int inputs, int outputs,
 static void hosts_control(Net *net, const NetNode *node)
 {
     const Body *body = node->bodies[0];
-    if (node->control == CONTROL_IF) {
+    if (node->control >= CONTROL_CONSTRUCT) {
+        for (int i = 0; i < node->output_count; i++) {
+            (void)host_set(net, node->outputs[i], node->control == CONTROL_LENGTH);
+        }
+    } else if (node->control == CONTROL_IF) {
         hosts_if(net, node);
     } else if (node->control == CONTROL_LOOP) {
         (void)host_set(net, body->inputs[0], true); /* the counter, and the condition */
@@ -406,7 +410,7 @@ static void input_use(Net *net, const Body *body, const NetNode *node, int n, in
     if (value->owner == body->id) {
         value->last_use = n;
     }
-    if (node->control == CONTROL_NONE) {
+    if (node->control == CONTROL_NONE || node->control >= CONTROL_CONSTRUCT) {
         value->on_device = value->on_device || !node->host;
     } else if (node->control != CONTROL_IF && i < node->own_inputs) {
         value->on_device = value->on_device || !host_is(net, node->bodies[0]->inputs[i]);
@@ -477,6 +481,12 @@ bool net_prepare(Net *net)
         const NetValue *value = &net->values[net->inputs[i]];
         if (type_size(value->type) == 0) {
             return net_fail(net, "input %s has an unsupported data type", value->name);
+        }
+    }
+    for (int i = 0; i < net->output_count; i++) {
+        if (net->values[net->outputs[i]].no_tensor) {
+            return net_fail(
+                net, "output %s is not a tensor", net->values[net->outputs[i]].name);
         }
     }
     if (net->output_count == 0) {

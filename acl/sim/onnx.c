@@ -232,14 +232,40 @@ static bool inputs_given(const NetNode *node, int first)
     return true;
 }
 
-/* Takes If, Loop and Scan apart. */
+/* The operators on sequences that there are; others stay without a row, and are refused later. */
+static bool sequence_read(NetNode *node)
+{
+    static const struct {
+        const char *name;
+        Control control;
+        int least, most; /* inputs */
+    } known[] = {
+        {"SequenceEmpty", CONTROL_CONSTRUCT, 0, 0}, {"SequenceInsert", CONTROL_INSERT, 2, 3},
+        {"SequenceConstruct", CONTROL_CONSTRUCT, 1, OP_INPUTS_ALL},
+        {"SequenceErase", CONTROL_ERASE, 1, 2}, {"SequenceAt", CONTROL_AT, 2, 2},
+        {"SequenceLength", CONTROL_LENGTH, 1, 1}, {"ConcatFromSequence", CONTROL_CONCAT, 1, 1},
+        {"SplitToSequence", CONTROL_SPLIT, 1, 2},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(node->type, known[i].name) == 0) {
+            node->control = known[i].control;
+            return node->input_count >= known[i].least && node->input_count <= known[i].most
+                && node->output_count <= 1 && inputs_given(node, 0);
+        }
+    }
+    return true;
+}
+
+/* Takes apart what the node loop itself runs. */
 static bool control_read(Net *net, NetNode *node)
 {
     bool good = true;
     if (!domain_plain(node->domain)) {
         return true;
     }
-    if (strcmp(node->type, "If") == 0) {
+    if (strstr(node->type, "Sequence") != NULL) {
+        good = sequence_read(node);
+    } else if (strcmp(node->type, "If") == 0) {
         node->control = CONTROL_IF;
         node->bodies[0] = node_body(node, "then_branch");
         node->bodies[1] = node_body(node, "else_branch");
@@ -254,7 +280,7 @@ static bool control_read(Net *net, NetNode *node)
         good = scan_check(node) && inputs_given(node, 0);
     }
     if (!good) {
-        return net_fail(net, "node %s (%s): its inputs and outputs do not fit its subgraphs",
+        return net_fail(net, "node %s (%s): its inputs and outputs do not fit it or its subgraphs",
             node_name(net, node), node->type);
     }
     if (node->control == CONTROL_SCAN && !scan_axes_first(node)) {
@@ -463,7 +489,8 @@ static bool type_read(Net *net, Proto proto, NetValue *value)
     ProtoField outer, field;
     while (proto_next(&proto, &outer)) {
         if (outer.number != 1 || outer.wire != 2) {
-            continue; /* sequences and maps stay without a type, and are refused when used */
+            value->no_tensor = value->no_tensor || outer.number != 6; /* 6 is a denotation */
+            continue;
         }
         Proto tensor = proto_nested(&outer);
         while (proto_next(&tensor, &field)) {

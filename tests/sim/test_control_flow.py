@@ -297,7 +297,7 @@ def test_a_body_that_does_not_fit_its_node_is_refused(monkeypatch: pytest.Monkey
     body.output("y")
     b.add("Loop", b.constant(scalar(3)), "", b.input("x", "float32", [1]), outputs=["z"], body=body)
     b.output("z")
-    with pytest.raises(AssertionError, match=r"100013.*Loop.*do not fit its subgraphs"):
+    with pytest.raises(AssertionError, match=r"100013.*Loop.*do not fit it or its subgraphs"):
         SimModel(b.to_bytes())
 
 
@@ -312,3 +312,105 @@ def test_an_operator_that_is_missing_in_a_branch_is_named(monkeypatch: pytest.Mo
     b.output("z")
     with pytest.raises(AssertionError, match=r"100013.*Teleport is not one of the built-in engine"):
         SimModel(b.to_bytes())
+
+
+# --- sequences -------------------------------------------------------------------------------------
+
+
+def appending() -> Builder:
+    """What TorchScript makes of a list that a loop appends to and that is stacked after it."""
+    b, body = Builder(), Builder()
+    x = b.input("x", "float32", ["n", "m"])
+    rows = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))
+    turn, go = body.input("turn", "int64", []), body.input("go", "bool", [])
+    body.input("list", "float32", None)
+    body.add("Identity", go, outputs=["again"])
+    body.add("SequenceInsert", "list", body.add("Neg", body.add("Gather", x, turn)), outputs=["longer"])
+    body.output("again", "bool", [])
+    body.output("longer")
+    made = b.add("Loop", rows, "", b.add("SequenceEmpty"), body=body)
+    b.add("SequenceLength", made, outputs=["length"])
+    b.add("SequenceAt", made, b.constant(scalar(-1)), outputs=["last"])
+    b.add("ConcatFromSequence", b.add("SequenceErase", made, b.constant(scalar(0))), axis=0, outputs=["joined"])
+    b.add("ConcatFromSequence", made, axis=1, new_axis=1, outputs=["stacked"])
+    b.output("length", "int64")
+    for name in ("last", "joined", "stacked"):
+        b.output(name)
+    return b
+
+
+def test_a_list_that_a_loop_appends_to(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    given = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with SimModel(appending().to_bytes()) as model:
+        call = model.queue(raw_stream, [given], [8, 12, 36, 48])
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        assert not allocator.live
+        length, last, joined, stacked = (call.result(i) for i in range(4))
+        call.close()
+    assert length == 4
+    np.testing.assert_array_equal(last, -given[-1])
+    np.testing.assert_array_equal(joined, -given[1:].ravel())
+    np.testing.assert_array_equal(stacked, -given.T)
+    allocator.close()
+
+
+@pytest.mark.parametrize(
+    ("split", "attributes", "parts"),
+    [
+        (None, {"axis": 1}, [[0], [1], [2], [3], [4]]),
+        (scalar(2), {"axis": -1}, [[0, 1], [2, 3], [4]]),
+        (np.array([1, 4], np.int64), {"axis": 1, "keepdims": 0}, [[0], [1, 2, 3, 4]]),
+        (None, {"axis": 1, "keepdims": 0}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_split_to_a_sequence(split: np.ndarray | None, attributes: dict[str, int], parts: list[list[int]]) -> None:
+    b = Builder()
+    x = b.input("x", "float32", ["n", "m"])
+    made = b.add("SplitToSequence", x, *([] if split is None else [b.constant(split)]), **attributes)
+    for i in range(len(parts)):
+        b.add("SequenceAt", made, b.constant(scalar(i)), outputs=[f"y{i}"])
+        b.output(f"y{i}")
+    given = np.arange(10, dtype=np.float32).reshape(2, 5)
+    with SimModel(b.to_bytes()) as model:
+        for got, columns in zip(model(given), parts, strict=True):
+            np.testing.assert_array_equal(got, given[:, columns])
+
+
+def test_a_sequence_is_refused_where_a_tensor_was_expected() -> None:
+    b = Builder()
+    x = b.input("x", "float32", ["n"])
+    made = b.add("Identity", b.add("SequenceConstruct", x, x))
+    b.add("Neg", made, outputs=["y"])
+    b.output("y")
+    with SimModel(b.to_bytes()) as model, pytest.raises(AssertionError, match=r"145021.*Neg.*is a sequence"):
+        model(np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize("position", [-3, 2])
+def test_a_position_outside_the_sequence(position: int) -> None:
+    b = Builder()
+    x = b.input("x", "float32", ["n"])
+    b.add("SequenceAt", b.add("SequenceConstruct", x, x), b.constant(scalar(position)), outputs=["y"])
+    b.output("y")
+    with SimModel(b.to_bytes()) as model, pytest.raises(AssertionError, match=r"145021.*outside the sequence"):
+        model(np.ones(2, np.float32))
+
+
+def test_a_list_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream: int) -> None:
+    allocator = CountingAllocator(raw_stream)
+    given = np.arange(12, dtype=np.float32).reshape(4, 3)
+    sizes = [8, 12, 36, 48]
+    with SimModel(appending().to_bytes()) as model:
+        model.queue(raw_stream, [given], sizes).close()
+        for nth in range(len(allocator.sizes)):
+            allocator.events.clear()
+            allocator.fail_at = nth
+            with pytest.raises(AssertionError, match="245000"):
+                model.queue(raw_stream, [given], sizes)
+        allocator.fail_at = -1
+        call = model.queue(raw_stream, [given], sizes)
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        assert not allocator.live
+        call.close()
+    allocator.close()
