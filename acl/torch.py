@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acl import _door, _torch_stats
+from acl._device import Device
 from acl._pool import Pool
 from acl._preload import preload
 
@@ -156,6 +157,13 @@ def _attach(pool: Pool | Iterable[Pool] | None) -> None:
             raise TypeError(f"pool must be an acl.Pool, several or None, not {type(one).__name__}")
     for one in found:
         _door.attach(one, early=True)
+    if found:
+        _device_back()
+
+
+def _device_back() -> None:
+    """Whoever makes a pool makes its device current; torch goes by the one that it remembers, at first 0."""
+    Device(int(torch.npu.current_device()) if torch.npu.is_initialized() else 0).use()
 
 
 def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> Installed:
@@ -231,8 +239,11 @@ def mem_pool(pool: Pool | None = None) -> Any:
     if pool is None:
         pool = Pool(torch.npu.current_device())
     seat = _door.attach(pool, early=False, own=True)
+    _device_back()
     made = torch_npu.npu.memory.NPUPluggableAllocator(
         _door.path(), f"aclpool_malloc_{seat}", f"aclpool_free_{seat}"
     )
     _kept.append(made)
-    return torch_npu.npu.memory.MemPool(made.allocator())
+    memory = torch_npu.npu.memory.MemPool(made.allocator())
+    torch.npu.set_device(torch.npu.current_device())    # torch remembers it from here on
+    return memory

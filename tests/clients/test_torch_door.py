@@ -489,6 +489,27 @@ assert acl.torch.pools()[1] is second
 """)
 
 
+@pytest.mark.parametrize("call", ["install", "mem_pool"])
+def test_torch_stays_on_its_device_whichever_pools_are_made(run, call: str) -> None:
+    run(f"""
+import aclpool as acl
+import acl.torch
+import torch
+if {call!r} == "install":
+    acl.torch.install([acl.Pool(0), acl.Pool(1)])
+else:
+    memories = [acl.torch.mem_pool(acl.Pool(n)) for n in (0, 1)]
+assert torch.empty(1, device="npu").device.index == 0 == acl.Device.current().ordinal
+torch.npu.set_device(1)
+x = torch.empty(1, device="npu")
+{"acl.torch.install()" if call == "install" else "memories.append(acl.torch.mem_pool(acl.Pool(0)))"}
+assert torch.empty(1, device="npu").device.index == 1 == acl.Device.current().ordinal
+with acl.Device(0):
+    acl.Pool(0)
+assert acl.Device.current().ordinal == 1
+""", start="")
+
+
 def test_what_is_no_pool_is_named(run) -> None:
     run("""
 import aclpool as acl
