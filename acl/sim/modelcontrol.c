@@ -101,7 +101,8 @@ static aclError turns_start(Turns *turns)
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
     for (int i = 0; i < turns->states; i++) {
-        slot_share(turns->run, &turns->state[i], &turns->run->slots[node->inputs[turns->first_given + i]]);
+        int given = node->inputs[turns->first_given + i];
+        slot_share(turns->run, &turns->state[i], &turns->run->slots[given]);
     }
     return ACL_SUCCESS;
 }

@@ -160,7 +160,8 @@ static aclError length_run(Run *run, const NetNode *node)
 
 /* The shape of the items joined along `axis`, which is a new one if `stack`. */
 static aclError joined_plan(
-    const Run *run, const NetNode *node, const Sequence *from, bool stack, Tensor *joined, int *axis)
+    const Run *run, const NetNode *node, const Sequence *from, bool stack, Tensor *joined,
+    int *axis)
 {
     if (from->count == 0) {
         return sequence_fail(run, node, "the sequence is empty");
@@ -206,9 +207,9 @@ static aclError concat_run(Run *run, const NetNode *node)
     for (int64_t i = 0; i < from->count; i++) {
         const Slot *item = &from->items[i];
         int64_t row = rows == 0 ? 0 : tensor_bytes(&item->tensor) / rows;
-        Rows copy = {.rows = (size_t)rows, .bytes = (size_t)row, .to = to, .to_pitch = (size_t)pitch,
-            .from = item->tensor.data != NULL ? item->tensor.data : item->host,
-            .from_pitch = (size_t)row};
+        Rows copy = {.rows = (size_t)rows, .bytes = (size_t)row, .from_pitch = (size_t)row,
+            .to = to, .to_pitch = (size_t)pitch,
+            .from = item->tensor.data != NULL ? item->tensor.data : item->host};
         TRY(run_copy_rows(run, &copy));
         to += row;
     }

@@ -128,13 +128,14 @@ void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, i
 
 /* --- what op_accept asks of those that lack a variant: attributes only --- */
 
-bool batch_accept(const OpCall *call), resize_accept(const OpCall *call),
-    rnn_accept(const OpCall *call);
+bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),
+    resize_accept(const OpCall *call), rnn_accept(const OpCall *call);
 
 /* --- the tables, one per source file --- */
 
 extern const OpKind ops_unary[], ops_binary[], ops_reduce[], ops_norm[], ops_matmul[], ops_conv[],
     ops_pool[], ops_reshape[], ops_move[], ops_gather[], ops_make[], ops_select[], ops_rnn[],
-    ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[], ops_acl[];
+    ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[], ops_grid[],
+    ops_pick[], ops_acl[];
 
 #endif

@@ -1,0 +1,173 @@
+"""Operators that sample or take parts of a tensor, against their definitions in NumPy."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from support.models import SimModel
+
+from acl.tools.onnx_writer import Builder
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def floats(*shape: int) -> Array:
+    return np.random.default_rng(zlib.crc32(repr(shape).encode())).standard_normal(shape).astype(np.float32)
+
+
+def run(kind: str, inputs: list[Array], opset: int = 20, **attributes: Any) -> Array:
+    b = Builder(opset)
+    names = [b.input(f"x{i}", x.dtype.name, [None] * x.ndim) for i, x in enumerate(inputs)]
+    b.add(kind, *names, outputs=["y"], **attributes)
+    b.output("y")
+    with SimModel(b.to_bytes()) as model:
+        return model(*inputs)[0]
+
+
+# --- GridSample ------------------------------------------------------------------------------------
+
+
+def pixel(image: Array, y: int, x: int, padding: str, corners: bool) -> Array:
+    """A pixel of [c, h, w], outside as the padding has it."""
+    places = []
+    for at, size in ((y, image.shape[1]), (x, image.shape[2])):
+        if padding == "zeros" and not 0 <= at < size:
+            return np.zeros(image.shape[0])
+        if padding == "reflection":
+            at = int(mirrored(at, size, corners))
+        places.append(min(max(at, 0), size - 1))
+    return image[:, places[0], places[1]].astype(np.float64)
+
+
+def mirrored(at: float, size: int, corners: bool) -> float:
+    low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+    while not low <= at <= high:
+        at = 2 * low - at if at < low else 2 * high - at
+    return at
+
+
+def weights(mode: str, part: float) -> list[float]:
+    if mode != "cubic":
+        return [1.0] if mode == "nearest" else [1 - part, part]
+    a, made = -0.75, []
+    for x in (1 + part, part, 1 - part, 2 - part):
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        made.append(near if x <= 1 else ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
+    return made
+
+
+def sampled(image: Array, gx: float, gy: float, mode: str, padding: str, corners: bool) -> Array:
+    taps, firsts = [], []
+    for normal, size in ((gy, image.shape[1]), (gx, image.shape[2])):
+        at = (normal + 1) / 2 * (size - 1) if corners else ((normal + 1) * size - 1) / 2
+        at = float(np.rint(at)) if mode == "nearest" else at
+        low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
+        if not low <= at <= high and padding != "zeros":
+            at = min(max(at, 0.0), size - 1.0) if padding == "border" else mirrored(at, size, corners)
+        taps.append(weights(mode, at - math.floor(at)))
+        firsts.append(math.floor(at) - (mode == "cubic"))
+    return sum(
+        wy * wx * pixel(image, firsts[0] + i, firsts[1] + j, padding, corners)
+        for i, wy in enumerate(taps[0]) for j, wx in enumerate(taps[1])
+    )
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_grid_sample(mode: str, padding: str, corners: int) -> None:
+    x, grid = floats(2, 3, 5, 4), floats(2, 6, 7, 2)
+    got = run("GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=corners)
+    expected = np.empty((2, 3, 6, 7))
+    for n, i, j in np.ndindex(2, 6, 7):
+        gx, gy = grid[n, i, j].astype(np.float64)
+        expected[n, :, i, j] = sampled(x[n], gx, gy, mode, padding, bool(corners))
+    np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+
+
+def test_grid_places_that_are_no_numbers_are_outside() -> None:
+    grid = np.array([np.nan, 0, np.inf, -np.inf, 1e30, 0], np.float32).reshape(1, 1, 3, 2)
+    np.testing.assert_array_equal(run("GridSample", [floats(1, 2, 3, 3), grid]), np.zeros((1, 2, 1, 3)))
+
+
+# --- RoiAlign --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "mode"), [(2, "half_pixel"), (0, "half_pixel"), (0, "output_half_pixel")])
+def test_roi_align_averages(ratio: int, mode: str) -> None:
+    x, images = floats(2, 3, 8, 9), np.array([0, 1, 1], np.int64)
+    rois = np.array([[0.5, 1, 14, 13], [3, 3, 4, 4.5], [-4, -3, 30, 6]], np.float32)
+    got = run("RoiAlign", [x, rois, images], output_height=2, output_width=3, sampling_ratio=ratio,
+              spatial_scale=0.5, coordinate_transformation_mode=mode)
+    half = mode == "half_pixel"
+    for r, i, j in np.ndindex(3, 2, 3):
+        left, top, right, bottom = rois[r] * 0.5 - (0.5 if half else 0)
+        height, width = (side if half else max(side, 1.0) for side in (bottom - top, right - left))
+        down, over = (ratio or math.ceil(side) for side in (height / 2, width / 3))
+        total = np.zeros(3)
+        for a, b in np.ndindex(down, over):
+            y, z = top + (i + (a + 0.5) / down) * height / 2, left + (j + (b + 0.5) / over) * width / 3
+            if -1 <= y <= 8 and -1 <= z <= 9:
+                y, z = min(max(y, 0.0), 7.0), min(max(z, 0.0), 8.0)
+                total += sampled(x[images[r]], z / 8 * 2 - 1, y / 7 * 2 - 1, "linear", "border", True)
+        np.testing.assert_allclose(got[r, :, i, j], total / (down * over), rtol=1e-4, atol=1e-4)
+
+
+def test_roi_align_of_an_image_that_is_not_there() -> None:
+    with pytest.raises(AssertionError, match=r"507015.*no image 2"):
+        run("RoiAlign", [floats(2, 1, 4, 4), np.zeros((1, 4), np.float32), np.array([2], np.int64)])
+
+
+# --- parts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_compress(axis: int | None) -> None:
+    x = floats(3, 4, 5)
+    condition = np.array([False, True, True])
+    attributes = {} if axis is None else {"axis": axis}
+    np.testing.assert_array_equal(
+        run("Compress", [x, condition], **attributes), np.compress(condition, x, axis)
+    )
+
+
+@pytest.mark.parametrize("time", [0, 1])
+def test_reverse_sequence(time: int) -> None:
+    x, lengths = floats(4, 4, 3), np.array([1, 4, 0, 2], np.int64)
+    expected = x.copy()
+    for b, length in enumerate(lengths):
+        where = (slice(0, length), b) if time == 0 else (b, slice(0, length))
+        expected[where] = x[where][::-1]
+    got = run("ReverseSequence", [x, lengths], time_axis=time, batch_axis=1 - time)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_reverse_sequence_refuses_a_length_that_passes_the_end() -> None:
+    with pytest.raises(AssertionError, match=r"507015.*length 5 of 4 steps"):
+        run("ReverseSequence", [floats(4, 2), np.array([5, 1], np.int64)])
+
+
+@pytest.mark.parametrize(
+    ("axes", "sizes", "take", "pad"),
+    [
+        ([0, 1], [2, 7], (slice(1, 3), slice(None)), ((0, 0), (1, 1))),
+        ([1], [8], (slice(None), slice(None)), ((0, 0), (1, 2))),
+        ([-2], [3], (slice(1, 4), slice(None)), ((0, 0), (0, 0))),
+    ],
+)
+def test_center_crop_pad(axes: list[int], sizes: list[int], take: Any, pad: Any) -> None:
+    x = floats(5, 5)
+    got = run("CenterCropPad", [x, np.array(sizes, np.int64)], axes=axes)
+    np.testing.assert_array_equal(got, np.pad(x[take], pad))
+
+
+def test_hardmax_takes_the_first_of_equals() -> None:
+    x = np.array([[1, 3, 3], [2, 2, 0]], np.float32)
+    np.testing.assert_array_equal(run("Hardmax", [x]), [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(run("Hardmax", [x], axis=0), [[0, 1, 1], [1, 0, 0]])
