@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.core import MIB, Door, open_door
+from support.core import MIB, Door, Slow, open_door
 from support.requests import small_model
 
 import acl
@@ -205,6 +205,26 @@ def test_blocks_that_come_back_after_the_registration() -> None:
         pool.register(stream)
         door.free(door.alloc(700))
     assert found(before) == {}
+
+
+def test_pinned_memory_stays_while_a_copy_to_it_is_queued() -> None:
+    def pinned_freed() -> int:
+        return acl.sim.counters().get("aclrtFreeHost", 0)
+
+    with acl.Pool(debug="sample:2", sync_timeout_ms=50) as pool, acl.Stream() as stream:
+        pool.register(stream)
+        door = Door(stream)
+        blocks = [door.alloc(512) for _ in range(4)]
+        stream.synchronize()
+        before = pinned_freed()
+        with Slow(stream):
+            for block in blocks:
+                door.free(block)
+            pool.unregister(stream)
+            assert pinned_freed() == before
+        pool.register(stream)
+        pool.unregister(stream)
+        assert pinned_freed() == before + 1
 
 
 def test_findings_have_python_stacks_where_python_allocates(stream: acl.Stream) -> None:

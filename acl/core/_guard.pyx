@@ -87,11 +87,15 @@ cdef bint filled(const uint8_t *bytes, size_t size, uint8_t value) noexcept nogi
     return True
 
 
-cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
-    """Queue a copy and an event behind it; false if the stream takes none: nothing can be said."""
+cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
     if slot.event != NULL:
         event_put(arena.pool, slot.event)
         slot.event = NULL
+
+
+cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
+    """Queue a copy and an event behind it; false if the stream takes none: nothing can be said."""
+    event_drop(arena, slot)
     if aclrtMemcpyAsync(to, size, addr, size, ACL_MEMCPY_DEVICE_TO_HOST,
                         arena.stream) != ACL_SUCCESS:
         return False
@@ -112,9 +116,6 @@ cdef void slot_settle(Arena *arena, Slot *slot) noexcept nogil:
     slot_check(arena, slot)
     if not filled(slot.after, slot.look, FREED_VALUE):
         found(FOUND_USE_AFTER_FREE, arena, slot.block, slot.freed)
-    if slot.event != NULL:
-        event_put(arena.pool, slot.event)
-        slot.event = NULL
 
 
 cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
@@ -153,6 +154,7 @@ cdef void oldest_settles(Arena *arena, Guard *guard) noexcept nogil:
         return
     if slot_ready(arena, slot, True):
         slot_settle(arena, slot)
+    event_drop(arena, slot)
     guard.settled += 1
 
 
@@ -212,7 +214,7 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
         guard = <Guard *> calloc(1, sizeof(Guard))
     if guard == NULL:
         return False
-    arena.guard = guard                         # never freed, as an arena outlives its users
+    arena.guard = guard                         # until the arena goes
     guard.waits = every == 1
     if guard.pinned != NULL:
         return True
