@@ -3,8 +3,10 @@
 Thread rule: as for `Pool`; the capture itself is the caller's to begin and to end.
 """
 
-from acl._core cimport Arena
+from acl.core._arena cimport pool_arena
 from acl.core._order cimport capture_begin, capture_end, capture_release
+from acl._core cimport Arena, ROLE_STREAM
+from acl._libacl cimport aclrtStream
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
 
@@ -18,37 +20,55 @@ cdef class Capture:
     until `release`: it is used again only inside the same capture, never moved or given away.
     """
 
-    cdef Arena *main
-    cdef Arena *private
+    cdef Arena *main[2]             # for buffers and, where it has one of its own, for ACL; or NULL
+    cdef Arena *private[2]          # of the graph, for each of them; NULL before and afterwards
     cdef readonly Pool pool
 
     def __init__(self, Pool pool not None, stream):
+        cdef aclrtStream raw = handle_of(stream)
         self.pool = pool
-        self.main = pool.arena_of(handle_of(stream))
+        self.main[0] = pool.arena_of(raw)
+        if pool.core.options.early_frees and raw is not NULL:
+            self.main[1] = pool_arena(pool.core, raw, ROLE_STREAM)
+            if self.main[1] is NULL:
+                raise MemoryError("host memory for an arena")
 
     def __enter__(self):
-        with nogil:
-            self.private = capture_begin(self.main)
-        if self.private is NULL:
-            raise MemoryError("host memory for a capture")
+        cdef int i
+        for i in range(2):
+            if self.main[i] is NULL:
+                continue
+            with nogil:
+                self.private[i] = capture_begin(self.main[i])
+            if self.private[i] is NULL:
+                self.__exit__()
+                raise MemoryError("host memory for a capture")
         return self
 
     def __exit__(self, *error):
+        cdef int i
         with nogil:
-            capture_end(self.main)
+            for i in range(2):
+                if self.private[i] is not NULL:
+                    capture_end(self.main[i])
 
     @property
     def reserved(self):
         """Bytes of device memory that the graph's blocks keep."""
-        return 0 if self.private is NULL else self.private.pages * self.pool.core.options.granule
+        pages = 0
+        for i in range(2):
+            pages += self.private[i].pages if self.private[i] is not NULL else 0
+        return pages * self.pool.core.options.granule
 
     def release(self):
         """The graph is gone; a second call does nothing."""
-        if self.private is NULL:
-            return
-        self.pool.open_check()
-        with nogil:
-            if self.main.capture is self.private:
-                capture_end(self.main)
-            capture_release(self.private)
-        self.private = NULL
+        cdef int i
+        for i in range(2):
+            if self.private[i] is NULL:
+                continue
+            self.pool.open_check()
+            with nogil:
+                if self.main[i].capture is self.private[i]:
+                    capture_end(self.main[i])
+                capture_release(self.private[i])
+            self.private[i] = NULL

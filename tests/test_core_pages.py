@@ -148,21 +148,6 @@ def test_what_was_taken_in_vain_goes_back() -> None:
     assert rig.alloc(10 * PAGE)
 
 
-def test_headroom_is_left_on_the_device() -> None:
-    rig = Rig(capacity=20 * PAGE, headroom=5 * PAGE)
-    assert rig.alloc(16 * PAGE) == 0
-    assert rig.alloc(15 * PAGE)
-
-
-def test_an_expired_wait_skips_the_rung() -> None:
-    rig = Rig(limit=40 * PAGE, views=False)
-    split_free(rig)
-    rig.set(busy=True)
-    assert rig.alloc(20 * PAGE) == 0 or rungs(rig).get(OWN) is None
-    assert rig.stats()["counters"]["sync_failures"] == 1
-    assert rig.check() == 0
-
-
 def test_nothing_is_synchronised_during_a_capture() -> None:
     rig = Rig()
     split_free(rig)
@@ -185,24 +170,6 @@ def test_pages_that_must_not_move_do_not(options: dict[str, bool]) -> None:
     assert rig.check() == 0
 
 
-def test_early_frees_give_pages_only_when_drained() -> None:
-    rig = Rig(early_frees=True)
-    rig.free(rig.alloc(20 * PAGE))
-    assert rig.trim() == 0
-    assert rig.trim(drained=True) == 20 * PAGE
-
-
-def test_a_full_range_gets_another_one() -> None:
-    rig = Rig(virtual_bytes=16 * PAGE)
-    blocks = [rig.alloc(5 * PAGE) for _ in range(9)]
-    assert all(blocks)
-    assert rig.layout().count("|") == 2
-    assert rig.calls()["reserve"] == 3
-    for block in blocks:
-        rig.free(block)
-    assert rig.check() == 0
-
-
 def test_a_block_longer_than_a_range_gets_one_of_its_own() -> None:
     rig = Rig(virtual_bytes=16 * PAGE)
     assert rig.alloc(100 * PAGE)
@@ -220,18 +187,6 @@ def test_addresses_do_not_wear_out() -> None:
             live.append(rig.alloc(choose.randrange(PAGE, 24 * PAGE)))
             assert live[-1]
     assert rig.layout().count("|") <= 1
-    assert rig.check() == 0
-
-
-def test_without_virtual_memory_segments_serve() -> None:
-    rig = Rig()
-    rig.set(fail="reserve", code=UNSUPPORTED)
-    first = rig.alloc(20 * PAGE)
-    assert first and rig.calls()["malloc"] == 1 and rig.calls()["map"] == 0
-    assert rig.alloc(1000) and rig.alloc(2 * PAGE)
-    assert rig.check() == 0
-    rig.free(first)
-    assert rig.trim() == 20 * PAGE
     assert rig.check() == 0
 
 
@@ -262,15 +217,6 @@ def test_trim_keeps_what_is_asked_for() -> None:
     assert rig.trim() == 9 * PAGE
     rig.free(keep)
     assert rig.trim() == PAGE
-
-
-def test_trim_of_idle_streams_waits_for_nobody() -> None:
-    rig = Rig()
-    rig.free(rig.alloc(10 * PAGE))
-    rig.set(busy=True)
-    assert rig.trim(wait=False) == 0 and rig.calls()["sync"] == 0
-    rig.set(busy=False)
-    assert rig.trim(wait=False) == 10 * PAGE and rig.calls()["sync"] == 0
 
 
 def test_decay_gives_back_what_a_tick_did_not_need() -> None:

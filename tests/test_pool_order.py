@@ -93,22 +93,6 @@ def test_without_the_event_the_other_stream_s_work_is_hurt(sim: ModuleType) -> N
     assert results == [{2}, {1}]
 
 
-def test_a_shared_block_is_used_again_once_it_may(sim: ModuleType) -> None:
-    acl.Device(0).use()
-    with acl.Pool(0) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
-        with held(two):
-            buffer = pool.alloc(3 * MIB, one)
-            address = buffer.address
-            pool.record_stream(buffer, two)
-            buffer.close()
-            assert pool.stats().streams[0].waiting >= 3 * MIB
-            other = pool.alloc(3 * MIB, one)
-            assert other.address != address
-        with pool.alloc(3 * MIB, one) as third:
-            assert third.address == address
-        other.close()
-
-
 def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "40MiB", sync_timeout_ms=100) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
@@ -147,23 +131,6 @@ def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType) -> None:
         assert pool.check() == 0
 
 
-def test_a_capture_keeps_its_memory(sim: ModuleType) -> None:
-    acl.Device(0).use()
-    with acl.Pool(0) as pool, acl.Stream(0) as stream:
-        pool.alloc(5000, stream).close()
-        with pool.capture(stream) as capture:
-            inside = pool.alloc(5000, stream).address
-            assert pool.alloc(5000, stream).address == inside
-        outside = pool.alloc(5000, stream)
-        assert outside.address != inside
-        assert capture.reserved > 0 and pool.trim() == 0
-        outside.close()
-        capture.release()
-        capture.release()
-        assert pool.stats().streams[1].kind == "capture"
-        assert pool.check() == 0
-
-
 def test_a_real_capture_is_noticed(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, watch_captures=True) as pool, acl.Stream(0) as stream:
@@ -194,16 +161,6 @@ def test_an_unload_s_blocks_wait_for_the_device(sim: ModuleType) -> None:
         with pool.alloc(3 * MIB, stream):
             pass
         assert pool.check() == 0
-
-
-def test_a_foreign_thread_frees(sim: ModuleType) -> None:
-    acl.Device(0).use()
-    with acl.Pool(0) as pool, acl.Stream(0) as stream:
-        buffers = [pool.alloc(1000 * n, stream) for n in range(1, 200)]
-        thread = threading.Thread(target=buffers.clear)
-        thread.start()
-        thread.join()
-        assert pool.stats().allocated == 0 and pool.check() == 0
 
 
 def test_blocks_through_the_registry_and_from_python_are_one_pool(sim: ModuleType, stream: acl.Stream) -> None:

@@ -5,7 +5,6 @@ Streams are held up by functions that wait for a gate, so that "not finished yet
 
 import gc
 import threading
-import time
 
 import pytest
 from support.calls import api
@@ -116,29 +115,6 @@ def test_a_wait_that_expires_gives_null_and_the_pages_stay() -> None:
             assert pool.check() == 0
         stream.synchronize()
         large = door.alloc(8 * MIB)
-        assert large
-        for block in (large, held[1], held[3]):
-            door.free(block)
-
-
-def test_a_caller_with_the_gil_does_not_deadlock_with_a_callback_on_its_stream() -> None:
-    """PyDLL keeps the GIL over the call, as an extension of a user's may."""
-    import ctypes
-
-    with open_door(limit="16MiB", sync_timeout_ms=100, views=False) as (_, stream, door):
-        found = acl.allocator_of(stream)
-        assert found is not None
-        alloc = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(found.alloc)
-        held = [door.alloc(4 * MIB) for _ in range(4)]
-        ran: list[int] = []
-        stream.launch(ran.append, 1)
-        stream.launch(time.sleep, 0.01)
-        door.free(held[0])
-        door.free(held[2])
-        large = alloc(found.object, 8 * MIB)  # returns, with or without memory
-        stream.synchronize()
-        assert ran == [1]
-        large = large or door.alloc(8 * MIB)
         assert large
         for block in (large, held[1], held[3]):
             door.free(block)
@@ -293,14 +269,6 @@ def test_two_streams_must_both_be_done(made: Made) -> None:
         assert blocks_at(pool, stream, "waiting") == []
 
 
-def test_recording_the_buffers_own_stream_changes_nothing(made: Made) -> None:
-    pool, stream, _ = made
-    buffer = pool.alloc(4 * MIB, stream)
-    pool.record_stream(buffer, stream)
-    buffer.close()
-    assert blocks_at(pool, stream, "waiting") == []
-
-
 def test_a_waiting_block_is_used_rather_than_failing() -> None:
     with open_door(limit="16MiB") as (pool, stream, _), acl.Stream() as second:
         buffer = pool.alloc(12 * MIB, stream)
@@ -310,20 +278,6 @@ def test_a_waiting_block_is_used_rather_than_failing() -> None:
             threading.Timer(0.1, slow.go_on).start()
             again = pool.alloc(12 * MIB, stream)
         again.close()
-
-
-def test_events_are_used_again(made: Made) -> None:
-    pool, stream, _ = made
-    with acl.Stream() as second:
-        for _ in range(3):
-            pool.alloc(16 * MIB, stream).close()
-        for i in range(50):
-            buffer = pool.alloc(4 * MIB, stream)
-            pool.record_stream(buffer, second)
-            buffer.close()
-            second.synchronize()
-            pool.alloc((20 + i) * MIB, stream).close()
-        assert acl.sim.counters()["aclrtCreateEventExWithFlag"] < 10
 
 
 def test_a_trim_takes_back_what_no_other_stream_uses_any_more(made: Made) -> None:
@@ -436,10 +390,41 @@ def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> No
     door.free(outside)
     assert pool.trim() == 4 * MIB
     assert capture.reserved == 4 * MIB
+    assert [one.kind for one in pool.stats().streams] == ["stream", "capture"]
     pool.release_capture(capture)
+    capture.release()
     assert physical() == pool.stats().reserved
     pool.trim()
     assert physical() == 0
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_with_early_frees_a_capture_covers_what_acl_takes_and_buffers(watch: bool) -> None:
+    with open_door(early_frees=True, watch_captures=watch) as (pool, stream, door):
+        capture = pool.capture(stream)
+        if watch:
+            assert acl.mdl.ri_capture_begin(stream.handle, 2) == 0
+        else:
+            capture.__enter__()
+        block, address = door.take(4 * MIB)
+        buffer = pool.alloc(3 * MIB, stream)
+        own = buffer.address
+        door.free(block)
+        buffer.close()
+        if watch:
+            graph, ret = acl.mdl.ri_capture_end(stream.handle)
+            assert (ret, acl.mdl.ri_destroy(graph)) == (0, 0)
+        else:
+            capture.__exit__()
+            assert capture.reserved == 8 * MIB
+        with pool.alloc(3 * MIB, stream) as outside:
+            assert outside.address != own
+        block, elsewhere = door.take(4 * MIB)
+        assert elsewhere != address
+        door.free(block)
+        capture.release()
+        assert pool.check() == 0
+        pool.trim(drained=True)
 
 
 def test_nothing_is_synchronised_while_a_stream_is_captured() -> None:
