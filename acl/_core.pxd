@@ -46,16 +46,16 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       and BLOCK_ASLEEP) or VOID; VOID lies in such pages only; asleep == sum of the
                       sizes of blocks that are asleep, each of which has one Nap
 
-Lock order: an arena's lock, the source's lock and the pool's lock are leaves.  A thread that holds
-one of them takes no other, calls no driver function, and never waits for a stream.
+Lock order: an arena's lock, the source's, the pool's, and that of the list of pools are leaves.  A
+thread that holds one of them takes no other, calls no driver function, never waits for a stream.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from acl._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtAllocator, aclrtAllocatorAddr,
-    aclrtAllocatorBlock, aclrtContext, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr,
-    aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
+    aclrtAllocatorBlock, aclrtContext, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus,
+    aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,
 )
 from acl.core._events cimport Ring
 from acl.core._lock cimport BiasedLock, SpinLock
@@ -235,7 +235,6 @@ cdef struct Arena:
     uint32_t range_count        # slots of `ranges` in use, some of them NULL
     uint64_t pages              # pages that have a frame, and those of segments (I8)
     size_t slab_ready           # bytes of the slab that may be touched
-    size_t slab_bytes
     size_t past_peak            # live peak before the last decay tick
     size_t past_requested_peak
     uint32_t mode               # ArenaMode bits
@@ -333,7 +332,7 @@ cdef struct PoolOptions:
     aclrtMemAttr mem_attr       # of frames
     aclrtMemAttr info_attr      # what `headroom` is read from
     int32_t sync_timeout_ms     # longest wait for a stream inside an allocation; never 0
-    bint steals                 # pages may move
+    bint steals                 # pages may move; false: nor are they mapped at two addresses
     uint8_t views               # Views: whether a page may be mapped at several addresses
     bint early_frees            # MAX_RUNTIME_CORE_NUMBER > 1, task queues: free before launch
     bint watches                # each allocation asks whether its stream is being captured
@@ -460,6 +459,7 @@ cdef struct Peak:               # the joint peak of live bytes, and what it was 
 cdef struct Pool:
     PoolOptions options
     Source source
+    aclrtContext context        # current when the pool was made; NULL: the driver has none
     SpinLock lock               # guards the list of arenas and `oom`
     Arena *arenas[1024]         # appended to only
     uint32_t arena_count
@@ -467,7 +467,6 @@ cdef struct Pool:
     OomReport oom               # the last one
     OomReport ooms[16]          # it and those before, each at its number modulo OOMS
     bint no_virtual             # the driver said that it has no virtual memory
-    bint moves_off              # stealing is off for the moment (registered for RDMA, exported)
     bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
     # A mark in a framework's queue, behind all that is in it; NULL if it cannot be set.
     void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil

@@ -23,6 +23,7 @@ from acl._libacl cimport (
     ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtDestroyStreamForce,
     aclrtMallocHost, aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
 )
+from acl.core._driver cimport device_sync
 from acl.core._lock cimport count_read
 from acl.core._pages cimport arena_rest
 from acl._pool cimport Pool
@@ -186,7 +187,7 @@ cdef aclError trip_rest(Trip *trip) noexcept nogil:
     cdef aclError status
     cdef uint32_t index
     trip.call = b"aclrtSynchronizeDeviceWithTimeout"
-    status = trip.pool.source.driver.sync_device(trip.pool.options.sync_timeout_ms)
+    status = device_sync(trip.pool)
     if status != ACL_SUCCESS:
         return status
     for index in range(trip.begun):

@@ -95,6 +95,14 @@ def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -
         assert pool.stats().streams[0].waiting == 0
 
 
+def test_the_headroom_is_that_of_the_pool_s_device() -> None:
+    acl.Device(1).use()
+    with acl.Stream(1) as stream, acl.Pool(1, headroom="16GiB") as pool, acl.Pool(0) as other, other.alloc("24GiB"):
+        acl.Device(0).use()
+        with pool.alloc(EIGHT, stream):
+            assert pool.stats().reserved == 8 * MIB
+
+
 def test_a_context_that_is_gone_is_not_waited_for() -> None:
     acl.Device(0).use()
     with acl.Pool(0) as pool:

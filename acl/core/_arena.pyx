@@ -14,10 +14,9 @@ from acl cimport _libacl
 from acl.core._asleep cimport naps_reclaim
 from acl.core._bins cimport bins_start, slab_close, slab_open
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, BLOCK_CACHED,
-    BLOCK_FREE, BLOCK_HOLE,
-    BLOCK_LIVE, BLOCK_WAITING, Block, MAX_ARENAS, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, Range,
-    no_scopes,
+    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, Block,
+    BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, MAX_ARENAS, no_scopes,
+    Range, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER,
 )
 from acl.core._driver cimport (
     context_enter, context_here, context_leave, events_destroy, page_unmap, range_unreserve,
@@ -164,7 +163,6 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
         return NULL
     pool.options = options[0]
     pool.no_virtual = options.segments
-    pool.moves_off = not options.steals
     if driver == NULL:
         driver_bind(&pool.source.driver)
         streams_watch()
@@ -176,6 +174,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     pool.source.prop.memAttr = options.mem_attr
     pool.source.prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
     pool.source.prop.location.id = <uint32_t> options.device        # a device number: not negative
+    pool.context = context_here(pool)
     pools_add(pool)
     return pool
 
@@ -197,7 +196,7 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept n
     arena.role = role
     arena.donates = not (
         pool.options.early_frees or role == ROLE_CAPTURE or role == ROLE_FRAMEWORK)
-    if pool.options.watches and role == ROLE_STREAM:
+    if pool.options.watches and (role == ROLE_STREAM or role == ROLE_USER):
         arena.mode = ARENA_WATCHED
     if pool.tagging:
         arena.mode |= ARENA_TAGGED
@@ -362,7 +361,7 @@ cdef size_t pool_decay(Pool *pool) noexcept nogil:
     freed = source_shrink(pool, 0)
     for index in range(count_read(&pool.arena_count)):
         pages = arena_idle_pages(pool.arenas[index])
-        if pages > 0 and pool.arenas[index].donates and not pool.moves_off:
+        if pages > 0 and pool.arenas[index].donates and pool.options.steals:
             pages_donate(pool.arenas[index], pages, False)
     freed += source_shrink(pool, 0)
     record_trims(False)
@@ -420,6 +419,7 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
     slab_close(arena)
     ring_drop(arena)
     free(arena.naps)
+    free(arena.guard)
     free(arena)
 
 
@@ -440,8 +440,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef bint empty
     if pool_live_bytes(pool) != 0:
         return False
-    if count > 0:                               # the last reference may go in any thread
-        context_enter(pool, pool.arenas[0].context, &before)
+    context_enter(pool, pool.context, &before)  # the last reference may go in any thread
     empty = pool_empty(pool)
     if empty:
         pools_remove(pool)

@@ -320,7 +320,7 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
         given = 0
         for index in range(count_read(&pool.arena_count)):
             other = pool.arenas[index]
-            if other.donates and not pool.moves_off and given < want:
+            if other.donates and pool.options.steals and given < want:
                 given += pages_donate(other, want - given, True)
         if given == 0:
             return False

@@ -32,7 +32,6 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
     if base == MAP_FAILED:
         return False
     arena.slab = <char *> base
-    arena.slab_bytes = SLAB_BYTES
     arena.slab_ready = 0
     arena.slab_used = 0
     return True
@@ -40,7 +39,7 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
 
 cdef void slab_close(Arena *arena) noexcept nogil:
     if arena.slab != NULL:
-        munmap(arena.slab, arena.slab_bytes)
+        munmap(arena.slab, SLAB_BYTES)
         arena.slab = NULL
 
 
@@ -49,7 +48,7 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
     cdef Block *block
     if arena.slab_used == arena.slab_ready:
         more = arena.slab_ready if arena.slab_ready != 0 else SLAB_FIRST
-        if (arena.slab_ready + more > arena.slab_bytes
+        if (arena.slab_ready + more > SLAB_BYTES
                 or mprotect(arena.slab + arena.slab_ready, more, PROT_READ | PROT_WRITE) != 0):
             return NULL
         arena.slab_ready += more

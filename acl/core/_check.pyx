@@ -14,11 +14,10 @@ from libc.string cimport memset
 from acl.core._asleep cimport naps_check
 from acl.core._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, size_units
 from acl._core cimport (
-    BINS, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_MOVING,
-    BLOCK_VOID,
-    BLOCK_WAITING, Bins, Block,
-    CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS, OOMS, OomHold, OomReport, RANGE_KINDS, RANGE_LARGE,
-    RANGE_SMALL, Range, TAGS, UNIT, UNIT_SHIFT, Use, View,
+    BINS, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
+    BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS,
+    OomHold, OomReport, OOMS, Range, RANGE_KINDS, RANGE_LARGE, RANGE_SMALL, TAGS, UNIT,
+    UNIT_SHIFT, Use, View,
 )
 from acl.core._driver cimport attempt_read, device_room, stream_captured
 from acl.core._frames cimport page_backed
@@ -393,7 +392,7 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     report.headroom = pool.options.headroom
     report.device_free = device_room(pool)
     report.capturing = stream_captured(pool, arena.stream, &graph)
-    report.moved = arena.donates and not pool.moves_off and not report.capturing
+    report.moved = arena.donates and pool.options.steals and not report.capturing
     report.missing = bytes_missing(arena, size) if size >> MAX_SIZE_BITS == 0 else size
     oom_fill(arena, &report)
     spin_enter(&pool.source.lock)

@@ -94,7 +94,7 @@ cdef void views_allow(Climb *climb) noexcept nogil:
     """Under the lock: may free pages of this arena be mapped at a second place?"""
     cdef Arena *arena = climb.arena
     climb.views = (
-        arena.pool.options.views and not arena.pool.moves_off and not climb.refused
+        arena.pool.options.views and arena.pool.options.steals and not climb.refused
         and arena.refusals < REFUSALS_MANY
         and arena.shadows + climb.missing <= max(VIEWS_MOST * arena.pages, VIEWS_FEW))
 
@@ -232,7 +232,7 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     if climb.found < climb.missing:
         take_driver(climb, growth_allowed(climb), RUNG_GROW)
     if climb.found < climb.missing:
-        climb.moves = not (pool.moves_off or stream_captured(pool, climb.arena.stream, &graph))
+        climb.moves = pool.options.steals and not stream_captured(pool, climb.arena.stream, &graph)
         if turn_lacks(climb):
             turn_take(climb, False)
     if climb.found < climb.missing and climb.views:
@@ -300,8 +300,7 @@ cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window windo
     if dooms_thrash(arena):
         return window_find(arena, size, kind, DEMAND_PLAIN)
     lock_drop(&arena.lock)
-    ready = (arena.donates and not arena.pool.moves_off
-             and not stream_captured(arena.pool, arena.stream, &graph)
+    ready = (arena.donates and not stream_captured(arena.pool, arena.stream, &graph)
              and (not window.waits or arena_rest(arena, True)))
     lock_take(&arena.lock)
     window = window_find(arena, size, kind, DEMAND_RESTED if ready else DEMAND_PLAIN)
@@ -372,7 +371,7 @@ cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind, Window *windo
     cdef Climb climb
     cdef Block *block
     window.first = NULL
-    if arena.shadows == 0 or arena.pool.moves_off:
+    if arena.shadows == 0:
         return NULL
     window[0] = window_find(arena, size, kind, DEMAND_ANY)
     if window.first == NULL or window.missing > 0:
@@ -422,7 +421,7 @@ cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept no
     cdef void *base = segment_malloc(pool, bytes)
     cdef void *graph = NULL
     rung[0] = RUNG_DRIVER
-    if base != NULL or pool.moves_off or stream_captured(pool, arena.stream, &graph):
+    if base != NULL or not pool.options.steals or stream_captured(pool, arena.stream, &graph):
         return base
     rung[0] = RUNG_OWN
     if arena.donates:

@@ -38,6 +38,8 @@ cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil
 
 cdef bint stream_idle(Arena *arena) noexcept nogil          # nothing in flight, right now
 cdef bint stream_wait(Arena *arena) noexcept nogil          # false: expired or refused
+# All work of the current context, and of those that the pool and its arenas were made in.
+cdef aclError device_sync(Pool *pool) noexcept nogil
 cdef bint device_wait(Pool *pool) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
 

@@ -116,10 +116,13 @@ cdef void source_unclaim(Pool *pool, size_t bytes) noexcept nogil:
 
 cdef size_t device_room(Pool *pool) noexcept nogil:
     cdef size_t room = 0, total = 0
-    if counted(pool, CALL_MEM_INFO,
-               pool.source.driver.mem_info(pool.options.info_attr, &room, &total)) != ACL_SUCCESS:
-        return 0
-    return room
+    cdef aclrtContext before
+    cdef aclError status
+    context_enter(pool, pool.context, &before)  # or in whatever device is current
+    status = counted(pool, CALL_MEM_INFO,
+                     pool.source.driver.mem_info(pool.options.info_attr, &room, &total))
+    context_leave(pool, before)
+    return room if status == ACL_SUCCESS else 0
 
 
 cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
@@ -331,38 +334,42 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
     return status == ACL_SUCCESS
 
 
-cdef bint context_wait(Pool *pool, aclrtContext context) noexcept nogil:
+cdef aclError context_sync(Pool *pool, aclrtContext context) noexcept nogil:
     cdef aclrtContext before
     cdef aclError status = context_enter(pool, context, &before)
     if status != ACL_SUCCESS:
-        return context_gone(status)
+        return ACL_SUCCESS if context_gone(status) else status
     status = counted(pool, CALL_SYNC, pool.source.driver.sync_device(wait_ms(pool)))
     context_leave(pool, before)
-    return status == ACL_SUCCESS
+    return status
 
 
 cdef bint context_first(Pool *pool, uint32_t index) noexcept nogil:
-    """Whether no arena before this one has the same context."""
+    """Whether neither the pool nor an arena before this one has the same context."""
+    cdef aclrtContext context = pool.arenas[index].context
     cdef uint32_t i
     for i in range(index):
-        if pool.arenas[i].context == pool.arenas[index].context:
+        if pool.arenas[i].context == context:
             return False
-    return True
+    return context != NULL and context != pool.context
+
+
+cdef aclError device_sync(Pool *pool) noexcept nogil:
+    # The runtime's synchronisation of a device waits for the streams of the current context only.
+    cdef aclrtContext here = context_here(pool)
+    cdef uint32_t index
+    cdef aclError status = context_sync(pool, pool.context)
+    if status == ACL_SUCCESS and here != NULL and here != pool.context:
+        status = context_sync(pool, here)
+    for index in range(count_read(&pool.arena_count)):
+        if (status == ACL_SUCCESS and pool.arenas[index].context != here
+                and context_first(pool, index)):
+            status = context_sync(pool, pool.arenas[index].context)
+    return status
 
 
 cdef bint device_wait(Pool *pool) noexcept nogil:
-    # The runtime's synchronisation of a device waits for the streams of the current context only.
-    cdef aclrtContext here = context_here(pool)
-    cdef aclrtContext context
-    cdef uint32_t index
-    cdef bint asked = here != NULL or pool.source.driver.context_get == NULL
-    cdef bint done = not asked or context_wait(pool, NULL)
-    for index in range(count_read(&pool.arena_count)):
-        context = pool.arenas[index].context
-        if done and context != NULL and context != here and context_first(pool, index):
-            done = context_wait(pool, context)
-            asked = True
-    return done and asked
+    return device_sync(pool) == ACL_SUCCESS
 
 
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil:

@@ -225,7 +225,7 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
             climb.missing += 1
         elif view.frame.holder == view:
             pass                                # backed: of a free block
-        elif view.frame.stamp == arena.search and not arena.pool.moves_off:
+        elif view.frame.stamp == arena.search:
             length = run_recall(climb, span, page, end)
             if length == 0:
                 return False
@@ -643,7 +643,7 @@ cdef void pages_home(Arena *arena) noexcept nogil:
     cdef Frame *last
     cdef Block *pieces = NULL
     cdef uint32_t length
-    if arena.away == 0 or arena.pool.moves_off:
+    if arena.away == 0:
         return
     frames_stamp(arena, &away)
     homes_stamp(arena)

@@ -27,7 +27,6 @@ cdef struct Search:
     uint32_t demand
     uint32_t free               # wholly free pages of the arena
     bint stamped                # and their frames tell
-    bint plain                  # no recalls
     Window best
 
 cdef enum:
@@ -153,7 +152,7 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
     if not search.stamped:
         frames_stamp(arena, NULL)               # not before it is needed: it goes to each frame
         search.stamped = True
-    if (frame.stamp != arena.search or frame.mark == arena.window or search.plain
+    if (frame.stamp != arena.search or frame.mark == arena.window
             or (holder.range == span.index and low <= holder.page < high)):
         return False
     frame.mark = arena.window
@@ -337,7 +336,6 @@ cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t deman
     search.demand = demand
     search.free = pages_free(arena)
     search.stamped = False
-    search.plain = arena.pool.moves_off
     search.best.first = NULL
     while hole != stop:
         if leads_run(hole):

@@ -86,7 +86,7 @@ cdef inline uint64_t glance(uint64_t *count) noexcept nogil:
     return stale_read(<size_t *> count)         # as wide
 
 
-cdef void arena_add(Arena *arena, Sums *sums) noexcept nogil:
+cdef void arena_sum(Arena *arena, Sums *sums) noexcept nogil:
     cdef uint32_t i
     for i in range(1, <uint32_t> CACHE_UNITS + 1):      # an enum
         sums.bins[bin_of(i)] += glance(&arena.class_hits[i])
@@ -106,7 +106,7 @@ cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil:
         arena = pool.arenas[index]
         if locked:
             lock_take(&arena.lock)
-        arena_add(arena, sums)
+        arena_sum(arena, sums)
         if locked:
             lock_drop(&arena.lock)
 
