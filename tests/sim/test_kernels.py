@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.calls import api, out
+from support.child import run_child
 from support.models import device_array, sim_message
 
 from acl import sim
@@ -323,3 +324,37 @@ def test_arguments_freed_before_the_kernel_ran(kernels: Kernels) -> None:
     sim.fail_stream(kernels.stream.value, 507011)
     assert api.aclrtSynchronizeStream(kernels.stream) == 507011
     assert "signal" not in sim_message().splitlines()[0], "each failure has a reason of its own"
+
+
+DEVICE_LAUNCHES = """
+import ctypes, pathlib, sys
+from support.calls import api, out
+from support.child import run_child
+
+data = bytearray(pathlib.Path(sys.argv[1]).read_bytes())
+data[18:20] = b"\\x29\\x10"  # e_machine: not this machine's
+assert api.aclInit(None) == 0 and api.aclrtSetDevice(0) == 0
+binary, function, stream, device, handle, param = (out() for _ in range(6))
+assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+assert api.aclrtBinaryLoadFromData(bytes(data), len(data), None, ctypes.byref(binary)) == 0
+assert api.aclrtBinaryGetFunction(binary, b"mark", ctypes.byref(function)) == 0
+assert api.aclrtMalloc(ctypes.byref(device), 64, 0) == 0
+assert api.aclrtKernelArgsInit(function, ctypes.byref(handle)) == 0
+value = ctypes.c_uint64(device.value)
+assert api.aclrtKernelArgsAppend(handle, ctypes.byref(value), 8, ctypes.byref(param)) == 0
+assert api.aclrtKernelArgsFinalize(handle) == 0
+array = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+print(api.aclrtLaunchKernel(function, 1, device, 8, stream),
+      api.aclrtLaunchKernelV2(function, 1, device, 8, None, stream),
+      api.aclrtLaunchKernelWithConfig(function, 1, stream, None, handle, None),
+      api.aclrtLaunchKernelWithHostArgs(function, 1, stream, None, ctypes.byref(value), 8, None, 0),
+      api.aclrtLaunchKernelWithArgsArray(function, 1, stream, None, array),
+      api.aclrtSynchronizeStream(stream))
+"""
+
+
+@pytest.mark.parametrize(("choice", "status"), [("refuse", 207000), ("skip", 0)])
+def test_device_code_is_refused_or_taken_as_run(shared_object: bytes, choice: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "k.so").write_bytes(shared_object)
+    done = run_child("-c", DEVICE_LAUNCHES, str(tmp_path / "k.so"), ACL_SIM_DEVICE_CODE=choice)
+    assert done.stdout.split() == [*[str(status)] * 5, "0"], done.stderr
