@@ -78,6 +78,15 @@ cdef bytes argument_bytes(object value, object kind, int index):
         "module.kernel(name, types))")
 
 
+cdef uint32_t count_checked(object value, str name) except? 0:
+    """A number of something, at least 1, as the C API takes it."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not 1 <= value < 1 << 32:
+        raise ValueError(f"{name} must be from 1 to {(1 << 32) - 1}, not {value}")
+    return value
+
+
 cdef list arguments_of(tuple values, tuple types):
     if types is not None and len(values) != len(types):
         raise TypeError(f"the kernel takes {len(types)} arguments, got {len(values)}")
@@ -273,7 +282,7 @@ timeout_s, timeout_us, profiling : int, optional
             The launch attributes of those names.
         """
         cdef aclrtStream raw = NULL
-        cdef uint32_t count = blocks
+        cdef uint32_t count = count_checked(blocks, "blocks")
         cdef Config cfg = Config(config)
         cdef aclError status
         cdef bytes packed
@@ -309,13 +318,15 @@ timeout_s, timeout_us, profiling : int, optional
             Their bytes; the whole buffer if not given.
         """
         cdef aclrtStream raw = NULL
-        cdef uint32_t count = blocks
+        cdef uint32_t count = count_checked(blocks, "blocks")
         cdef Config cfg = Config(config)
-        cdef size_t size = arguments.size if nbytes is None else nbytes
+        cdef size_t size = arguments.size if nbytes is None else count_checked(nbytes, "nbytes")
         cdef void *address = arguments.address
         cdef aclError status
         self.module.open_check()
         arguments.open_check()
+        if size > arguments.size:
+            raise ValueError(f"nbytes must be at most {arguments.size}, not {nbytes}")
         stream_raw(stream, &raw)
         with nogil:
             status = aclrtLaunchKernelV2(self.raw, count, address, size, cfg.raw, raw)

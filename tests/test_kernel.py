@@ -141,11 +141,21 @@ def test_types_are_checked(module, words, stream):
         kernel.launch(1, "x", stream=stream)
 
 
-def test_no_blocks_are_refused(module, words, stream):
-    with pytest.raises(acl.AclError, match="aclrtLaunchKernelWithHostArgs"):
-        module.kernel("mark").launch(0, words, stream=stream)
-    with pytest.raises(OverflowError):
-        module.kernel("mark").launch(-1, words, stream=stream)
+@pytest.mark.parametrize("blocks", [0, -1, 2**32, 2**70])
+def test_a_number_of_blocks_that_cannot_be(module, words, stream, blocks):
+    for launch in (module.kernel("mark").launch, module.kernel("mark").launch_device):
+        with pytest.raises(ValueError, match=f"blocks must be from 1 to 4294967295, not {blocks}"):
+            launch(blocks, words, stream=stream)
+
+
+def test_counts_that_are_none(module, words, stream):
+    kernel = module.kernel("mark")
+    with pytest.raises(TypeError, match="blocks must be an int, not str"):
+        kernel.launch("1", words, stream=stream)
+    with pytest.raises(TypeError, match="nbytes must be an int, not float"):
+        kernel.launch_device(1, words, 8.0, stream)
+    with pytest.raises(ValueError, match=f"nbytes must be at most {words.size}, not {words.size + 1}"):
+        kernel.launch_device(1, words, words.size + 1, stream)
 
 
 def test_options_are_named(module, words, stream):
