@@ -191,39 +191,37 @@ cdef object mdl_create_and_get_op_desc(
             address(outputs, ret), num_outputs, ret)
 
 
+ctypedef aclError (*LengthOf)(
+    const void *info, size_t size, uint32_t index, size_t *length) noexcept nogil
+ctypedef aclError (*TextOf)(
+    const void *info, size_t size, uint32_t index, char *text, size_t length) noexcept nogil
+
+
+cdef object op_text(Value *a, LengthOf length_of, TextOf text_of):
+    """A text of a profiled operator: C is asked for its length first."""
+    cdef size_t length = 0
+    cdef char *text_at
+    cdef aclError ret
+    with nogil:
+        ret = length_of(a[0].p, a[1].k, a[2].u, &length)
+    if ret != 0:
+        return None, ret
+    made = room(length + 1)
+    text_at = <char *> at(made)
+    with nogil:
+        ret = text_of(a[0].p, a[1].k, a[2].u, text_at, length + 1)
+    return (text(text_at) if ret == 0 else None), ret
+
+
 cdef object prof_get_op_type_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     """Asks for the length itself."""
     cdef Value[3] a
-    cdef const char *what = b"kkI acl.prof.get_op_type_v2 op_info len index"
-    cdef size_t size = 0
-    cdef char *type_at
-    cdef aclError ret
-    take(what, args, n, names, a)
-    with nogil:
-        ret = aclprofGetOpTypeLen(a[0].p, a[1].k, a[2].u, &size)
-    if ret != 0:
-        return None, ret
-    made = room(size + 1)
-    type_at = <char *> at(made)
-    with nogil:
-        ret = aclprofGetOpType(a[0].p, a[1].k, a[2].u, type_at, size + 1)
-    return (text(type_at) if ret == 0 else None), ret
+    take(b"kkI acl.prof.get_op_type_v2 op_info len index", args, n, names, a)
+    return op_text(a, aclprofGetOpTypeLen, aclprofGetOpType)
 
 
 cdef object prof_get_op_name_v2(object self, PyObject *const *args, Py_ssize_t n, PyObject *names):
     """Asks for the length itself."""
     cdef Value[3] a
-    cdef const char *what = b"kkI acl.prof.get_op_name_v2 op_info len index"
-    cdef size_t size = 0
-    cdef char *name_at
-    cdef aclError ret
-    take(what, args, n, names, a)
-    with nogil:
-        ret = aclprofGetOpNameLen(a[0].p, a[1].k, a[2].u, &size)
-    if ret != 0:
-        return None, ret
-    made = room(size + 1)
-    name_at = <char *> at(made)
-    with nogil:
-        ret = aclprofGetOpName(a[0].p, a[1].k, a[2].u, name_at, size + 1)
-    return (text(name_at) if ret == 0 else None), ret
+    take(b"kkI acl.prof.get_op_name_v2 op_info len index", args, n, names, a)
+    return op_text(a, aclprofGetOpNameLen, aclprofGetOpName)

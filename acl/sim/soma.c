@@ -375,7 +375,7 @@ static bool attribute_is_reuse(aclrtMemPoolAttr attr)
 }
 
 /* False if the attribute or its value is refused; the lock is held. */
-static bool attribute_set_locked(MemPool *pool, aclrtMemPoolAttr attr, const void *value)
+static bool attribute_set_locked(MemPool *pool, aclrtMemPoolAttr attr, void *value)
 {
     if (attribute_is_reuse(attr)) {
         pool->reuse[attr] = *(const uint32_t *)value != 0;
@@ -399,7 +399,7 @@ static bool attribute_set_locked(MemPool *pool, aclrtMemPoolAttr attr, const voi
     }
 }
 
-static bool attribute_get_locked(const MemPool *pool, aclrtMemPoolAttr attr, void *value)
+static bool attribute_get_locked(MemPool *pool, aclrtMemPoolAttr attr, void *value)
 {
     if (attribute_is_reuse(attr)) {
         *(uint32_t *)value = pool->reuse[attr];
@@ -420,38 +420,33 @@ static bool attribute_get_locked(const MemPool *pool, aclrtMemPoolAttr attr, voi
     return known;
 }
 
-static aclError attribute_refused(const char *function, aclrtMemPoolAttr attr)
+static aclError attribute_do(const char *function, MemPool *pool, aclrtMemPoolAttr attr,
+                             bool (*act)(MemPool *, aclrtMemPoolAttr, void *), void *value)
 {
-    return error_set(function, ACL_ERROR_RT_INTERNAL_ERROR,
-                     "attr = %d: unknown, not to be set, or its value is out of range", (int)attr);
+    if (!handle_is(pool, HANDLE_MEM_POOL)) {
+        return pool_unknown(function, ACL_ERROR_RT_PARAM_INVALID, pool);
+    }
+    pthread_mutex_lock(&pool->lock);
+    bool done = act(pool, attr, value);
+    pthread_mutex_unlock(&pool->lock);
+    return done ? ACL_SUCCESS
+                : error_set(function, ACL_ERROR_RT_INTERNAL_ERROR,
+                            "attr = %d: unknown, not to be set, or its value is out of range",
+                            (int)attr);
 }
 
 aclError sim_aclrtMemPoolSetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value)
 {
     REQUIRE(memPool);
     REQUIRE_RT(value);
-    MemPool *pool = memPool;
-    if (!handle_is(pool, HANDLE_MEM_POOL)) {
-        return pool_unknown(__func__, ACL_ERROR_RT_PARAM_INVALID, pool);
-    }
-    pthread_mutex_lock(&pool->lock);
-    bool done = attribute_set_locked(pool, attr, value);
-    pthread_mutex_unlock(&pool->lock);
-    return done ? ACL_SUCCESS : attribute_refused(__func__, attr);
+    return attribute_do(__func__, memPool, attr, attribute_set_locked, value);
 }
 
 aclError sim_aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *value)
 {
     REQUIRE(memPool);
     REQUIRE_RT(value);
-    MemPool *pool = memPool;
-    if (!handle_is(pool, HANDLE_MEM_POOL)) {
-        return pool_unknown(__func__, ACL_ERROR_RT_PARAM_INVALID, pool);
-    }
-    pthread_mutex_lock(&pool->lock);
-    bool done = attribute_get_locked(pool, attr, value);
-    pthread_mutex_unlock(&pool->lock);
-    return done ? ACL_SUCCESS : attribute_refused(__func__, attr);
+    return attribute_do(__func__, memPool, attr, attribute_get_locked, value);
 }
 
 aclError sim_aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep)
