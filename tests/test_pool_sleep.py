@@ -386,7 +386,8 @@ def test_trim_leaves_sleepers_alone() -> None:
     with acl.Pool(0) as pool:
         buffer = made(pool, 9 * MIB, 4)
         pool.sleep()
-        assert pool.trim() + pool.decay_tick() >= 0
+        pool.trim()
+        pool.decay_tick()
         assert pool.check() == 0
         pool.wake()
         assert holds(buffer, 4)

@@ -474,10 +474,13 @@ def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(made: Made,
 
 
 def test_a_dropped_recording_ends(made: Made) -> None:
-    recording = made[0].record()
+    pool, _, door = made
+    recording = pool.record()
     del recording
-    with made[0].record():
-        pass
+    block = door.take(1000)[0]
+    ages = {block.address: block.age for block in pool.leaks().blocks}
+    assert ages[door.address(block)] is None, "nothing is noted any more"
+    door.free(block)
 
 
 def test_a_recording_outlives_its_pool() -> None:
