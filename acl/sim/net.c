@@ -211,7 +211,8 @@ bool node_run_host(
     call.workspace = room > 0 ? malloc((size_t)room) : NULL;
     bool done = room <= 0 || call.workspace != NULL;
     for (int i = 0; done && i < node->output_count; i++) {
-        outputs[i].data = malloc((size_t)tensor_bytes(&outputs[i]) + 1);
+        int64_t bytes = tensor_bytes(&outputs[i]);
+        outputs[i].data = bytes > HOST_VALUE_MAX ? NULL : malloc((size_t)bytes + 1);
         done = outputs[i].data != NULL;
     }
     if (!done) {

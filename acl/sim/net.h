@@ -13,6 +13,9 @@
 
 enum { NET_MESSAGE_ROOM = 512 };
 
+/* The most bytes that a value of shape arithmetic or a folded constant may have. */
+#define HOST_VALUE_MAX ((int64_t)1 << 32)
+
 /* Memory that is freed all at once. */
 typedef struct Pile {
     struct PileBlock *blocks;

@@ -1,8 +1,8 @@
 /* onnxtensor.c: text, numbers and tensors of an ONNX file.
 
    The bytes are untrusted: every length is checked by proto.c, every count against what the bytes
-   can hold. Refused, by name: string tensors, types without a byte of their own, external data
-   outside the model's folder. */
+   can hold. Numbers of four bits become bytes. Refused, by name: string tensors, other types without
+   a byte of their own, external data outside the model's folder. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "onnxread.h"
 
-enum { NAME_MAX_LENGTH = 1 << 16 };
+enum { NAME_MAX_LENGTH = 1 << 16, ONNX_UINT4 = 21, ONNX_INT4 = 22 };
 
 /* The length of the UTF-8 sequence that begins here; 0 if none does. */
 static size_t utf8_length(const uint8_t *text, size_t left)
@@ -103,6 +103,7 @@ typedef struct TensorRead {
     const char *location;       /* of external data */
     uint64_t offset, length;
     bool external;
+    bool nibbles;               /* int4 or uint4: two in a byte, the first in its low half */
     int64_t filled;             /* elements so far, from typed fields */
     const uint8_t *raw;
     size_t raw_length;
@@ -152,7 +153,10 @@ static bool tensor_fields(Net *net, TensorRead *read, Proto proto)
             good = numbers_read(&field, 0, dim_sink, read);
             break;
         case 2:
-            read->tensor.type = type_from_onnx((int64_t)field.value);
+            read->nibbles = field.value == ONNX_UINT4 || field.value == ONNX_INT4;
+            read->tensor.type = field.value == ONNX_UINT4 ? ACL_UINT8
+                : field.value == ONNX_INT4                ? ACL_INT8
+                                           : type_from_onnx((int64_t)field.value);
             break;
         case 8:
             good = text_read(net, &field, &read->name);
@@ -201,6 +205,22 @@ static bool element_sink(void *context, uint64_t value)
     return true;
 }
 
+/* A byte of two small numbers, as the typed fields and raw data have them. */
+static bool nibbles_sink(void *context, uint64_t value)
+{
+    TensorRead *read = context;
+    int64_t count = tensor_count(&read->tensor);
+    if (read->filled >= count) {
+        return false;
+    }
+    for (int half = 0; half < 2 && read->filled < count; half++) {
+        uint8_t bits = (uint8_t)(value >> (4 * half) & 0xfU);
+        bool negative = read->tensor.type == ACL_INT8 && (bits & 8U) != 0;
+        ((uint8_t *)read->tensor.data)[read->filled++] = negative ? bits | 0xf0U : bits;
+    }
+    return true;
+}
+
 /* float_data, int32_data, int64_data, double_data, uint64_data: which one depends on the type. */
 static bool typed_read(Net *net, TensorRead *read)
 {
@@ -211,7 +231,8 @@ static bool typed_read(Net *net, TensorRead *read)
     Proto proto = read->typed;
     ProtoField field;
     while (proto_next(&proto, &field)) {
-        if (field.number == number && !numbers_read(&field, bytes, element_sink, read)) {
+        NumberSink sink = read->nibbles ? nibbles_sink : element_sink;
+        if (field.number == number && !numbers_read(&field, bytes, sink, read)) {
             return net_fail(net, "tensor %s has more data than its shape", read->name);
         }
     }
@@ -220,67 +241,107 @@ static bool typed_read(Net *net, TensorRead *read)
             (long long)tensor_count(&read->tensor));
 }
 
-/* Reads `bytes` from a file beside the model. Only plain names below the model's folder. */
-static bool external_load(Net *net, const TensorRead *read, int64_t bytes)
+/* Opens the file beside the model that a tensor's `bytes` are in; -1 with net->message. Only plain
+   names below the model's folder. */
+static int external_open(Net *net, const TensorRead *read, int64_t bytes)
 {
     char path[4096];
+    struct stat about;
     const char *location = read->location;
     bool plain = location != NULL && location[0] != '/' && location[0] != '\0'
         && strstr(location, "..") == NULL;
     if (!plain || net->folder == NULL) {
-        return net_fail(net, "tensor %s: external data at %s cannot be read%s", read->name,
+        net_explain(net, "tensor %s: external data at %s cannot be read%s", read->name,
             location == NULL ? "nowhere" : location,
             net->folder == NULL ? " for a model from memory" : "");
+        return -1;
     }
     if (read->length != 0 && read->length != (uint64_t)bytes) {
-        return net_fail(net, "tensor %s: external data has %llu bytes, expected %lld", read->name,
+        net_explain(net, "tensor %s: external data has %llu bytes, expected %lld", read->name,
             (unsigned long long)read->length, (long long)bytes);
+        return -1;
     }
     (void)snprintf(path, sizeof path, "%s/%s", net->folder, location);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int64_t done = 0;
-    while (fd >= 0 && done < bytes) {
-        ssize_t got = pread(fd, (char *)read->tensor.data + done, (size_t)(bytes - done),
-            (off_t)read->offset + done);
-        if (got <= 0) {
-            break;
+    int64_t size = fd >= 0 && fstat(fd, &about) == 0 ? (int64_t)about.st_size : 0;
+    int64_t there = read->offset < (uint64_t)size ? size - (int64_t)read->offset : 0;
+    if (fd < 0 || there < bytes) {
+        if (fd >= 0) {
+            (void)close(fd);
         }
-        done += got;
+        net_explain(net, "tensor %s: %s has %lld of %lld bytes", read->name, path,
+            (long long)there, (long long)bytes);
+        return -1;
     }
-    if (fd >= 0) {
-        (void)close(fd);
+    return fd;
+}
+
+static bool external_load(Net *net, const TensorRead *read, int fd, char *to, int64_t bytes)
+{
+    int64_t done = 0;
+    ssize_t got = 1;
+    for (; done < bytes && got > 0; done += got) {
+        got = pread(fd, to + done, (size_t)(bytes - done), (off_t)read->offset + done);
+        got = got < 0 ? 0 : got;
     }
-    return done == bytes || net_fail(net, "tensor %s: %s has %lld of %lld bytes", read->name, path,
-        (long long)done, (long long)bytes);
+    (void)close(fd);
+    return done == bytes || net_fail(net, "tensor %s: %s cannot be read", read->name,
+        read->location);
+}
+
+static void nibbles_spread(TensorRead *read, const uint8_t *from, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i++) {
+        (void)nibbles_sink(read, from[i]);
+    }
+}
+
+/* Brings the elements into their room; `packed` is how many bytes the file has for `bytes`. */
+static bool data_fill(Net *net, TensorRead *read, int fd, int64_t bytes, int64_t packed)
+{
+    /* Four-bit numbers from elsewhere are read into the end of their room, and spread from there. */
+    char *end = (char *)read->tensor.data + (bytes - packed);
+    if (read->external && !external_load(net, read, fd, end, packed)) {
+        return false;
+    }
+    if (!read->external && read->raw == NULL) {
+        return typed_read(net, read);
+    }
+    if (read->nibbles) {
+        nibbles_spread(read, read->external ? (const uint8_t *)end : read->raw, packed);
+    } else if (!read->external) {
+        memcpy(read->tensor.data, read->raw, (size_t)bytes);
+    }
+    return true;
 }
 
 bool tensor_read(Net *net, const ProtoField *message, Tensor *tensor, const char **name)
 {
     TensorRead read = {.name = ""};
+    int fd = -1;
     if (message->wire != 2 || !tensor_fields(net, &read, proto_nested(message))) {
         return message->wire == 2 ? false : net_fail(net, "a tensor is malformed");
     }
     if (type_size(read.tensor.type) == 0 || !tensor_fits(&read.tensor)) {
         return net_fail(net, "tensor %s has an unsupported data type or shape", read.name);
     }
-    int64_t bytes = tensor_bytes(&read.tensor);
-    bool backed =
-        read.external || read.raw != NULL || bytes <= (int64_t)(read.typed.end - read.typed.at) * 8;
-    read.tensor.data = backed ? pile_take(&net->pile, (size_t)bytes) : NULL;
-    if (read.tensor.data == NULL || (read.raw != NULL && read.raw_length != (size_t)bytes)) {
-        return net_fail(net, "tensor %s has %zu bytes of data, its shape needs %lld", read.name,
-            read.raw_length, (long long)bytes);
-    }
-    if (read.external) {
-        if (!external_load(net, &read, bytes)) {
-            return false;
-        }
-    } else if (read.raw != NULL) {
-        memcpy(read.tensor.data, read.raw, (size_t)bytes);
-    } else if (!typed_read(net, &read)) {
+    int64_t bytes = tensor_bytes(&read.tensor), packed = read.nibbles ? (bytes + 1) / 2 : bytes;
+    if (read.external && (fd = external_open(net, &read, packed)) < 0) {
         return false;
     }
+    bool backed =
+        read.external || read.raw != NULL || bytes <= (int64_t)(read.typed.end - read.typed.at) * 8;
+    bool whole = read.external || read.raw == NULL || read.raw_length == (size_t)packed;
+    read.tensor.data = backed && whole ? pile_take(&net->pile, (size_t)bytes) : NULL;
+    if (read.tensor.data == NULL) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return net_fail(net, "tensor %s has %zu bytes of data, its shape needs %lld", read.name,
+            read.raw_length, (long long)packed);
+    }
     *tensor = read.tensor;
+    tensor->narrow = read.nibbles;
     *name = read.name;
-    return true;
+    return data_fill(net, &read, fd, bytes, packed);
 }

@@ -123,6 +123,8 @@ LOOPS(sqdiff, (x - y) * (x - y), ((uint64_t)x - (uint64_t)y) * ((uint64_t)x - (u
 WHOLES(bitand, x &y)
 WHOLES(bitor, x | y)
 WHOLES(bitxor, x ^ y)
+WHOLES(shiftleft, y < 0 || y > 63 ? 0 : (uint64_t)x << y)
+WHOLES(shiftright, y < 0 || y > 63 ? 0 : (uint64_t)x >> y)
 TESTS(equal, x == y)
 TESTS(unequal, x != y)
 TESTS(less, x < y)
@@ -134,7 +136,7 @@ TESTS(or, x != 0 || y != 0)
 TESTS(xor, (x != 0) != (y != 0))
 
 enum {
-    ADD, SUB, MUL, DIV, FLOORDIV, MOD, FMOD, POW, MIN, MAX, PRELU, SQDIFF, BITAND, BITOR, BITXOR,
+    ADD, SUB, MUL, DIV, FLOORDIV, MOD, FMOD, POW, MIN, MAX, PRELU, SQDIFF, BITAND, BITOR, BITXOR, SHIFTLEFT, SHIFTRIGHT,
     EQUAL, UNEQUAL, LESS, LESSEQUAL, GREATER, GREATEREQUAL, AND, OR, XOR, MEAN,
 };
 
@@ -143,6 +145,7 @@ static const Loop loops[][4] = {
     [FLOORDIV] = ROW(floordiv), [MOD] = ROW(mod), [FMOD] = ROW(fmod), [POW] = ROW(pow),
     [MIN] = ROW(min), [MAX] = ROW(max), [PRELU] = ROW(prelu), [SQDIFF] = ROW(sqdiff),
     [BITAND] = WHOLE_ROW(bitand), [BITOR] = WHOLE_ROW(bitor), [BITXOR] = WHOLE_ROW(bitxor),
+    [SHIFTLEFT] = WHOLE_ROW(shiftleft), [SHIFTRIGHT] = WHOLE_ROW(shiftright),
     [EQUAL] = ROW(equal), [UNEQUAL] = ROW(unequal), [LESS] = ROW(less),
     [LESSEQUAL] = ROW(lessequal), [GREATER] = ROW(greater), [GREATEREQUAL] = ROW(greaterequal),
     [AND] = ROW(and), [OR] = ROW(or), [XOR] = ROW(xor),
@@ -240,8 +243,13 @@ static bool types_check(const OpCall *call)
                 type_name(a->type), type_name(type));
         }
     }
-    if (variant >= BITAND && variant <= BITXOR && type_is_float(a->type)) {
+    if (variant >= BITAND && variant <= SHIFTRIGHT && type_is_float(a->type)) {
         return op_fail(call, "input 0: expected an integer type, got %s", type_name(a->type));
+    }
+    bool is_signed = a->type == ACL_INT8 || a->type == ACL_INT16 || a->type == ACL_INT32
+        || a->type == ACL_INT64;
+    if (variant == SHIFTLEFT && is_signed) {
+        return op_fail(call, "input 0: expected an unsigned type, got %s", type_name(a->type));
     }
     return true;
 }
@@ -268,6 +276,9 @@ static bool binary_run(const OpCall *call)
     int variant = call->kind->variant;
     if (variant == MOD && attr_int(call, "fmod", 0) != 0) {
         variant = FMOD;
+    }
+    if (variant == SHIFTLEFT && strcmp(attr_string(call, "direction", "LEFT"), "RIGHT") == 0) {
+        variant = SHIFTRIGHT;
     }
     pair_run(variant, call->inputs[0], call->inputs[1], &call->outputs[0]);
     return true;
@@ -307,7 +318,7 @@ const OpKind ops_binary[] = {
     PAIR("Mod", OP_ONNX, MOD), PAIR("FloorMod", OP_ACL, MOD), PAIR("Pow", OP_BOTH, POW),
     PAIR("PRelu", OP_ONNX, PRELU), PAIR("SquaredDifference", OP_ACL, SQDIFF),
     PAIR("BitwiseAnd", OP_BOTH, BITAND), PAIR("BitwiseOr", OP_BOTH, BITOR),
-    PAIR("BitwiseXor", OP_BOTH, BITXOR),
+    PAIR("BitwiseXor", OP_BOTH, BITXOR), PAIR("BitShift", OP_ONNX, SHIFTLEFT),
     PAIR("Equal", OP_BOTH, EQUAL), PAIR("NotEqual", OP_ACL, UNEQUAL), PAIR("Less", OP_BOTH, LESS),
     PAIR("LessOrEqual", OP_ONNX, LESSEQUAL), PAIR("LessEqual", OP_ACL, LESSEQUAL),
     PAIR("Greater", OP_BOTH, GREATER), PAIR("GreaterOrEqual", OP_ONNX, GREATEREQUAL),

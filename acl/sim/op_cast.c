@@ -55,8 +55,10 @@ static bool copy_infer(OpCall *call)
 /* In inference everything is kept. */
 static bool dropout_infer(OpCall *call)
 {
-    const Tensor *training = op_input(call, 2);
-    if (training != NULL && tensor_count(training) > 0 && tensor_get_int(training, 0) != 0) {
+    const Tensor *ratio = op_input(call, 1), *training = op_input(call, 2);
+    bool drops = ratio == NULL || tensor_count(ratio) == 0 || tensor_get_real(ratio, 0) > 0.0;
+    if (training != NULL && tensor_count(training) > 0 && tensor_get_int(training, 0) != 0
+        && drops) {
         return op_fail(call, "input 2: expected training_mode false, for inference");
     }
     (void)op_same(call, 0);
@@ -91,7 +93,7 @@ const OpKind ops_cast[] = {
     {"CastLike", OP_ONNX, 2, 2, 1, 0, castlike_infer, NULL, cast_run, 0, 0},
     {"Cast", OP_ACL, 1, 1, 1, 0, aclcast_infer, NULL, cast_run, 0, 0},
     {"Identity", OP_ONNX, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, OP_VIEW},
-    {"Dropout", OP_ONNX, 1, 3, 2, 4, dropout_infer, NULL, dropout_run, 0, OP_VIEW},
+    {"Dropout", OP_ONNX, 1, 3, 2, 6, dropout_infer, NULL, dropout_run, 0, OP_VIEW},
     {"TensorMove", OP_ACL, 1, 1, 1, 0, copy_infer, NULL, cast_run, 0, 0},
     {0},
 };

@@ -193,6 +193,9 @@ static bool quantize_infer(OpCall *call)
         return op_fail(
             call, "input 0: QuantizeLinear is not defined for %s", type_name(in->type));
     }
+    if (zero != NULL && zero->narrow) {
+        return op_fail(call, "input 2: QuantizeLinear to four bits is not supported");
+    }
     if (!quant_limits(type, &low, &high) || (asked != 0 && type_from_onnx(asked) != type)) {
         return op_fail(call,
             "expected a zero point or output_dtype of int8, uint8, int16 or uint16, got %s and "

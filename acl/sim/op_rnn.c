@@ -47,11 +47,14 @@ bool rnn_accept(const OpCall *call)
         if (i == 0 && attr != NULL && attr->kind == ATTR_STRINGS) {
             static const char *const usual[3][3] = {
                 {"Sigmoid", "Tanh", "Tanh"}, {"Sigmoid", "Tanh"}, {"Tanh"}};
+            bool plain = call->kind->variant == RNN;
             int64_t each = call->kind->variant == LSTM ? 3 : call->kind->variant == GRU ? 2 : 1;
             harmless = true;
             for (int64_t j = 0; j < attr->count; j++) {
-                harmless =
-                    harmless && strcmp(attr->strings[j], usual[call->kind->variant][j % each]) == 0;
+                const char *name = attr->strings[j];
+                bool other = plain && strcmp(name, "Relu") == 0;
+                harmless = harmless
+                    && (other || strcmp(name, usual[call->kind->variant][j % each]) == 0);
             }
         }
         if (!harmless) {
@@ -186,9 +189,17 @@ static void bias_load(const OpCall *call, const Net *net, int64_t direction, flo
     convert(bias, ACL_FLOAT, from, given == NULL ? ACL_FLOAT : given->type, given != NULL, count);
 }
 
+/* Whether an RNN's activation is Relu in that direction; anything else is tanh. */
+static bool direction_relu(const OpCall *call, int64_t direction)
+{
+    const Attr *attr = attr_find(call, "activations");
+    return call->kind->variant == RNN && attr != NULL && attr->kind == ATTR_STRINGS
+        && direction < attr->count && strcmp(attr->strings[direction], "Relu") == 0;
+}
+
 /* One row of one step. x and s are the products with the input and the state, in gate order. */
 static void row_step(const OpCall *call, const Net *net, const float *x, const float *s,
-    const float *bias, float *h, float *c)
+    const float *bias, bool relu, float *h, float *c)
 {
     int64_t n = net->hidden;
     const float *wb = bias, *rb = bias + net->gates * n;
@@ -203,7 +214,8 @@ static void row_step(const OpCall *call, const Net *net, const float *x, const f
             c[j] = forget * c[j] + in * fresh;
             h[j] = out * tanh_fast(c[j]);
         } else if (call->kind->variant == RNN) {
-            h[j] = tanh_fast(x[j] + s[j] + wb[j] + rb[j]);
+            float sum = x[j] + s[j] + wb[j] + rb[j];
+            h[j] = relu ? fmaxf(sum, 0.0F) : tanh_fast(sum);
         } else { /* gates: z r h; with late reset the state's product is reset, else c holds it */
             float keep = sigmoid_fast(x[j] + s[j] + wb[j] + rb[j]);
             float reset = sigmoid_fast(x[n + j] + s[n + j] + wb[n + j] + rb[n + j]);
@@ -270,7 +282,8 @@ static void step_run(
             }
             continue;
         }
-        row_step(call, net, x + b * wide, room->state + b * wide, room->bias, h, room->c + b * n);
+        row_step(call, net, x + b * wide, room->state + b * wide, room->bias,
+            direction_relu(call, direction), h, room->c + b * n);
         output_store(call, 0, at, h, n);
     }
 }

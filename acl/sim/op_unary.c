@@ -75,6 +75,7 @@ REAL(
 REAL(swish, x *sigmoid_fast(p * x), x / (1.0 + exp(-p * x)))
 REAL(mish, x *tanhf(log1pf(expf(x))), x *tanh(log1p(exp(x))))
 REAL(threshold, x > p ? x : 0, x > p ? x : 0)
+REAL(shrink, x < -p ? x + q : x > p ? x - q : 0, x < -p ? x + q : x > p ? x - q : 0)
 REAL(sin, sinf(x), sin(x))
 REAL(cos, cosf(x), cos(x))
 REAL(tan, tanf(x), tan(x))
@@ -127,7 +128,7 @@ typedef struct Family {
 enum {
     ABS, NEG, SIGN, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SQUARE, FLOOR, CEIL, ROUND, SIGMOID, TANH,
     ERF, GELU, GELUTANH, FASTGELU, RELU, LEAKY, ELU, SELU, CELU, SOFTPLUS, SOFTSIGN, HARDSIGMOID,
-    HARDSWISH, SWISH, MISH, THRESHOLD, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH,
+    HARDSWISH, SWISH, MISH, THRESHOLD, SHRINK, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH,
     ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISFINITE, ISINF, CLIP,
 };
 
@@ -155,6 +156,7 @@ static const Family families[] = {
     [SWISH] = {F(swish), .accepts = FLOATS, .p_name = "scale", .p = 1.0},
     [MISH] = ONLY(mish),
     [THRESHOLD] = {F(threshold), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
+    [SHRINK] = {F(shrink), .accepts = FLOATS, .p_name = "lambd", .q_name = "bias", .p = 0.5},
     [SIN] = ONLY(sin), [COS] = ONLY(cos), [TAN] = ONLY(tan), [ASIN] = ONLY(asin),
     [ACOS] = ONLY(acos), [ATAN] = ONLY(atan), [SINH] = ONLY(sinh), [COSH] = ONLY(cosh),
     [ASINH] = ONLY(asinh), [ACOSH] = ONLY(acosh), [ATANH] = ONLY(atanh), [LOG1P] = ONLY(log1p),
@@ -285,7 +287,8 @@ const OpKind ops_unary[] = {
     MAP("Celu", OP_ONNX, CELU), MAP("Softplus", OP_BOTH, SOFTPLUS),
     MAP("Softsign", OP_BOTH, SOFTSIGN), MAP("HardSigmoid", OP_BOTH, HARDSIGMOID),
     MAP("HardSwish", OP_BOTH, HARDSWISH), MAP("Swish", OP_ACL, SWISH), MAP("Mish", OP_BOTH, MISH),
-    MAP("ThresholdedRelu", OP_ONNX, THRESHOLD), MAP("Sin", OP_BOTH, SIN),
+    MAP("ThresholdedRelu", OP_ONNX, THRESHOLD), MAP("Shrink", OP_ONNX, SHRINK),
+    MAP("Sin", OP_BOTH, SIN),
     MAP("Cos", OP_BOTH, COS), MAP("Tan", OP_BOTH, TAN), MAP("Asin", OP_BOTH, ASIN),
     MAP("Acos", OP_BOTH, ACOS), MAP("Atan", OP_BOTH, ATAN), MAP("Sinh", OP_BOTH, SINH),
     MAP("Cosh", OP_BOTH, COSH), MAP("Asinh", OP_BOTH, ASINH), MAP("Acosh", OP_BOTH, ACOSH),

@@ -19,6 +19,7 @@ typedef struct Tensor {
     int rank;
     int64_t dims[TENSOR_RANK_MAX];
     void *data;
+    bool narrow;    /* made from numbers of four bits: its type holds more than they do */
 } Tensor;
 
 /* --- data types --- */

@@ -33,6 +33,9 @@ TYPES = {
     "bfloat16": 16,
 }
 
+#: Types of four bits, which NumPy lacks.
+NARROW = {"uint4": 21, "int4": 22}
+
 Dim = int | str | None
 
 
@@ -69,6 +72,13 @@ def _text(field: int, value: str) -> bytes:
 
 def _float(field: int, value: float) -> bytes:
     return _varint(field << 3 | 5) + struct.pack("<f", value)
+
+
+def _nibbles(array: np.ndarray[Any, Any], name: str, dtype: str) -> bytes:
+    low = array.ravel().astype("uint8") & 15
+    packed = [int(low[i]) | (int(low[i + 1]) << 4 if i + 1 < low.size else 0) for i in range(0, low.size, 2)]
+    shape = b"".join(_number(1, dim) for dim in array.shape)
+    return shape + _number(2, NARROW[dtype]) + _text(8, name) + _bytes(9, bytes(packed))
 
 
 def _tensor(array: np.ndarray[Any, Any], name: str = "") -> bytes:
@@ -144,11 +154,19 @@ class Builder:
         self.outputs.append(name)
         self._outputs.append(_info(name, dtype, dims))
 
-    def constant(self, array: np.ndarray[Any, Any], name: str = "") -> str:
-        """Add an initializer and return its name."""
+    def constant(self, array: np.ndarray[Any, Any], name: str = "", narrow: str = "") -> str:
+        """Add an initializer and return its name; `narrow` writes bytes as "int4" or "uint4"."""
         name = name or self._fresh("constant")
         self.constants[name] = array
-        self._constants.append(_tensor(array, name))
+        self._constants.append(_nibbles(array, name, narrow) if narrow else _tensor(array, name))
+        return name
+
+    def outside(self, dtype: str, dims: Sequence[int], location: str, offset: int = 0) -> str:
+        """Add an initializer whose data lies in a file beside the model; the file is the caller's."""
+        name, where = self._fresh("constant"), {"location": location, "offset": str(offset)}
+        tensor = b"".join(_number(1, dim) for dim in dims) + _number(2, {**TYPES, **NARROW}[dtype]) + _text(8, name)
+        tensor += b"".join(_bytes(13, _text(1, key) + _text(2, value)) for key, value in where.items())
+        self._constants.append(tensor + _number(14, 1))
         return name
 
     def add(

@@ -240,6 +240,33 @@ def test_a_net_in_qdq_form() -> None:
         np.testing.assert_allclose(model(given)[0], rounded @ (w_small * w_scale), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_weights_of_four_bits(dtype: str) -> None:
+    """As weight-only quantisation of language models has them: blocks of one axis."""
+    generator, b = rng(dtype), Builder(21)
+    low, high = (-8, 8) if dtype == "int4" else (0, 16)
+    w = generator.integers(low, high, (9, 5)).astype(dtype.replace("4", "8"))
+    zero = generator.integers(low, high, (3, 5)).astype(w.dtype)
+    scale = generator.uniform(0.1, 1, (3, 5)).astype(np.float32)
+    names = b.constant(w, narrow=dtype), b.constant(scale), b.constant(zero, narrow=dtype)
+    weight = b.add("DequantizeLinear", *names, axis=0, block_size=3)
+    b.add("MatMul", b.input("x", "float32", ["n", 9]), weight, outputs=["y"])
+    b.output("y")
+    given = generator.standard_normal((4, 9)).astype(np.float32)
+    wide = (w.astype(np.float32) - zero.repeat(3, 0)) * scale.repeat(3, 0)
+    with SimModel(b.to_bytes()) as model:
+        np.testing.assert_allclose(model(given)[0], given @ wide, rtol=1e-4, atol=1e-4)
+
+
+def test_quantising_to_four_bits_is_refused() -> None:
+    b = Builder(21)
+    zero = b.constant(np.array(0, np.int8), narrow="int4")
+    b.add("QuantizeLinear", b.input("x", "float32", ["n"]), b.constant(np.array(1, np.float32)), zero, outputs=["y"])
+    b.output("y")
+    with SimModel(b.to_bytes()) as model, pytest.raises(AssertionError, match=r"145021.*four bits"):
+        model(np.zeros(3, np.float32))
+
+
 # --- refusals --------------------------------------------------------------------------------------
 
 F, U, ONE = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint8), np.array(1, np.float32)

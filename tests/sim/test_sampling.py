@@ -1,4 +1,4 @@
-"""Operators that sample or take parts of a tensor, against their definitions in NumPy."""
+"""Operators that sample, take parts of a tensor or sum neighbours, against NumPy."""
 
 from __future__ import annotations
 
@@ -171,3 +171,70 @@ def test_hardmax_takes_the_first_of_equals() -> None:
     x = np.array([[1, 3, 3], [2, 2, 0]], np.float32)
     np.testing.assert_array_equal(run("Hardmax", [x]), [[0, 1, 0], [1, 0, 0]])
     np.testing.assert_array_equal(run("Hardmax", [x], axis=0), [[0, 1, 1], [1, 0, 0]])
+
+
+# --- neighbourhoods --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_lrn(size: int) -> None:
+    x = floats(2, 6, 3, 2)
+    expected = np.empty(x.shape)
+    for c in range(6):
+        near = x[:, max(c - (size - 1) // 2, 0) : c + size // 2 + 1].astype(np.float64)
+        expected[:, c] = x[:, c] / (2 + 0.3 / size * (near**2).sum(1)) ** 0.5
+    np.testing.assert_allclose(run("LRN", [x], size=size, alpha=0.3, beta=0.5, bias=2.0), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_lp_pools(p: int) -> None:
+    x = floats(2, 3, 6, 5)
+    wide = np.pad(np.abs(x.astype(np.float64)), ((0, 0), (0, 0), (1, 0), (0, 1))) ** p
+    expected = [[wide[:, :, 2 * i : 2 * i + 3, j : j + 2].sum((2, 3)) for j in range(5)] for i in range(3)]
+    got = run("LpPool", [x], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1], p=p)
+    np.testing.assert_allclose(got, np.array(expected).transpose(2, 3, 0, 1) ** (1 / p), rtol=1e-5)
+    whole = (np.abs(x.astype(np.float64)) ** p).sum((2, 3), keepdims=True) ** (1 / p)
+    np.testing.assert_allclose(run("GlobalLpPool", [x], p=p), whole, rtol=1e-5)
+
+
+def test_col2im_adds_what_overlaps() -> None:
+    columns = floats(2, 3 * 4, 4 * 3)
+    got = run("Col2Im", [columns, np.array([5, 4], np.int64), np.array([2, 2], np.int64)])
+    expected = np.zeros((2, 3, 5, 4))
+    for c, a, b, i, j in np.ndindex(3, 2, 2, 4, 3):
+        expected[:, c, i + a, j + b] += columns[:, c * 4 + a * 2 + b, i * 3 + j]
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_shrink() -> None:
+    x = np.array([-2, -1, 0.5, 1.5], np.float32)
+    np.testing.assert_array_equal(run("Shrink", [x], lambd=1.0, bias=0.25), [-1.75, 0, 0, 1.25])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
+def test_bit_shifts(dtype: str) -> None:
+    top = np.iinfo(dtype).max
+    x, y = np.array([top, 1, 5, top], dtype), np.array([1, 3, 0, 7], dtype)
+    np.testing.assert_array_equal(run("BitShift", [x, y], direction="LEFT"), x << y)
+    np.testing.assert_array_equal(run("BitShift", [x, y], direction="RIGHT"), x >> y)
+    with pytest.raises(AssertionError, match="expected an unsigned type"):
+        run("BitShift", [x.astype(np.int32), y.astype(np.int32)], direction="LEFT")
+
+
+def test_an_rnn_with_relu() -> None:
+    x, w, r = floats(5, 2, 3), floats(1, 4, 3), floats(1, 4, 4) * np.float32(0.3)
+    state, steps = np.zeros((2, 4)), []
+    for step in x:
+        state = np.maximum(step @ w[0].T + state @ r[0].T, 0)
+        steps.append(state)
+    got = run("RNN", [x, w, r], hidden_size=4, activations=["Relu"])
+    np.testing.assert_allclose(got[:, 0], np.stack(steps), rtol=1e-5, atol=1e-6)
+
+
+def test_folded_constants_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    b = Builder()
+    b.add("ConstantOfShape", b.constant(np.array([1 << 31], np.int64)), outputs=["y"])
+    b.output("y")
+    with pytest.raises(AssertionError, match=r"100013.*ConstantOfShape.*no host memory"):
+        SimModel(b.to_bytes())
