@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Builder", "Node", "TYPES"]
+__all__ = ["Builder", "Node", "Reference", "TYPES"]
 
 #: ONNX's numbers of data types, by NumPy's names.
 TYPES = {
@@ -46,6 +46,13 @@ class Node(NamedTuple):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: dict[str, Any]
+
+
+class Reference(NamedTuple):
+    """Within a function: an attribute that is what the function's use gives under that name."""
+
+    name: str
+    kind: int
 
 
 def _varint(value: int) -> bytes:
@@ -96,6 +103,8 @@ def _info(name: str, dtype: str, dims: Sequence[Dim] | None) -> bytes:
 
 def _attribute(name: str, value: Any) -> bytes:
     made = _text(1, name)
+    if isinstance(value, Reference):
+        return made + _text(21, value.name) + _number(20, value.kind)
     if isinstance(value, bool | int):
         return made + _number(3, int(value)) + _number(20, 2)
     if isinstance(value, float):
@@ -187,13 +196,22 @@ class Builder:
         self._nodes.append(node + (_text(7, domain) if domain else b""))
         return names[0] if len(names) == 1 else tuple(names)
 
-    def to_bytes(self, metadata: Mapping[str, str] | None = None) -> bytes:
-        """The file.  `metadata` becomes the model's metadata_props."""
+    def to_bytes(
+        self, metadata: Mapping[str, str] | None = None, functions: Mapping[str, Builder] | None = None
+    ) -> bytes:
+        """The file.  `metadata` becomes the model's metadata_props; `functions`, by name, are of the domain "local"."""
         model = _number(1, 8) + _text(2, "aclpool") + _bytes(7, self._graph())
         model += _bytes(8, _text(1, "") + _number(2, self.opset))
         for key, value in (metadata or {}).items():
             model += _bytes(14, _text(1, key) + _text(2, value))
+        for key, body in (functions or {}).items():
+            model += _bytes(25, body._function(key))
         return model
+
+    def _function(self, name: str) -> bytes:
+        made = _text(1, name) + b"".join(_text(4, i) for i in self.inputs) + b"".join(_text(5, o) for o in self.outputs)
+        made += b"".join(_bytes(7, node) for node in self._nodes) + _text(10, "local")
+        return made + _bytes(9, _text(1, "") + _number(2, self.opset))
 
     def _graph(self) -> bytes:
         graph = b"".join(_bytes(1, node) for node in self._nodes) + _text(2, self.name)

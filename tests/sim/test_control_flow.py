@@ -1,4 +1,4 @@
-"""If, Loop and Scan on the node loop: right results, and every tensor from the stream's allocator."""
+"""If, Loop, Scan, sequences and functions: right results, every tensor from the stream's allocator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from support.calls import api
 from support.models import CountingAllocator, SimModel
 
-from acl.tools.onnx_writer import Builder
+from acl.tools.onnx_writer import Builder, Reference
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -414,3 +414,60 @@ def test_a_list_without_memory_fails_the_run_and_the_blocks_come_back(raw_stream
         assert not allocator.live
         call.close()
     allocator.close()
+
+
+# --- functions of the model ------------------------------------------------------------------------
+
+
+def test_functions_stand_for_their_nodes() -> None:
+    """One within another, with attributes and an input that is left out; names inside are their own."""
+    soft, norm, b = Builder(), Builder(), Builder()
+    soft.add("Softmax", soft.input("x", "float32", None), axis=Reference("axis", 2), outputs=["t"])
+    soft.add("Clip", "t", "", soft.input("most", "float32", None), outputs=["y"])
+    soft.output("y")
+    norm.add("Neg", norm.input("x", "float32", None), outputs=["t"])
+    norm.add("Soft", "t", norm.input("most", "float32", None), domain="local", axis=Reference("axis", 2), outputs=["y"])
+    norm.output("y")
+    x = b.input("x", "float32", ["n", "m"])
+    t = b.add("Norm", x, "", domain="local", axis=0, outputs=["t"])
+    b.add("Norm", t, b.constant(scalar(0.25, "float32")), domain="local", axis=1, outputs=["y"])
+    b.output("y")
+
+    def softmax(v: np.ndarray, axis: int) -> np.ndarray:
+        e = np.exp(v - v.max(axis, keepdims=True))
+        return e / e.sum(axis, keepdims=True)
+
+    given = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    expected = np.minimum(softmax(-softmax(-given, 0), 1), 0.25)
+    with SimModel(b.to_bytes(functions={"Soft": soft, "Norm": norm})) as model:
+        np.testing.assert_allclose(model(given)[0], expected, rtol=1e-5)
+
+
+def test_a_function_that_uses_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    again, b = Builder(), Builder()
+    again.add("Again", again.input("x", "float32", None), domain="local", outputs=["y"])
+    again.output("y")
+    b.add("Again", b.input("x", "float32", [1]), domain="local", outputs=["y"])
+    b.output("y")
+    data = b.to_bytes(functions={"Again": again})
+    with pytest.raises(AssertionError, match=r"100013.*function Again: too deep"):
+        SimModel(data)
+
+
+def test_subgraphs_in_a_function_see_its_values() -> None:
+    choose, b = Builder(), Builder()
+    yes, no = Builder(), Builder()
+    choose.input("flag", "bool", None)
+    doubled = choose.add("Add", choose.input("x", "float32", None), "x", outputs=["doubled"])
+    for body, kind in ((yes, "Identity"), (no, "Neg")):
+        body.add(kind, doubled, outputs=["z"])
+        body.output("z")
+    choose.add("If", "flag", then_branch=yes, else_branch=no, outputs=["y"])
+    choose.output("y")
+    b.add("Choose", b.input("flag", "bool", []), b.input("x", "float32", ["n"]), domain="local", outputs=["y"])
+    b.output("y")
+    given = np.array([1, -2], np.float32)
+    with SimModel(b.to_bytes(functions={"Choose": choose})) as model:
+        np.testing.assert_array_equal(model(np.array(True), given)[0], 2 * given)
+        np.testing.assert_array_equal(model(np.array(False), given)[0], -2 * given)

@@ -1,0 +1,47 @@
+"""docs/models.md names exactly the operators that the built-in engine has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.models import SimModel
+
+from acl.tools.onnx_writer import Builder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def listed(mark: str) -> list[str]:
+    text = (ROOT / "docs/models.md").read_text()
+    found = re.search(f"<!-- {mark} -->(.*?)<!-- end -->", text, re.DOTALL)
+    assert found is not None
+    return re.findall(r"\w+", found[1])
+
+
+def rows() -> set[str]:
+    """The names in the operator library's tables; a pool's domain is in its macro."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("op_*.c")))
+    return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'POOL\("(\w+)"', text))
+
+
+def test_the_list_is_the_librarys() -> None:
+    assert sorted(rows() | {"Constant"}) == listed("operators")
+
+
+@pytest.mark.parametrize("mark", ["operators", "control"])
+def test_each_is_known_to_the_engine(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is wrong with such a node, it is not that nobody knows it."""
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    for kind in listed(mark):
+        b = Builder(21)
+        b.add(kind, b.input("x", "float32", [2, 2]), outputs=["y"])
+        b.output("y")
+        try:
+            with SimModel(b.to_bytes()):
+                pass
+        except AssertionError as error:
+            assert "is not one of the built-in engine" not in str(error).split("\n")[0]
