@@ -314,6 +314,40 @@ def test_threads_may_share_what_they_enter(pinned: acl.PinnedPool) -> None:
     assert found == [False]
 
 
+def test_threads_make_and_drop_each_others_arrays(pinned: acl.PinnedPool) -> None:
+    shared, faults, table = acl.numpy_pool(pinned), list[str](), dict[int, Any]()
+
+    def work(mark: int) -> None:
+        numbers = numpy.random.default_rng(mark)
+        for turn in range(300):
+            try:
+                with shared:
+                    made = numpy.full(int(numbers.integers(1, 20_000)), mark, "int64")
+                    if turn % 7 == 0:
+                        raise KeyError(turn)
+                    made.resize(made.size + 1000, refcheck=False)
+                    made[-1000:] = mark
+            except KeyError:
+                if is_ours(numpy.zeros(3)):
+                    faults.append(f"thread {mark} is still inside")
+            other = table.get(int(numbers.integers(16)))
+            if other is not None and (other != other[0]).any():
+                faults.append(f"thread {mark}, turn {turn}")
+            del other
+            table[int(numbers.integers(16))] = made         # the one that was there dies in this thread
+
+    print("seeds 1 to 4")
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert pinned.stats().live_blocks == len(table)
+    table.clear()
+    assert pinned.stats().live_blocks == 0 and pinned.check() == 0
+
+
 def test_a_block_ends_where_it_began(pinned: acl.PinnedPool) -> None:
     first, second, told = acl.numpy_pool(pinned), acl.numpy_pool(pinned), list[BaseException]()
 
