@@ -30,6 +30,7 @@ from acl._libacl cimport (
 from acl._stream cimport Stream, stream_raw
 
 from acl._array import Array
+from acl._used import Used
 
 __all__ = ["Kernel", "Module"]
 
@@ -143,13 +144,13 @@ cdef class Module:
 
     cdef aclrtBinHandle raw         # NULL once closed
     cdef object content             # what it was loaded from
-    cdef dict used                  # streams with launches, by handle
+    cdef object used                # streams with launches
     cdef int made
     cdef object __weakref__
 
     def __cinit__(self):
         self.made = fork_count
-        self.used = {}
+        self.used = Used()
 
     def __init__(self, source):
         cdef const char *text
@@ -206,9 +207,7 @@ cdef class Module:
             forked_raise(self)
         if self.raw is NULL:
             return
-        for stream in self.used.values():
-            if not stream.closed:
-                stream.synchronize()
+        self.used.synchronize()
         raw, self.raw = self.raw, NULL
         alive_add(-1)
         with nogil:
@@ -353,7 +352,7 @@ timeout_s, timeout_us, profiling : int, optional
         """The stream uses the buffers, and the module, until it has passed the launch."""
         if stream is None:
             stream = Stream.default()
-        self.module.used[stream.handle] = stream
+        self.module.used.add(stream)
         for value in arguments:
             buffer = buffer_of(value)
             if buffer is not None:

@@ -48,6 +48,7 @@ from acl._extents import Extents
 from acl._registry import pool_of
 from acl._staging import Staging
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name, host_dtype
+from acl._used import Used
 
 __all__ = ["Model"]
 
@@ -245,7 +246,7 @@ cdef class Model:
     cdef object staging
     cdef object content             # the bytes that the model was loaded from
     cdef Stream own                 # of the calls that name no stream; made by the first
-    cdef dict used                  # streams that a run was queued on, by handle
+    cdef object used                # streams that a run was queued on
     cdef set pools                  # what served them: blocks come back at the unload
     cdef int made
     cdef bint loaded
@@ -254,7 +255,7 @@ cdef class Model:
 
     def __cinit__(self):
         self.made = fork_count
-        self.used = {}
+        self.used = Used()
         self.pools = set()
         self.lock = threading.Lock()
 
@@ -377,7 +378,7 @@ cdef class Model:
         stream = self.stream_of(stream)
         with self.lock:
             self.open_check()
-            self.used[stream.handle] = stream
+            self.used.add(stream)
             try:
                 arrays = [self.place(info, value, stream)
                           for info, value in zip(self.inputs, values, strict=True)]
@@ -546,9 +547,7 @@ cdef class Model:
         """Under the lock, in a thread with the model's device; what is refused stays loaded."""
         cdef aclError status
         pools = [pool for pool in self.pools if not pool.closed]
-        for stream in self.used.values():
-            if not stream.closed:
-                stream.synchronize()
+        self.used.synchronize()
         for pool in pools:
             pool.unload_begin()
         with nogil:

@@ -211,6 +211,11 @@ def test_a_kernel_that_does_not_end_is_stopped(module, words):
             lane.synchronize()
 
 
+def test_a_dropped_stream_is_not_kept_by_the_module(no_leaks, module, words):
+    for _ in range(5):
+        module.kernel("mark").launch(3, words, stream=acl.Stream(0))
+
+
 def test_nothing_leaks(no_leaks, binary):
     with acl.Stream(0) as lane, acl.Buffer(4096, stream=lane) as words, acl.Module(binary) as loaded:
         loaded.kernel("mark").launch(3, words, stream=lane)

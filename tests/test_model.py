@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -566,6 +567,30 @@ def test_host_memory_of_inputs_is_used_again_without_rounding(pooled, model):
     after = pinned.stats()
     assert after.reserved == before.reserved
     assert after.pinned == before.pinned
+
+
+def test_a_dropped_stream_is_not_kept_by_the_model(model, sim):
+    x = np.ones((6, 8), np.float32)
+    model(x)
+    before = sim.live_handles()["stream"]
+    for _ in range(5):
+        dropped = acl.Stream()
+        model(x, stream=dropped)
+    del dropped
+    model(x)                                    # lets go what the last copy read
+    gc.collect()
+    assert sim.live_handles()["stream"] == before
+
+
+def test_close_waits_for_borrowed_streams(pooled, model):
+    x = np.ones((6, 8), np.float32)
+    model(x)
+    gate = Gate(pooled)
+    result, = model.run_async(x, acl.Stream.from_handle(pooled.handle))
+    threading.Timer(0.1, gate.open).start()
+    model.close()
+    assert gate.event.is_set(), "it waited"
+    np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
 
 
 def test_close_waits_for_the_copies_of_a_run_that_failed(pooled, model, sim):
