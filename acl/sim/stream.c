@@ -138,8 +138,8 @@ static aclError failure_tell(Stream *stream)
     if (status == ACL_SUCCESS) {
         return ACL_SUCCESS; /* another thread was told */
     }
-    return fail(status, "a task of stream %u failed%s%s", stream->id, reason[0] != '\0' ? ": " : "",
-                reason);
+    return error_set("aclrtSynchronizeStream", status, "a task of stream %u failed%s%s", stream->id,
+                     reason[0] != '\0' ? ": " : "", reason);
 }
 
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
