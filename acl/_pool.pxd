@@ -5,7 +5,7 @@ cimport cython
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._buffer cimport Buffer
-from acl._core cimport Arena, Pool as CorePool
+from acl._core cimport Arena, Block, Pool as CorePool
 from acl._libacl cimport aclrtStream
 from acl._stream cimport Stream
 
@@ -32,13 +32,16 @@ cdef class Pool:
     cdef Arena *arena_of(self, aclrtStream stream) except NULL
     cdef int enlist(self, object name) except -1
     cdef int open_check(self) except -1
-    cdef uint16_t tag_index(self, object tag) except? 0xFFFF
+    cdef uint16_t tag_index(self, object tag, str argument=*) except? 0xFFFF
     cdef uint64_t oom_count(self) noexcept
     cdef bint oom_tell(self) except -1
     cdef Buffer take(self, size_t size, Stream stream, object tag)
     cdef void replaced(self, aclrtStream raw) noexcept
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1
 
+# With driver calls, if it must; raises where there is no memory, after the hook.
+cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
+                      uint16_t tag) except NULL
 # The exception for what `last_oom` tells of.
 cdef object oom_error(Pool pool, int status, str function)
 # A Pool over a core that C code has made; the core is the Pool's from then on.

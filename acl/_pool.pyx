@@ -28,6 +28,7 @@ from acl._core cimport (
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl.core._driver cimport events_destroy
 from acl._error cimport check
+from acl._guarded cimport buffers_close, guarded_buffer
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
 from acl.core._lock cimport count_read
 from acl._options cimport options_fill, soc_padding
@@ -42,7 +43,7 @@ from acl._device import Device, ordinal_of
 from acl._error import OutOfMemoryError
 from acl._log import debug as debug_log, error as error_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every, name_of
-from acl._registry import every, pool_of, registered
+from acl._registry import every, open_pools, pool_of, registered
 
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
@@ -86,12 +87,6 @@ cdef Pool pool_adopt(CorePool *core):
 
 cdef void block_back(void *arena, void *block) noexcept nogil:
     arena_free(<Arena *> arena, <Block *> block)
-
-
-def open_pools(device=None):
-    """The pools of this process that may hold memory, of one device or of all, the oldest first."""
-    found = [pool for pool in every if device is None or pool.device == device]
-    return sorted(found, key=lambda pool: pool.number)
 
 
 # ---- the pool -----------------------------------------------------------------------------------
@@ -142,7 +137,7 @@ cdef class Pool:
     segments : bool
         Do without virtual memory, as where the driver has none: more waste, for comparison.
     debug : bool or str, optional
-        Guard the blocks of registered streams, all (True or ``"all"``) or one in N
+        Guard buffers, and the blocks of registered streams, all (True or ``"all"``) or one in N
         (``"sample:N"``): overflows, writes to freed blocks, double frees and foreign pointers are
         logged (``acl.guard``), kept for `guard_findings` and counted.  With all, each free waits
         for its stream; samples wait for nothing and may stay on in production.  The default asks
@@ -154,7 +149,7 @@ cdef class Pool:
 
     def __cinit__(self):
         self.made = fork_count
-        self.tags = {}
+        self.tags = {"": 0}
         self.tag_names = [""]
 
     def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
@@ -199,6 +194,7 @@ cdef class Pool:
     def __dealloc__(self):
         # A pool that cannot go yet (live blocks, work in flight) is left to the system.
         if self.core is not NULL and not leaving and self.made == fork_count:
+            buffers_close(self)
             with nogil:
                 waiting_end(self.core)
                 if not pool_destroy(self.core):
@@ -237,12 +233,12 @@ cdef class Pool:
         self.recent = arena
         return arena
 
-    cdef uint16_t tag_index(self, object tag) except? 0xFFFF:
+    cdef uint16_t tag_index(self, object tag, str argument="tag") except? 0xFFFF:
+        if not isinstance(tag, str):
+            raise TypeError(f"{argument} must be a str, not {type(tag).__name__}")
         index = self.tags.get(tag)
         if index is not None:
             return index
-        if not isinstance(tag, str):
-            raise TypeError(f"tag must be a str, not {type(tag).__name__}")
         if len(self.tag_names) == TAGS:
             return TAGS - 1
         if len(self.tag_names) == TAGS - 1:
@@ -268,7 +264,7 @@ cdef class Pool:
             that come later are one, ``"(other tags)"``.
         """
         self.open_check()
-        index = self.tag_index(name)
+        index = self.tag_index(name, "name")
         if not self.core.tagging:
             self.core.tagging = True
             self.set_modes(ARENA_TAGGED, 0)
@@ -288,7 +284,7 @@ cdef class Pool:
             As for `tag`.
         """
         cdef aclrtStream raw = handle_of(stream)
-        cdef uint16_t index = 0 if name is None else self.tag_index(name)
+        cdef uint16_t index = 0 if name is None else self.tag_index(name, "name")
         self.open_check()
         device_check(self, raw)
         if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
@@ -331,6 +327,8 @@ cdef class Pool:
         arena = self.arena_of(raw)
         if self.is_closed or self.made != fork_count:
             self.open_check()
+        if self.guarded:
+            return guarded_buffer(self, arena, stream, size, bytes, index)
         block = arena_try(arena, bytes, index)
         if block is NULL:
             block = take_slow(self, arena, raw, bytes, index)
@@ -682,6 +680,7 @@ cdef class Pool:
         for handle in {*self.streams, *(raw for raw, pool in registered.items() if pool is self)}:
             self.unregister(handle)
         current_ensure(NULL)
+        buffers_close(self)
         self.is_closed = True
         self.recent = NULL
         self.set_modes(ARENA_CLOSED, 0)

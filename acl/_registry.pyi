@@ -4,11 +4,12 @@ from weakref import WeakSet
 from acl._pool import Pool
 from acl._stream import Stream
 
-__all__ = ["Allocator", "allocator_of", "every", "pool_of", "registered"]
+__all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
 every: WeakSet[Pool]
 registered: dict[int, Pool]
 
+def open_pools(device: int | None = None) -> list[Pool]: ...
 def pool_of(stream: int) -> Pool | None: ...
 
 class Allocator(NamedTuple):

@@ -31,11 +31,17 @@ from acl._stream cimport Stream, stream_raw
 
 from acl._stream import ended_hooks
 
-__all__ = ["Allocator", "allocator_of", "every", "pool_of", "registered"]
+__all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
 every = weakref.WeakSet()       # all pools that are alive, closed ones too
 # What keeps a pool alive that Python has registered: by stream handle.
 registered: dict = {}
+
+
+def open_pools(device=None):
+    """The pools of this process that may hold memory, of one device or of all, the oldest first."""
+    found = [pool for pool in every if device is None or pool.device == device]
+    return sorted(found, key=lambda pool: pool.number)
 
 
 def pool_of(size_t stream):

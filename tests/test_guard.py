@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from support.calls import api
 from support.core import MIB, Door, Slow, open_door
 from support.requests import small_model
 
@@ -311,3 +312,115 @@ def test_what_is_held_back_is_no_leak() -> None:
         block = door.alloc(5000)
         assert len(pool.leaks(since=mark)) == 1
         door.free(block)
+
+
+# ---- buffers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 100, 511, 4096, 3 * MIB + 5])
+@pytest.mark.parametrize("own", [True, False])
+def test_an_overflow_of_a_buffer_is_found(stream: acl.Stream, size: int, own: bool) -> None:
+    """The first byte behind what was asked for, on a stream of its own and on the default one; with both stacks."""
+    before = reports()
+    with acl.Pool(0, debug=True) as pool:
+        buffer = pool.alloc(size, stream if own else None, tag="kv")
+        address = buffer.address
+        acl.Device(0).synchronize()
+        ctypes.memset(address + size, 0, 1)
+        assert pool.leaks().blocks[0].size == size and pool.leaks().by_tag().keys() == {"kv"}
+        buffer.close()
+    assert found(before) == {"overflow": 1}
+    told = acl.guard_findings()[-1]
+    assert (told.kind, told.address, told.size) == ("overflow", address, size)
+    for stack in (told.allocated, told.freed):
+        assert any("test_an_overflow_of_a_buffer_is_found" in frame for frame in stack), told
+
+
+def test_a_write_to_a_closed_buffer_is_found(stream: acl.Stream) -> None:
+    """What is held back is looked at when the pool is closed, or dropped."""
+    before = reports()
+    for number in range(2):
+        pool = acl.Pool(0, debug=True)
+        buffer = pool.alloc(1000, stream)
+        address = buffer.address
+        buffer.close()
+        stream.synchronize()
+        ctypes.memset(address + 17, 1, 1)
+        if number:
+            pool.close()
+        del buffer, pool
+        assert found(before) == {"use after free": 1 + number}
+
+
+def test_one_buffer_in_so_many_is_guarded(stream: acl.Stream) -> None:
+    before = reports()
+    with acl.Pool(0, debug="sample:3") as pool:
+        buffers = [pool.alloc(512, stream) for _ in range(12)]
+        assert pool.stats().requested == 8 * 544 + 4 * 576
+        stream.synchronize()
+        for buffer in buffers:
+            ctypes.memset(buffer.address + 512, 0, 1)
+            buffer.close()
+    assert found(before) == {"overflow": 4}
+
+
+def test_right_use_of_buffers_is_told_nothing(stream: acl.Stream) -> None:
+    """Contents hold, through copies and views, whoever drops them and wherever they are used."""
+    before = reports()
+    with acl.Pool(0, debug=True, limit="64MiB") as pool, acl.Stream(0) as other:
+        for size in (1, 511, 70_000, 5 * MIB) * 12:
+            data = bytes([size % 251]) * size
+            with pool.alloc(size, stream) as buffer, pool.alloc(size) as beside:
+                acl.copy(buffer, data)
+                acl.copy(beside, buffer)
+                back = bytearray(size)
+                acl.copy(back, beside)
+                assert bytes(back) == data
+            shared = pool.alloc(size, stream)
+            pool.record_stream(shared, other)
+            shared.close()
+            view = pool.alloc(size).view(0, 1)
+            thread = threading.Thread(target=lambda held: held.pop().close(), args=([view],))
+            thread.start()
+            del view
+            thread.join()
+        assert pool.check() == 0
+    assert found(before) == {}
+
+
+def test_what_another_stream_reads_is_not_filled(stream: acl.Stream) -> None:
+    """A buffer that is used elsewhere too waits as ever: filling it would be an error of ours."""
+    with acl.Pool(0, debug=True) as pool, acl.Stream(0) as other, acl.HostBuffer(MIB) as host:
+        with pool.alloc(MIB, stream) as buffer, Slow(other):
+            acl.fill(buffer, 7)
+            stream.synchronize()
+            pool.record_stream(buffer, other)
+            address = ctypes.c_void_p(buffer.address)
+            assert api.aclrtMemcpyAsync(ctypes.c_void_p(host.address), ctypes.c_size_t(MIB), address,
+                                        ctypes.c_size_t(MIB), 2, ctypes.c_void_p(other.handle)) == 0
+            buffer.close()
+            stream.synchronize()
+        other.synchronize()
+        assert bytes(host) == b"\7" * MIB
+
+
+def test_held_back_buffers_serve_before_an_allocation_fails(stream: acl.Stream) -> None:
+    with acl.Pool(0, debug=True, limit="16MiB") as pool:
+        for _ in range(4):
+            pool.alloc(9 * MIB, stream).close()
+        with pytest.raises(acl.OutOfMemoryError):
+            pool.alloc(17 * MIB, stream)
+        with pool.alloc(9 * MIB):
+            pass
+
+
+def test_a_buffer_outlives_its_stream_and_its_pool() -> None:
+    before = reports()
+    pool = acl.Pool(0, debug=True)
+    with acl.Stream(0) as gone:
+        kept = [pool.alloc(1000, gone) for _ in range(3)]
+        kept.pop().close()
+    kept.pop().close()
+    pool.close()
+    kept.pop().close()
+    assert found(before) == {}

@@ -2,13 +2,24 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena
+from acl._core cimport Arena, Block
 from acl._libacl cimport aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock
 
 cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil
 cdef void guard_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil
 cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
                               aclrtAllocatorAddr addr) noexcept nogil
+
+cdef enum:
+    GUARD_BYTES = 64
+
+# Whether `guard_open` has run, and the guard is not closed.  Whether this allocation is the one in
+# so many: it must be GUARD_BYTES larger, which `guard_set` fills; if the stream takes no work, it is
+# an ordinary one.  `guard_free` takes it back, `guard_drop` without a look.
+cdef bint guard_ready(Arena *arena) noexcept nogil
+cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil
+cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil
+cdef void guard_drop(Arena *arena, Block *block) noexcept nogil
 
 # Before the stream is registered: each `every`-th block is guarded.  False without memory for it.
 cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil

@@ -11,15 +11,15 @@ wait for nothing: an error is told some sampled frees later, or at the end.  A b
 sampled costs one decrement and one look at its flags.
 
 Any thread may call; there is no GIL and no Python object here.  The statistics count guard bytes as
-requested.  Not guarded: buffers of `Pool.alloc`; streams under capture, whose work may not be
-waited for; what two threads free at one moment on one stream, of which one is not looked at.
+requested.  Not guarded: streams under capture, whose work may not be waited for; streams that are
+gone; what two threads free at one moment on one stream, of which one is not looked at.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
 from acl._core cimport (
-    BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE, Block, arena_alloc, arena_alloc_at, arena_free,
+    BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE, arena_alloc, arena_alloc_at, arena_free,
 )
 from acl.core._driver cimport event_done, event_mark, event_put, stream_captured, stream_wait
 from acl.inside._findings cimport (
@@ -35,7 +35,6 @@ cdef extern from "core/lock.h" nogil:
     bint spin_try(SpinLock *lock)
 
 cdef enum:
-    GUARD_BYTES = 64
     GUARD_VALUE = 0xA7
     FREED_VALUE = 0xDD
     LOOK_BYTES = 4096           # of a freed block, from its start
@@ -96,6 +95,8 @@ cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
 cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
     """Queue a copy and an event behind it; false if the stream takes none: nothing can be said."""
     event_drop(arena, slot)
+    if arena.by_device:
+        return False
     if aclrtMemcpyAsync(to, size, addr, size, ACL_MEMCPY_DEVICE_TO_HOST,
                         arena.stream) != ACL_SUCCESS:
         return False
@@ -242,28 +243,31 @@ cdef void guard_close(Arena *arena) noexcept nogil:
 # --- callbacks ----------------------------------------------------------------------------------
 
 cdef bint captured(Arena *arena) noexcept nogil:
+    """Whether the stream takes no work of ours: it is captured, or gone."""
     cdef void *graph = NULL
+    if arena.by_device:
+        return True
     return stream_captured(arena.pool, arena.stream, &graph)
 
 
-cdef inline bint guard_turn(Arena *arena, size_t size) noexcept nogil:
-    """Whether this allocation is the one in so many."""
+cdef bint guard_ready(Arena *arena) noexcept nogil:
+    return guard_of(arena) != NULL and guard_of(arena).pinned != NULL
+
+
+cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil:
     if arena.guard_left > 1:
         arena.guard_left -= 1
         return False
     arena.guard_left = arena.guard_every
-    return (guard_of(arena) != NULL and guard_of(arena).pinned != NULL
-            and size + GUARD_BYTES > size and not captured(arena))
+    return guard_ready(arena) and size + GUARD_BYTES > size and not captured(arena)
 
 
-cdef void *guarded(Arena *arena, Block *block, size_t size) noexcept nogil:
-    """Write the guard bytes; a block that gets none is an ordinary one."""
+cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil:
     if block != NULL and aclrtMemsetAsync(
             block.addr + size, GUARD_BYTES, GUARD_VALUE, GUARD_BYTES,
             arena.stream) == ACL_SUCCESS:
         block_mark(arena, block, BLOCK_GUARDED)
         happened(arena, block, size, False)
-    return block
 
 
 cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
@@ -273,15 +277,20 @@ cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
     cdef Block *block = arena_alloc(arena, wanted, 0)
     if block == NULL and guard_flush(arena) > 0:
         block = arena_alloc(arena, wanted, 0)
-    return guarded(arena, block, size) if turn else block
+    if turn:
+        guard_set(arena, block, size)
+    return block
 
 
 cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
                               aclrtAllocatorAddr addr) noexcept nogil:
     cdef Arena *arena = <Arena *> allocator
-    if not guard_turn(arena, size):
-        return arena_alloc_at(arena, size, <char *> addr)
-    return guarded(arena, arena_alloc_at(arena, size + GUARD_BYTES, <char *> addr), size)
+    cdef bint turn = guard_turn(arena, size)
+    cdef size_t wanted = size + GUARD_BYTES if turn else size
+    cdef Block *block = arena_alloc_at(arena, wanted, <char *> addr)
+    if turn:
+        guard_set(arena, block, size)
+    return block
 
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
@@ -299,6 +308,10 @@ cdef void free_guarded(Arena *arena, Block *block) noexcept nogil:
             spin_leave(&guard.busy)
             return
         spin_leave(&guard.busy)
+    guard_drop(arena, block)
+
+
+cdef void guard_drop(Arena *arena, Block *block) noexcept nogil:
     block_mark(arena, block, 0)
     arena_free(arena, block)
 

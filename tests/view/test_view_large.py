@@ -1,6 +1,7 @@
 """A file of a million events in the browser: it opens, stays smooth, and still tells the truth.
 
-Times are printed and held only against generous bounds: what they are on a quiet machine is in docs/view.md.
+Times are printed, and held only against those of a page of 30,000 events in the same browser: what they are on a
+quiet machine is in docs/view.md.
 """
 
 from __future__ import annotations
@@ -52,11 +53,15 @@ def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     page.close()
 
 
-def test_it_opens_within_seconds(large: Any) -> None:
+READY = "performance.getEntriesByName('ready')[0].startTime"
+
+
+def test_it_opens_within_seconds(large: Any, shown: Any) -> None:
     page, _, target = large
-    ready = page.js("performance.getEntriesByName('ready')[0].startTime")
-    print(f"\n{EVENTS:,} events, {target.stat().st_size / 1e6:.1f} MB: interactive after {ready:.0f} ms")
-    assert ready < 60_000
+    ready, small = page.js(READY), shown.page.js(READY)
+    print(f"\n{EVENTS:,} events, {target.stat().st_size / 1e6:.1f} MB: interactive after {ready:.0f} ms, "
+          f"the small page after {small:.0f} ms")
+    assert ready < 3 * small * EVENTS / len(shown.truth.rows)
 
 
 def test_numbers_hold(large: Any) -> None:
@@ -68,12 +73,17 @@ def test_numbers_hold(large: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "action"), [("zooming", ZOOM), ("moving the cursor", STEP)])
-def test_frames_are_short(large: Any, name: str, action: str) -> None:
+def test_frames_are_short(large: Any, shown: Any, name: str, action: str) -> None:
+    """A frame costs what the screen shows, not what the file has: 33 times the events, not twice the time."""
     page, _, _ = large
-    choose(page, "axis", "events")
-    took = page.js(FRAMES.replace("ACTION", action))
-    print(f"\n{name}: median {took[30]:.0f} ms, 95 % under {took[57]:.0f} ms from the input to the frame after it")
-    assert took[30] < 3000
+    times = []
+    for each in (shown.page, page, shown.page, page):
+        each.call("Page.bringToFront")          # a page that is not seen has no frames
+        choose(each, "axis", "events")
+        times.append(each.js(FRAMES.replace("ACTION", action)))
+    for what, took in (("small", times[2]), ("large", times[3])):
+        print(f"\n{name}, {what}: median {took[30]:.0f} ms, 95 % under {took[57]:.0f} ms to the frame after the input")
+    assert min(times[1][30], times[3][30]) < 5 * max(min(times[0][30], times[2][30]), 8)
     page.click("#zoomAll")
     assert window(page) == (0, EVENTS - 1)
 
