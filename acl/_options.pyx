@@ -127,6 +127,11 @@ def granule_of(dict given):
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     if not isinstance(given["pages"], str) or given["pages"] not in PAGES:
         raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    for name in ("steal", "early_frees", "watch_captures", "segments"):
+        if not isinstance(given[name], int):
+            raise TypeError(f"{name} must be a bool, not {type(given[name]).__name__}")
+    if not isinstance(given["views"], int) and given["views"] != "always":
+        raise ValueError(f"views must be a bool or 'always', not {given['views']!r}")
     granule = granule_of(given)
     granule_check(granule, device, PAGES[given["pages"]], given)
     timeout = given["sync_timeout_ms"]

@@ -47,6 +47,23 @@ def test_it_names_the_pools_variables_and_reports_nothing_of_its_own(tmp_path: P
     assert code == 1 and "FILE must end in .npz" in str(rows["ACL_POOL_RECORD"]["advice"])
 
 
+def test_what_cannot_be_written_is_a_note(tmp_path: Path) -> None:
+    """Reports that would be lost, and a socket that nobody would be let at, are told before they are wanted."""
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    code, rows = examined(
+        ACL_POOL_RECORD=f"{tmp_path}/no/run.npz,capacity=9", ACL_POOL_LEAKS=f"{tmp_path}/no/leaks.txt",
+        ACL_POOL_TOP="1", ACL_POOL_TOP_DIR=str(open_to_all))
+    assert code == 0
+    for name, text in (("ACL_POOL_RECORD", "make "), ("ACL_POOL_LEAKS", "make "), ("ACL_POOL_TOP", "mode 777")):
+        assert rows[name]["verdict"] == "note" and text in str(rows[name]["advice"])
+    code, rows = examined(
+        ACL_POOL_RECORD=f"{tmp_path}/run.npz", ACL_POOL_LEAKS=f"{tmp_path}/leaks.txt", ACL_POOL_TOP="1",
+        ACL_POOL_TOP_DIR=f"{tmp_path}/new/socket")
+    assert code == 0 and not {"ACL_POOL_RECORD", "ACL_POOL_LEAKS", "ACL_POOL_TOP"} & set(rows)
+
+
 @pytest.mark.parametrize(
     "environment, name, text",
     [

@@ -471,6 +471,37 @@ def test_holders(module_names: None, made: Made) -> None:
     door.free(block)
 
 
+def test_what_only_c_holds_is_said(made: Made) -> None:
+    """A consumer's DLPack tensor keeps the memory, and no object of Python's leads there."""
+    pool, stream, _ = made
+    with pool.track(stacks="python"):
+        taken = pool.alloc(1000, stream).__dlpack__(stream=-1)
+        assert "held by nothing that was found: C code" in pool.leaks().text(holders=True)
+        assert "held by" not in pool.leaks().text()
+        del taken
+        assert not pool.leaks()
+
+
+def test_a_report_keeps_nothing_alive(made: Made) -> None:
+    """Not the locals of functions that it looked into, while what they got by `locals()` is left to them."""
+    pool, stream, _ = made
+
+    def use() -> None:
+        kept = pool.alloc(1000, stream)
+        assert "kept, a local of use" in pool.leaks().text(holders=True)
+        del kept
+        assert not pool.leaks()
+
+    def look() -> None:
+        kept = pool.alloc(1000, stream)
+        mine = locals()
+        assert "kept" in pool.leaks().text(holders=True)
+        assert mine["kept"] is kept
+
+    use()
+    look()
+
+
 @pytest.mark.parametrize(("seconds", "text"), [
     (3e-6, "3 us"), (0.0123, "12 ms"), (0.0012, "1.2 ms"), (59.0, "59 s"), (90.0, "1.5 min"), (7300.0, "2.0 h"),
     (1e6, "12 days"),

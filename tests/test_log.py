@@ -98,6 +98,12 @@ def test_it_is_silent_by_default_and_imports_no_logging(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+def test_a_service_that_cannot_be_seen_is_told_in_the_log_only(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    done = run_python("import acl; acl.Pool(0).alloc(100).close()", ACL_POOL_TOP="1", ACL_POOL_TOP_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_the_loggers_are_children_of_one_with_a_null_handler() -> None:
     from acl import _log
 

@@ -63,6 +63,7 @@ def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Except
     ({"headroom": -5}, "headroom must be at least 0, not -5"),
     ({"pages": "tiny"}, "pages must be one of huge, normal, huge1g, not 'tiny'"),
     ({"sync_timeout_ms": 0}, "sync_timeout_ms must be positive, or -1 for no limit, not 0"),
+    ({"views": "never"}, "views must be a bool or 'always', not 'never'"),
     ({"decay_ms": -3}, "decay_ms must be at least 1"),
 ])
 def test_options_that_are_refused(options: dict[str, int], text: str) -> None:

@@ -16,6 +16,7 @@ import types
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from inspect import CO_OPTIMIZED
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def buffers_in(spans: list[tuple[int, int]], frozen: list[Any]) -> dict[int, lis
     """A buffer for each block that has one, the largest, and the dicts and tuples around it that no collector has."""
     starts = [address for address, _ in spans]
     found: dict[int, list[Any]] = {}
-    locals_now = ((value, ()) for frame in frames() for value in frame.f_locals.values())
+    locals_now = ((value, ()) for frame in frames() for value in locals_of(frame).values())
     for each, around in chain(held_by(gc.get_objects()), held_by(frozen), locals_now):
         if type(each) is not Buffer or each.closed:
             continue
@@ -124,6 +125,19 @@ def frames() -> Iterator[types.FrameType]:
             frame = frame.f_back
 
 
+def locals_of(frame: types.FrameType) -> dict[str, Any]:
+    """A frame's locals of this moment.
+
+    Up to Python 3.12 a function's frame keeps what it was asked for, so that a name that is deleted later is alive:
+    that is emptied, unless somebody else has it too, as by `locals()`.
+    """
+    names = frame.f_locals
+    found = dict(names)
+    if type(names) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(names) <= 3:
+        names.clear()
+    return found
+
+
 def way_to(nodes: list[Any], holders: dict[int, list[Any]]) -> str:
     """The way to a buffer: the breadth of what holds it, and what is around it already, is searched step by step."""
     ways = [""]
@@ -160,7 +174,7 @@ def step_back(
             ways.append(step + ways[at])
             depths.append(depth)
     for frame in frames():
-        for name, value in frame.f_locals.items():
+        for name, value in locals_of(frame).items():
             if value is held:
                 return f"{name}{ways[at]}, a local of {frame.f_code.co_name} at {place(frame)}"
     return ""
@@ -224,7 +238,7 @@ def owner_of(names: dict[Any, Any]) -> Any:
 
 def local_in(frame: types.FrameType, held: Any) -> str:
     """A local of a frame that has ended, or what it called."""
-    names = [name for name, value in frame.f_locals.items() if value is held]
+    names = [name for name, value in locals_of(frame).items() if value is held]
     return f" -> {names[0]}, a local of {frame.f_code.co_name} at {place(frame)}" if names else ""
 
 

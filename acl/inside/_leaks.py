@@ -32,6 +32,8 @@ __all__ = ["ExpectNoLeaks", "LeakError", "LeakGroup", "LeakReport", "LiveBlock",
 EVENT = struct.Struct("<5Q4IHBBI")
 BORN, SEEN = 4, 8
 SHOWN = 10
+NOT_FOUND = ("      held by nothing that was found: C code, such as a library that took it through DLPack, or too far "
+             "from a module's names")
 STACK_SHOWN = 8
 
 Frame = tuple[str, int, str]
@@ -221,7 +223,7 @@ class LeakReport:
         asked = {block.address: block for group in groups[:SHOWN] for block in (group.first, group.last)}
         held = holders_of(list(asked.values())) if holders else {}
         for group in groups[:SHOWN]:
-            lines += [*group_lines(group), *holder_lines(group, held)]
+            lines += [*group_lines(group), *(holder_lines(group, held) if holders else [])]
             if not group.stack and any(each.stack for each in groups):
                 lines.append("      no Python stack: ACL or C code asked for it (stacks='all' tells C's)")
         if len(groups) > SHOWN:
@@ -253,6 +255,8 @@ def stream_text(stream: int) -> str:
 def holder_lines(group: LeakGroup, held: dict[int, str]) -> list[str]:
     """Who holds the oldest and the youngest block."""
     first, last = held.get(group.first.address, ""), held.get(group.last.address, "")
+    if not first and not last:
+        return [NOT_FOUND] if group.stack else []
     lines = [f"      held by {first}"] if first else []
     return lines if group.blocks == 1 or not last else [*lines, f"      the youngest by {last}"]
 

@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from acl._log import warning
+
 if TYPE_CHECKING:
     from acl._pool import Pool
     from acl.inside._snapshot import StreamStats
@@ -249,8 +251,8 @@ def serve_in_child() -> None:
     server.socket.close()
     try:
         serve_top()
-    except (OSError, ValueError):
-        logger.warning("the child of a fork cannot be seen by aclpool top", exc_info=True)
+    except (OSError, ValueError) as error:
+        warning("top", "the child of a fork cannot be seen by aclpool top: %s", error)
 
 
 def serve_if_asked() -> None:
@@ -258,4 +260,4 @@ def serve_if_asked() -> None:
     try:
         serve_top()
     except (OSError, ValueError) as error:
-        logger.warning("ACL_POOL_TOP is set, but aclpool top will not see this process: %s", error)
+        warning("top", "ACL_POOL_TOP is set, but aclpool top will not see this process: %s", error)

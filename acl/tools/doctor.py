@@ -25,6 +25,7 @@ import acl
 from acl import _libacl
 from acl._options import guard_every
 from acl.inside._asked import record_asked
+from acl.inside._top import check_folder, top_folder
 from acl.pyacl import _vendor
 from acl.tools import doctor_checks, doctor_machine
 from acl.tools.doctor_findings import Finding
@@ -93,13 +94,40 @@ def find_environment() -> list[Finding]:
                 read(value)
         except ValueError as error:
             findings.append(Finding(name, "bad", value or "", f"no pool can be made with it: {error}"))
+    return findings + find_outputs()
+
+
+def find_outputs() -> list[Finding]:
+    """Whether the files and the socket that the variables ask for can be written."""
+    findings = []
+    for name in REPORTS:
+        file = os.environ.get(name, "").split(",")[0]
+        folder = Path(file).parent
+        if file not in ("", "0", "1") and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            findings.append(Finding(name, "note", file, f"make {folder}, or let this user write to it: nothing could "
+                                    "be saved there (a report of leaks goes to standard error then)"))
+    if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):
+        findings += find_socket(top_folder())
     return findings
+
+
+def find_socket(folder: Path) -> list[Finding]:
+    """Whether `aclpool top` would see a process: its folder is there and the user's alone, or can be made."""
+    try:
+        if folder.exists():
+            check_folder(folder)
+        first = next(each for each in (folder, *folder.parents) if each.exists())
+        if not os.access(first, os.W_OK):
+            raise PermissionError(f"{first}: this user cannot write to it")
+    except OSError as error:
+        return [Finding("ACL_POOL_TOP", "note", str(folder), f"aclpool top will see nothing of this user's: {error}")]
+    return []
 
 
 @contextmanager
 def without_reports() -> Iterator[None]:
-    """The doctor's own pools are of no interest to the reports that the environment asks for."""
-    kept = {name: os.environ.pop(name) for name in REPORTS if name in os.environ}
+    """The doctor's own pools are of no interest to the reports and guards that the environment asks for."""
+    kept = {name: os.environ.pop(name) for name in (*REPORTS, "ACL_POOL_DEBUG") if name in os.environ}
     try:
         yield
     finally:
