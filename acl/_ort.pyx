@@ -278,12 +278,13 @@ cdef class HostPool:
             forked_raise(self)
         return 0
 
-    def alloc(self, size_t size, weight=False):
+    def alloc(self, size, weight=False):
         """An address of `size` bytes, a multiple of 64; for callers that keep their own books."""
         cdef void *address
         cdef int long_lived = bool(weight)
+        cdef size_t wanted = bytes_of(size, "size")
         with nogil:
-            address = on_alloc(self.host, size, long_lived)
+            address = on_alloc(self.host, wanted, long_lived)
         if address is NULL:
             raise MemoryError(f"{size} bytes")
         return <size_t> address
@@ -293,12 +294,13 @@ cdef class HostPool:
         with nogil:
             on_free(self.host, <void *> address)
 
-    def trim(self, size_t to=0):
+    def trim(self, to=0):
         """Give memory that nobody uses back to the system; says how many bytes went."""
+        cdef size_t target = bytes_of(to, "to")
         cdef size_t freed
         self.here_check()
         with nogil:
-            freed = pool_trim(self.host.pool, to, True, False)
+            freed = pool_trim(self.host.pool, target, True, False)
         return freed
 
     def reset_peak(self):

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from acl._options import bytes_of
 from acl._ort import HostPool, attach, attach_library, base_take, detach
 
 __all__ = ["HostPool", "HostStats", "install", "register", "session_options", "stats", "trim", "uninstall"]
@@ -182,4 +181,4 @@ def stats() -> HostStats:
 
 def trim(to: int | str = 0) -> int:
     """Give memory of the installed pool that nobody uses back to the system; says how many bytes went."""
-    return _installed().trim(bytes_of(to, "to"))
+    return _installed().trim(to)

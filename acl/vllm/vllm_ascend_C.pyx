@@ -352,6 +352,9 @@ def init_module(python_malloc, python_free):
 
 
 cdef Segment *segment_find(tuple handle) except NULL:
+    for name, value in zip(("device", "size", "d_mem", "p_memHandle"), handle):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     entry = living.get(handle[2])
     if entry is None or entry[0] != handle[3] or handle_of(
             <Segment *> <size_t> entry[0]) != handle:
@@ -361,8 +364,7 @@ cdef Segment *segment_find(tuple handle) except NULL:
     return <Segment *> <size_t> entry[0]
 
 
-def python_create_and_map(unsigned long long device, unsigned long long size,
-                          unsigned long long d_mem, unsigned long long p_memHandle):
+def python_create_and_map(device, size, d_mem, p_memHandle):
     """Put physical memory behind a segment again; what was in it is gone.
 
     Raises `OutOfMemoryError` where the device has no memory; the segment sleeps on.
@@ -378,8 +380,7 @@ def python_create_and_map(unsigned long long device, unsigned long long size,
         device_leave(before)
 
 
-def python_unmap_and_release(unsigned long long device, unsigned long long size,
-                             unsigned long long d_mem, unsigned long long p_memHandle):
+def python_unmap_and_release(device, size, d_mem, p_memHandle):
     """Give a segment's physical memory back, once the device is idle; its addresses stay."""
     cdef Segment *segment = segment_find((device, size, d_mem, p_memHandle))
     cdef aclrtContext before

@@ -200,6 +200,14 @@ def test_options_of_another_type_are_named(name: str) -> None:
         HostPool(**{name: 1.5})
 
 
+def test_sizes_that_make_no_sense_are_named() -> None:
+    pool = HostPool()
+    with pytest.raises(ValueError, match="size must be at least 0, not -1"):
+        pool.alloc(-1)
+    with pytest.raises(ValueError, match="to must look like"):
+        pool.trim("some")
+
+
 def test_sizes_may_be_texts() -> None:
     pool = HostPool("64MiB", "64KiB")
     assert (pool.limit, pool.granule) == (64 * MIB, 65536)

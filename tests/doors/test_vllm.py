@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -191,6 +191,18 @@ def test_a_free_function_that_is_wrong_is_told_and_the_memory_goes(
 def test_a_foreign_address_is_told(books: Books, unraisable: list[BaseException]) -> None:
     library.my_free(0x12345000, 4096, 0, None)
     assert "no segment of this module" in str(unraisable[0])
+
+
+@pytest.mark.parametrize("call", [camem.python_create_and_map, camem.python_unmap_and_release])
+def test_what_is_no_handle_is_named(books: Books, call: Callable[..., None]) -> None:
+    handle = books.take(2 * MIB)
+    for index, name in enumerate(("device", "size", "d_mem", "p_memHandle")):
+        wrong: list[object] = list(handle)
+        wrong[index] = "5"
+        with pytest.raises(TypeError, match=f"{name} must be an int, not str"):
+            call(*wrong)
+    with pytest.raises(ValueError, match="no segment of this module"):
+        call(-1, *handle[1:])
 
 
 def test_handles_are_checked(books: Books) -> None:
