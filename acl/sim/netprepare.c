@@ -42,16 +42,16 @@ static bool constant_node(Net *net, const NetNode *node)
             net->values[node->outputs[0]].constant = (Tensor *)(uintptr_t)&attr->tensor;
             return true;
         }
-        if (strcmp(attr->name, "value_int") == 0) {
+        if (strcmp(attr->name, "value_int") == 0 && attr->kind == ATTR_INT) {
             return constant_scalar(net, node, ACL_INT64, &attr->i, -1);
         }
-        if (strcmp(attr->name, "value_float") == 0) {
+        if (strcmp(attr->name, "value_float") == 0 && attr->kind == ATTR_FLOAT) {
             return constant_scalar(net, node, ACL_FLOAT, &single, -1);
         }
-        if (strcmp(attr->name, "value_ints") == 0) {
+        if (strcmp(attr->name, "value_ints") == 0 && attr->kind == ATTR_INTS) {
             return constant_scalar(net, node, ACL_INT64, attr->ints, attr->count);
         }
-        if (strcmp(attr->name, "value_floats") == 0) {
+        if (strcmp(attr->name, "value_floats") == 0 && attr->kind == ATTR_FLOATS) {
             return constant_scalar(net, node, ACL_FLOAT, attr->floats, attr->count);
         }
     }
