@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
+
 import numpy as np
 import pytest
 from support.calls import api
@@ -113,6 +116,7 @@ def test_shape_arithmetic_of_both_branches_stays_on_the_host(raw_stream: int) ->
     no.add("Shape", x, outputs=["same"])
     no.output("same", "int64", ["r"])
     shape = b.add("If", b.add("Equal", first, b.constant(scalar(1))), then_branch=yes, else_branch=no)
+    shape = b.add("Mul", shape, b.constant(np.array([1], np.int64)))
     b.add("Neg", b.add("Reshape", x, shape), outputs=["y"])
     b.output("y")
     allocator = CountingAllocator(raw_stream)
@@ -240,6 +244,31 @@ def test_a_loop_of_shape_arithmetic_runs_on_the_host(raw_stream: int) -> None:
         call.close()
     assert allocator.sizes == [padded(8)] * 10
     allocator.close()
+
+
+def test_a_state_that_leaves_the_host_is_never_read_too_early(raw_stream: int) -> None:
+    """It begins as a constant; a turn makes it the device's, so nothing of it is the host's."""
+    b, body = Builder(), Builder()
+    x = b.input("x", "float32", ["n"])
+    body.input("turn", "int64", [])
+    go = body.input("go", "bool", [])
+    state = body.input("state", "float32", None)
+    body.add("Identity", go, outputs=["again"])
+    body.add("Add", body.add("Add", state, state), x, outputs=["next"])
+    body.output("again", "bool", [])
+    body.output("next", "float32", None)
+    b.add("Loop", b.constant(scalar(3)), "", b.constant(np.ones(1, np.float32)), outputs=["y"], body=body)
+    b.output("y")
+    gate = threading.Event()
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(20) and None)
+    given = np.array([1, 2], np.float32)
+    with SimModel(b.to_bytes()) as model:
+        assert api.aclrtLaunchHostFunc(raw_stream, ctypes.cast(callback, ctypes.c_void_p), None) == 0
+        call = model.queue(raw_stream, [given], [given.nbytes])
+        gate.set()
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        np.testing.assert_array_equal(call.result(0), 8 + 7 * given)
+        call.close()
 
 
 def test_collected_outputs_of_changing_shape_are_refused() -> None:
