@@ -11,6 +11,7 @@ from types import ModuleType
 
 import numpy
 import pytest
+from support.core import Door
 from test_consumers import HERE, compiled, cython_code, cython_module
 
 import acl
@@ -144,6 +145,16 @@ def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool
             assert second.serves(stream) and not pool.serves(stream)
             second.unregister(stream)
         assert acl.allocator_of(stream) is None
+
+
+def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleType, no_leaks: None) -> None:
+    pool = acl.Pool(0)
+    with acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        door = Door(stream)
+        door.free(door.alloc(1 << 20))
+        del pool
+        assert door.alloc(512) == 0
 
 
 @pytest.mark.parametrize("debug", [True, "sample:3"])

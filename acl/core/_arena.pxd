@@ -9,7 +9,8 @@ cdef void driver_bind(Driver *driver) noexcept nogil            # the functions 
 
 # A pool without arenas; `driver` NULL stands for the library's.  NULL without host memory.
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
-# Gives everything back and frees the pool.  False, and nothing is freed, while blocks are live.
+# Gives everything back and frees the pool.  False, and it stays, while blocks are live or ACL has
+# the address of an arena.
 cdef bint pool_destroy(Pool *pool) noexcept nogil
 cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil
 # The pool could not be destroyed, and nobody will try again.

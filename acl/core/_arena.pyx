@@ -433,6 +433,15 @@ cdef bint pool_empty(Pool *pool) noexcept nogil:
     return pool.source.reserved == 0 and pool_live_bytes(pool) == 0
 
 
+cdef bint pool_registered(Pool *pool) noexcept nogil:
+    """Whether ACL has the address of an arena, and may call it."""
+    cdef uint32_t index
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index].registered:
+            return True
+    return False
+
+
 cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef uint32_t index
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -441,7 +450,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     if pool_live_bytes(pool) != 0:
         return False
     context_enter(pool, pool.context, &before)  # the last reference may go in any thread
-    empty = pool_empty(pool)
+    empty = pool_empty(pool) and not pool_registered(pool)
     if empty:
         pools_remove(pool)
         naps_reclaim(pool)
