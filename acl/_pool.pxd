@@ -21,6 +21,7 @@ cdef class Pool:
     cdef readonly object number     # pools count from 0 in a process
     cdef readonly bint guarded      # streams are registered with the callbacks of `_guard`
     cdef readonly uint32_t guard_every      # which look at one block in so many; 0: at none
+    cdef uint32_t unloads           # models that are being unloaded
     cdef bint is_closed
     cdef bint segments_told         # that it works in segments is in the log
     cdef dict tags                  # name -> index

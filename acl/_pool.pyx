@@ -442,8 +442,6 @@ cdef class Pool:
         """Register every stream made from here on; see `use_pool`."""
         return use_pool(self)
 
-    # -- order
-
     def capture(self, stream):
         """A `Capture`: while it is open, what the stream takes is private to the captured graph."""
         from acl._capture import Capture
@@ -466,22 +464,24 @@ cdef class Pool:
         return Unloading(self)
 
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
-        cdef uint32_t i
-        with nogil:
-            for i in range(count_read(&self.core.arena_count)):
-                arena_set_mode(self.core.arenas[i], set, clear)
+        cdef uint32_t i             # with the GIL, so that no other change comes in between
+        for i in range(count_read(&self.core.arena_count)):
+            arena_set_mode(self.core.arenas[i], set, clear)
         return 0
 
     def unload_begin(self):
         """From here on, what comes back waits for a synchronisation of the device."""
         self.open_check()
+        self.unloads += 1
         self.set_modes(ARENA_UNLOADING, 0)
 
     def unload_end(self):
         """The model is unloaded: synchronise the device and take back what waited."""
         cdef bint done
         self.open_check()
-        self.set_modes(0, ARENA_UNLOADING)
+        self.unloads -= self.unloads > 0
+        if self.unloads == 0:       # else another model's blocks still come back
+            self.set_modes(0, ARENA_UNLOADING)
         with nogil:
             done = waiting_sync(self.core, False)
         return bool(done)

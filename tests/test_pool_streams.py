@@ -339,6 +339,20 @@ def test_blocks_returned_at_an_unload_wait_for_the_device(made: Made) -> None:
     door.free(again)
 
 
+def test_unloads_may_overlap(made: Made) -> None:
+    pool, stream, door = made
+    pool.unload_begin()
+    pool.unload_begin()
+    assert pool.unload_end()
+    with acl.Stream() as auxiliary, Slow(auxiliary):
+        door.free(door.alloc(4 * MIB))
+        assert len(blocks_at(pool, stream, "waiting")) == 1
+    assert pool.unload_end()
+    assert blocks_at(pool, stream, "waiting") == []
+    door.free(door.alloc(4 * MIB))
+    assert blocks_at(pool, stream, "waiting") == []
+
+
 def test_with_early_frees_no_page_leaves_inside_a_callback() -> None:
     with open_door(limit="16MiB", early_frees=True) as (pool, stream, door):
         held = [door.alloc(4 * MIB) for _ in range(4)]
