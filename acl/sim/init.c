@@ -28,6 +28,9 @@ typedef struct Callback {
 } Callback;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t settled = PTHREAD_COND_INITIALIZER;
+static bool starting;    /* the first aclInit is under way, in the thread `starter` */
+static pthread_t starter;
 static uint64_t references;
 static bool finalized;
 static Callback *callbacks; /* in the order of registration */
@@ -303,18 +306,35 @@ static aclError init_first(const char *path, char **text)
 
 /* ---- init and finalize ----------------------------------------------------------------------- */
 
-aclError sim_aclInit(const char *configPath)
+/* Whether this call is not the first; of several at a time one is, and the others wait for it.  (A
+ * callback of it may call aclInit itself.) */
+static bool init_again(void)
 {
     pthread_mutex_lock(&lock);
-    bool again = references != 0;
-    references += again;
+    bool inside = starting && pthread_equal(starter, pthread_self());
+    while (starting && !inside) {
+        pthread_cond_wait(&settled, &lock);
+    }
+    bool again = inside || references != 0;
+    references += references != 0;
+    if (!again) {
+        starting = true;
+        starter = pthread_self();
+    }
     pthread_mutex_unlock(&lock);
-    if (again) {
+    return again;
+}
+
+aclError sim_aclInit(const char *configPath)
+{
+    if (init_again()) {
         return ACL_ERROR_REPEAT_INITIALIZE; /* no message: callers take it for success */
     }
     char *text = NULL;
     aclError status = init_first(configPath, &text);
     pthread_mutex_lock(&lock);
+    starting = false;
+    pthread_cond_broadcast(&settled);
     if (status == ACL_SUCCESS) {
         references++;
         finalized = false;
