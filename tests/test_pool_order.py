@@ -107,10 +107,11 @@ def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
             assert pool.stats().streams[0].donated >= 10
 
 
-def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType) -> None:
+@pytest.mark.parametrize("timeout_ms", [40_000, -1])
+def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_ms: int) -> None:
     """As CANN's own module calls: the GIL is held in the callback, and the stream needs it to go on."""
     acl.Device(0).use()
-    with acl.Pool(0, "40MiB", sync_timeout_ms=-1, views=False) as pool, acl.Stream(0) as stream:
+    with acl.Pool(0, "40MiB", sync_timeout_ms=timeout_ms, views=False) as pool, acl.Stream(0) as stream:
         pool.register(stream)
         found = acl.allocator_of(stream)
         assert found is not None
@@ -118,15 +119,23 @@ def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType) -> None:
         keep = pool.alloc(2 * MIB, stream)
         alloc = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(found.alloc)
         free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(found.free)
+        started, allocated = threading.Event(), threading.Event()
         ran = []
-        stream.launch(ran.append, 1)                            # needs the GIL
+
+        def callback() -> None:
+            started.set()
+            ran.append(allocated.wait(60))
+
+        stream.launch(callback)
+        assert started.wait(60)                                 # from here on it needs the GIL to end
         began = time.monotonic()
         block = alloc(found.object, 39 * MIB)                   # must move pages: a wait for the stream
         assert time.monotonic() - began < 20
+        allocated.set()
         if block:
             free(found.object, block)
         stream.synchronize()
-        assert ran == [1]
+        assert ran == [True]
         keep.close()
         assert pool.check() == 0
 
