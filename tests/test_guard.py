@@ -304,6 +304,15 @@ def test_two_threads_on_one_stream_harm_nothing(debug: bool | str) -> None:
     assert found(before) == {}
 
 
+def test_sizes_in_a_report_of_leaks_have_no_guard_bytes() -> None:
+    with open_door(debug=True) as (pool, stream, door):
+        block = door.alloc(700)
+        with pool.alloc(1000, stream), pool.alloc(1):
+            pool.mark()
+            assert sorted(each.size for each in pool.leaks().blocks) == [1, 700, 1000]
+        door.free(block)
+
+
 def test_what_is_held_back_is_no_leak() -> None:
     with open_door(debug=True) as (pool, _, door):
         mark = pool.mark()

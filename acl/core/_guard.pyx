@@ -30,6 +30,7 @@ from acl._libacl cimport (
     aclrtMemcpyAsync, aclrtMemsetAsync,
 )
 from acl.core._lock cimport SpinLock, lock_drop, lock_take, spin_leave, stale_read
+from acl.core._record cimport block_own
 
 cdef extern from "core/lock.h" nogil:
     bint spin_try(SpinLock *lock)
@@ -267,6 +268,7 @@ cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil:
             block.addr + size, GUARD_BYTES, GUARD_VALUE, GUARD_BYTES,
             arena.stream) == ACL_SUCCESS:
         block_mark(arena, block, BLOCK_GUARDED)
+        block_own(block, GUARD_BYTES)
         happened(arena, block, size, False)
 
 
