@@ -8,10 +8,12 @@
 
    A run that fails keeps its blocks until the next run of the model, or its unload, as GE does. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "databuffer.h"
+#include "memory.h"
 #include "ort.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
@@ -206,15 +208,33 @@ static bool input_by_value(const NetNode *node, int i)
     return i < 32 && (node->kind->value_inputs >> i & 1U) != 0;
 }
 
-/* Whether infer must see what a kernel computes: then the stream is waited for. */
+static aclError value_missing(const Run *run, const NetNode *node, int input)
+{
+    char message[OP_MESSAGE_ROOM];
+    (void)snprintf(message, sizeof message,
+        "the memory of input %d was freed or unmapped, and its values are needed", input);
+    return node_fail(run, node, (aclError)ACL_ERROR_GE_DYNAMIC_INPUT_ADDR_INVALID, message);
+}
+
+/* Where infer must see what a kernel computes the stream is waited for. */
 static aclError values_wait(Run *run, const NetNode *node)
 {
-    bool all = (node->kind->flags & OP_DATA_SIZED) != 0, wait = false;
+    bool waited = false;
     for (int i = 0; i < node->input_count; i++) {
         const Slot *slot = node->inputs[i] < 0 ? NULL : &run->slots[node->inputs[i]];
-        wait = wait || (slot != NULL && slot->host == NULL && (all || input_by_value(node, i)));
+        if (slot == NULL || slot->host != NULL || !op_infer_reads(node->kind, i)) {
+            continue;
+        }
+        if (!waited) {
+            TRY(stream_synchronize(run->stream, FOREVER));
+            waited = true;
+        }
+        size_t bytes = (size_t)tensor_bytes(&slot->tensor);
+        if (bytes > 0 && !memory_reachable(slot->tensor.data, bytes, false)) {
+            return value_missing(run, node, i);
+        }
     }
-    return wait ? stream_synchronize(run->stream, FOREVER) : ACL_SUCCESS;
+    return ACL_SUCCESS;
 }
 
 /* The inputs as infer sees them: values where the host has them or may look at the device. */

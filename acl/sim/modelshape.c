@@ -28,8 +28,7 @@ static bool read_by_value(const Net *net, const NetNode *node, int i)
     if (node->host) {
         return net->values[node->inputs[i]].host;
     }
-    return (node->kind->flags & OP_DATA_SIZED) != 0
-        || (i < 32 && (node->kind->value_inputs >> i & 1U) != 0);
+    return op_infer_reads(node->kind, i);
 }
 
 static bool inputs_collect(Walk *walk, const NetNode *node)

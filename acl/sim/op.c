@@ -173,6 +173,12 @@ static bool inputs_check(const OpCall *call)
     return true;
 }
 
+bool op_infer_reads(const OpKind *kind, int input)
+{
+    return (kind->flags & OP_DATA_SIZED) != 0
+        || (input < 32 && (kind->value_inputs >> input & 1U) != 0);
+}
+
 bool op_infer(OpCall *call)
 {
     if (!op_accept(call) || !inputs_check(call) || !call->kind->infer(call)) {

@@ -88,6 +88,9 @@ const OpKind *op_find(const char *name, OpDomain domain);
    attributes tell; false with a message. A node that passes may still be refused by op_infer. */
 bool op_accept(const OpCall *call);
 
+/* Whether op_infer looks at the values of an input, not at its shape alone. */
+bool op_infer_reads(const OpKind *kind, int input);
+
 /* Fills outputs' types and shapes; false with a message in call->message. */
 bool op_infer(OpCall *call);
 int64_t op_workspace(const OpCall *call);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "exports.h"
+#include "memory.h"
 #include "opapi.h"
 
 /* --- running --- */
@@ -113,8 +114,8 @@ static aclError shapes_infer(
         : fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "operator %s: %s", kind->name, message);
 }
 
-static aclError shape_read(
-    const aclTensorDesc *desc, const aclDataBuffer *buffer, int i, Tensor *tensor)
+static aclError shape_read(const OpKind *kind, const aclTensorDesc *desc,
+    const aclDataBuffer *buffer, int i, Tensor *tensor)
 {
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     TRY(tensordesc_read(desc, "an input", tensor));
@@ -124,6 +125,11 @@ static aclError shape_read(
     if (room < bytes) {
         return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
             "input %d needs %zu bytes, its data buffer has %zu", i, bytes, room);
+    }
+    if (op_infer_reads(kind, i) && bytes > 0
+        && (data == NULL || !memory_reachable(data, bytes, false))) {
+        return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
+            "input %d: there is no memory at %p, and its values are needed", i, data);
     }
     tensor->data = data == NULL ? NULL : memory_inner(data, bytes);
     return ACL_SUCCESS;
@@ -135,7 +141,7 @@ static aclError inference_run(const OpKind *kind, int inputs, aclTensorDesc **in
 {
     AttrSet *attrs;
     for (int i = 0; i < inputs; i++) {
-        TRY(shape_read(in[i], buffers[i], i, &shapes->tensors[i]));
+        TRY(shape_read(kind, in[i], buffers[i], i, &shapes->tensors[i]));
         shapes->inputs[i] = &shapes->tensors[i];
     }
     TRY(attrs_take(attr, &attrs));

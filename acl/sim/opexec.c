@@ -179,14 +179,26 @@ static aclError values_copy(const OpEnds *ends, OpTask *task)
 static aclError values_wait(
     const OpKind *kind, const OpEnds *ends, const OpTask *task, Stream *stream)
 {
-    bool all = (kind->flags & OP_DATA_SIZED) != 0, wait = false;
+    bool waited = false;
     for (int i = 0; i < ends->input_count; i++) {
-        bool wanted =
-            task->tensors[i].rank >= 0 && (all || (i < 32 && (kind->value_inputs >> i & 1U) != 0));
+        const Tensor *tensor = &task->tensors[i];
         const aclTensorDesc *desc = ends->input_descs[i];
-        wait = wait || (wanted && desc->constant == NULL && !desc_on_host(desc));
+        if (tensor->rank < 0 || !op_infer_reads(kind, i) || desc->constant != NULL
+            || desc_on_host(desc)) {
+            continue;
+        }
+        if (!waited) {
+            TRY(stream_synchronize(stream, FOREVER));
+            waited = true;
+        }
+        size_t bytes = (size_t)tensor_bytes(tensor);
+        if (bytes > 0 && !memory_reachable(tensor->data, bytes, false)) {
+            return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
+                "input %d: its memory at %p was freed or unmapped, and its values are needed", i,
+                tensor->data);
+        }
     }
-    return wait ? stream_synchronize(stream, FOREVER) : ACL_SUCCESS;
+    return ACL_SUCCESS;
 }
 
 /* --- outputs --- */

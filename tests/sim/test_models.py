@@ -333,6 +333,25 @@ def test_wrong_inputs_are_refused_by_name(inputs: Inputs, sizes: list[int], code
     assert word in text
 
 
+def test_values_in_memory_that_is_gone_are_an_error_of_the_run(raw_stream: int) -> None:
+    b = Builder()
+    b.output(b.add("Reshape", b.input("x", "float32", ["n"]), b.input("shape", "int64", [2])))
+    hole = out()
+    assert api.aclrtReserveMemAddress(ctypes.byref(hole), 2 << 20, 0, None, 0) == 0
+    with SimModel(b.to_bytes()) as loaded:
+        call = Call([np.ones(6, np.float32), np.array([2, 3], np.int64)], 1, [24])
+        buffer = api.aclmdlGetDatasetBuffer(call.input, 1)
+        there = api.aclGetDataBufferAddr(buffer)
+        for address, status in ((hole, 145011), (there, 0)):
+            assert api.aclUpdateDataBuffer(buffer, address, 16) == 0
+            assert api.aclmdlExecuteAsync(loaded.id, call.input, call.output, raw_stream) == status, sim_message()
+        assert "input 1 was freed or unmapped" in sim_message()
+        assert api.aclrtSynchronizeStream(raw_stream) == 0
+        assert call.result(0).shape == (2, 3)
+        call.close()
+    assert api.aclrtReleaseMemAddress(hole) == 0
+
+
 def test_unknown_operator_names_node_and_extra() -> None:
     b = Builder()
     b.add("Frobnicate", b.input("x", "float32", [1]), name="strange", outputs=["y"])

@@ -256,6 +256,20 @@ def test_refusals(
     assert words in sim_message()
 
 
+def test_values_in_memory_that_is_gone_are_an_error_of_the_call(raw_stream: int) -> None:
+    op, hole = Op([X, np.array([1, 0], np.int64)], [("float32", (4, 3))]), out()
+    assert api.aclrtReserveMemAddress(ctypes.byref(hole), 2 << 20, 0, None, 0) == 0
+    for address, words in ((hole.value, f"{hole.value:#x}"), (None, "input 1")):
+        assert api.aclUpdateDataBuffer(op.in_buffers[1], address, 16) == 0
+        assert op.execute("Transpose", raw_stream) == 100021
+        assert words in sim_message()
+        a = op._arrays()
+        assert api.aclopInferShape(b"Transpose", 2, a[0], a[1], 1, a[2], None) == 100021
+        assert words in sim_message()
+    assert api.aclrtSynchronizeStream(raw_stream) == 0
+    assert api.aclrtReleaseMemAddress(hole) == 0
+
+
 def test_null_type_is_refused(raw_stream: int) -> None:
     assert api.aclopExecuteV2(None, 0, None, None, 0, None, None, None, raw_stream) == 100000
 
