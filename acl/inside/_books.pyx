@@ -35,8 +35,8 @@ from acl._pool import open_pools
 from acl.inside._snapshot import BlockInfo, PoolStats, StreamStats, readable
 
 __all__ = [
-    "blocks", "components", "device_bytes", "glance", "last_oom", "ooms", "orphans", "refusals_tell",
-    "stats", "tag_totals", "waits", "walk",
+    "blocks", "components", "device_bytes", "glance", "last_oom", "ooms", "orphans",
+    "refusals_tell", "stats", "tag_totals", "waits", "walk",
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
