@@ -14,8 +14,8 @@ cdef enum:
     GUARD_BYTES = 64
 
 # Whether `guard_open` has run, and the guard is not closed.  Whether this allocation is the one in
-# so many: it must be GUARD_BYTES larger, which `guard_set` fills; if the stream takes no work, it is
-# an ordinary one.  `guard_free` takes it back, `guard_drop` without a look.
+# so many: it must be GUARD_BYTES larger, which `guard_set` fills; if the stream takes no work, it
+# is an ordinary one.  `guard_free` takes it back, `guard_drop` without a look.
 cdef bint guard_ready(Arena *arena) noexcept nogil
 cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil
 cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil

@@ -34,7 +34,8 @@ KEY_LENGTH = 40
 PADDING = 64            # at most so much of a block is the pool's and the chip's
 BATCH = 4096            # objects that are looked into at a time
 NEAR = 2                # steps from a module's names, of what is frozen
-ERRORS = (types.FrameType, types.TracebackType)     # an error has one of each for a call, which are no steps
+# An error has one of each for a call, which are no steps.
+ERRORS: tuple[type[Any], ...] = (types.FrameType, types.TracebackType)
 CODE: tuple[type[Any], ...] = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
