@@ -129,8 +129,8 @@ static bool counts_check(const OpCall *call)
             : op_fail(call, "expected %d to %d inputs, got %d", kind->inputs_min,
                 kind->inputs_max, call->input_count);
     }
-    if (call->output_count > kind->outputs_max) {
-        return op_fail(call, "expected at most %d outputs, got %d", kind->outputs_max,
+    if (call->output_count < 1 || call->output_count > kind->outputs_max) {
+        return op_fail(call, "expected 1 to %d outputs, got %d", kind->outputs_max,
             call->output_count);
     }
     return true;

@@ -538,7 +538,7 @@ def test_refusals_say_what_was_expected(kind: str, inputs: list[Array], attribut
 
 VARIANTS: list[tuple[str, int, int, dict[str, Any], str]] = [
     ("Add", 1, 1, {}, "expected 2 inputs, got 1"),
-    ("Relu", 1, 2, {}, "expected at most 1 outputs, got 2"),
+    ("Relu", 1, 2, {}, "expected 1 to 1 outputs, got 2"),
     ("BatchNormalization", 5, 1, {"training_mode": 1}, "training_mode: expected 0"),
     ("LSTM", 3, 1, {"hidden_size": 2, "clip": 1.0}, "clip: only the default"),
     ("GRU", 3, 1, {"hidden_size": 2, "layout": 1}, "layout: only the default"),

@@ -256,6 +256,11 @@ def test_refusals(
     assert words in sim_message()
 
 
+def test_an_operator_without_outputs_is_refused(raw_stream: int) -> None:
+    assert Op([X], []).execute("Relu", raw_stream) == 100021
+    assert "expected 1 to 1 outputs, got 0" in sim_message()
+
+
 def test_values_in_memory_that_is_gone_are_an_error_of_the_call(raw_stream: int) -> None:
     op, hole = Op([X, np.array([1, 0], np.int64)], [("float32", (4, 3))]), out()
     assert api.aclrtReserveMemAddress(ctypes.byref(hole), 2 << 20, 0, None, 0) == 0
