@@ -203,9 +203,9 @@ cdef class Pool:
     cdef int enlist(self, object name) except -1:
         """From here on reports know the pool."""
         self.number = next(numbers)
-        self.name = name_of(name, self.number, {pool.name for pool in every if not pool.closed})
+        self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
         self.core.orphan = False
-        every.add(self)
+        every[self.number] = self
         if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
             from acl.inside._asked import watch
 

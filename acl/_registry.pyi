@@ -1,12 +1,12 @@
 from typing import NamedTuple
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from acl._pool import Pool
 from acl._stream import Stream
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
-every: WeakSet[Pool]
+every: WeakValueDictionary[int, Pool]
 registered: dict[int, Pool]
 
 def open_pools(device: int | None = None) -> list[Pool]: ...

@@ -33,14 +33,19 @@ from acl._stream import ended_hooks
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
-every = weakref.WeakSet()       # all pools that are alive, closed ones too
+every = weakref.WeakValueDictionary()   # all pools that are alive, by number, closed ones too
 # What keeps a pool alive that Python has registered: by stream handle.
 registered: dict = {}
 
 
+cdef list pools_alive():
+    """The pools of this moment: to walk `every` itself is an error once a thread makes another."""
+    return [pool for reference in every.valuerefs() if (pool := reference()) is not None]
+
+
 def open_pools(device=None):
     """The pools of this process that may hold memory, of one device or of all, the oldest first."""
-    found = [pool for pool in every if device is None or pool.device == device]
+    found = [pool for pool in pools_alive() if device is None or pool.device == device]
     return sorted(found, key=lambda pool: pool.number)
 
 
@@ -49,7 +54,10 @@ def pool_of(size_t stream):
     pool = registered.get(stream)
     if pool is not None:
         return pool
-    return next((one for one in every if one.serves(stream)), None)
+    for one in pools_alive():
+        if one.serves(stream):
+            return one
+    return None
 
 
 def stream_ended(handle):

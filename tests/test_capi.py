@@ -5,6 +5,8 @@ import gc
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,7 @@ from support.core import Door
 from test_consumers import HERE, compiled, cython_code, cython_module
 
 import acl
+from acl._registry import pool_of
 from acl.tools.demo_models import encoder
 
 STRICT = ["-Wextra", "-Werror"]
@@ -155,6 +158,36 @@ def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleT
         door.free(door.alloc(1 << 20))
         del pool
         assert door.alloc(512) == 0
+
+
+def test_who_serves_a_stream_is_asked_while_pools_come_and_go(no_leaks: None) -> None:
+    """Every run of a model on a stream without a pool asks."""
+    faults: list[BaseException] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            while not done.is_set():
+                assert pool_of(1 << 40) is None
+        except BaseException as error:
+            faults.append(error)
+
+    kept, interval = [acl.Pool(0) for _ in range(50)], sys.getswitchinterval()
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            several = [acl.Pool(0) for _ in range(20)]
+            del several
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert faults == []
+    del kept
 
 
 @pytest.mark.parametrize("debug", [True, "sample:3"])
