@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from support.calls import api
+from support.control_models import appending, branching, power_loop, scalar
 from support.models import CountingAllocator, SimModel
 
 from acl.tools.onnx_writer import Builder, Reference
@@ -19,26 +20,7 @@ def padded(size: int) -> int:
     return (size + 31) // 32 * 32 + 32
 
 
-def scalar(value: object, dtype: str = "int64") -> np.ndarray:
-    return np.array(value, dtype)
-
-
 # --- If --------------------------------------------------------------------------------------------
-
-
-def branching() -> Builder:
-    """relu(x) * 2 if flag, else tanh of what both branches see from outside."""
-    b = Builder()
-    flag = b.input("flag", "bool", [])
-    shared = b.add("Relu", b.input("x", "float32", ["n", 4]), outputs=["shared"])
-    yes, no = Builder(name="yes"), Builder(name="no")
-    yes.add("Mul", shared, yes.constant(scalar(2, "float32"), "factor"), outputs=["y"])
-    yes.output("y")
-    no.add("Tanh", no.add("Neg", shared, outputs=["factor"]), outputs=["y"])
-    no.output("y")
-    b.add("If", flag, outputs=["z"], then_branch=yes, else_branch=no)
-    b.output("z")
-    return b
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -131,27 +113,6 @@ def test_shape_arithmetic_of_both_branches_stays_on_the_host(raw_stream: int) ->
 
 
 # --- Loop ------------------------------------------------------------------------------------------
-
-
-def power_loop(limit: float = np.inf) -> Builder:
-    """state = state * x + turn, each state collected, until its sum passes the limit."""
-    b, body = Builder(), Builder()
-    trip = b.input("trip", "int64", [])
-    x = b.input("x", "float32", ["n"])
-    turn, _ = body.input("turn", "int64", []), body.input("go", "bool", [])
-    state = body.input("state", "float32", None)
-    made = body.add("Add", body.add("Mul", state, x), body.add("Cast", turn, to=1))
-    body.add("Identity", made, outputs=["next"])
-    total = body.add("ReduceSum", made, keepdims=0)
-    body.add("Less", total, body.constant(scalar(limit, "float32")), outputs=["again"])
-    body.add("Identity", made, outputs=["each"])
-    body.output("again", "bool", [])
-    body.output("next", "float32", None)
-    body.output("each", "float32", ["n"])
-    b.add("Loop", trip, "", x, outputs=["last", "all"], body=body)
-    b.output("last")
-    b.output("all")
-    return b
 
 
 @pytest.mark.parametrize("trip", [0, 1, 5])
@@ -344,28 +305,6 @@ def test_an_operator_that_is_missing_in_a_branch_is_named(monkeypatch: pytest.Mo
 
 
 # --- sequences -------------------------------------------------------------------------------------
-
-
-def appending() -> Builder:
-    """What TorchScript makes of a list that a loop appends to and that is stacked after it."""
-    b, body = Builder(), Builder()
-    x = b.input("x", "float32", ["n", "m"])
-    rows = b.add("Gather", b.add("Shape", x), b.constant(scalar(0)))
-    turn, go = body.input("turn", "int64", []), body.input("go", "bool", [])
-    body.input("list", "float32", None)
-    body.add("Identity", go, outputs=["again"])
-    body.add("SequenceInsert", "list", body.add("Neg", body.add("Gather", x, turn)), outputs=["longer"])
-    body.output("again", "bool", [])
-    body.output("longer")
-    made = b.add("Loop", rows, "", b.add("SequenceEmpty"), body=body)
-    b.add("SequenceLength", made, outputs=["length"])
-    b.add("SequenceAt", made, b.constant(scalar(-1)), outputs=["last"])
-    b.add("ConcatFromSequence", b.add("SequenceErase", made, b.constant(scalar(0))), axis=0, outputs=["joined"])
-    b.add("ConcatFromSequence", made, axis=1, new_axis=1, outputs=["stacked"])
-    b.output("length", "int64")
-    for name in ("last", "joined", "stacked"):
-        b.output(name)
-    return b
 
 
 def test_a_list_that_a_loop_appends_to(raw_stream: int) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from support.calls import api, out
+from support.control_models import branching, power_loop
 from support.models import CountingAllocator, SimModel, cnn_detector, gpt_decoder, lstm_tagger, resnet, sim_message
 from support.models import transformer_encoder as encoder
 
@@ -131,3 +132,61 @@ def test_operator_that_neither_engine_has() -> None:
     data, number = b.to_bytes(), out(ctypes.c_uint32)
     assert api.aclmdlLoadFromMem(data, len(data), ctypes.byref(number)) == 100013
     assert sim_message().count("Frobnicate") >= 2, "both engines say so"
+
+
+# --- what the built-in engine runs itself ----------------------------------------------------------
+
+
+def loop_inputs(rng: np.random.Generator) -> Inputs:
+    return [np.array(rng.integers(0, 9)), floats(rng, rng.integers(1, 20))]
+
+
+def branch_inputs(rng: np.random.Generator) -> Inputs:
+    return [np.array(rng.random() < 0.5), floats(rng, rng.integers(1, 5), 4)]
+
+
+def qdq_net() -> Builder:
+    """A convolution and a product with Q and DQ around them, weights by channel."""
+    rng, b = np.random.default_rng(3), Builder(17)
+
+    def fake(x: str, scale: float, zero: int) -> str:
+        pair = b.constant(np.array(scale, np.float32)), b.constant(np.array(zero, np.uint8))
+        made: str = b.add("DequantizeLinear", b.add("QuantizeLinear", x, *pair), *pair)
+        return made
+
+    def weight(axis: int, *shape: int) -> str:
+        scales = rng.uniform(0.002, 0.01, shape[axis]).astype(np.float32)
+        small = rng.integers(-127, 128, shape).astype(np.int8)
+        made: str = b.add("DequantizeLinear", b.constant(small), b.constant(scales), axis=axis)
+        return made
+
+    x = fake(b.input("x", "float32", ["n", 3, "h", "w"]), 0.031, 121)
+    y = fake(b.add("Relu", b.add("Conv", x, weight(0, 8, 3, 3, 3), kernel_shape=[3, 3])), 0.017, 0)
+    b.add("MatMul", b.add("Flatten", b.add("GlobalAveragePool", y)), weight(1, 8, 5), outputs=["y"])
+    b.output("y")
+    return b
+
+
+def qdq_inputs(rng: np.random.Generator) -> Inputs:
+    return [floats(rng, rng.integers(1, 4), 3, rng.integers(5, 12), rng.integers(5, 12))]
+
+
+@pytest.mark.parametrize(
+    ("build", "make"), [(power_loop, loop_inputs), (branching, branch_inputs), (qdq_net, qdq_inputs)],
+    ids=lambda f: f.__name__,
+)
+def test_control_flow_and_quantised_nets(
+    build: Callable[[], Builder], make: Callable[[np.random.Generator], Inputs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    model, rng = build(), np.random.default_rng(6)
+    options = ort.SessionOptions()  # without its fusions, which move what lies between two numbers
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.to_bytes(), options, providers=["CPUExecutionProvider"])
+    with SimModel(model.to_bytes()) as loaded:
+        for _ in range(20):
+            inputs = make(rng)
+            expected = session.run(None, dict(zip(model.inputs, inputs, strict=True)))
+            for got, wanted in zip(loaded(*inputs), expected, strict=True):
+                if wanted.size:  # what no turn collected has no shape to agree on
+                    np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=5e-3)
