@@ -125,12 +125,10 @@ bool stream_wait(const Stream *stream, int64_t deadline_ns)
 /* The status of the first task that failed, which is forgotten unless the stream stops on failures. */
 static aclError failure_tell(Stream *stream)
 {
-    char reason[REASON_BYTES] = "";
+    char reason[REASON_BYTES];
     pthread_mutex_lock(&stream->lock);
     aclError status = atomic_load(&stream->status);
-    if (stream->reason != NULL) {
-        strcpy(reason, stream->reason);
-    }
+    strcpy(reason, stream->reason);
     if ((atomic_load(&stream->failure_mode) & 1) == 0) {
         atomic_store(&stream->status, ACL_SUCCESS);
     }

@@ -47,7 +47,7 @@ struct Stream {
     uint32_t next_task_id;
     struct TaskGroup *group;    /* open in a capture */
     struct TaskGroup *updating; /* not NULL: tasks replace its tasks */
-    char *reason;               /* what the first failed task said; NULL or "": nothing */
+    char reason[REASON_BYTES];  /* what the first failed task said */
     _Atomic(struct Graph *) graph; /* not NULL: tasks go into it; changed under the lock */
 
     _Alignas(64) _Atomic uint64_t completed;

@@ -75,8 +75,7 @@ static void failure_keep(Stream *stream, aclError status, const char *reason)
     aclError none = ACL_SUCCESS;
     pthread_mutex_lock(&stream->lock);
     if (atomic_compare_exchange_strong(&stream->status, &none, status)) {
-        free(stream->reason);
-        stream->reason = strdup(reason);
+        strcpy(stream->reason, reason);
     }
     pthread_mutex_unlock(&stream->lock);
 }
@@ -128,10 +127,6 @@ static void *stream_work(void *argument)
         park_wake(&stream->completed);
     }
     free(stream->first);
-    pthread_mutex_lock(&stream->lock); /* a thread that waited may still be reading it */
-    free(stream->reason);
-    stream->reason = NULL;
-    pthread_mutex_unlock(&stream->lock);
     running = NULL;
     handle_retire(stream);
     return NULL;
