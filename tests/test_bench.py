@@ -264,7 +264,7 @@ def test_a_table_on_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "complaint"), [
     (["--peers", "malloc9000"], "no allocator is called malloc9000"),
-    (["--workloads", "W9"], "expected some of W1"),
+    (["--workloads", "W9"], "expected some of W1"), (["--workloads", ""], "expected some of W1"),
     (["--threads", "two"], "expected numbers from 1 to 256, got 'two'"),
     (["--threads", "0"], "expected numbers"),
     (["--repeats", "0"], "--repeats: expected at least 1, got 0"),

@@ -104,3 +104,46 @@ def test_doctor_finds_the_vendors_module(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"{tmp_path / 'acl.py'}, not this package" in done.stdout
     assert "import aclpool as acl" in done.stdout
+
+
+def test_ctrl_c_is_a_line_and_not_a_traceback() -> None:
+    code = ("import aclpool, signal\n"
+            "from acl.tools import cli, doctor\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"      # a background job ignores it
+            "doctor.examine = lambda: signal.raise_signal(signal.SIGINT)\n"
+            "raise SystemExit(cli.main(['doctor']))")
+    done = run_child("-c", code)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "aclpool: interrupted")
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["doctor", "--json"], ["top", "--once"]])
+def test_a_reader_that_has_gone_is_no_error(command: list[str]) -> None:
+    # The child's standard output is a pipe whose reading end is closed before it starts.
+    code = ("import os, subprocess, sys\n"
+            "end, pipe = os.pipe()\n"
+            "os.close(end)\n"
+            f"done = subprocess.run([sys.executable, '-m', 'aclpool', *{command!r}],\n"
+            "                      stdout=pipe, stderr=subprocess.PIPE, text=True)\n"
+            "print(done.returncode, done.stderr, end='')")
+    assert run_child("-c", code).stdout == "1 "
+
+
+@pytest.mark.parametrize(("command", "complaint"), [
+    (["run", "--backend", "cann"], "aclpool run: no ACL library could be opened"),
+    (["run", "--library", "{text}"], "aclpool run: no ACL library could be opened"),
+    (["sim", "run", "--trace", "nowhere/t.log", "--"], "--trace: expected a file in a folder that exists"),
+    (["sim", "run", "--counters", "nowhere/c.json", "--"], "--counters: expected a file in a folder that exists"),
+])
+def test_what_cannot_be_is_told_before_the_program_starts(command: list[str], complaint: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("print('started')")
+    done = aclpool(*(word.format(text=program) for word in command), str(program), ACL_BACKEND="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+
+
+def test_the_ledger_says_in_one_line_that_the_simulator_stands_in() -> None:
+    done = aclpool("ledger", ACL_BACKEND="")
+    assert done.returncode == 0
+    told = done.stderr.splitlines()
+    assert len(told) <= 1 and all(line.startswith("aclpool ledger: no CANN library") for line in told)

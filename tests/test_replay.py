@@ -89,11 +89,15 @@ def test_a_trace_that_contradicts_itself_is_refused(tmp_path: Path, arrays: dict
         load_trace(trace_file(tmp_path / "t.npz", **arrays))
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"PK\x03\x04 and no zip", b"\x80\x04 and no pickle", b"text"])
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(("content", "complaint"), [
+    (b"", "file: the file is empty"), (b"PK", "file: not a trace"), (b"PK\x03\x04 and no zip", "file: not a trace"),
+    (b"\x80\x04 and no pickle", "file: neither an npz nor a memory snapshot$"),
+    (b"text", "file: neither an npz nor a memory snapshot$"),
+])
+def test_other_files_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match=complaint):
         load_trace(path)
 
 

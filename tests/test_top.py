@@ -287,6 +287,8 @@ def test_nobody_is_told_with_what_to_do(folder: Path, capsys: pytest.CaptureFixt
     assert "ACL_POOL_TOP=1" in capsys.readouterr().out
     assert cli.main(["top", "--json", "--pid", "1"]) == 1
     assert json.loads(capsys.readouterr().out) == {"processes": []}
+    assert cli.main(["top", "--once", "--pid", "1", "--pid", "3", "--interval", "0"]) == 1
+    assert "aclpool top: --pid: 1, 3 cannot be seen" in capsys.readouterr().err
 
 
 def test_sockets_of_dead_processes_go_and_others_stay(folder: Path) -> None:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="which of " + ", ".join(WORKLOADS) + " (default: all)")
     parser.add_argument("--threads", default="1,2", metavar="LIST",
                         help="numbers of threads for W4 (default: 1,2)")
-    parser.add_argument("--repeats", type=int, metavar="N", help="timed runs of each load")
+    parser.add_argument("--repeats", type=int, metavar="N", help="timed runs of each load (default: 7; 3 with --quick)")
     parser.add_argument("--instructions", action="store_true",
                         help="count instructions with callgrind where the processor cannot (slow)")
     parser.add_argument("--plot", action="append", default=[], metavar="FILE",
@@ -87,7 +87,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     from acl.tools.outputs import check_output
 
     workloads = tuple(name.strip() for name in arguments.workloads.split(",") if name.strip())
-    for name in workloads:
+    for name in workloads or ("",):
         if name not in WORKLOADS:
             raise ValueError(f"--workloads: expected some of {', '.join(WORKLOADS)}, got {name!r}")
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -47,7 +48,16 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `aclpool` with these arguments (the process's own if None); its exit code."""
     choice = parser().parse_args(arguments)
-    code: int = choice.run(choice)
+    try:
+        code: int = choice.run(choice)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("\naclpool: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Who read has gone, as `head` does; the flush at the exit shall not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
     return code
 
 

@@ -2,7 +2,6 @@
 
 Looks, opens the library, and runs small self-tests on the current device; changes nothing.  Each
 finding has a verdict: ok, note (works, but know it) or bad; one bad finding makes the exit code 1.
-`doctor_checks` has the self-tests, `doctor_machine` what lies around the library.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ POLICY_NAMES = ("exact", "pow2", "torch", "ge", "arena", "buddy")
 DESCRIPTION = """\
 Replays a trace of allocations against the pool on the simulator, and against other policies.
 
-TRACE is an npz with the arrays op (0 alloc, 1 free), id, size and, if there are any, step and
-stream (shared/traces has such files, and recordings of ours are such files), or a memory
-snapshot of PyTorch or torch_npu (a pickle; it is read with built-in containers only).
+TRACE is a recording (pool.record(), or ACL_POOL_RECORD=run.npz), any npz with the arrays op (0 alloc,
+1 free), id, size and, if there are any, step and stream, or a memory snapshot of PyTorch or torch_npu
+(a pickle; it is read with built-in containers only).
 
 what is reported
   ns_per_event        time for an allocation or a free, driver calls included

@@ -179,12 +179,24 @@ def load_npz(path: Path) -> Trace:
     return check_trace(Trace(path.stem, **columns))
 
 
+class ForeignPickle(pickle.UnpicklingError):
+    """A pickle of something that a snapshot has not."""
+
+
 class PlainUnpickler(pickle.Unpickler):
     """Unpickles containers, numbers and text, and refuses everything that would run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"the pickle wants {module}.{name}; a memory snapshot has only "
-                                     "dicts, lists, tuples, numbers and text")
+        raise ForeignPickle(f"the pickle wants {module}.{name}; a memory snapshot has only "
+                            "dicts, lists, tuples, numbers and text")
+
+
+def neither(path: Path, error: Exception) -> str:
+    """Why a file is nothing that can be read; pickle's own words only where they name something."""
+    if path.stat().st_size == 0:
+        return "the file is empty"
+    what = "neither an npz nor a memory snapshot"
+    return f"{what}: {error}" if isinstance(error, ForeignPickle) else what
 
 
 def load_snapshot(path: Path) -> Trace:
@@ -193,7 +205,7 @@ def load_snapshot(path: Path) -> Trace:
         snapshot = PlainUnpickler(io.BytesIO(path.read_bytes())).load()
     except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError,
             TypeError, ImportError, MemoryError, OverflowError) as error:
-        raise TraceError(f"{path.name}: not a memory snapshot: {error}") from None
+        raise TraceError(f"{path.name}: {neither(path, error)}") from None
     traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
     if not isinstance(traces, list) or not any(traces):
         raise TraceError(f"{path.name}: no device_traces; record with "

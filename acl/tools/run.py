@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import acl
+from acl import _libacl
 from acl._options import bytes_of
 
 __all__ = ["add_parser", "run"]
@@ -119,7 +120,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("auto", "cann", "sim"), help="which library (else ACL_BACKEND decides)")
     parser.add_argument("--library", metavar="PATH", help="this libascendcl.so")
     parser.add_argument("--pool", action="store_true", help="serve every stream that the program makes from a pool")
-    parser.add_argument("--pool-limit", metavar="SIZE", help="the most that each device's pool may reserve, as 2GiB")
+    parser.add_argument("--pool-limit", metavar="SIZE",
+                        help="the most that each device's pool may reserve, as 2GiB; implies --pool")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -184,6 +186,10 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in (("ACL_BACKEND", chosen.backend), ("ACL_LIBRARY", chosen.library)):
         if value:
             os.environ[name] = value
+    if (chosen.backend or chosen.library) and acl.backend() is None:
+        tried = "; ".join((_libacl.failure() or "").splitlines())
+        print(f"aclpool run: no ACL library could be opened: {tried}", file=sys.stderr)
+        return 2
     pools = Pools(chosen.pool_limit) if chosen.pool or chosen.pool_limit else None
     with serving(pools):
         code = program_code(program, command[1:])

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from acl import sim
+from acl.tools.outputs import check_output
 
 __all__ = ["add_parser", "environment", "folder", "main", "run"]
 
@@ -26,8 +27,8 @@ SETTINGS = [
     ("capacity", "ACL_SIM_MEMORY", "SIZE", "memory of each device, as 8GiB or 512M; 8G,4G for one after another"),
     ("soc", "ACL_SIM_SOC", "NAME", "the chip, as Ascend910B1 or Ascend310P3"),
     ("cann", "ACL_SIM_VERSION", "VERSION", "the version of CANN to report"),
-    ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, or a preset's name"),
-    ("faults", "ACL_SIM_FAULTS", "SPEC", "calls that fail, as aclrtMalloc:nth=3:code=207001"),
+    ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, pcie or memory"),
+    ("faults", "ACL_SIM_FAULTS", "SPEC", "calls that fail, as aclrtMalloc:nth=3:code=207001 (see acl.sim.fault)"),
     ("shared", "ACL_SIM_SHARED", "FILE", "programs that name the same file share the devices' memory"),
     ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file"),
     ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, write how often each function was called ('-': to stderr)"),
@@ -74,6 +75,8 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
 
 def tried(option: str, value: str) -> None:
     """Refuse what the library would refuse: it is asked, in this process, before the program starts."""
+    if option in ("trace", "counters"):
+        check_output(f"--{option}", value)
     try:
         if option in ("devices", "capacity", "soc", "cann", "latency"):
             sim.configure(**{option: value})

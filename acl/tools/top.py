@@ -79,6 +79,8 @@ def print_once(arguments: argparse.Namespace, pids: set[int] | None) -> int:
     from acl.tools.top_text import Options, lines
 
     answers = sample(arguments.interval, pids)
+    if pids and not answers and not arguments.json:
+        print(f"aclpool top: --pid: {', '.join(map(str, sorted(pids)))} cannot be seen", file=sys.stderr)
     if arguments.json:
         json.dump(document_of(answers), sys.stdout, indent=1)
         print()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl.tools.replay_trace import PlainUnpickler, TraceError
+from acl.tools.replay_trace import PlainUnpickler, TraceError, neither
 from acl.tools.view.history import History, Mark, curve_of_spans, spans_of_changes
 
 __all__ = ["load_snapshot_history"]
@@ -79,7 +79,7 @@ def read_snapshot(path: Path) -> dict[str, Any]:
         snapshot = PlainUnpickler(io.BytesIO(path.read_bytes())).load()
     except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError,
             TypeError, ImportError, MemoryError, OverflowError) as error:
-        raise TraceError(f"{path.name}: neither an npz nor a memory snapshot: {error}") from None
+        raise TraceError(f"{path.name}: {neither(path, error)}") from None
     if not isinstance(snapshot, dict) or "segments" not in snapshot:
         raise TraceError(f"{path.name}: a pickle, but not a memory snapshot: it has no segments")
     return snapshot
