@@ -13,6 +13,7 @@ from pathlib import Path
 
 import Cython.Compiler.Options
 from Cython.Build import cythonize
+from Cython.Compiler import AutoDocTransforms
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -88,6 +89,19 @@ DIRECTIVES = {
     "embedsignature": True,
     "linetrace": MODE == "coverage",
 }
+
+
+class Signatures(AutoDocTransforms.EmbedSignature):
+    """A class's signature in its docstring: Cython hides `self`, and yet counts it, so its star stood too far right."""
+
+    def _fmt_arglist(self, args, npoargs=0, npargs=0, pargs=None, nkargs=0, kargs=None, hide_self=False):
+        if hide_self:
+            args = [arg for arg in args if not arg.entry.is_self_arg]
+            npargs = len(args) - nkargs - npoargs
+        return super()._fmt_arglist(args, npoargs, npargs, pargs, nkargs, kargs)
+
+
+AutoDocTransforms.EmbedSignature = Signatures
 
 
 def extensions() -> list[Extension]:

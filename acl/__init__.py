@@ -94,6 +94,8 @@ from acl._stream import Event, Stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acl import ge, metrics, ort, sim, vllm
+    from acl import mindspore as mindspore  # not in __all__: their imports want the frameworks
+    from acl import torch as torch
     from acl._array import Array
     from acl._capi import pool_capi
     from acl._capture import Capture

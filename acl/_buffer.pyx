@@ -204,7 +204,7 @@ cdef class Buffer:
     stream : Stream, optional
         The stream that orders the memory's use: synchronous copies are queued there and waited for.
     policy : {"huge_first", "huge_only", "normal_only"}
-        Which pages to take.
+        Which pages to take, as `aclrtMalloc` is told.
     """
 
     def __init__(self, size, *, Stream stream=None, policy="huge_first"):

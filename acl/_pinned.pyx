@@ -200,7 +200,8 @@ cdef class PinnedPool:
     Parameters
     ----------
     limit : int or str, optional
-        Most bytes that the pool may hold, such as ``"2GiB"``.  No limit without.
+        Most bytes that the pool may hold, such as ``"2GiB"``; beyond it `MemoryError`.  No limit
+        without.
     slab : int or str
         Unit in which host memory is pinned, a power of two of at least 64 KiB.  Blocks of up to
         512 KiB share slabs of eight units; a larger one gets a slab of its own size, which smaller

@@ -67,6 +67,23 @@ def test_each_member_has_a_stub(module: str) -> None:
             assert public == {name for name in members if not name.startswith("_")}
 
 
+def parameters(text: str) -> list[str]:
+    """Names of a signature's parameters, without types and defaults, and the star."""
+    return [part.split("=")[0].split()[-1] for part in text.split(", ")]
+
+
+@pytest.mark.parametrize("name", ["Pool", "Stream", "Event", "Model", "Buffer", "PinnedPool"])
+def test_a_class_says_how_it_is_made_as_its_stub_does(name: str) -> None:
+    kind = getattr(acl, name)
+    stub = ast.parse((FOLDER / f"{kind.__module__.split('.')[-1]}.pyi").read_text())
+    found = next(node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name)
+    init = next(node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    wanted = [arg.arg for arg in init.args.args[1:]]
+    wanted += ["*", *(arg.arg for arg in init.args.kwonlyargs)] if init.args.kwonlyargs else []
+    first = kind.__doc__.splitlines()[0]
+    assert parameters(first.removeprefix(f"{name}(").removesuffix(")")) == wanted
+
+
 def test_all_is_complete_and_without_duplicates() -> None:
     assert len(acl.__all__) == len(set(acl.__all__))
     leaked = {
