@@ -1,5 +1,6 @@
 from typing import Any
 
+from acl._array import Array
 from acl._buffer import Buffer
 from acl._stream import Stream
 
@@ -35,7 +36,7 @@ def copy_2d(
     wait: bool = True,
 ) -> None: ...
 def fill(
-    target: Buffer,
+    target: Buffer | Array,
     value: int = 0,
     *,
     offset: int = 0,

@@ -76,6 +76,29 @@ cdef int pinned_find(Side side, object thing) except -1:
     return 0
 
 
+cdef Side array_side(object thing, str name):
+    """What has no buffer protocol: an Array, that is its bytes."""
+    from acl._array import Array
+
+    cdef Side side
+    if not isinstance(thing, Array):
+        raise TypeError(
+            f"{name} must be a Buffer, an Array, a HostBuffer, or an object with the buffer "
+            f"protocol, not {type(thing).__name__}")
+    side = side_of(thing.buffer, True, name)
+    side.size = thing.nbytes
+    return side
+
+
+cdef size_t bytes_given(object value, str name) except? <size_t> -1:
+    """A number of bytes that a caller named."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not 0 <= value.__index__() < 1 << 63:
+        raise ValueError(f"{name} must be at least 0 and below 2**63, not {value}")
+    return value.__index__()
+
+
 cdef Side side_of(object thing, bint writable, str name):
     cdef Side side = Side.__new__(Side)
     if isinstance(thing, Buffer):
@@ -98,10 +121,7 @@ cdef Side side_of(object thing, bint writable, str name):
         wanted = "writable and contiguous" if writable else "contiguous"
         raise ValueError(f"{name} must be {wanted}: {error}") from None
     except TypeError:
-        raise TypeError(
-            f"{name} must be a Buffer, a HostBuffer, or an object with the buffer protocol, "
-            f"not {type(thing).__name__}"
-        ) from None
+        return array_side(thing, name)
     side.has_view = True
     side.address = <char *> side.view.buf
     side.size = <size_t> side.view.len      # never negative
@@ -109,10 +129,11 @@ cdef Side side_of(object thing, bint writable, str name):
     return side
 
 
-cdef int side_part(Side side, size_t offset, str name) except -1:
-    """Leave the first `offset` bytes out."""
+cdef int side_part(Side side, object given, str name) except -1:
+    """Leave the first bytes out, as many as the argument says."""
+    cdef size_t offset = bytes_given(given, name)
     if offset > side.size:
-        raise ValueError(f"{name}_offset must be at most {side.size}, not {offset}")
+        raise ValueError(f"{name} must be at most {side.size}, not {offset}")
     side.address += offset
     side.size -= offset
     return 0
@@ -209,7 +230,7 @@ cdef int queue_wait(Stream stream, Side target, Side source) except -1:
 
 cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
     """How many bytes to copy; raises if a side is too short."""
-    cdef size_t count = source.size if nbytes is None else nbytes
+    cdef size_t count = source.size if nbytes is None else bytes_given(nbytes, "nbytes")
     if count > source.size:
         raise ValueError(f"nbytes must be at most the source's {source.size}, not {count}")
     if count > target.size:
@@ -249,15 +270,14 @@ cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except
 
 
 def copy(
-    target, source, *, size_t target_offset=0, size_t source_offset=0, nbytes=None,
-    Stream stream=None,
+    target, source, *, target_offset=0, source_offset=0, nbytes=None, Stream stream=None,
 ):
     """Copy memory and wait until it is done.
 
     Parameters
     ----------
-    target, source : Buffer, HostBuffer, or any contiguous object with the buffer protocol
-        The target must be writable.
+    target, source : Buffer, Array, HostBuffer, or any contiguous object with the buffer protocol
+        The target must be writable.  Bytes are copied, whatever an Array's type.
     target_offset, source_offset : int
         Bytes to leave out at the start of each.
     nbytes : int, optional
@@ -267,15 +287,14 @@ def copy(
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
-    side_part(to, target_offset, "target")
-    side_part(of, source_offset, "source")
+    side_part(to, target_offset, "target_offset")
+    side_part(of, source_offset, "source_offset")
     cdef size_t count = count_of(to, of, nbytes)
     copy_wait(to, of, count, stream_of(stream, to, of))
 
 
 def copy_async(
-    target, source, Stream stream=None, *, size_t target_offset=0, size_t source_offset=0,
-    nbytes=None,
+    target, source, Stream stream=None, *, target_offset=0, source_offset=0, nbytes=None,
 ):
     """Queue a copy on a stream, and return at once if the host side is pinned.
 
@@ -285,8 +304,8 @@ def copy_async(
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
-    side_part(to, target_offset, "target")
-    side_part(of, source_offset, "source")
+    side_part(to, target_offset, "target_offset")
+    side_part(of, source_offset, "source_offset")
     cdef size_t count = count_of(to, of, nbytes)
     cdef Stream queue = stream_of(stream, to, of)
     if queue is None:
@@ -367,19 +386,20 @@ def copy_2d(
         side_keep(of, queue)
 
 
-def fill(
-    Buffer target not None, value=0, *, size_t offset=0, nbytes=None, Stream stream=None,
-    bint wait=True,
-):
-    """Set bytes of device memory to one value, 0 to 255.
+def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wait=True):
+    """Set bytes of device memory, a Buffer or an Array, to one value, 0 to 255.
 
     Queued on `stream`, or the buffer's own, and waited for unless `wait` is false.
     """
     cdef Side to = side_of(target, True, "target")
-    side_part(to, offset, "target")
-    cdef size_t count = to.size if nbytes is None else nbytes
+    if not to.on_device:
+        raise TypeError(f"target must be a Buffer or an Array, not {type(target).__name__}")
+    side_part(to, offset, "offset")
+    cdef size_t count = to.size if nbytes is None else bytes_given(nbytes, "nbytes")
     cdef aclError status
     cdef aclrtStream raw
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"value must be an int, not {type(value).__name__}")
     if not 0 <= value <= 255:
         raise ValueError(f"value must be 0 to 255, not {value}")
     if count > to.size:

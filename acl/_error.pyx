@@ -34,7 +34,8 @@ HINTS = {
     100037: "aclFinalize has run already; a process can't start ACL again",
     107001: "acl.Device.count() says how many devices there are",
     107002: "no device is current in this thread: call acl.Device(n).use() in it first",
-    107003: "the stream belongs to another context than the thread's current one",
+    107003: "the stream belongs to another context than the thread's current one; "
+            "acl.Device(n).use() makes its device's current",
     107011: "the stream's callbacks are already bound to a thread; host functions can't join them",
     107017: "the handle was destroyed, or is of another kind",
     107019: "the wait ran out",

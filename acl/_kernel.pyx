@@ -130,6 +130,15 @@ cdef class Config:
         self.raw = &self.cfg if given else NULL
 
 
+def content_of(source):
+    """A copy of a binary's bytes."""
+    try:
+        return bytes(memoryview(source))
+    except TypeError:                           # bytes(3) would be three zeros
+        kind = type(source).__name__
+        raise TypeError(f"source must be a path or a binary's content, not {kind}") from None
+
+
 # ---- modules and kernels ------------------------------------------------------------------------
 
 @cython.final
@@ -166,7 +175,7 @@ cdef class Module:
                 status = aclrtBinaryLoadFromFile(text, NULL, &self.raw)
             check(status, "aclrtBinaryLoadFromFile")
         else:
-            self.content = bytes(source)
+            self.content = content_of(source)
             text = PyBytes_AS_STRING(self.content)
             size = len(self.content)
             with nogil:

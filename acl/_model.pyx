@@ -165,7 +165,14 @@ def as_host_array(value, info):
 
     wanted = host_dtype(info.dtype)
     if not hasattr(value, "dtype"):
-        value = numpy.asarray(value, dtype=wanted)
+        try:
+            if value is None:                       # NumPy's None is not a number
+                raise TypeError("None is no number")
+            value = numpy.asarray(value, dtype=wanted)
+        except (TypeError, ValueError) as error:
+            kind = ValueError if isinstance(error, ValueError) else TypeError
+            raise kind(f"input {info.name!r}: expected {info}, got {type(value).__name__}: "
+                       f"{error}") from None
     elif dtype_name(value.dtype) not in (info.dtype, wanted):
         raise TypeError(
             f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")

@@ -313,6 +313,10 @@ cdef class Op:
         if isinstance(value, Array):
             (<Buffer> value.buffer).open_check()
             return value
+        if isinstance(value, Buffer):
+            raise TypeError(
+                f"input {index} of {self.kind}: expected an Array or what NumPy takes, got a "
+                "Buffer, which has no shape")
         import numpy
 
         value = numpy.asarray(value)

@@ -36,7 +36,7 @@ from acl.core._order cimport block_share, waiting_end, waiting_poll, waiting_syn
 from acl.core._record cimport block_own, record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
 from acl.inside._stacks cimport stack_enter, stack_leave
-from acl._stream cimport stream_raw
+from acl._stream cimport stream_on, stream_raw
 from acl.inside._tags cimport stream_name, tag_current, tagging_make
 
 from acl._device import Device, ordinal_of
@@ -324,6 +324,7 @@ cdef class Pool:
             index = tag_current(self)
         if stream is not None:
             stream_raw(stream, &raw)
+            stream_on(stream, self.device)
         arena = self.arena_of(raw)
         if self.is_closed or self.made != fork_count:
             self.open_check()
@@ -380,9 +381,8 @@ cdef class Pool:
         self.open_check()
         if raw is NULL:
             raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
-        if isinstance(stream, Stream) and (<Stream> stream).device != self.device:
-            raise ValueError(f"stream is of device {(<Stream> stream).device}, the pool of "
-                             f"device {self.device}")
+        if isinstance(stream, Stream):
+            stream_on(stream, self.device)
         stream_exists(raw)
         arena = pool_arena(self.core, raw, ROLE_STREAM)
         if arena is NULL:
@@ -522,12 +522,12 @@ cdef class Pool:
         return freed
 
     def sleep(self, tags=None, *, offload=True, drained=False):
-        """Give live blocks' memory back and keep their addresses; see `acl._sleep.pool_sleep`."""
+        """Give back the memory of blocks of `tags`, or all; addresses stay: docs/sleep.md."""
         from acl._sleep import pool_sleep
         return pool_sleep(self, tags, offload, drained)
 
     def wake(self, tags=None):
-        """Give sleeping blocks memory and contents again; see `acl._sleep.pool_wake`."""
+        """Give blocks of `tags`, or all that sleep, memory and contents again: docs/sleep.md."""
         from acl._sleep import pool_wake
         return pool_wake(self, tags)
 

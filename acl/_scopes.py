@@ -66,6 +66,8 @@ class UsePool:
     """What `use_pool` returns: leaving it ends the registration of new streams."""
 
     def __init__(self, pool: Pool) -> None:
+        if pool.closed:
+            raise ValueError("the Pool is closed")
         self.pool = pool
         made_hooks.append(self.on_made)
 

@@ -105,6 +105,21 @@ cdef int stream_destroy(Stream stream) noexcept nogil:
     return status
 
 
+cdef int stream_on(Stream stream, int device) except -1:
+    if 0 <= stream.device != device:
+        raise ValueError(f"stream is of device {stream.device}, the pool of device {device}")
+    return 0
+
+
+cdef uint32_t word_of(object value, str name) except? 0:
+    """An argument that C takes as an unsigned number of 32 bits."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not 0 <= value.__index__() < 1 << 32:
+        raise ValueError(f"{name} must be from 0 to 4294967295, not {value}")
+    return value.__index__()
+
+
 @cython.final
 cdef class Stream:
     """A queue of work on a device, worked off in order.
@@ -122,8 +137,9 @@ cdef class Stream:
     """
 
     def __init__(
-        self, device=None, *, uint32_t priority=0, uint32_t flags=0, bint stop_on_failure=False
+        self, device=None, *, priority=0, flags=0, bint stop_on_failure=False
     ):
+        cdef uint32_t rank = word_of(priority, "priority"), bits = word_of(flags, "flags")
         cdef aclError status
         cdef aclrtStream raw = NULL
         if self.raw is not NULL or self.is_closed:
@@ -133,7 +149,7 @@ cdef class Stream:
         else:
             current_ensure(NULL)
         with nogil:
-            status = aclrtCreateStreamWithConfig(&raw, priority, flags)
+            status = aclrtCreateStreamWithConfig(&raw, rank, bits)
         check(status, "aclrtCreateStreamWithConfig")
         self.raw = raw
         self.owned = True

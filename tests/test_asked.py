@@ -58,7 +58,8 @@ def test_a_signal_saves_what_there_is(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     done = run_python(PROGRAM, ACL_POOL_RECORD=str(tmp_path / "nowhere" / "run.npz"))
     assert done.returncode == 0
-    assert done.stderr.count("acl: ACL_POOL_RECORD:") == 2 and "FileNotFoundError" in done.stderr
+    assert done.stderr.count("acl: ACL_POOL_RECORD:") == 3 and done.stderr.count("FileNotFoundError") == 2
+    assert done.stderr.startswith(f"acl: ACL_POOL_RECORD: there is no folder {tmp_path}/nowhere to save in\n")
 
 
 def test_a_child_of_a_fork_writes_nothing(tmp_path: Path) -> None:

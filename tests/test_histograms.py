@@ -74,8 +74,13 @@ def test_failed_allocations_are_timed_but_have_no_size() -> None:
 def test_what_a_histogram_says() -> None:
     empty = acl.Histogram((), (), ())
     assert empty.total == 0 and empty.quantile(0.5) == 0
+    assert repr(empty) == "<Histogram of nothing>"
+    assert str(acl.PoolHistograms(empty, empty, 0, 0)) == "no allocations"
     one = acl.Histogram((1, 513), (512, 1024), (3, 1))
     assert [one.quantile(share) for share in (0, 0.5, 0.75, 0.76, 1)] == [512, 512, 512, 1024, 1024]
+    assert repr(one) == "<Histogram 4 values, median 512, 99 % up to 1,024, all up to 1,024>"
+    assert str(acl.PoolHistograms(one, one, 7_000_000, 5_000_000)) == (
+        "4 allocations, half of up to 512 B, all of up to 1.00 KiB; 4 slow, 7.0 ms in all, the longest 5.0 ms")
     assert one.at_most(512) == 3 and one.at_most(511) == 0 and one.at_most(9999) == 4
     assert pickle.loads(pickle.dumps(one)) == one
     with pytest.raises(ValueError, match=r"share must be from 0 to 1, not 1.5"):

@@ -283,8 +283,10 @@ def test_a_model_from_a_file_and_its_description(tmp_path):
         (np.ones((2, 9), np.float32), ValueError, r"'x': expected float32 \[any, 8\], got float32 \[2, 9\]"),
         (np.ones(8, np.float32), ValueError, r"'x': expected float32 \[any, 8\], got float32 \[8\]"),
         (np.ones((2, 8)), TypeError, r"'x': expected float32 \[any, 8\], got float64 \[2, 8\]"),
+        (None, TypeError, r"'x': expected float32 \[any, 8\], got NoneType"),
+        ({"x": np.ones((2, 8))}, TypeError, r"'x': expected float32 \[any, 8\], got dict"),
         (np.ones((2, 8), np.int32), TypeError, r"'x': expected float32 \[any, 8\], got int32 \[2, 8\]"),
-        ("text", ValueError, "'x'|text"),
+        ("text", ValueError, r"'x': expected float32 \[any, 8\], got str: could not convert"),
     ],
 )
 def test_a_wrong_input_is_named(model, value, error, text):

@@ -185,6 +185,16 @@ def test_use_pool_registers_new_streams(pool: acl.Pool) -> None:
         assert acl.allocator_of(outside) is None
     with pytest.raises(TypeError, match="pool must be a Pool, not int"):
         acl.use_pool(3)                                                 # type: ignore[arg-type]
+    pool.close()
+    with pytest.raises(ValueError, match="the Pool is closed"):
+        acl.use_pool(pool)
+
+
+def test_a_borrowed_stream_may_be_registered(pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream:
+        pool.register(acl.Stream.from_handle(stream.handle))
+        assert pool.streams == (stream.handle,)
+        pool.unregister(stream)
 
 
 def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None:
@@ -256,6 +266,8 @@ def test_a_number_that_is_no_streams_handle_is_refused(pool: acl.Pool) -> None:
 
 def test_a_stream_of_another_device_is_refused(pool: acl.Pool) -> None:
     with acl.Stream(1) as stream:
+        with pytest.raises(ValueError, match="stream is of device 1, the pool of device 0"):
+            pool.alloc(100, stream)
         with pytest.raises(ValueError, match="stream is of device 1, the pool of device 0"):
             pool.register(stream)
     acl.Device(0).use()

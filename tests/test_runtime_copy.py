@@ -120,6 +120,26 @@ def test_to_numpy(no_leaks: None) -> None:
         acl.to_numpy(buffer, "int32", (3, 3))
 
 
+def test_an_array_is_its_bytes(stream: acl.Stream, no_leaks: None) -> None:
+    values = np.arange(6, dtype="float32").reshape(2, 3)
+    with acl.Pool(0) as pool, pool.empty((2, 3), stream=stream) as array, pool.empty((2, 3)) as other:
+        acl.copy(array, values)
+        acl.copy_async(other, array, stream)
+        stream.synchronize()
+        assert other.numpy().tolist() == values.tolist()
+        acl.fill(array, 0)
+        back = np.ones((2, 3), "float32")
+        acl.copy(back, array)
+        assert not back.any()
+        with pytest.raises(ValueError, match="must have room for 32 bytes, not 24"):
+            acl.copy(array, bytes(32))
+    with acl.Buffer(64) as buffer:
+        part = acl.Array.of(buffer, (4,), "uint8")
+        acl.fill(buffer, 7)
+        acl.fill(part, 1)
+        assert acl.to_bytes(buffer) == b"\1" * 4 + b"\7" * 60
+
+
 def test_no_bytes_is_nothing(no_leaks: None) -> None:
     with acl.Buffer(8) as buffer:
         acl.fill(buffer, 7)

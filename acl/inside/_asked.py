@@ -89,6 +89,9 @@ class Recorder:
         self.recordings: list[tuple[str, Recording]] = []
         self.before: Any = None
         atexit.register(self.end)
+        folder = Path(asked.file.replace("{pid}", str(self.pid))).parent
+        if not folder.is_dir():         # told now: at the exit all that was recorded would be lost
+            sys.stderr.write(f"acl: {NAME}: there is no folder {folder} to save in\n")
         if asked.signal:
             try:
                 self.before = signal.signal(asked.signal, self.on_signal)

@@ -58,6 +58,12 @@ class Histogram:
         """How many values were in buckets that end at `value` or below."""
         return sum(self.counts[: bisect_right(self.highs, number_of(value, "value"))])
 
+    def __repr__(self) -> str:
+        if not self.counts:
+            return "<Histogram of nothing>"
+        return (f"<Histogram {self.total:,} values, median {self.quantile(0.5):,}, "
+                f"99 % up to {self.quantile(0.99):,}, all up to {self.highs[-1]:,}>")
+
 
 @dataclass(frozen=True)
 class PoolHistograms:
@@ -78,6 +84,14 @@ class PoolHistograms:
     slow_ns: Histogram
     slow_total_ns: int
     slow_longest_ns: int
+
+    def __str__(self) -> str:
+        sizes = self.sizes
+        if not sizes.total:
+            return "no allocations"
+        return (f"{sizes.total:,} allocations, half of up to {readable(sizes.quantile(0.5))}, all of up to "
+                f"{readable(sizes.highs[-1])}; {self.slow_ns.total:,} slow, {self.slow_total_ns / 1e6:,.1f} ms in all, "
+                f"the longest {self.slow_longest_ns / 1e6:,.1f} ms")
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,8 @@ class PoolStats:
 
     def __repr__(self) -> str:
         return (f"<PoolStats {readable(self.allocated)} live of {readable(self.reserved)} reserved, "
-                f"{len(self.streams)} streams, {self.allocations} allocations ({self.hit_rate:.1%} hits)>")
+                f"{len(self.streams)} streams, {self.allocations:,} allocations, "
+                f"{self.total('slow'):,} slow>")
 
     def total(self, name: str) -> int:
         """The sum of one of the streams' numbers."""

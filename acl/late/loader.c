@@ -155,7 +155,9 @@ static bool choose(bool *fell_back)
         return try_cann();
     }
     if (backend != NULL && backend[0] != '\0' && !is(backend, "auto")) {
-        note("ACL_BACKEND must be cann, sim or auto");
+        char line[96];
+        (void)snprintf(line, sizeof line, "ACL_BACKEND must be cann, sim or auto, not '%.40s'", backend);
+        note(line);
         return false;
     }
     if (try_cann()) {
