@@ -2,9 +2,13 @@
 
 from acl._core cimport PoolOptions
 from acl._libacl cimport aclrtMemAttr
+from acl._stream cimport Stream
 
 # The options of a `Pool`, by name; raises for what makes no sense.  The device must be current.
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1
+
+# Refuse a stream of ours that was made on another device than the pool.
+cdef int stream_on(Stream stream, int device) except -1
 
 # Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
 cdef size_t soc_padding() noexcept nogil

@@ -17,6 +17,7 @@ from acl._libacl cimport (
     ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
     aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, libacl_has,
 )
+from acl._stream cimport Stream
 
 __all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of"]
 
@@ -158,6 +159,12 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.views = VIEWS_ALWAYS if given["views"] == "always" else bool(given["views"])
     options.watches = given["watch_captures"]
     options.segments = given["segments"]
+    return 0
+
+
+cdef int stream_on(Stream stream, int device) except -1:
+    if 0 <= stream.device != device:
+        raise ValueError(f"stream is of device {stream.device}, the pool of device {device}")
     return 0
 
 

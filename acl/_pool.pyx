@@ -31,12 +31,12 @@ from acl._error cimport check
 from acl._guarded cimport buffers_close, guarded_buffer
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
 from acl.core._lock cimport count_read
-from acl._options cimport options_fill, soc_padding
+from acl._options cimport options_fill, soc_padding, stream_on
 from acl.core._order cimport block_share, waiting_end, waiting_poll, waiting_sync
 from acl.core._record cimport block_own, record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
 from acl.inside._stacks cimport stack_enter, stack_leave
-from acl._stream cimport stream_on, stream_raw
+from acl._stream cimport stream_raw
 from acl.inside._tags cimport stream_name, tag_current, tagging_make
 
 from acl._device import Device, ordinal_of

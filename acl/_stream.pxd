@@ -24,9 +24,6 @@ cdef class Stream:
 # The handle of an open stream, in a thread that then has a context; None: the default stream.
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1
 
-# Refuse a stream of ours that was made on another device than its pool's.
-cdef int stream_on(Stream stream, int device) except -1
-
 
 @cython.final
 cdef class Event:

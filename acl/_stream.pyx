@@ -105,12 +105,6 @@ cdef int stream_destroy(Stream stream) noexcept nogil:
     return status
 
 
-cdef int stream_on(Stream stream, int device) except -1:
-    if 0 <= stream.device != device:
-        raise ValueError(f"stream is of device {stream.device}, the pool of device {device}")
-    return 0
-
-
 cdef uint32_t word_of(object value, str name) except? 0:
     """An argument that C takes as an unsigned number of 32 bits."""
     if not hasattr(value, "__index__"):
