@@ -343,7 +343,7 @@ cdef uint64_t tags_mask(Pool pool, object tags, str name) except? 0xFFFFFFFFFFFF
         if not isinstance(tag, str):
             raise TypeError(f"{name} must be texts, not {type(tag).__name__}")
         if tag and tag not in pool.tags:
-            known = ", ".join(map(repr, pool.tags)) or "none"
+            known = ", ".join(map(repr, filter(None, pool.tags))) or "none"
             raise ValueError(f"{name}: the pool has no tag {tag!r}; it has {known}")
         mask |= <uint64_t> 1 << (<uint32_t> (pool.tags[tag] if tag else 0))
     return mask

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import numpy
 import pytest
-from support.core import Door
+from support.child import run_python
 from test_consumers import HERE, compiled, cython_code, cython_module
 
 import acl
@@ -150,14 +150,26 @@ def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool
         assert acl.allocator_of(stream) is None
 
 
-def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleType, no_leaks: None) -> None:
-    pool = acl.Pool(0)
-    with acl.Stream(0) as stream:
-        assert c_module.serve(pool, stream.handle, True) == 0
-        door = Door(stream)
-        door.free(door.alloc(1 << 20))
-        del pool
-        assert door.alloc(512) == 0
+def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleType) -> None:
+    assert c_module.__file__
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path(c_module.__file__).parent)!r})
+        import {c_module.__name__} as c_module
+        import acl, acl.sim
+        from support.core import Door
+
+        pool = acl.Pool(0)
+        with acl.Stream(0) as stream:
+            assert c_module.serve(pool, stream.handle, True) == 0
+            door = Door(stream)
+            door.free(door.alloc(1 << 20))
+            del pool
+            assert door.alloc(512) == 0
+        assert acl.sim.physical_bytes() == 0
+    """
+    done = run_python(code)  # the pool stays for good
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_who_serves_a_stream_is_asked_while_pools_come_and_go(no_leaks: None) -> None:
