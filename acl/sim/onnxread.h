@@ -1,9 +1,12 @@
-/* onnxread.h: what the files that read ONNX share (onnx.c, onnxattr.c, onnxtensor.c). */
+/* onnxread.h: what the files that read ONNX share (onnx.c, onnxnode.c, onnxattr.c,
+   onnxtensor.c). */
 #ifndef SIM_ONNXREAD_H
 #define SIM_ONNXREAD_H
 
 #include "net.h"
 #include "proto.h"
+
+enum { DEPTH_MAX = 16 }; /* graphs and functions within each other */
 
 /* A function that the model defines: read anew, in place of the node, wherever it is used. */
 typedef struct Function {
@@ -44,7 +47,27 @@ bool tensor_read(Net *net, const ProtoField *message, Tensor *tensor, const char
 /* Reads one attribute of a node; *kept is false for one that the function's use left out. */
 bool attr_read(Reader *reader, const ProtoField *message, Attr *attr, bool *kept);
 
+/* --- onnxnode.c --- */
+
+/* A scope inside `parent`, -1 = around which there is nothing; -1 without memory. */
+int scope_new(Reader *reader, int parent);
+
+/* The value that a name is given to in the innermost scope. */
+bool name_define(Reader *reader, const char *name, int *value);
+
+/* The value of a name in a field: given to it, if `define`, else what it means there. */
+bool value_read(Reader *reader, const ProtoField *field, bool define, int *value);
+
+/* Remembers that a body reads a value of another. */
+bool capture(Net *net, Body *body, int value);
+
+bool domain_plain(const char *domain);
+bool node_read(Reader *reader, const ProtoField *message);
+
 /* --- onnx.c --- */
+
+/* Takes over the version of the plain operators, if that is what the message is about. */
+bool opset_read(Reader *reader, const ProtoField *message);
 
 /* A subgraph, in a scope of its own; NULL with net->message. */
 Body *subgraph_read(Reader *reader, const ProtoField *message);

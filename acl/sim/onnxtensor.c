@@ -1,8 +1,8 @@
 /* onnxtensor.c: text, numbers and tensors of an ONNX file.
 
    The bytes are untrusted: every length is checked by proto.c, every count against what the bytes
-   can hold. Numbers of four bits become bytes. Refused, by name: string tensors, other types without
-   a byte of their own, external data outside the model's folder. */
+   can hold. Numbers of four bits become bytes. Refused, by name: string tensors, other types
+   without a byte of their own, external data outside the model's folder. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,7 +299,7 @@ static void nibbles_spread(TensorRead *read, const uint8_t *from, int64_t bytes)
 /* Brings the elements into their room; `packed` is how many bytes the file has for `bytes`. */
 static bool data_fill(Net *net, TensorRead *read, int fd, int64_t bytes, int64_t packed)
 {
-    /* Four-bit numbers from elsewhere are read into the end of their room, and spread from there. */
+    /* Four-bit numbers from a file are read into the end of their room, and spread from there. */
     char *end = (char *)read->tensor.data + (bytes - packed);
     if (read->external && !external_load(net, read, fd, end, packed)) {
         return false;
