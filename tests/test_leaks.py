@@ -428,8 +428,12 @@ KEPT: list[object] = []
 
 
 @pytest.fixture(params=["listed", "frozen"])
-def module_names(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With and without a `gc.freeze`, which hides what a module's names hold from the collector's lists."""
+def module_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With and without a `gc.freeze`, which hides what a module's names hold from the collector's lists.
+
+    A search gives up after half a second; beside all that the other tests have left it may need longer.
+    """
+    monkeypatch.setattr("acl.inside._holders.SECONDS", 60)
     if request.param == "frozen":
         gc.freeze()
     else:

@@ -151,6 +151,39 @@ def test_callbacks_after_the_interpreters_end(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
+def test_a_callback_that_comes_due_when_python_is_gone(tmp_path: Path) -> None:
+    # Behind a function of C that waits for the process's exit handlers, which run after Python's end.
+    source, library = tmp_path / "gone.c", tmp_path / "gone.so"
+    source.write_text("""
+        #include <stdatomic.h>
+        #include <stdlib.h>
+        #include <unistd.h>
+        static atomic_int gone, passed;
+        void gate(void *unused) { (void)unused; while (!gone) usleep(1000); }
+        void behind(void *unused) { (void)unused; passed = 1; }
+        static void open_gate(void)
+        {
+            gone = 1;
+            for (int i = 0; i < 30000 && !passed; i++) usleep(1000);
+            if (!passed) _exit(3);
+        }
+        __attribute__((constructor)) static void start(void) { atexit(open_gate); }
+    """)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    done = run_python(f"""
+        import acl, acl.sim, ctypes
+        stream = acl.Stream()
+        functions = ctypes.CDLL({str(library)!r})
+        runtime = ctypes.CDLL(str(acl.sim.library_dir()) + "/libascendcl.so")
+        def launch(function):
+            assert runtime.aclrtLaunchHostFunc(ctypes.c_void_p(stream.handle), function, None) == 0
+        launch(functions.gate)
+        stream.launch(print, "must not be called")
+        launch(functions.behind)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
 def test_an_uncaught_error_keeps_its_exit_code() -> None:
     done = run_python(
         "import acl; stream = acl.Stream(); stream.launch(len, ()); raise KeyError('mine')"
