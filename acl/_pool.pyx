@@ -40,8 +40,7 @@ from acl._stream cimport stream_raw
 from acl.inside._tags cimport stream_name, tag_current, tagging_make
 
 from acl._device import Device, ordinal_of
-from acl._error import OutOfMemoryError
-from acl._log import debug as debug_log, error as error_log, warning as warning_log
+from acl._log import debug as debug_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every, name_of
 from acl._registry import every, open_pools, pool_of, registered
 
@@ -747,11 +746,9 @@ cdef int segments_tell(Pool pool) except -1:
 
 cdef object oom_error(Pool pool, int status, str function):
     """The exception for what `last_oom` tells of, which goes to the log as well."""
-    report = pool.last_oom()
-    if report is None:
-        return OutOfMemoryError(status, function, "the pool is closed")
-    error_log("pool", "%s", report.details())
-    return OutOfMemoryError(status, function, str(report), report)
+    from acl.inside import _books
+
+    return _books.oom_told(pool.last_oom(), status, function)
 
 
 cdef int device_check(Pool pool, aclrtStream raw) except -1:
@@ -781,7 +778,10 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
             return block
         if attempt or not pool.oom_tell():
             break
-    raise oom_error(pool, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
+    from acl.inside import _books
+
+    report = _books.oom_of(pool, bytes, <size_t> raw)
+    raise _books.oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
 
 
 def use_pool(pool):

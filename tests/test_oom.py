@@ -11,6 +11,7 @@ from support.child import run_python
 from support.core import MIB, Door, Slow, open_door
 
 import acl
+from acl.inside import _books
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -320,3 +321,15 @@ def test_what_sleeps_is_not_in_use(stream: acl.Stream) -> None:
             assert report.tags["weights"] == 20 * MIB + 512
             assert pool.stats().fragmentation >= 0
             pool.wake()
+
+
+def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
+    """Other threads fail between the allocation and its exception: the last report is then somebody else's."""
+    with acl.Pool(0, "16MiB") as pool, acl.Stream(0) as other:
+        for size, on in ((20, stream), (20, other), (30, other), (20, stream), (40, stream)):
+            refused(pool, size * MIB, on)
+        found = _books.oom_of(pool, 20 * MIB + 32, stream.handle)
+        assert found is not None and (found.number, found.size, found.stream) == (4, 20 * MIB + 32, stream.handle)
+        gone = _books.oom_of(pool, 50 * MIB, stream.handle)
+        assert gone is not None and gone.number == 5
+        assert [report.number for report in _books.ooms(pool)] == [1, 2, 3, 4, 5]

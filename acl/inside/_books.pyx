@@ -29,14 +29,15 @@ from acl._registry cimport handle_of
 from acl.core._tally cimport arena_hits
 
 from acl._device import Device
-from acl._log import info as info_log, warning as warning_log
+from acl._error import OutOfMemoryError
+from acl._log import error as error_log, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
 from acl._pool import open_pools
 from acl.inside._snapshot import BlockInfo, PoolStats, StreamStats, readable
 
 __all__ = [
-    "blocks", "components", "device_bytes", "glance", "last_oom", "ooms", "orphans",
-    "refusals_tell", "stats", "tag_totals", "waits", "walk",
+    "blocks", "components", "device_bytes", "glance", "last_oom", "oom_of", "oom_told", "ooms",
+    "orphans", "refusals_tell", "stats", "tag_totals", "waits", "walk",
 ]
 
 KINDS = ("stream", "user", "capture", "framework")
@@ -431,6 +432,20 @@ def ooms(Pool pool not None):
     spin_leave(&pool.core.lock)
     found = [report_of(pool, &reports[i]) for i in range(<uint32_t> OOMS) if reports[i].number]
     return sorted(found, key=number_of_report)
+
+
+def oom_of(Pool pool not None, size, stream):
+    """The newest report of so many bytes on a stream, else the last: other threads fail meanwhile."""
+    mine = [report for report in ooms(pool) if report.size == size and report.stream == stream]
+    return mine[-1] if mine else last_oom(pool)
+
+
+def oom_told(report, int status, str function):
+    """The exception for a report, which goes to the log as well."""
+    if report is None:
+        return OutOfMemoryError(status, function, "the pool is closed")
+    error_log("pool", "%s", report.details())
+    return OutOfMemoryError(status, function, str(report), report)
 
 
 def number_of_report(report):
