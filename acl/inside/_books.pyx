@@ -435,7 +435,7 @@ def ooms(Pool pool not None):
 
 
 def oom_of(Pool pool not None, size, stream):
-    """The newest report of so many bytes on a stream, else the last: other threads fail meanwhile."""
+    """The newest report of so many bytes on a stream, else the last: other threads fail, too."""
     mine = [report for report in ooms(pool) if report.size == size and report.stream == stream]
     return mine[-1] if mine else last_oom(pool)
 
