@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
 
 MODES = {
-    "release": ["-O2", "-g1"],
+    # The lines in a backtrace, and not the folder that it was built in.
+    "release": ["-O2", "-g1", f"-ffile-prefix-map={HERE.parents[1]}=."],
     "debug": ["-O0", "-g", "-DSIM_DEBUG"],
     "asan": ["-O1", "-g", "-DSIM_DEBUG", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"],
     "tsan": ["-O1", "-g", "-DSIM_DEBUG", "-fsanitize=thread"],
