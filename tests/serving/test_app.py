@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -119,6 +120,15 @@ def serve() -> Iterator[Callable[..., Client]]:
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/serving.md"])
+def test_what_the_documents_type(serve: Callable[..., Client], page: str) -> None:
+    text = (APP.parents[2] / page).read_text()
+    (options,) = re.findall(r"python examples/serving/app\.py --port 8000 ([^&\n]+)", text)
+    ((body, path),) = re.findall(r"curl -d '(.+)' localhost:8000(\S+)", text)
+    status, _, said = serve(*options.split()).ask("POST", path, json.loads(body))
+    assert (status, len(json.loads(said)) > 0) == (200, True), said
 
 
 def test_the_routes(serve: Callable[..., Client]) -> None:
