@@ -56,10 +56,12 @@ def test_a_wrong_output_ends_in_a_failure(tmp_path, capsys, monkeypatch):
     assert "3 of 3 x 6 requests had wrong outputs" in told.out
 
 
-@pytest.mark.parametrize("name", ["requests", "streams"])
-def test_nothing_to_do_is_refused(tmp_path, capsys, name):
-    assert demo.run(options(tmp_path, f"--{name}", "0")) == 2
-    assert f"--{name} must be at least 1, not 0" in capsys.readouterr().err
+@pytest.mark.parametrize(("name", "number", "most"), [
+    ("requests", 0, 1_000_000), ("streams", 0, 64), ("streams", 65, 64), ("streams", -2, 64),
+])
+def test_nothing_and_too_much_are_refused(tmp_path, capsys, name, number, most):
+    assert demo.run(options(tmp_path, f"--{name}", str(number))) == 2
+    assert f"--{name} must be from 1 to {most}, not {number}" in capsys.readouterr().err
 
 
 def test_the_pool_makes_fewer_device_mallocs_and_wastes_less(sim):

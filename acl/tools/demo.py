@@ -107,9 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
     from acl.tools import demo_report
     from acl.tools.outputs import check_output
 
-    for name in ("requests", "streams"):
-        if getattr(arguments, name) < 1:
-            say(f"aclpool demo: --{name} must be at least 1, not {getattr(arguments, name)}")
+    for name, most in (("requests", 1_000_000), ("streams", 64)):
+        if not 1 <= getattr(arguments, name) <= most:
+            say(f"aclpool demo: --{name} must be from 1 to {most}, not {getattr(arguments, name)}")
             return 2
     try:
         check_output("--output", arguments.output)
