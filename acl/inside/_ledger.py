@@ -252,8 +252,9 @@ def counted(device: int) -> Ledger:
     taken = told_rows(device)
     rows += taken
     ours = sum(pool.reserved for pool in pools) + sum(row.bytes for row in taken)
-    steady = (free, total) == _books.device_bytes(device) and all(row.bytes >= 0 for row in rows)
     rows += outside_rows(total, free, ours, components)
+    # Memory that went and came back meanwhile is seen where a difference is negative.
+    steady = (free, total) == _books.device_bytes(device) and all(row.bytes >= 0 for row in rows)
     kept = (*tuple(row for row in rows if row.bytes), LedgerRow("free", free))
     return Ledger(device, total, free, kept, tuple(pools), components, steady)
 
