@@ -2,7 +2,7 @@
 
 `python tests/sim/compare_probes.py LIBDIR [SUBSTR] [--class must|depends]` runs both probe scripts
 in ../shared/probes beside the project and compares with the golden answers, of which tests/data has
-a copy.  Exit status 1 if a `must` line differs.
+a copy.  Exit status 1 if a `must` line differs, or nothing was compared.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def main() -> int:
         print(f"{kind} {probe}\n    expected {expected}\n    got      {got}")
     must = sum(row[0] == "must" for row in differences)
     print(f"{count} probes, {must} must lines differ, {len(differences) - must} others")
-    return 1 if must else 0
+    if not count:
+        print(f"nothing was compared: no probe of that name, no scripts in {probes_dir()}, or no library there",
+              file=sys.stderr)
+    return 1 if must or not count else 0
 
 
 if __name__ == "__main__":
