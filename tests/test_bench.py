@@ -109,6 +109,13 @@ def test_a_slot_of_two_streams_is_refused() -> None:
         Load.events([_peers.floor(), _peers.floor()], events_of((1, 3, 0), (0, 3, 0), (1, 3, 1)))
 
 
+def test_an_allocator_has_a_copy_of_the_loops_to_itself() -> None:
+    floor = _peers.floor()
+    other = Subject("other", 0, *(id(object) + i for i in range(3)))        # never called
+    seats = [Load.pairs(subject, 64, 1).seat for subject in (floor, other, _peers.floor(), other)]
+    assert seats[0] == seats[2] != seats[1] == seats[3]
+
+
 def test_a_null_function_is_refused() -> None:
     with pytest.raises(ValueError, match="the free function is NULL"):
         Subject("broken", 0, 1, 0, 1)

@@ -8,17 +8,17 @@ ctypedef void (*FreeFunc)(void *allocator, void *block) noexcept nogil
 ctypedef void *(*AddressFunc)(void *block) noexcept nogil
 
 
-cdef struct Allocator:
-    AllocFunc alloc         # NULL result: no memory
-    FreeFunc free
-    AddressFunc address     # read once for every block, as ACL does
-    void *state             # first argument of alloc and free
+cdef extern from "tools/loops.h" nogil:
+    struct Allocator:
+        AllocFunc alloc
+        FreeFunc free
+        AddressFunc address
+        void *state
 
-
-cdef struct Event:
-    uint64_t size           # bytes asked for; 0: free the block in the slot
-    uint32_t slot
-    uint32_t stream         # index of the allocator that serves it
+    struct Event:
+        uint64_t size
+        uint32_t slot
+        uint32_t stream
 
 
 cdef class Subject:

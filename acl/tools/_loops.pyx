@@ -2,8 +2,8 @@
 
 One allocator is four C values (`Allocator`): its state, alloc, free and the getter of a block's
 address.  The loops call them through those pointers, as ACL does, and never know whose they are:
-what two allocators cost is the difference of two runs of the same machine code, and the loop's own
-cost is the run with empty callbacks.
+what two allocators cost is the difference of two runs of the same machine code, in a copy for each
+(tools/loops.h), and the loop's own cost is the run with empty callbacks.
 
 Three loads: `Load.pairs` (alloc, read the address, free), `Load.replace` (a slot's block is freed,
 then another taken) and `Load.events` (a trace).  A load runs on the calling thread, on Python
@@ -54,26 +54,34 @@ EVENT_BYTES = sizeof(Event)
 # Buckets of a latency histogram: one per tick below 64, then 64 in each power of two.
 cdef enum:
     BUCKETS = 64 * 48
-    MOST_ALLOCATORS = 64
 
 
-cdef enum LoadKind:
-    LOAD_PAIRS
-    LOAD_REPLACE
-    LOAD_EVENTS
+cdef extern from "tools/loops.h" nogil:
+    enum:
+        LOADS_ALLOCATORS
+        LOADS_SEATS
 
+    enum LoadKind:
+        LOAD_PAIRS
+        LOAD_REPLACE
+        LOAD_EVENTS
 
-cdef struct Plan:
-    LoadKind kind
-    size_t count            # pairs, replacements or events in one run
-    size_t pair_size
-    Event *events
-    size_t event_count      # replacements go round in the events
-    void **slots
-    size_t slot_count
-    uint64_t failures       # allocations that were answered with NULL
-    uintptr_t sink          # keeps the read addresses alive
-    Allocator allocators[MOST_ALLOCATORS]
+    struct Plan:
+        LoadKind kind
+        size_t seat
+        size_t count
+        size_t pair_size
+        Event *events
+        size_t event_count
+        void **slots
+        size_t slot_count
+        uint64_t failures
+        uintptr_t sink
+        Allocator allocators[64]
+
+    void plan_run(Plan *plan, size_t first, size_t count)
+    void event_alloc(Plan *plan, const Event *event, uintptr_t *sink)
+    void event_free(Plan *plan, const Event *event)
 
 
 cdef struct Sample:
@@ -91,86 +99,12 @@ cdef struct Worker:
     aclrtContext context    # made current on the worker's thread; NULL: none
 
 
-# ---- the loops ----
-
-cdef void run_pairs(Plan *plan) noexcept nogil:
-    cdef Allocator allocator = plan.allocators[0]
-    cdef size_t size = plan.pair_size
-    cdef uintptr_t sink = 0
-    cdef size_t _
-    cdef void *block
-    for _ in range(plan.count):
-        block = allocator.alloc(allocator.state, size)
-        if block == NULL:
-            plan.failures += 1
-            continue
-        sink ^= <uintptr_t>allocator.address(block)
-        allocator.free(allocator.state, block)
-    plan.sink ^= sink
+# The allocators' seats, by the address of their alloc function, in the order in which they came.
+seats: dict = {}
 
 
-cdef void run_replacements(Plan *plan) noexcept nogil:
-    cdef Allocator allocator = plan.allocators[0]
-    cdef Event *event = plan.events
-    cdef Event *end = plan.events + plan.event_count
-    cdef void **slots = plan.slots
-    cdef uintptr_t sink = 0
-    cdef size_t _
-    cdef void *block
-    for _ in range(plan.count):
-        block = slots[event.slot]
-        if block != NULL:
-            allocator.free(allocator.state, block)
-        block = allocator.alloc(allocator.state, event.size)
-        slots[event.slot] = block
-        if block != NULL:
-            sink ^= <uintptr_t>allocator.address(block)
-        else:
-            plan.failures += 1
-        event += 1
-        if event == end:
-            event = plan.events
-    plan.sink ^= sink
-
-
-cdef inline void event_alloc(Plan *plan, const Event *event, uintptr_t *sink) noexcept nogil:
-    cdef Allocator *allocator = &plan.allocators[event.stream]
-    cdef void *block = allocator.alloc(allocator.state, event.size)
-    plan.slots[event.slot] = block
-    if block == NULL:
-        plan.failures += 1
-        return
-    sink[0] ^= <uintptr_t>allocator.address(block)
-
-
-cdef inline void event_free(Plan *plan, const Event *event) noexcept nogil:
-    cdef Allocator *allocator = &plan.allocators[event.stream]
-    cdef void *block = plan.slots[event.slot]
-    plan.slots[event.slot] = NULL
-    if block != NULL:
-        allocator.free(allocator.state, block)
-
-
-cdef void run_events(Plan *plan, size_t first, size_t count) noexcept nogil:
-    cdef uintptr_t sink = 0
-    cdef Event *event = plan.events + first
-    cdef Event *end = event + count
-    while event != end:
-        if event.size != 0:
-            event_alloc(plan, event, &sink)
-        else:
-            event_free(plan, event)
-        event += 1
-    plan.sink ^= sink
-
-
-cdef void plan_run(Plan *plan) noexcept nogil:
-    if plan.kind == LOAD_PAIRS:
-        run_pairs(plan)
-    elif plan.kind == LOAD_REPLACE:
-        run_replacements(plan)
-    else:
-        run_events(plan, 0, plan.count)
+cdef size_t seat_of(Allocator *allocator) except *:
+    return seats.setdefault(<size_t>allocator.alloc, len(seats) % LOADS_SEATS)
 
 
 # ---- the same work with a clock around each call ----
@@ -284,7 +218,7 @@ cdef void *worker_run(void *argument) noexcept nogil:
         instructions = instructions_read(counter)
         wall = wall_ns()
         cpu = cpu_ns()
-        plan_run(worker.plan)
+        plan_run(worker.plan, 0, worker.plan.count)
         worker.samples[i].cpu = cpu_ns() - cpu
         worker.samples[i].wall = wall_ns() - wall
         worker.samples[i].instructions = instructions_read(counter) - instructions
@@ -359,11 +293,12 @@ cdef class Load:
     def __init__(self, subjects):
         cdef Subject subject
         self.subjects = list(subjects)
-        if not 1 <= len(self.subjects) <= MOST_ALLOCATORS:
-            raise ValueError(f"a load wants 1 to {MOST_ALLOCATORS} allocators, "
+        if not 1 <= len(self.subjects) <= LOADS_ALLOCATORS:
+            raise ValueError(f"a load wants 1 to {LOADS_ALLOCATORS} allocators, "
                              f"got {len(self.subjects)}")
         for i, subject in enumerate(self.subjects):
             self.plan.allocators[i] = subject.allocator
+        self.plan.seat = seat_of(&self.plan.allocators[0])
 
     @staticmethod
     def pairs(Subject subject not None, size_t size, size_t count):
@@ -451,7 +386,7 @@ cdef class Load:
         """Run a part of an event load, untimed."""
         self.check_range(first, count)
         with nogil:
-            run_events(self.plan, first, count)
+            plan_run(self.plan, first, count)
 
     def timed_step(self, size_t first, size_t count):
         """As `step`; its thread CPU time and its time on the wall, in nanoseconds."""
@@ -460,7 +395,7 @@ cdef class Load:
         with nogil:
             wall = wall_ns()
             cpu = cpu_ns()
-            run_events(self.plan, first, count)
+            plan_run(self.plan, first, count)
             cpu = cpu_ns() - cpu
             wall = wall_ns() - wall
         return cpu, wall
@@ -498,6 +433,11 @@ cdef class Load:
             return histogram_pairs(out.alloc), histogram_pairs(out.free)
         finally:
             c_free(out)
+
+    @property
+    def seat(self):
+        """Which copy of the loops it runs in: each allocator's own, as long as they last."""
+        return self.plan.seat
 
     @property
     def failures(self):
