@@ -38,8 +38,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
     I13  views        f.holder is in the list f.views; v is in v.frame's list once, and its page's
-                      entry is v; all views of a frame lie in one arena, and so did the
-                      search that f.stamp is of
+                      entry is v; all views of a frame lie in one arena, and so did the search
+                      that f.stamp is of; shadows == views that hold nothing, if nothing is MOVING
     I14  old views    a view is unmapped only after its arena's stream was seen complete since it
                       last held (v.vacated < arena.rested): work may still run through it
     I15  sleep        a page that is not backed, and no hole, lies in blocks that are asleep (LIVE

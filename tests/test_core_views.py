@@ -158,6 +158,16 @@ def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> Non
     assert whole(rig)
 
 
+@pytest.mark.parametrize("limit", [0, 44 * PAGE])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_invariants_hold_in_the_middle_of_each_driver_call(seed: int, limit: int) -> None:
+    rig = Rig(views=2, limit=limit)
+    rig.look()
+    churn(rig, seed)
+    assert rig.calls()["map"] > 100
+    assert rig.broken() is None
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_early_frees_with_old_views_only_grow(seed: int) -> None:
     rig = Rig(views=2, early_frees=True)

@@ -236,10 +236,11 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
         if (arena.tag_live[tag] != sums.tag_live[tag]
                 or arena.tag_blocks[tag] != sums.tag_blocks[tag]):
             return 7
-    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0 and arena.pages != sums.pages:
-        return 8
-    if arena.shadows != sums.shadows:
-        return 13
+    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0:       # else some pages and shadows were not seen
+        if arena.pages != sums.pages:
+            return 8
+        if arena.shadows != sums.shadows:
+            return 13
     if arena.live > arena.live_peak or arena.requested > arena.requested_peak:
         return 12
     return 0

@@ -24,7 +24,7 @@ from acl.core._arena cimport (
     arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
 )
 from acl.core._check cimport arena_check, pool_check
-from acl.core._lock cimport SpinLock, lock_drop, lock_take, spin_enter, spin_leave
+from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl.core._order cimport (
     block_share, capture_begin, capture_end, capture_release, waiting_poll, waiting_sync,
 )
@@ -113,6 +113,8 @@ cdef Mapped table[131072]       # by address, open addressing
 cdef uint64_t moment            # blocks handed out by `Rig.alloc`
 cdef uint64_t complete[64]      # for each stream: the moment when it was last seen complete
 cdef uint64_t faults            # what no driver and no stream would forgive
+cdef Pool *looked_at = NULL     # whose arenas are checked in each driver call
+cdef uint32_t broken_call, broken_code
 
 
 cdef Mapped *mapped_at(uint64_t addr) noexcept nogil:
@@ -130,8 +132,23 @@ cdef void stream_seen(aclrtStream stream) noexcept nogil:
     spin_leave(&table_lock)
 
 
+cdef void arenas_look(uint32_t call) noexcept nogil:
+    """Check every arena in the middle of a driver call; the first that is broken is kept."""
+    global broken_call, broken_code
+    cdef uint32_t index, code
+    for index in range(count_read(&looked_at.arena_count)):
+        lock_take(&looked_at.arenas[index].lock)
+        code = arena_check(looked_at.arenas[index])
+        lock_drop(&looked_at.arenas[index].lock)
+        if code != 0 and broken_code == 0:
+            broken_call = call
+            broken_code = code
+
+
 cdef inline aclError note(uint32_t call) noexcept nogil:
     cdef uint64_t number = count_up(&books.calls[call], 1)
+    if looked_at != NULL:
+        arenas_look(call)
     return books.fail_code[call] if number == books.fail_at[call] else 0
 
 
@@ -350,7 +367,9 @@ cdef class Rig:
                   bint audit=True):
         cdef PoolOptions options
         cdef Driver driver
-        global moment, faults
+        global moment, faults, looked_at, broken_code
+        looked_at = NULL
+        broken_code = 0
         Rig.log_maps(False)
         memset(&books, 0, sizeof(books))
         memset(table, 0, sizeof(table))
@@ -554,6 +573,15 @@ cdef class Rig:
     def capture_release(self, size_t capture):
         return capture_release(<Arena *> capture)
 
+    def look(self):
+        """From here on, check all arenas in the middle of each driver call."""
+        global looked_at
+        looked_at = self.pool
+
+    def broken(self):
+        """The first driver call in which an invariant did not hold, and its number; or None."""
+        return (CALL_NAMES[broken_call], broken_code) if broken_code else None
+
     def views(self, size_t stream=1):
         """Pages that are backed, shadows, frames away from home."""
         cdef Arena *arena = self.find(stream)
@@ -590,6 +618,8 @@ cdef class Rig:
 
     def destroy(self):
         """Whether the pool could go; if so it is gone."""
+        global looked_at
+        looked_at = NULL
         if not pool_destroy(self.pool):
             return False
         self.pool = NULL
