@@ -107,10 +107,10 @@ int64_t attr_int(const OpCall *call, const char *name, int64_t otherwise);
 double attr_float(const OpCall *call, const char *name, double otherwise);
 const char *attr_string(const OpCall *call, const char *name, const char *otherwise);
 
-/* The i-th input, NULL if it was left out. */
+/* The i-th input, NULL if it was left out; -1 is one that the operator has not. */
 static inline const Tensor *op_input(const OpCall *call, int i)
 {
-    return i < call->input_count ? call->inputs[i] : NULL;
+    return i >= 0 && i < call->input_count ? call->inputs[i] : NULL;
 }
 
 /* A list of integers that some opsets pass as an attribute and others as an input. */

@@ -21,20 +21,10 @@ static const Places places[] = {
         .y_zero = 7, .bias = 8},
 };
 
-static const Tensor *at_place(const OpCall *call, int place)
-{
-    return place < 0 ? NULL : op_input(call, place);
-}
-
-static bool is_small(aclDataType type)
-{
-    return type == ACL_INT8 || type == ACL_UINT8;
-}
-
 static bool plan(const OpCall *call, Conv *conv)
 {
     const Tensor *in = call->inputs[0], *weight = call->inputs[places[call->kind->variant].weight];
-    if (!is_small(in->type) || !is_small(weight->type)) {
+    if (!quant_is_byte(in->type) || !quant_is_byte(weight->type)) {
         return op_fail(call, "expected an input and a weight of int8 or uint8, got %s and %s",
             type_name(in->type), type_name(weight->type));
     }
@@ -44,7 +34,7 @@ static bool plan(const OpCall *call, Conv *conv)
 /* A parameter is one number or, where `filters` is more than 1, one for each filter. */
 static bool parameter_check(const OpCall *call, int place, int64_t filters, aclDataType type)
 {
-    const Tensor *given = at_place(call, place);
+    const Tensor *given = op_input(call, place);
     if (given == NULL) {
         return true;
     }
@@ -60,7 +50,7 @@ static bool parameter_check(const OpCall *call, int place, int64_t filters, aclD
 static bool parameters_check(const OpCall *call, int64_t filters)
 {
     const Places *at = &places[call->kind->variant];
-    const Tensor *bias = at_place(call, at->bias);
+    const Tensor *bias = op_input(call, at->bias);
     if (bias != NULL && (bias->type != ACL_INT32 || tensor_count(bias) != filters)) {
         return op_fail(call, "input 8: expected a bias of %lld int32, got %lld %s",
             (long long)filters, (long long)tensor_count(bias), type_name(bias->type));
@@ -80,9 +70,9 @@ static bool infer(OpCall *call)
         return false;
     }
     window_shape(call, &conv.w, conv.filters);
-    const Tensor *zero = at_place(call, at->y_zero);
+    const Tensor *zero = op_input(call, at->y_zero);
     call->outputs[0].type = at->y_zero < 0 ? ACL_INT32 : zero->type;
-    return at->y_zero < 0 || (is_small(zero->type) && tensor_count(zero) == 1)
+    return at->y_zero < 0 || (quant_is_byte(zero->type) && tensor_count(zero) == 1)
         || op_fail(call, "input %d: expected one int8 or uint8, got %lld %s", at->y_zero,
             (long long)tensor_count(zero), type_name(zero->type));
 }
@@ -127,11 +117,6 @@ static int64_t workspace(const OpCall *call)
 
 /* --- one group of one image --- */
 
-static double parameter(const Tensor *tensor, int64_t filter)
-{
-    return tensor == NULL ? 0.0 : tensor_get_real(tensor, tensor_count(tensor) == 1 ? 0 : filter);
-}
-
 static void numbers_load(
     const void *from, aclDataType type, int64_t count, double zero, float *to)
 {
@@ -151,12 +136,12 @@ static void sums_store(
         convert(out, ACL_INT32, sums, ACL_INT32, 1, count);
         return;
     }
-    const Tensor *bias = at_place(call, at->bias);
+    const Tensor *bias = op_input(call, at->bias);
     uint32_t add = bias == NULL ? 0 : (uint32_t)tensor_get_int(bias, filter);
-    int32_t zero = (int32_t)parameter(at_place(call, at->y_zero), 0);
-    float scale = (float)parameter(at_place(call, at->x_scale), 0)
-        * (float)parameter(at_place(call, at->w_scale), filter)
-        / (float)parameter(at_place(call, at->y_scale), 0);
+    int32_t zero = (int32_t)quant_parameter(op_input(call, at->y_zero), 0);
+    float scale = (float)quant_parameter(op_input(call, at->x_scale), 0)
+        * (float)quant_parameter(op_input(call, at->w_scale), filter)
+        / (float)quant_parameter(op_input(call, at->y_scale), 0);
     for (int64_t i = 0; i < count; i++) {
         int32_t sum = (int32_t)((uint32_t)sums[i] + add);
         out[i] = (char)quant_round((float)sum * scale, zero, low, high);
@@ -171,10 +156,10 @@ static void group_load(
     int64_t plane = conv->in_group * conv->w.in_plane;
     int64_t first = index % conv->groups * conv->out_group;
     numbers_load((const char *)in->data + index * plane, in->type, plane,
-        parameter(at_place(call, at->x_zero), 0), room->image);
+        quant_parameter(op_input(call, at->x_zero), 0), room->image);
     for (int64_t f = 0; f < conv->out_group; f++) {
         numbers_load((const char *)weight->data + (first + f) * conv->depth, weight->type,
-            conv->depth, parameter(at_place(call, at->w_zero), first + f),
+            conv->depth, quant_parameter(op_input(call, at->w_zero), first + f),
             room->weights + f * conv->depth);
     }
 }

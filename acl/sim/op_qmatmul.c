@@ -22,22 +22,12 @@ static const Places places[] = {
         .y_zero = 7},
 };
 
-static const Tensor *at_place(const OpCall *call, int place)
-{
-    return place < 0 ? NULL : op_input(call, place);
-}
-
-static bool is_small(aclDataType type)
-{
-    return type == ACL_INT8 || type == ACL_UINT8;
-}
-
 static bool plan(const OpCall *call, Product *p)
 {
     const Tensor *a = call->inputs[0], *b = call->inputs[places[call->kind->variant].b];
     char x[128], y[128];
     p->a_transposed = p->b_transposed = false;
-    if (!is_small(a->type) || !is_small(b->type)) {
+    if (!quant_is_byte(a->type) || !quant_is_byte(b->type)) {
         return op_fail(call, "expected matrices of int8 or uint8, got %s and %s",
             type_name(a->type), type_name(b->type));
     }
@@ -49,7 +39,7 @@ static bool plan(const OpCall *call, Product *p)
 /* A parameter is one number, or one for each of `lines` rows or columns. */
 static bool parameter_check(const OpCall *call, int place, int64_t lines, aclDataType type)
 {
-    const Tensor *given = at_place(call, place);
+    const Tensor *given = op_input(call, place);
     char text[128];
     if (given == NULL) {
         return true;
@@ -85,7 +75,7 @@ static bool infer(OpCall *call)
     Tensor *out = &call->outputs[0];
     product_shape(&p, call->inputs[0], call->inputs[at->b], out);
     out->type = at->y_zero < 0 ? ACL_INT32 : call->inputs[at->y_zero]->type;
-    return at->y_zero < 0 || is_small(out->type)
+    return at->y_zero < 0 || quant_is_byte(out->type)
         || op_fail(call, "input %d: expected int8 or uint8, got %s", at->y_zero,
             type_name(out->type));
 }
@@ -93,8 +83,8 @@ static bool infer(OpCall *call)
 /* Rows that share their parameters may be multiplied all at once. */
 static void rows_join(const OpCall *call, Product *p)
 {
-    const Tensor *zero = at_place(call, places[call->kind->variant].a_zero);
-    const Tensor *scale = at_place(call, places[call->kind->variant].a_scale);
+    const Tensor *zero = op_input(call, places[call->kind->variant].a_zero);
+    const Tensor *scale = op_input(call, places[call->kind->variant].a_scale);
     if ((zero == NULL || tensor_count(zero) == 1) && (scale == NULL || tensor_count(scale) == 1)) {
         product_flatten(p, call->inputs[0]);
     }
@@ -116,12 +106,6 @@ static int64_t workspace(const OpCall *call)
     return numbers * (int64_t)sizeof(float) + gemm_scratch(p.m, p.n, p.k, call->threads);
 }
 
-/* The value of a parameter for one row or column. */
-static double parameter(const Tensor *tensor, int64_t line)
-{
-    return tensor == NULL ? 0.0 : tensor_get_real(tensor, tensor_count(tensor) == 1 ? 0 : line);
-}
-
 /* `rows` x `columns` numbers as floats without their zero points; a zero point goes with a row if
    `by_row`, else with a column. */
 static void operand_load(const Tensor *from, int64_t rows, int64_t columns, const Tensor *zero,
@@ -129,10 +113,10 @@ static void operand_load(const Tensor *from, int64_t rows, int64_t columns, cons
 {
     bool varies = zero != NULL && tensor_count(zero) > 1;
     for (int64_t r = 0; r < rows; r++, to += columns) {
-        float common = (float)parameter(zero, by_row ? r : 0);
+        float common = (float)quant_parameter(zero, by_row ? r : 0);
         convert(to, ACL_FLOAT, (const char *)from->data + r * columns, from->type, 1, columns);
         for (int64_t c = 0; c < columns; c++) {
-            to[c] -= varies && !by_row ? (float)parameter(zero, c) : common;
+            to[c] -= varies && !by_row ? (float)quant_parameter(zero, c) : common;
         }
     }
 }
@@ -147,12 +131,12 @@ static void sums_store(const OpCall *call, const Product *p, const int32_t *sums
         convert(out, ACL_INT32, sums, ACL_INT32, 1, p->m * p->n);
         return;
     }
-    int32_t zero = (int32_t)parameter(at_place(call, at->y_zero), 0);
-    float y_scale = (float)parameter(at_place(call, at->y_scale), 0);
+    int32_t zero = (int32_t)quant_parameter(op_input(call, at->y_zero), 0);
+    float y_scale = (float)quant_parameter(op_input(call, at->y_scale), 0);
     for (int64_t i = 0; i < p->m; i++, sums += p->n, out += p->n) {
-        float a_scale = (float)parameter(at_place(call, at->a_scale), i);
+        float a_scale = (float)quant_parameter(op_input(call, at->a_scale), i);
         for (int64_t j = 0; j < p->n; j++) {
-            float b_scale = (float)parameter(at_place(call, at->b_scale), j);
+            float b_scale = (float)quant_parameter(op_input(call, at->b_scale), j);
             float value = (float)sums[j] * (a_scale * b_scale / y_scale);
             out[j] = (char)quant_round(value, zero, low, high);
         }
@@ -166,8 +150,8 @@ static void one_product(
     float *left = call->workspace, *right = left + rounded(p->m * p->k);
     float *partial = right + rounded(p->k * p->n);
     int32_t *sums = (int32_t *)(void *)(partial + rounded(p->m * p->n));
-    operand_load(a, p->m, p->k, at_place(call, at->a_zero), true, left);
-    operand_load(b, p->k, p->n, at_place(call, at->b_zero), false, right);
+    operand_load(a, p->m, p->k, op_input(call, at->a_zero), true, left);
+    operand_load(b, p->k, p->n, op_input(call, at->b_zero), false, right);
     WholeProduct product = {
         .m = p->m, .n = p->n, .k = p->k, .a = left, .b = right, .c = sums, .partial = partial,
         .scratch = sums + rounded(p->m * p->n), .threads = call->threads,

@@ -36,6 +36,11 @@ int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high)
     return (int32_t)rintf(bounded) + zero;
 }
 
+double quant_parameter(const Tensor *tensor, int64_t line)
+{
+    return tensor == NULL ? 0.0 : tensor_get_real(tensor, tensor_count(tensor) == 1 ? 0 : line);
+}
+
 /* --- which parameter belongs to which element --- */
 
 /* Element (o, a, i) of [outer, length, inner] has parameter a; with blocks, parameter

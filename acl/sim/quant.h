@@ -9,8 +9,17 @@
 /* The range of int8, uint8, int16 or uint16; false for other types. */
 bool quant_limits(aclDataType type, int32_t *low, int32_t *high);
 
+/* int8 or uint8, the types whose products are exact here. */
+static inline bool quant_is_byte(aclDataType type)
+{
+    return type == ACL_INT8 || type == ACL_UINT8;
+}
+
 /* The nearest even integer to `value`, plus `zero`, kept within [low, high]. */
 int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high);
+
+/* A scale or zero point for one filter, row or column: the only one if there is one, 0 for NULL. */
+double quant_parameter(const Tensor *tensor, int64_t line);
 
 /* C[m x n] = A[m x k] * B[k x n], exactly: A and B are row-major floats that hold integers of at
    most 255 in magnitude, and their products are summed as floats only as far as those are exact.
@@ -25,6 +34,5 @@ typedef struct WholeProduct {
 } WholeProduct;
 
 void whole_product(const WholeProduct *product);
-
 
 #endif
