@@ -125,6 +125,24 @@ def test_blocks_on_several_threads(kernels: Kernels, monkeypatch: pytest.MonkeyP
     test_every_block_runs_once(kernels)
 
 
+def test_a_launch_of_no_blocks(kernels: Kernels) -> None:
+    """Refused before anything is queued: by the runtime, or by ACL where it looks first."""
+    marks = device_array(np.zeros(1, np.uint32))
+    args = struct.pack("Q", marks)
+    device, function, stream = device_array(np.frombuffer(args, np.uint8)), kernels["mark"], kernels.stream
+    value = ctypes.c_uint64(marks)
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+    codes = [
+        api.aclrtLaunchKernel(function, 0, device, 8, stream),
+        api.aclrtLaunchKernelV2(function, 0, device, 8, None, stream),
+        api.aclrtLaunchKernelWithHostArgs(function, 0, stream, None, args, 8, None, 0),
+        api.aclrtLaunchKernelWithArgsArray(function, 0, stream, None, pointers),
+    ]
+    assert codes == [107000, 107000, 107000, 100000]
+    assert api.aclrtSynchronizeStream(stream) == 0
+    assert fetch(marks, 1, "uint32")[0] == 0
+
+
 def test_vector_add_from_device_arguments(kernels: Kernels) -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.random(5001).astype(np.float32) for _ in range(2))
