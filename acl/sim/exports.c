@@ -507,6 +507,24 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlGetDynamicHW",
     "aclmdlGetInputDynamicGearCount",
     "aclmdlGetInputDynamicDims",
+    "aclmdlCreateAIPP",
+    "aclmdlDestroyAIPP",
+    "aclmdlGetAippDataSize",
+    "aclmdlSetAIPPInputFormat",
+    "aclmdlSetAIPPCscParams",
+    "aclmdlSetAIPPRbuvSwapSwitch",
+    "aclmdlSetAIPPAxSwapSwitch",
+    "aclmdlSetAIPPSrcImageSize",
+    "aclmdlSetAIPPScfParams",
+    "aclmdlSetAIPPCropParams",
+    "aclmdlSetAIPPPaddingParams",
+    "aclmdlSetAIPPDtcPixelMean",
+    "aclmdlSetAIPPDtcPixelMin",
+    "aclmdlSetAIPPPixelVarReci",
+    "aclmdlSetInputAIPP",
+    "aclmdlSetAIPPByInputIndex",
+    "aclmdlGetAippType",
+    "aclmdlGetFirstAippInfo",
     "aclmdlLoadWithConfig",
     "aclmdlCreateConfigHandle",
     "aclmdlDestroyConfigHandle",
@@ -5168,6 +5186,169 @@ aclError aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, ac
         gate_status = sim_aclmdlGetInputDynamicDims(modelDesc, index, dims, gearCount);
     }
     return gate_leave(FN_aclmdlGetInputDynamicDims, gate_status);
+}
+
+aclmdlAIPP *aclmdlCreateAIPP(uint64_t batchSize)
+{
+    aclmdlAIPP *gate_result = NULL;
+    if (gate_enter(FN_aclmdlCreateAIPP) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlCreateAIPP(batchSize);
+    }
+    (void)gate_leave(FN_aclmdlCreateAIPP, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlDestroyAIPP(const aclmdlAIPP *aippParmsSet)
+{
+    aclError gate_status = gate_enter(FN_aclmdlDestroyAIPP);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlDestroyAIPP(aippParmsSet);
+    }
+    return gate_leave(FN_aclmdlDestroyAIPP, gate_status);
+}
+
+aclError aclmdlGetAippDataSize(uint64_t batchSize, size_t *size)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetAippDataSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetAippDataSize(batchSize, size);
+    }
+    return gate_leave(FN_aclmdlGetAippDataSize, gate_status);
+}
+
+aclError aclmdlSetAIPPInputFormat(aclmdlAIPP *aippParmsSet, aclAippInputFormat inputFormat)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPInputFormat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPInputFormat(aippParmsSet, inputFormat);
+    }
+    return gate_leave(FN_aclmdlSetAIPPInputFormat, gate_status);
+}
+
+aclError aclmdlSetAIPPCscParams(aclmdlAIPP *aippParmsSet, int8_t cscSwitch, int16_t cscMatrixR0C0, int16_t cscMatrixR0C1, int16_t cscMatrixR0C2, int16_t cscMatrixR1C0, int16_t cscMatrixR1C1, int16_t cscMatrixR1C2, int16_t cscMatrixR2C0, int16_t cscMatrixR2C1, int16_t cscMatrixR2C2, uint8_t cscOutputBiasR0, uint8_t cscOutputBiasR1, uint8_t cscOutputBiasR2, uint8_t cscInputBiasR0, uint8_t cscInputBiasR1, uint8_t cscInputBiasR2)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPCscParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPCscParams(aippParmsSet, cscSwitch, cscMatrixR0C0, cscMatrixR0C1, cscMatrixR0C2, cscMatrixR1C0, cscMatrixR1C1, cscMatrixR1C2, cscMatrixR2C0, cscMatrixR2C1, cscMatrixR2C2, cscOutputBiasR0, cscOutputBiasR1, cscOutputBiasR2, cscInputBiasR0, cscInputBiasR1, cscInputBiasR2);
+    }
+    return gate_leave(FN_aclmdlSetAIPPCscParams, gate_status);
+}
+
+aclError aclmdlSetAIPPRbuvSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t rbuvSwapSwitch)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPRbuvSwapSwitch);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPRbuvSwapSwitch(aippParmsSet, rbuvSwapSwitch);
+    }
+    return gate_leave(FN_aclmdlSetAIPPRbuvSwapSwitch, gate_status);
+}
+
+aclError aclmdlSetAIPPAxSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t axSwapSwitch)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPAxSwapSwitch);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPAxSwapSwitch(aippParmsSet, axSwapSwitch);
+    }
+    return gate_leave(FN_aclmdlSetAIPPAxSwapSwitch, gate_status);
+}
+
+aclError aclmdlSetAIPPSrcImageSize(aclmdlAIPP *aippParmsSet, int32_t srcImageSizeW, int32_t srcImageSizeH)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPSrcImageSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPSrcImageSize(aippParmsSet, srcImageSizeW, srcImageSizeH);
+    }
+    return gate_leave(FN_aclmdlSetAIPPSrcImageSize, gate_status);
+}
+
+aclError aclmdlSetAIPPScfParams(aclmdlAIPP *aippParmsSet, int8_t scfSwitch, int32_t scfInputSizeW, int32_t scfInputSizeH, int32_t scfOutputSizeW, int32_t scfOutputSizeH, uint64_t batchIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPScfParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPScfParams(aippParmsSet, scfSwitch, scfInputSizeW, scfInputSizeH, scfOutputSizeW, scfOutputSizeH, batchIndex);
+    }
+    return gate_leave(FN_aclmdlSetAIPPScfParams, gate_status);
+}
+
+aclError aclmdlSetAIPPCropParams(aclmdlAIPP *aippParmsSet, int8_t cropSwitch, int32_t cropStartPosW, int32_t cropStartPosH, int32_t cropSizeW, int32_t cropSizeH, uint64_t batchIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPCropParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPCropParams(aippParmsSet, cropSwitch, cropStartPosW, cropStartPosH, cropSizeW, cropSizeH, batchIndex);
+    }
+    return gate_leave(FN_aclmdlSetAIPPCropParams, gate_status);
+}
+
+aclError aclmdlSetAIPPPaddingParams(aclmdlAIPP *aippParmsSet, int8_t paddingSwitch, int32_t paddingSizeTop, int32_t paddingSizeBottom, int32_t paddingSizeLeft, int32_t paddingSizeRight, uint64_t batchIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPPaddingParams);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPPaddingParams(aippParmsSet, paddingSwitch, paddingSizeTop, paddingSizeBottom, paddingSizeLeft, paddingSizeRight, batchIndex);
+    }
+    return gate_leave(FN_aclmdlSetAIPPPaddingParams, gate_status);
+}
+
+aclError aclmdlSetAIPPDtcPixelMean(aclmdlAIPP *aippParmsSet, int16_t dtcPixelMeanChn0, int16_t dtcPixelMeanChn1, int16_t dtcPixelMeanChn2, int16_t dtcPixelMeanChn3, uint64_t batchIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPDtcPixelMean);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPDtcPixelMean(aippParmsSet, dtcPixelMeanChn0, dtcPixelMeanChn1, dtcPixelMeanChn2, dtcPixelMeanChn3, batchIndex);
+    }
+    return gate_leave(FN_aclmdlSetAIPPDtcPixelMean, gate_status);
+}
+
+aclError aclmdlSetAIPPDtcPixelMin(aclmdlAIPP *aippParmsSet, float dtcPixelMinChn0, float dtcPixelMinChn1, float dtcPixelMinChn2, float dtcPixelMinChn3, uint64_t batchIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPDtcPixelMin);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPDtcPixelMin(aippParmsSet, dtcPixelMinChn0, dtcPixelMinChn1, dtcPixelMinChn2, dtcPixelMinChn3, batchIndex);
+    }
+    return gate_leave(FN_aclmdlSetAIPPDtcPixelMin, gate_status);
+}
+
+aclError aclmdlSetAIPPPixelVarReci(aclmdlAIPP *aippParmsSet, float dtcPixelVarReciChn0, float dtcPixelVarReciChn1, float dtcPixelVarReciChn2, float dtcPixelVarReciChn3, uint64_t batchIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPPixelVarReci);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPPixelVarReci(aippParmsSet, dtcPixelVarReciChn0, dtcPixelVarReciChn1, dtcPixelVarReciChn2, dtcPixelVarReciChn3, batchIndex);
+    }
+    return gate_leave(FN_aclmdlSetAIPPPixelVarReci, gate_status);
+}
+
+aclError aclmdlSetInputAIPP(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetInputAIPP);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetInputAIPP(modelId, dataset, index, aippParmsSet);
+    }
+    return gate_leave(FN_aclmdlSetInputAIPP, gate_status);
+}
+
+aclError aclmdlSetAIPPByInputIndex(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet)
+{
+    aclError gate_status = gate_enter(FN_aclmdlSetAIPPByInputIndex);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlSetAIPPByInputIndex(modelId, dataset, index, aippParmsSet);
+    }
+    return gate_leave(FN_aclmdlSetAIPPByInputIndex, gate_status);
+}
+
+aclError aclmdlGetAippType(uint32_t modelId, size_t index, aclmdlInputAippType *type, size_t *dynamicAttachedDataIndex)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetAippType);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetAippType(modelId, index, type, dynamicAttachedDataIndex);
+    }
+    return gate_leave(FN_aclmdlGetAippType, gate_status);
+}
+
+aclError aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aippInfo)
+{
+    aclError gate_status = gate_enter(FN_aclmdlGetFirstAippInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlGetFirstAippInfo(modelId, index, aippInfo);
+    }
+    return gate_leave(FN_aclmdlGetFirstAippInfo, gate_status);
 }
 
 aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId)

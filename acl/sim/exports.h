@@ -523,6 +523,24 @@ enum {
     FN_aclmdlGetDynamicHW,
     FN_aclmdlGetInputDynamicGearCount,
     FN_aclmdlGetInputDynamicDims,
+    FN_aclmdlCreateAIPP,
+    FN_aclmdlDestroyAIPP,
+    FN_aclmdlGetAippDataSize,
+    FN_aclmdlSetAIPPInputFormat,
+    FN_aclmdlSetAIPPCscParams,
+    FN_aclmdlSetAIPPRbuvSwapSwitch,
+    FN_aclmdlSetAIPPAxSwapSwitch,
+    FN_aclmdlSetAIPPSrcImageSize,
+    FN_aclmdlSetAIPPScfParams,
+    FN_aclmdlSetAIPPCropParams,
+    FN_aclmdlSetAIPPPaddingParams,
+    FN_aclmdlSetAIPPDtcPixelMean,
+    FN_aclmdlSetAIPPDtcPixelMin,
+    FN_aclmdlSetAIPPPixelVarReci,
+    FN_aclmdlSetInputAIPP,
+    FN_aclmdlSetAIPPByInputIndex,
+    FN_aclmdlGetAippType,
+    FN_aclmdlGetFirstAippInfo,
     FN_aclmdlLoadWithConfig,
     FN_aclmdlCreateConfigHandle,
     FN_aclmdlDestroyConfigHandle,
@@ -1127,6 +1145,24 @@ aclError sim_aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *bat
 aclError sim_aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW *hw);
 aclError sim_aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t index, size_t *gearCount);
 aclError sim_aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims, size_t gearCount);
+aclmdlAIPP *sim_aclmdlCreateAIPP(uint64_t batchSize);
+aclError sim_aclmdlDestroyAIPP(const aclmdlAIPP *aippParmsSet);
+aclError sim_aclmdlGetAippDataSize(uint64_t batchSize, size_t *size);
+aclError sim_aclmdlSetAIPPInputFormat(aclmdlAIPP *aippParmsSet, aclAippInputFormat inputFormat);
+aclError sim_aclmdlSetAIPPCscParams(aclmdlAIPP *aippParmsSet, int8_t cscSwitch, int16_t cscMatrixR0C0, int16_t cscMatrixR0C1, int16_t cscMatrixR0C2, int16_t cscMatrixR1C0, int16_t cscMatrixR1C1, int16_t cscMatrixR1C2, int16_t cscMatrixR2C0, int16_t cscMatrixR2C1, int16_t cscMatrixR2C2, uint8_t cscOutputBiasR0, uint8_t cscOutputBiasR1, uint8_t cscOutputBiasR2, uint8_t cscInputBiasR0, uint8_t cscInputBiasR1, uint8_t cscInputBiasR2);
+aclError sim_aclmdlSetAIPPRbuvSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t rbuvSwapSwitch);
+aclError sim_aclmdlSetAIPPAxSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t axSwapSwitch);
+aclError sim_aclmdlSetAIPPSrcImageSize(aclmdlAIPP *aippParmsSet, int32_t srcImageSizeW, int32_t srcImageSizeH);
+aclError sim_aclmdlSetAIPPScfParams(aclmdlAIPP *aippParmsSet, int8_t scfSwitch, int32_t scfInputSizeW, int32_t scfInputSizeH, int32_t scfOutputSizeW, int32_t scfOutputSizeH, uint64_t batchIndex);
+aclError sim_aclmdlSetAIPPCropParams(aclmdlAIPP *aippParmsSet, int8_t cropSwitch, int32_t cropStartPosW, int32_t cropStartPosH, int32_t cropSizeW, int32_t cropSizeH, uint64_t batchIndex);
+aclError sim_aclmdlSetAIPPPaddingParams(aclmdlAIPP *aippParmsSet, int8_t paddingSwitch, int32_t paddingSizeTop, int32_t paddingSizeBottom, int32_t paddingSizeLeft, int32_t paddingSizeRight, uint64_t batchIndex);
+aclError sim_aclmdlSetAIPPDtcPixelMean(aclmdlAIPP *aippParmsSet, int16_t dtcPixelMeanChn0, int16_t dtcPixelMeanChn1, int16_t dtcPixelMeanChn2, int16_t dtcPixelMeanChn3, uint64_t batchIndex);
+aclError sim_aclmdlSetAIPPDtcPixelMin(aclmdlAIPP *aippParmsSet, float dtcPixelMinChn0, float dtcPixelMinChn1, float dtcPixelMinChn2, float dtcPixelMinChn3, uint64_t batchIndex);
+aclError sim_aclmdlSetAIPPPixelVarReci(aclmdlAIPP *aippParmsSet, float dtcPixelVarReciChn0, float dtcPixelVarReciChn1, float dtcPixelVarReciChn2, float dtcPixelVarReciChn3, uint64_t batchIndex);
+aclError sim_aclmdlSetInputAIPP(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet);
+aclError sim_aclmdlSetAIPPByInputIndex(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet);
+aclError sim_aclmdlGetAippType(uint32_t modelId, size_t index, aclmdlInputAippType *type, size_t *dynamicAttachedDataIndex);
+aclError sim_aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aippInfo);
 aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId);
 aclmdlConfigHandle *sim_aclmdlCreateConfigHandle(void);
 aclError sim_aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle);
