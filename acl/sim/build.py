@@ -40,7 +40,7 @@ SECOND_NAME = "libacl_rt.so"
 COMPILER_SOURCE = "exports_op_compiler.c"
 
 #: The operator library's loops: gcc vectorises them at -O3 only.
-NUMERIC = ("op_", "gemm", "tensor", "strided")
+NUMERIC = ("op_", "attend", "gemm", "tensor", "strided")
 
 
 def _stale(made: Path, depends: Path) -> bool:

@@ -7,7 +7,7 @@
 
 #include "onnxread.h"
 
-enum { OPSET_OLDEST = 13, OPSET_NEWEST = 21 };
+enum { OPSET_OLDEST = 7, OPSET_NEWEST = 28 };
 
 /* --- declared inputs and outputs --- */
 

@@ -10,7 +10,8 @@
 static const OpKind *const tables[] = {
     ops_unary, ops_binary, ops_reduce, ops_norm, ops_matmul, ops_conv, ops_pool, ops_reshape,
     ops_move, ops_gather, ops_make, ops_select, ops_rnn, ops_resize, ops_cast, ops_einsum,
-    ops_quant, ops_qmatmul, ops_qconv, ops_grid, ops_pick, ops_local, ops_acl,
+    ops_quant, ops_qmatmul, ops_qconv, ops_grid, ops_pick, ops_local, ops_attention,
+    ops_acl,
 };
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
@@ -140,7 +141,8 @@ static const struct {
     const char *name;
     bool (*accept)(const OpCall *call);
 } incomplete[] = {
-    {"BatchNormalization", batch_accept}, {"GridSample", grid_accept}, {"Resize", resize_accept},
+    {"BatchNormalization", batch_accept}, {"GridSample", grid_accept},
+    {"Resize", resize_accept}, {"Upsample", resize_accept},
     {"LSTM", rnn_accept}, {"GRU", rnn_accept}, {"RNN", rnn_accept},
 };
 

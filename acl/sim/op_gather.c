@@ -381,6 +381,7 @@ const OpKind ops_gather[] = {
     {"GatherV2D", OP_ACL, 2, 2, 1, 0, gather_infer, NULL, gather_run, 0, 0},
     {"GatherElements", OP_ONNX, 2, 2, 1, 0, pick_infer, NULL, pick_run, 0, 0},
     {"ScatterElements", OP_ONNX, 3, 3, 1, 0, put_infer, NULL, put_run, 0, 0},
+    {"Scatter", OP_ONNX, 3, 3, 1, 0, put_infer, NULL, put_run, 0, 0},
     {"GatherND", OP_ONNX, 2, 2, 1, 0, gathernd_infer, NULL, gathernd_run, 0, 0},
     {"ScatterND", OP_ONNX, 3, 3, 1, 0, scatternd_infer, NULL, scatternd_run, 1, 0},
     {0},

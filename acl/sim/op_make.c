@@ -392,9 +392,11 @@ static bool pad_run(const OpCall *call)
     Pads pads;
     const Tensor *in = call->inputs[0], *out = &call->outputs[0], *value = op_input(call, 2);
     int64_t strides[TENSOR_RANK_MAX], size = type_size(in->type);
-    uint64_t zero = 0;
+    uint64_t other = 0;
+    double given = attr_float(call, "value", 0.0); /* before operator set 11 */
     char mode = attr_string(call, "mode", "constant")[0];
-    const char *fill = value == NULL || value->type != in->type ? (const char *)&zero : value->data;
+    convert(&other, in->type, &given, ACL_DOUBLE, 1, 1);
+    const char *fill = value == NULL || value->type != in->type ? (char *)&other : value->data;
     if (!pads_read(call, &pads)) {
         return false;
     }
@@ -429,7 +431,7 @@ const OpKind ops_make[] = {
     {"Where", OP_ONNX, 3, 3, 1, 0, where_infer, NULL, where_run, 0, 0},
     {"Select", OP_ACL, 3, 3, 1, 0, where_infer, NULL, where_run, 0, 0},
     {"SelectV2", OP_ACL, 3, 3, 1, 0, where_infer, NULL, where_run, 0, 0},
-    {"Pad", OP_ONNX, 2, 4, 1, 10, pad_infer, NULL, pad_run, 0, 0},
+    {"Pad", OP_ONNX, 1, 4, 1, 10, pad_infer, NULL, pad_run, 0, 0},
     {"Pad", OP_ACL, 2, 2, 1, 2, pad_infer, NULL, pad_run, 0, 0},
     {"PadD", OP_ACL, 1, 1, 1, 0, pad_infer, NULL, pad_run, 0, 0},
     {0},

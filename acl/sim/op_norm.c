@@ -133,11 +133,17 @@ static void line_lp(const float *in, float *out, int64_t n, int64_t p)
 
 /* --- Softmax, LogSoftmax, LpNormalization --- */
 
+/* Before operator set 13 a softmax runs over all dimensions from the axis on, which is 1. */
+static bool softmax_flat(const OpCall *call)
+{
+    return call->opset > 0 && call->opset < 13 && call->kind->variant != LP;
+}
+
 static int softmax_axis(const OpCall *call)
 {
     const Tensor *in = call->inputs[0];
     const Attr *axes = attr_find(call, "axes");
-    int64_t axis = attr_int(call, "axis", -1);
+    int64_t axis = attr_int(call, "axis", softmax_flat(call) ? 1 : -1);
     if (call->kind->domain == OP_ACL && axes != NULL && axes->kind == ATTR_INTS
         && axes->count > 0) {
         axis = axes->ints[0];
@@ -167,10 +173,16 @@ static bool softmax_infer(OpCall *call)
     return op_same(call, 0);
 }
 
+static Lines softmax_lines(const OpCall *call)
+{
+    Lines lines = lines_along(call->inputs[0], softmax_axis(call));
+    return softmax_flat(call) ? (Lines){lines.outer, lines.length * lines.inner, 1} : lines;
+}
+
 static int64_t softmax_workspace(const OpCall *call)
 {
     const Tensor *in = call->inputs[0];
-    Lines lines = lines_along(in, softmax_axis(call));
+    Lines lines = softmax_lines(call);
     return in->type == ACL_FLOAT && lines.inner == 1 ? 0
                                                      : 2 * lines.length * (int64_t)sizeof(float);
 }
@@ -179,7 +191,7 @@ static bool softmax_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0];
     Tensor *out = &call->outputs[0];
-    Lines lines = lines_along(in, softmax_axis(call));
+    Lines lines = softmax_lines(call);
     bool direct = call->workspace == NULL;
     for (int64_t line = 0; line < lines.outer * lines.inner && lines.length > 0; line++) {
         float *buffer = call->workspace;

@@ -134,10 +134,16 @@ static bool center_run(const OpCall *call)
 
 /* --- Hardmax: one at the first largest element of each line, zero elsewhere --- */
 
+/* Before operator set 13 over all dimensions from the axis on, which is 1. */
+static int hardmax_axis(const OpCall *call)
+{
+    return axis_normal(attr_int(call, "axis", call->opset < 13 ? 1 : -1), call->inputs[0]->rank);
+}
+
 static bool hardmax_infer(OpCall *call)
 {
     const Tensor *in = call->inputs[0];
-    if (!type_is_float(in->type) || axis_normal(attr_int(call, "axis", -1), in->rank) < 0) {
+    if (!type_is_float(in->type) || hardmax_axis(call) < 0) {
         return op_fail(call, "expected a float tensor and an axis within its rank, got %s",
             type_name(in->type));
     }
@@ -147,9 +153,11 @@ static bool hardmax_infer(OpCall *call)
 static bool hardmax_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
-    int axis = axis_normal(attr_int(call, "axis", -1), in->rank);
-    int64_t inner = dims_count(in->dims + axis + 1, in->rank - axis - 1);
-    int64_t length = in->dims[axis], lines = dims_count(in->dims, axis) * inner;
+    int axis = hardmax_axis(call);
+    bool flat = call->opset < 13;
+    int64_t behind = dims_count(in->dims + axis + 1, in->rank - axis - 1);
+    int64_t inner = flat ? 1 : behind, length = in->dims[axis] * (flat ? behind : 1);
+    int64_t lines = dims_count(in->dims, axis) * inner;
     const float one = 1.0F;
     memset(out->data, 0, (size_t)tensor_bytes(out));
     for (int64_t i = 0; length > 0 && i < lines; i++) {

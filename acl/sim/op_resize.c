@@ -22,13 +22,27 @@ typedef struct Resize {
     int taps;                      /* 1, 2 or 4 */
 } Resize;
 
+enum { RESIZE, UPSAMPLE };
+
+/* Upsample, and Resize before operator set 11: no region, and places that are not centred. */
+static bool resize_old(const OpCall *call)
+{
+    return call->kind->variant == UPSAMPLE || call->opset < 11;
+}
+
+static const char *transform_of(const OpCall *call)
+{
+    return attr_string(call, "coordinate_transformation_mode",
+        resize_old(call) ? "asymmetric" : "half_pixel");
+}
+
 static bool modes_check(const OpCall *call, Resize *resize)
 {
     static const char *const transforms[] = {
         "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric",
     };
     const char *mode = attr_string(call, "mode", "nearest");
-    const char *transform = attr_string(call, "coordinate_transformation_mode", "half_pixel");
+    const char *transform = transform_of(call);
     bool known = false;
     for (size_t i = 0; i < sizeof transforms / sizeof transforms[0]; i++) {
         known = known || strcmp(transform, transforms[i]) == 0;
@@ -40,7 +54,7 @@ static bool modes_check(const OpCall *call, Resize *resize)
             (long long)attr_int(call, "antialias", 0));
     }
     resize->taps = strcmp(mode, "nearest") == 0 ? 1
-        : strcmp(mode, "linear") == 0           ? 2
+        : strcmp(mode, "linear") == 0 || strcmp(mode, "bilinear") == 0 ? 2
         : strcmp(mode, "cubic") == 0            ? 4
                                                 : 0;
     return resize->taps != 0 || op_fail(call, "mode %s is not supported", mode);
@@ -66,10 +80,26 @@ static bool target_check(const OpCall *call, const Resize *resize)
     return true;
 }
 
+/* The first Upsample has its scales in an attribute. */
+static double scale_at(const OpCall *call, int64_t i)
+{
+    const Tensor *scales = op_input(call, resize_old(call) ? 1 : 2);
+    return scales != NULL ? tensor_get_real(scales, i)
+                          : (double)attr_find(call, "scales")->floats[i];
+}
+
+static int64_t scales_count(const OpCall *call)
+{
+    const Tensor *scales = op_input(call, resize_old(call) ? 1 : 2);
+    const Attr *attr = scales == NULL ? attr_find(call, "scales") : NULL;
+    return scales != NULL ? tensor_count(scales)
+        : attr != NULL && attr->kind == ATTR_FLOATS ? attr->count : 0;
+}
+
 static bool resize_plan(const OpCall *call, Resize *resize)
 {
     IntList axes, sizes;
-    const Tensor *in = call->inputs[0], *scales = op_input(call, 2);
+    const Tensor *in = call->inputs[0];
     if (!modes_check(call, resize) || !op_ints(call, "axes", -1, &axes)) {
         return false;
     }
@@ -79,7 +109,7 @@ static bool resize_plan(const OpCall *call, Resize *resize)
         return false;
     }
     int64_t named = axes.count < 0 ? in->rank : axes.count;
-    int64_t given = by_size ? sizes.count : scales == NULL ? 0 : tensor_count(scales);
+    int64_t given = by_size ? sizes.count : scales_count(call);
     if (given != named) {
         return op_fail(call, "%s: expected %lld values, got %lld", by_size ? "sizes" : "scales",
             (long long)named, (long long)given);
@@ -90,7 +120,7 @@ static bool resize_plan(const OpCall *call, Resize *resize)
     }
     for (int i = 0; i < (int)named; i++) {
         int d = axis_normal(axes.count < 0 ? i : axes.values[i], in->rank);
-        double scale = by_size ? 1.0 : tensor_get_real(scales, i);
+        double scale = by_size ? 1.0 : scale_at(call, i);
         if (d < 0 || !(scale > 0.0 && scale < 0x1p20)) {
             return op_fail(call, "axes and scales: entry %d is out of range", i);
         }
@@ -180,8 +210,9 @@ static void cubic_weights(double t, double a, float *weight)
 static void taps_fill(const OpCall *call, const Resize *resize, int d, Tap *taps)
 {
     const Tensor *in = call->inputs[0];
-    const char *transform = attr_string(call, "coordinate_transformation_mode", "half_pixel");
-    const char *nearest = attr_string(call, "nearest_mode", "round_prefer_floor");
+    const char *transform = transform_of(call);
+    const char *nearest =
+        attr_string(call, "nearest_mode", resize_old(call) ? "floor" : "round_prefer_floor");
     int64_t length = d < 0 ? 1 : in->dims[d], count = d < 0 ? 1 : resize->out[d];
     bool still = d < 0 || (resize->scale[d] == 1.0 && length == count);
     for (int64_t i = 0; i < count; i++) {
@@ -320,7 +351,8 @@ static bool blocks_run(const OpCall *call)
 }
 
 const OpKind ops_resize[] = {
-    {"Resize", OP_ONNX, 1, 4, 1, 12, resize_infer, resize_workspace, resize_run, 0, 0},
+    {"Resize", OP_ONNX, 1, 4, 1, 14, resize_infer, resize_workspace, resize_run, RESIZE, 0},
+    {"Upsample", OP_ONNX, 1, 2, 1, 2, resize_infer, resize_workspace, resize_run, UPSAMPLE, 0},
     {"DepthToSpace", OP_ONNX, 1, 1, 1, 0, blocks_infer, NULL, blocks_run, 0, 0},
     {"SpaceToDepth", OP_ONNX, 1, 1, 1, 0, blocks_infer, NULL, blocks_run, 1, 0},
     {0},

@@ -71,11 +71,18 @@ static int topk_axis(const OpCall *call)
         attr_int(call, call->kind->domain == OP_ACL ? "dim" : "axis", -1), call->inputs[0]->rank);
 }
 
+/* An attribute before operator set 10. */
+static int64_t topk_count(const OpCall *call)
+{
+    const Tensor *k = op_input(call, 1);
+    return k == NULL ? attr_int(call, "k", -1) : tensor_count(k) == 1 ? tensor_get_int(k, 0) : -1;
+}
+
 static bool topk_infer(OpCall *call)
 {
     const Tensor *in = call->inputs[0];
     int axis = topk_axis(call);
-    int64_t k = tensor_count(call->inputs[1]) == 1 ? tensor_get_int(call->inputs[1], 0) : -1;
+    int64_t k = topk_count(call);
     if (axis < 0 || k < 0 || k > in->dims[axis]) {
         char text[128];
         return op_fail(call, "k = %lld does not fit shape %s along axis %lld", (long long)k,
@@ -93,7 +100,7 @@ static bool topk_infer(OpCall *call)
 
 static int64_t topk_workspace(const OpCall *call)
 {
-    return (tensor_get_int(call->inputs[1], 0) + 1) * (int64_t)sizeof(Ranked);
+    return (topk_count(call) + 1) * (int64_t)sizeof(Ranked);
 }
 
 static bool topk_run(const OpCall *call)
@@ -302,7 +309,7 @@ static bool nms_run(const OpCall *call)
 }
 
 const OpKind ops_select[] = {
-    {"TopK", OP_ONNX, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
+    {"TopK", OP_ONNX, 1, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
     {"TopKV2", OP_ACL, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
     {"NonZero", OP_ACL, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonZero", OP_ONNX, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
