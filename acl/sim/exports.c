@@ -620,6 +620,18 @@ const char *const function_names[FN_COUNT] = {
     "aclprofStr2Id",
     "aclprofRangePushEx",
     "aclprofRangePop",
+    "aclblasGemvEx",
+    "aclblasCreateHandleForGemvEx",
+    "aclblasHgemv",
+    "aclblasCreateHandleForHgemv",
+    "aclblasS8gemv",
+    "aclblasCreateHandleForS8gemv",
+    "aclblasGemmEx",
+    "aclblasCreateHandleForGemmEx",
+    "aclblasHgemm",
+    "aclblasCreateHandleForHgemm",
+    "aclblasS8gemm",
+    "aclblasCreateHandleForS8gemm",
 };
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -6162,4 +6174,112 @@ aclError aclprofRangePop(void)
         gate_status = sim_aclprofRangePop();
     }
     return gate_leave(FN_aclprofRangePop, gate_status);
+}
+
+aclError aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, const void *a, int lda, aclDataType dataTypeA, const void *x, int incx, aclDataType dataTypeX, const void *beta, void *y, int incy, aclDataType dataTypeY, aclComputeType type, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclblasGemvEx);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasGemvEx(transA, m, n, alpha, a, lda, dataTypeA, x, incx, dataTypeX, beta, y, incy, dataTypeY, type, stream);
+    }
+    return gate_leave(FN_aclblasGemvEx, gate_status);
+}
+
+aclError aclblasCreateHandleForGemvEx(aclTransType transA, int m, int n, aclDataType dataTypeA, aclDataType dataTypeX, aclDataType dataTypeY, aclComputeType type, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclblasCreateHandleForGemvEx);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasCreateHandleForGemvEx(transA, m, n, dataTypeA, dataTypeX, dataTypeY, type, handle);
+    }
+    return gate_leave(FN_aclblasCreateHandleForGemvEx, gate_status);
+}
+
+aclError aclblasHgemv(aclTransType transA, int m, int n, const aclFloat16 *alpha, const aclFloat16 *a, int lda, const aclFloat16 *x, int incx, const aclFloat16 *beta, aclFloat16 *y, int incy, aclComputeType type, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclblasHgemv);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasHgemv(transA, m, n, alpha, a, lda, x, incx, beta, y, incy, type, stream);
+    }
+    return gate_leave(FN_aclblasHgemv, gate_status);
+}
+
+aclError aclblasCreateHandleForHgemv(aclTransType transA, int m, int n, aclComputeType type, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclblasCreateHandleForHgemv);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasCreateHandleForHgemv(transA, m, n, type, handle);
+    }
+    return gate_leave(FN_aclblasCreateHandleForHgemv, gate_status);
+}
+
+aclError aclblasS8gemv(aclTransType transA, int m, int n, const int32_t *alpha, const int8_t *a, int lda, const int8_t *x, int incx, const int32_t *beta, int32_t *y, int incy, aclComputeType type, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclblasS8gemv);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasS8gemv(transA, m, n, alpha, a, lda, x, incx, beta, y, incy, type, stream);
+    }
+    return gate_leave(FN_aclblasS8gemv, gate_status);
+}
+
+aclError aclblasCreateHandleForS8gemv(aclTransType transA, int m, int n, aclComputeType type, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclblasCreateHandleForS8gemv);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasCreateHandleForS8gemv(transA, m, n, type, handle);
+    }
+    return gate_leave(FN_aclblasCreateHandleForS8gemv, gate_status);
+}
+
+aclError aclblasGemmEx(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, const void *alpha, const void *matrixA, int lda, aclDataType dataTypeA, const void *matrixB, int ldb, aclDataType dataTypeB, const void *beta, void *matrixC, int ldc, aclDataType dataTypeC, aclComputeType type, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclblasGemmEx);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasGemmEx(transA, transB, transC, m, n, k, alpha, matrixA, lda, dataTypeA, matrixB, ldb, dataTypeB, beta, matrixC, ldc, dataTypeC, type, stream);
+    }
+    return gate_leave(FN_aclblasGemmEx, gate_status);
+}
+
+aclError aclblasCreateHandleForGemmEx(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, aclDataType dataTypeA, aclDataType dataTypeB, aclDataType dataTypeC, aclComputeType type, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclblasCreateHandleForGemmEx);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasCreateHandleForGemmEx(transA, transB, transC, m, n, k, dataTypeA, dataTypeB, dataTypeC, type, handle);
+    }
+    return gate_leave(FN_aclblasCreateHandleForGemmEx, gate_status);
+}
+
+aclError aclblasHgemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, const aclFloat16 *alpha, const aclFloat16 *matrixA, int lda, const aclFloat16 *matrixB, int ldb, const aclFloat16 *beta, aclFloat16 *matrixC, int ldc, aclComputeType type, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclblasHgemm);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasHgemm(transA, transB, transC, m, n, k, alpha, matrixA, lda, matrixB, ldb, beta, matrixC, ldc, type, stream);
+    }
+    return gate_leave(FN_aclblasHgemm, gate_status);
+}
+
+aclError aclblasCreateHandleForHgemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, aclComputeType type, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclblasCreateHandleForHgemm);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasCreateHandleForHgemm(transA, transB, transC, m, n, k, type, handle);
+    }
+    return gate_leave(FN_aclblasCreateHandleForHgemm, gate_status);
+}
+
+aclError aclblasS8gemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, const int32_t *alpha, const int8_t *matrixA, int lda, const int8_t *matrixB, int ldb, const int32_t *beta, int32_t *matrixC, int ldc, aclComputeType type, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclblasS8gemm);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasS8gemm(transA, transB, transC, m, n, k, alpha, matrixA, lda, matrixB, ldb, beta, matrixC, ldc, type, stream);
+    }
+    return gate_leave(FN_aclblasS8gemm, gate_status);
+}
+
+aclError aclblasCreateHandleForS8gemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, aclComputeType type, aclopHandle **handle)
+{
+    aclError gate_status = gate_enter(FN_aclblasCreateHandleForS8gemm);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclblasCreateHandleForS8gemm(transA, transB, transC, m, n, k, type, handle);
+    }
+    return gate_leave(FN_aclblasCreateHandleForS8gemm, gate_status);
 }

@@ -16,6 +16,7 @@
 #include "acl/acl_rt_memory_soma.h"
 #include "acl/acl_tdt.h"
 #include "acl/acl_tdt_queue.h"
+#include "acl/ops/acl_cblas.h"
 
 /* The number of each exported function: an index for counters and faults. */
 enum {
@@ -636,6 +637,18 @@ enum {
     FN_aclprofStr2Id,
     FN_aclprofRangePushEx,
     FN_aclprofRangePop,
+    FN_aclblasGemvEx,
+    FN_aclblasCreateHandleForGemvEx,
+    FN_aclblasHgemv,
+    FN_aclblasCreateHandleForHgemv,
+    FN_aclblasS8gemv,
+    FN_aclblasCreateHandleForS8gemv,
+    FN_aclblasGemmEx,
+    FN_aclblasCreateHandleForGemmEx,
+    FN_aclblasHgemm,
+    FN_aclblasCreateHandleForHgemm,
+    FN_aclblasS8gemm,
+    FN_aclblasCreateHandleForS8gemm,
     FN_COUNT
 };
 
@@ -1258,5 +1271,17 @@ aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream);
 uint64_t sim_aclprofStr2Id(const char *message);
 aclError sim_aclprofRangePushEx(aclprofEventAttributes *attr);
 aclError sim_aclprofRangePop(void);
+aclError sim_aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, const void *a, int lda, aclDataType dataTypeA, const void *x, int incx, aclDataType dataTypeX, const void *beta, void *y, int incy, aclDataType dataTypeY, aclComputeType type, aclrtStream stream);
+aclError sim_aclblasCreateHandleForGemvEx(aclTransType transA, int m, int n, aclDataType dataTypeA, aclDataType dataTypeX, aclDataType dataTypeY, aclComputeType type, aclopHandle **handle);
+aclError sim_aclblasHgemv(aclTransType transA, int m, int n, const aclFloat16 *alpha, const aclFloat16 *a, int lda, const aclFloat16 *x, int incx, const aclFloat16 *beta, aclFloat16 *y, int incy, aclComputeType type, aclrtStream stream);
+aclError sim_aclblasCreateHandleForHgemv(aclTransType transA, int m, int n, aclComputeType type, aclopHandle **handle);
+aclError sim_aclblasS8gemv(aclTransType transA, int m, int n, const int32_t *alpha, const int8_t *a, int lda, const int8_t *x, int incx, const int32_t *beta, int32_t *y, int incy, aclComputeType type, aclrtStream stream);
+aclError sim_aclblasCreateHandleForS8gemv(aclTransType transA, int m, int n, aclComputeType type, aclopHandle **handle);
+aclError sim_aclblasGemmEx(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, const void *alpha, const void *matrixA, int lda, aclDataType dataTypeA, const void *matrixB, int ldb, aclDataType dataTypeB, const void *beta, void *matrixC, int ldc, aclDataType dataTypeC, aclComputeType type, aclrtStream stream);
+aclError sim_aclblasCreateHandleForGemmEx(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, aclDataType dataTypeA, aclDataType dataTypeB, aclDataType dataTypeC, aclComputeType type, aclopHandle **handle);
+aclError sim_aclblasHgemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, const aclFloat16 *alpha, const aclFloat16 *matrixA, int lda, const aclFloat16 *matrixB, int ldb, const aclFloat16 *beta, aclFloat16 *matrixC, int ldc, aclComputeType type, aclrtStream stream);
+aclError sim_aclblasCreateHandleForHgemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, aclComputeType type, aclopHandle **handle);
+aclError sim_aclblasS8gemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, const int32_t *alpha, const int8_t *matrixA, int lda, const int8_t *matrixB, int ldb, const int32_t *beta, int32_t *matrixC, int ldc, aclComputeType type, aclrtStream stream);
+aclError sim_aclblasCreateHandleForS8gemm(aclTransType transA, aclTransType transB, aclTransType transC, int m, int n, int k, aclComputeType type, aclopHandle **handle);
 
 #endif
