@@ -292,6 +292,8 @@ def test_what_is_not_here_is_said() -> None:
     assert done.returncode == 0, done.stderr
     missing = [row for row in json.loads(done.stdout)["results"] if row.get("unavailable")]
     assert [row["allocator"] for row in missing] in (["rmm"], [])
+    for row in missing:
+        assert row.keys() >= {"workload", "allocator", "threads", "ns_per_pair", "p99_ns", "reserved_ratio"}
 
 
 def test_the_floor_and_ours_are_always_among_the_candidates() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from acl.tools._loops import Load, run_here
 from acl.tools._policies import POLICIES, Ledger, Policy
 from acl.tools.replay_price import PRICES, load_prices, priced_ms
 from acl.tools.replay_run import replay_policy, replay_pool
-from acl.tools.replay_trace import TraceError, load_trace, repeat_trace, save_trace, trace_of_rows
+from acl.tools.replay_trace import TraceError, closed_trace, load_trace, repeat_trace, save_trace, trace_of_rows
 
 KEYS = {
     "events", "ns_per_event", "ns_per_event_host", "driver_ms_modelled", "live_peak", "reserved_peak", "ratio",
@@ -89,6 +90,57 @@ def test_a_trace_that_contradicts_itself_is_refused(tmp_path: Path, arrays: dict
         load_trace(trace_file(tmp_path / "t.npz", **arrays))
 
 
+@pytest.mark.parametrize(("arrays", "complaint"), [
+    ({"size": [512.0, 512.0]}, "array 'size': expected whole numbers, got float64"),
+    ({"id": ["a", "a"]}, "array 'id': expected whole numbers, got <U1"),
+    ({"size": [-1, -1]}, "a size below 0: -1"),
+    ({"size": [2**62, 2**62]}, r"sizes of 2\*\*63 bytes and more in all"),
+    (dict.fromkeys(("op", "id", "size", "step", "stream"), 1), "arrays of different shapes"),
+])
+def test_arrays_that_are_no_events_are_refused(tmp_path: Path, arrays: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TraceError, match=complaint):
+        load_trace(trace_file(tmp_path / "t.npz", **arrays))
+
+
+def test_a_damaged_file_is_refused_whatever_byte_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    save_trace(path, random_trace(9, 400))
+    whole = path.read_bytes()
+    seed = 20261118
+    rng = np.random.default_rng(seed)
+    refused = 0
+    for _ in range(150):
+        content = bytearray(whole)
+        for at in rng.integers(2, len(whole), 4):
+            content[at] = rng.integers(256)
+        path.write_bytes(content[:rng.integers(2, len(whole) + 1)] if rng.random() < 0.3 else content)
+        try:
+            load_trace(path)
+        except TraceError:
+            refused += 1
+    assert refused > 75, f"seed {seed}"
+
+
+def test_arrays_that_promise_terabytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("op", "id", "size"):
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(TraceError, match="not a trace"):
+        load_trace(path)
+
+
+def test_what_a_trace_leaves_live_is_freed_at_its_end() -> None:
+    rows = [(0, 0, 100, 0), (0, 1, 70, 1), (1, 0, 100, 0), (0, 2, 5, 0)]
+    trace = closed_trace(trace_of_rows("open", rows))
+    assert trace.op.tolist() == [0, 0, 1, 0, 1, 1]
+    assert trace.id.tolist()[4:] == [1, 2]
+    assert trace.size.tolist()[4:] == [70, 5]
+    assert trace.stream.tolist()[4:] == [1, 0]
+    assert len(closed_trace(trace)) == len(trace)
+
+
 @pytest.mark.parametrize(("content", "complaint"), [
     (b"", "file: the file is empty"), (b"PK", "file: not a trace"), (b"PK\x03\x04 and no zip", "file: not a trace"),
     (b"\x80\x04 and no pickle", "file: neither an npz nor a memory snapshot$"),
@@ -134,7 +186,10 @@ def test_a_snapshot_cannot_run_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [[], {"device_traces": []}, {"device_traces": [[{"addr": 1}]]},
-                                     {"device_traces": [[{"action": "alloc", "addr": 1}]]}])
+                                     {"device_traces": [[{"action": "alloc", "addr": 1}]]},
+                                     {"device_traces": [1, 2]},
+                                     {"device_traces": [[{"action": "alloc", "addr": 1, "size": -3}]]},
+                                     {"device_traces": [[{"action": "alloc", "addr": 1, "size": 2**70}]]}])
 def test_a_pickle_that_is_no_snapshot_is_refused(tmp_path: Path, content: Any) -> None:
     path = tmp_path / "other.pickle"
     path.write_bytes(pickle.dumps(content))
@@ -340,6 +395,21 @@ def test_bad_arguments_are_named(
     output = capsys.readouterr()
     assert complaint in output.err
     assert output.out == ""
+
+
+def test_a_second_pass_starts_where_the_first_one_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "open.npz"
+    save_trace(path, trace_of_rows("open", [(0, number, 8 << 20, 0) for number in range(8)]))
+    assert run_cli(str(path), "--json", "-", "--repeat", "4", "--runs", "1", "--policy", "torch") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["live_peak"] == document["reserved_peak"] == 64 << 20
+    assert document["policies"]["torch"]["reserved_peak"] < 128 << 20
+
+
+def test_a_full_disk_is_no_traceback(small_trace: str) -> None:
+    done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--json", "/dev/full", "--runs", "1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "aclpool: [Errno 28] No space left on device"
 
 
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:

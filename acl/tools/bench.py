@@ -152,6 +152,12 @@ def jobs(options: Options, candidates: Sequence[Any]) -> Iterator[Job]:
             yield candidate.name, text, runs.isolated_job(candidate, options)
 
 
+def no_numbers(name: str, **why: str) -> Row:
+    """The row of an allocator that could not be measured: with the keys that every row has."""
+    return {"workload": None, "allocator": name, "threads": None, "ns_per_pair": None, "p99_ns": None,
+            "reserved_ratio": None, **why}
+
+
 def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:
     """Run everything; an allocator that is not here gives a row that says why."""
     from acl.tools.bench_subjects import Unavailable
@@ -168,8 +174,8 @@ def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:
             missing[name] = str(reason)
         except Exception as error:
             # One broken allocator must not lose the others' results; the exit status tells.
-            rows.append({"workload": None, "allocator": name, "failed": f"{text}: {error!r}"})
-    rows += [{"workload": None, "allocator": name, "unavailable": reason} for name, reason in missing.items()]
+            rows.append(no_numbers(name, failed=f"{text}: {error!r}"))
+    rows += [no_numbers(name, unavailable=reason) for name, reason in missing.items()]
     progress.end()
     return rows
 

@@ -54,8 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\naclpool: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # Who read has gone, as `head` does; the flush at the exit shall not complain either.
+    except OSError as error:
+        # Who read has gone, as `head` does, or a disk is full; the flush at the exit shall not complain either.
+        if not isinstance(error, BrokenPipeError):
+            print(f"aclpool: {error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     return code

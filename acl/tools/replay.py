@@ -26,7 +26,7 @@ Replays a trace of allocations against the pool on the simulator, and against ot
 
 TRACE is a recording (pool.record(), or ACL_POOL_RECORD=run.npz), any npz with the arrays op (0 alloc,
 1 free), id, size and, if there are any, step and stream, or a memory snapshot of PyTorch or torch_npu
-(a pickle; it is read with built-in containers only).
+(a pickle; it is read with built-in containers only).  What a trace leaves live is freed at its end.
 
 what is reported
   ns_per_event        time for an allocation or a free, driver calls included
@@ -164,7 +164,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     from acl._options import bytes_of
     from acl.tools.outputs import check_output
     from acl.tools.replay_price import PRICES, load_prices
-    from acl.tools.replay_trace import load_trace
+    from acl.tools.replay_trace import closed_trace, load_trace
 
     policies = chosen_policies(arguments.policy)
     for name in ("repeat", "runs"):
@@ -185,7 +185,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
         raise ValueError(f"--granule: expected a power of two of at least 64 KiB, got {arguments.granule!r}")
     if "limit" in options and bytes_of(options["limit"], "--limit") < granule:
         raise ValueError(f"--limit: expected at least one granule ({granule} bytes), got {arguments.limit!r}")
-    return load_trace(arguments.trace), policies, prices, options
+    return closed_trace(load_trace(arguments.trace)), policies, prices, options
 
 
 def run(arguments: argparse.Namespace) -> int:

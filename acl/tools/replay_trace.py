@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Trace", "TraceError", "load_trace", "repeat_trace", "save_trace"]
+__all__ = ["Trace", "TraceError", "closed_trace", "load_trace", "repeat_trace", "save_trace"]
 
 ALLOC, FREE = 0, 1
 
@@ -152,7 +152,25 @@ def renumber_streams(stream: NDArray[Any]) -> NDArray[Any]:
 
 def load_npz(path: Path) -> Trace:
     """A trace in our own form."""
+    import numpy as np
+
+    columns = read_columns(path)
+    lengths = {key: column.shape for key, column in columns.items()}
+    if len(set(lengths.values())) != 1 or len(lengths["op"]) != 1:
+        raise TraceError(f"{path.name}: arrays of different shapes: {lengths}")
+    for key, column in columns.items():
+        if len(column) and column.dtype.kind not in "uib":
+            raise TraceError(f"{path.name}: array {key!r}: expected whole numbers, got {column.dtype}")
+    check_sizes(path.name, columns["size"])
+    columns["size"] = columns["size"].astype(np.int64)
+    columns["stream"] = renumber_streams(columns["stream"])
+    return check_trace(Trace(path.stem, **columns))
+
+
+def read_columns(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz; whatever is wrong with the file itself is a `TraceError`."""
     import zipfile
+    import zlib
 
     import numpy as np
 
@@ -161,22 +179,26 @@ def load_npz(path: Path) -> Trace:
             missing = [key for key in ("op", "id", "size") if key not in data]
             if missing:
                 raise TraceError(f"{path.name}: no array {missing[0]!r}; a trace has op, id and size")
-            columns = {key: data[key] for key in ("op", "id", "size")}
-            zeros = np.zeros(len(columns["op"]), np.uint32)
-            columns["step"] = data["step"] if "step" in data else zeros
-            columns["stream"] = data["stream"] if "stream" in data else zeros
+            columns = {key: data[key] for key in ("op", "id", "size", "step", "stream") if key in data}
     except TraceError:
         raise
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    # What zipfile and NumPy raise for damaged bytes; MemoryError: a header that promises terabytes.
+    except (ValueError, OSError, EOFError, TypeError, KeyError, RuntimeError, MemoryError, zlib.error,
+            zipfile.BadZipFile) as error:
         raise TraceError(f"{path.name}: not a trace: {error}") from None
-    lengths = {key: column.shape for key, column in columns.items()}
-    if len(set(lengths.values())) != 1 or len(lengths["op"]) != 1:
-        raise TraceError(f"{path.name}: arrays of different shapes: {lengths}")
-    columns["size"] = columns["size"].astype(np.int64)
-    if len(columns["op"]) and int(columns["size"].min()) < 0:
-        raise TraceError(f"{path.name}: a size above 2**63 - 1 bytes")
-    columns["stream"] = renumber_streams(columns["stream"])
-    return check_trace(Trace(path.stem, **columns))
+    for key in ("step", "stream"):
+        columns.setdefault(key, np.zeros(columns["op"].shape, np.uint32))
+    return columns
+
+
+def check_sizes(name: str, size: NDArray[Any]) -> None:
+    """Refuse sizes that are none, or whose sum is no number of bytes."""
+    import numpy as np
+
+    if len(size) and int(size.min()) < 0:
+        raise TraceError(f"{name}: a size below 0: {int(size.min())}")
+    if float(size.sum(dtype=np.float64)) >= 2.0**63:
+        raise TraceError(f"{name}: sizes of 2**63 bytes and more in all")
 
 
 class ForeignPickle(pickle.UnpicklingError):
@@ -207,7 +229,7 @@ def load_snapshot(path: Path) -> Trace:
             TypeError, ImportError, MemoryError, OverflowError) as error:
         raise TraceError(f"{path.name}: {neither(path, error)}") from None
     traces = snapshot.get("device_traces") if isinstance(snapshot, dict) else None
-    if not isinstance(traces, list) or not any(traces):
+    if not isinstance(traces, list) or not any(traces) or not all(isinstance(one, list) for one in traces):
         raise TraceError(f"{path.name}: no device_traces; record with "
                          "torch.cuda.memory._record_memory_history() first")
     entries = max(traces, key=len)
@@ -215,7 +237,9 @@ def load_snapshot(path: Path) -> Trace:
         raise TraceError(f"{path.name}: a device trace's entry without an action")
     try:
         return snapshot_trace(path.stem, entries)
-    except (KeyError, TypeError, ValueError) as error:
+    except TraceError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TraceError(f"{path.name}: a device trace's entry is incomplete: {error!r}") from None
 
 
@@ -248,6 +272,7 @@ def trace_of_rows(name: str, rows: list[tuple[int, int, int, int]]) -> Trace:
     import numpy as np
 
     table = np.array(rows, np.int64).reshape(-1, 4)
+    check_sizes(name, table[:, 2])
     return check_trace(Trace(name, table[:, 0].astype(np.uint8), table[:, 1].astype(np.uint32),
                              table[:, 2], np.zeros(len(table), np.uint32),
                              renumber_streams(table[:, 3])))
@@ -280,6 +305,25 @@ def save_trace(path: str | Path, trace: Trace) -> None:
         np.savez_compressed(file, op=trace.op.astype(np.uint8), id=trace.id.astype(np.uint32),
                             size=trace.size.astype(np.uint64), step=trace.step.astype(np.uint32),
                             stream=trace.stream.astype(np.uint8))
+
+
+def closed_trace(trace: Trace) -> Trace:
+    """The trace with a free, at its end, of each block that it leaves live.
+
+    So that a second pass over it does not start beside what the first one left.
+    """
+    import numpy as np
+
+    left: dict[int, int] = {}
+    for i, (op, block) in enumerate(zip(trace.op.tolist(), trace.id.tolist(), strict=True)):
+        if op == ALLOC:
+            left[block] = i
+        else:
+            del left[block]
+    at = np.fromiter(left.values(), np.int64, len(left))
+    columns = {name: np.concatenate((column, column[at]))
+               for name in ("id", "size", "step", "stream") for column in (getattr(trace, name),)}
+    return Trace(trace.name, np.concatenate((trace.op, np.full(len(at), FREE, trace.op.dtype))), **columns)
 
 
 def repeat_trace(trace: Trace, times: int) -> Trace:
