@@ -292,6 +292,16 @@ cdef class Buffer:
             self.device,
         )
 
+    def record_stream(self, stream):
+        """Work on another stream uses the memory, which is a pool's: see `Pool.record_stream`."""
+        cdef Buffer owner = self
+        self.open_check()
+        while isinstance(owner.keeper, Buffer):         # a view's memory is its buffer's
+            owner = <Buffer> owner.keeper
+        if not hasattr(owner.keeper, "record_stream"):
+            raise ValueError("only a pool's Buffer can wait for other streams")
+        owner.keeper.record_stream(owner, stream)
+
     @property
     def __npu_array_interface__(self):
         """The memory as bytes, in the form of CUDA's array interface; the stream as a handle."""

@@ -7,6 +7,9 @@ from acl._stream cimport Stream
 # The options of a `Pool`, by name; raises for what makes no sense.  The device must be current.
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1
 
+# Bytes to allocate, of a text or of a number that may be out of bounds.
+cdef size_t odd_bytes(object size) except? <size_t> -1
+
 # Refuse a stream of ours that was made on another device than the pool.
 cdef int stream_on(Stream stream, int device) except -1
 

@@ -10,7 +10,7 @@ from libc.string cimport memset, strncmp
 import os
 import re
 
-from acl._core cimport VIEWS_ALWAYS
+from acl._core cimport MAX_SIZE_BITS, VIEWS_ALWAYS
 from acl._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
@@ -45,6 +45,13 @@ def bytes_of(value, name):
     if value < 0:
         raise ValueError(f"{name} must be at least 0, not {value}")
     return in_memory(value, name)
+
+
+cdef size_t odd_bytes(object size) except? <size_t> -1:
+    size = bytes_of(size, "nbytes")
+    if size >> MAX_SIZE_BITS:
+        raise ValueError(f"nbytes must be below 2**46, not {size}")
+    return size
 
 
 def in_memory(value, name):

@@ -31,10 +31,12 @@ from acl._error cimport check
 from acl._guarded cimport buffers_close, guarded_buffer
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
 from acl.core._lock cimport count_read
-from acl._options cimport options_fill, soc_padding, stream_on
-from acl.core._order cimport block_share, waiting_end, waiting_poll, waiting_sync
+from acl._options cimport odd_bytes, options_fill, soc_padding, stream_on
+from acl.core._order cimport (
+    block_share, uses_end, waiting_blindly, waiting_end, waiting_poll, waiting_sync,
+)
 from acl.core._record cimport block_own, record_native_open
-from acl._registry cimport arena_register, arena_unregister, handle_of, stream_exists
+from acl._registry cimport arena_register, arena_unregister, handle_of, handle_on, stream_exists
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
 from acl.inside._tags cimport stream_name, tag_current, tagging_make
@@ -43,6 +45,7 @@ from acl._device import Device, ordinal_of
 from acl._log import debug as debug_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every, name_of
 from acl._registry import every, open_pools, pool_of, registered
+from acl._stream import done_hooks
 
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
@@ -64,14 +67,6 @@ cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
         if wanted >> MAX_SIZE_BITS == 0:
             return wanted
     return odd_bytes(size)
-
-
-cdef size_t odd_bytes(object size) except? <size_t> -1:
-    """A text, or a number that may be out of bounds."""
-    size = bytes_of(size, "nbytes")
-    if size >> MAX_SIZE_BITS:
-        raise ValueError(f"nbytes must be below 2**46, not {size}")
-    return size
 
 
 cdef Pool pool_adopt(CorePool *core):
@@ -179,10 +174,10 @@ cdef class Pool:
         if self.guarded:                        # whoever guards wants to know who took and freed
             self.core.notes.python += 1
             record_native_open()
-        self.padding = soc_padding()
-        self.core.options.padding = self.padding
-        if bytes_of(preallocate, "preallocate"):
-            self.alloc(preallocate).close()
+        self.padding = self.core.options.padding = soc_padding()
+        first = bytes_of(preallocate, "preallocate")
+        if first:                               # with what is put behind a buffer it is so many
+            self.alloc(max(1, first - self.padding)).close()
         if decay_ms:
             from acl._scopes import Decay
 
@@ -347,7 +342,7 @@ cdef class Pool:
         When the buffer is freed, its memory is not used again before all work that is queued there
         by then is complete.
         """
-        cdef aclrtStream raw = handle_of(stream)
+        cdef aclrtStream raw = handle_on(stream, self.device)
         cdef void *arena = buffer.owner
         cdef void *block = buffer.block
         buffer.open_check()
@@ -373,15 +368,13 @@ cdef class Pool:
         stream : Stream or int
             A stream of this device; not the default stream, for which ACL looks nothing up.
         """
-        cdef aclrtStream raw = handle_of(stream)
+        cdef aclrtStream raw = handle_on(stream, self.device)
         cdef Arena *arena
         cdef aclError status
         cdef Pool other
         self.open_check()
         if raw is NULL:
             raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
-        if isinstance(stream, Stream):
-            stream_on(stream, self.device)
         stream_exists(raw)
         arena = pool_arena(self.core, raw, ROLE_STREAM)
         if arena is NULL:
@@ -444,7 +437,6 @@ cdef class Pool:
     def capture(self, stream):
         """A `Capture`: while it is open, what the stream takes is private to the captured graph."""
         from acl._capture import Capture
-
         self.open_check()
         return Capture(self, stream)
 
@@ -458,7 +450,6 @@ cdef class Pool:
         Streams of the model's own may still use it.
         """
         from acl._scopes import Unloading
-
         self.open_check()
         return Unloading(self)
 
@@ -515,8 +506,8 @@ cdef class Pool:
             for i in range(count_read(&self.core.arena_count)):
                 if self.core.arenas[i].waiting is not NULL:
                     waiting_poll(self.core.arenas[i])
-            if empty and wait:
-                waiting_sync(self.core, True)
+            if wait and (empty or waiting_blindly(self.core)):
+                waiting_sync(self.core, empty)
             freed = pool_trim(self.core, target, wait, empty)
         return freed
 
@@ -782,6 +773,16 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
 
     report = _books.oom_of(pool, bytes, <size_t> raw)
     raise _books.oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
+
+
+def stream_done(handle):
+    """A stream has done its work and ends: no buffer waits for it any more."""
+    for pool in open_pools():
+        if (<Pool> pool).made == fork_count:
+            uses_end((<Pool> pool).core, <aclrtStream> <size_t> handle)
+
+
+done_hooks.append(stream_done)
 
 
 def use_pool(pool):

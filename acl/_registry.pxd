@@ -6,6 +6,9 @@ from acl._libacl cimport aclError, aclrtStream
 # The handle of a Stream or of a number; None is the default stream, which has none.
 cdef aclrtStream handle_of(object stream) except? NULL
 
+# The same; raises for a Stream of another device.
+cdef aclrtStream handle_on(object stream, int device) except? NULL
+
 # Raises for a handle that is no stream's; whether the stream is well is not asked.
 cdef int stream_exists(aclrtStream raw) except -1
 

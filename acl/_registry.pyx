@@ -26,6 +26,7 @@ from acl._libacl cimport (
     aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
     aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister, aclrtStreamQuery, aclrtStreamStatus,
 )
+from acl._options cimport stream_on
 from acl.core._record cimport record_note
 from acl._stream cimport Stream, stream_raw
 
@@ -125,6 +126,12 @@ cdef aclrtStream handle_of(object stream) except? NULL:
             raise ValueError(f"stream must be a Stream or the handle of one, not {stream}")
         return <aclrtStream> <size_t> stream
     raise TypeError(f"stream must be a Stream, a handle or None, not {type(stream).__name__}")
+
+
+cdef aclrtStream handle_on(object stream, int device) except? NULL:
+    if isinstance(stream, Stream):
+        stream_on(stream, device)
+    return handle_of(stream)
 
 
 cdef int stream_exists(aclrtStream raw) except -1:

@@ -36,8 +36,8 @@ class Decay:
     def __init__(self, pool: Pool, interval_ms: int) -> None:
         if not isinstance(interval_ms, int):
             raise TypeError(f"decay_ms must be an int, not {type(interval_ms).__name__}")
-        if interval_ms < 1:
-            raise ValueError(f"decay_ms must be at least 1, or 0 for never, not {interval_ms}")
+        if not 1 <= interval_ms < 2**31:
+            raise ValueError(f"decay_ms must be at least 1 and below 2**31, or 0 for never, not {interval_ms}")
         self.done = threading.Event()
         self.thread = threading.Thread(
             target=self.run, args=(weakref.ref(pool), self.done, interval_ms / 1000), daemon=True,

@@ -58,6 +58,8 @@ __all__ = ["Event", "Stream"]
 
 # Called with each new Stream, in order: how a pool reaches every stream made from then on.
 made_hooks: list = []
+# Called with the handle of each Stream that is about to end, when all its work is done.
+done_hooks: list = []
 # Called with the handle of each Stream of ours that is destroyed: what was noted for it is over.
 ended_hooks: list = []
 
@@ -287,6 +289,8 @@ cdef class Stream:
         try:
             if self.owned:
                 self.wait_done()
+                for hook in done_hooks:
+                    hook(<size_t> self.raw)
         finally:
             stream_release(self)
 

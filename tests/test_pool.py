@@ -65,6 +65,7 @@ def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Except
     ({"sync_timeout_ms": 0}, "sync_timeout_ms must be positive, or -1 for no limit, not 0"),
     ({"views": "never"}, "views must be a bool or 'always', not 'never'"),
     ({"decay_ms": -3}, "decay_ms must be at least 1"),
+    ({"decay_ms": 2**40}, r"decay_ms must be at least 1 and below 2\*\*31"),
 ])
 def test_options_that_are_refused(options: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text):
@@ -270,7 +271,9 @@ def test_a_stream_of_another_device_is_refused(pool: acl.Pool) -> None:
             pool.alloc(100, stream)
         with pytest.raises(ValueError, match="stream is of device 1, the pool of device 0"):
             pool.register(stream)
-    acl.Device(0).use()
+        acl.Device(0).use()
+        with pool.alloc(100) as buffer, pytest.raises(ValueError, match="stream is of device 1, the pool of device 0"):
+            buffer.record_stream(stream)
 
 
 def test_a_stream_is_registered_with_one_pool(pool: acl.Pool, stream: acl.Stream) -> None:
@@ -392,6 +395,13 @@ def test_trim_and_preallocation(sim: ModuleType) -> None:
         assert pool.stats().reserved <= 16 * MIB
         pool.trim(idle=True)
         assert sim.physical_bytes() == before
+
+
+@pytest.mark.parametrize("size", [2 * MIB, 64 * MIB])
+def test_a_limit_may_be_preallocated_to_the_byte(sim: ModuleType, size: int) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, size, preallocate=size) as pool:
+        assert pool.stats().reserved == size
 
 
 def test_decay_runs_in_the_background(sim: ModuleType) -> None:

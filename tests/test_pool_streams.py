@@ -252,6 +252,60 @@ def test_a_recorded_buffer_is_not_reused_before_the_other_stream_is_done(made: M
         big.close()
 
 
+def test_a_view_s_other_stream_is_its_buffer_s(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Stream() as second:
+        buffer = pool.alloc(MIB, stream)
+        buffer.view(512).view(512).record_stream(second)
+        with Slow(second):
+            buffer.close()
+            assert len(blocks_at(pool, stream, "waiting")) == 1
+
+
+def test_only_a_pool_s_buffer_can_wait_for_other_streams(made: Made) -> None:
+    _, stream, _ = made
+    with acl.Buffer(100) as own, pytest.raises(ValueError, match="only a pool's Buffer can wait"):
+        own.record_stream(stream)
+
+
+@pytest.mark.parametrize("size", [4096, 4 * MIB])
+def test_nothing_waits_for_a_stream_that_was_waited_for_and_ended(made: Made, size: int) -> None:
+    pool, stream, _ = made
+    for _ in range(20):
+        buffer = pool.alloc(size, stream)
+        with acl.Stream() as second:
+            buffer.record_stream(second)
+            buffer.record_stream(second)
+        buffer.close()
+        assert blocks_at(pool, stream, "waiting") == [] and pool.check() == 0
+    assert pool.stats().reserved == (2 if size < MIB else 6) * MIB
+
+
+def test_the_others_are_waited_for_when_one_stream_ends(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Stream() as third:
+        buffer = pool.alloc(MIB, stream)
+        with acl.Stream() as second:
+            buffer.record_stream(third)
+            buffer.record_stream(second)
+        with Slow(third):
+            buffer.close()
+            assert len(blocks_at(pool, stream, "waiting")) == 1
+
+
+def test_a_trim_waits_for_the_device_where_no_event_can_tell(made: Made) -> None:
+    pool, stream, _ = made
+    second = acl.Stream()
+    buffer = pool.alloc(4 * MIB, stream)
+    buffer.record_stream(second)
+    del second                                      # destroyed, and nobody has waited for it
+    gc.collect()
+    buffer.close()
+    assert len(blocks_at(pool, stream, "waiting")) == 1
+    assert pool.trim(idle=True) == 0                # which waits for nothing
+    assert pool.trim() == 6 * MIB
+
+
 def test_two_streams_must_both_be_done(made: Made) -> None:
     pool, stream, _ = made
     with acl.Stream() as second, acl.Stream() as third:
@@ -402,7 +456,7 @@ def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> No
     outside, elsewhere = door.take(4 * MIB)
     assert not address <= elsewhere < address + 4 * MIB
     door.free(outside)
-    assert pool.trim() == 4 * MIB
+    assert pool.trim() == 6 * MIB
     assert capture.reserved == 4 * MIB
     assert [one.kind for one in pool.stats().streams] == ["stream", "capture"]
     pool.release_capture(capture)
@@ -500,7 +554,7 @@ def test_a_stream_may_end_with_live_blocks() -> None:
         door.free(block)
         assert pool.stats().allocated == 0
         assert pool.check() == 0
-        assert pool.trim() == 4 * MIB
+        assert pool.trim() == 6 * MIB
 
 
 def test_streams_that_come_and_go_leave_no_memory_behind() -> None:

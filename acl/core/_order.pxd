@@ -8,6 +8,9 @@ from acl._libacl cimport aclmdlRI, aclrtStream
 # A live block is used on another stream too: freeing it will wait for what is queued there.
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
 
+# All work of a stream is complete and it is about to end: no live block will wait for it.
+cdef void uses_end(Pool *pool, aclrtStream stream) noexcept nogil
+
 # A SHARED block that is not live any more, off all lists: wait for its users.  Called with the lock
 # held; unlocks over the driver calls.
 cdef void block_park(Arena *arena, Block *block) noexcept nogil
@@ -19,7 +22,9 @@ cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
 # Synchronises the device and releases every waiting block of the pool; false if the wait failed.
 # Those of a framework's arenas only with `drained`, which also empties the framework's queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
-# The same if anything waits: before the pool goes.
+# Whether something waits that no event will release, only a sync of the device.
+cdef bint waiting_blindly(Pool *pool) noexcept nogil
+# `waiting_sync` if anything waits: before the pool goes.
 cdef void waiting_end(Pool *pool) noexcept nogil
 
 # From here on, allocations on the arena's stream are private to a capture, until the end.

@@ -49,6 +49,26 @@ cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept n
     return True
 
 
+cdef void uses_end(Pool *pool, aclrtStream stream) noexcept nogil:
+    # Once it has ended no event can be recorded there, and who frees later would wait for the device.
+    cdef uint32_t index
+    cdef Arena *arena
+    cdef Use **link
+    cdef Use *use
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        lock_take(&arena.lock)
+        link = &arena.uses
+        while link[0] != NULL:
+            use = link[0]
+            if use.stream == stream:
+                link[0] = use.next
+                free(use)
+            else:
+                link = &use.next
+        lock_drop(&arena.lock)
+
+
 cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
     """Take a block's uses out of the arena's list."""
     cdef Use **link = &arena.uses
@@ -77,6 +97,8 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         use.event = NULL
         use = use.next
     arena.polling += 1                      # until all are in the list, they are in this hand
+    if uses == NULL:                        # their streams have ended since
+        block_release(arena, block)
     while uses != NULL:
         use = uses
         uses = uses.next
@@ -217,6 +239,27 @@ cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
         parked_settle(arena, parked[index], done)
         waiting_leave(arena)
     return done
+
+
+cdef bint waiting_blindly(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    cdef Arena *arena
+    cdef Use *use
+    cdef bint found
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        if arena.role == ROLE_FRAMEWORK:
+            continue
+        lock_take(&arena.lock)
+        found = arena.parked != NULL
+        use = arena.waiting
+        while use != NULL and not found:
+            found = use.event == NULL
+            use = use.next
+        lock_drop(&arena.lock)
+        if found:
+            return True
+    return False
 
 
 cdef void waiting_end(Pool *pool) noexcept nogil:
