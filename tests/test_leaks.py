@@ -136,6 +136,16 @@ def test_stacks_say_where(made: Made) -> None:
         buffer.close()
 
 
+def test_c_stacks_of_earlier_are_not_taken_for_todays(made: Made) -> None:
+    pool, _, door = made
+    with pool.record(stacks="native"):
+        door.free(door.take(100)[0])
+    with pool.track(stacks="python"):
+        block = door.take(100)[0]
+        assert [one.stack for one in pool.leaks().blocks] == [()]
+    door.free(block)
+
+
 def test_expect_no_leaks(made: Made) -> None:
     pool, stream, _ = made
     with pool.alloc(100, stream):

@@ -169,8 +169,7 @@ cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) 
 # --- events -------------------------------------------------------------------------------------
 
 cdef void record_enter(Arena *arena) noexcept nogil:
-    if count_read(&arena.pool.notes.native) > 0:
-        thread_here().native = native_here()
+    thread_here().native = native_here() if count_read(&arena.pool.notes.native) > 0 else 0
 
 
 cdef inline void event_sign(Arena *arena, Event *event, uint32_t kind,
