@@ -72,21 +72,35 @@ static inline uint64_t ticks_now(void) {
     return clock_monotonic_ns();
 }
 
+/* Both clocks at one moment: a thread may be stopped between them, so the nearest of a few pairs. */
+static inline void clocks_read(uint64_t *ns, uint64_t *ticks) {
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 8 && least > 1000; i++) {
+        uint64_t before = clock_monotonic_ns();
+        uint64_t between = ticks_now();
+        uint64_t apart = clock_monotonic_ns() - before;
+        if (apart < least) {
+            least = apart;
+            *ns = before + apart / 2;
+            *ticks = between;
+        }
+    }
+}
+
 /* Once, before the first event. */
 static inline void ticks_start(void) {
 #if defined(__x86_64__)
     unsigned a = 0, b = 0, c = 0, d = 0;
     ticks_counted = __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d >> 8 & 1) != 0;
 #endif
-    base_ns = clock_monotonic_ns();
-    base_ticks = ticks_now();
+    clocks_read(&base_ns, &base_ticks);
 }
 
 /* Nanoseconds of CLOCK_MONOTONIC; the counter's rate is taken from all the time since the start. */
 static inline uint64_t ticks_to_ns(uint64_t ticks) {
     double rate;
-    uint64_t now_ns = clock_monotonic_ns();
-    uint64_t now = ticks_now();
+    uint64_t now_ns = 0, now = 0;
+    clocks_read(&now_ns, &now);
 #if !defined(__aarch64__)
     if (!ticks_counted) {
         return ticks;
