@@ -154,12 +154,13 @@ def test_taking_asks_for_our_stream(pool: acl.Pool, legacy: bool) -> None:
 def test_memory_goes_back_after_our_stream(pool: acl.Pool) -> None:
     """A producer may use it again at once, on streams that we know nothing of."""
     with acl.Stream(0) as stream:
-        done: list[int] = []
+        gate, done = threading.Event(), []
         array = pool.empty((1000,), "int8")
         taken = acl.from_dlpack(array.__dlpack__(stream=-1), stream=stream)
         del array
-        stream.launch(lambda: (time.sleep(0.1), done.append(1)))
+        stream.launch(lambda: (gate.wait(30), done.append(1)))
         assert not done
+        threading.Timer(0.1, gate.set).start()
         taken.close()
         assert done
         del taken
@@ -285,22 +286,26 @@ def test_a_copys_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
 def test_host_memory_is_ready_when_it_is_taken(no_leaks: None) -> None:
     with acl.Stream(0) as stream, acl.Buffer(64) as device, acl.HostBuffer(64) as host:
         for given, ready in (({"stream": -1}, []), ({}, [1])):
-            found: list[int] = []
-            stream.launch(lambda: (time.sleep(0.2), found.append(1)))     # noqa: B023
+            gate, found = threading.Event(), []
+            stream.launch(lambda: (gate.wait(30), found.append(1)))       # noqa: B023
             acl.copy_async(host, device, stream)
+            if ready:
+                threading.Timer(0.1, gate.set).start()
             capsule = host.__dlpack__(**given)
             assert found == ready
+            gate.set()
             del capsule
             stream.synchronize()
 
 
 def test_the_default_stream_has_the_handle_0(pool: acl.Pool) -> None:
     with acl.Stream(0) as ours:
-        done: list[int] = []
-        ours.launch(lambda: (time.sleep(0.1), done.append(1)))
+        gate, done = threading.Event(), []
+        ours.launch(lambda: (gate.wait(30), done.append(1)))
         buffer = pool.alloc(1000, ours)
         capsule = buffer.__dlpack__(stream=0)
         assert not done
+        gate.set()
         acl.Stream.default().synchronize()
         assert done
         del capsule, buffer

@@ -4,7 +4,8 @@ import pytest
 from support.child import run_python
 
 PARENT = """
-    import os, sys, acl
+    import os, sys, warnings, acl
+    warnings.simplefilter("ignore", DeprecationWarning)  # of CPython 3.12: threads are the point
     stream, event, buffer, host = acl.Stream(), acl.Event(), acl.Buffer(64), acl.HostBuffer(64)
     context = acl.Context.current()
     acl.copy(buffer, bytes(range(64)))
@@ -60,8 +61,6 @@ def test_a_child_ends_silently_with_the_parents_objects() -> None:
     import time
     stream.launch(time.sleep, 0.2)
     time.sleep(0.05)
-    import warnings
-    warnings.simplefilter("ignore", DeprecationWarning)  # of CPython 3.12: threads are the point
     child = os.fork()
     if child == 0:
         del stream, event, buffer, host, context

@@ -58,10 +58,11 @@ def test_slow_allocations_are_timed(sim: ModuleType) -> None:
         for block in [*quick, slow]:
             door.free(block)
     assert after.slow_ns.total == 2
-    assert 20_000 <= after.slow_longest_ns <= passed        # two pages: made and mapped
+    took = after.slow_total_ns - found.slow_total_ns
+    assert 20_000 <= took <= passed                         # two pages: made and mapped
+    assert after.slow_longest_ns == max(found.slow_longest_ns, took)
     assert after.slow_ns.lows[-1] <= after.slow_longest_ns <= after.slow_ns.highs[-1]
     assert after.slow_ns.highs[-1] - after.slow_ns.lows[-1] <= after.slow_ns.lows[-1] / 8
-    assert after.slow_total_ns == found.slow_total_ns + after.slow_longest_ns
 
 
 def test_failed_allocations_are_timed_but_have_no_size() -> None:
@@ -90,13 +91,14 @@ def test_what_a_histogram_says() -> None:
 def test_the_peak_and_what_it_was_made_of() -> None:
     with acl.Pool(0) as pool, acl.Stream(0) as one, acl.Stream(0) as other:
         kept = [pool.alloc("40MiB", one, tag="weights"), pool.alloc("24MiB", other, tag="kv")]
+        began = time.time()
         top = pool.alloc("16MiB", one)
-        moment = time.time()
+        ended = time.time()
         top.close()
         kept.pop().close()
         small = pool.alloc("1MiB", other, tag="later")
         peak = pool.peak()
-        assert abs(peak.time - moment) < 5 and peak.ago >= 0
+        assert began - 1 < peak.time < ended + 1 and peak.ago >= 0
         assert 80 * MIB <= peak.live <= 80 * MIB + 4096 and peak.reserved >= peak.live
         assert list(peak.tags) == ["weights", "kv", ""]
         assert peak.streams.keys() == {one.handle, other.handle}

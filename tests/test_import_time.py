@@ -13,21 +13,21 @@ from support.child import child_environment, run_python
 
 
 def processor_ms(code: str) -> float:
-    """The least processor time of an interpreter that runs some code."""
-    least = float("inf")
-    for _ in range(10):
-        child = subprocess.Popen([sys.executable, "-c", code], cwd="/", env=child_environment())
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        assert child.returncode == 0
-        least = min(least, (used.ru_utime + used.ru_stime) * 1e3)
-    return least
+    """The processor time of an interpreter that runs some code."""
+    child = subprocess.Popen([sys.executable, "-c", code], cwd="/", env=child_environment())
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    return (used.ru_utime + used.ru_stime) * 1e3
 
 
 @pytest.mark.release_only
 def test_import_costs_less_than_30_ms() -> None:
-    bare = processor_ms("pass")
-    assert processor_ms("import acl") - bare < 30
+    """On a machine that starts a bare interpreter in 6 ms; on a slower one, as much more."""
+    bare, whole = (min(times) for times in zip(
+        *((processor_ms("pass"), processor_ms("import acl")) for _ in range(10)), strict=True))
+    print(f"bare {bare:.1f} ms, with acl {whole:.1f} ms")
+    assert whole - bare < 30 * max(1, bare / 6)
 
 
 @pytest.mark.parametrize("name", ["acl", "aclpool"])

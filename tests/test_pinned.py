@@ -83,7 +83,7 @@ def test_a_drop_does_not_wait_for_the_copy(
 ) -> None:
     buffer, device = pinned.alloc(4096), acl.Buffer(4096)
     address = buffer.address
-    stream.launch(lambda: gate.wait(5))     # bounded: a test that fails must end
+    stream.launch(lambda: gate.wait(60))    # bounded: a test that fails must end
     acl.copy_async(device, buffer, stream)
     del buffer
     assert pinned.stats().waiting == 4096
@@ -428,7 +428,7 @@ def test_an_array_inside_is_copied_as_pinned_memory(
     with pinned.numpy():
         array = numpy.arange(1000, dtype="int32")
     with acl.Buffer(4000) as device:
-        stream.launch(lambda: gate.wait(5))     # bounded: a test that fails must end
+        stream.launch(lambda: gate.wait(60))    # bounded: a test that fails must end
         acl.copy_async(device, array[:], stream)        # pageable memory would wait
         address = array.ctypes.data
         del array

@@ -408,7 +408,7 @@ def test_decay_runs_in_the_background(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, decay_ms=5) as pool:
         pool.alloc("64MiB").close()
-        for _ in range(400):
+        for _ in range(6000):
             if pool.stats().reserved == 0:
                 break
             threading.Event().wait(0.01)
@@ -536,7 +536,6 @@ def test_the_map_of_blocks_is_made_while_the_collector_frees_some() -> None:
             print(live, pool.stats().total("live_blocks"))
             del kept
         """,
-        timeout=30,
     )
     assert (done.stdout.split()[1:], done.stderr) == (["200"], "")
 

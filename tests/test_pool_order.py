@@ -47,7 +47,7 @@ def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
     print("seed", seed)
     choose = random.Random(seed)
     acl.Device(0).use()
-    with acl.Pool(0, "48MiB", sync_timeout_ms=2000) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
+    with acl.Pool(0, "48MiB", sync_timeout_ms=60_000) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
         for _ in range(6):
             expected: list[tuple[acl.HostBuffer, int]] = []
             gates = [threading.Event() for _ in (one, two)]

@@ -73,6 +73,16 @@ def whole(pool: acl.Pool) -> bool:
     return False
 
 
+def empty(pool: acl.Pool) -> bool:
+    """Whether all memory was given back; what a decay tick has in its hand it gives back itself."""
+    for _ in range(1000):
+        pool.trim()
+        if pool.stats().reserved == 0 == physical():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def soak(seconds: float) -> None:
     events = loads()
     streams = [acl.Stream(0) for _ in events]
@@ -102,8 +112,7 @@ def soak(seconds: float) -> None:
             assert not failures, failures
             assert whole(pool)
             assert pool.stats().allocated == 0
-            pool.trim()
-            assert pool.stats().reserved == 0 == physical()
+            assert empty(pool)
             gc.collect()
             return len(os.listdir("/proc/self/fd")), sum(acl.sim.live_handles().values()), host_kib()
 

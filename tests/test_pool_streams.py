@@ -144,20 +144,24 @@ def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
         pool.register(second)
         other = Door(second)
 
+        turns = rounds = 0
+
         def work() -> None:
+            nonlocal turns
             while not stop.is_set():
                 other.free(other.alloc(MIB))
+                turns += 1
 
         thread = threading.Thread(target=work)
         sim.configure(latency="memory")             # so that a slow allocation takes a while
         thread.start()
         try:
-            for _ in range(30):
+            while rounds < 200 and physical() <= 240 * MIB:
+                before = turns
                 for each in door, other:
                     for block in [each.alloc(40 * MIB) for _ in range(4)]:
                         each.free(block)
-                if physical() > 240 * MIB:
-                    break
+                rounds += turns > before            # else the other thread has not run at all
         finally:
             stop.set()
             thread.join()

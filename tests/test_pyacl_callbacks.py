@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,14 @@ import acl
 import acl.sim
 
 BLOCK, NO_BLOCK = 1, 0
+
+
+def soon(true: Callable[[], object]) -> None:
+    """Wait for what another thread is about to do."""
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until, "it does not happen"
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -96,12 +104,7 @@ def test_a_launched_callback_is_let_go_after_its_call(reported: int) -> None:
     assert acl.rt.launch_callback(lambda data: None, given, BLOCK, reported) == 0
     del given
     assert acl.rt.synchronize_stream(reported) == 0
-    for _ in range(100):        # the reference goes on the other thread, a moment after C's return
-        gc.collect()
-        if alive() is None:
-            break
-        time.sleep(0.01)
-    assert alive() is None
+    soon(lambda: gc.collect() >= 0 and alive() is None)     # on the other thread, after C's return
 
 
 def test_a_launch_that_fails_keeps_nothing() -> None:
@@ -127,10 +130,7 @@ def test_an_exception_in_a_callback_goes_to_the_unraisable_hook(
 
     assert acl.rt.launch_callback(fail, 1, BLOCK, reported) == 0
     assert acl.rt.synchronize_stream(reported) == 0
-    for _ in range(100):
-        if caught:
-            break
-        time.sleep(0.01)
+    soon(lambda: caught)
     assert caught == [(LookupError, fail)]
 
 
@@ -266,21 +266,30 @@ def test_several_exception_callbacks() -> None:
     assert acl.rt.exception_info_callback_unregister(second.append) == 0
 
 
-@pytest.mark.parametrize(("seconds", "end"), [(0.1, "done\n"), (600, "")])
-def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, end: str) -> None:
-    done = run_python(f"""
-        import threading, time, acl
-        acl.rt.set_device(0)
-        stream, _ = acl.rt.create_stream()
-        started = threading.Event()
-        def slow(given):
-            started.set()
-            time.sleep({seconds})
-            print("done", flush=True)
-        acl.rt.launch_host_func(stream, slow, None)
-        started.wait()
-    """, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, end, "")
+@pytest.mark.parametrize(("seconds", "ends"), [(0.1, {"", "done\n"}), (600, {""})])
+def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, ends: set[str]) -> None:
+    """A moment of half a second: where the machine stops for longer than that, another exit will do."""
+    found = set()
+    for _ in range(20 * len(ends) - 19):
+        done = run_python(f"""
+            import atexit, threading, time, acl
+            acl.rt.set_device(0)
+            stream, _ = acl.rt.create_stream()
+            started, leaving = threading.Event(), threading.Event()
+            def slow(given):
+                started.set()
+                leaving.wait()
+                time.sleep({seconds})
+                print("done", flush=True)
+            acl.rt.launch_host_func(stream, slow, None)
+            started.wait()
+            atexit.register(leaving.set)
+        """, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        found.add(done.stdout)
+        if "done\n" in found:
+            break
+    assert found <= ends and max(found) == max(ends)
 
 
 def test_a_callback_waiting_at_exit_does_no_harm() -> None:

@@ -204,10 +204,15 @@ def test_a_late_streams_ring_is_ready() -> None:
         pool.register(stream)
         door = Door(stream)
         door.free(door.take(512)[0])
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(10_000):                 # 20,000 events: 312 pages
-            door.free(door.alloc(512))
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 100
+
+        def faults() -> int:
+            before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+            for _ in range(10_000):             # 20,000 events: 312 pages
+                door.free(door.alloc(512))
+            return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+        fresh, *_, worn = [faults() for _ in range(5)]          # the last ones overwrite the first
+        assert fresh < worn + 100                               # the system may look at pages, too
 
 
 def test_tags_threads_and_python_stacks(made: Made) -> None:
@@ -290,10 +295,14 @@ def test_many_threads_while_it_is_read_and_switched() -> None:
             pool.register(stream)
             doors.append(Door(stream))
 
+        under_way = threading.Barrier(len(doors) + 1)
+
         def work(door: Door, seed: int) -> None:
             acl.Device(0).use()
             live: dict[int, tuple[int, int]] = {}
             generator = random.Random(seed)
+            churn(door, live, generator, 100, [])
+            under_way.wait()
             while not done.is_set():
                 churn(door, live, generator, 100, [])
             for block in live:
@@ -302,6 +311,7 @@ def test_many_threads_while_it_is_read_and_switched() -> None:
         threads = [threading.Thread(target=work, args=(door, seed)) for seed, door in enumerate(doors)]
         for thread in threads:
             thread.start()
+        under_way.wait()
         for _ in range(6):
             with pool.record(capacity=2000) as recording:
                 for _ in range(3):

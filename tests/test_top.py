@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -24,7 +25,7 @@ import pytest
 import acl
 import acl.inside._top
 from acl.inside._top import TopServer, check_folder, snapshot, top_folder
-from acl.tools import cli
+from acl.tools import cli, top_sample
 from acl.tools.top_sample import Answer, PoolRates, Rates, ask, ask_all, rates_between, rates_of
 from acl.tools.top_text import SORTS, Options, count, lines
 
@@ -46,12 +47,12 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for sockets that is this test's alone."""
-    chosen = tmp_path / "top"
-    chosen.mkdir(mode=0o700)
-    monkeypatch.setenv("ACL_POOL_TOP_DIR", str(chosen))
-    return chosen
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for sockets that is this test's alone, of a short name; whoever asks there is patient."""
+    with tempfile.TemporaryDirectory(dir="/tmp" if os.access("/tmp", os.W_OK) else None) as chosen:
+        monkeypatch.setenv("ACL_POOL_TOP_DIR", chosen)
+        monkeypatch.setattr(top_sample, "ASK_SECONDS", 60)
+        yield Path(chosen)
 
 
 @pytest.fixture
@@ -398,13 +399,13 @@ class Terminal:
     def __init__(self, rows: int, columns: int) -> None:
         self.pid, self.handle = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
             os.environ["TERM"] = "xterm"
             os.chdir("/")
             os.execv(sys.executable, [sys.executable, "-m", "aclpool", "top", "--interval", "0.2"])
-        fcntl.ioctl(self.handle, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
         self.said = b""
 
-    def until(self, text: bytes, seconds: float = 30) -> None:
+    def until(self, text: bytes, seconds: float = 60) -> None:
         """Read until a text was drawn."""
         deadline = time.monotonic() + seconds
         while text not in self.said:
@@ -419,7 +420,7 @@ class Terminal:
     def end(self) -> int:
         """Press q; its exit status."""
         self.press(b"q")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:

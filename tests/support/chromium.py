@@ -158,7 +158,7 @@ class Page:
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
         return answer["result"].get("value")
 
-    def wait(self, expression: str, timeout: float = 20) -> Any:
+    def wait(self, expression: str, timeout: float = 60) -> Any:
         """Poll until an expression is true; its value."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
