@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
-from support.child import run_child
+from support.child import child_environment, run_child
 
 import acl
 from acl.tools import cli
@@ -147,3 +148,16 @@ def test_the_ledger_says_in_one_line_that_the_simulator_stands_in() -> None:
     assert done.returncode == 0
     told = done.stderr.splitlines()
     assert len(told) <= 1 and all(line.startswith("aclpool ledger: no CANN library") for line in told)
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_stream_that_the_shell_closed_takes_nothing(closed: int, tmp_path: Path) -> None:
+    trace = tmp_path / "t.npz"
+    numpy.savez(trace, op=[0, 1], id=[0, 0], size=[512, 512])
+    command = f'exec "$0" -m aclpool replay "$1" --runs 1 --json "$2" {closed}>&-'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, str(trace), "-" if closed == 2 else str(tmp_path / "r.json")],
+        env=child_environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    document = done.stdout if closed == 2 else (tmp_path / "r.json").read_text()
+    assert json.loads(document)["events"] == 2

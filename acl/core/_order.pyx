@@ -50,7 +50,7 @@ cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept n
 
 
 cdef void uses_end(Pool *pool, aclrtStream stream) noexcept nogil:
-    # Once it has ended no event can be recorded there, and who frees later would wait for the device.
+    # Once it has ended no event can be recorded there: who frees later would wait for the device.
     cdef uint32_t index
     cdef Arena *arena
     cdef Use **link

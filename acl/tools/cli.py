@@ -45,8 +45,16 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def open_closed() -> None:
+    """What the shell closed (``2>&-``) goes nowhere: else files that are opened would take its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `aclpool` with these arguments (the process's own if None); its exit code."""
+    open_closed()
     choice = parser().parse_args(arguments)
     try:
         code: int = choice.run(choice)
