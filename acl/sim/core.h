@@ -38,6 +38,13 @@ aclError error_set_quiet(const char *function, aclError code, const char *format
 aclError error_argument(const char *function, aclError code, const char *condition)
     __attribute__((cold));
 
+/* What a gate does with a failed call: the newest message, if it is of this code and no gate had it
+ * yet, becomes one of `function` and tells the arguments, for which see arguments_words.  ERROR_ANY:
+ * the call gives no code, but a NULL. */
+enum { ERROR_ANY = -0x7fffffff };
+void error_sign(const char *function, aclError status, const char *names, ...)
+    __attribute__((cold));
+
 /* The thread's newest message without its head, "" if there is none; the thread has none afterwards.
  * For threads of the simulator, whose messages nobody asks for. */
 void error_take(char *text, size_t size);
@@ -50,11 +57,17 @@ extern _Thread_local const char *error_note_text;
 #define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
 #define fail_quiet(code, ...) (error_set_quiet(__func__, (code), __VA_ARGS__), (code))
 
+/* A condition as text; one that is no pointer is a number or a comparison. */
+enum { CLASS_POINTER = 5 };
+#define CONDITION(condition, text)                                                      \
+    (__builtin_classify_type(condition) == CLASS_POINTER ? (text) : text " != 0")
+
 /* The ACL layer's argument check: 100000 unless the condition (or pointer) holds. */
 #define REQUIRE(condition)                                                              \
     do {                                                                                \
         if (!SIM_LIKELY(condition)) {                                                   \
-            error_argument(__func__, ACL_ERROR_INVALID_PARAM, #condition);              \
+            error_argument(__func__, ACL_ERROR_INVALID_PARAM,                           \
+                           CONDITION(condition, #condition));                           \
             return ACL_ERROR_INVALID_PARAM;                                             \
         }                                                                               \
     } while (0)
@@ -63,7 +76,8 @@ extern _Thread_local const char *error_note_text;
 #define REQUIRE_RT(condition)                                                           \
     do {                                                                                \
         if (!SIM_LIKELY(condition)) {                                                   \
-            error_argument(__func__, ACL_ERROR_RT_PARAM_INVALID, #condition);           \
+            error_argument(__func__, ACL_ERROR_RT_PARAM_INVALID,                        \
+                           CONDITION(condition, #condition));                           \
             return ACL_ERROR_RT_PARAM_INVALID;                                          \
         }                                                                               \
     } while (0)
@@ -201,6 +215,8 @@ static inline aclError gate_leave(unsigned function, aclError status)
 /* The same for libacl_op_compiler.so, which cannot reach the counters. */
 SIM_SHARED aclError acl_sim_gate_enter(unsigned function);
 SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
+SIM_SHARED void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
+    __attribute__((cold));
 /* What a function does that is exported only because programs link against its name. */
 SIM_SHARED aclError acl_sim_unsupported(const char *function);
 

@@ -6,8 +6,13 @@
  * until the thread's next call that needs a context, so that programs which take any message for a
  * failure see none after work that succeeded.
  *
+ * Whoever finds a fault says what was expected; the gate that the call came through knows its name
+ * and its arguments, and puts them to the newest message when the call fails (error_sign).  So a
+ * message names what the user called, whatever part of the simulator found out.
+ *
  * Thread rule: everything is thread-local. */
 #include "core.h"
+#include "errorwords.h"
 #include "exports.h"
 
 #include <stdarg.h>
@@ -17,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 512 };
+enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 512, ARGUMENTS_MAX = 512, WORDS_MAX = 256 };
 
 typedef struct Messages {
     char text[TEXT_MAX];  /* all messages, newest first */
@@ -26,6 +31,7 @@ typedef struct Messages {
 
 static _Thread_local Messages *messages; /* made by the first message */
 static _Thread_local aclError last;
+static _Thread_local aclError unsigned_code; /* of the newest message; 0 once a gate signed it */
 _Thread_local const char *error_note_text;
 static pthread_key_t messages_key;
 
@@ -105,6 +111,52 @@ static void message_add(const char *function, aclError code, const char *format,
     snprintf(line, sizeof line, "[PID: %d] EH%04d: %.64s failed with %d: %s\n", (int)getpid(),
              code_is_remembered(code) ? 9 : 1, public_name(function), code, what);
     text_push(line);
+    unsigned_code = code;
+}
+
+/* Writes the newest message anew, as one of `function`, with its arguments. */
+static void newest_sign(const char *function, const char *arguments)
+{
+    char line[LINE_MAX_BYTES + ARGUMENTS_MAX + 64];
+    const char *begin = messages->text, *end = strchr(begin, '\n');
+    const char *head = strstr(begin, "] EH");
+    const char *name = head == NULL ? NULL : strchr(head, ':');
+    const char *failed = name == NULL ? NULL : strstr(name, " failed with ");
+    if (end == NULL || failed == NULL || failed > end) {
+        return;
+    }
+    snprintf(line, sizeof line, "%.*s %s%.*s%s%s\n", (int)(name + 1 - begin), begin, function,
+             (int)(end - failed), failed, arguments[0] == '\0' ? "" : "; called with ", arguments);
+    memmove(messages->text, end + 1, strlen(end + 1) + 1);
+    text_push(line);
+}
+
+static void error_sign_list(
+    const char *function, aclError status, const char *names, va_list values)
+{
+    char arguments[ARGUMENTS_MAX];
+    bool ours = unsigned_code != 0 && (status == unsigned_code || status == ERROR_ANY);
+    if (ours && messages != NULL) {
+        arguments_words(names, values, arguments, sizeof arguments);
+        newest_sign(function, arguments);
+    }
+    unsigned_code = 0;
+}
+
+void error_sign(const char *function, aclError status, const char *names, ...)
+{
+    va_list values;
+    va_start(values, names);
+    error_sign_list(function, status, names, values);
+    va_end(values);
+}
+
+void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
+{
+    va_list values;
+    va_start(values, names);
+    error_sign_list(function, status, names, values);
+    va_end(values);
 }
 
 aclError error_set(const char *function, aclError code, const char *format, ...)
@@ -130,7 +182,9 @@ aclError error_set_quiet(const char *function, aclError code, const char *format
 
 aclError error_argument(const char *function, aclError code, const char *condition)
 {
-    return error_set(function, code, "argument check failed, expected: %s", condition);
+    char words[WORDS_MAX];
+    condition_words(condition, words, sizeof words);
+    return error_set(function, code, "argument check failed, expected: %s", words);
 }
 
 aclError sim_aclrtPeekAtLastError(aclrtLastErrLevel level)
@@ -152,6 +206,7 @@ void error_take(char *text, size_t size)
     const char *head = messages == NULL ? NULL : strstr(messages->text, "] EH");
     const char *what = head == NULL ? "" : strchr(head, ':') + 2;
     snprintf(text, size, "%.*s", (int)strcspn(what, "\n"), what);
+    unsigned_code = 0;
     if (messages != NULL) {
         messages->text[0] = '\0';
     }

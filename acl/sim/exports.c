@@ -2,6 +2,11 @@
 #include "core.h"
 #include "exports.h"
 
+#define POINTER(value) ((const void *)(uintptr_t)(value))
+#define SIGNED(value) ((int64_t)(value))
+#define UNSIGNED(value) ((uint64_t)(value))
+#define REAL(value) ((double)(value))
+
 const char *const function_names[FN_COUNT] = {
     "aclFloat16ToFloat",
     "aclFloatToFloat16",
@@ -640,6 +645,11 @@ float aclFloat16ToFloat(aclFloat16 value)
     if (gate_enter(FN_aclFloat16ToFloat) == ACL_SUCCESS) {
         gate_result = sim_aclFloat16ToFloat(value);
     }
+    if (!gate_result) {
+        error_sign("aclFloat16ToFloat", ERROR_ANY,
+            "value:u",
+            UNSIGNED(value));
+    }
     (void)gate_leave(FN_aclFloat16ToFloat, ACL_SUCCESS);
     return gate_result;
 }
@@ -649,6 +659,11 @@ aclFloat16 aclFloatToFloat16(float value)
     aclFloat16 gate_result = 0;
     if (gate_enter(FN_aclFloatToFloat16) == ACL_SUCCESS) {
         gate_result = sim_aclFloatToFloat16(value);
+    }
+    if (!gate_result) {
+        error_sign("aclFloatToFloat16", ERROR_ANY,
+            "value:d",
+            REAL(value));
     }
     (void)gate_leave(FN_aclFloatToFloat16, ACL_SUCCESS);
     return gate_result;
@@ -660,6 +675,11 @@ aclDataBuffer *aclCreateDataBuffer(void *data, size_t size)
     if (gate_enter(FN_aclCreateDataBuffer) == ACL_SUCCESS) {
         gate_result = sim_aclCreateDataBuffer(data, size);
     }
+    if (!gate_result) {
+        error_sign("aclCreateDataBuffer", ERROR_ANY,
+            "data:p size:u",
+            POINTER(data), UNSIGNED(size));
+    }
     (void)gate_leave(FN_aclCreateDataBuffer, ACL_SUCCESS);
     return gate_result;
 }
@@ -670,6 +690,11 @@ aclError aclDestroyDataBuffer(const aclDataBuffer *dataBuffer)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclDestroyDataBuffer(dataBuffer);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclDestroyDataBuffer", gate_status,
+            "dataBuffer:p",
+            POINTER(dataBuffer));
+    }
     return gate_leave(FN_aclDestroyDataBuffer, gate_status);
 }
 
@@ -679,6 +704,11 @@ aclError aclUpdateDataBuffer(aclDataBuffer *dataBuffer, void *data, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclUpdateDataBuffer(dataBuffer, data, size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclUpdateDataBuffer", gate_status,
+            "dataBuffer:p data:p size:u",
+            POINTER(dataBuffer), POINTER(data), UNSIGNED(size));
+    }
     return gate_leave(FN_aclUpdateDataBuffer, gate_status);
 }
 
@@ -687,6 +717,11 @@ void *aclGetDataBufferAddr(const aclDataBuffer *dataBuffer)
     void *gate_result = NULL;
     if (gate_enter(FN_aclGetDataBufferAddr) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferAddr(dataBuffer);
+    }
+    if (!gate_result) {
+        error_sign("aclGetDataBufferAddr", ERROR_ANY,
+            "dataBuffer:p",
+            POINTER(dataBuffer));
     }
     (void)gate_leave(FN_aclGetDataBufferAddr, ACL_SUCCESS);
     return gate_result;
@@ -698,6 +733,11 @@ uint32_t aclGetDataBufferSize(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferSize(dataBuffer);
     }
+    if (!gate_result) {
+        error_sign("aclGetDataBufferSize", ERROR_ANY,
+            "dataBuffer:p",
+            POINTER(dataBuffer));
+    }
     (void)gate_leave(FN_aclGetDataBufferSize, ACL_SUCCESS);
     return gate_result;
 }
@@ -707,6 +747,11 @@ size_t aclGetDataBufferSizeV2(const aclDataBuffer *dataBuffer)
     size_t gate_result = 0;
     if (gate_enter(FN_aclGetDataBufferSizeV2) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferSizeV2(dataBuffer);
+    }
+    if (!gate_result) {
+        error_sign("aclGetDataBufferSizeV2", ERROR_ANY,
+            "dataBuffer:p",
+            POINTER(dataBuffer));
     }
     (void)gate_leave(FN_aclGetDataBufferSizeV2, ACL_SUCCESS);
     return gate_result;
@@ -718,6 +763,11 @@ size_t aclDataTypeSize(aclDataType dataType)
     if (gate_enter(FN_aclDataTypeSize) == ACL_SUCCESS) {
         gate_result = sim_aclDataTypeSize(dataType);
     }
+    if (!gate_result) {
+        error_sign("aclDataTypeSize", ERROR_ANY,
+            "dataType:i",
+            SIGNED(dataType));
+    }
     (void)gate_leave(FN_aclDataTypeSize, ACL_SUCCESS);
     return gate_result;
 }
@@ -727,6 +777,10 @@ const char *aclrtGetSocName(void)
     const char *gate_result = NULL;
     if (gate_enter(FN_aclrtGetSocName) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetSocName();
+    }
+    if (!gate_result) {
+        error_sign("aclrtGetSocName", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclrtGetSocName, ACL_SUCCESS);
     return gate_result;
@@ -738,6 +792,11 @@ aclError aclGetCannAttributeList(const aclCannAttr **cannAttrList, size_t *num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetCannAttributeList(cannAttrList, num);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclGetCannAttributeList", gate_status,
+            "cannAttrList:p num:p",
+            POINTER(cannAttrList), POINTER(num));
+    }
     return gate_leave(FN_aclGetCannAttributeList, gate_status);
 }
 
@@ -746,6 +805,11 @@ aclError aclGetCannAttribute(aclCannAttr cannAttr, int32_t *value)
     aclError gate_status = gate_enter(FN_aclGetCannAttribute);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetCannAttribute(cannAttr, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclGetCannAttribute", gate_status,
+            "cannAttr:i value:p",
+            SIGNED(cannAttr), POINTER(value));
     }
     return gate_leave(FN_aclGetCannAttribute, gate_status);
 }
@@ -756,6 +820,11 @@ aclError aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo, int
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetDeviceCapability(deviceId, deviceInfo, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclGetDeviceCapability", gate_status,
+            "deviceId:u deviceInfo:i value:p",
+            UNSIGNED(deviceId), SIGNED(deviceInfo), POINTER(value));
+    }
     return gate_leave(FN_aclGetDeviceCapability, gate_status);
 }
 
@@ -764,6 +833,11 @@ aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int6
     aclTensorDesc *gate_result = NULL;
     if (gate_enter(FN_aclCreateTensorDesc) == ACL_SUCCESS) {
         gate_result = sim_aclCreateTensorDesc(dataType, numDims, dims, format);
+    }
+    if (!gate_result) {
+        error_sign("aclCreateTensorDesc", ERROR_ANY,
+            "dataType:i numDims:i dims:p format:i",
+            SIGNED(dataType), SIGNED(numDims), POINTER(dims), SIGNED(format));
     }
     (void)gate_leave(FN_aclCreateTensorDesc, ACL_SUCCESS);
     return gate_result;
@@ -774,6 +848,9 @@ void aclDestroyTensorDesc(const aclTensorDesc *desc)
     if (gate_enter(FN_aclDestroyTensorDesc) == ACL_SUCCESS) {
         sim_aclDestroyTensorDesc(desc);
     }
+    error_sign("aclDestroyTensorDesc", ERROR_ANY,
+        "desc:p",
+        POINTER(desc));
     (void)gate_leave(FN_aclDestroyTensorDesc, ACL_SUCCESS);
 }
 
@@ -783,6 +860,11 @@ aclError aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount, int64_t d
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorShapeRange(desc, dimsCount, dimsRange);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorShapeRange", gate_status,
+            "desc:p dimsCount:u dimsRange:p",
+            POINTER(desc), UNSIGNED(dimsCount), POINTER(dimsRange));
+    }
     return gate_leave(FN_aclSetTensorShapeRange, gate_status);
 }
 
@@ -791,6 +873,11 @@ aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
     aclDataType gate_result = 0;
     if (gate_enter(FN_aclGetTensorDescType) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescType(desc);
+    }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescType", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
     }
     (void)gate_leave(FN_aclGetTensorDescType, ACL_SUCCESS);
     return gate_result;
@@ -802,6 +889,11 @@ aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescFormat) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescFormat(desc);
     }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescFormat", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
+    }
     (void)gate_leave(FN_aclGetTensorDescFormat, ACL_SUCCESS);
     return gate_result;
 }
@@ -811,6 +903,11 @@ size_t aclGetTensorDescSize(const aclTensorDesc *desc)
     size_t gate_result = 0;
     if (gate_enter(FN_aclGetTensorDescSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescSize(desc);
+    }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescSize", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
     }
     (void)gate_leave(FN_aclGetTensorDescSize, ACL_SUCCESS);
     return gate_result;
@@ -822,6 +919,11 @@ size_t aclGetTensorDescElementCount(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescElementCount) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescElementCount(desc);
     }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescElementCount", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
+    }
     (void)gate_leave(FN_aclGetTensorDescElementCount, ACL_SUCCESS);
     return gate_result;
 }
@@ -831,6 +933,11 @@ size_t aclGetTensorDescNumDims(const aclTensorDesc *desc)
     size_t gate_result = 0;
     if (gate_enter(FN_aclGetTensorDescNumDims) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescNumDims(desc);
+    }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescNumDims", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
     }
     (void)gate_leave(FN_aclGetTensorDescNumDims, ACL_SUCCESS);
     return gate_result;
@@ -842,6 +949,11 @@ int64_t aclGetTensorDescDim(const aclTensorDesc *desc, size_t index)
     if (gate_enter(FN_aclGetTensorDescDim) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescDim(desc, index);
     }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescDim", ERROR_ANY,
+            "desc:p index:u",
+            POINTER(desc), UNSIGNED(index));
+    }
     (void)gate_leave(FN_aclGetTensorDescDim, ACL_SUCCESS);
     return gate_result;
 }
@@ -852,6 +964,11 @@ aclError aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int64_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetTensorDescDimV2(desc, index, dimSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclGetTensorDescDimV2", gate_status,
+            "desc:p index:u dimSize:p",
+            POINTER(desc), UNSIGNED(index), POINTER(dimSize));
+    }
     return gate_leave(FN_aclGetTensorDescDimV2, gate_status);
 }
 
@@ -861,6 +978,11 @@ aclError aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index, size_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetTensorDescDimRange(desc, index, dimRangeNum, dimRange);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclGetTensorDescDimRange", gate_status,
+            "desc:p index:u dimRangeNum:u dimRange:p",
+            POINTER(desc), UNSIGNED(index), UNSIGNED(dimRangeNum), POINTER(dimRange));
+    }
     return gate_leave(FN_aclGetTensorDescDimRange, gate_status);
 }
 
@@ -869,6 +991,9 @@ void aclSetTensorDescName(aclTensorDesc *desc, const char *name)
     if (gate_enter(FN_aclSetTensorDescName) == ACL_SUCCESS) {
         sim_aclSetTensorDescName(desc, name);
     }
+    error_sign("aclSetTensorDescName", ERROR_ANY,
+        "desc:p name:p",
+        POINTER(desc), POINTER(name));
     (void)gate_leave(FN_aclSetTensorDescName, ACL_SUCCESS);
 }
 
@@ -877,6 +1002,11 @@ const char *aclGetTensorDescName(aclTensorDesc *desc)
     const char *gate_result = NULL;
     if (gate_enter(FN_aclGetTensorDescName) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescName(desc);
+    }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescName", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
     }
     (void)gate_leave(FN_aclGetTensorDescName, ACL_SUCCESS);
     return gate_result;
@@ -888,6 +1018,11 @@ aclError aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorStorageFormat(desc, format);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorStorageFormat", gate_status,
+            "desc:p format:i",
+            POINTER(desc), SIGNED(format));
+    }
     return gate_leave(FN_aclSetTensorStorageFormat, gate_status);
 }
 
@@ -896,6 +1031,11 @@ aclError aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const int64_
     aclError gate_status = gate_enter(FN_aclSetTensorStorageShape);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorStorageShape(desc, numDims, dims);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorStorageShape", gate_status,
+            "desc:p numDims:i dims:p",
+            POINTER(desc), SIGNED(numDims), POINTER(dims));
     }
     return gate_leave(FN_aclSetTensorStorageShape, gate_status);
 }
@@ -906,6 +1046,11 @@ aclError aclSetTensorFormat(aclTensorDesc *desc, aclFormat format)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorFormat(desc, format);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorFormat", gate_status,
+            "desc:p format:i",
+            POINTER(desc), SIGNED(format));
+    }
     return gate_leave(FN_aclSetTensorFormat, gate_status);
 }
 
@@ -914,6 +1059,11 @@ aclError aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims
     aclError gate_status = gate_enter(FN_aclSetTensorShape);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorShape(desc, numDims, dims);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorShape", gate_status,
+            "desc:p numDims:i dims:p",
+            POINTER(desc), SIGNED(numDims), POINTER(dims));
     }
     return gate_leave(FN_aclSetTensorShape, gate_status);
 }
@@ -924,6 +1074,11 @@ aclError aclSetTensorOriginFormat(aclTensorDesc *desc, aclFormat format)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorOriginFormat(desc, format);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorOriginFormat", gate_status,
+            "desc:p format:i",
+            POINTER(desc), SIGNED(format));
+    }
     return gate_leave(FN_aclSetTensorOriginFormat, gate_status);
 }
 
@@ -933,6 +1088,11 @@ aclError aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorOriginShape(desc, numDims, dims);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorOriginShape", gate_status,
+            "desc:p numDims:i dims:p",
+            POINTER(desc), SIGNED(numDims), POINTER(dims));
+    }
     return gate_leave(FN_aclSetTensorOriginShape, gate_status);
 }
 
@@ -941,6 +1101,11 @@ void *aclGetTensorDescAddress(const aclTensorDesc *desc)
     void *gate_result = NULL;
     if (gate_enter(FN_aclGetTensorDescAddress) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescAddress(desc);
+    }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescAddress", ERROR_ANY,
+            "desc:p",
+            POINTER(desc));
     }
     (void)gate_leave(FN_aclGetTensorDescAddress, ACL_SUCCESS);
     return gate_result;
@@ -952,6 +1117,11 @@ aclError aclSetTensorDynamicInput(aclTensorDesc *desc, const char *dynamicInputN
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorDynamicInput(desc, dynamicInputName);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorDynamicInput", gate_status,
+            "desc:p dynamicInputName:p",
+            POINTER(desc), POINTER(dynamicInputName));
+    }
     return gate_leave(FN_aclSetTensorDynamicInput, gate_status);
 }
 
@@ -960,6 +1130,11 @@ aclError aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t length)
     aclError gate_status = gate_enter(FN_aclSetTensorConst);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorConst(desc, dataBuffer, length);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorConst", gate_status,
+            "desc:p dataBuffer:p length:u",
+            POINTER(desc), POINTER(dataBuffer), UNSIGNED(length));
     }
     return gate_leave(FN_aclSetTensorConst, gate_status);
 }
@@ -970,6 +1145,11 @@ aclError aclSetTensorPlaceMent(aclTensorDesc *desc, aclMemType memType)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetTensorPlaceMent(desc, memType);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorPlaceMent", gate_status,
+            "desc:p memType:i",
+            POINTER(desc), SIGNED(memType));
+    }
     return gate_leave(FN_aclSetTensorPlaceMent, gate_status);
 }
 
@@ -978,6 +1158,10 @@ aclrtAllocatorDesc aclrtAllocatorCreateDesc(void)
     aclrtAllocatorDesc gate_result = 0;
     if (gate_enter(FN_aclrtAllocatorCreateDesc) == ACL_SUCCESS) {
         gate_result = sim_aclrtAllocatorCreateDesc();
+    }
+    if (!gate_result) {
+        error_sign("aclrtAllocatorCreateDesc", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclrtAllocatorCreateDesc, ACL_SUCCESS);
     return gate_result;
@@ -989,6 +1173,11 @@ aclError aclrtAllocatorDestroyDesc(aclrtAllocatorDesc allocatorDesc)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorDestroyDesc(allocatorDesc);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorDestroyDesc", gate_status,
+            "allocatorDesc:p",
+            POINTER(allocatorDesc));
+    }
     return gate_leave(FN_aclrtAllocatorDestroyDesc, gate_status);
 }
 
@@ -997,6 +1186,11 @@ aclError aclrtAllocatorSetObjToDesc(aclrtAllocatorDesc allocatorDesc, aclrtAlloc
     aclError gate_status = gate_enter(FN_aclrtAllocatorSetObjToDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetObjToDesc(allocatorDesc, allocator);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorSetObjToDesc", gate_status,
+            "allocatorDesc:p allocator:p",
+            POINTER(allocatorDesc), POINTER(allocator));
     }
     return gate_leave(FN_aclrtAllocatorSetObjToDesc, gate_status);
 }
@@ -1007,6 +1201,11 @@ aclError aclrtAllocatorSetAllocFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetAllocFuncToDesc(allocatorDesc, func);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorSetAllocFuncToDesc", gate_status,
+            "allocatorDesc:p func:p",
+            POINTER(allocatorDesc), POINTER(func));
+    }
     return gate_leave(FN_aclrtAllocatorSetAllocFuncToDesc, gate_status);
 }
 
@@ -1015,6 +1214,11 @@ aclError aclrtAllocatorSetFreeFuncToDesc(aclrtAllocatorDesc allocatorDesc, aclrt
     aclError gate_status = gate_enter(FN_aclrtAllocatorSetFreeFuncToDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetFreeFuncToDesc(allocatorDesc, func);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorSetFreeFuncToDesc", gate_status,
+            "allocatorDesc:p func:p",
+            POINTER(allocatorDesc), POINTER(func));
     }
     return gate_leave(FN_aclrtAllocatorSetFreeFuncToDesc, gate_status);
 }
@@ -1025,6 +1229,11 @@ aclError aclrtAllocatorSetAllocAdviseFuncToDesc(aclrtAllocatorDesc allocatorDesc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetAllocAdviseFuncToDesc(allocatorDesc, func);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorSetAllocAdviseFuncToDesc", gate_status,
+            "allocatorDesc:p func:p",
+            POINTER(allocatorDesc), POINTER(func));
+    }
     return gate_leave(FN_aclrtAllocatorSetAllocAdviseFuncToDesc, gate_status);
 }
 
@@ -1033,6 +1242,11 @@ aclError aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allocato
     aclError gate_status = gate_enter(FN_aclrtAllocatorSetGetAddrFromBlockFuncToDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorSetGetAddrFromBlockFuncToDesc(allocatorDesc, func);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorSetGetAddrFromBlockFuncToDesc", gate_status,
+            "allocatorDesc:p func:p",
+            POINTER(allocatorDesc), POINTER(func));
     }
     return gate_leave(FN_aclrtAllocatorSetGetAddrFromBlockFuncToDesc, gate_status);
 }
@@ -1043,6 +1257,11 @@ aclError aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc allocator
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorRegister(stream, allocatorDesc);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorRegister", gate_status,
+            "stream:p allocatorDesc:p",
+            POINTER(stream), POINTER(allocatorDesc));
+    }
     return gate_leave(FN_aclrtAllocatorRegister, gate_status);
 }
 
@@ -1051,6 +1270,13 @@ aclError aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *alloc
     aclError gate_status = gate_enter(FN_aclrtAllocatorGetByStream);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorGetByStream(stream, allocatorDesc, allocator, allocFunc, freeFunc, allocAdviseFunc, getAddrFromBlockFunc);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorGetByStream", gate_status,
+            "stream:p allocatorDesc:p allocator:p allocFunc:p freeFunc:p allocAdviseFunc:p "
+            "getAddrFromBlockFunc:p",
+            POINTER(stream), POINTER(allocatorDesc), POINTER(allocator), POINTER(allocFunc),
+            POINTER(freeFunc), POINTER(allocAdviseFunc), POINTER(getAddrFromBlockFunc));
     }
     return gate_leave(FN_aclrtAllocatorGetByStream, gate_status);
 }
@@ -1061,6 +1287,11 @@ aclError aclrtAllocatorUnregister(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocatorUnregister(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocatorUnregister", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtAllocatorUnregister, gate_status);
 }
 
@@ -1069,6 +1300,11 @@ aclError aclInit(const char *configPath)
     aclError gate_status = gate_enter(FN_aclInit);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclInit(configPath);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclInit", gate_status,
+            "configPath:p",
+            POINTER(configPath));
     }
     return gate_leave(FN_aclInit, gate_status);
 }
@@ -1079,6 +1315,10 @@ aclError aclFinalize(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalize();
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclFinalize", gate_status,
+            "");
+    }
     return gate_leave(FN_aclFinalize, gate_status);
 }
 
@@ -1087,6 +1327,11 @@ aclError aclFinalizeReference(uint64_t *refCount)
     aclError gate_status = gate_enter(FN_aclFinalizeReference);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalizeReference(refCount);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclFinalizeReference", gate_status,
+            "refCount:p",
+            POINTER(refCount));
     }
     return gate_leave(FN_aclFinalizeReference, gate_status);
 }
@@ -1103,6 +1348,11 @@ aclError aclsysGetCANNVersion(aclCANNPackageName name, aclCANNPackageVersion *ve
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclsysGetCANNVersion(name, version);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclsysGetCANNVersion", gate_status,
+            "name:i version:p",
+            SIGNED(name), POINTER(version));
+    }
     return gate_leave(FN_aclsysGetCANNVersion, gate_status);
 }
 
@@ -1112,6 +1362,11 @@ aclError aclsysGetVersionStr(char *pkgName, char *versionStr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclsysGetVersionStr(pkgName, versionStr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclsysGetVersionStr", gate_status,
+            "pkgName:p versionStr:p",
+            POINTER(pkgName), POINTER(versionStr));
+    }
     return gate_leave(FN_aclsysGetVersionStr, gate_status);
 }
 
@@ -1120,6 +1375,11 @@ aclError aclsysGetVersionNum(char *pkgName, int32_t *versionNum)
     aclError gate_status = gate_enter(FN_aclsysGetVersionNum);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclsysGetVersionNum(pkgName, versionNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclsysGetVersionNum", gate_status,
+            "pkgName:p versionNum:p",
+            POINTER(pkgName), POINTER(versionNum));
     }
     return gate_leave(FN_aclsysGetVersionNum, gate_status);
 }
@@ -1142,6 +1402,11 @@ aclError aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetExceptionInfoCallback(callback);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetExceptionInfoCallback", gate_status,
+            "callback:p",
+            POINTER(callback));
+    }
     return gate_leave(FN_aclrtSetExceptionInfoCallback, gate_status);
 }
 
@@ -1150,6 +1415,11 @@ aclError aclrtExceptionInfoCallbackRegister(aclrtExceptionInfoCallback callback)
     aclError gate_status = gate_enter(FN_aclrtExceptionInfoCallbackRegister);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtExceptionInfoCallbackRegister(callback);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtExceptionInfoCallbackRegister", gate_status,
+            "callback:p",
+            POINTER(callback));
     }
     return gate_leave(FN_aclrtExceptionInfoCallbackRegister, gate_status);
 }
@@ -1160,6 +1430,11 @@ aclError aclrtExceptionInfoCallbackUnregister(aclrtExceptionInfoCallback callbac
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtExceptionInfoCallbackUnregister(callback);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtExceptionInfoCallbackUnregister", gate_status,
+            "callback:p",
+            POINTER(callback));
+    }
     return gate_leave(FN_aclrtExceptionInfoCallbackUnregister, gate_status);
 }
 
@@ -1168,6 +1443,11 @@ uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info)
     uint32_t gate_result = 0;
     if (gate_enter(FN_aclrtGetTaskIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetTaskIdFromExceptionInfo(info);
+    }
+    if (!gate_result) {
+        error_sign("aclrtGetTaskIdFromExceptionInfo", ERROR_ANY,
+            "info:p",
+            POINTER(info));
     }
     (void)gate_leave(FN_aclrtGetTaskIdFromExceptionInfo, ACL_SUCCESS);
     return gate_result;
@@ -1179,6 +1459,11 @@ uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetStreamIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetStreamIdFromExceptionInfo(info);
     }
+    if (!gate_result) {
+        error_sign("aclrtGetStreamIdFromExceptionInfo", ERROR_ANY,
+            "info:p",
+            POINTER(info));
+    }
     (void)gate_leave(FN_aclrtGetStreamIdFromExceptionInfo, ACL_SUCCESS);
     return gate_result;
 }
@@ -1188,6 +1473,11 @@ uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info)
     uint32_t gate_result = 0;
     if (gate_enter(FN_aclrtGetThreadIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetThreadIdFromExceptionInfo(info);
+    }
+    if (!gate_result) {
+        error_sign("aclrtGetThreadIdFromExceptionInfo", ERROR_ANY,
+            "info:p",
+            POINTER(info));
     }
     (void)gate_leave(FN_aclrtGetThreadIdFromExceptionInfo, ACL_SUCCESS);
     return gate_result;
@@ -1199,6 +1489,11 @@ uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetDeviceIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetDeviceIdFromExceptionInfo(info);
     }
+    if (!gate_result) {
+        error_sign("aclrtGetDeviceIdFromExceptionInfo", ERROR_ANY,
+            "info:p",
+            POINTER(info));
+    }
     (void)gate_leave(FN_aclrtGetDeviceIdFromExceptionInfo, ACL_SUCCESS);
     return gate_result;
 }
@@ -1208,6 +1503,11 @@ uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     uint32_t gate_result = 0;
     if (gate_enter(FN_aclrtGetErrorCodeFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetErrorCodeFromExceptionInfo(info);
+    }
+    if (!gate_result) {
+        error_sign("aclrtGetErrorCodeFromExceptionInfo", ERROR_ANY,
+            "info:p",
+            POINTER(info));
     }
     (void)gate_leave(FN_aclrtGetErrorCodeFromExceptionInfo, ACL_SUCCESS);
     return gate_result;
@@ -1219,6 +1519,11 @@ aclError aclrtGetArgsFromExceptionInfo(const aclrtExceptionInfo *info, void **de
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetArgsFromExceptionInfo(info, devArgsPtr, devArgsLen);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetArgsFromExceptionInfo", gate_status,
+            "info:p devArgsPtr:p devArgsLen:p",
+            POINTER(info), POINTER(devArgsPtr), POINTER(devArgsLen));
+    }
     return gate_leave(FN_aclrtGetArgsFromExceptionInfo, gate_status);
 }
 
@@ -1227,6 +1532,11 @@ aclError aclrtGetFuncHandleFromExceptionInfo(const aclrtExceptionInfo *info, acl
     aclError gate_status = gate_enter(FN_aclrtGetFuncHandleFromExceptionInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFuncHandleFromExceptionInfo(info, func);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFuncHandleFromExceptionInfo", gate_status,
+            "info:p func:p",
+            POINTER(info), POINTER(func));
     }
     return gate_leave(FN_aclrtGetFuncHandleFromExceptionInfo, gate_status);
 }
@@ -1237,6 +1547,11 @@ aclError aclrtBinarySetExceptionCallback(aclrtBinHandle binHandle, aclrtOpExcept
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinarySetExceptionCallback(binHandle, callback, userData);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinarySetExceptionCallback", gate_status,
+            "binHandle:p callback:p userData:p",
+            POINTER(binHandle), POINTER(callback), POINTER(userData));
+    }
     return gate_leave(FN_aclrtBinarySetExceptionCallback, gate_status);
 }
 
@@ -1245,6 +1560,11 @@ aclError aclrtSubscribeReport(uint64_t threadId, aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtSubscribeReport);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSubscribeReport(threadId, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSubscribeReport", gate_status,
+            "threadId:u stream:p",
+            UNSIGNED(threadId), POINTER(stream));
     }
     return gate_leave(FN_aclrtSubscribeReport, gate_status);
 }
@@ -1255,6 +1575,11 @@ aclError aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBloc
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchCallback(fn, userData, blockType, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchCallback", gate_status,
+            "fn:p userData:p blockType:i stream:p",
+            POINTER(fn), POINTER(userData), SIGNED(blockType), POINTER(stream));
+    }
     return gate_leave(FN_aclrtLaunchCallback, gate_status);
 }
 
@@ -1263,6 +1588,11 @@ aclError aclrtProcessReport(int32_t timeout)
     aclError gate_status = gate_enter(FN_aclrtProcessReport);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtProcessReport(timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtProcessReport", gate_status,
+            "timeout:i",
+            SIGNED(timeout));
     }
     return gate_leave(FN_aclrtProcessReport, gate_status);
 }
@@ -1273,6 +1603,11 @@ aclError aclrtUnSubscribeReport(uint64_t threadId, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnSubscribeReport(threadId, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtUnSubscribeReport", gate_status,
+            "threadId:u stream:p",
+            UNSIGNED(threadId), POINTER(stream));
+    }
     return gate_leave(FN_aclrtUnSubscribeReport, gate_status);
 }
 
@@ -1281,6 +1616,11 @@ aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
     aclError gate_status = gate_enter(FN_aclrtCreateContext);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateContext(context, deviceId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateContext", gate_status,
+            "context:p deviceId:i",
+            POINTER(context), SIGNED(deviceId));
     }
     return gate_leave(FN_aclrtCreateContext, gate_status);
 }
@@ -1291,6 +1631,11 @@ aclError aclrtDestroyContext(aclrtContext context)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyContext(context);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyContext", gate_status,
+            "context:p",
+            POINTER(context));
+    }
     return gate_leave(FN_aclrtDestroyContext, gate_status);
 }
 
@@ -1299,6 +1644,11 @@ aclError aclrtSetCurrentContext(aclrtContext context)
     aclError gate_status = gate_enter(FN_aclrtSetCurrentContext);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetCurrentContext(context);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetCurrentContext", gate_status,
+            "context:p",
+            POINTER(context));
     }
     return gate_leave(FN_aclrtSetCurrentContext, gate_status);
 }
@@ -1309,6 +1659,11 @@ aclError aclrtGetCurrentContext(aclrtContext *context)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetCurrentContext(context);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetCurrentContext", gate_status,
+            "context:p",
+            POINTER(context));
+    }
     return gate_leave(FN_aclrtGetCurrentContext, gate_status);
 }
 
@@ -1317,6 +1672,11 @@ aclError aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
     aclError gate_status = gate_enter(FN_aclrtCtxGetSysParamOpt);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxGetSysParamOpt(opt, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCtxGetSysParamOpt", gate_status,
+            "opt:i value:p",
+            SIGNED(opt), POINTER(value));
     }
     return gate_leave(FN_aclrtCtxGetSysParamOpt, gate_status);
 }
@@ -1327,6 +1687,11 @@ aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxSetSysParamOpt(opt, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCtxSetSysParamOpt", gate_status,
+            "opt:i value:i",
+            SIGNED(opt), SIGNED(value));
+    }
     return gate_leave(FN_aclrtCtxSetSysParamOpt, gate_status);
 }
 
@@ -1335,6 +1700,11 @@ aclError aclrtGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
     aclError gate_status = gate_enter(FN_aclrtGetSysParamOpt);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetSysParamOpt(opt, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetSysParamOpt", gate_status,
+            "opt:i value:p",
+            SIGNED(opt), POINTER(value));
     }
     return gate_leave(FN_aclrtGetSysParamOpt, gate_status);
 }
@@ -1345,6 +1715,11 @@ aclError aclrtSetSysParamOpt(aclSysParamOpt opt, int64_t value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetSysParamOpt(opt, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetSysParamOpt", gate_status,
+            "opt:i value:i",
+            SIGNED(opt), SIGNED(value));
+    }
     return gate_leave(FN_aclrtSetSysParamOpt, gate_status);
 }
 
@@ -1353,6 +1728,11 @@ aclError aclrtSetDevice(int32_t deviceId)
     aclError gate_status = gate_enter(FN_aclrtSetDevice);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDevice(deviceId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetDevice", gate_status,
+            "deviceId:i",
+            SIGNED(deviceId));
     }
     return gate_leave(FN_aclrtSetDevice, gate_status);
 }
@@ -1363,6 +1743,11 @@ aclError aclrtResetDevice(int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetDevice(deviceId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetDevice", gate_status,
+            "deviceId:i",
+            SIGNED(deviceId));
+    }
     return gate_leave(FN_aclrtResetDevice, gate_status);
 }
 
@@ -1371,6 +1756,11 @@ aclError aclrtResetDeviceForce(int32_t deviceId)
     aclError gate_status = gate_enter(FN_aclrtResetDeviceForce);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetDeviceForce(deviceId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetDeviceForce", gate_status,
+            "deviceId:i",
+            SIGNED(deviceId));
     }
     return gate_leave(FN_aclrtResetDeviceForce, gate_status);
 }
@@ -1381,6 +1771,11 @@ aclError aclrtGetDevice(int32_t *deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDevice(deviceId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDevice", gate_status,
+            "deviceId:p",
+            POINTER(deviceId));
+    }
     return gate_leave(FN_aclrtGetDevice, gate_status);
 }
 
@@ -1389,6 +1784,11 @@ aclError aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
     aclError gate_status = gate_enter(FN_aclrtSetStreamFailureMode);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamFailureMode(stream, mode);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetStreamFailureMode", gate_status,
+            "stream:p mode:u",
+            POINTER(stream), UNSIGNED(mode));
     }
     return gate_leave(FN_aclrtSetStreamFailureMode, gate_status);
 }
@@ -1399,6 +1799,11 @@ aclError aclrtGetRunMode(aclrtRunMode *runMode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetRunMode(runMode);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetRunMode", gate_status,
+            "runMode:p",
+            POINTER(runMode));
+    }
     return gate_leave(FN_aclrtGetRunMode, gate_status);
 }
 
@@ -1407,6 +1812,10 @@ aclError aclrtSynchronizeDevice(void)
     aclError gate_status = gate_enter(FN_aclrtSynchronizeDevice);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeDevice();
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSynchronizeDevice", gate_status,
+            "");
     }
     return gate_leave(FN_aclrtSynchronizeDevice, gate_status);
 }
@@ -1417,6 +1826,11 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeDeviceWithTimeout(timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSynchronizeDeviceWithTimeout", gate_status,
+            "timeout:i",
+            SIGNED(timeout));
+    }
     return gate_leave(FN_aclrtSynchronizeDeviceWithTimeout, gate_status);
 }
 
@@ -1425,6 +1839,11 @@ aclError aclrtSetTsDevice(aclrtTsId tsId)
     aclError gate_status = gate_enter(FN_aclrtSetTsDevice);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetTsDevice(tsId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetTsDevice", gate_status,
+            "tsId:i",
+            SIGNED(tsId));
     }
     return gate_leave(FN_aclrtSetTsDevice, gate_status);
 }
@@ -1435,6 +1854,11 @@ aclError aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceUtilizationRate(deviceId, utilizationInfo);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDeviceUtilizationRate", gate_status,
+            "deviceId:i utilizationInfo:p",
+            SIGNED(deviceId), POINTER(utilizationInfo));
+    }
     return gate_leave(FN_aclrtGetDeviceUtilizationRate, gate_status);
 }
 
@@ -1443,6 +1867,11 @@ aclError aclrtGetDeviceCount(uint32_t *count)
     aclError gate_status = gate_enter(FN_aclrtGetDeviceCount);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceCount(count);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDeviceCount", gate_status,
+            "count:p",
+            POINTER(count));
     }
     return gate_leave(FN_aclrtGetDeviceCount, gate_status);
 }
@@ -1453,6 +1882,11 @@ aclError aclrtCreateEvent(aclrtEvent *event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateEvent(event);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateEvent", gate_status,
+            "event:p",
+            POINTER(event));
+    }
     return gate_leave(FN_aclrtCreateEvent, gate_status);
 }
 
@@ -1461,6 +1895,11 @@ aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
     aclError gate_status = gate_enter(FN_aclrtCreateEventWithFlag);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateEventWithFlag(event, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateEventWithFlag", gate_status,
+            "event:p flag:u",
+            POINTER(event), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtCreateEventWithFlag, gate_status);
 }
@@ -1471,6 +1910,11 @@ aclError aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateEventExWithFlag(event, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateEventExWithFlag", gate_status,
+            "event:p flag:u",
+            POINTER(event), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtCreateEventExWithFlag, gate_status);
 }
 
@@ -1479,6 +1923,11 @@ aclError aclrtDestroyEvent(aclrtEvent event)
     aclError gate_status = gate_enter(FN_aclrtDestroyEvent);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyEvent(event);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyEvent", gate_status,
+            "event:p",
+            POINTER(event));
     }
     return gate_leave(FN_aclrtDestroyEvent, gate_status);
 }
@@ -1489,6 +1938,11 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRecordEvent(event, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRecordEvent", gate_status,
+            "event:p stream:p",
+            POINTER(event), POINTER(stream));
+    }
     return gate_leave(FN_aclrtRecordEvent, gate_status);
 }
 
@@ -1497,6 +1951,11 @@ aclError aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t
     aclError gate_status = gate_enter(FN_aclrtRecordEventWithFlag);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRecordEventWithFlag(event, stream, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRecordEventWithFlag", gate_status,
+            "event:p stream:p flag:u",
+            POINTER(event), POINTER(stream), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtRecordEventWithFlag, gate_status);
 }
@@ -1507,6 +1966,11 @@ aclError aclrtResetEvent(aclrtEvent event, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetEvent(event, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetEvent", gate_status,
+            "event:p stream:p",
+            POINTER(event), POINTER(stream));
+    }
     return gate_leave(FN_aclrtResetEvent, gate_status);
 }
 
@@ -1515,6 +1979,11 @@ aclError aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status)
     aclError gate_status = gate_enter(FN_aclrtQueryEvent);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryEvent(event, status);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtQueryEvent", gate_status,
+            "event:p status:p",
+            POINTER(event), POINTER(status));
     }
     return gate_leave(FN_aclrtQueryEvent, gate_status);
 }
@@ -1525,6 +1994,11 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *statu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryEventStatus(event, status);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtQueryEventStatus", gate_status,
+            "event:p status:p",
+            POINTER(event), POINTER(status));
+    }
     return gate_leave(FN_aclrtQueryEventStatus, gate_status);
 }
 
@@ -1533,6 +2007,11 @@ aclError aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *statu
     aclError gate_status = gate_enter(FN_aclrtQueryEventWaitStatus);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryEventWaitStatus(event, status);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtQueryEventWaitStatus", gate_status,
+            "event:p status:p",
+            POINTER(event), POINTER(status));
     }
     return gate_leave(FN_aclrtQueryEventWaitStatus, gate_status);
 }
@@ -1543,6 +2022,11 @@ aclError aclrtSynchronizeEvent(aclrtEvent event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeEvent(event);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSynchronizeEvent", gate_status,
+            "event:p",
+            POINTER(event));
+    }
     return gate_leave(FN_aclrtSynchronizeEvent, gate_status);
 }
 
@@ -1551,6 +2035,11 @@ aclError aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
     aclError gate_status = gate_enter(FN_aclrtSynchronizeEventWithTimeout);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeEventWithTimeout(event, timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSynchronizeEventWithTimeout", gate_status,
+            "event:p timeout:i",
+            POINTER(event), SIGNED(timeout));
     }
     return gate_leave(FN_aclrtSynchronizeEventWithTimeout, gate_status);
 }
@@ -1561,6 +2050,11 @@ aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endE
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtEventElapsedTime(ms, startEvent, endEvent);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtEventElapsedTime", gate_status,
+            "ms:p startEvent:p endEvent:p",
+            POINTER(ms), POINTER(startEvent), POINTER(endEvent));
+    }
     return gate_leave(FN_aclrtEventElapsedTime, gate_status);
 }
 
@@ -1569,6 +2063,11 @@ aclError aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
     aclError gate_status = gate_enter(FN_aclrtEventGetTimestamp);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtEventGetTimestamp(event, timestamp);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtEventGetTimestamp", gate_status,
+            "event:p timestamp:p",
+            POINTER(event), POINTER(timestamp));
     }
     return gate_leave(FN_aclrtEventGetTimestamp, gate_status);
 }
@@ -1579,6 +2078,11 @@ aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMalloc(devPtr, size, policy);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMalloc", gate_status,
+            "devPtr:p size:u policy:i",
+            POINTER(devPtr), UNSIGNED(size), SIGNED(policy));
+    }
     return gate_leave(FN_aclrtMalloc, gate_status);
 }
 
@@ -1587,6 +2091,11 @@ aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy pol
     aclError gate_status = gate_enter(FN_aclrtMallocAlign32);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocAlign32(devPtr, size, policy);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocAlign32", gate_status,
+            "devPtr:p size:u policy:i",
+            POINTER(devPtr), UNSIGNED(size), SIGNED(policy));
     }
     return gate_leave(FN_aclrtMallocAlign32, gate_status);
 }
@@ -1597,6 +2106,11 @@ aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy poli
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocCached(devPtr, size, policy);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocCached", gate_status,
+            "devPtr:p size:u policy:i",
+            POINTER(devPtr), UNSIGNED(size), SIGNED(policy));
+    }
     return gate_leave(FN_aclrtMallocCached, gate_status);
 }
 
@@ -1605,6 +2119,11 @@ aclError aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy pol
     aclError gate_status = gate_enter(FN_aclrtMallocWithCfg);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocWithCfg(devPtr, size, policy, cfg);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocWithCfg", gate_status,
+            "devPtr:p size:u policy:i cfg:p",
+            POINTER(devPtr), UNSIGNED(size), SIGNED(policy), POINTER(cfg));
     }
     return gate_leave(FN_aclrtMallocWithCfg, gate_status);
 }
@@ -1615,6 +2134,11 @@ aclError aclrtMallocForTaskScheduler(void **devPtr, size_t size, aclrtMemMallocP
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocForTaskScheduler(devPtr, size, policy, cfg);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocForTaskScheduler", gate_status,
+            "devPtr:p size:u policy:i cfg:p",
+            POINTER(devPtr), UNSIGNED(size), SIGNED(policy), POINTER(cfg));
+    }
     return gate_leave(FN_aclrtMallocForTaskScheduler, gate_status);
 }
 
@@ -1623,6 +2147,11 @@ aclError aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig *cf
     aclError gate_status = gate_enter(FN_aclrtMallocHostWithCfg);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocHostWithCfg(ptr, size, cfg);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocHostWithCfg", gate_status,
+            "ptr:p size:u cfg:p",
+            POINTER(ptr), UNSIGNED(size), POINTER(cfg));
     }
     return gate_leave(FN_aclrtMallocHostWithCfg, gate_status);
 }
@@ -1633,6 +2162,11 @@ aclError aclrtPointerGetAttributes(const void *ptr, aclrtPtrAttributes *attribut
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtPointerGetAttributes(ptr, attributes);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtPointerGetAttributes", gate_status,
+            "ptr:p attributes:p",
+            POINTER(ptr), POINTER(attributes));
+    }
     return gate_leave(FN_aclrtPointerGetAttributes, gate_status);
 }
 
@@ -1641,6 +2175,11 @@ aclError aclrtMemManagedGetAttr(aclrtMemManagedRangeAttribute attribute, const v
     aclError gate_status = gate_enter(FN_aclrtMemManagedGetAttr);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedGetAttr(attribute, ptr, size, data, dataSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemManagedGetAttr", gate_status,
+            "attribute:i ptr:p size:u data:p dataSize:u",
+            SIGNED(attribute), POINTER(ptr), UNSIGNED(size), POINTER(data), UNSIGNED(dataSize));
     }
     return gate_leave(FN_aclrtMemManagedGetAttr, gate_status);
 }
@@ -1651,6 +2190,12 @@ aclError aclrtMemManagedGetAttrs(aclrtMemManagedRangeAttribute *attributes, size
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedGetAttrs(attributes, numAttributes, ptr, size, data, dataSizes);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemManagedGetAttrs", gate_status,
+            "attributes:p numAttributes:u ptr:p size:u data:p dataSizes:p",
+            POINTER(attributes), UNSIGNED(numAttributes), POINTER(ptr), UNSIGNED(size), POINTER(data),
+            POINTER(dataSizes));
+    }
     return gate_leave(FN_aclrtMemManagedGetAttrs, gate_status);
 }
 
@@ -1659,6 +2204,11 @@ aclError aclrtHostRegister(void *ptr, uint64_t size, aclrtHostRegisterType type,
     aclError gate_status = gate_enter(FN_aclrtHostRegister);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostRegister(ptr, size, type, devPtr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtHostRegister", gate_status,
+            "ptr:p size:u type:i devPtr:p",
+            POINTER(ptr), UNSIGNED(size), SIGNED(type), POINTER(devPtr));
     }
     return gate_leave(FN_aclrtHostRegister, gate_status);
 }
@@ -1669,6 +2219,11 @@ aclError aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostRegisterV2(ptr, size, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtHostRegisterV2", gate_status,
+            "ptr:p size:u flag:u",
+            POINTER(ptr), UNSIGNED(size), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtHostRegisterV2, gate_status);
 }
 
@@ -1677,6 +2232,11 @@ aclError aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t flag)
     aclError gate_status = gate_enter(FN_aclrtHostGetDevicePointer);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostGetDevicePointer(pHost, pDevice, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtHostGetDevicePointer", gate_status,
+            "pHost:p pDevice:p flag:u",
+            POINTER(pHost), POINTER(pDevice), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtHostGetDevicePointer, gate_status);
 }
@@ -1687,6 +2247,11 @@ aclError aclrtHostUnregister(void *ptr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostUnregister(ptr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtHostUnregister", gate_status,
+            "ptr:p",
+            POINTER(ptr));
+    }
     return gate_leave(FN_aclrtHostUnregister, gate_status);
 }
 
@@ -1695,6 +2260,11 @@ aclError aclrtHostMemMapCapabilities(uint32_t deviceId, aclrtHacType hacType, ac
     aclError gate_status = gate_enter(FN_aclrtHostMemMapCapabilities);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtHostMemMapCapabilities(deviceId, hacType, capabilities);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtHostMemMapCapabilities", gate_status,
+            "deviceId:u hacType:i capabilities:p",
+            UNSIGNED(deviceId), SIGNED(hacType), POINTER(capabilities));
     }
     return gate_leave(FN_aclrtHostMemMapCapabilities, gate_status);
 }
@@ -1705,6 +2275,11 @@ aclError aclrtGetThreadLastTaskId(uint32_t *taskId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetThreadLastTaskId(taskId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetThreadLastTaskId", gate_status,
+            "taskId:p",
+            POINTER(taskId));
+    }
     return gate_leave(FN_aclrtGetThreadLastTaskId, gate_status);
 }
 
@@ -1713,6 +2288,11 @@ aclError aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
     aclError gate_status = gate_enter(FN_aclrtStreamGetId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamGetId(stream, streamId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamGetId", gate_status,
+            "stream:p streamId:p",
+            POINTER(stream), POINTER(streamId));
     }
     return gate_leave(FN_aclrtStreamGetId, gate_status);
 }
@@ -1723,6 +2303,11 @@ aclError aclrtMemFlush(void *devPtr, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemFlush(devPtr, size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemFlush", gate_status,
+            "devPtr:p size:u",
+            POINTER(devPtr), UNSIGNED(size));
+    }
     return gate_leave(FN_aclrtMemFlush, gate_status);
 }
 
@@ -1731,6 +2316,11 @@ aclError aclrtMemInvalidate(void *devPtr, size_t size)
     aclError gate_status = gate_enter(FN_aclrtMemInvalidate);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemInvalidate(devPtr, size);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemInvalidate", gate_status,
+            "devPtr:p size:u",
+            POINTER(devPtr), UNSIGNED(size));
     }
     return gate_leave(FN_aclrtMemInvalidate, gate_status);
 }
@@ -1741,6 +2331,11 @@ aclError aclrtFree(void *devPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFree(devPtr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFree", gate_status,
+            "devPtr:p",
+            POINTER(devPtr));
+    }
     return gate_leave(FN_aclrtFree, gate_status);
 }
 
@@ -1749,6 +2344,11 @@ aclError aclrtMallocHost(void **hostPtr, size_t size)
     aclError gate_status = gate_enter(FN_aclrtMallocHost);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocHost(hostPtr, size);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocHost", gate_status,
+            "hostPtr:p size:u",
+            POINTER(hostPtr), UNSIGNED(size));
     }
     return gate_leave(FN_aclrtMallocHost, gate_status);
 }
@@ -1759,6 +2359,11 @@ aclError aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemAllocManaged(ptr, size, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemAllocManaged", gate_status,
+            "ptr:p size:u flag:u",
+            POINTER(ptr), UNSIGNED(size), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtMemAllocManaged, gate_status);
 }
 
@@ -1767,6 +2372,11 @@ aclError aclrtFreeHost(void *hostPtr)
     aclError gate_status = gate_enter(FN_aclrtFreeHost);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeHost(hostPtr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFreeHost", gate_status,
+            "hostPtr:p",
+            POINTER(hostPtr));
     }
     return gate_leave(FN_aclrtFreeHost, gate_status);
 }
@@ -1777,6 +2387,11 @@ aclError aclrtFreeWithDevSync(void *devPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeWithDevSync(devPtr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFreeWithDevSync", gate_status,
+            "devPtr:p",
+            POINTER(devPtr));
+    }
     return gate_leave(FN_aclrtFreeWithDevSync, gate_status);
 }
 
@@ -1785,6 +2400,11 @@ aclError aclrtFreeHostWithDevSync(void *hostPtr)
     aclError gate_status = gate_enter(FN_aclrtFreeHostWithDevSync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeHostWithDevSync(hostPtr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFreeHostWithDevSync", gate_status,
+            "hostPtr:p",
+            POINTER(hostPtr));
     }
     return gate_leave(FN_aclrtFreeHostWithDevSync, gate_status);
 }
@@ -1795,6 +2415,11 @@ aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, a
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpy(dst, destMax, src, count, kind);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpy", gate_status,
+            "dst:p destMax:u src:p count:u kind:i",
+            POINTER(dst), UNSIGNED(destMax), POINTER(src), UNSIGNED(count), SIGNED(kind));
+    }
     return gate_leave(FN_aclrtMemcpy, gate_status);
 }
 
@@ -1803,6 +2428,11 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
     aclError gate_status = gate_enter(FN_aclrtMemset);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemset(devPtr, maxCount, value, count);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemset", gate_status,
+            "devPtr:p maxCount:u value:i count:u",
+            POINTER(devPtr), UNSIGNED(maxCount), SIGNED(value), UNSIGNED(count));
     }
     return gate_leave(FN_aclrtMemset, gate_status);
 }
@@ -1813,6 +2443,12 @@ aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t cou
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsync(dst, destMax, src, count, kind, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyAsync", gate_status,
+            "dst:p destMax:u src:p count:u kind:i stream:p",
+            POINTER(dst), UNSIGNED(destMax), POINTER(src), UNSIGNED(count), SIGNED(kind),
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemcpyAsync, gate_status);
 }
 
@@ -1821,6 +2457,11 @@ aclError aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N)
     aclError gate_status = gate_enter(FN_aclrtMemsetD32);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemsetD32(ptr, memSize, value, N);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemsetD32", gate_status,
+            "ptr:p memSize:u value:u N:u",
+            POINTER(ptr), UNSIGNED(memSize), UNSIGNED(value), UNSIGNED(N));
     }
     return gate_leave(FN_aclrtMemsetD32, gate_status);
 }
@@ -1831,6 +2472,11 @@ aclError aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size_t N
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemsetD32Async(ptr, memSize, value, N, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemsetD32Async", gate_status,
+            "ptr:p memSize:u value:u N:u stream:p",
+            POINTER(ptr), UNSIGNED(memSize), UNSIGNED(value), UNSIGNED(N), POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemsetD32Async, gate_status);
 }
 
@@ -1839,6 +2485,12 @@ aclError aclrtMemcpyAsyncWithCondition(void *dst, size_t destMax, const void *sr
     aclError gate_status = gate_enter(FN_aclrtMemcpyAsyncWithCondition);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsyncWithCondition(dst, destMax, src, count, kind, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyAsyncWithCondition", gate_status,
+            "dst:p destMax:u src:p count:u kind:i stream:p",
+            POINTER(dst), UNSIGNED(destMax), POINTER(src), UNSIGNED(count), SIGNED(kind),
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtMemcpyAsyncWithCondition, gate_status);
 }
@@ -1849,6 +2501,12 @@ aclError aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spitch,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpy2d(dst, dpitch, src, spitch, width, height, kind);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpy2d", gate_status,
+            "dst:p dpitch:u src:p spitch:u width:u height:u kind:i",
+            POINTER(dst), UNSIGNED(dpitch), POINTER(src), UNSIGNED(spitch), UNSIGNED(width),
+            UNSIGNED(height), SIGNED(kind));
+    }
     return gate_leave(FN_aclrtMemcpy2d, gate_status);
 }
 
@@ -1857,6 +2515,12 @@ aclError aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t sp
     aclError gate_status = gate_enter(FN_aclrtMemcpy2dAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpy2dAsync(dst, dpitch, src, spitch, width, height, kind, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpy2dAsync", gate_status,
+            "dst:p dpitch:u src:p spitch:u width:u height:u kind:i stream:p",
+            POINTER(dst), UNSIGNED(dpitch), POINTER(src), UNSIGNED(spitch), UNSIGNED(width),
+            UNSIGNED(height), SIGNED(kind), POINTER(stream));
     }
     return gate_leave(FN_aclrtMemcpy2dAsync, gate_status);
 }
@@ -1867,6 +2531,11 @@ aclError aclrtGetSymbolAddress(const void *symbol, void **devPtr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetSymbolAddress(symbol, devPtr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetSymbolAddress", gate_status,
+            "symbol:p devPtr:p",
+            POINTER(symbol), POINTER(devPtr));
+    }
     return gate_leave(FN_aclrtGetSymbolAddress, gate_status);
 }
 
@@ -1875,6 +2544,11 @@ aclError aclrtGetSymbolSize(const void *symbol, size_t *size)
     aclError gate_status = gate_enter(FN_aclrtGetSymbolSize);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetSymbolSize(symbol, size);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetSymbolSize", gate_status,
+            "symbol:p size:p",
+            POINTER(symbol), POINTER(size));
     }
     return gate_leave(FN_aclrtGetSymbolSize, gate_status);
 }
@@ -1885,6 +2559,11 @@ aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t c
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemsetAsync(devPtr, maxCount, value, count, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemsetAsync", gate_status,
+            "devPtr:p maxCount:u value:i count:u stream:p",
+            POINTER(devPtr), UNSIGNED(maxCount), SIGNED(value), UNSIGNED(count), POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemsetAsync, gate_status);
 }
 
@@ -1893,6 +2572,11 @@ aclError aclrtMemManagedAdvise(const void *const ptr, uint64_t size, aclrtMemMan
     aclError gate_status = gate_enter(FN_aclrtMemManagedAdvise);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedAdvise(ptr, size, advise, location);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemManagedAdvise", gate_status,
+            "ptr:p size:u advise:i",
+            POINTER(ptr), UNSIGNED(size), SIGNED(advise));
     }
     return gate_leave(FN_aclrtMemManagedAdvise, gate_status);
 }
@@ -1903,6 +2587,11 @@ aclError aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, vo
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReserveMemAddress(virPtr, size, alignment, expectPtr, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtReserveMemAddress", gate_status,
+            "virPtr:p size:u alignment:u expectPtr:p flags:u",
+            POINTER(virPtr), UNSIGNED(size), UNSIGNED(alignment), POINTER(expectPtr), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtReserveMemAddress, gate_status);
 }
 
@@ -1911,6 +2600,11 @@ aclError aclrtReleaseMemAddress(void *virPtr)
     aclError gate_status = gate_enter(FN_aclrtReleaseMemAddress);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReleaseMemAddress(virPtr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtReleaseMemAddress", gate_status,
+            "virPtr:p",
+            POINTER(virPtr));
     }
     return gate_leave(FN_aclrtReleaseMemAddress, gate_status);
 }
@@ -1921,6 +2615,11 @@ aclError aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size, const aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMallocPhysical(handle, size, prop, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMallocPhysical", gate_status,
+            "handle:p size:u prop:p flags:u",
+            POINTER(handle), UNSIGNED(size), POINTER(prop), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtMallocPhysical, gate_status);
 }
 
@@ -1929,6 +2628,11 @@ aclError aclrtFreePhysical(aclrtDrvMemHandle handle)
     aclError gate_status = gate_enter(FN_aclrtFreePhysical);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreePhysical(handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFreePhysical", gate_status,
+            "handle:p",
+            POINTER(handle));
     }
     return gate_leave(FN_aclrtFreePhysical, gate_status);
 }
@@ -1939,6 +2643,11 @@ aclError aclrtMapMem(void *virPtr, size_t size, size_t offset, aclrtDrvMemHandle
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMapMem(virPtr, size, offset, handle, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMapMem", gate_status,
+            "virPtr:p size:u offset:u handle:p flags:u",
+            POINTER(virPtr), UNSIGNED(size), UNSIGNED(offset), POINTER(handle), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtMapMem, gate_status);
 }
 
@@ -1947,6 +2656,11 @@ aclError aclrtUnmapMem(void *virPtr)
     aclError gate_status = gate_enter(FN_aclrtUnmapMem);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnmapMem(virPtr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtUnmapMem", gate_status,
+            "virPtr:p",
+            POINTER(virPtr));
     }
     return gate_leave(FN_aclrtUnmapMem, gate_status);
 }
@@ -1957,6 +2671,11 @@ aclError aclrtMemMapNoAccess(void *virPtr, size_t size, size_t offset, aclrtDrvM
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemMapNoAccess(virPtr, size, offset, handle, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemMapNoAccess", gate_status,
+            "virPtr:p size:u offset:u handle:p flags:u",
+            POINTER(virPtr), UNSIGNED(size), UNSIGNED(offset), POINTER(handle), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtMemMapNoAccess, gate_status);
 }
 
@@ -1965,6 +2684,10 @@ aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
     aclrtStreamConfigHandle *gate_result = NULL;
     if (gate_enter(FN_aclrtCreateStreamConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateStreamConfigHandle();
+    }
+    if (!gate_result) {
+        error_sign("aclrtCreateStreamConfigHandle", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclrtCreateStreamConfigHandle, ACL_SUCCESS);
     return gate_result;
@@ -1976,6 +2699,11 @@ aclError aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyStreamConfigHandle(handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyStreamConfigHandle", gate_status,
+            "handle:p",
+            POINTER(handle));
+    }
     return gate_leave(FN_aclrtDestroyStreamConfigHandle, gate_status);
 }
 
@@ -1984,6 +2712,11 @@ aclError aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStreamCon
     aclError gate_status = gate_enter(FN_aclrtSetStreamConfigOpt);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamConfigOpt(handle, attr, attrValue, valueSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetStreamConfigOpt", gate_status,
+            "handle:p attr:i attrValue:p valueSize:u",
+            POINTER(handle), SIGNED(attr), POINTER(attrValue), UNSIGNED(valueSize));
     }
     return gate_leave(FN_aclrtSetStreamConfigOpt, gate_status);
 }
@@ -1994,6 +2727,11 @@ aclError aclrtCreateStream(aclrtStream *stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateStream(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateStream", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtCreateStream, gate_status);
 }
 
@@ -2002,6 +2740,11 @@ aclError aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle 
     aclError gate_status = gate_enter(FN_aclrtCreateStreamV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateStreamV2(stream, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateStreamV2", gate_status,
+            "stream:p handle:p",
+            POINTER(stream), POINTER(handle));
     }
     return gate_leave(FN_aclrtCreateStreamV2, gate_status);
 }
@@ -2012,6 +2755,11 @@ aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateStreamWithConfig(stream, priority, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateStreamWithConfig", gate_status,
+            "stream:p priority:u flag:u",
+            POINTER(stream), UNSIGNED(priority), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtCreateStreamWithConfig, gate_status);
 }
 
@@ -2020,6 +2768,11 @@ aclError aclrtDestroyStream(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtDestroyStream);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyStream(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyStream", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtDestroyStream, gate_status);
 }
@@ -2030,6 +2783,11 @@ aclError aclrtDestroyStreamForce(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyStreamForce(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyStreamForce", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtDestroyStreamForce, gate_status);
 }
 
@@ -2038,6 +2796,11 @@ aclError aclrtSynchronizeStream(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtSynchronizeStream);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeStream(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSynchronizeStream", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtSynchronizeStream, gate_status);
 }
@@ -2048,6 +2811,11 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSynchronizeStreamWithTimeout(stream, timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSynchronizeStreamWithTimeout", gate_status,
+            "stream:p timeout:i",
+            POINTER(stream), SIGNED(timeout));
+    }
     return gate_leave(FN_aclrtSynchronizeStreamWithTimeout, gate_status);
 }
 
@@ -2056,6 +2824,11 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
     aclError gate_status = gate_enter(FN_aclrtStreamQuery);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamQuery(stream, status);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamQuery", gate_status,
+            "stream:p status:p",
+            POINTER(stream), POINTER(status));
     }
     return gate_leave(FN_aclrtStreamQuery, gate_status);
 }
@@ -2066,6 +2839,11 @@ aclError aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamGetPriority(stream, priority);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamGetPriority", gate_status,
+            "stream:p priority:p",
+            POINTER(stream), POINTER(priority));
+    }
     return gate_leave(FN_aclrtStreamGetPriority, gate_status);
 }
 
@@ -2074,6 +2852,11 @@ aclError aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags)
     aclError gate_status = gate_enter(FN_aclrtStreamGetFlags);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamGetFlags(stream, flags);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamGetFlags", gate_status,
+            "stream:p flags:p",
+            POINTER(stream), POINTER(flags));
     }
     return gate_leave(FN_aclrtStreamGetFlags, gate_status);
 }
@@ -2084,6 +2867,11 @@ aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamWaitEvent(stream, event);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamWaitEvent", gate_status,
+            "stream:p event:p",
+            POINTER(stream), POINTER(event));
+    }
     return gate_leave(FN_aclrtStreamWaitEvent, gate_status);
 }
 
@@ -2092,6 +2880,11 @@ aclError aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint
     aclError gate_status = gate_enter(FN_aclrtStreamWaitEventWithFlag);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamWaitEventWithFlag(stream, event, timeout, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamWaitEventWithFlag", gate_status,
+            "stream:p event:p timeout:u flag:u",
+            POINTER(stream), POINTER(event), UNSIGNED(timeout), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtStreamWaitEventWithFlag, gate_status);
 }
@@ -2102,6 +2895,11 @@ aclError aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, i
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamWaitEventWithTimeout(stream, event, timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamWaitEventWithTimeout", gate_status,
+            "stream:p event:p timeout:i",
+            POINTER(stream), POINTER(event), SIGNED(timeout));
+    }
     return gate_leave(FN_aclrtStreamWaitEventWithTimeout, gate_status);
 }
 
@@ -2110,6 +2908,11 @@ aclError aclrtSetGroup(int32_t groupId)
     aclError gate_status = gate_enter(FN_aclrtSetGroup);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetGroup(groupId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetGroup", gate_status,
+            "groupId:i",
+            SIGNED(groupId));
     }
     return gate_leave(FN_aclrtSetGroup, gate_status);
 }
@@ -2120,6 +2923,11 @@ aclError aclrtGetGroupCount(uint32_t *count)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetGroupCount(count);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetGroupCount", gate_status,
+            "count:p",
+            POINTER(count));
+    }
     return gate_leave(FN_aclrtGetGroupCount, gate_status);
 }
 
@@ -2128,6 +2936,10 @@ aclrtGroupInfo *aclrtCreateGroupInfo(void)
     aclrtGroupInfo *gate_result = NULL;
     if (gate_enter(FN_aclrtCreateGroupInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateGroupInfo();
+    }
+    if (!gate_result) {
+        error_sign("aclrtCreateGroupInfo", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclrtCreateGroupInfo, ACL_SUCCESS);
     return gate_result;
@@ -2139,6 +2951,11 @@ aclError aclrtDestroyGroupInfo(aclrtGroupInfo *groupInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyGroupInfo(groupInfo);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyGroupInfo", gate_status,
+            "groupInfo:p",
+            POINTER(groupInfo));
+    }
     return gate_leave(FN_aclrtDestroyGroupInfo, gate_status);
 }
 
@@ -2147,6 +2964,11 @@ aclError aclrtGetAllGroupInfo(aclrtGroupInfo *groupInfo)
     aclError gate_status = gate_enter(FN_aclrtGetAllGroupInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetAllGroupInfo(groupInfo);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetAllGroupInfo", gate_status,
+            "groupInfo:p",
+            POINTER(groupInfo));
     }
     return gate_leave(FN_aclrtGetAllGroupInfo, gate_status);
 }
@@ -2157,6 +2979,12 @@ aclError aclrtGetGroupInfoDetail(const aclrtGroupInfo *groupInfo, int32_t groupI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetGroupInfoDetail(groupInfo, groupIndex, attr, attrValue, valueLen, paramRetSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetGroupInfoDetail", gate_status,
+            "groupInfo:p groupIndex:i attr:i attrValue:p valueLen:u paramRetSize:p",
+            POINTER(groupInfo), SIGNED(groupIndex), SIGNED(attr), POINTER(attrValue),
+            UNSIGNED(valueLen), POINTER(paramRetSize));
+    }
     return gate_leave(FN_aclrtGetGroupInfoDetail, gate_status);
 }
 
@@ -2165,6 +2993,11 @@ aclError aclrtDeviceCanAccessPeer(int32_t *canAccessPeer, int32_t deviceId, int3
     aclError gate_status = gate_enter(FN_aclrtDeviceCanAccessPeer);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceCanAccessPeer(canAccessPeer, deviceId, peerDeviceId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceCanAccessPeer", gate_status,
+            "canAccessPeer:p deviceId:i peerDeviceId:i",
+            POINTER(canAccessPeer), SIGNED(deviceId), SIGNED(peerDeviceId));
     }
     return gate_leave(FN_aclrtDeviceCanAccessPeer, gate_status);
 }
@@ -2175,6 +3008,11 @@ aclError aclrtDeviceEnablePeerAccess(int32_t peerDeviceId, uint32_t flags)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceEnablePeerAccess(peerDeviceId, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceEnablePeerAccess", gate_status,
+            "peerDeviceId:i flags:u",
+            SIGNED(peerDeviceId), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtDeviceEnablePeerAccess, gate_status);
 }
 
@@ -2183,6 +3021,11 @@ aclError aclrtDeviceDisablePeerAccess(int32_t peerDeviceId)
     aclError gate_status = gate_enter(FN_aclrtDeviceDisablePeerAccess);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceDisablePeerAccess(peerDeviceId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceDisablePeerAccess", gate_status,
+            "peerDeviceId:i",
+            SIGNED(peerDeviceId));
     }
     return gate_leave(FN_aclrtDeviceDisablePeerAccess, gate_status);
 }
@@ -2193,6 +3036,11 @@ aclError aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemInfo(attr, free, total);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetMemInfo", gate_status,
+            "attr:i free:p total:p",
+            SIGNED(attr), POINTER(free), POINTER(total));
+    }
     return gate_leave(FN_aclrtGetMemInfo, gate_status);
 }
 
@@ -2201,6 +3049,11 @@ aclError aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo,
     aclError gate_status = gate_enter(FN_aclrtGetMemUsageInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemUsageInfo(deviceId, memUsageInfo, inputNum, outputNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetMemUsageInfo", gate_status,
+            "deviceId:i memUsageInfo:p inputNum:u outputNum:p",
+            SIGNED(deviceId), POINTER(memUsageInfo), UNSIGNED(inputNum), POINTER(outputNum));
     }
     return gate_leave(FN_aclrtGetMemUsageInfo, gate_status);
 }
@@ -2211,6 +3064,11 @@ aclError aclrtSetOpWaitTimeout(uint32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpWaitTimeout(timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetOpWaitTimeout", gate_status,
+            "timeout:u",
+            UNSIGNED(timeout));
+    }
     return gate_leave(FN_aclrtSetOpWaitTimeout, gate_status);
 }
 
@@ -2219,6 +3077,11 @@ aclError aclrtSetOpExecuteTimeOut(uint32_t timeout)
     aclError gate_status = gate_enter(FN_aclrtSetOpExecuteTimeOut);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpExecuteTimeOut(timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetOpExecuteTimeOut", gate_status,
+            "timeout:u",
+            UNSIGNED(timeout));
     }
     return gate_leave(FN_aclrtSetOpExecuteTimeOut, gate_status);
 }
@@ -2229,6 +3092,11 @@ aclError aclrtSetOpExecuteTimeOutWithMs(uint32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpExecuteTimeOutWithMs(timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetOpExecuteTimeOutWithMs", gate_status,
+            "timeout:u",
+            UNSIGNED(timeout));
+    }
     return gate_leave(FN_aclrtSetOpExecuteTimeOutWithMs, gate_status);
 }
 
@@ -2237,6 +3105,11 @@ aclError aclrtSetOpExecuteTimeOutV2(uint64_t timeout, uint64_t *actualTimeout)
     aclError gate_status = gate_enter(FN_aclrtSetOpExecuteTimeOutV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetOpExecuteTimeOutV2(timeout, actualTimeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetOpExecuteTimeOutV2", gate_status,
+            "timeout:u actualTimeout:p",
+            UNSIGNED(timeout), POINTER(actualTimeout));
     }
     return gate_leave(FN_aclrtSetOpExecuteTimeOutV2, gate_status);
 }
@@ -2247,6 +3120,11 @@ aclError aclrtGetOpTimeOutInterval(uint64_t *interval)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetOpTimeOutInterval(interval);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetOpTimeOutInterval", gate_status,
+            "interval:p",
+            POINTER(interval));
+    }
     return gate_leave(FN_aclrtGetOpTimeOutInterval, gate_status);
 }
 
@@ -2255,6 +3133,11 @@ aclError aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
     aclError gate_status = gate_enter(FN_aclrtSetStreamOverflowSwitch);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamOverflowSwitch(stream, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetStreamOverflowSwitch", gate_status,
+            "stream:p flag:u",
+            POINTER(stream), UNSIGNED(flag));
     }
     return gate_leave(FN_aclrtSetStreamOverflowSwitch, gate_status);
 }
@@ -2265,6 +3148,11 @@ aclError aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamOverflowSwitch(stream, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetStreamOverflowSwitch", gate_status,
+            "stream:p flag:p",
+            POINTER(stream), POINTER(flag));
+    }
     return gate_leave(FN_aclrtGetStreamOverflowSwitch, gate_status);
 }
 
@@ -2273,6 +3161,11 @@ aclError aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
     aclError gate_status = gate_enter(FN_aclrtSetDeviceSatMode);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDeviceSatMode(mode);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetDeviceSatMode", gate_status,
+            "mode:i",
+            SIGNED(mode));
     }
     return gate_leave(FN_aclrtSetDeviceSatMode, gate_status);
 }
@@ -2283,6 +3176,11 @@ aclError aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceSatMode(mode);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDeviceSatMode", gate_status,
+            "mode:p",
+            POINTER(mode));
+    }
     return gate_leave(FN_aclrtGetDeviceSatMode, gate_status);
 }
 
@@ -2291,6 +3189,11 @@ aclError aclrtGetOverflowStatus(void *outputAddr, size_t outputSize, aclrtStream
     aclError gate_status = gate_enter(FN_aclrtGetOverflowStatus);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetOverflowStatus(outputAddr, outputSize, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetOverflowStatus", gate_status,
+            "outputAddr:p outputSize:u stream:p",
+            POINTER(outputAddr), UNSIGNED(outputSize), POINTER(stream));
     }
     return gate_leave(FN_aclrtGetOverflowStatus, gate_status);
 }
@@ -2301,6 +3204,11 @@ aclError aclrtResetOverflowStatus(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetOverflowStatus(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetOverflowStatus", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtResetOverflowStatus, gate_status);
 }
 
@@ -2309,6 +3217,11 @@ aclError aclrtSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStream
     aclError gate_status = gate_enter(FN_aclrtSubscribeHostFunc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSubscribeHostFunc(hostFuncThreadId, exeStream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSubscribeHostFunc", gate_status,
+            "hostFuncThreadId:u exeStream:p",
+            UNSIGNED(hostFuncThreadId), POINTER(exeStream));
     }
     return gate_leave(FN_aclrtSubscribeHostFunc, gate_status);
 }
@@ -2319,6 +3232,11 @@ aclError aclrtProcessHostFunc(int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtProcessHostFunc(timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtProcessHostFunc", gate_status,
+            "timeout:i",
+            SIGNED(timeout));
+    }
     return gate_leave(FN_aclrtProcessHostFunc, gate_status);
 }
 
@@ -2327,6 +3245,11 @@ aclError aclrtUnSubscribeHostFunc(uint64_t hostFuncThreadId, aclrtStream exeStre
     aclError gate_status = gate_enter(FN_aclrtUnSubscribeHostFunc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnSubscribeHostFunc(hostFuncThreadId, exeStream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtUnSubscribeHostFunc", gate_status,
+            "hostFuncThreadId:u exeStream:p",
+            UNSIGNED(hostFuncThreadId), POINTER(exeStream));
     }
     return gate_leave(FN_aclrtUnSubscribeHostFunc, gate_status);
 }
@@ -2337,6 +3260,11 @@ aclError aclrtQueryDeviceStatus(int32_t deviceId, aclrtDeviceStatus *deviceStatu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtQueryDeviceStatus(deviceId, deviceStatus);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtQueryDeviceStatus", gate_status,
+            "deviceId:i deviceStatus:p",
+            SIGNED(deviceId), POINTER(deviceStatus));
+    }
     return gate_leave(FN_aclrtQueryDeviceStatus, gate_status);
 }
 
@@ -2345,6 +3273,11 @@ aclrtBinary aclrtCreateBinary(const void *data, size_t dataLen)
     aclrtBinary gate_result = 0;
     if (gate_enter(FN_aclrtCreateBinary) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateBinary(data, dataLen);
+    }
+    if (!gate_result) {
+        error_sign("aclrtCreateBinary", ERROR_ANY,
+            "data:p dataLen:u",
+            POINTER(data), UNSIGNED(dataLen));
     }
     (void)gate_leave(FN_aclrtCreateBinary, ACL_SUCCESS);
     return gate_result;
@@ -2356,6 +3289,11 @@ aclError aclrtDestroyBinary(aclrtBinary binary)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyBinary(binary);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyBinary", gate_status,
+            "binary:p",
+            POINTER(binary));
+    }
     return gate_leave(FN_aclrtDestroyBinary, gate_status);
 }
 
@@ -2364,6 +3302,11 @@ aclError aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle)
     aclError gate_status = gate_enter(FN_aclrtBinaryLoad);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryLoad(binary, binHandle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryLoad", gate_status,
+            "binary:p binHandle:p",
+            POINTER(binary), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtBinaryLoad, gate_status);
 }
@@ -2374,6 +3317,11 @@ aclError aclrtBinaryUnLoad(aclrtBinHandle binHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryUnLoad(binHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryUnLoad", gate_status,
+            "binHandle:p",
+            POINTER(binHandle));
+    }
     return gate_leave(FN_aclrtBinaryUnLoad, gate_status);
 }
 
@@ -2382,6 +3330,11 @@ aclError aclrtBinaryGetFunction(const aclrtBinHandle binHandle, const char *kern
     aclError gate_status = gate_enter(FN_aclrtBinaryGetFunction);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetFunction(binHandle, kernelName, funcHandle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryGetFunction", gate_status,
+            "binHandle:p kernelName:p funcHandle:p",
+            POINTER(binHandle), POINTER(kernelName), POINTER(funcHandle));
     }
     return gate_leave(FN_aclrtBinaryGetFunction, gate_status);
 }
@@ -2392,6 +3345,12 @@ aclError aclrtLaunchKernel(aclrtFuncHandle funcHandle, uint32_t numBlocks, const
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernel(funcHandle, numBlocks, argsData, argsSize, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchKernel", gate_status,
+            "funcHandle:p numBlocks:u argsData:p argsSize:u stream:p",
+            POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(argsData), UNSIGNED(argsSize),
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtLaunchKernel, gate_status);
 }
 
@@ -2400,6 +3359,11 @@ aclError aclrtMemExportToShareableHandle(aclrtDrvMemHandle handle, aclrtMemHandl
     aclError gate_status = gate_enter(FN_aclrtMemExportToShareableHandle);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemExportToShareableHandle(handle, handleType, flags, shareableHandle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemExportToShareableHandle", gate_status,
+            "handle:p handleType:i flags:u shareableHandle:p",
+            POINTER(handle), SIGNED(handleType), UNSIGNED(flags), POINTER(shareableHandle));
     }
     return gate_leave(FN_aclrtMemExportToShareableHandle, gate_status);
 }
@@ -2410,6 +3374,11 @@ aclError aclrtMemExportToShareableHandleV2(aclrtDrvMemHandle handle, uint64_t fl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemExportToShareableHandleV2(handle, flags, shareType, shareableHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemExportToShareableHandleV2", gate_status,
+            "handle:p flags:u shareType:i shareableHandle:p",
+            POINTER(handle), UNSIGNED(flags), SIGNED(shareType), POINTER(shareableHandle));
+    }
     return gate_leave(FN_aclrtMemExportToShareableHandleV2, gate_status);
 }
 
@@ -2418,6 +3387,11 @@ aclError aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t dev
     aclError gate_status = gate_enter(FN_aclrtMemImportFromShareableHandle);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemImportFromShareableHandle(shareableHandle, deviceId, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemImportFromShareableHandle", gate_status,
+            "shareableHandle:u deviceId:i handle:p",
+            UNSIGNED(shareableHandle), SIGNED(deviceId), POINTER(handle));
     }
     return gate_leave(FN_aclrtMemImportFromShareableHandle, gate_status);
 }
@@ -2428,6 +3402,11 @@ aclError aclrtMemImportFromShareableHandleV2(void *shareableHandle, aclrtMemShar
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemImportFromShareableHandleV2(shareableHandle, shareType, flags, handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemImportFromShareableHandleV2", gate_status,
+            "shareableHandle:p shareType:i flags:u handle:p",
+            POINTER(shareableHandle), SIGNED(shareType), UNSIGNED(flags), POINTER(handle));
+    }
     return gate_leave(FN_aclrtMemImportFromShareableHandleV2, gate_status);
 }
 
@@ -2436,6 +3415,11 @@ aclError aclrtMemSetPidToShareableHandle(uint64_t shareableHandle, int32_t *pid,
     aclError gate_status = gate_enter(FN_aclrtMemSetPidToShareableHandle);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemSetPidToShareableHandle(shareableHandle, pid, pidNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemSetPidToShareableHandle", gate_status,
+            "shareableHandle:u pid:p pidNum:u",
+            UNSIGNED(shareableHandle), POINTER(pid), UNSIGNED(pidNum));
     }
     return gate_leave(FN_aclrtMemSetPidToShareableHandle, gate_status);
 }
@@ -2446,6 +3430,11 @@ aclError aclrtMemSetPidToShareableHandleV2(void *shareableHandle, aclrtMemShared
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemSetPidToShareableHandleV2(shareableHandle, shareType, pid, pidNum);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemSetPidToShareableHandleV2", gate_status,
+            "shareableHandle:p shareType:i pid:p pidNum:u",
+            POINTER(shareableHandle), SIGNED(shareType), POINTER(pid), UNSIGNED(pidNum));
+    }
     return gate_leave(FN_aclrtMemSetPidToShareableHandleV2, gate_status);
 }
 
@@ -2454,6 +3443,11 @@ aclError aclrtMemGetAllocationGranularity(aclrtPhysicalMemProp *prop, aclrtMemGr
     aclError gate_status = gate_enter(FN_aclrtMemGetAllocationGranularity);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAllocationGranularity(prop, option, granularity);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemGetAllocationGranularity", gate_status,
+            "prop:p option:i granularity:p",
+            POINTER(prop), SIGNED(option), POINTER(granularity));
     }
     return gate_leave(FN_aclrtMemGetAllocationGranularity, gate_status);
 }
@@ -2464,6 +3458,11 @@ aclError aclrtDeviceGetBareTgid(int32_t *pid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetBareTgid(pid);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetBareTgid", gate_status,
+            "pid:p",
+            POINTER(pid));
+    }
     return gate_leave(FN_aclrtDeviceGetBareTgid, gate_status);
 }
 
@@ -2472,6 +3471,11 @@ aclError aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtStream
     aclError gate_status = gate_enter(FN_aclrtCmoAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoAsync(src, size, cmoType, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCmoAsync", gate_status,
+            "src:p size:u cmoType:i stream:p",
+            POINTER(src), UNSIGNED(size), SIGNED(cmoType), POINTER(stream));
     }
     return gate_leave(FN_aclrtCmoAsync, gate_status);
 }
@@ -2482,6 +3486,11 @@ aclError aclrtGetMemUceInfo(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemUceInfo(deviceId, memUceInfoArray, arraySize, retSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetMemUceInfo", gate_status,
+            "deviceId:i memUceInfoArray:p arraySize:u retSize:p",
+            SIGNED(deviceId), POINTER(memUceInfoArray), UNSIGNED(arraySize), POINTER(retSize));
+    }
     return gate_leave(FN_aclrtGetMemUceInfo, gate_status);
 }
 
@@ -2490,6 +3499,11 @@ aclError aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
     aclError gate_status = gate_enter(FN_aclrtDeviceTaskAbort);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceTaskAbort(deviceId, timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceTaskAbort", gate_status,
+            "deviceId:i timeout:u",
+            SIGNED(deviceId), UNSIGNED(timeout));
     }
     return gate_leave(FN_aclrtDeviceTaskAbort, gate_status);
 }
@@ -2500,6 +3514,11 @@ aclError aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArray, s
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemUceRepair(deviceId, memUceInfoArray, arraySize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemUceRepair", gate_status,
+            "deviceId:i memUceInfoArray:p arraySize:u",
+            SIGNED(deviceId), POINTER(memUceInfoArray), UNSIGNED(arraySize));
+    }
     return gate_leave(FN_aclrtMemUceRepair, gate_status);
 }
 
@@ -2508,6 +3527,11 @@ aclError aclrtStreamAbort(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtStreamAbort);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamAbort(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamAbort", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtStreamAbort, gate_status);
 }
@@ -2518,6 +3542,11 @@ aclError aclrtBinaryLoadFromFile(const char *binPath, aclrtBinaryLoadOptions *op
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryLoadFromFile(binPath, options, binHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryLoadFromFile", gate_status,
+            "binPath:p options:p binHandle:p",
+            POINTER(binPath), POINTER(options), POINTER(binHandle));
+    }
     return gate_leave(FN_aclrtBinaryLoadFromFile, gate_status);
 }
 
@@ -2526,6 +3555,11 @@ aclError aclrtBinaryGetDevAddress(const aclrtBinHandle binHandle, void **binAddr
     aclError gate_status = gate_enter(FN_aclrtBinaryGetDevAddress);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetDevAddress(binHandle, binAddr, binSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryGetDevAddress", gate_status,
+            "binHandle:p binAddr:p binSize:p",
+            POINTER(binHandle), POINTER(binAddr), POINTER(binSize));
     }
     return gate_leave(FN_aclrtBinaryGetDevAddress, gate_status);
 }
@@ -2536,6 +3570,11 @@ aclError aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t funcEn
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetFunctionByEntry(binHandle, funcEntry, funcHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryGetFunctionByEntry", gate_status,
+            "binHandle:p funcEntry:u funcHandle:p",
+            POINTER(binHandle), UNSIGNED(funcEntry), POINTER(funcHandle));
+    }
     return gate_leave(FN_aclrtBinaryGetFunctionByEntry, gate_status);
 }
 
@@ -2544,6 +3583,11 @@ aclError aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void *
     aclError gate_status = gate_enter(FN_aclrtBinaryGetGlobal);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryGetGlobal(binHandle, name, dptr, size);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryGetGlobal", gate_status,
+            "binHandle:p name:p dptr:p size:p",
+            POINTER(binHandle), POINTER(name), POINTER(dptr), POINTER(size));
     }
     return gate_leave(FN_aclrtBinaryGetGlobal, gate_status);
 }
@@ -2554,6 +3598,11 @@ aclError aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFuncBySymbol(symbol, funcHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFuncBySymbol", gate_status,
+            "symbol:p funcHandle:p",
+            POINTER(symbol), POINTER(funcHandle));
+    }
     return gate_leave(FN_aclrtGetFuncBySymbol, gate_status);
 }
 
@@ -2562,6 +3611,11 @@ aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void *
     aclError gate_status = gate_enter(FN_aclrtGetFunctionAddr);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionAddr(funcHandle, aicAddr, aivAddr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFunctionAddr", gate_status,
+            "funcHandle:p aicAddr:p aivAddr:p",
+            POINTER(funcHandle), POINTER(aicAddr), POINTER(aivAddr));
     }
     return gate_leave(FN_aclrtGetFunctionAddr, gate_status);
 }
@@ -2572,6 +3626,11 @@ aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetMemcpyDescSize(kind, descSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetMemcpyDescSize", gate_status,
+            "kind:i descSize:p",
+            SIGNED(kind), POINTER(descSize));
+    }
     return gate_leave(FN_aclrtGetMemcpyDescSize, gate_status);
 }
 
@@ -2580,6 +3639,12 @@ aclError aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, voi
     aclError gate_status = gate_enter(FN_aclrtSetMemcpyDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetMemcpyDesc(desc, kind, srcAddr, dstAddr, count, config);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetMemcpyDesc", gate_status,
+            "desc:p kind:i srcAddr:p dstAddr:p count:u config:p",
+            POINTER(desc), SIGNED(kind), POINTER(srcAddr), POINTER(dstAddr), UNSIGNED(count),
+            POINTER(config));
     }
     return gate_leave(FN_aclrtSetMemcpyDesc, gate_status);
 }
@@ -2590,6 +3655,12 @@ aclError aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOf
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsyncWithOffset(dst, destMax, dstDataOffset, src, count, srcDataOffset, kind, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyAsyncWithOffset", gate_status,
+            "dst:p destMax:u dstDataOffset:u src:p count:u srcDataOffset:u kind:i stream:p",
+            POINTER(dst), UNSIGNED(destMax), UNSIGNED(dstDataOffset), POINTER(src), UNSIGNED(count),
+            UNSIGNED(srcDataOffset), SIGNED(kind), POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemcpyAsyncWithOffset, gate_status);
 }
 
@@ -2598,6 +3669,11 @@ aclError aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream 
     aclError gate_status = gate_enter(FN_aclrtMemcpyAsyncWithDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyAsyncWithDesc(desc, kind, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyAsyncWithDesc", gate_status,
+            "desc:p kind:i stream:p",
+            POINTER(desc), SIGNED(kind), POINTER(stream));
     }
     return gate_leave(FN_aclrtMemcpyAsyncWithDesc, gate_status);
 }
@@ -2608,6 +3684,11 @@ aclError aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t *mem
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsGetHandleMemSize(funcHandle, memSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsGetHandleMemSize", gate_status,
+            "funcHandle:p memSize:p",
+            POINTER(funcHandle), POINTER(memSize));
+    }
     return gate_leave(FN_aclrtKernelArgsGetHandleMemSize, gate_status);
 }
 
@@ -2616,6 +3697,11 @@ aclError aclrtKernelArgsGetMemSize(aclrtFuncHandle funcHandle, size_t userArgsSi
     aclError gate_status = gate_enter(FN_aclrtKernelArgsGetMemSize);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsGetMemSize(funcHandle, userArgsSize, actualArgsSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsGetMemSize", gate_status,
+            "funcHandle:p userArgsSize:u actualArgsSize:p",
+            POINTER(funcHandle), UNSIGNED(userArgsSize), POINTER(actualArgsSize));
     }
     return gate_leave(FN_aclrtKernelArgsGetMemSize, gate_status);
 }
@@ -2626,6 +3712,11 @@ aclError aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *argsHa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsInit(funcHandle, argsHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsInit", gate_status,
+            "funcHandle:p argsHandle:p",
+            POINTER(funcHandle), POINTER(argsHandle));
+    }
     return gate_leave(FN_aclrtKernelArgsInit, gate_status);
 }
 
@@ -2634,6 +3725,11 @@ aclError aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsHandl
     aclError gate_status = gate_enter(FN_aclrtKernelArgsInitByUserMem);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsInitByUserMem(funcHandle, argsHandle, userHostMem, actualArgsSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsInitByUserMem", gate_status,
+            "funcHandle:p argsHandle:p userHostMem:p actualArgsSize:u",
+            POINTER(funcHandle), POINTER(argsHandle), POINTER(userHostMem), UNSIGNED(actualArgsSize));
     }
     return gate_leave(FN_aclrtKernelArgsInitByUserMem, gate_status);
 }
@@ -2644,6 +3740,11 @@ aclError aclrtKernelArgsAppend(aclrtArgsHandle argsHandle, void *param, size_t p
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsAppend(argsHandle, param, paramSize, paramHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsAppend", gate_status,
+            "argsHandle:p param:p paramSize:u paramHandle:p",
+            POINTER(argsHandle), POINTER(param), UNSIGNED(paramSize), POINTER(paramHandle));
+    }
     return gate_leave(FN_aclrtKernelArgsAppend, gate_status);
 }
 
@@ -2652,6 +3753,11 @@ aclError aclrtKernelArgsAppendPlaceHolder(aclrtArgsHandle argsHandle, aclrtParam
     aclError gate_status = gate_enter(FN_aclrtKernelArgsAppendPlaceHolder);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsAppendPlaceHolder(argsHandle, paramHandle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsAppendPlaceHolder", gate_status,
+            "argsHandle:p paramHandle:p",
+            POINTER(argsHandle), POINTER(paramHandle));
     }
     return gate_leave(FN_aclrtKernelArgsAppendPlaceHolder, gate_status);
 }
@@ -2662,6 +3768,11 @@ aclError aclrtKernelArgsGetPlaceHolderBuffer(aclrtArgsHandle argsHandle, aclrtPa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsGetPlaceHolderBuffer(argsHandle, paramHandle, dataSize, bufferAddr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsGetPlaceHolderBuffer", gate_status,
+            "argsHandle:p paramHandle:p dataSize:u bufferAddr:p",
+            POINTER(argsHandle), POINTER(paramHandle), UNSIGNED(dataSize), POINTER(bufferAddr));
+    }
     return gate_leave(FN_aclrtKernelArgsGetPlaceHolderBuffer, gate_status);
 }
 
@@ -2670,6 +3781,11 @@ aclError aclrtKernelArgsParaUpdate(aclrtArgsHandle argsHandle, aclrtParamHandle 
     aclError gate_status = gate_enter(FN_aclrtKernelArgsParaUpdate);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsParaUpdate(argsHandle, paramHandle, param, paramSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsParaUpdate", gate_status,
+            "argsHandle:p paramHandle:p param:p paramSize:u",
+            POINTER(argsHandle), POINTER(paramHandle), POINTER(param), UNSIGNED(paramSize));
     }
     return gate_leave(FN_aclrtKernelArgsParaUpdate, gate_status);
 }
@@ -2680,6 +3796,12 @@ aclError aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlo
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelWithConfig(funcHandle, numBlocks, stream, cfg, argsHandle, reserve);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchKernelWithConfig", gate_status,
+            "funcHandle:p numBlocks:u stream:p cfg:p argsHandle:p reserve:p",
+            POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(stream), POINTER(cfg),
+            POINTER(argsHandle), POINTER(reserve));
+    }
     return gate_leave(FN_aclrtLaunchKernelWithConfig, gate_status);
 }
 
@@ -2688,6 +3810,11 @@ aclError aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params)
     aclError gate_status = gate_enter(FN_aclmdlRITaskGetParams);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskGetParams(task, params);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRITaskGetParams", gate_status,
+            "task:p params:p",
+            POINTER(task), POINTER(params));
     }
     return gate_leave(FN_aclmdlRITaskGetParams, gate_status);
 }
@@ -2698,6 +3825,11 @@ aclError aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskSetParams(task, params);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRITaskSetParams", gate_status,
+            "task:p params:p",
+            POINTER(task), POINTER(params));
+    }
     return gate_leave(FN_aclmdlRITaskSetParams, gate_status);
 }
 
@@ -2706,6 +3838,11 @@ aclError aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttr
     aclError gate_status = gate_enter(FN_aclmdlRIKernelTaskGetAttribute);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIKernelTaskGetAttribute(task, attrId, attrValue);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIKernelTaskGetAttribute", gate_status,
+            "task:p attrId:i attrValue:p",
+            POINTER(task), SIGNED(attrId), POINTER(attrValue));
     }
     return gate_leave(FN_aclmdlRIKernelTaskGetAttribute, gate_status);
 }
@@ -2716,6 +3853,11 @@ aclError aclmdlRIUpdate(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIUpdate(modelRI);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIUpdate", gate_status,
+            "modelRI:p",
+            POINTER(modelRI));
+    }
     return gate_leave(FN_aclmdlRIUpdate, gate_status);
 }
 
@@ -2724,6 +3866,11 @@ aclError aclmdlRITaskDisable(aclmdlRITask task)
     aclError gate_status = gate_enter(FN_aclmdlRITaskDisable);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskDisable(task);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRITaskDisable", gate_status,
+            "task:p",
+            POINTER(task));
     }
     return gate_leave(FN_aclmdlRITaskDisable, gate_status);
 }
@@ -2734,6 +3881,11 @@ aclError aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtKernelArgsFinalize(argsHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtKernelArgsFinalize", gate_status,
+            "argsHandle:p",
+            POINTER(argsHandle));
+    }
     return gate_leave(FN_aclrtKernelArgsFinalize, gate_status);
 }
 
@@ -2742,6 +3894,11 @@ aclError aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStre
     aclError gate_status = gate_enter(FN_aclrtValueWrite);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtValueWrite(devAddr, value, flag, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtValueWrite", gate_status,
+            "devAddr:p value:u flag:u stream:p",
+            POINTER(devAddr), UNSIGNED(value), UNSIGNED(flag), POINTER(stream));
     }
     return gate_leave(FN_aclrtValueWrite, gate_status);
 }
@@ -2752,6 +3909,11 @@ aclError aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStrea
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtValueWait(devAddr, value, flag, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtValueWait", gate_status,
+            "devAddr:p value:u flag:u stream:p",
+            POINTER(devAddr), UNSIGNED(value), UNSIGNED(flag), POINTER(stream));
+    }
     return gate_leave(FN_aclrtValueWait, gate_status);
 }
 
@@ -2760,6 +3922,11 @@ aclError aclrtGetStreamAvailableNum(uint32_t *streamCount)
     aclError gate_status = gate_enter(FN_aclrtGetStreamAvailableNum);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamAvailableNum(streamCount);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetStreamAvailableNum", gate_status,
+            "streamCount:p",
+            POINTER(streamCount));
     }
     return gate_leave(FN_aclrtGetStreamAvailableNum, gate_status);
 }
@@ -2770,6 +3937,11 @@ aclError aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamAttribute(stream, stmAttrType, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetStreamAttribute", gate_status,
+            "stream:p stmAttrType:i value:p",
+            POINTER(stream), SIGNED(stmAttrType), POINTER(value));
+    }
     return gate_leave(FN_aclrtSetStreamAttribute, gate_status);
 }
 
@@ -2778,6 +3950,11 @@ aclError aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType
     aclError gate_status = gate_enter(FN_aclrtGetStreamAttribute);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamAttribute(stream, stmAttrType, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetStreamAttribute", gate_status,
+            "stream:p stmAttrType:i value:p",
+            POINTER(stream), SIGNED(stmAttrType), POINTER(value));
     }
     return gate_leave(FN_aclrtGetStreamAttribute, gate_status);
 }
@@ -2788,6 +3965,11 @@ aclError aclrtCreateNotify(aclrtNotify *notify, uint64_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateNotify(notify, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateNotify", gate_status,
+            "notify:p flag:u",
+            POINTER(notify), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtCreateNotify, gate_status);
 }
 
@@ -2796,6 +3978,11 @@ aclError aclrtDestroyNotify(aclrtNotify notify)
     aclError gate_status = gate_enter(FN_aclrtDestroyNotify);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyNotify(notify);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyNotify", gate_status,
+            "notify:p",
+            POINTER(notify));
     }
     return gate_leave(FN_aclrtDestroyNotify, gate_status);
 }
@@ -2806,6 +3993,11 @@ aclError aclrtCntNotifyCreate(aclrtCntNotify *cntNotify, uint64_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyCreate(cntNotify, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCntNotifyCreate", gate_status,
+            "cntNotify:p flag:u",
+            POINTER(cntNotify), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtCntNotifyCreate, gate_status);
 }
 
@@ -2814,6 +4006,11 @@ aclError aclrtCntNotifyDestroy(aclrtCntNotify cntNotify)
     aclError gate_status = gate_enter(FN_aclrtCntNotifyDestroy);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyDestroy(cntNotify);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCntNotifyDestroy", gate_status,
+            "cntNotify:p",
+            POINTER(cntNotify));
     }
     return gate_leave(FN_aclrtCntNotifyDestroy, gate_status);
 }
@@ -2824,6 +4021,11 @@ aclError aclrtRecordNotify(aclrtNotify notify, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRecordNotify(notify, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRecordNotify", gate_status,
+            "notify:p stream:p",
+            POINTER(notify), POINTER(stream));
+    }
     return gate_leave(FN_aclrtRecordNotify, gate_status);
 }
 
@@ -2832,6 +4034,11 @@ aclError aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uint32_
     aclError gate_status = gate_enter(FN_aclrtWaitAndResetNotify);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtWaitAndResetNotify(notify, stream, timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtWaitAndResetNotify", gate_status,
+            "notify:p stream:p timeout:u",
+            POINTER(notify), POINTER(stream), UNSIGNED(timeout));
     }
     return gate_leave(FN_aclrtWaitAndResetNotify, gate_status);
 }
@@ -2842,6 +4049,11 @@ aclError aclrtGetNotifyId(aclrtNotify notify, uint32_t *notifyId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetNotifyId(notify, notifyId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetNotifyId", gate_status,
+            "notify:p notifyId:p",
+            POINTER(notify), POINTER(notifyId));
+    }
     return gate_leave(FN_aclrtGetNotifyId, gate_status);
 }
 
@@ -2850,6 +4062,11 @@ aclError aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
     aclError gate_status = gate_enter(FN_aclrtGetEventId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetEventId(event, eventId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetEventId", gate_status,
+            "event:p eventId:p",
+            POINTER(event), POINTER(eventId));
     }
     return gate_leave(FN_aclrtGetEventId, gate_status);
 }
@@ -2860,6 +4077,11 @@ aclError aclrtGetEventAvailNum(uint32_t *eventCount)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetEventAvailNum(eventCount);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetEventAvailNum", gate_status,
+            "eventCount:p",
+            POINTER(eventCount));
+    }
     return gate_leave(FN_aclrtGetEventAvailNum, gate_status);
 }
 
@@ -2868,6 +4090,11 @@ aclError aclrtGetDeviceInfo(uint32_t deviceId, aclrtDevAttr attr, int64_t *value
     aclError gate_status = gate_enter(FN_aclrtGetDeviceInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceInfo(deviceId, attr, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDeviceInfo", gate_status,
+            "deviceId:u attr:i value:p",
+            UNSIGNED(deviceId), SIGNED(attr), POINTER(value));
     }
     return gate_leave(FN_aclrtGetDeviceInfo, gate_status);
 }
@@ -2878,6 +4105,11 @@ aclError aclrtDeviceGetStreamPriorityRange(int32_t *leastPriority, int32_t *grea
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetStreamPriorityRange(leastPriority, greatestPriority);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetStreamPriorityRange", gate_status,
+            "leastPriority:p greatestPriority:p",
+            POINTER(leastPriority), POINTER(greatestPriority));
+    }
     return gate_leave(FN_aclrtDeviceGetStreamPriorityRange, gate_status);
 }
 
@@ -2886,6 +4118,11 @@ aclError aclrtGetDeviceCapability(int32_t deviceId, aclrtDevFeatureType devFeatu
     aclError gate_status = gate_enter(FN_aclrtGetDeviceCapability);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceCapability(deviceId, devFeatureType, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDeviceCapability", gate_status,
+            "deviceId:i devFeatureType:i value:p",
+            SIGNED(deviceId), SIGNED(devFeatureType), POINTER(value));
     }
     return gate_leave(FN_aclrtGetDeviceCapability, gate_status);
 }
@@ -2896,6 +4133,11 @@ aclError aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetUuid(deviceId, uuid);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetUuid", gate_status,
+            "deviceId:i uuid:p",
+            SIGNED(deviceId), POINTER(uuid));
+    }
     return gate_leave(FN_aclrtDeviceGetUuid, gate_status);
 }
 
@@ -2904,6 +4146,11 @@ aclError aclrtDeviceSetLimit(aclrtDeviceLimit limit, size_t value)
     aclError gate_status = gate_enter(FN_aclrtDeviceSetLimit);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceSetLimit(limit, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceSetLimit", gate_status,
+            "limit:i value:u",
+            SIGNED(limit), UNSIGNED(value));
     }
     return gate_leave(FN_aclrtDeviceSetLimit, gate_status);
 }
@@ -2914,6 +4161,11 @@ aclError aclrtDeviceGetLimit(aclrtDeviceLimit limit, size_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetLimit(limit, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetLimit", gate_status,
+            "limit:i value:p",
+            SIGNED(limit), POINTER(value));
+    }
     return gate_leave(FN_aclrtDeviceGetLimit, gate_status);
 }
 
@@ -2922,6 +4174,11 @@ aclError aclrtDeviceGetPCIBusId(int32_t deviceId, char *pciBusId, int32_t len)
     aclError gate_status = gate_enter(FN_aclrtDeviceGetPCIBusId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetPCIBusId(deviceId, pciBusId, len);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetPCIBusId", gate_status,
+            "deviceId:i pciBusId:p len:i",
+            SIGNED(deviceId), POINTER(pciBusId), SIGNED(len));
     }
     return gate_leave(FN_aclrtDeviceGetPCIBusId, gate_status);
 }
@@ -2932,6 +4189,11 @@ aclError aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetByPCIBusId(pciBusId, deviceId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetByPCIBusId", gate_status,
+            "pciBusId:p deviceId:p",
+            POINTER(pciBusId), POINTER(deviceId));
+    }
     return gate_leave(FN_aclrtDeviceGetByPCIBusId, gate_status);
 }
 
@@ -2940,6 +4202,11 @@ aclError aclrtDeviceGetHostAtomicCapabilities(uint32_t *capabilities, const aclr
     aclError gate_status = gate_enter(FN_aclrtDeviceGetHostAtomicCapabilities);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetHostAtomicCapabilities(capabilities, operations, count, deviceId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetHostAtomicCapabilities", gate_status,
+            "capabilities:p operations:p count:u deviceId:i",
+            POINTER(capabilities), POINTER(operations), UNSIGNED(count), SIGNED(deviceId));
     }
     return gate_leave(FN_aclrtDeviceGetHostAtomicCapabilities, gate_status);
 }
@@ -2950,6 +4217,12 @@ aclError aclrtDeviceGetP2PAtomicCapabilities(uint32_t *capabilities, const aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceGetP2PAtomicCapabilities(capabilities, operations, count, srcDeviceId, dstDeviceId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceGetP2PAtomicCapabilities", gate_status,
+            "capabilities:p operations:p count:u srcDeviceId:i dstDeviceId:i",
+            POINTER(capabilities), POINTER(operations), UNSIGNED(count), SIGNED(srcDeviceId),
+            SIGNED(dstDeviceId));
+    }
     return gate_leave(FN_aclrtDeviceGetP2PAtomicCapabilities, gate_status);
 }
 
@@ -2958,6 +4231,11 @@ aclError aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
     aclError gate_status = gate_enter(FN_aclrtCtxGetCurrentDefaultStream);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCtxGetCurrentDefaultStream(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCtxGetCurrentDefaultStream", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtCtxGetCurrentDefaultStream, gate_status);
 }
@@ -2968,6 +4246,11 @@ aclError aclrtGetPrimaryCtxState(int32_t deviceId, uint32_t *flags, int32_t *act
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetPrimaryCtxState(deviceId, flags, active);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetPrimaryCtxState", gate_status,
+            "deviceId:i flags:p active:p",
+            SIGNED(deviceId), POINTER(flags), POINTER(active));
+    }
     return gate_leave(FN_aclrtGetPrimaryCtxState, gate_status);
 }
 
@@ -2976,6 +4259,12 @@ aclError aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtReduc
     aclError gate_status = gate_enter(FN_aclrtReduceAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReduceAsync(dst, src, count, kind, type, stream, reserve);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtReduceAsync", gate_status,
+            "dst:p src:p count:u kind:i type:i stream:p reserve:p",
+            POINTER(dst), POINTER(src), UNSIGNED(count), SIGNED(kind), SIGNED(type), POINTER(stream),
+            POINTER(reserve));
     }
     return gate_leave(FN_aclrtReduceAsync, gate_status);
 }
@@ -2986,6 +4275,11 @@ aclError aclrtGetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDeviceResLimit(deviceId, type, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDeviceResLimit", gate_status,
+            "deviceId:i type:i value:p",
+            SIGNED(deviceId), SIGNED(type), POINTER(value));
+    }
     return gate_leave(FN_aclrtGetDeviceResLimit, gate_status);
 }
 
@@ -2994,6 +4288,11 @@ aclError aclrtSetDeviceResLimit(int32_t deviceId, aclrtDevResLimitType type, uin
     aclError gate_status = gate_enter(FN_aclrtSetDeviceResLimit);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDeviceResLimit(deviceId, type, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetDeviceResLimit", gate_status,
+            "deviceId:i type:i value:u",
+            SIGNED(deviceId), SIGNED(type), UNSIGNED(value));
     }
     return gate_leave(FN_aclrtSetDeviceResLimit, gate_status);
 }
@@ -3004,6 +4303,11 @@ aclError aclrtResetDeviceResLimit(int32_t deviceId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetDeviceResLimit(deviceId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetDeviceResLimit", gate_status,
+            "deviceId:i",
+            SIGNED(deviceId));
+    }
     return gate_leave(FN_aclrtResetDeviceResLimit, gate_status);
 }
 
@@ -3012,6 +4316,11 @@ aclError aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
     aclError gate_status = gate_enter(FN_aclrtGetStreamResLimit);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetStreamResLimit(stream, type, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetStreamResLimit", gate_status,
+            "stream:p type:i value:p",
+            POINTER(stream), SIGNED(type), POINTER(value));
     }
     return gate_leave(FN_aclrtGetStreamResLimit, gate_status);
 }
@@ -3022,6 +4331,11 @@ aclError aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, u
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetStreamResLimit(stream, type, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetStreamResLimit", gate_status,
+            "stream:p type:i value:u",
+            POINTER(stream), SIGNED(type), UNSIGNED(value));
+    }
     return gate_leave(FN_aclrtSetStreamResLimit, gate_status);
 }
 
@@ -3030,6 +4344,11 @@ aclError aclrtResetStreamResLimit(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtResetStreamResLimit);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetStreamResLimit(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetStreamResLimit", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtResetStreamResLimit, gate_status);
 }
@@ -3040,6 +4359,11 @@ aclError aclrtUseStreamResInCurrentThread(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUseStreamResInCurrentThread(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtUseStreamResInCurrentThread", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtUseStreamResInCurrentThread, gate_status);
 }
 
@@ -3048,6 +4372,11 @@ aclError aclrtUnuseStreamResInCurrentThread(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtUnuseStreamResInCurrentThread);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtUnuseStreamResInCurrentThread(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtUnuseStreamResInCurrentThread", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtUnuseStreamResInCurrentThread, gate_status);
 }
@@ -3058,6 +4387,11 @@ aclError aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetResInCurrentThread(type, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetResInCurrentThread", gate_status,
+            "type:i value:p",
+            SIGNED(type), POINTER(value));
+    }
     return gate_leave(FN_aclrtGetResInCurrentThread, gate_status);
 }
 
@@ -3066,6 +4400,11 @@ aclError aclrtCreateLabel(aclrtLabel *label)
     aclError gate_status = gate_enter(FN_aclrtCreateLabel);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateLabel(label);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateLabel", gate_status,
+            "label:p",
+            POINTER(label));
     }
     return gate_leave(FN_aclrtCreateLabel, gate_status);
 }
@@ -3076,6 +4415,11 @@ aclError aclrtSetLabel(aclrtLabel label, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetLabel(label, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetLabel", gate_status,
+            "label:p stream:p",
+            POINTER(label), POINTER(stream));
+    }
     return gate_leave(FN_aclrtSetLabel, gate_status);
 }
 
@@ -3084,6 +4428,11 @@ aclError aclrtDestroyLabel(aclrtLabel label)
     aclError gate_status = gate_enter(FN_aclrtDestroyLabel);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyLabel(label);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyLabel", gate_status,
+            "label:p",
+            POINTER(label));
     }
     return gate_leave(FN_aclrtDestroyLabel, gate_status);
 }
@@ -3094,6 +4443,11 @@ aclError aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList *la
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCreateLabelList(labels, num, labelList);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCreateLabelList", gate_status,
+            "labels:p num:u labelList:p",
+            POINTER(labels), UNSIGNED(num), POINTER(labelList));
+    }
     return gate_leave(FN_aclrtCreateLabelList, gate_status);
 }
 
@@ -3102,6 +4456,11 @@ aclError aclrtDestroyLabelList(aclrtLabelList labelList)
     aclError gate_status = gate_enter(FN_aclrtDestroyLabelList);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDestroyLabelList(labelList);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDestroyLabelList", gate_status,
+            "labelList:p",
+            POINTER(labelList));
     }
     return gate_leave(FN_aclrtDestroyLabelList, gate_status);
 }
@@ -3112,6 +4471,11 @@ aclError aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList la
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSwitchLabelByIndex(ptr, maxValue, labelList, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSwitchLabelByIndex", gate_status,
+            "ptr:p maxValue:u labelList:p stream:p",
+            POINTER(ptr), UNSIGNED(maxValue), POINTER(labelList), POINTER(stream));
+    }
     return gate_leave(FN_aclrtSwitchLabelByIndex, gate_status);
 }
 
@@ -3120,6 +4484,11 @@ aclError aclrtActiveStream(aclrtStream activeStream, aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtActiveStream);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtActiveStream(activeStream, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtActiveStream", gate_status,
+            "activeStream:p stream:p",
+            POINTER(activeStream), POINTER(stream));
     }
     return gate_leave(FN_aclrtActiveStream, gate_status);
 }
@@ -3130,6 +4499,12 @@ aclError aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *rightValu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSwitchStream(leftValue, cond, rightValue, dataType, trueStream, falseStream, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSwitchStream", gate_status,
+            "leftValue:p cond:i rightValue:p dataType:i trueStream:p falseStream:p stream:p",
+            POINTER(leftValue), SIGNED(cond), POINTER(rightValue), SIGNED(dataType),
+            POINTER(trueStream), POINTER(falseStream), POINTER(stream));
+    }
     return gate_leave(FN_aclrtSwitchStream, gate_status);
 }
 
@@ -3138,6 +4513,11 @@ aclError aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char 
     aclError gate_status = gate_enter(FN_aclrtGetFunctionName);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionName(funcHandle, maxLen, name);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFunctionName", gate_status,
+            "funcHandle:p maxLen:u name:p",
+            POINTER(funcHandle), UNSIGNED(maxLen), POINTER(name));
     }
     return gate_leave(FN_aclrtGetFunctionName, gate_status);
 }
@@ -3148,6 +4528,11 @@ aclError aclrtGetBufFromChain(aclrtMbuf headBuf, uint32_t index, aclrtMbuf *buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufFromChain(headBuf, index, buf);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetBufFromChain", gate_status,
+            "headBuf:p index:u buf:p",
+            POINTER(headBuf), UNSIGNED(index), POINTER(buf));
+    }
     return gate_leave(FN_aclrtGetBufFromChain, gate_status);
 }
 
@@ -3156,6 +4541,11 @@ aclError aclrtGetBufChainNum(aclrtMbuf headBuf, uint32_t *num)
     aclError gate_status = gate_enter(FN_aclrtGetBufChainNum);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufChainNum(headBuf, num);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetBufChainNum", gate_status,
+            "headBuf:p num:p",
+            POINTER(headBuf), POINTER(num));
     }
     return gate_leave(FN_aclrtGetBufChainNum, gate_status);
 }
@@ -3166,6 +4556,11 @@ aclError aclrtAppendBufChain(aclrtMbuf headBuf, aclrtMbuf buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAppendBufChain(headBuf, buf);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAppendBufChain", gate_status,
+            "headBuf:p buf:p",
+            POINTER(headBuf), POINTER(buf));
+    }
     return gate_leave(FN_aclrtAppendBufChain, gate_status);
 }
 
@@ -3174,6 +4569,11 @@ aclError aclrtCopyBufRef(const aclrtMbuf buf, aclrtMbuf *newBuf)
     aclError gate_status = gate_enter(FN_aclrtCopyBufRef);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCopyBufRef(buf, newBuf);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCopyBufRef", gate_status,
+            "buf:p newBuf:p",
+            POINTER(buf), POINTER(newBuf));
     }
     return gate_leave(FN_aclrtCopyBufRef, gate_status);
 }
@@ -3184,6 +4584,11 @@ aclError aclrtGetBufUserData(const aclrtMbuf buf, void *dataPtr, size_t size, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufUserData(buf, dataPtr, size, offset);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetBufUserData", gate_status,
+            "buf:p dataPtr:p size:u offset:u",
+            POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
+    }
     return gate_leave(FN_aclrtGetBufUserData, gate_status);
 }
 
@@ -3192,6 +4597,11 @@ aclError aclrtSetBufUserData(aclrtMbuf buf, const void *dataPtr, size_t size, si
     aclError gate_status = gate_enter(FN_aclrtSetBufUserData);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetBufUserData(buf, dataPtr, size, offset);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetBufUserData", gate_status,
+            "buf:p dataPtr:p size:u offset:u",
+            POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
     }
     return gate_leave(FN_aclrtSetBufUserData, gate_status);
 }
@@ -3202,6 +4612,11 @@ aclError aclrtGetBufData(const aclrtMbuf buf, void **dataPtr, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufData(buf, dataPtr, size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetBufData", gate_status,
+            "buf:p dataPtr:p size:p",
+            POINTER(buf), POINTER(dataPtr), POINTER(size));
+    }
     return gate_leave(FN_aclrtGetBufData, gate_status);
 }
 
@@ -3210,6 +4625,11 @@ aclError aclrtGetBufDataLen(aclrtMbuf buf, size_t *len)
     aclError gate_status = gate_enter(FN_aclrtGetBufDataLen);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetBufDataLen(buf, len);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetBufDataLen", gate_status,
+            "buf:p len:p",
+            POINTER(buf), POINTER(len));
     }
     return gate_leave(FN_aclrtGetBufDataLen, gate_status);
 }
@@ -3220,6 +4640,11 @@ aclError aclrtSetBufDataLen(aclrtMbuf buf, size_t len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetBufDataLen(buf, len);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetBufDataLen", gate_status,
+            "buf:p len:u",
+            POINTER(buf), UNSIGNED(len));
+    }
     return gate_leave(FN_aclrtSetBufDataLen, gate_status);
 }
 
@@ -3228,6 +4653,11 @@ aclError aclrtFreeBuf(aclrtMbuf buf)
     aclError gate_status = gate_enter(FN_aclrtFreeBuf);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFreeBuf(buf);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFreeBuf", gate_status,
+            "buf:p",
+            POINTER(buf));
     }
     return gate_leave(FN_aclrtFreeBuf, gate_status);
 }
@@ -3238,6 +4668,11 @@ aclError aclrtAllocBuf(aclrtMbuf *buf, size_t size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtAllocBuf(buf, size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtAllocBuf", gate_status,
+            "buf:p size:u",
+            POINTER(buf), UNSIGNED(size));
+    }
     return gate_leave(FN_aclrtAllocBuf, gate_status);
 }
 
@@ -3246,6 +4681,11 @@ aclError aclrtBinaryLoadFromData(const void *data, size_t length, const aclrtBin
     aclError gate_status = gate_enter(FN_aclrtBinaryLoadFromData);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtBinaryLoadFromData(data, length, options, binHandle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtBinaryLoadFromData", gate_status,
+            "data:p length:u options:p binHandle:p",
+            POINTER(data), UNSIGNED(length), POINTER(options), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtBinaryLoadFromData, gate_status);
 }
@@ -3256,6 +4696,11 @@ aclError aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRegisterCpuFunc(handle, funcName, kernelName, funcHandle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRegisterCpuFunc", gate_status,
+            "handle:p funcName:p kernelName:p funcHandle:p",
+            POINTER(handle), POINTER(funcName), POINTER(kernelName), POINTER(funcHandle));
+    }
     return gate_leave(FN_aclrtRegisterCpuFunc, gate_status);
 }
 
@@ -3264,6 +4709,11 @@ aclError aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoType, 
     aclError gate_status = gate_enter(FN_aclrtCmoAsyncWithBarrier);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoAsyncWithBarrier(src, size, cmoType, barrierId, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCmoAsyncWithBarrier", gate_status,
+            "src:p size:u cmoType:i barrierId:u stream:p",
+            POINTER(src), UNSIGNED(size), SIGNED(cmoType), UNSIGNED(barrierId), POINTER(stream));
     }
     return gate_leave(FN_aclrtCmoAsyncWithBarrier, gate_status);
 }
@@ -3274,6 +4724,11 @@ aclError aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoWaitBarrier(taskInfo, stream, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCmoWaitBarrier", gate_status,
+            "taskInfo:p stream:p flag:u",
+            POINTER(taskInfo), POINTER(stream), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclrtCmoWaitBarrier, gate_status);
 }
 
@@ -3282,6 +4737,11 @@ aclError aclrtGetDevicesTopo(uint32_t deviceId, uint32_t otherDeviceId, uint64_t
     aclError gate_status = gate_enter(FN_aclrtGetDevicesTopo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetDevicesTopo(deviceId, otherDeviceId, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetDevicesTopo", gate_status,
+            "deviceId:u otherDeviceId:u value:p",
+            UNSIGNED(deviceId), UNSIGNED(otherDeviceId), POINTER(value));
     }
     return gate_leave(FN_aclrtGetDevicesTopo, gate_status);
 }
@@ -3292,6 +4752,13 @@ aclError aclrtMemcpyBatch(void **dsts, size_t *destMaxs, void **srcs, size_t *si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatch(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyBatch", gate_status,
+            "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u "
+            "failIndex:p",
+            POINTER(dsts), POINTER(destMaxs), POINTER(srcs), POINTER(sizes), UNSIGNED(numBatches),
+            POINTER(attrs), POINTER(attrsIndexes), UNSIGNED(numAttrs), POINTER(failIndex));
+    }
     return gate_leave(FN_aclrtMemcpyBatch, gate_status);
 }
 
@@ -3300,6 +4767,12 @@ aclError aclrtMemcpyBatchV2(void **dsts, size_t *destMaxs, void **srcs, size_t *
     aclError gate_status = gate_enter(FN_aclrtMemcpyBatchV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatchV2(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyBatchV2", gate_status,
+            "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u",
+            POINTER(dsts), POINTER(destMaxs), POINTER(srcs), POINTER(sizes), UNSIGNED(numBatches),
+            POINTER(attrs), POINTER(attrsIndexes), UNSIGNED(numAttrs));
     }
     return gate_leave(FN_aclrtMemcpyBatchV2, gate_status);
 }
@@ -3310,6 +4783,14 @@ aclError aclrtMemcpyBatchAsync(void **dsts, size_t *destMaxs, void **srcs, size_
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatchAsync(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, failIndex, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyBatchAsync", gate_status,
+            "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u "
+            "failIndex:p stream:p",
+            POINTER(dsts), POINTER(destMaxs), POINTER(srcs), POINTER(sizes), UNSIGNED(numBatches),
+            POINTER(attrs), POINTER(attrsIndexes), UNSIGNED(numAttrs), POINTER(failIndex),
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemcpyBatchAsync, gate_status);
 }
 
@@ -3318,6 +4799,13 @@ aclError aclrtMemcpyBatchAsyncV2(void **dsts, size_t *destMaxs, void **srcs, siz
     aclError gate_status = gate_enter(FN_aclrtMemcpyBatchAsyncV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemcpyBatchAsyncV2(dsts, destMaxs, srcs, sizes, numBatches, attrs, attrsIndexes, numAttrs, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyBatchAsyncV2", gate_status,
+            "dsts:p destMaxs:p srcs:p sizes:p numBatches:u attrs:p attrsIndexes:p numAttrs:u "
+            "stream:p",
+            POINTER(dsts), POINTER(destMaxs), POINTER(srcs), POINTER(sizes), UNSIGNED(numBatches),
+            POINTER(attrs), POINTER(attrsIndexes), UNSIGNED(numAttrs), POINTER(stream));
     }
     return gate_leave(FN_aclrtMemcpyBatchAsyncV2, gate_status);
 }
@@ -3328,6 +4816,11 @@ aclError aclrtIpcMemGetExportKey(void *devPtr, size_t size, char *key, size_t le
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemGetExportKey(devPtr, size, key, len, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcMemGetExportKey", gate_status,
+            "devPtr:p size:u key:p len:u flags:u",
+            POINTER(devPtr), UNSIGNED(size), POINTER(key), UNSIGNED(len), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtIpcMemGetExportKey, gate_status);
 }
 
@@ -3336,6 +4829,11 @@ aclError aclrtIpcMemClose(const char *key)
     aclError gate_status = gate_enter(FN_aclrtIpcMemClose);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemClose(key);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcMemClose", gate_status,
+            "key:p",
+            POINTER(key));
     }
     return gate_leave(FN_aclrtIpcMemClose, gate_status);
 }
@@ -3346,6 +4844,11 @@ aclError aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t flags)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemImportByKey(devPtr, key, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcMemImportByKey", gate_status,
+            "devPtr:p key:p flags:u",
+            POINTER(devPtr), POINTER(key), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtIpcMemImportByKey, gate_status);
 }
 
@@ -3354,6 +4857,11 @@ aclError aclrtIpcMemSetImportPid(const char *key, int32_t *pid, size_t num)
     aclError gate_status = gate_enter(FN_aclrtIpcMemSetImportPid);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemSetImportPid(key, pid, num);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcMemSetImportPid", gate_status,
+            "key:p pid:p num:u",
+            POINTER(key), POINTER(pid), UNSIGNED(num));
     }
     return gate_leave(FN_aclrtIpcMemSetImportPid, gate_status);
 }
@@ -3364,6 +4872,11 @@ aclError aclrtIpcMemSetAttr(const char *key, aclrtIpcMemAttrType type, uint64_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemSetAttr(key, type, attr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcMemSetAttr", gate_status,
+            "key:p type:i attr:u",
+            POINTER(key), SIGNED(type), UNSIGNED(attr));
+    }
     return gate_leave(FN_aclrtIpcMemSetAttr, gate_status);
 }
 
@@ -3372,6 +4885,11 @@ aclError aclrtIpcMemImportPidInterServer(const char *key, aclrtServerPid *server
     aclError gate_status = gate_enter(FN_aclrtIpcMemImportPidInterServer);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcMemImportPidInterServer(key, serverPids, num);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcMemImportPidInterServer", gate_status,
+            "key:p serverPids:p num:u",
+            POINTER(key), POINTER(serverPids), UNSIGNED(num));
     }
     return gate_leave(FN_aclrtIpcMemImportPidInterServer, gate_status);
 }
@@ -3382,6 +4900,11 @@ aclError aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifyBatchReset(notifies, num);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNotifyBatchReset", gate_status,
+            "notifies:p num:u",
+            POINTER(notifies), UNSIGNED(num));
+    }
     return gate_leave(FN_aclrtNotifyBatchReset, gate_status);
 }
 
@@ -3390,6 +4913,11 @@ aclError aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint
     aclError gate_status = gate_enter(FN_aclrtNotifyGetExportKey);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifyGetExportKey(notify, key, len, flags);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNotifyGetExportKey", gate_status,
+            "notify:p key:p len:u flags:u",
+            POINTER(notify), POINTER(key), UNSIGNED(len), UNSIGNED(flags));
     }
     return gate_leave(FN_aclrtNotifyGetExportKey, gate_status);
 }
@@ -3400,6 +4928,11 @@ aclError aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t f
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifyImportByKey(notify, key, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNotifyImportByKey", gate_status,
+            "notify:p key:p flags:u",
+            POINTER(notify), POINTER(key), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtNotifyImportByKey, gate_status);
 }
 
@@ -3408,6 +4941,11 @@ aclError aclrtNotifySetImportPid(aclrtNotify notify, int32_t *pid, size_t num)
     aclError gate_status = gate_enter(FN_aclrtNotifySetImportPid);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifySetImportPid(notify, pid, num);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNotifySetImportPid", gate_status,
+            "notify:p pid:p num:u",
+            POINTER(notify), POINTER(pid), UNSIGNED(num));
     }
     return gate_leave(FN_aclrtNotifySetImportPid, gate_status);
 }
@@ -3418,6 +4956,11 @@ aclError aclrtNotifySetImportPidInterServer(aclrtNotify notify, aclrtServerPid *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNotifySetImportPidInterServer(notify, serverPids, num);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNotifySetImportPidInterServer", gate_status,
+            "notify:p serverPids:p num:u",
+            POINTER(notify), POINTER(serverPids), UNSIGNED(num));
+    }
     return gate_leave(FN_aclrtNotifySetImportPidInterServer, gate_status);
 }
 
@@ -3426,6 +4969,11 @@ aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
     aclError gate_status = gate_enter(FN_aclmdlRICaptureBegin);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureBegin(stream, mode);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureBegin", gate_status,
+            "stream:p mode:i",
+            POINTER(stream), SIGNED(mode));
     }
     return gate_leave(FN_aclmdlRICaptureBegin, gate_status);
 }
@@ -3436,6 +4984,11 @@ aclError aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *statu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureGetInfo(stream, status, modelRI);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureGetInfo", gate_status,
+            "stream:p status:p modelRI:p",
+            POINTER(stream), POINTER(status), POINTER(modelRI));
+    }
     return gate_leave(FN_aclmdlRICaptureGetInfo, gate_status);
 }
 
@@ -3444,6 +4997,11 @@ aclError aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
     aclError gate_status = gate_enter(FN_aclmdlRICaptureEnd);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureEnd(stream, modelRI);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureEnd", gate_status,
+            "stream:p modelRI:p",
+            POINTER(stream), POINTER(modelRI));
     }
     return gate_leave(FN_aclmdlRICaptureEnd, gate_status);
 }
@@ -3454,6 +5012,11 @@ aclError aclmdlRIDebugPrint(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDebugPrint(modelRI);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIDebugPrint", gate_status,
+            "modelRI:p",
+            POINTER(modelRI));
+    }
     return gate_leave(FN_aclmdlRIDebugPrint, gate_status);
 }
 
@@ -3462,6 +5025,11 @@ aclError aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t fla
     aclError gate_status = gate_enter(FN_aclmdlRIDebugJsonPrint);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDebugJsonPrint(modelRI, path, flags);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIDebugJsonPrint", gate_status,
+            "modelRI:p path:p flags:u",
+            POINTER(modelRI), POINTER(path), UNSIGNED(flags));
     }
     return gate_leave(FN_aclmdlRIDebugJsonPrint, gate_status);
 }
@@ -3472,6 +5040,11 @@ aclError aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureThreadExchangeMode(mode);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureThreadExchangeMode", gate_status,
+            "mode:p",
+            POINTER(mode));
+    }
     return gate_leave(FN_aclmdlRICaptureThreadExchangeMode, gate_status);
 }
 
@@ -3480,6 +5053,11 @@ aclError aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclmdlRIExecuteAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIExecuteAsync(modelRI, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIExecuteAsync", gate_status,
+            "modelRI:p stream:p",
+            POINTER(modelRI), POINTER(stream));
     }
     return gate_leave(FN_aclmdlRIExecuteAsync, gate_status);
 }
@@ -3490,6 +5068,11 @@ aclError aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIExecute(modelRI, timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIExecute", gate_status,
+            "modelRI:p timeout:i",
+            POINTER(modelRI), SIGNED(timeout));
+    }
     return gate_leave(FN_aclmdlRIExecute, gate_status);
 }
 
@@ -3498,6 +5081,11 @@ aclError aclmdlRIDestroy(aclmdlRI modelRI)
     aclError gate_status = gate_enter(FN_aclmdlRIDestroy);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDestroy(modelRI);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIDestroy", gate_status,
+            "modelRI:p",
+            POINTER(modelRI));
     }
     return gate_leave(FN_aclmdlRIDestroy, gate_status);
 }
@@ -3508,6 +5096,11 @@ aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskGrpBegin(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureTaskGrpBegin", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclmdlRICaptureTaskGrpBegin, gate_status);
 }
 
@@ -3516,6 +5109,11 @@ aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle)
     aclError gate_status = gate_enter(FN_aclmdlRICaptureTaskGrpEnd);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskGrpEnd(stream, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureTaskGrpEnd", gate_status,
+            "stream:p handle:p",
+            POINTER(stream), POINTER(handle));
     }
     return gate_leave(FN_aclmdlRICaptureTaskGrpEnd, gate_status);
 }
@@ -3526,6 +5124,11 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskUpdateBegin(stream, handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureTaskUpdateBegin", gate_status,
+            "stream:p handle:p",
+            POINTER(stream), POINTER(handle));
+    }
     return gate_leave(FN_aclmdlRICaptureTaskUpdateBegin, gate_status);
 }
 
@@ -3534,6 +5137,11 @@ aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclmdlRICaptureTaskUpdateEnd);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureTaskUpdateEnd(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureTaskUpdateEnd", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclmdlRICaptureTaskUpdateEnd, gate_status);
 }
@@ -3544,6 +5152,11 @@ aclError aclmdlRIBuildBegin(aclmdlRI *modelRI, uint32_t flag)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIBuildBegin(modelRI, flag);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIBuildBegin", gate_status,
+            "modelRI:p flag:u",
+            POINTER(modelRI), UNSIGNED(flag));
+    }
     return gate_leave(FN_aclmdlRIBuildBegin, gate_status);
 }
 
@@ -3552,6 +5165,11 @@ aclError aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
     aclError gate_status = gate_enter(FN_aclmdlRIBindStream);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIBindStream(modelRI, stream, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIBindStream", gate_status,
+            "modelRI:p stream:p flag:u",
+            POINTER(modelRI), POINTER(stream), UNSIGNED(flag));
     }
     return gate_leave(FN_aclmdlRIBindStream, gate_status);
 }
@@ -3562,6 +5180,11 @@ aclError aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIEndTask(modelRI, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIEndTask", gate_status,
+            "modelRI:p stream:p",
+            POINTER(modelRI), POINTER(stream));
+    }
     return gate_leave(FN_aclmdlRIEndTask, gate_status);
 }
 
@@ -3570,6 +5193,11 @@ aclError aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve)
     aclError gate_status = gate_enter(FN_aclmdlRIBuildEnd);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIBuildEnd(modelRI, reserve);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIBuildEnd", gate_status,
+            "modelRI:p reserve:p",
+            POINTER(modelRI), POINTER(reserve));
     }
     return gate_leave(FN_aclmdlRIBuildEnd, gate_status);
 }
@@ -3580,6 +5208,11 @@ aclError aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIUnbindStream(modelRI, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIUnbindStream", gate_status,
+            "modelRI:p stream:p",
+            POINTER(modelRI), POINTER(stream));
+    }
     return gate_leave(FN_aclmdlRIUnbindStream, gate_status);
 }
 
@@ -3588,6 +5221,11 @@ aclError aclmdlRISetName(aclmdlRI modelRI, const char *name)
     aclError gate_status = gate_enter(FN_aclmdlRISetName);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRISetName(modelRI, name);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRISetName", gate_status,
+            "modelRI:p name:p",
+            POINTER(modelRI), POINTER(name));
     }
     return gate_leave(FN_aclmdlRISetName, gate_status);
 }
@@ -3598,6 +5236,11 @@ aclError aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetName(modelRI, maxLen, name);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIGetName", gate_status,
+            "modelRI:p maxLen:u name:p",
+            POINTER(modelRI), UNSIGNED(maxLen), POINTER(name));
+    }
     return gate_leave(FN_aclmdlRIGetName, gate_status);
 }
 
@@ -3606,6 +5249,11 @@ aclError aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
     aclError gate_status = gate_enter(FN_aclmdlRIGetId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetId(modelRI, modelRIId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIGetId", gate_status,
+            "modelRI:p modelRIId:p",
+            POINTER(modelRI), POINTER(modelRIId));
     }
     return gate_leave(FN_aclmdlRIGetId, gate_status);
 }
@@ -3616,6 +5264,11 @@ aclError aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, v
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDestroyRegisterCallback(modelRI, func, userData);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIDestroyRegisterCallback", gate_status,
+            "modelRI:p func:p userData:p",
+            POINTER(modelRI), POINTER(func), POINTER(userData));
+    }
     return gate_leave(FN_aclmdlRIDestroyRegisterCallback, gate_status);
 }
 
@@ -3624,6 +5277,11 @@ aclError aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
     aclError gate_status = gate_enter(FN_aclmdlRIDestroyUnregisterCallback);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIDestroyUnregisterCallback(modelRI, func);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIDestroyUnregisterCallback", gate_status,
+            "modelRI:p func:p",
+            POINTER(modelRI), POINTER(func));
     }
     return gate_leave(FN_aclmdlRIDestroyUnregisterCallback, gate_status);
 }
@@ -3634,6 +5292,10 @@ aclError aclmdlInitDump(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlInitDump();
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlInitDump", gate_status,
+            "");
+    }
     return gate_leave(FN_aclmdlInitDump, gate_status);
 }
 
@@ -3642,6 +5304,11 @@ aclError aclmdlSetDump(const char *dumpCfgPath)
     aclError gate_status = gate_enter(FN_aclmdlSetDump);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDump(dumpCfgPath);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetDump", gate_status,
+            "dumpCfgPath:p",
+            POINTER(dumpCfgPath));
     }
     return gate_leave(FN_aclmdlSetDump, gate_status);
 }
@@ -3652,6 +5319,10 @@ aclError aclmdlFinalizeDump(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlFinalizeDump();
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlFinalizeDump", gate_status,
+            "");
+    }
     return gate_leave(FN_aclmdlFinalizeDump, gate_status);
 }
 
@@ -3660,6 +5331,11 @@ aclError aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *nu
     aclError gate_status = gate_enter(FN_aclmdlRIGetStreams);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetStreams(modelRI, streams, numStreams);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIGetStreams", gate_status,
+            "modelRI:p streams:p numStreams:p",
+            POINTER(modelRI), POINTER(streams), POINTER(numStreams));
     }
     return gate_leave(FN_aclmdlRIGetStreams, gate_status);
 }
@@ -3670,6 +5346,11 @@ aclError aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, uint3
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIGetTasksByStream(stream, tasks, numTasks);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIGetTasksByStream", gate_status,
+            "stream:p tasks:p numTasks:p",
+            POINTER(stream), POINTER(tasks), POINTER(numTasks));
+    }
     return gate_leave(FN_aclmdlRIGetTasksByStream, gate_status);
 }
 
@@ -3678,6 +5359,11 @@ aclError aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
     aclError gate_status = gate_enter(FN_aclmdlRITaskGetType);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskGetType(task, type);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRITaskGetType", gate_status,
+            "task:p type:p",
+            POINTER(task), POINTER(type));
     }
     return gate_leave(FN_aclmdlRITaskGetType, gate_status);
 }
@@ -3688,6 +5374,11 @@ aclError aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRITaskGetSeqId(task, id);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRITaskGetSeqId", gate_status,
+            "task:p id:p",
+            POINTER(task), POINTER(id));
+    }
     return gate_leave(FN_aclmdlRITaskGetSeqId, gate_status);
 }
 
@@ -3696,6 +5387,11 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
     aclError gate_status = gate_enter(FN_aclrtGetVersion);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetVersion(majorVersion, minorVersion, patchVersion);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetVersion", gate_status,
+            "majorVersion:p minorVersion:p patchVersion:p",
+            POINTER(majorVersion), POINTER(minorVersion), POINTER(patchVersion));
     }
     return gate_leave(FN_aclrtGetVersion, gate_status);
 }
@@ -3706,6 +5402,11 @@ aclError aclInitCallbackRegister(aclRegisterCallbackType type, aclInitCallbackFu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclInitCallbackRegister(type, cbFunc, userData);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclInitCallbackRegister", gate_status,
+            "type:i cbFunc:p userData:p",
+            SIGNED(type), POINTER(cbFunc), POINTER(userData));
+    }
     return gate_leave(FN_aclInitCallbackRegister, gate_status);
 }
 
@@ -3714,6 +5415,11 @@ aclError aclInitCallbackUnRegister(aclRegisterCallbackType type, aclInitCallback
     aclError gate_status = gate_enter(FN_aclInitCallbackUnRegister);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclInitCallbackUnRegister(type, cbFunc);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclInitCallbackUnRegister", gate_status,
+            "type:i cbFunc:p",
+            SIGNED(type), POINTER(cbFunc));
     }
     return gate_leave(FN_aclInitCallbackUnRegister, gate_status);
 }
@@ -3724,6 +5430,11 @@ aclError aclFinalizeCallbackRegister(aclRegisterCallbackType type, aclFinalizeCa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalizeCallbackRegister(type, cbFunc, userData);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclFinalizeCallbackRegister", gate_status,
+            "type:i cbFunc:p userData:p",
+            SIGNED(type), POINTER(cbFunc), POINTER(userData));
+    }
     return gate_leave(FN_aclFinalizeCallbackRegister, gate_status);
 }
 
@@ -3732,6 +5443,11 @@ aclError aclFinalizeCallbackUnRegister(aclRegisterCallbackType type, aclFinalize
     aclError gate_status = gate_enter(FN_aclFinalizeCallbackUnRegister);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclFinalizeCallbackUnRegister(type, cbFunc);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclFinalizeCallbackUnRegister", gate_status,
+            "type:i cbFunc:p",
+            SIGNED(type), POINTER(cbFunc));
     }
     return gate_leave(FN_aclFinalizeCallbackUnRegister, gate_status);
 }
@@ -3742,6 +5458,12 @@ aclError aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType, uin
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCheckMemType(addrList, size, memType, checkResult, reserve);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCheckMemType", gate_status,
+            "addrList:p size:u memType:u checkResult:p reserve:u",
+            POINTER(addrList), UNSIGNED(size), UNSIGNED(memType), POINTER(checkResult),
+            UNSIGNED(reserve));
+    }
     return gate_leave(FN_aclrtCheckMemType, gate_status);
 }
 
@@ -3750,6 +5472,11 @@ aclError aclrtGetLogicDevIdByUserDevId(const int32_t userDevid, int32_t *const l
     aclError gate_status = gate_enter(FN_aclrtGetLogicDevIdByUserDevId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetLogicDevIdByUserDevId(userDevid, logicDevId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetLogicDevIdByUserDevId", gate_status,
+            "userDevid:i logicDevId:p",
+            SIGNED(userDevid), POINTER(logicDevId));
     }
     return gate_leave(FN_aclrtGetLogicDevIdByUserDevId, gate_status);
 }
@@ -3760,6 +5487,11 @@ aclError aclrtGetUserDevIdByLogicDevId(const int32_t logicDevId, int32_t *const 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetUserDevIdByLogicDevId(logicDevId, userDevid);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetUserDevIdByLogicDevId", gate_status,
+            "logicDevId:i userDevid:p",
+            SIGNED(logicDevId), POINTER(userDevid));
+    }
     return gate_leave(FN_aclrtGetUserDevIdByLogicDevId, gate_status);
 }
 
@@ -3768,6 +5500,11 @@ aclError aclrtGetLogicDevIdByPhyDevId(const int32_t phyDevId, int32_t *const log
     aclError gate_status = gate_enter(FN_aclrtGetLogicDevIdByPhyDevId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetLogicDevIdByPhyDevId(phyDevId, logicDevId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetLogicDevIdByPhyDevId", gate_status,
+            "phyDevId:i logicDevId:p",
+            SIGNED(phyDevId), POINTER(logicDevId));
     }
     return gate_leave(FN_aclrtGetLogicDevIdByPhyDevId, gate_status);
 }
@@ -3778,6 +5515,11 @@ aclError aclrtGetPhyDevIdByLogicDevId(const int32_t logicDevId, int32_t *const p
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetPhyDevIdByLogicDevId(logicDevId, phyDevId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetPhyDevIdByLogicDevId", gate_status,
+            "logicDevId:i phyDevId:p",
+            SIGNED(logicDevId), POINTER(phyDevId));
+    }
     return gate_leave(FN_aclrtGetPhyDevIdByLogicDevId, gate_status);
 }
 
@@ -3786,6 +5528,11 @@ aclError aclrtGetUserDevIdByPhyDevId(const int32_t phyDevId, int32_t *const user
     aclError gate_status = gate_enter(FN_aclrtGetUserDevIdByPhyDevId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetUserDevIdByPhyDevId(phyDevId, userDevId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetUserDevIdByPhyDevId", gate_status,
+            "phyDevId:i userDevId:p",
+            SIGNED(phyDevId), POINTER(userDevId));
     }
     return gate_leave(FN_aclrtGetUserDevIdByPhyDevId, gate_status);
 }
@@ -3796,6 +5543,11 @@ aclError aclrtGetPhyDevIdByUserDevId(const int32_t userDevId, int32_t *const phy
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetPhyDevIdByUserDevId(userDevId, phyDevId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetPhyDevIdByUserDevId", gate_status,
+            "userDevId:i phyDevId:p",
+            SIGNED(userDevId), POINTER(phyDevId));
+    }
     return gate_leave(FN_aclrtGetPhyDevIdByUserDevId, gate_status);
 }
 
@@ -3804,6 +5556,11 @@ aclError aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtProfTrace);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtProfTrace(userdata, length, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtProfTrace", gate_status,
+            "userdata:p length:i stream:p",
+            POINTER(userdata), SIGNED(length), POINTER(stream));
     }
     return gate_leave(FN_aclrtProfTrace, gate_status);
 }
@@ -3814,6 +5571,12 @@ aclError aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, con
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelV2(funcHandle, numBlocks, argsData, argsSize, cfg, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchKernelV2", gate_status,
+            "funcHandle:p numBlocks:u argsData:p argsSize:u cfg:p stream:p",
+            POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(argsData), UNSIGNED(argsSize),
+            POINTER(cfg), POINTER(stream));
+    }
     return gate_leave(FN_aclrtLaunchKernelV2, gate_status);
 }
 
@@ -3822,6 +5585,13 @@ aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numB
     aclError gate_status = gate_enter(FN_aclrtLaunchKernelWithHostArgs);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelWithHostArgs(funcHandle, numBlocks, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchKernelWithHostArgs", gate_status,
+            "funcHandle:p numBlocks:u stream:p cfg:p hostArgs:p argsSize:u placeHolderArray:p "
+            "placeHolderNum:u",
+            POINTER(funcHandle), UNSIGNED(numBlocks), POINTER(stream), POINTER(cfg),
+            POINTER(hostArgs), UNSIGNED(argsSize), POINTER(placeHolderArray), UNSIGNED(placeHolderNum));
     }
     return gate_leave(FN_aclrtLaunchKernelWithHostArgs, gate_status);
 }
@@ -3832,6 +5602,11 @@ aclError aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchKernelWithArgsArray(func, numBlocks, stream, cfg, args);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchKernelWithArgsArray", gate_status,
+            "func:p numBlocks:u stream:p cfg:p args:p",
+            POINTER(func), UNSIGNED(numBlocks), POINTER(stream), POINTER(cfg), POINTER(args));
+    }
     return gate_leave(FN_aclrtLaunchKernelWithArgsArray, gate_status);
 }
 
@@ -3840,6 +5615,11 @@ aclError aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclr
     aclError gate_status = gate_enter(FN_aclrtGetFloatOverflowStatus);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFloatOverflowStatus(outputAddr, outputSize, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFloatOverflowStatus", gate_status,
+            "outputAddr:p outputSize:u stream:p",
+            POINTER(outputAddr), UNSIGNED(outputSize), POINTER(stream));
     }
     return gate_leave(FN_aclrtGetFloatOverflowStatus, gate_status);
 }
@@ -3850,6 +5630,11 @@ aclError aclrtResetFloatOverflowStatus(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtResetFloatOverflowStatus(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtResetFloatOverflowStatus", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtResetFloatOverflowStatus, gate_status);
 }
 
@@ -3858,6 +5643,11 @@ aclError aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, u
     aclError gate_status = gate_enter(FN_aclrtNpuGetFloatOverFlowStatus);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNpuGetFloatOverFlowStatus(outputAddr, outputSize, checkMode, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNpuGetFloatOverFlowStatus", gate_status,
+            "outputAddr:p outputSize:u checkMode:u stream:p",
+            POINTER(outputAddr), UNSIGNED(outputSize), UNSIGNED(checkMode), POINTER(stream));
     }
     return gate_leave(FN_aclrtNpuGetFloatOverFlowStatus, gate_status);
 }
@@ -3868,6 +5658,11 @@ aclError aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtNpuClearFloatOverFlowStatus(checkMode, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtNpuClearFloatOverFlowStatus", gate_status,
+            "checkMode:u stream:p",
+            UNSIGNED(checkMode), POINTER(stream));
+    }
     return gate_leave(FN_aclrtNpuClearFloatOverFlowStatus, gate_status);
 }
 
@@ -3876,6 +5671,11 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
     aclError gate_status = gate_enter(FN_aclrtLaunchHostFunc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtLaunchHostFunc(stream, fn, args);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchHostFunc", gate_status,
+            "stream:p fn:p args:p",
+            POINTER(stream), POINTER(fn), POINTER(args));
     }
     return gate_leave(FN_aclrtLaunchHostFunc, gate_status);
 }
@@ -3886,6 +5686,11 @@ aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrt
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRandomNumAsync(taskInfo, stream, reserve);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRandomNumAsync", gate_status,
+            "taskInfo:p stream:p reserve:p",
+            POINTER(taskInfo), POINTER(stream), POINTER(reserve));
+    }
     return gate_leave(FN_aclrtRandomNumAsync, gate_status);
 }
 
@@ -3894,6 +5699,11 @@ aclError aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallba
     aclError gate_status = gate_enter(FN_aclrtRegStreamStateCallback);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRegStreamStateCallback(regName, callback, args);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRegStreamStateCallback", gate_status,
+            "regName:p callback:p args:p",
+            POINTER(regName), POINTER(callback), POINTER(args));
     }
     return gate_leave(FN_aclrtRegStreamStateCallback, gate_status);
 }
@@ -3904,6 +5714,11 @@ aclError aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallba
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRegDeviceStateCallback(regName, callback, args);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRegDeviceStateCallback", gate_status,
+            "regName:p callback:p args:p",
+            POINTER(regName), POINTER(callback), POINTER(args));
+    }
     return gate_leave(FN_aclrtRegDeviceStateCallback, gate_status);
 }
 
@@ -3912,6 +5727,11 @@ aclError aclrtSetDeviceTaskAbortCallback(const char *regName, aclrtDeviceTaskAbo
     aclError gate_status = gate_enter(FN_aclrtSetDeviceTaskAbortCallback);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSetDeviceTaskAbortCallback(regName, callback, args);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSetDeviceTaskAbortCallback", gate_status,
+            "regName:p callback:p args:p",
+            POINTER(regName), POINTER(callback), POINTER(args));
     }
     return gate_leave(FN_aclrtSetDeviceTaskAbortCallback, gate_status);
 }
@@ -3922,6 +5742,11 @@ aclError aclrtGetOpExecuteTimeout(uint32_t *const timeoutMs)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetOpExecuteTimeout(timeoutMs);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetOpExecuteTimeout", gate_status,
+            "timeoutMs:p",
+            POINTER(timeoutMs));
+    }
     return gate_leave(FN_aclrtGetOpExecuteTimeout, gate_status);
 }
 
@@ -3930,6 +5755,11 @@ aclError aclrtDevicePeerAccessStatus(int32_t deviceId, int32_t peerDeviceId, int
     aclError gate_status = gate_enter(FN_aclrtDevicePeerAccessStatus);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDevicePeerAccessStatus(deviceId, peerDeviceId, status);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDevicePeerAccessStatus", gate_status,
+            "deviceId:i peerDeviceId:i status:p",
+            SIGNED(deviceId), SIGNED(peerDeviceId), POINTER(status));
     }
     return gate_leave(FN_aclrtDevicePeerAccessStatus, gate_status);
 }
@@ -3940,6 +5770,11 @@ aclError aclrtStreamStop(aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtStreamStop(stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtStreamStop", gate_status,
+            "stream:p",
+            POINTER(stream));
+    }
     return gate_leave(FN_aclrtStreamStop, gate_status);
 }
 
@@ -3948,6 +5783,11 @@ aclError aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId, aclrtTask
     aclError gate_status = gate_enter(FN_aclrtTaskUpdateAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtTaskUpdateAsync(taskStream, taskId, info, execStream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtTaskUpdateAsync", gate_status,
+            "taskStream:p taskId:u info:p execStream:p",
+            POINTER(taskStream), UNSIGNED(taskId), POINTER(info), POINTER(execStream));
     }
     return gate_leave(FN_aclrtTaskUpdateAsync, gate_status);
 }
@@ -3958,6 +5798,11 @@ aclError aclrtCmoGetDescSize(size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoGetDescSize(size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCmoGetDescSize", gate_status,
+            "size:p",
+            POINTER(size));
+    }
     return gate_leave(FN_aclrtCmoGetDescSize, gate_status);
 }
 
@@ -3966,6 +5811,11 @@ aclError aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size)
     aclError gate_status = gate_enter(FN_aclrtCmoSetDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoSetDesc(cmoDesc, src, size);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCmoSetDesc", gate_status,
+            "cmoDesc:p src:p size:u",
+            POINTER(cmoDesc), POINTER(src), UNSIGNED(size));
     }
     return gate_leave(FN_aclrtCmoSetDesc, gate_status);
 }
@@ -3976,6 +5826,11 @@ aclError aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStream 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCmoAsyncWithDesc(cmoDesc, cmoType, stream, reserve);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCmoAsyncWithDesc", gate_status,
+            "cmoDesc:p cmoType:i stream:p reserve:p",
+            POINTER(cmoDesc), SIGNED(cmoType), POINTER(stream), POINTER(reserve));
+    }
     return gate_leave(FN_aclrtCmoAsyncWithDesc, gate_status);
 }
 
@@ -3984,6 +5839,11 @@ aclError aclrtCheckArchCompatibility(const char *socVersion, int32_t *canCompati
     aclError gate_status = gate_enter(FN_aclrtCheckArchCompatibility);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCheckArchCompatibility(socVersion, canCompatible);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCheckArchCompatibility", gate_status,
+            "socVersion:p canCompatible:p",
+            POINTER(socVersion), POINTER(canCompatible));
     }
     return gate_leave(FN_aclrtCheckArchCompatibility, gate_status);
 }
@@ -3994,6 +5854,11 @@ aclError aclmdlRIAbort(aclmdlRI modelRI)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIAbort(modelRI);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIAbort", gate_status,
+            "modelRI:p",
+            POINTER(modelRI));
+    }
     return gate_leave(FN_aclmdlRIAbort, gate_status);
 }
 
@@ -4002,6 +5867,11 @@ aclError aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
     aclError gate_status = gate_enter(FN_aclmdlRICondHandleCreate);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICondHandleCreate(modelRI, defaultLaunchValue, flag, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICondHandleCreate", gate_status,
+            "modelRI:p defaultLaunchValue:u flag:i handle:p",
+            POINTER(modelRI), UNSIGNED(defaultLaunchValue), SIGNED(flag), POINTER(handle));
     }
     return gate_leave(FN_aclmdlRICondHandleCreate, gate_status);
 }
@@ -4012,6 +5882,11 @@ aclError aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **ptr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICondHandleGetCondPtr(handle, ptr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICondHandleGetCondPtr", gate_status,
+            "handle:p ptr:p",
+            POINTER(handle), POINTER(ptr));
+    }
     return gate_leave(FN_aclmdlRICondHandleGetCondPtr, gate_status);
 }
 
@@ -4020,6 +5895,11 @@ aclError aclmdlRIAddCondTask(aclmdlRICondTaskParams params, aclrtStream stream, 
     aclError gate_status = gate_enter(FN_aclmdlRIAddCondTask);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRIAddCondTask(params, stream, flags);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRIAddCondTask", gate_status,
+            "stream:p flags:u",
+            POINTER(stream), UNSIGNED(flags));
     }
     return gate_leave(FN_aclmdlRIAddCondTask, gate_status);
 }
@@ -4030,6 +5910,11 @@ aclError aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI, acl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlRICaptureToModelRIBegin(stream, modelRI, mode);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlRICaptureToModelRIBegin", gate_status,
+            "stream:p modelRI:p mode:i",
+            POINTER(stream), POINTER(modelRI), SIGNED(mode));
+    }
     return gate_leave(FN_aclmdlRICaptureToModelRIBegin, gate_status);
 }
 
@@ -4038,6 +5923,11 @@ aclError aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream, aclr
     aclError gate_status = gate_enter(FN_aclrtCntNotifyRecord);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyRecord(cntNotify, stream, info);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCntNotifyRecord", gate_status,
+            "cntNotify:p stream:p info:p",
+            POINTER(cntNotify), POINTER(stream), POINTER(info));
     }
     return gate_leave(FN_aclrtCntNotifyRecord, gate_status);
 }
@@ -4048,6 +5938,11 @@ aclError aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream str
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyWaitWithTimeout(cntNotify, stream, info);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCntNotifyWaitWithTimeout", gate_status,
+            "cntNotify:p stream:p info:p",
+            POINTER(cntNotify), POINTER(stream), POINTER(info));
+    }
     return gate_leave(FN_aclrtCntNotifyWaitWithTimeout, gate_status);
 }
 
@@ -4056,6 +5951,11 @@ aclError aclrtCntNotifyReset(aclrtCntNotify cntNotify, aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtCntNotifyReset);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyReset(cntNotify, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCntNotifyReset", gate_status,
+            "cntNotify:p stream:p",
+            POINTER(cntNotify), POINTER(stream));
     }
     return gate_leave(FN_aclrtCntNotifyReset, gate_status);
 }
@@ -4066,6 +5966,11 @@ aclError aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCntNotifyGetId(cntNotify, notifyId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCntNotifyGetId", gate_status,
+            "cntNotify:p notifyId:p",
+            POINTER(cntNotify), POINTER(notifyId));
+    }
     return gate_leave(FN_aclrtCntNotifyGetId, gate_status);
 }
 
@@ -4074,6 +5979,11 @@ aclError aclrtPersistentTaskClean(aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtPersistentTaskClean);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtPersistentTaskClean(stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtPersistentTaskClean", gate_status,
+            "stream:p",
+            POINTER(stream));
     }
     return gate_leave(FN_aclrtPersistentTaskClean, gate_status);
 }
@@ -4084,6 +5994,11 @@ aclError aclrtGetErrorVerbose(int32_t deviceId, aclrtErrorInfo *errorInfo)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetErrorVerbose(deviceId, errorInfo);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetErrorVerbose", gate_status,
+            "deviceId:i errorInfo:p",
+            SIGNED(deviceId), POINTER(errorInfo));
+    }
     return gate_leave(FN_aclrtGetErrorVerbose, gate_status);
 }
 
@@ -4092,6 +6007,11 @@ aclError aclrtRepairError(int32_t deviceId, const aclrtErrorInfo *errorInfo)
     aclError gate_status = gate_enter(FN_aclrtRepairError);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtRepairError(deviceId, errorInfo);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtRepairError", gate_status,
+            "deviceId:i errorInfo:p",
+            SIGNED(deviceId), POINTER(errorInfo));
     }
     return gate_leave(FN_aclrtRepairError, gate_status);
 }
@@ -4102,6 +6022,11 @@ aclError aclrtMemSetAccess(void *virPtr, size_t size, aclrtMemAccessDesc *desc, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemSetAccess(virPtr, size, desc, count);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemSetAccess", gate_status,
+            "virPtr:p size:u desc:p count:u",
+            POINTER(virPtr), UNSIGNED(size), POINTER(desc), UNSIGNED(count));
+    }
     return gate_leave(FN_aclrtMemSetAccess, gate_status);
 }
 
@@ -4110,6 +6035,11 @@ aclError aclrtMemGetAccess(void *virPtr, aclrtMemLocation *location, uint64_t *f
     aclError gate_status = gate_enter(FN_aclrtMemGetAccess);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAccess(virPtr, location, flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemGetAccess", gate_status,
+            "virPtr:p location:p flag:p",
+            POINTER(virPtr), POINTER(location), POINTER(flag));
     }
     return gate_leave(FN_aclrtMemGetAccess, gate_status);
 }
@@ -4120,6 +6050,11 @@ aclError aclrtSnapShotProcessLock(int pid, void *reserve)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessLock(pid, reserve);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSnapShotProcessLock", gate_status,
+            "pid:i reserve:p",
+            SIGNED(pid), POINTER(reserve));
+    }
     return gate_leave(FN_aclrtSnapShotProcessLock, gate_status);
 }
 
@@ -4128,6 +6063,11 @@ aclError aclrtSnapShotProcessUnlock(int pid, void *reserve)
     aclError gate_status = gate_enter(FN_aclrtSnapShotProcessUnlock);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessUnlock(pid, reserve);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSnapShotProcessUnlock", gate_status,
+            "pid:i reserve:p",
+            SIGNED(pid), POINTER(reserve));
     }
     return gate_leave(FN_aclrtSnapShotProcessUnlock, gate_status);
 }
@@ -4138,6 +6078,11 @@ aclError aclrtSnapShotProcessBackup(int pid, aclrtSnapShotBackupArgs *args)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessBackup(pid, args);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSnapShotProcessBackup", gate_status,
+            "pid:i args:p",
+            SIGNED(pid), POINTER(args));
+    }
     return gate_leave(FN_aclrtSnapShotProcessBackup, gate_status);
 }
 
@@ -4146,6 +6091,11 @@ aclError aclrtSnapShotProcessRestore(int pid, aclrtSnapShotRestoreArgs *args)
     aclError gate_status = gate_enter(FN_aclrtSnapShotProcessRestore);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotProcessRestore(pid, args);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSnapShotProcessRestore", gate_status,
+            "pid:i args:p",
+            SIGNED(pid), POINTER(args));
     }
     return gate_leave(FN_aclrtSnapShotProcessRestore, gate_status);
 }
@@ -4156,6 +6106,11 @@ aclError aclrtSnapShotCallbackRegister(aclrtSnapShotStage stage, aclrtSnapShotCa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotCallbackRegister(stage, callback, args);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSnapShotCallbackRegister", gate_status,
+            "stage:i callback:p args:p",
+            SIGNED(stage), POINTER(callback), POINTER(args));
+    }
     return gate_leave(FN_aclrtSnapShotCallbackRegister, gate_status);
 }
 
@@ -4164,6 +6119,11 @@ aclError aclrtSnapShotCallbackUnregister(aclrtSnapShotStage stage, aclrtSnapShot
     aclError gate_status = gate_enter(FN_aclrtSnapShotCallbackUnregister);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtSnapShotCallbackUnregister(stage, callback);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtSnapShotCallbackUnregister", gate_status,
+            "stage:i callback:p",
+            SIGNED(stage), POINTER(callback));
     }
     return gate_leave(FN_aclrtSnapShotCallbackUnregister, gate_status);
 }
@@ -4174,6 +6134,11 @@ aclError aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSi
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCacheLastTaskOpInfo(infoPtr, infoSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCacheLastTaskOpInfo", gate_status,
+            "infoPtr:p infoSize:u",
+            POINTER(infoPtr), UNSIGNED(infoSize));
+    }
     return gate_leave(FN_aclrtCacheLastTaskOpInfo, gate_status);
 }
 
@@ -4182,6 +6147,11 @@ aclError aclrtCacheLastTaskExtendInfo(const char *const extendInfoPtr, const siz
     aclError gate_status = gate_enter(FN_aclrtCacheLastTaskExtendInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtCacheLastTaskExtendInfo(extendInfoPtr, infoSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCacheLastTaskExtendInfo", gate_status,
+            "extendInfoPtr:p infoSize:u",
+            POINTER(extendInfoPtr), UNSIGNED(infoSize));
     }
     return gate_leave(FN_aclrtCacheLastTaskExtendInfo, gate_status);
 }
@@ -4192,6 +6162,11 @@ aclError aclrtGetFunctionAttribute(aclrtFuncHandle funcHandle, aclrtFuncAttribut
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtGetFunctionAttribute(funcHandle, attrType, attrValue);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFunctionAttribute", gate_status,
+            "funcHandle:p attrType:i attrValue:p",
+            POINTER(funcHandle), SIGNED(attrType), POINTER(attrValue));
+    }
     return gate_leave(FN_aclrtGetFunctionAttribute, gate_status);
 }
 
@@ -4200,6 +6175,11 @@ aclError aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle, aclrtBinHandle
     aclError gate_status = gate_enter(FN_aclrtFunctionGetBinary);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFunctionGetBinary(funcHandle, binHandle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFunctionGetBinary", gate_status,
+            "funcHandle:p binHandle:p",
+            POINTER(funcHandle), POINTER(binHandle));
     }
     return gate_leave(FN_aclrtFunctionGetBinary, gate_status);
 }
@@ -4210,6 +6190,11 @@ aclError aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFunctionGetParamCount(func, paramCount);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFunctionGetParamCount", gate_status,
+            "func:p paramCount:p",
+            POINTER(func), POINTER(paramCount));
+    }
     return gate_leave(FN_aclrtFunctionGetParamCount, gate_status);
 }
 
@@ -4218,6 +6203,11 @@ aclError aclrtFunctionGetParamInfo(const void *func, size_t paramIndex, size_t *
     aclError gate_status = gate_enter(FN_aclrtFunctionGetParamInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtFunctionGetParamInfo(func, paramIndex, paramOffset, paramSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtFunctionGetParamInfo", gate_status,
+            "func:p paramIndex:u paramOffset:p paramSize:p",
+            POINTER(func), UNSIGNED(paramIndex), POINTER(paramOffset), POINTER(paramSize));
     }
     return gate_leave(FN_aclrtFunctionGetParamInfo, gate_status);
 }
@@ -4228,6 +6218,11 @@ aclError aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcGetEventHandle(event, handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcGetEventHandle", gate_status,
+            "event:p handle:p",
+            POINTER(event), POINTER(handle));
+    }
     return gate_leave(FN_aclrtIpcGetEventHandle, gate_status);
 }
 
@@ -4236,6 +6231,11 @@ aclError aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *event)
     aclError gate_status = gate_enter(FN_aclrtIpcOpenEventHandle);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtIpcOpenEventHandle(handle, event);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtIpcOpenEventHandle", gate_status,
+            "event:p",
+            POINTER(event));
     }
     return gate_leave(FN_aclrtIpcOpenEventHandle, gate_status);
 }
@@ -4246,6 +6246,11 @@ aclError aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemRetainAllocationHandle(virPtr, handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemRetainAllocationHandle", gate_status,
+            "virPtr:p handle:p",
+            POINTER(virPtr), POINTER(handle));
+    }
     return gate_leave(FN_aclrtMemRetainAllocationHandle, gate_status);
 }
 
@@ -4254,6 +6259,11 @@ aclError aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle, acl
     aclError gate_status = gate_enter(FN_aclrtMemGetAllocationPropertiesFromHandle);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAllocationPropertiesFromHandle(handle, prop);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemGetAllocationPropertiesFromHandle", gate_status,
+            "handle:p prop:p",
+            POINTER(handle), POINTER(prop));
     }
     return gate_leave(FN_aclrtMemGetAllocationPropertiesFromHandle, gate_status);
 }
@@ -4264,6 +6274,11 @@ aclError aclrtReserveMemAddressNoUCMemory(void **virPtr, size_t size, size_t ali
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtReserveMemAddressNoUCMemory(virPtr, size, alignment, expectPtr, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtReserveMemAddressNoUCMemory", gate_status,
+            "virPtr:p size:u alignment:u expectPtr:p flags:u",
+            POINTER(virPtr), UNSIGNED(size), UNSIGNED(alignment), POINTER(expectPtr), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtReserveMemAddressNoUCMemory, gate_status);
 }
 
@@ -4272,6 +6287,11 @@ aclError aclrtMemGetAddressRange(void *ptr, void **pbase, size_t *psize)
     aclError gate_status = gate_enter(FN_aclrtMemGetAddressRange);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemGetAddressRange(ptr, pbase, psize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemGetAddressRange", gate_status,
+            "ptr:p pbase:p psize:p",
+            POINTER(ptr), POINTER(pbase), POINTER(psize));
     }
     return gate_leave(FN_aclrtMemGetAddressRange, gate_status);
 }
@@ -4282,6 +6302,11 @@ aclError aclrtMemP2PMap(void *devPtr, size_t size, int32_t dstDevId, uint64_t fl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemP2PMap(devPtr, size, dstDevId, flags);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemP2PMap", gate_status,
+            "devPtr:p size:u dstDevId:i flags:u",
+            POINTER(devPtr), UNSIGNED(size), SIGNED(dstDevId), UNSIGNED(flags));
+    }
     return gate_leave(FN_aclrtMemP2PMap, gate_status);
 }
 
@@ -4290,6 +6315,11 @@ aclError aclrtMemManagedPrefetchAsync(const void *ptr, size_t size, aclrtMemMana
     aclError gate_status = gate_enter(FN_aclrtMemManagedPrefetchAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedPrefetchAsync(ptr, size, location, flags, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemManagedPrefetchAsync", gate_status,
+            "ptr:p size:u flags:u stream:p",
+            POINTER(ptr), UNSIGNED(size), UNSIGNED(flags), POINTER(stream));
     }
     return gate_leave(FN_aclrtMemManagedPrefetchAsync, gate_status);
 }
@@ -4300,6 +6330,13 @@ aclError aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemManagedPrefetchBatchAsync(ptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemManagedPrefetchBatchAsync", gate_status,
+            "ptrs:p sizes:p count:u prefetchLocs:p prefetchLocIdxs:p numPrefetchLocs:u "
+            "flags:u stream:p",
+            POINTER(ptrs), POINTER(sizes), UNSIGNED(count), POINTER(prefetchLocs),
+            POINTER(prefetchLocIdxs), UNSIGNED(numPrefetchLocs), UNSIGNED(flags), POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemManagedPrefetchBatchAsync, gate_status);
 }
 
@@ -4308,6 +6345,11 @@ aclError aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc, 
     aclError gate_status = gate_enter(FN_aclrtMemMapSelectedLink);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemMapSelectedLink(virPtrDst, size, virPtrSrc, linkIdx);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemMapSelectedLink", gate_status,
+            "virPtrDst:p size:u virPtrSrc:p linkIdx:u",
+            POINTER(virPtrDst), UNSIGNED(size), POINTER(virPtrSrc), UNSIGNED(linkIdx));
     }
     return gate_leave(FN_aclrtMemMapSelectedLink, gate_status);
 }
@@ -4318,6 +6360,11 @@ aclError aclrtDeviceL2CacheFlush(void *rsv)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtDeviceL2CacheFlush(rsv);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtDeviceL2CacheFlush", gate_status,
+            "rsv:p",
+            POINTER(rsv));
+    }
     return gate_leave(FN_aclrtDeviceL2CacheFlush, gate_status);
 }
 
@@ -4326,6 +6373,11 @@ aclError aclrtMemMapSetLink(aclrtDrvMemHandle handle, aclrtMemLinkType adviceLin
     aclError gate_status = gate_enter(FN_aclrtMemMapSetLink);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemMapSetLink(handle, adviceLink);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemMapSetLink", gate_status,
+            "handle:p adviceLink:i",
+            POINTER(handle), SIGNED(adviceLink));
     }
     return gate_leave(FN_aclrtMemMapSetLink, gate_status);
 }
@@ -4336,6 +6388,11 @@ aclError aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *pool
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolCreate(memPool, poolProps);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolCreate", gate_status,
+            "memPool:p poolProps:p",
+            POINTER(memPool), POINTER(poolProps));
+    }
     return gate_leave(FN_aclrtMemPoolCreate, gate_status);
 }
 
@@ -4344,6 +6401,11 @@ aclError aclrtMemPoolDestroy(const aclrtMemPool memPool)
     aclError gate_status = gate_enter(FN_aclrtMemPoolDestroy);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolDestroy(memPool);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolDestroy", gate_status,
+            "memPool:p",
+            POINTER(memPool));
     }
     return gate_leave(FN_aclrtMemPoolDestroy, gate_status);
 }
@@ -4354,6 +6416,11 @@ aclError aclrtMemPoolSetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolSetAttr(memPool, attr, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolSetAttr", gate_status,
+            "memPool:p attr:i value:p",
+            POINTER(memPool), SIGNED(attr), POINTER(value));
+    }
     return gate_leave(FN_aclrtMemPoolSetAttr, gate_status);
 }
 
@@ -4362,6 +6429,11 @@ aclError aclrtMemPoolGetAttr(aclrtMemPool memPool, aclrtMemPoolAttr attr, void *
     aclError gate_status = gate_enter(FN_aclrtMemPoolGetAttr);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolGetAttr(memPool, attr, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolGetAttr", gate_status,
+            "memPool:p attr:i value:p",
+            POINTER(memPool), SIGNED(attr), POINTER(value));
     }
     return gate_leave(FN_aclrtMemPoolGetAttr, gate_status);
 }
@@ -4372,6 +6444,11 @@ aclError aclrtMemPoolMallocAsync(void **ptr, size_t size, aclrtMemPool memPool, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolMallocAsync(ptr, size, memPool, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolMallocAsync", gate_status,
+            "ptr:p size:u memPool:p stream:p",
+            POINTER(ptr), UNSIGNED(size), POINTER(memPool), POINTER(stream));
+    }
     return gate_leave(FN_aclrtMemPoolMallocAsync, gate_status);
 }
 
@@ -4380,6 +6457,11 @@ aclError aclrtMemPoolFreeAsync(void *ptr, aclrtStream stream)
     aclError gate_status = gate_enter(FN_aclrtMemPoolFreeAsync);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolFreeAsync(ptr, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolFreeAsync", gate_status,
+            "ptr:p stream:p",
+            POINTER(ptr), POINTER(stream));
     }
     return gate_leave(FN_aclrtMemPoolFreeAsync, gate_status);
 }
@@ -4390,6 +6472,11 @@ aclError aclrtMemPoolTrimTo(aclrtMemPool memPool, size_t minBytesToKeep)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclrtMemPoolTrimTo(memPool, minBytesToKeep);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemPoolTrimTo", gate_status,
+            "memPool:p minBytesToKeep:u",
+            POINTER(memPool), UNSIGNED(minBytesToKeep));
+    }
     return gate_leave(FN_aclrtMemPoolTrimTo, gate_status);
 }
 
@@ -4398,6 +6485,11 @@ aclError aclopSetModelDir(const char *modelDir)
     aclError gate_status = gate_enter(FN_aclopSetModelDir);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetModelDir(modelDir);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetModelDir", gate_status,
+            "modelDir:p",
+            POINTER(modelDir));
     }
     return gate_leave(FN_aclopSetModelDir, gate_status);
 }
@@ -4408,6 +6500,11 @@ aclError aclopLoad(const void *model, size_t modelSize)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopLoad(model, modelSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopLoad", gate_status,
+            "model:p modelSize:u",
+            POINTER(model), UNSIGNED(modelSize));
+    }
     return gate_leave(FN_aclopLoad, gate_status);
 }
 
@@ -4416,6 +6513,10 @@ aclopAttr *aclopCreateAttr(void)
     aclopAttr *gate_result = NULL;
     if (gate_enter(FN_aclopCreateAttr) == ACL_SUCCESS) {
         gate_result = sim_aclopCreateAttr();
+    }
+    if (!gate_result) {
+        error_sign("aclopCreateAttr", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclopCreateAttr, ACL_SUCCESS);
     return gate_result;
@@ -4426,6 +6527,9 @@ void aclopDestroyAttr(const aclopAttr *attr)
     if (gate_enter(FN_aclopDestroyAttr) == ACL_SUCCESS) {
         sim_aclopDestroyAttr(attr);
     }
+    error_sign("aclopDestroyAttr", ERROR_ANY,
+        "attr:p",
+        POINTER(attr));
     (void)gate_leave(FN_aclopDestroyAttr, ACL_SUCCESS);
 }
 
@@ -4434,6 +6538,11 @@ aclError aclopSetAttrBool(aclopAttr *attr, const char *attrName, uint8_t attrVal
     aclError gate_status = gate_enter(FN_aclopSetAttrBool);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrBool(attr, attrName, attrValue);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrBool", gate_status,
+            "attr:p attrName:p attrValue:u",
+            POINTER(attr), POINTER(attrName), UNSIGNED(attrValue));
     }
     return gate_leave(FN_aclopSetAttrBool, gate_status);
 }
@@ -4444,6 +6553,11 @@ aclError aclopSetAttrInt(aclopAttr *attr, const char *attrName, int64_t attrValu
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrInt(attr, attrName, attrValue);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrInt", gate_status,
+            "attr:p attrName:p attrValue:i",
+            POINTER(attr), POINTER(attrName), SIGNED(attrValue));
+    }
     return gate_leave(FN_aclopSetAttrInt, gate_status);
 }
 
@@ -4452,6 +6566,11 @@ aclError aclopSetAttrFloat(aclopAttr *attr, const char *attrName, float attrValu
     aclError gate_status = gate_enter(FN_aclopSetAttrFloat);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrFloat(attr, attrName, attrValue);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrFloat", gate_status,
+            "attr:p attrName:p attrValue:d",
+            POINTER(attr), POINTER(attrName), REAL(attrValue));
     }
     return gate_leave(FN_aclopSetAttrFloat, gate_status);
 }
@@ -4462,6 +6581,11 @@ aclError aclopSetAttrString(aclopAttr *attr, const char *attrName, const char *a
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrString(attr, attrName, attrValue);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrString", gate_status,
+            "attr:p attrName:p attrValue:p",
+            POINTER(attr), POINTER(attrName), POINTER(attrValue));
+    }
     return gate_leave(FN_aclopSetAttrString, gate_status);
 }
 
@@ -4470,6 +6594,11 @@ aclError aclopSetAttrDataType(aclopAttr *attr, const char *attrName, aclDataType
     aclError gate_status = gate_enter(FN_aclopSetAttrDataType);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrDataType(attr, attrName, attrValue);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrDataType", gate_status,
+            "attr:p attrName:p attrValue:i",
+            POINTER(attr), POINTER(attrName), SIGNED(attrValue));
     }
     return gate_leave(FN_aclopSetAttrDataType, gate_status);
 }
@@ -4480,6 +6609,11 @@ aclError aclopSetAttrListDataType(aclopAttr *attr, const char *attrName, int num
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListDataType(attr, attrName, numValues, values);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrListDataType", gate_status,
+            "attr:p attrName:p numValues:i values:p",
+            POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
+    }
     return gate_leave(FN_aclopSetAttrListDataType, gate_status);
 }
 
@@ -4488,6 +6622,11 @@ aclError aclopSetAttrListBool(aclopAttr *attr, const char *attrName, int numValu
     aclError gate_status = gate_enter(FN_aclopSetAttrListBool);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListBool(attr, attrName, numValues, values);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrListBool", gate_status,
+            "attr:p attrName:p numValues:i values:p",
+            POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
     }
     return gate_leave(FN_aclopSetAttrListBool, gate_status);
 }
@@ -4498,6 +6637,11 @@ aclError aclopSetAttrListInt(aclopAttr *attr, const char *attrName, int numValue
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListInt(attr, attrName, numValues, values);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrListInt", gate_status,
+            "attr:p attrName:p numValues:i values:p",
+            POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
+    }
     return gate_leave(FN_aclopSetAttrListInt, gate_status);
 }
 
@@ -4506,6 +6650,11 @@ aclError aclopSetAttrListFloat(aclopAttr *attr, const char *attrName, int numVal
     aclError gate_status = gate_enter(FN_aclopSetAttrListFloat);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListFloat(attr, attrName, numValues, values);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrListFloat", gate_status,
+            "attr:p attrName:p numValues:i values:p",
+            POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
     }
     return gate_leave(FN_aclopSetAttrListFloat, gate_status);
 }
@@ -4516,6 +6665,11 @@ aclError aclopSetAttrListString(aclopAttr *attr, const char *attrName, int numVa
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListString(attr, attrName, numValues, values);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrListString", gate_status,
+            "attr:p attrName:p numValues:i values:p",
+            POINTER(attr), POINTER(attrName), SIGNED(numValues), POINTER(values));
+    }
     return gate_leave(FN_aclopSetAttrListString, gate_status);
 }
 
@@ -4524,6 +6678,11 @@ aclError aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numL
     aclError gate_status = gate_enter(FN_aclopSetAttrListListInt);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetAttrListListInt(attr, attrName, numLists, numValues, values);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetAttrListListInt", gate_status,
+            "attr:p attrName:p numLists:i numValues:p values:p",
+            POINTER(attr), POINTER(attrName), SIGNED(numLists), POINTER(numValues), POINTER(values));
     }
     return gate_leave(FN_aclopSetAttrListListInt, gate_status);
 }
@@ -4534,6 +6693,13 @@ aclError aclopExecute(const char *opType, int numInputs, const aclTensorDesc *co
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopExecute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopExecute", gate_status,
+            "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
+            "attr:p stream:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), POINTER(inputs),
+            SIGNED(numOutputs), POINTER(outputDesc), POINTER(outputs), POINTER(attr), POINTER(stream));
+    }
     return gate_leave(FN_aclopExecute, gate_status);
 }
 
@@ -4542,6 +6708,13 @@ aclError aclopExecuteV2(const char *opType, int numInputs, aclTensorDesc *inputD
     aclError gate_status = gate_enter(FN_aclopExecuteV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopExecuteV2(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopExecuteV2", gate_status,
+            "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
+            "attr:p stream:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), POINTER(inputs),
+            SIGNED(numOutputs), POINTER(outputDesc), POINTER(outputs), POINTER(attr), POINTER(stream));
     }
     return gate_leave(FN_aclopExecuteV2, gate_status);
 }
@@ -4552,6 +6725,12 @@ aclError aclopCreateHandle(const char *opType, int numInputs, const aclTensorDes
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCreateHandle(opType, numInputs, inputDesc, numOutputs, outputDesc, opAttr, handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopCreateHandle", gate_status,
+            "opType:p numInputs:i inputDesc:p numOutputs:i outputDesc:p opAttr:p handle:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), SIGNED(numOutputs),
+            POINTER(outputDesc), POINTER(opAttr), POINTER(handle));
+    }
     return gate_leave(FN_aclopCreateHandle, gate_status);
 }
 
@@ -4560,6 +6739,9 @@ void aclopDestroyHandle(aclopHandle *handle)
     if (gate_enter(FN_aclopDestroyHandle) == ACL_SUCCESS) {
         sim_aclopDestroyHandle(handle);
     }
+    error_sign("aclopDestroyHandle", ERROR_ANY,
+        "handle:p",
+        POINTER(handle));
     (void)gate_leave(FN_aclopDestroyHandle, ACL_SUCCESS);
 }
 
@@ -4568,6 +6750,12 @@ aclError aclopExecWithHandle(aclopHandle *handle, int numInputs, const aclDataBu
     aclError gate_status = gate_enter(FN_aclopExecWithHandle);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopExecWithHandle(handle, numInputs, inputs, numOutputs, outputs, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopExecWithHandle", gate_status,
+            "handle:p numInputs:i inputs:p numOutputs:i outputs:p stream:p",
+            POINTER(handle), SIGNED(numInputs), POINTER(inputs), SIGNED(numOutputs), POINTER(outputs),
+            POINTER(stream));
     }
     return gate_leave(FN_aclopExecWithHandle, gate_status);
 }
@@ -4578,6 +6766,12 @@ aclError aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer,
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCast(srcDesc, srcBuffer, dstDesc, dstBuffer, truncate, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopCast", gate_status,
+            "srcDesc:p srcBuffer:p dstDesc:p dstBuffer:p truncate:u stream:p",
+            POINTER(srcDesc), POINTER(srcBuffer), POINTER(dstDesc), POINTER(dstBuffer),
+            UNSIGNED(truncate), POINTER(stream));
+    }
     return gate_leave(FN_aclopCast, gate_status);
 }
 
@@ -4586,6 +6780,11 @@ aclError aclopCreateHandleForCast(aclTensorDesc *srcDesc, aclTensorDesc *dstDesc
     aclError gate_status = gate_enter(FN_aclopCreateHandleForCast);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCreateHandleForCast(srcDesc, dstDesc, truncate, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopCreateHandleForCast", gate_status,
+            "srcDesc:p dstDesc:p truncate:u handle:p",
+            POINTER(srcDesc), POINTER(dstDesc), UNSIGNED(truncate), POINTER(handle));
     }
     return gate_leave(FN_aclopCreateHandleForCast, gate_status);
 }
@@ -4596,6 +6795,12 @@ aclError aclopCreateKernel(const char *opType, const char *kernelId, const char 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCreateKernel(opType, kernelId, kernelName, binData, binSize, enginetype, deallocator);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopCreateKernel", gate_status,
+            "opType:p kernelId:p kernelName:p binData:p binSize:i enginetype:i deallocator:p",
+            POINTER(opType), POINTER(kernelId), POINTER(kernelName), POINTER(binData),
+            SIGNED(binSize), SIGNED(enginetype), POINTER(deallocator));
+    }
     return gate_leave(FN_aclopCreateKernel, gate_status);
 }
 
@@ -4604,6 +6809,11 @@ aclError aclopRegisterCompileFunc(const char *opType, aclopCompileFunc func)
     aclError gate_status = gate_enter(FN_aclopRegisterCompileFunc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopRegisterCompileFunc(opType, func);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopRegisterCompileFunc", gate_status,
+            "opType:p func:p",
+            POINTER(opType), POINTER(func));
     }
     return gate_leave(FN_aclopRegisterCompileFunc, gate_status);
 }
@@ -4614,6 +6824,11 @@ aclError aclopUnregisterCompileFunc(const char *opType)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopUnregisterCompileFunc(opType);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopUnregisterCompileFunc", gate_status,
+            "opType:p",
+            POINTER(opType));
+    }
     return gate_leave(FN_aclopUnregisterCompileFunc, gate_status);
 }
 
@@ -4622,6 +6837,12 @@ aclError aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelId, u
     aclError gate_status = gate_enter(FN_aclopSetKernelArgs);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetKernelArgs(kernelDesc, kernelId, blockDim, args, argSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetKernelArgs", gate_status,
+            "kernelDesc:p kernelId:p blockDim:u args:p argSize:u",
+            POINTER(kernelDesc), POINTER(kernelId), UNSIGNED(blockDim), POINTER(args),
+            UNSIGNED(argSize));
     }
     return gate_leave(FN_aclopSetKernelArgs, gate_status);
 }
@@ -4632,6 +6853,11 @@ aclError aclopSetKernelWorkspaceSizes(aclopKernelDesc *kernelDesc, int numWorksp
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetKernelWorkspaceSizes(kernelDesc, numWorkspaces, workspaceSizes);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetKernelWorkspaceSizes", gate_status,
+            "kernelDesc:p numWorkspaces:i workspaceSizes:p",
+            POINTER(kernelDesc), SIGNED(numWorkspaces), POINTER(workspaceSizes));
+    }
     return gate_leave(FN_aclopSetKernelWorkspaceSizes, gate_status);
 }
 
@@ -4640,6 +6866,12 @@ aclError aclopUpdateParams(const char *opType, int numInputs, const aclTensorDes
     aclError gate_status = gate_enter(FN_aclopUpdateParams);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopUpdateParams(opType, numInputs, inputDesc, numOutputs, outputDesc, attr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopUpdateParams", gate_status,
+            "opType:p numInputs:i inputDesc:p numOutputs:i outputDesc:p attr:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), SIGNED(numOutputs),
+            POINTER(outputDesc), POINTER(attr));
     }
     return gate_leave(FN_aclopUpdateParams, gate_status);
 }
@@ -4650,6 +6882,11 @@ aclError aclopSetMaxOpQueueNum(uint64_t maxOpNum)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetMaxOpQueueNum(maxOpNum);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopSetMaxOpQueueNum", gate_status,
+            "maxOpNum:u",
+            UNSIGNED(maxOpNum));
+    }
     return gate_leave(FN_aclopSetMaxOpQueueNum, gate_status);
 }
 
@@ -4659,6 +6896,12 @@ aclError aclopInferShape(const char *opType, int numInputs, aclTensorDesc *input
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopInferShape(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, attr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclopInferShape", gate_status,
+            "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p attr:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), POINTER(inputs),
+            SIGNED(numOutputs), POINTER(outputDesc), POINTER(attr));
+    }
     return gate_leave(FN_aclopInferShape, gate_status);
 }
 
@@ -4667,6 +6910,10 @@ aclmdlDesc *aclmdlCreateDesc(void)
     aclmdlDesc *gate_result = NULL;
     if (gate_enter(FN_aclmdlCreateDesc) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateDesc();
+    }
+    if (!gate_result) {
+        error_sign("aclmdlCreateDesc", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclmdlCreateDesc, ACL_SUCCESS);
     return gate_result;
@@ -4678,6 +6925,11 @@ aclError aclmdlDestroyDesc(aclmdlDesc *modelDesc)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyDesc(modelDesc);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlDestroyDesc", gate_status,
+            "modelDesc:p",
+            POINTER(modelDesc));
+    }
     return gate_leave(FN_aclmdlDestroyDesc, gate_status);
 }
 
@@ -4686,6 +6938,11 @@ aclError aclmdlGetDesc(aclmdlDesc *modelDesc, uint32_t modelId)
     aclError gate_status = gate_enter(FN_aclmdlGetDesc);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDesc(modelDesc, modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetDesc", gate_status,
+            "modelDesc:p modelId:u",
+            POINTER(modelDesc), UNSIGNED(modelId));
     }
     return gate_leave(FN_aclmdlGetDesc, gate_status);
 }
@@ -4696,6 +6953,11 @@ aclError aclmdlGetDescFromFile(aclmdlDesc *modelDesc, const char *modelPath)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDescFromFile(modelDesc, modelPath);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetDescFromFile", gate_status,
+            "modelDesc:p modelPath:p",
+            POINTER(modelDesc), POINTER(modelPath));
+    }
     return gate_leave(FN_aclmdlGetDescFromFile, gate_status);
 }
 
@@ -4705,6 +6967,11 @@ aclError aclmdlGetDescFromMem(aclmdlDesc *modelDesc, const void *model, size_t m
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDescFromMem(modelDesc, model, modelSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetDescFromMem", gate_status,
+            "modelDesc:p model:p modelSize:u",
+            POINTER(modelDesc), POINTER(model), UNSIGNED(modelSize));
+    }
     return gate_leave(FN_aclmdlGetDescFromMem, gate_status);
 }
 
@@ -4713,6 +6980,11 @@ size_t aclmdlGetNumInputs(aclmdlDesc *modelDesc)
     size_t gate_result = 0;
     if (gate_enter(FN_aclmdlGetNumInputs) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetNumInputs(modelDesc);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetNumInputs", ERROR_ANY,
+            "modelDesc:p",
+            POINTER(modelDesc));
     }
     (void)gate_leave(FN_aclmdlGetNumInputs, ACL_SUCCESS);
     return gate_result;
@@ -4724,6 +6996,11 @@ size_t aclmdlGetNumOutputs(aclmdlDesc *modelDesc)
     if (gate_enter(FN_aclmdlGetNumOutputs) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetNumOutputs(modelDesc);
     }
+    if (!gate_result) {
+        error_sign("aclmdlGetNumOutputs", ERROR_ANY,
+            "modelDesc:p",
+            POINTER(modelDesc));
+    }
     (void)gate_leave(FN_aclmdlGetNumOutputs, ACL_SUCCESS);
     return gate_result;
 }
@@ -4733,6 +7010,11 @@ size_t aclmdlGetInputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     size_t gate_result = 0;
     if (gate_enter(FN_aclmdlGetInputSizeByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputSizeByIndex(modelDesc, index);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetInputSizeByIndex", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
     }
     (void)gate_leave(FN_aclmdlGetInputSizeByIndex, ACL_SUCCESS);
     return gate_result;
@@ -4744,6 +7026,11 @@ size_t aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputSizeByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputSizeByIndex(modelDesc, index);
     }
+    if (!gate_result) {
+        error_sign("aclmdlGetOutputSizeByIndex", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
+    }
     (void)gate_leave(FN_aclmdlGetOutputSizeByIndex, ACL_SUCCESS);
     return gate_result;
 }
@@ -4753,6 +7040,10 @@ aclmdlExecConfigHandle *aclmdlCreateExecConfigHandle(void)
     aclmdlExecConfigHandle *gate_result = NULL;
     if (gate_enter(FN_aclmdlCreateExecConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateExecConfigHandle();
+    }
+    if (!gate_result) {
+        error_sign("aclmdlCreateExecConfigHandle", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclmdlCreateExecConfigHandle, ACL_SUCCESS);
     return gate_result;
@@ -4764,6 +7055,11 @@ aclError aclmdlDestroyExecConfigHandle(const aclmdlExecConfigHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyExecConfigHandle(handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlDestroyExecConfigHandle", gate_status,
+            "handle:p",
+            POINTER(handle));
+    }
     return gate_leave(FN_aclmdlDestroyExecConfigHandle, gate_status);
 }
 
@@ -4772,6 +7068,10 @@ aclmdlDataset *aclmdlCreateDataset(void)
     aclmdlDataset *gate_result = NULL;
     if (gate_enter(FN_aclmdlCreateDataset) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateDataset();
+    }
+    if (!gate_result) {
+        error_sign("aclmdlCreateDataset", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclmdlCreateDataset, ACL_SUCCESS);
     return gate_result;
@@ -4783,6 +7083,11 @@ aclError aclmdlDestroyDataset(const aclmdlDataset *dataset)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyDataset(dataset);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlDestroyDataset", gate_status,
+            "dataset:p",
+            POINTER(dataset));
+    }
     return gate_leave(FN_aclmdlDestroyDataset, gate_status);
 }
 
@@ -4791,6 +7096,11 @@ aclError aclmdlAddDatasetBuffer(aclmdlDataset *dataset, aclDataBuffer *dataBuffe
     aclError gate_status = gate_enter(FN_aclmdlAddDatasetBuffer);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlAddDatasetBuffer(dataset, dataBuffer);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlAddDatasetBuffer", gate_status,
+            "dataset:p dataBuffer:p",
+            POINTER(dataset), POINTER(dataBuffer));
     }
     return gate_leave(FN_aclmdlAddDatasetBuffer, gate_status);
 }
@@ -4801,6 +7111,11 @@ aclError aclmdlSetDatasetTensorDesc(aclmdlDataset *dataset, aclTensorDesc *tenso
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDatasetTensorDesc(dataset, tensorDesc, index);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetDatasetTensorDesc", gate_status,
+            "dataset:p tensorDesc:p index:u",
+            POINTER(dataset), POINTER(tensorDesc), UNSIGNED(index));
+    }
     return gate_leave(FN_aclmdlSetDatasetTensorDesc, gate_status);
 }
 
@@ -4809,6 +7124,11 @@ aclTensorDesc *aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size_t i
     aclTensorDesc *gate_result = NULL;
     if (gate_enter(FN_aclmdlGetDatasetTensorDesc) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetTensorDesc(dataset, index);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetDatasetTensorDesc", ERROR_ANY,
+            "dataset:p index:u",
+            POINTER(dataset), UNSIGNED(index));
     }
     (void)gate_leave(FN_aclmdlGetDatasetTensorDesc, ACL_SUCCESS);
     return gate_result;
@@ -4820,6 +7140,11 @@ size_t aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset)
     if (gate_enter(FN_aclmdlGetDatasetNumBuffers) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetNumBuffers(dataset);
     }
+    if (!gate_result) {
+        error_sign("aclmdlGetDatasetNumBuffers", ERROR_ANY,
+            "dataset:p",
+            POINTER(dataset));
+    }
     (void)gate_leave(FN_aclmdlGetDatasetNumBuffers, ACL_SUCCESS);
     return gate_result;
 }
@@ -4829,6 +7154,11 @@ aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index
     aclDataBuffer *gate_result = NULL;
     if (gate_enter(FN_aclmdlGetDatasetBuffer) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetBuffer(dataset, index);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetDatasetBuffer", ERROR_ANY,
+            "dataset:p index:u",
+            POINTER(dataset), UNSIGNED(index));
     }
     (void)gate_leave(FN_aclmdlGetDatasetBuffer, ACL_SUCCESS);
     return gate_result;
@@ -4840,6 +7170,11 @@ aclError aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromFile(modelPath, modelId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadFromFile", gate_status,
+            "modelPath:p modelId:p",
+            POINTER(modelPath), POINTER(modelId));
+    }
     return gate_leave(FN_aclmdlLoadFromFile, gate_status);
 }
 
@@ -4848,6 +7183,11 @@ aclError aclmdlBundleLoadFromFile(const char *modelPath, uint32_t *bundleId)
     aclError gate_status = gate_enter(FN_aclmdlBundleLoadFromFile);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadFromFile(modelPath, bundleId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleLoadFromFile", gate_status,
+            "modelPath:p bundleId:p",
+            POINTER(modelPath), POINTER(bundleId));
     }
     return gate_leave(FN_aclmdlBundleLoadFromFile, gate_status);
 }
@@ -4858,6 +7198,11 @@ aclError aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32_t *
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleLoadFromMem(model, modelSize, bundleId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleLoadFromMem", gate_status,
+            "model:p modelSize:u bundleId:p",
+            POINTER(model), UNSIGNED(modelSize), POINTER(bundleId));
+    }
     return gate_leave(FN_aclmdlBundleLoadFromMem, gate_status);
 }
 
@@ -4866,6 +7211,11 @@ aclError aclmdlBundleUnload(uint32_t bundleId)
     aclError gate_status = gate_enter(FN_aclmdlBundleUnload);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleUnload(bundleId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleUnload", gate_status,
+            "bundleId:u",
+            UNSIGNED(bundleId));
     }
     return gate_leave(FN_aclmdlBundleUnload, gate_status);
 }
@@ -4876,6 +7226,11 @@ aclError aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetModelNum(bundleId, modelNum);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleGetModelNum", gate_status,
+            "bundleId:u modelNum:p",
+            UNSIGNED(bundleId), POINTER(modelNum));
+    }
     return gate_leave(FN_aclmdlBundleGetModelNum, gate_status);
 }
 
@@ -4884,6 +7239,11 @@ aclError aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *model
     aclError gate_status = gate_enter(FN_aclmdlBundleGetModelId);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlBundleGetModelId(bundleId, index, modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleGetModelId", gate_status,
+            "bundleId:u index:u modelId:p",
+            UNSIGNED(bundleId), UNSIGNED(index), POINTER(modelId));
     }
     return gate_leave(FN_aclmdlBundleGetModelId, gate_status);
 }
@@ -4894,6 +7254,11 @@ aclError aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromMem(model, modelSize, modelId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadFromMem", gate_status,
+            "model:p modelSize:u modelId:p",
+            POINTER(model), UNSIGNED(modelSize), POINTER(modelId));
+    }
     return gate_leave(FN_aclmdlLoadFromMem, gate_status);
 }
 
@@ -4902,6 +7267,12 @@ aclError aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, voi
     aclError gate_status = gate_enter(FN_aclmdlLoadFromFileWithMem);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromFileWithMem(modelPath, modelId, workPtr, workSize, weightPtr, weightSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadFromFileWithMem", gate_status,
+            "modelPath:p modelId:p workPtr:p workSize:u weightPtr:p weightSize:u",
+            POINTER(modelPath), POINTER(modelId), POINTER(workPtr), UNSIGNED(workSize),
+            POINTER(weightPtr), UNSIGNED(weightSize));
     }
     return gate_leave(FN_aclmdlLoadFromFileWithMem, gate_status);
 }
@@ -4912,6 +7283,12 @@ aclError aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromMemWithMem(model, modelSize, modelId, workPtr, workSize, weightPtr, weightSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadFromMemWithMem", gate_status,
+            "model:p modelSize:u modelId:p workPtr:p workSize:u weightPtr:p weightSize:u",
+            POINTER(model), UNSIGNED(modelSize), POINTER(modelId), POINTER(workPtr),
+            UNSIGNED(workSize), POINTER(weightPtr), UNSIGNED(weightSize));
+    }
     return gate_leave(FN_aclmdlLoadFromMemWithMem, gate_status);
 }
 
@@ -4920,6 +7297,12 @@ aclError aclmdlLoadFromFileWithQ(const char *modelPath, uint32_t *modelId, const
     aclError gate_status = gate_enter(FN_aclmdlLoadFromFileWithQ);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromFileWithQ(modelPath, modelId, inputQ, inputQNum, outputQ, outputQNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadFromFileWithQ", gate_status,
+            "modelPath:p modelId:p inputQ:p inputQNum:u outputQ:p outputQNum:u",
+            POINTER(modelPath), POINTER(modelId), POINTER(inputQ), UNSIGNED(inputQNum),
+            POINTER(outputQ), UNSIGNED(outputQNum));
     }
     return gate_leave(FN_aclmdlLoadFromFileWithQ, gate_status);
 }
@@ -4930,6 +7313,12 @@ aclError aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_t *m
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadFromMemWithQ(model, modelSize, modelId, inputQ, inputQNum, outputQ, outputQNum);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadFromMemWithQ", gate_status,
+            "model:p modelSize:u modelId:p inputQ:p inputQNum:u outputQ:p outputQNum:u",
+            POINTER(model), UNSIGNED(modelSize), POINTER(modelId), POINTER(inputQ),
+            UNSIGNED(inputQNum), POINTER(outputQ), UNSIGNED(outputQNum));
+    }
     return gate_leave(FN_aclmdlLoadFromMemWithQ, gate_status);
 }
 
@@ -4938,6 +7327,11 @@ aclError aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlDatas
     aclError gate_status = gate_enter(FN_aclmdlExecute);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecute(modelId, input, output);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlExecute", gate_status,
+            "modelId:u input:p output:p",
+            UNSIGNED(modelId), POINTER(input), POINTER(output));
     }
     return gate_leave(FN_aclmdlExecute, gate_status);
 }
@@ -4948,6 +7342,11 @@ aclError aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDat
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecuteV2(modelId, input, output, stream, handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlExecuteV2", gate_status,
+            "modelId:u input:p output:p stream:p handle:p",
+            UNSIGNED(modelId), POINTER(input), POINTER(output), POINTER(stream), POINTER(handle));
+    }
     return gate_leave(FN_aclmdlExecuteV2, gate_status);
 }
 
@@ -4956,6 +7355,11 @@ aclError aclmdlExecuteAsyncV2(uint32_t modelId, const aclmdlDataset *input, aclm
     aclError gate_status = gate_enter(FN_aclmdlExecuteAsyncV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecuteAsyncV2(modelId, input, output, stream, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlExecuteAsyncV2", gate_status,
+            "modelId:u input:p output:p stream:p handle:p",
+            UNSIGNED(modelId), POINTER(input), POINTER(output), POINTER(stream), POINTER(handle));
     }
     return gate_leave(FN_aclmdlExecuteAsyncV2, gate_status);
 }
@@ -4966,6 +7370,11 @@ aclError aclmdlExecuteAsync(uint32_t modelId, const aclmdlDataset *input, aclmdl
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlExecuteAsync(modelId, input, output, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlExecuteAsync", gate_status,
+            "modelId:u input:p output:p stream:p",
+            UNSIGNED(modelId), POINTER(input), POINTER(output), POINTER(stream));
+    }
     return gate_leave(FN_aclmdlExecuteAsync, gate_status);
 }
 
@@ -4974,6 +7383,11 @@ aclError aclmdlUnload(uint32_t modelId)
     aclError gate_status = gate_enter(FN_aclmdlUnload);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlUnload(modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlUnload", gate_status,
+            "modelId:u",
+            UNSIGNED(modelId));
     }
     return gate_leave(FN_aclmdlUnload, gate_status);
 }
@@ -4984,6 +7398,11 @@ aclError aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAttribute(modelId, attr, attrValue);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAttribute", gate_status,
+            "modelId:u attr:i attrValue:p",
+            UNSIGNED(modelId), SIGNED(attr), POINTER(attrValue));
+    }
     return gate_leave(FN_aclmdlSetAttribute, gate_status);
 }
 
@@ -4992,6 +7411,11 @@ aclError aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t
     aclError gate_status = gate_enter(FN_aclmdlGetAttribute);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetAttribute(modelId, attr, attrValue);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetAttribute", gate_status,
+            "modelId:u attr:i attrValue:p",
+            UNSIGNED(modelId), SIGNED(attr), POINTER(attrValue));
     }
     return gate_leave(FN_aclmdlGetAttribute, gate_status);
 }
@@ -5002,6 +7426,11 @@ aclError aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightS
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlQuerySize(fileName, workSize, weightSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlQuerySize", gate_status,
+            "fileName:p workSize:p weightSize:p",
+            POINTER(fileName), POINTER(workSize), POINTER(weightSize));
+    }
     return gate_leave(FN_aclmdlQuerySize, gate_status);
 }
 
@@ -5010,6 +7439,11 @@ aclError aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *wor
     aclError gate_status = gate_enter(FN_aclmdlQuerySizeFromMem);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlQuerySizeFromMem(model, modelSize, workSize, weightSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlQuerySizeFromMem", gate_status,
+            "model:p modelSize:u workSize:p weightSize:p",
+            POINTER(model), UNSIGNED(modelSize), POINTER(workSize), POINTER(weightSize));
     }
     return gate_leave(FN_aclmdlQuerySizeFromMem, gate_status);
 }
@@ -5020,6 +7454,11 @@ aclError aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDynamicBatchSize(modelId, dataset, index, batchSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetDynamicBatchSize", gate_status,
+            "modelId:u dataset:p index:u batchSize:u",
+            UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), UNSIGNED(batchSize));
+    }
     return gate_leave(FN_aclmdlSetDynamicBatchSize, gate_status);
 }
 
@@ -5028,6 +7467,11 @@ aclError aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t
     aclError gate_status = gate_enter(FN_aclmdlSetDynamicHWSize);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetDynamicHWSize(modelId, dataset, index, height, width);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetDynamicHWSize", gate_status,
+            "modelId:u dataset:p index:u height:u width:u",
+            UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), UNSIGNED(height), UNSIGNED(width));
     }
     return gate_leave(FN_aclmdlSetDynamicHWSize, gate_status);
 }
@@ -5038,6 +7482,11 @@ aclError aclmdlSetInputDynamicDims(uint32_t modelId, aclmdlDataset *dataset, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetInputDynamicDims(modelId, dataset, index, dims);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetInputDynamicDims", gate_status,
+            "modelId:u dataset:p index:u dims:p",
+            UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), POINTER(dims));
+    }
     return gate_leave(FN_aclmdlSetInputDynamicDims, gate_status);
 }
 
@@ -5046,6 +7495,11 @@ aclError aclmdlGetInputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIOD
     aclError gate_status = gate_enter(FN_aclmdlGetInputDims);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDims(modelDesc, index, dims);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetInputDims", gate_status,
+            "modelDesc:p index:u dims:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
     }
     return gate_leave(FN_aclmdlGetInputDims, gate_status);
 }
@@ -5056,6 +7510,11 @@ aclError aclmdlGetInputDimsV2(const aclmdlDesc *modelDesc, size_t index, aclmdlI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDimsV2(modelDesc, index, dims);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetInputDimsV2", gate_status,
+            "modelDesc:p index:u dims:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
+    }
     return gate_leave(FN_aclmdlGetInputDimsV2, gate_status);
 }
 
@@ -5064,6 +7523,11 @@ aclError aclmdlGetInputDimsRange(const aclmdlDesc *modelDesc, size_t index, aclm
     aclError gate_status = gate_enter(FN_aclmdlGetInputDimsRange);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDimsRange(modelDesc, index, dimsRange);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetInputDimsRange", gate_status,
+            "modelDesc:p index:u dimsRange:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(dimsRange));
     }
     return gate_leave(FN_aclmdlGetInputDimsRange, gate_status);
 }
@@ -5074,6 +7538,11 @@ aclError aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIO
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetOutputDims(modelDesc, index, dims);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetOutputDims", gate_status,
+            "modelDesc:p index:u dims:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
+    }
     return gate_leave(FN_aclmdlGetOutputDims, gate_status);
 }
 
@@ -5083,6 +7552,11 @@ aclError aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmd
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetCurOutputDims(modelDesc, index, dims);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetCurOutputDims", gate_status,
+            "modelDesc:p index:u dims:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(dims));
+    }
     return gate_leave(FN_aclmdlGetCurOutputDims, gate_status);
 }
 
@@ -5091,6 +7565,11 @@ const char *aclmdlGetInputNameByIndex(const aclmdlDesc *modelDesc, size_t index)
     const char *gate_result = NULL;
     if (gate_enter(FN_aclmdlGetInputNameByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputNameByIndex(modelDesc, index);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetInputNameByIndex", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
     }
     (void)gate_leave(FN_aclmdlGetInputNameByIndex, ACL_SUCCESS);
     return gate_result;
@@ -5102,6 +7581,11 @@ const char *aclmdlGetOutputNameByIndex(const aclmdlDesc *modelDesc, size_t index
     if (gate_enter(FN_aclmdlGetOutputNameByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputNameByIndex(modelDesc, index);
     }
+    if (!gate_result) {
+        error_sign("aclmdlGetOutputNameByIndex", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
+    }
     (void)gate_leave(FN_aclmdlGetOutputNameByIndex, ACL_SUCCESS);
     return gate_result;
 }
@@ -5111,6 +7595,11 @@ aclFormat aclmdlGetInputFormat(const aclmdlDesc *modelDesc, size_t index)
     aclFormat gate_result = 0;
     if (gate_enter(FN_aclmdlGetInputFormat) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputFormat(modelDesc, index);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetInputFormat", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
     }
     (void)gate_leave(FN_aclmdlGetInputFormat, ACL_SUCCESS);
     return gate_result;
@@ -5122,6 +7611,11 @@ aclFormat aclmdlGetOutputFormat(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputFormat) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputFormat(modelDesc, index);
     }
+    if (!gate_result) {
+        error_sign("aclmdlGetOutputFormat", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
+    }
     (void)gate_leave(FN_aclmdlGetOutputFormat, ACL_SUCCESS);
     return gate_result;
 }
@@ -5131,6 +7625,11 @@ aclDataType aclmdlGetInputDataType(const aclmdlDesc *modelDesc, size_t index)
     aclDataType gate_result = 0;
     if (gate_enter(FN_aclmdlGetInputDataType) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputDataType(modelDesc, index);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetInputDataType", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
     }
     (void)gate_leave(FN_aclmdlGetInputDataType, ACL_SUCCESS);
     return gate_result;
@@ -5142,6 +7641,11 @@ aclDataType aclmdlGetOutputDataType(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputDataType) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputDataType(modelDesc, index);
     }
+    if (!gate_result) {
+        error_sign("aclmdlGetOutputDataType", ERROR_ANY,
+            "modelDesc:p index:u",
+            POINTER(modelDesc), UNSIGNED(index));
+    }
     (void)gate_leave(FN_aclmdlGetOutputDataType, ACL_SUCCESS);
     return gate_result;
 }
@@ -5152,6 +7656,11 @@ aclError aclmdlGetInputIndexByName(const aclmdlDesc *modelDesc, const char *name
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputIndexByName(modelDesc, name, index);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetInputIndexByName", gate_status,
+            "modelDesc:p name:p index:p",
+            POINTER(modelDesc), POINTER(name), POINTER(index));
+    }
     return gate_leave(FN_aclmdlGetInputIndexByName, gate_status);
 }
 
@@ -5160,6 +7669,11 @@ aclError aclmdlGetOutputIndexByName(const aclmdlDesc *modelDesc, const char *nam
     aclError gate_status = gate_enter(FN_aclmdlGetOutputIndexByName);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetOutputIndexByName(modelDesc, name, index);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetOutputIndexByName", gate_status,
+            "modelDesc:p name:p index:p",
+            POINTER(modelDesc), POINTER(name), POINTER(index));
     }
     return gate_leave(FN_aclmdlGetOutputIndexByName, gate_status);
 }
@@ -5170,6 +7684,11 @@ aclError aclmdlGetDynamicBatch(const aclmdlDesc *modelDesc, aclmdlBatch *batch)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDynamicBatch(modelDesc, batch);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetDynamicBatch", gate_status,
+            "modelDesc:p batch:p",
+            POINTER(modelDesc), POINTER(batch));
+    }
     return gate_leave(FN_aclmdlGetDynamicBatch, gate_status);
 }
 
@@ -5178,6 +7697,11 @@ aclError aclmdlGetDynamicHW(const aclmdlDesc *modelDesc, size_t index, aclmdlHW 
     aclError gate_status = gate_enter(FN_aclmdlGetDynamicHW);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetDynamicHW(modelDesc, index, hw);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetDynamicHW", gate_status,
+            "modelDesc:p index:u hw:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(hw));
     }
     return gate_leave(FN_aclmdlGetDynamicHW, gate_status);
 }
@@ -5188,6 +7712,11 @@ aclError aclmdlGetInputDynamicGearCount(const aclmdlDesc *modelDesc, size_t inde
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDynamicGearCount(modelDesc, index, gearCount);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetInputDynamicGearCount", gate_status,
+            "modelDesc:p index:u gearCount:p",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(gearCount));
+    }
     return gate_leave(FN_aclmdlGetInputDynamicGearCount, gate_status);
 }
 
@@ -5197,6 +7726,11 @@ aclError aclmdlGetInputDynamicDims(const aclmdlDesc *modelDesc, size_t index, ac
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetInputDynamicDims(modelDesc, index, dims, gearCount);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetInputDynamicDims", gate_status,
+            "modelDesc:p index:u dims:p gearCount:u",
+            POINTER(modelDesc), UNSIGNED(index), POINTER(dims), UNSIGNED(gearCount));
+    }
     return gate_leave(FN_aclmdlGetInputDynamicDims, gate_status);
 }
 
@@ -5205,6 +7739,11 @@ aclmdlAIPP *aclmdlCreateAIPP(uint64_t batchSize)
     aclmdlAIPP *gate_result = NULL;
     if (gate_enter(FN_aclmdlCreateAIPP) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateAIPP(batchSize);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlCreateAIPP", ERROR_ANY,
+            "batchSize:u",
+            UNSIGNED(batchSize));
     }
     (void)gate_leave(FN_aclmdlCreateAIPP, ACL_SUCCESS);
     return gate_result;
@@ -5216,6 +7755,11 @@ aclError aclmdlDestroyAIPP(const aclmdlAIPP *aippParmsSet)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyAIPP(aippParmsSet);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlDestroyAIPP", gate_status,
+            "aippParmsSet:p",
+            POINTER(aippParmsSet));
+    }
     return gate_leave(FN_aclmdlDestroyAIPP, gate_status);
 }
 
@@ -5224,6 +7768,11 @@ aclError aclmdlGetAippDataSize(uint64_t batchSize, size_t *size)
     aclError gate_status = gate_enter(FN_aclmdlGetAippDataSize);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetAippDataSize(batchSize, size);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetAippDataSize", gate_status,
+            "batchSize:u size:p",
+            UNSIGNED(batchSize), POINTER(size));
     }
     return gate_leave(FN_aclmdlGetAippDataSize, gate_status);
 }
@@ -5234,6 +7783,11 @@ aclError aclmdlSetAIPPInputFormat(aclmdlAIPP *aippParmsSet, aclAippInputFormat i
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPInputFormat(aippParmsSet, inputFormat);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPInputFormat", gate_status,
+            "aippParmsSet:p inputFormat:i",
+            POINTER(aippParmsSet), SIGNED(inputFormat));
+    }
     return gate_leave(FN_aclmdlSetAIPPInputFormat, gate_status);
 }
 
@@ -5242,6 +7796,19 @@ aclError aclmdlSetAIPPCscParams(aclmdlAIPP *aippParmsSet, int8_t cscSwitch, int1
     aclError gate_status = gate_enter(FN_aclmdlSetAIPPCscParams);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPCscParams(aippParmsSet, cscSwitch, cscMatrixR0C0, cscMatrixR0C1, cscMatrixR0C2, cscMatrixR1C0, cscMatrixR1C1, cscMatrixR1C2, cscMatrixR2C0, cscMatrixR2C1, cscMatrixR2C2, cscOutputBiasR0, cscOutputBiasR1, cscOutputBiasR2, cscInputBiasR0, cscInputBiasR1, cscInputBiasR2);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPCscParams", gate_status,
+            "aippParmsSet:p cscSwitch:i cscMatrixR0C0:i cscMatrixR0C1:i cscMatrixR0C2:i "
+            "cscMatrixR1C0:i cscMatrixR1C1:i cscMatrixR1C2:i cscMatrixR2C0:i cscMatrixR2C1:i "
+            "cscMatrixR2C2:i cscOutputBiasR0:u cscOutputBiasR1:u cscOutputBiasR2:u "
+            "cscInputBiasR0:u cscInputBiasR1:u cscInputBiasR2:u",
+            POINTER(aippParmsSet), SIGNED(cscSwitch), SIGNED(cscMatrixR0C0), SIGNED(cscMatrixR0C1),
+            SIGNED(cscMatrixR0C2), SIGNED(cscMatrixR1C0), SIGNED(cscMatrixR1C1),
+            SIGNED(cscMatrixR1C2), SIGNED(cscMatrixR2C0), SIGNED(cscMatrixR2C1),
+            SIGNED(cscMatrixR2C2), UNSIGNED(cscOutputBiasR0), UNSIGNED(cscOutputBiasR1),
+            UNSIGNED(cscOutputBiasR2), UNSIGNED(cscInputBiasR0), UNSIGNED(cscInputBiasR1),
+            UNSIGNED(cscInputBiasR2));
     }
     return gate_leave(FN_aclmdlSetAIPPCscParams, gate_status);
 }
@@ -5252,6 +7819,11 @@ aclError aclmdlSetAIPPRbuvSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t rbuvSwapSw
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPRbuvSwapSwitch(aippParmsSet, rbuvSwapSwitch);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPRbuvSwapSwitch", gate_status,
+            "aippParmsSet:p rbuvSwapSwitch:i",
+            POINTER(aippParmsSet), SIGNED(rbuvSwapSwitch));
+    }
     return gate_leave(FN_aclmdlSetAIPPRbuvSwapSwitch, gate_status);
 }
 
@@ -5260,6 +7832,11 @@ aclError aclmdlSetAIPPAxSwapSwitch(aclmdlAIPP *aippParmsSet, int8_t axSwapSwitch
     aclError gate_status = gate_enter(FN_aclmdlSetAIPPAxSwapSwitch);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPAxSwapSwitch(aippParmsSet, axSwapSwitch);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPAxSwapSwitch", gate_status,
+            "aippParmsSet:p axSwapSwitch:i",
+            POINTER(aippParmsSet), SIGNED(axSwapSwitch));
     }
     return gate_leave(FN_aclmdlSetAIPPAxSwapSwitch, gate_status);
 }
@@ -5270,6 +7847,11 @@ aclError aclmdlSetAIPPSrcImageSize(aclmdlAIPP *aippParmsSet, int32_t srcImageSiz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPSrcImageSize(aippParmsSet, srcImageSizeW, srcImageSizeH);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPSrcImageSize", gate_status,
+            "aippParmsSet:p srcImageSizeW:i srcImageSizeH:i",
+            POINTER(aippParmsSet), SIGNED(srcImageSizeW), SIGNED(srcImageSizeH));
+    }
     return gate_leave(FN_aclmdlSetAIPPSrcImageSize, gate_status);
 }
 
@@ -5278,6 +7860,13 @@ aclError aclmdlSetAIPPScfParams(aclmdlAIPP *aippParmsSet, int8_t scfSwitch, int3
     aclError gate_status = gate_enter(FN_aclmdlSetAIPPScfParams);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPScfParams(aippParmsSet, scfSwitch, scfInputSizeW, scfInputSizeH, scfOutputSizeW, scfOutputSizeH, batchIndex);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPScfParams", gate_status,
+            "aippParmsSet:p scfSwitch:i scfInputSizeW:i scfInputSizeH:i scfOutputSizeW:i "
+            "scfOutputSizeH:i batchIndex:u",
+            POINTER(aippParmsSet), SIGNED(scfSwitch), SIGNED(scfInputSizeW), SIGNED(scfInputSizeH),
+            SIGNED(scfOutputSizeW), SIGNED(scfOutputSizeH), UNSIGNED(batchIndex));
     }
     return gate_leave(FN_aclmdlSetAIPPScfParams, gate_status);
 }
@@ -5288,6 +7877,13 @@ aclError aclmdlSetAIPPCropParams(aclmdlAIPP *aippParmsSet, int8_t cropSwitch, in
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPCropParams(aippParmsSet, cropSwitch, cropStartPosW, cropStartPosH, cropSizeW, cropSizeH, batchIndex);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPCropParams", gate_status,
+            "aippParmsSet:p cropSwitch:i cropStartPosW:i cropStartPosH:i cropSizeW:i "
+            "cropSizeH:i batchIndex:u",
+            POINTER(aippParmsSet), SIGNED(cropSwitch), SIGNED(cropStartPosW), SIGNED(cropStartPosH),
+            SIGNED(cropSizeW), SIGNED(cropSizeH), UNSIGNED(batchIndex));
+    }
     return gate_leave(FN_aclmdlSetAIPPCropParams, gate_status);
 }
 
@@ -5296,6 +7892,14 @@ aclError aclmdlSetAIPPPaddingParams(aclmdlAIPP *aippParmsSet, int8_t paddingSwit
     aclError gate_status = gate_enter(FN_aclmdlSetAIPPPaddingParams);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPPaddingParams(aippParmsSet, paddingSwitch, paddingSizeTop, paddingSizeBottom, paddingSizeLeft, paddingSizeRight, batchIndex);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPPaddingParams", gate_status,
+            "aippParmsSet:p paddingSwitch:i paddingSizeTop:i paddingSizeBottom:i "
+            "paddingSizeLeft:i paddingSizeRight:i batchIndex:u",
+            POINTER(aippParmsSet), SIGNED(paddingSwitch), SIGNED(paddingSizeTop),
+            SIGNED(paddingSizeBottom), SIGNED(paddingSizeLeft), SIGNED(paddingSizeRight),
+            UNSIGNED(batchIndex));
     }
     return gate_leave(FN_aclmdlSetAIPPPaddingParams, gate_status);
 }
@@ -5306,6 +7910,13 @@ aclError aclmdlSetAIPPDtcPixelMean(aclmdlAIPP *aippParmsSet, int16_t dtcPixelMea
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPDtcPixelMean(aippParmsSet, dtcPixelMeanChn0, dtcPixelMeanChn1, dtcPixelMeanChn2, dtcPixelMeanChn3, batchIndex);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPDtcPixelMean", gate_status,
+            "aippParmsSet:p dtcPixelMeanChn0:i dtcPixelMeanChn1:i dtcPixelMeanChn2:i "
+            "dtcPixelMeanChn3:i batchIndex:u",
+            POINTER(aippParmsSet), SIGNED(dtcPixelMeanChn0), SIGNED(dtcPixelMeanChn1),
+            SIGNED(dtcPixelMeanChn2), SIGNED(dtcPixelMeanChn3), UNSIGNED(batchIndex));
+    }
     return gate_leave(FN_aclmdlSetAIPPDtcPixelMean, gate_status);
 }
 
@@ -5314,6 +7925,13 @@ aclError aclmdlSetAIPPDtcPixelMin(aclmdlAIPP *aippParmsSet, float dtcPixelMinChn
     aclError gate_status = gate_enter(FN_aclmdlSetAIPPDtcPixelMin);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPDtcPixelMin(aippParmsSet, dtcPixelMinChn0, dtcPixelMinChn1, dtcPixelMinChn2, dtcPixelMinChn3, batchIndex);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPDtcPixelMin", gate_status,
+            "aippParmsSet:p dtcPixelMinChn0:d dtcPixelMinChn1:d dtcPixelMinChn2:d "
+            "dtcPixelMinChn3:d batchIndex:u",
+            POINTER(aippParmsSet), REAL(dtcPixelMinChn0), REAL(dtcPixelMinChn1),
+            REAL(dtcPixelMinChn2), REAL(dtcPixelMinChn3), UNSIGNED(batchIndex));
     }
     return gate_leave(FN_aclmdlSetAIPPDtcPixelMin, gate_status);
 }
@@ -5324,6 +7942,13 @@ aclError aclmdlSetAIPPPixelVarReci(aclmdlAIPP *aippParmsSet, float dtcPixelVarRe
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPPixelVarReci(aippParmsSet, dtcPixelVarReciChn0, dtcPixelVarReciChn1, dtcPixelVarReciChn2, dtcPixelVarReciChn3, batchIndex);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPPixelVarReci", gate_status,
+            "aippParmsSet:p dtcPixelVarReciChn0:d dtcPixelVarReciChn1:d dtcPixelVarReciChn2:d "
+            "dtcPixelVarReciChn3:d batchIndex:u",
+            POINTER(aippParmsSet), REAL(dtcPixelVarReciChn0), REAL(dtcPixelVarReciChn1),
+            REAL(dtcPixelVarReciChn2), REAL(dtcPixelVarReciChn3), UNSIGNED(batchIndex));
+    }
     return gate_leave(FN_aclmdlSetAIPPPixelVarReci, gate_status);
 }
 
@@ -5332,6 +7957,11 @@ aclError aclmdlSetInputAIPP(uint32_t modelId, aclmdlDataset *dataset, size_t ind
     aclError gate_status = gate_enter(FN_aclmdlSetInputAIPP);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetInputAIPP(modelId, dataset, index, aippParmsSet);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetInputAIPP", gate_status,
+            "modelId:u dataset:p index:u aippParmsSet:p",
+            UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), POINTER(aippParmsSet));
     }
     return gate_leave(FN_aclmdlSetInputAIPP, gate_status);
 }
@@ -5342,6 +7972,11 @@ aclError aclmdlSetAIPPByInputIndex(uint32_t modelId, aclmdlDataset *dataset, siz
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetAIPPByInputIndex(modelId, dataset, index, aippParmsSet);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetAIPPByInputIndex", gate_status,
+            "modelId:u dataset:p index:u aippParmsSet:p",
+            UNSIGNED(modelId), POINTER(dataset), UNSIGNED(index), POINTER(aippParmsSet));
+    }
     return gate_leave(FN_aclmdlSetAIPPByInputIndex, gate_status);
 }
 
@@ -5350,6 +7985,11 @@ aclError aclmdlGetAippType(uint32_t modelId, size_t index, aclmdlInputAippType *
     aclError gate_status = gate_enter(FN_aclmdlGetAippType);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetAippType(modelId, index, type, dynamicAttachedDataIndex);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetAippType", gate_status,
+            "modelId:u index:u type:p dynamicAttachedDataIndex:p",
+            UNSIGNED(modelId), UNSIGNED(index), POINTER(type), POINTER(dynamicAttachedDataIndex));
     }
     return gate_leave(FN_aclmdlGetAippType, gate_status);
 }
@@ -5360,6 +8000,11 @@ aclError aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aip
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlGetFirstAippInfo(modelId, index, aippInfo);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlGetFirstAippInfo", gate_status,
+            "modelId:u index:u aippInfo:p",
+            UNSIGNED(modelId), UNSIGNED(index), POINTER(aippInfo));
+    }
     return gate_leave(FN_aclmdlGetFirstAippInfo, gate_status);
 }
 
@@ -5369,6 +8014,11 @@ aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelI
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlLoadWithConfig(handle, modelId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlLoadWithConfig", gate_status,
+            "handle:p modelId:p",
+            POINTER(handle), POINTER(modelId));
+    }
     return gate_leave(FN_aclmdlLoadWithConfig, gate_status);
 }
 
@@ -5377,6 +8027,10 @@ aclmdlConfigHandle *aclmdlCreateConfigHandle(void)
     aclmdlConfigHandle *gate_result = NULL;
     if (gate_enter(FN_aclmdlCreateConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateConfigHandle();
+    }
+    if (!gate_result) {
+        error_sign("aclmdlCreateConfigHandle", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclmdlCreateConfigHandle, ACL_SUCCESS);
     return gate_result;
@@ -5388,6 +8042,11 @@ aclError aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlDestroyConfigHandle(handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlDestroyConfigHandle", gate_status,
+            "handle:p",
+            POINTER(handle));
+    }
     return gate_leave(FN_aclmdlDestroyConfigHandle, gate_status);
 }
 
@@ -5396,6 +8055,11 @@ aclError aclmdlSetConfigOpt(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, c
     aclError gate_status = gate_enter(FN_aclmdlSetConfigOpt);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetConfigOpt(handle, attr, attrValue, valueSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetConfigOpt", gate_status,
+            "handle:p attr:i attrValue:p valueSize:u",
+            POINTER(handle), SIGNED(attr), POINTER(attrValue), UNSIGNED(valueSize));
     }
     return gate_leave(FN_aclmdlSetConfigOpt, gate_status);
 }
@@ -5406,6 +8070,11 @@ aclError aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecConfig
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclmdlSetExecConfigOpt(handle, attr, attrValue, valueSize);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlSetExecConfigOpt", gate_status,
+            "handle:p attr:i attrValue:p valueSize:u",
+            POINTER(handle), SIGNED(attr), POINTER(attrValue), UNSIGNED(valueSize));
+    }
     return gate_leave(FN_aclmdlSetExecConfigOpt, gate_status);
 }
 
@@ -5414,6 +8083,11 @@ const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *nam
     const char *gate_result = NULL;
     if (gate_enter(FN_aclmdlGetTensorRealName) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetTensorRealName(modelDesc, name);
+    }
+    if (!gate_result) {
+        error_sign("aclmdlGetTensorRealName", ERROR_ANY,
+            "modelDesc:p name:p",
+            POINTER(modelDesc), POINTER(name));
     }
     (void)gate_leave(FN_aclmdlGetTensorRealName, ACL_SUCCESS);
     return gate_result;
@@ -5425,6 +8099,11 @@ acltdtTensorType acltdtGetTensorTypeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetTensorTypeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetTensorTypeFromItem(dataItem);
     }
+    if (!gate_result) {
+        error_sign("acltdtGetTensorTypeFromItem", ERROR_ANY,
+            "dataItem:p",
+            POINTER(dataItem));
+    }
     (void)gate_leave(FN_acltdtGetTensorTypeFromItem, ACL_SUCCESS);
     return gate_result;
 }
@@ -5434,6 +8113,11 @@ aclDataType acltdtGetDataTypeFromItem(const acltdtDataItem *dataItem)
     aclDataType gate_result = 0;
     if (gate_enter(FN_acltdtGetDataTypeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataTypeFromItem(dataItem);
+    }
+    if (!gate_result) {
+        error_sign("acltdtGetDataTypeFromItem", ERROR_ANY,
+            "dataItem:p",
+            POINTER(dataItem));
     }
     (void)gate_leave(FN_acltdtGetDataTypeFromItem, ACL_SUCCESS);
     return gate_result;
@@ -5445,6 +8129,11 @@ void *acltdtGetDataAddrFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataAddrFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataAddrFromItem(dataItem);
     }
+    if (!gate_result) {
+        error_sign("acltdtGetDataAddrFromItem", ERROR_ANY,
+            "dataItem:p",
+            POINTER(dataItem));
+    }
     (void)gate_leave(FN_acltdtGetDataAddrFromItem, ACL_SUCCESS);
     return gate_result;
 }
@@ -5454,6 +8143,11 @@ size_t acltdtGetDataSizeFromItem(const acltdtDataItem *dataItem)
     size_t gate_result = 0;
     if (gate_enter(FN_acltdtGetDataSizeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataSizeFromItem(dataItem);
+    }
+    if (!gate_result) {
+        error_sign("acltdtGetDataSizeFromItem", ERROR_ANY,
+            "dataItem:p",
+            POINTER(dataItem));
     }
     (void)gate_leave(FN_acltdtGetDataSizeFromItem, ACL_SUCCESS);
     return gate_result;
@@ -5465,6 +8159,11 @@ size_t acltdtGetDimNumFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDimNumFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDimNumFromItem(dataItem);
     }
+    if (!gate_result) {
+        error_sign("acltdtGetDimNumFromItem", ERROR_ANY,
+            "dataItem:p",
+            POINTER(dataItem));
+    }
     (void)gate_leave(FN_acltdtGetDimNumFromItem, ACL_SUCCESS);
     return gate_result;
 }
@@ -5475,6 +8174,11 @@ aclError acltdtGetSliceInfoFromItem(const acltdtDataItem *dataItem, size_t *slic
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetSliceInfoFromItem(dataItem, sliceNum, sliceId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetSliceInfoFromItem", gate_status,
+            "dataItem:p sliceNum:p sliceId:p",
+            POINTER(dataItem), POINTER(sliceNum), POINTER(sliceId));
+    }
     return gate_leave(FN_acltdtGetSliceInfoFromItem, gate_status);
 }
 
@@ -5484,6 +8188,11 @@ aclError acltdtGetDimsFromItem(const acltdtDataItem *dataItem, int64_t *dims, si
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetDimsFromItem(dataItem, dims, dimNum);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetDimsFromItem", gate_status,
+            "dataItem:p dims:p dimNum:u",
+            POINTER(dataItem), POINTER(dims), UNSIGNED(dimNum));
+    }
     return gate_leave(FN_acltdtGetDimsFromItem, gate_status);
 }
 
@@ -5492,6 +8201,12 @@ acltdtDataItem *acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t *di
     acltdtDataItem *gate_result = NULL;
     if (gate_enter(FN_acltdtCreateDataItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateDataItem(tdtType, dims, dimNum, dataType, data, size);
+    }
+    if (!gate_result) {
+        error_sign("acltdtCreateDataItem", ERROR_ANY,
+            "tdtType:i dims:p dimNum:u dataType:i data:p size:u",
+            SIGNED(tdtType), POINTER(dims), UNSIGNED(dimNum), SIGNED(dataType), POINTER(data),
+            UNSIGNED(size));
     }
     (void)gate_leave(FN_acltdtCreateDataItem, ACL_SUCCESS);
     return gate_result;
@@ -5503,6 +8218,11 @@ aclError acltdtDestroyDataItem(acltdtDataItem *dataItem)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyDataItem(dataItem);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyDataItem", gate_status,
+            "dataItem:p",
+            POINTER(dataItem));
+    }
     return gate_leave(FN_acltdtDestroyDataItem, gate_status);
 }
 
@@ -5511,6 +8231,10 @@ acltdtDataset *acltdtCreateDataset(void)
     acltdtDataset *gate_result = NULL;
     if (gate_enter(FN_acltdtCreateDataset) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateDataset();
+    }
+    if (!gate_result) {
+        error_sign("acltdtCreateDataset", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_acltdtCreateDataset, ACL_SUCCESS);
     return gate_result;
@@ -5522,6 +8246,11 @@ aclError acltdtDestroyDataset(acltdtDataset *dataset)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyDataset(dataset);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyDataset", gate_status,
+            "dataset:p",
+            POINTER(dataset));
+    }
     return gate_leave(FN_acltdtDestroyDataset, gate_status);
 }
 
@@ -5530,6 +8259,11 @@ acltdtDataItem *acltdtGetDataItem(const acltdtDataset *dataset, size_t index)
     acltdtDataItem *gate_result = NULL;
     if (gate_enter(FN_acltdtGetDataItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataItem(dataset, index);
+    }
+    if (!gate_result) {
+        error_sign("acltdtGetDataItem", ERROR_ANY,
+            "dataset:p index:u",
+            POINTER(dataset), UNSIGNED(index));
     }
     (void)gate_leave(FN_acltdtGetDataItem, ACL_SUCCESS);
     return gate_result;
@@ -5541,6 +8275,11 @@ aclError acltdtAddDataItem(acltdtDataset *dataset, acltdtDataItem *dataItem)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAddDataItem(dataset, dataItem);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtAddDataItem", gate_status,
+            "dataset:p dataItem:p",
+            POINTER(dataset), POINTER(dataItem));
+    }
     return gate_leave(FN_acltdtAddDataItem, gate_status);
 }
 
@@ -5549,6 +8288,11 @@ size_t acltdtGetDatasetSize(const acltdtDataset *dataset)
     size_t gate_result = 0;
     if (gate_enter(FN_acltdtGetDatasetSize) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDatasetSize(dataset);
+    }
+    if (!gate_result) {
+        error_sign("acltdtGetDatasetSize", ERROR_ANY,
+            "dataset:p",
+            POINTER(dataset));
     }
     (void)gate_leave(FN_acltdtGetDatasetSize, ACL_SUCCESS);
     return gate_result;
@@ -5560,6 +8304,11 @@ const char *acltdtGetDatasetName(const acltdtDataset *dataset)
     if (gate_enter(FN_acltdtGetDatasetName) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDatasetName(dataset);
     }
+    if (!gate_result) {
+        error_sign("acltdtGetDatasetName", ERROR_ANY,
+            "dataset:p",
+            POINTER(dataset));
+    }
     (void)gate_leave(FN_acltdtGetDatasetName, ACL_SUCCESS);
     return gate_result;
 }
@@ -5570,6 +8319,11 @@ aclError acltdtStopChannel(acltdtChannelHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtStopChannel(handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtStopChannel", gate_status,
+            "handle:p",
+            POINTER(handle));
+    }
     return gate_leave(FN_acltdtStopChannel, gate_status);
 }
 
@@ -5578,6 +8332,11 @@ acltdtChannelHandle *acltdtCreateChannel(uint32_t deviceId, const char *name)
     acltdtChannelHandle *gate_result = NULL;
     if (gate_enter(FN_acltdtCreateChannel) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateChannel(deviceId, name);
+    }
+    if (!gate_result) {
+        error_sign("acltdtCreateChannel", ERROR_ANY,
+            "deviceId:u name:p",
+            UNSIGNED(deviceId), POINTER(name));
     }
     (void)gate_leave(FN_acltdtCreateChannel, ACL_SUCCESS);
     return gate_result;
@@ -5589,6 +8348,11 @@ acltdtChannelHandle *acltdtCreateChannelWithCapacity(uint32_t deviceId, const ch
     if (gate_enter(FN_acltdtCreateChannelWithCapacity) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateChannelWithCapacity(deviceId, name, capacity);
     }
+    if (!gate_result) {
+        error_sign("acltdtCreateChannelWithCapacity", ERROR_ANY,
+            "deviceId:u name:p capacity:u",
+            UNSIGNED(deviceId), POINTER(name), UNSIGNED(capacity));
+    }
     (void)gate_leave(FN_acltdtCreateChannelWithCapacity, ACL_SUCCESS);
     return gate_result;
 }
@@ -5599,6 +8363,11 @@ aclError acltdtDestroyChannel(acltdtChannelHandle *handle)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyChannel(handle);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyChannel", gate_status,
+            "handle:p",
+            POINTER(handle));
+    }
     return gate_leave(FN_acltdtDestroyChannel, gate_status);
 }
 
@@ -5607,6 +8376,11 @@ aclError acltdtCleanChannel(acltdtChannelHandle *handle)
     aclError gate_status = gate_enter(FN_acltdtCleanChannel);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtCleanChannel(handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtCleanChannel", gate_status,
+            "handle:p",
+            POINTER(handle));
     }
     return gate_leave(FN_acltdtCleanChannel, gate_status);
 }
@@ -5617,6 +8391,11 @@ aclError acltdtSendTensor(const acltdtChannelHandle *handle, const acltdtDataset
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSendTensor(handle, dataset, timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtSendTensor", gate_status,
+            "handle:p dataset:p timeout:i",
+            POINTER(handle), POINTER(dataset), SIGNED(timeout));
+    }
     return gate_leave(FN_acltdtSendTensor, gate_status);
 }
 
@@ -5625,6 +8404,11 @@ aclError acltdtReceiveTensor(const acltdtChannelHandle *handle, acltdtDataset *d
     aclError gate_status = gate_enter(FN_acltdtReceiveTensor);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtReceiveTensor(handle, dataset, timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtReceiveTensor", gate_status,
+            "handle:p dataset:p timeout:i",
+            POINTER(handle), POINTER(dataset), SIGNED(timeout));
     }
     return gate_leave(FN_acltdtReceiveTensor, gate_status);
 }
@@ -5635,6 +8419,11 @@ aclError acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtQueryChannelSize(handle, size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtQueryChannelSize", gate_status,
+            "handle:p size:p",
+            POINTER(handle), POINTER(size));
+    }
     return gate_leave(FN_acltdtQueryChannelSize, gate_status);
 }
 
@@ -5643,6 +8432,11 @@ aclError acltdtCreateQueue(const acltdtQueueAttr *attr, uint32_t *qid)
     aclError gate_status = gate_enter(FN_acltdtCreateQueue);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtCreateQueue(attr, qid);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtCreateQueue", gate_status,
+            "attr:p qid:p",
+            POINTER(attr), POINTER(qid));
     }
     return gate_leave(FN_acltdtCreateQueue, gate_status);
 }
@@ -5653,6 +8447,11 @@ aclError acltdtDestroyQueue(uint32_t qid)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueue(qid);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyQueue", gate_status,
+            "qid:u",
+            UNSIGNED(qid));
+    }
     return gate_leave(FN_acltdtDestroyQueue, gate_status);
 }
 
@@ -5661,6 +8460,11 @@ aclError acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout)
     aclError gate_status = gate_enter(FN_acltdtEnqueue);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtEnqueue(qid, buf, timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtEnqueue", gate_status,
+            "qid:u buf:p timeout:i",
+            UNSIGNED(qid), POINTER(buf), SIGNED(timeout));
     }
     return gate_leave(FN_acltdtEnqueue, gate_status);
 }
@@ -5671,6 +8475,11 @@ aclError acltdtDequeue(uint32_t qid, acltdtBuf *buf, int32_t timeout)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDequeue(qid, buf, timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDequeue", gate_status,
+            "qid:u buf:p timeout:i",
+            UNSIGNED(qid), POINTER(buf), SIGNED(timeout));
+    }
     return gate_leave(FN_acltdtDequeue, gate_status);
 }
 
@@ -5679,6 +8488,12 @@ aclError acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize, cons
     aclError gate_status = gate_enter(FN_acltdtEnqueueData);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtEnqueueData(qid, data, dataSize, userData, userDataSize, timeout, rsv);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtEnqueueData", gate_status,
+            "qid:u data:p dataSize:u userData:p userDataSize:u timeout:i rsv:u",
+            UNSIGNED(qid), POINTER(data), UNSIGNED(dataSize), POINTER(userData),
+            UNSIGNED(userDataSize), SIGNED(timeout), UNSIGNED(rsv));
     }
     return gate_leave(FN_acltdtEnqueueData, gate_status);
 }
@@ -5689,6 +8504,12 @@ aclError acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t *re
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDequeueData(qid, data, dataSize, retDataSize, userData, userDataSize, timeout);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDequeueData", gate_status,
+            "qid:u data:p dataSize:u retDataSize:p userData:p userDataSize:u timeout:i",
+            UNSIGNED(qid), POINTER(data), UNSIGNED(dataSize), POINTER(retDataSize), POINTER(userData),
+            UNSIGNED(userDataSize), SIGNED(timeout));
+    }
     return gate_leave(FN_acltdtDequeueData, gate_status);
 }
 
@@ -5697,6 +8518,11 @@ aclError acltdtGrantQueue(uint32_t qid, int32_t pid, uint32_t permission, int32_
     aclError gate_status = gate_enter(FN_acltdtGrantQueue);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGrantQueue(qid, pid, permission, timeout);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGrantQueue", gate_status,
+            "qid:u pid:i permission:u timeout:i",
+            UNSIGNED(qid), SIGNED(pid), UNSIGNED(permission), SIGNED(timeout));
     }
     return gate_leave(FN_acltdtGrantQueue, gate_status);
 }
@@ -5707,6 +8533,11 @@ aclError acltdtAttachQueue(uint32_t qid, int32_t timeout, uint32_t *permission)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAttachQueue(qid, timeout, permission);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtAttachQueue", gate_status,
+            "qid:u timeout:i permission:p",
+            UNSIGNED(qid), SIGNED(timeout), POINTER(permission));
+    }
     return gate_leave(FN_acltdtAttachQueue, gate_status);
 }
 
@@ -5715,6 +8546,11 @@ aclError acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList)
     aclError gate_status = gate_enter(FN_acltdtBindQueueRoutes);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtBindQueueRoutes(qRouteList);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtBindQueueRoutes", gate_status,
+            "qRouteList:p",
+            POINTER(qRouteList));
     }
     return gate_leave(FN_acltdtBindQueueRoutes, gate_status);
 }
@@ -5725,6 +8561,11 @@ aclError acltdtUnbindQueueRoutes(acltdtQueueRouteList *qRouteList)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtUnbindQueueRoutes(qRouteList);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtUnbindQueueRoutes", gate_status,
+            "qRouteList:p",
+            POINTER(qRouteList));
+    }
     return gate_leave(FN_acltdtUnbindQueueRoutes, gate_status);
 }
 
@@ -5733,6 +8574,11 @@ aclError acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo *queryInfo, aclt
     aclError gate_status = gate_enter(FN_acltdtQueryQueueRoutes);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtQueryQueueRoutes(queryInfo, qRouteList);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtQueryQueueRoutes", gate_status,
+            "queryInfo:p qRouteList:p",
+            POINTER(queryInfo), POINTER(qRouteList));
     }
     return gate_leave(FN_acltdtQueryQueueRoutes, gate_status);
 }
@@ -5743,6 +8589,11 @@ aclError acltdtAllocBuf(size_t size, uint32_t type, acltdtBuf *buf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAllocBuf(size, type, buf);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtAllocBuf", gate_status,
+            "size:u type:u buf:p",
+            UNSIGNED(size), UNSIGNED(type), POINTER(buf));
+    }
     return gate_leave(FN_acltdtAllocBuf, gate_status);
 }
 
@@ -5751,6 +8602,11 @@ aclError acltdtFreeBuf(acltdtBuf buf)
     aclError gate_status = gate_enter(FN_acltdtFreeBuf);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtFreeBuf(buf);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtFreeBuf", gate_status,
+            "buf:p",
+            POINTER(buf));
     }
     return gate_leave(FN_acltdtFreeBuf, gate_status);
 }
@@ -5761,6 +8617,11 @@ aclError acltdtGetBufData(const acltdtBuf buf, void **dataPtr, size_t *size)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufData(buf, dataPtr, size);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetBufData", gate_status,
+            "buf:p dataPtr:p size:p",
+            POINTER(buf), POINTER(dataPtr), POINTER(size));
+    }
     return gate_leave(FN_acltdtGetBufData, gate_status);
 }
 
@@ -5769,6 +8630,11 @@ aclError acltdtSetBufDataLen(acltdtBuf buf, size_t len)
     aclError gate_status = gate_enter(FN_acltdtSetBufDataLen);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetBufDataLen(buf, len);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtSetBufDataLen", gate_status,
+            "buf:p len:u",
+            POINTER(buf), UNSIGNED(len));
     }
     return gate_leave(FN_acltdtSetBufDataLen, gate_status);
 }
@@ -5779,6 +8645,11 @@ aclError acltdtGetBufDataLen(acltdtBuf buf, size_t *len)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufDataLen(buf, len);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetBufDataLen", gate_status,
+            "buf:p len:p",
+            POINTER(buf), POINTER(len));
+    }
     return gate_leave(FN_acltdtGetBufDataLen, gate_status);
 }
 
@@ -5787,6 +8658,11 @@ aclError acltdtAppendBufChain(acltdtBuf headBuf, acltdtBuf buf)
     aclError gate_status = gate_enter(FN_acltdtAppendBufChain);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAppendBufChain(headBuf, buf);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtAppendBufChain", gate_status,
+            "headBuf:p buf:p",
+            POINTER(headBuf), POINTER(buf));
     }
     return gate_leave(FN_acltdtAppendBufChain, gate_status);
 }
@@ -5797,6 +8673,11 @@ aclError acltdtGetBufChainNum(acltdtBuf headBuf, uint32_t *num)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufChainNum(headBuf, num);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetBufChainNum", gate_status,
+            "headBuf:p num:p",
+            POINTER(headBuf), POINTER(num));
+    }
     return gate_leave(FN_acltdtGetBufChainNum, gate_status);
 }
 
@@ -5805,6 +8686,11 @@ aclError acltdtGetBufFromChain(acltdtBuf headBuf, uint32_t index, acltdtBuf *buf
     aclError gate_status = gate_enter(FN_acltdtGetBufFromChain);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufFromChain(headBuf, index, buf);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetBufFromChain", gate_status,
+            "headBuf:p index:u buf:p",
+            POINTER(headBuf), UNSIGNED(index), POINTER(buf));
     }
     return gate_leave(FN_acltdtGetBufFromChain, gate_status);
 }
@@ -5815,6 +8701,11 @@ aclError acltdtGetBufUserData(const acltdtBuf buf, void *dataPtr, size_t size, s
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetBufUserData(buf, dataPtr, size, offset);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetBufUserData", gate_status,
+            "buf:p dataPtr:p size:u offset:u",
+            POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
+    }
     return gate_leave(FN_acltdtGetBufUserData, gate_status);
 }
 
@@ -5823,6 +8714,11 @@ aclError acltdtSetBufUserData(acltdtBuf buf, const void *dataPtr, size_t size, s
     aclError gate_status = gate_enter(FN_acltdtSetBufUserData);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetBufUserData(buf, dataPtr, size, offset);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtSetBufUserData", gate_status,
+            "buf:p dataPtr:p size:u offset:u",
+            POINTER(buf), POINTER(dataPtr), UNSIGNED(size), UNSIGNED(offset));
     }
     return gate_leave(FN_acltdtSetBufUserData, gate_status);
 }
@@ -5833,6 +8729,11 @@ aclError acltdtCopyBufRef(const acltdtBuf buf, acltdtBuf *newBuf)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtCopyBufRef(buf, newBuf);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtCopyBufRef", gate_status,
+            "buf:p newBuf:p",
+            POINTER(buf), POINTER(newBuf));
+    }
     return gate_leave(FN_acltdtCopyBufRef, gate_status);
 }
 
@@ -5841,6 +8742,10 @@ acltdtQueueAttr *acltdtCreateQueueAttr(void)
     acltdtQueueAttr *gate_result = NULL;
     if (gate_enter(FN_acltdtCreateQueueAttr) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueAttr();
+    }
+    if (!gate_result) {
+        error_sign("acltdtCreateQueueAttr", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_acltdtCreateQueueAttr, ACL_SUCCESS);
     return gate_result;
@@ -5852,6 +8757,11 @@ aclError acltdtDestroyQueueAttr(const acltdtQueueAttr *attr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueAttr(attr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyQueueAttr", gate_status,
+            "attr:p",
+            POINTER(attr));
+    }
     return gate_leave(FN_acltdtDestroyQueueAttr, gate_status);
 }
 
@@ -5860,6 +8770,11 @@ aclError acltdtSetQueueAttr(acltdtQueueAttr *attr, acltdtQueueAttrType type, siz
     aclError gate_status = gate_enter(FN_acltdtSetQueueAttr);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetQueueAttr(attr, type, len, param);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtSetQueueAttr", gate_status,
+            "attr:p type:i len:u param:p",
+            POINTER(attr), SIGNED(type), UNSIGNED(len), POINTER(param));
     }
     return gate_leave(FN_acltdtSetQueueAttr, gate_status);
 }
@@ -5870,6 +8785,11 @@ aclError acltdtGetQueueAttr(const acltdtQueueAttr *attr, acltdtQueueAttrType typ
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetQueueAttr(attr, type, len, paramRetSize, param);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetQueueAttr", gate_status,
+            "attr:p type:i len:u paramRetSize:p param:p",
+            POINTER(attr), SIGNED(type), UNSIGNED(len), POINTER(paramRetSize), POINTER(param));
+    }
     return gate_leave(FN_acltdtGetQueueAttr, gate_status);
 }
 
@@ -5878,6 +8798,11 @@ acltdtQueueRoute *acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId)
     acltdtQueueRoute *gate_result = NULL;
     if (gate_enter(FN_acltdtCreateQueueRoute) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRoute(srcId, dstId);
+    }
+    if (!gate_result) {
+        error_sign("acltdtCreateQueueRoute", ERROR_ANY,
+            "srcId:u dstId:u",
+            UNSIGNED(srcId), UNSIGNED(dstId));
     }
     (void)gate_leave(FN_acltdtCreateQueueRoute, ACL_SUCCESS);
     return gate_result;
@@ -5889,6 +8814,11 @@ aclError acltdtDestroyQueueRoute(const acltdtQueueRoute *route)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueRoute(route);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyQueueRoute", gate_status,
+            "route:p",
+            POINTER(route));
+    }
     return gate_leave(FN_acltdtDestroyQueueRoute, gate_status);
 }
 
@@ -5898,6 +8828,11 @@ aclError acltdtGetQueueRouteParam(const acltdtQueueRoute *route, acltdtQueueRout
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetQueueRouteParam(route, type, len, paramRetSize, param);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetQueueRouteParam", gate_status,
+            "route:p type:i len:u paramRetSize:p param:p",
+            POINTER(route), SIGNED(type), UNSIGNED(len), POINTER(paramRetSize), POINTER(param));
+    }
     return gate_leave(FN_acltdtGetQueueRouteParam, gate_status);
 }
 
@@ -5906,6 +8841,10 @@ acltdtQueueRouteList *acltdtCreateQueueRouteList(void)
     acltdtQueueRouteList *gate_result = NULL;
     if (gate_enter(FN_acltdtCreateQueueRouteList) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRouteList();
+    }
+    if (!gate_result) {
+        error_sign("acltdtCreateQueueRouteList", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_acltdtCreateQueueRouteList, ACL_SUCCESS);
     return gate_result;
@@ -5917,6 +8856,11 @@ aclError acltdtDestroyQueueRouteList(const acltdtQueueRouteList *routeList)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueRouteList(routeList);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyQueueRouteList", gate_status,
+            "routeList:p",
+            POINTER(routeList));
+    }
     return gate_leave(FN_acltdtDestroyQueueRouteList, gate_status);
 }
 
@@ -5925,6 +8869,11 @@ aclError acltdtAddQueueRoute(acltdtQueueRouteList *routeList, const acltdtQueueR
     aclError gate_status = gate_enter(FN_acltdtAddQueueRoute);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtAddQueueRoute(routeList, route);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtAddQueueRoute", gate_status,
+            "routeList:p route:p",
+            POINTER(routeList), POINTER(route));
     }
     return gate_leave(FN_acltdtAddQueueRoute, gate_status);
 }
@@ -5935,6 +8884,11 @@ aclError acltdtGetQueueRoute(const acltdtQueueRouteList *routeList, size_t index
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtGetQueueRoute(routeList, index, route);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtGetQueueRoute", gate_status,
+            "routeList:p index:u route:p",
+            POINTER(routeList), UNSIGNED(index), POINTER(route));
+    }
     return gate_leave(FN_acltdtGetQueueRoute, gate_status);
 }
 
@@ -5943,6 +8897,11 @@ size_t acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList)
     size_t gate_result = 0;
     if (gate_enter(FN_acltdtGetQueueRouteNum) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetQueueRouteNum(routeList);
+    }
+    if (!gate_result) {
+        error_sign("acltdtGetQueueRouteNum", ERROR_ANY,
+            "routeList:p",
+            POINTER(routeList));
     }
     (void)gate_leave(FN_acltdtGetQueueRouteNum, ACL_SUCCESS);
     return gate_result;
@@ -5954,6 +8913,10 @@ acltdtQueueRouteQueryInfo *acltdtCreateQueueRouteQueryInfo(void)
     if (gate_enter(FN_acltdtCreateQueueRouteQueryInfo) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRouteQueryInfo();
     }
+    if (!gate_result) {
+        error_sign("acltdtCreateQueueRouteQueryInfo", ERROR_ANY,
+            "");
+    }
     (void)gate_leave(FN_acltdtCreateQueueRouteQueryInfo, ACL_SUCCESS);
     return gate_result;
 }
@@ -5964,6 +8927,11 @@ aclError acltdtDestroyQueueRouteQueryInfo(const acltdtQueueRouteQueryInfo *info)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtDestroyQueueRouteQueryInfo(info);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtDestroyQueueRouteQueryInfo", gate_status,
+            "info:p",
+            POINTER(info));
+    }
     return gate_leave(FN_acltdtDestroyQueueRouteQueryInfo, gate_status);
 }
 
@@ -5972,6 +8940,11 @@ aclError acltdtSetQueueRouteQueryInfo(acltdtQueueRouteQueryInfo *param, acltdtQu
     aclError gate_status = gate_enter(FN_acltdtSetQueueRouteQueryInfo);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_acltdtSetQueueRouteQueryInfo(param, type, len, value);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("acltdtSetQueueRouteQueryInfo", gate_status,
+            "param:p type:i len:u value:p",
+            POINTER(param), SIGNED(type), UNSIGNED(len), POINTER(value));
     }
     return gate_leave(FN_acltdtSetQueueRouteQueryInfo, gate_status);
 }
@@ -5982,6 +8955,11 @@ aclError aclprofInit(const char *profilerResultPath, size_t length)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofInit(profilerResultPath, length);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofInit", gate_status,
+            "profilerResultPath:p length:u",
+            POINTER(profilerResultPath), UNSIGNED(length));
+    }
     return gate_leave(FN_aclprofInit, gate_status);
 }
 
@@ -5990,6 +8968,10 @@ aclError aclprofFinalize(void)
     aclError gate_status = gate_enter(FN_aclprofFinalize);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofFinalize();
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofFinalize", gate_status,
+            "");
     }
     return gate_leave(FN_aclprofFinalize, gate_status);
 }
@@ -6000,6 +8982,11 @@ aclError aclprofStart(const aclprofConfig *profilerConfig)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofStart(profilerConfig);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofStart", gate_status,
+            "profilerConfig:p",
+            POINTER(profilerConfig));
+    }
     return gate_leave(FN_aclprofStart, gate_status);
 }
 
@@ -6008,6 +8995,12 @@ aclprofConfig *aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNums, 
     aclprofConfig *gate_result = NULL;
     if (gate_enter(FN_aclprofCreateConfig) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateConfig(deviceIdList, deviceNums, aicoreMetrics, aicoreEvents, dataTypeConfig);
+    }
+    if (!gate_result) {
+        error_sign("aclprofCreateConfig", ERROR_ANY,
+            "deviceIdList:p deviceNums:u aicoreMetrics:i aicoreEvents:p dataTypeConfig:u",
+            POINTER(deviceIdList), UNSIGNED(deviceNums), SIGNED(aicoreMetrics), POINTER(aicoreEvents),
+            UNSIGNED(dataTypeConfig));
     }
     (void)gate_leave(FN_aclprofCreateConfig, ACL_SUCCESS);
     return gate_result;
@@ -6019,6 +9012,11 @@ aclError aclprofDestroyConfig(const aclprofConfig *profilerConfig)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofDestroyConfig(profilerConfig);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofDestroyConfig", gate_status,
+            "profilerConfig:p",
+            POINTER(profilerConfig));
+    }
     return gate_leave(FN_aclprofDestroyConfig, gate_status);
 }
 
@@ -6027,6 +9025,11 @@ aclError aclprofStop(const aclprofConfig *profilerConfig)
     aclError gate_status = gate_enter(FN_aclprofStop);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofStop(profilerConfig);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofStop", gate_status,
+            "profilerConfig:p",
+            POINTER(profilerConfig));
     }
     return gate_leave(FN_aclprofStop, gate_status);
 }
@@ -6037,6 +9040,11 @@ aclError aclprofSetConfig(aclprofConfigType configType, const char *config, size
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofSetConfig(configType, config, configLength);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofSetConfig", gate_status,
+            "configType:i config:p configLength:u",
+            SIGNED(configType), POINTER(config), UNSIGNED(configLength));
+    }
     return gate_leave(FN_aclprofSetConfig, gate_status);
 }
 
@@ -6045,6 +9053,11 @@ aclError aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag, 
     aclError gate_status = gate_enter(FN_aclprofGetStepTimestamp);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofGetStepTimestamp(stepInfo, tag, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetStepTimestamp", gate_status,
+            "stepInfo:p tag:i stream:p",
+            POINTER(stepInfo), SIGNED(tag), POINTER(stream));
     }
     return gate_leave(FN_aclprofGetStepTimestamp, gate_status);
 }
@@ -6055,6 +9068,10 @@ aclprofStepInfo *aclprofCreateStepInfo(void)
     if (gate_enter(FN_aclprofCreateStepInfo) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateStepInfo();
     }
+    if (!gate_result) {
+        error_sign("aclprofCreateStepInfo", ERROR_ANY,
+            "");
+    }
     (void)gate_leave(FN_aclprofCreateStepInfo, ACL_SUCCESS);
     return gate_result;
 }
@@ -6064,6 +9081,9 @@ void aclprofDestroyStepInfo(aclprofStepInfo *stepinfo)
     if (gate_enter(FN_aclprofDestroyStepInfo) == ACL_SUCCESS) {
         sim_aclprofDestroyStepInfo(stepinfo);
     }
+    error_sign("aclprofDestroyStepInfo", ERROR_ANY,
+        "stepinfo:p",
+        POINTER(stepinfo));
     (void)gate_leave(FN_aclprofDestroyStepInfo, ACL_SUCCESS);
 }
 
@@ -6072,6 +9092,10 @@ void *aclprofCreateStamp(void)
     void *gate_result = NULL;
     if (gate_enter(FN_aclprofCreateStamp) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateStamp();
+    }
+    if (!gate_result) {
+        error_sign("aclprofCreateStamp", ERROR_ANY,
+            "");
     }
     (void)gate_leave(FN_aclprofCreateStamp, ACL_SUCCESS);
     return gate_result;
@@ -6082,6 +9106,9 @@ void aclprofDestroyStamp(void *stamp)
     if (gate_enter(FN_aclprofDestroyStamp) == ACL_SUCCESS) {
         sim_aclprofDestroyStamp(stamp);
     }
+    error_sign("aclprofDestroyStamp", ERROR_ANY,
+        "stamp:p",
+        POINTER(stamp));
     (void)gate_leave(FN_aclprofDestroyStamp, ACL_SUCCESS);
 }
 
@@ -6090,6 +9117,11 @@ aclError aclprofPush(void *stamp)
     aclError gate_status = gate_enter(FN_aclprofPush);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofPush(stamp);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofPush", gate_status,
+            "stamp:p",
+            POINTER(stamp));
     }
     return gate_leave(FN_aclprofPush, gate_status);
 }
@@ -6100,6 +9132,10 @@ aclError aclprofPop(void)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofPop();
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofPop", gate_status,
+            "");
+    }
     return gate_leave(FN_aclprofPop, gate_status);
 }
 
@@ -6108,6 +9144,11 @@ aclError aclprofRangeStart(void *stamp, uint32_t *rangeId)
     aclError gate_status = gate_enter(FN_aclprofRangeStart);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangeStart(stamp, rangeId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofRangeStart", gate_status,
+            "stamp:p rangeId:p",
+            POINTER(stamp), POINTER(rangeId));
     }
     return gate_leave(FN_aclprofRangeStart, gate_status);
 }
@@ -6118,6 +9159,11 @@ aclError aclprofRangeStop(uint32_t rangeId)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangeStop(rangeId);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofRangeStop", gate_status,
+            "rangeId:u",
+            UNSIGNED(rangeId));
+    }
     return gate_leave(FN_aclprofRangeStop, gate_status);
 }
 
@@ -6126,6 +9172,11 @@ aclError aclprofSetStampTraceMessage(void *stamp, const char *msg, uint32_t msgL
     aclError gate_status = gate_enter(FN_aclprofSetStampTraceMessage);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofSetStampTraceMessage(stamp, msg, msgLen);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofSetStampTraceMessage", gate_status,
+            "stamp:p msg:p msgLen:u",
+            POINTER(stamp), POINTER(msg), UNSIGNED(msgLen));
     }
     return gate_leave(FN_aclprofSetStampTraceMessage, gate_status);
 }
@@ -6136,6 +9187,11 @@ aclError aclprofMark(void *stamp)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofMark(stamp);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofMark", gate_status,
+            "stamp:p",
+            POINTER(stamp));
+    }
     return gate_leave(FN_aclprofMark, gate_status);
 }
 
@@ -6145,6 +9201,11 @@ aclError aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofMarkEx(msg, msgLen, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofMarkEx", gate_status,
+            "msg:p msgLen:u stream:p",
+            POINTER(msg), UNSIGNED(msgLen), POINTER(stream));
+    }
     return gate_leave(FN_aclprofMarkEx, gate_status);
 }
 
@@ -6153,6 +9214,11 @@ uint64_t aclprofStr2Id(const char *message)
     uint64_t gate_result = 0;
     if (gate_enter(FN_aclprofStr2Id) == ACL_SUCCESS) {
         gate_result = sim_aclprofStr2Id(message);
+    }
+    if (!gate_result) {
+        error_sign("aclprofStr2Id", ERROR_ANY,
+            "message:p",
+            POINTER(message));
     }
     (void)gate_leave(FN_aclprofStr2Id, ACL_SUCCESS);
     return gate_result;
@@ -6164,6 +9230,11 @@ aclError aclprofRangePushEx(aclprofEventAttributes *attr)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangePushEx(attr);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofRangePushEx", gate_status,
+            "attr:p",
+            POINTER(attr));
+    }
     return gate_leave(FN_aclprofRangePushEx, gate_status);
 }
 
@@ -6172,6 +9243,10 @@ aclError aclprofRangePop(void)
     aclError gate_status = gate_enter(FN_aclprofRangePop);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclprofRangePop();
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofRangePop", gate_status,
+            "");
     }
     return gate_leave(FN_aclprofRangePop, gate_status);
 }
@@ -6182,6 +9257,14 @@ aclError aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, con
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasGemvEx(transA, m, n, alpha, a, lda, dataTypeA, x, incx, dataTypeX, beta, y, incy, dataTypeY, type, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasGemvEx", gate_status,
+            "transA:i m:i n:i alpha:p a:p lda:i dataTypeA:i x:p incx:i dataTypeX:i beta:p y:p "
+            "incy:i dataTypeY:i type:i stream:p",
+            SIGNED(transA), SIGNED(m), SIGNED(n), POINTER(alpha), POINTER(a), SIGNED(lda),
+            SIGNED(dataTypeA), POINTER(x), SIGNED(incx), SIGNED(dataTypeX), POINTER(beta), POINTER(y),
+            SIGNED(incy), SIGNED(dataTypeY), SIGNED(type), POINTER(stream));
+    }
     return gate_leave(FN_aclblasGemvEx, gate_status);
 }
 
@@ -6190,6 +9273,12 @@ aclError aclblasCreateHandleForGemvEx(aclTransType transA, int m, int n, aclData
     aclError gate_status = gate_enter(FN_aclblasCreateHandleForGemvEx);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForGemvEx(transA, m, n, dataTypeA, dataTypeX, dataTypeY, type, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasCreateHandleForGemvEx", gate_status,
+            "transA:i m:i n:i dataTypeA:i dataTypeX:i dataTypeY:i type:i handle:p",
+            SIGNED(transA), SIGNED(m), SIGNED(n), SIGNED(dataTypeA), SIGNED(dataTypeX),
+            SIGNED(dataTypeY), SIGNED(type), POINTER(handle));
     }
     return gate_leave(FN_aclblasCreateHandleForGemvEx, gate_status);
 }
@@ -6200,6 +9289,12 @@ aclError aclblasHgemv(aclTransType transA, int m, int n, const aclFloat16 *alpha
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasHgemv(transA, m, n, alpha, a, lda, x, incx, beta, y, incy, type, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasHgemv", gate_status,
+            "transA:i m:i n:i alpha:p a:p lda:i x:p incx:i beta:p y:p incy:i type:i stream:p",
+            SIGNED(transA), SIGNED(m), SIGNED(n), POINTER(alpha), POINTER(a), SIGNED(lda), POINTER(x),
+            SIGNED(incx), POINTER(beta), POINTER(y), SIGNED(incy), SIGNED(type), POINTER(stream));
+    }
     return gate_leave(FN_aclblasHgemv, gate_status);
 }
 
@@ -6208,6 +9303,11 @@ aclError aclblasCreateHandleForHgemv(aclTransType transA, int m, int n, aclCompu
     aclError gate_status = gate_enter(FN_aclblasCreateHandleForHgemv);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForHgemv(transA, m, n, type, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasCreateHandleForHgemv", gate_status,
+            "transA:i m:i n:i type:i handle:p",
+            SIGNED(transA), SIGNED(m), SIGNED(n), SIGNED(type), POINTER(handle));
     }
     return gate_leave(FN_aclblasCreateHandleForHgemv, gate_status);
 }
@@ -6218,6 +9318,12 @@ aclError aclblasS8gemv(aclTransType transA, int m, int n, const int32_t *alpha, 
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasS8gemv(transA, m, n, alpha, a, lda, x, incx, beta, y, incy, type, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasS8gemv", gate_status,
+            "transA:i m:i n:i alpha:p a:p lda:i x:p incx:i beta:p y:p incy:i type:i stream:p",
+            SIGNED(transA), SIGNED(m), SIGNED(n), POINTER(alpha), POINTER(a), SIGNED(lda), POINTER(x),
+            SIGNED(incx), POINTER(beta), POINTER(y), SIGNED(incy), SIGNED(type), POINTER(stream));
+    }
     return gate_leave(FN_aclblasS8gemv, gate_status);
 }
 
@@ -6226,6 +9332,11 @@ aclError aclblasCreateHandleForS8gemv(aclTransType transA, int m, int n, aclComp
     aclError gate_status = gate_enter(FN_aclblasCreateHandleForS8gemv);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForS8gemv(transA, m, n, type, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasCreateHandleForS8gemv", gate_status,
+            "transA:i m:i n:i type:i handle:p",
+            SIGNED(transA), SIGNED(m), SIGNED(n), SIGNED(type), POINTER(handle));
     }
     return gate_leave(FN_aclblasCreateHandleForS8gemv, gate_status);
 }
@@ -6236,6 +9347,15 @@ aclError aclblasGemmEx(aclTransType transA, aclTransType transB, aclTransType tr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasGemmEx(transA, transB, transC, m, n, k, alpha, matrixA, lda, dataTypeA, matrixB, ldb, dataTypeB, beta, matrixC, ldc, dataTypeC, type, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasGemmEx", gate_status,
+            "transA:i transB:i transC:i m:i n:i k:i alpha:p matrixA:p lda:i dataTypeA:i "
+            "matrixB:p ldb:i dataTypeB:i beta:p matrixC:p ldc:i dataTypeC:i type:i stream:p",
+            SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
+            POINTER(alpha), POINTER(matrixA), SIGNED(lda), SIGNED(dataTypeA), POINTER(matrixB),
+            SIGNED(ldb), SIGNED(dataTypeB), POINTER(beta), POINTER(matrixC), SIGNED(ldc),
+            SIGNED(dataTypeC), SIGNED(type), POINTER(stream));
+    }
     return gate_leave(FN_aclblasGemmEx, gate_status);
 }
 
@@ -6244,6 +9364,13 @@ aclError aclblasCreateHandleForGemmEx(aclTransType transA, aclTransType transB, 
     aclError gate_status = gate_enter(FN_aclblasCreateHandleForGemmEx);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForGemmEx(transA, transB, transC, m, n, k, dataTypeA, dataTypeB, dataTypeC, type, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasCreateHandleForGemmEx", gate_status,
+            "transA:i transB:i transC:i m:i n:i k:i dataTypeA:i dataTypeB:i dataTypeC:i "
+            "type:i handle:p",
+            SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
+            SIGNED(dataTypeA), SIGNED(dataTypeB), SIGNED(dataTypeC), SIGNED(type), POINTER(handle));
     }
     return gate_leave(FN_aclblasCreateHandleForGemmEx, gate_status);
 }
@@ -6254,6 +9381,14 @@ aclError aclblasHgemm(aclTransType transA, aclTransType transB, aclTransType tra
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasHgemm(transA, transB, transC, m, n, k, alpha, matrixA, lda, matrixB, ldb, beta, matrixC, ldc, type, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasHgemm", gate_status,
+            "transA:i transB:i transC:i m:i n:i k:i alpha:p matrixA:p lda:i matrixB:p ldb:i "
+            "beta:p matrixC:p ldc:i type:i stream:p",
+            SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
+            POINTER(alpha), POINTER(matrixA), SIGNED(lda), POINTER(matrixB), SIGNED(ldb),
+            POINTER(beta), POINTER(matrixC), SIGNED(ldc), SIGNED(type), POINTER(stream));
+    }
     return gate_leave(FN_aclblasHgemm, gate_status);
 }
 
@@ -6262,6 +9397,12 @@ aclError aclblasCreateHandleForHgemm(aclTransType transA, aclTransType transB, a
     aclError gate_status = gate_enter(FN_aclblasCreateHandleForHgemm);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForHgemm(transA, transB, transC, m, n, k, type, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasCreateHandleForHgemm", gate_status,
+            "transA:i transB:i transC:i m:i n:i k:i type:i handle:p",
+            SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
+            SIGNED(type), POINTER(handle));
     }
     return gate_leave(FN_aclblasCreateHandleForHgemm, gate_status);
 }
@@ -6272,6 +9413,14 @@ aclError aclblasS8gemm(aclTransType transA, aclTransType transB, aclTransType tr
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasS8gemm(transA, transB, transC, m, n, k, alpha, matrixA, lda, matrixB, ldb, beta, matrixC, ldc, type, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasS8gemm", gate_status,
+            "transA:i transB:i transC:i m:i n:i k:i alpha:p matrixA:p lda:i matrixB:p ldb:i "
+            "beta:p matrixC:p ldc:i type:i stream:p",
+            SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
+            POINTER(alpha), POINTER(matrixA), SIGNED(lda), POINTER(matrixB), SIGNED(ldb),
+            POINTER(beta), POINTER(matrixC), SIGNED(ldc), SIGNED(type), POINTER(stream));
+    }
     return gate_leave(FN_aclblasS8gemm, gate_status);
 }
 
@@ -6280,6 +9429,12 @@ aclError aclblasCreateHandleForS8gemm(aclTransType transA, aclTransType transB, 
     aclError gate_status = gate_enter(FN_aclblasCreateHandleForS8gemm);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclblasCreateHandleForS8gemm(transA, transB, transC, m, n, k, type, handle);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclblasCreateHandleForS8gemm", gate_status,
+            "transA:i transB:i transC:i m:i n:i k:i type:i handle:p",
+            SIGNED(transA), SIGNED(transB), SIGNED(transC), SIGNED(m), SIGNED(n), SIGNED(k),
+            SIGNED(type), POINTER(handle));
     }
     return gate_leave(FN_aclblasCreateHandleForS8gemm, gate_status);
 }

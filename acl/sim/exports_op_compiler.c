@@ -2,11 +2,24 @@
 #include "core.h"
 #include "exports.h"
 
+#define POINTER(value) ((const void *)(uintptr_t)(value))
+#define SIGNED(value) ((int64_t)(value))
+#define UNSIGNED(value) ((uint64_t)(value))
+#define REAL(value) ((double)(value))
+
 aclError aclopCompile(const char *opType, int numInputs, const aclTensorDesc *const inputDesc[], int numOutputs, const aclTensorDesc *const outputDesc[], const aclopAttr *attr, aclopEngineType engineType, aclopCompileType compileFlag, const char *opPath)
 {
     aclError gate_status = acl_sim_gate_enter(FN_aclopCompile);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCompile(opType, numInputs, inputDesc, numOutputs, outputDesc, attr, engineType, compileFlag, opPath);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        acl_sim_error_sign("aclopCompile", gate_status,
+            "opType:p numInputs:i inputDesc:p numOutputs:i outputDesc:p attr:p engineType:i "
+            "compileFlag:i opPath:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), SIGNED(numOutputs),
+            POINTER(outputDesc), POINTER(attr), SIGNED(engineType), SIGNED(compileFlag),
+            POINTER(opPath));
     }
     return acl_sim_gate_leave(FN_aclopCompile, gate_status);
 }
@@ -17,6 +30,14 @@ aclError aclopCompileAndExecute(const char *opType, int numInputs, const aclTens
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCompileAndExecute(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, engineType, compileFlag, opPath, stream);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        acl_sim_error_sign("aclopCompileAndExecute", gate_status,
+            "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
+            "attr:p engineType:i compileFlag:i opPath:p stream:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), POINTER(inputs),
+            SIGNED(numOutputs), POINTER(outputDesc), POINTER(outputs), POINTER(attr),
+            SIGNED(engineType), SIGNED(compileFlag), POINTER(opPath), POINTER(stream));
+    }
     return acl_sim_gate_leave(FN_aclopCompileAndExecute, gate_status);
 }
 
@@ -25,6 +46,14 @@ aclError aclopCompileAndExecuteV2(const char *opType, int numInputs, aclTensorDe
     aclError gate_status = acl_sim_gate_enter(FN_aclopCompileAndExecuteV2);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopCompileAndExecuteV2(opType, numInputs, inputDesc, inputs, numOutputs, outputDesc, outputs, attr, engineType, compileFlag, opPath, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        acl_sim_error_sign("aclopCompileAndExecuteV2", gate_status,
+            "opType:p numInputs:i inputDesc:p inputs:p numOutputs:i outputDesc:p outputs:p "
+            "attr:p engineType:i compileFlag:i opPath:p stream:p",
+            POINTER(opType), SIGNED(numInputs), POINTER(inputDesc), POINTER(inputs),
+            SIGNED(numOutputs), POINTER(outputDesc), POINTER(outputs), POINTER(attr),
+            SIGNED(engineType), SIGNED(compileFlag), POINTER(opPath), POINTER(stream));
     }
     return acl_sim_gate_leave(FN_aclopCompileAndExecuteV2, gate_status);
 }
@@ -35,6 +64,11 @@ aclError aclSetCompileopt(aclCompileOpt opt, const char *value)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclSetCompileopt(opt, value);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        acl_sim_error_sign("aclSetCompileopt", gate_status,
+            "opt:i value:p",
+            SIGNED(opt), POINTER(value));
+    }
     return acl_sim_gate_leave(FN_aclSetCompileopt, gate_status);
 }
 
@@ -43,6 +77,11 @@ size_t aclGetCompileoptSize(aclCompileOpt opt)
     size_t gate_result = 0;
     if (acl_sim_gate_enter(FN_aclGetCompileoptSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetCompileoptSize(opt);
+    }
+    if (!gate_result) {
+        acl_sim_error_sign("aclGetCompileoptSize", ERROR_ANY,
+            "opt:i",
+            SIGNED(opt));
     }
     (void)acl_sim_gate_leave(FN_aclGetCompileoptSize, ACL_SUCCESS);
     return gate_result;
@@ -54,6 +93,11 @@ aclError aclGetCompileopt(aclCompileOpt opt, char *value, size_t length)
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclGetCompileopt(opt, value, length);
     }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        acl_sim_error_sign("aclGetCompileopt", gate_status,
+            "opt:i value:p length:u",
+            SIGNED(opt), POINTER(value), UNSIGNED(length));
+    }
     return acl_sim_gate_leave(FN_aclGetCompileopt, gate_status);
 }
 
@@ -62,6 +106,11 @@ aclError aclopSetCompileFlag(aclOpCompileFlag flag)
     aclError gate_status = acl_sim_gate_enter(FN_aclopSetCompileFlag);
     if (gate_status == ACL_SUCCESS) {
         gate_status = sim_aclopSetCompileFlag(flag);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        acl_sim_error_sign("aclopSetCompileFlag", gate_status,
+            "flag:i",
+            SIGNED(flag));
     }
     return acl_sim_gate_leave(FN_aclopSetCompileFlag, gate_status);
 }

@@ -2,14 +2,17 @@
 
 The sources under acl/sim define `sim_aclrtFree` and the like.  For each of them this module writes
 the exported `aclrtFree`, which counts the call, asks whether a fault is due, and traces.  So an
-export exists exactly if the simulator implements it.  Functions that belong to
+export exists exactly if the simulator implements it.  A call that fails leaves its name and its
+arguments in the thread's message.  Functions that belong to
 `libacl_op_compiler.so` are exported by a library of their own, which links against libascendcl.so:
 their `sim_` functions, and the gate that they pass, are visible outside it.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+from textwrap import wrap
 
 from . import api
 from .api import Row
@@ -27,6 +30,48 @@ def implemented() -> set[str]:
     return {m for path in sources if not path.name.startswith("exports") for m in DEFINITION.findall(path.read_text())}
 
 
+SIGNED = {"int", "int8_t", "int16_t", "int32_t", "int64_t"}
+UNSIGNED = {"size_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "aclFloat16", "bool"}
+
+
+@functools.cache
+def type_names(kind: str) -> frozenset[str]:
+    """The names of all enums or structs of the table."""
+    return frozenset(row["name"] for row in api.load()[kind])
+
+
+# What error_sign takes of each sort.
+CASTS = """#define POINTER(value) ((const void *)(uintptr_t)(value))
+#define SIGNED(value) ((int64_t)(value))
+#define UNSIGNED(value) ((uint64_t)(value))
+#define REAL(value) ((double)(value))
+"""
+
+
+def argument(parameter: Row) -> tuple[str, str] | None:
+    """How error_sign is told an argument: "name:sort" and the value; None for a struct by value."""
+    bare, name = parameter["type"].replace("const", "").strip(), parameter["name"]
+    if bare in ("float", "double"):
+        return f"{name}:d", f"REAL({name})"
+    if bare in SIGNED or bare in type_names("enums"):
+        return f"{name}:i", f"SIGNED({name})"
+    if bare in UNSIGNED:
+        return f"{name}:u", f"UNSIGNED({name})"
+    return None if bare in type_names("structs") else (f"{name}:p", f"POINTER({name})")
+
+
+def sign(row: Row, status: str, indent: str) -> str:
+    """The call that puts name and arguments to the message of one that failed."""
+    told = [made for made in map(argument, row["params"]) if made is not None]
+    names = " ".join(name for name, _ in told)
+    texts = wrap(names, 80) or [""]
+    quoted = f"\n{indent}    ".join(f'"{text}{" " if text is not texts[-1] else ""}"' for text in texts)
+    far = "acl_sim_" if row["header"] == COMPILER_HEADER else ""
+    head = f'{indent}{far}error_sign("{row["name"]}", {status},\n{indent}    {quoted}'
+    values = wrap(", ".join(value for _, value in told), 90, break_long_words=False, break_on_hyphens=False)
+    return head + "".join(f",\n{indent}    {line.rstrip(',')}" for line in values) + ");\n"
+
+
 def gate(row: Row) -> str:
     """The exported function around `sim_NAME`."""
     name, returns = row["name"], row["returns"]
@@ -40,11 +85,13 @@ def gate(row: Row) -> str:
         body = (
             f"    aclError gate_status = {enter};\n"
             f"    if (gate_status == ACL_SUCCESS) {{\n        gate_status = {call};\n    }}\n"
+            f"    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {{\n{sign(row, 'gate_status', ' ' * 8)}    }}\n"
             f"    return {leave}gate_status);\n"
         )
     elif returns == "void":
         body = (
             f"    if ({enter} == ACL_SUCCESS) {{\n        {call};\n    }}\n"
+            f"{sign(row, 'ERROR_ANY', ' ' * 4)}"
             f"    (void){leave}ACL_SUCCESS);\n"
         )
     else:
@@ -52,6 +99,7 @@ def gate(row: Row) -> str:
         body = (
             f"    {api.declare(returns, 'gate_result')} = {zero};\n"
             f"    if ({enter} == ACL_SUCCESS) {{\n        gate_result = {call};\n    }}\n"
+            f"    if (!gate_result) {{\n{sign(row, 'ERROR_ANY', ' ' * 8)}    }}\n"
             f"    (void){leave}ACL_SUCCESS);\n    return gate_result;\n"
         )
     return head + body + "}\n"
@@ -110,7 +158,7 @@ def outputs(table: Row) -> dict[str, str]:
         "extern const char *const function_names[FN_COUNT];\n",
         *[declaration(r) for r in rows], "\n#endif\n",
     ])
-    top = mark + '#include "core.h"\n#include "exports.h"\n\n'
+    top = mark + '#include "core.h"\n#include "exports.h"\n\n' + CASTS + "\n"
     main = [r for r in rows if r["header"] != COMPILER_HEADER]
     compiler = [r for r in rows if r["header"] == COMPILER_HEADER]
     table_c = "const char *const function_names[FN_COUNT] = {\n" + "\n".join(names) + "\n};\n\n"

@@ -1,0 +1,138 @@
+"""Messages: each names the public call that failed, its arguments, and what was expected."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+
+import pytest
+from support.calls import api, out, table
+from support.child import run_child
+from support.models import sim_message
+
+pytestmark = pytest.mark.usefixtures("device")
+
+HEAD = re.compile(r"\[PID: \d+\] EH\d{4}: (\w+) failed with (\d+): ")
+
+
+def newest() -> str:
+    return sim_message().split("\n")[0]
+
+
+def test_a_null_pointer_and_all_that_came_with_it() -> None:
+    assert api.aclrtMemcpy(None, 16, 0x1000, 32, 1) == 100000
+    assert newest().endswith(
+        "aclrtMemcpy failed with 100000: argument check failed, expected: dst is not NULL; "
+        "called with dst=NULL, destMax=16, src=0x1000, count=32, kind=1")
+
+
+def test_numbers_are_told_with_their_sign() -> None:
+    assert api.aclrtSynchronizeStreamWithTimeout(None, -2) == 107000
+    assert newest().endswith("called with stream=NULL, timeout=-2")
+
+
+def test_real_numbers() -> None:
+    made = api.aclmdlCreateAIPP(1)
+    assert api.aclmdlSetAIPPDtcPixelMin(made, 0.5, 256.0, 1.0, 2.0, 0) == 100000
+    assert "dtcPixelMinChn0=0.5, dtcPixelMinChn1=256, " in newest()
+    assert api.aclmdlDestroyAIPP(made) == 0
+
+
+def test_what_kind_of_handle_was_expected() -> None:
+    assert api.aclmdlExecute(1, None, None) == 100000
+    assert "expected: input is a live dataset; called with modelId=1, input=NULL" in newest()
+
+
+def test_a_condition_that_ends_the_object_says_only_what_is_asked() -> None:
+    assert api.aclmdlDestroyDataset(None) == 100000
+    assert "expected: dataset is a live dataset; called" in newest()
+
+
+def test_casts_are_left_out() -> None:
+    assert api.aclrtGetGroupInfoDetail(api.aclrtCreateGroupInfo(), 0, 99, 0x1000, 8, 0x1000) == 100000
+    assert "expected: attr <= " in newest()
+
+
+def test_a_call_that_answers_with_null() -> None:
+    assert api.aclmdlCreateAIPP(0) is None
+    assert HEAD.match(newest()).group(1) == "aclmdlCreateAIPP"  # type: ignore[union-attr]
+    assert newest().endswith("; called with batchSize=0")
+
+
+def test_what_the_parts_below_find_out_has_the_callers_name() -> None:
+    number = out(ctypes.c_uint32)
+    assert api.aclmdlLoadFromFile(b"/nowhere.onnx", ctypes.byref(number)) == 145002
+    assert HEAD.match(newest()).group(1) == "aclmdlLoadFromFile"  # type: ignore[union-attr]
+    assert api.aclmdlLoadFromMem(b"no model", 8, ctypes.byref(number)) == 100013
+    assert HEAD.match(newest()).group(1) == "aclmdlLoadFromMem"  # type: ignore[union-attr]
+    assert api.aclopExecuteV2(b"NoSuchOperator", 0, None, None, 0, None, None, None, None) == 100024
+    assert HEAD.match(newest()).group(1) == "aclopExecuteV2"  # type: ignore[union-attr]
+
+
+def test_messages_before_keep_their_own() -> None:
+    assert api.aclrtFree(None) == 100000
+    assert api.aclrtFreeHost(None) == 100000
+    first, second = sim_message().split("\n")[:2]
+    assert "aclrtFreeHost failed" in first
+    assert "hostPtr=NULL" in first
+    assert "aclrtFree failed" in second
+    assert "devPtr=NULL" in second
+
+
+def test_a_failure_without_a_message_does_not_take_the_one_before() -> None:
+    assert api.aclrtFree(None) == 100000
+    before = sim_message()
+    assert api.aclrtSetDevice(0) == 0
+    assert sim_message() == before
+
+
+def test_threads_have_their_own() -> None:
+    texts: list[str] = []
+
+    def fail() -> None:
+        api.aclrtFree(None)
+        texts.append(newest())
+
+    assert api.aclrtFreeHost(None) == 100000
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    assert "aclrtFree failed" in texts[0]
+    assert "aclrtFreeHost failed" in newest()
+
+
+# What ends the library or a thread's state; and what has no arguments to be wrong.
+SPARED = {"aclFinalize", "aclFinalizeReference", "aclrtResetDevice", "aclrtResetDeviceForce"}
+
+SWEEP = """
+import ctypes
+from support.calls import api, table
+from support.models import sim_message
+api.aclInit(None)
+assert api.aclrtSetDevice(0) == 0
+for row in table()["functions"]:
+    name = row["name"]
+    if name in {spared!r} or row.get("variadic") or row["returns"] != "aclError":
+        continue
+    if not any("*" in p["type"] for p in row["params"]) or any(p["type"] in {by_value!r} for p in row["params"]):
+        continue
+    try:
+        function = getattr(api, name)
+    except AttributeError:
+        continue
+    print("calling", name, flush=True)
+    before = sim_message()
+    code = function(*[0] * len(row["params"]))
+    after = sim_message()
+    if code != 0 and after != before and f": {{name}} failed with {{code}}: " not in after.split("\\n")[0]:
+        print("WRONG", name, code, after.split("\\n")[0])
+print("done")
+"""
+
+
+def test_every_call_with_nothing_but_zeros_is_named() -> None:
+    by_value = {row["name"] for row in table()["structs"]}
+    done = run_child("-c", SWEEP.format(spared=SPARED, by_value=by_value))
+    assert done.stdout.endswith("done\n"), done.stdout[-400:] + done.stderr
+    assert not [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
