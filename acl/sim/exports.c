@@ -610,6 +610,22 @@ const char *const function_names[FN_COUNT] = {
     "aclprofDestroyConfig",
     "aclprofStop",
     "aclprofSetConfig",
+    "aclprofModelSubscribe",
+    "aclprofModelUnSubscribe",
+    "aclprofCreateSubscribeConfig",
+    "aclprofDestroySubscribeConfig",
+    "aclprofGetOpDescSize",
+    "aclprofGetOpNum",
+    "aclprofGetOpTypeLen",
+    "aclprofGetOpType",
+    "aclprofGetOpNameLen",
+    "aclprofGetOpName",
+    "aclprofGetOpStart",
+    "aclprofGetOpEnd",
+    "aclprofGetOpDuration",
+    "aclprofGetModelId",
+    "aclprofGetOpFlag",
+    "aclprofGetOpAttriValue",
     "aclprofGetStepTimestamp",
     "aclprofCreateStepInfo",
     "aclprofDestroyStepInfo",
@@ -9046,6 +9062,239 @@ aclError aclprofSetConfig(aclprofConfigType configType, const char *config, size
             SIGNED(configType), POINTER(config), UNSIGNED(configLength));
     }
     return gate_leave(FN_aclprofSetConfig, gate_status);
+}
+
+aclError aclprofModelSubscribe(uint32_t modelId, const aclprofSubscribeConfig *profSubscribeConfig)
+{
+    aclError gate_status = gate_enter(FN_aclprofModelSubscribe);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofModelSubscribe(modelId, profSubscribeConfig);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofModelSubscribe", gate_status,
+            "modelId:u profSubscribeConfig:p",
+            UNSIGNED(modelId), POINTER(profSubscribeConfig));
+    }
+    return gate_leave(FN_aclprofModelSubscribe, gate_status);
+}
+
+aclError aclprofModelUnSubscribe(uint32_t modelId)
+{
+    aclError gate_status = gate_enter(FN_aclprofModelUnSubscribe);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofModelUnSubscribe(modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofModelUnSubscribe", gate_status,
+            "modelId:u",
+            UNSIGNED(modelId));
+    }
+    return gate_leave(FN_aclprofModelUnSubscribe, gate_status);
+}
+
+aclprofSubscribeConfig *aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclprofAicoreMetrics aicoreMetrics, void *fd)
+{
+    aclprofSubscribeConfig *gate_result = NULL;
+    if (gate_enter(FN_aclprofCreateSubscribeConfig) == ACL_SUCCESS) {
+        gate_result = sim_aclprofCreateSubscribeConfig(timeInfoSwitch, aicoreMetrics, fd);
+    }
+    if (!gate_result) {
+        error_sign("aclprofCreateSubscribeConfig", ERROR_ANY,
+            "timeInfoSwitch:i aicoreMetrics:i fd:p",
+            SIGNED(timeInfoSwitch), SIGNED(aicoreMetrics), POINTER(fd));
+    }
+    (void)gate_leave(FN_aclprofCreateSubscribeConfig, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclprofDestroySubscribeConfig(const aclprofSubscribeConfig *profSubscribeConfig)
+{
+    aclError gate_status = gate_enter(FN_aclprofDestroySubscribeConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofDestroySubscribeConfig(profSubscribeConfig);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofDestroySubscribeConfig", gate_status,
+            "profSubscribeConfig:p",
+            POINTER(profSubscribeConfig));
+    }
+    return gate_leave(FN_aclprofDestroySubscribeConfig, gate_status);
+}
+
+aclError aclprofGetOpDescSize(size_t *opDescSize)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetOpDescSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetOpDescSize(opDescSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetOpDescSize", gate_status,
+            "opDescSize:p",
+            POINTER(opDescSize));
+    }
+    return gate_leave(FN_aclprofGetOpDescSize, gate_status);
+}
+
+aclError aclprofGetOpNum(const void *opInfo, size_t opInfoLen, uint32_t *opNumber)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetOpNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetOpNum(opInfo, opInfoLen, opNumber);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetOpNum", gate_status,
+            "opInfo:p opInfoLen:u opNumber:p",
+            POINTER(opInfo), UNSIGNED(opInfoLen), POINTER(opNumber));
+    }
+    return gate_leave(FN_aclprofGetOpNum, gate_status);
+}
+
+aclError aclprofGetOpTypeLen(const void *opInfo, size_t opInfoLen, uint32_t index, size_t *opTypeLen)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetOpTypeLen);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetOpTypeLen(opInfo, opInfoLen, index, opTypeLen);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetOpTypeLen", gate_status,
+            "opInfo:p opInfoLen:u index:u opTypeLen:p",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opTypeLen));
+    }
+    return gate_leave(FN_aclprofGetOpTypeLen, gate_status);
+}
+
+aclError aclprofGetOpType(const void *opInfo, size_t opInfoLen, uint32_t index, char *opType, size_t opTypeLen)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetOpType);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetOpType(opInfo, opInfoLen, index, opType, opTypeLen);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetOpType", gate_status,
+            "opInfo:p opInfoLen:u index:u opType:p opTypeLen:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opType),
+            UNSIGNED(opTypeLen));
+    }
+    return gate_leave(FN_aclprofGetOpType, gate_status);
+}
+
+aclError aclprofGetOpNameLen(const void *opInfo, size_t opInfoLen, uint32_t index, size_t *opNameLen)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetOpNameLen);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetOpNameLen(opInfo, opInfoLen, index, opNameLen);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetOpNameLen", gate_status,
+            "opInfo:p opInfoLen:u index:u opNameLen:p",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opNameLen));
+    }
+    return gate_leave(FN_aclprofGetOpNameLen, gate_status);
+}
+
+aclError aclprofGetOpName(const void *opInfo, size_t opInfoLen, uint32_t index, char *opName, size_t opNameLen)
+{
+    aclError gate_status = gate_enter(FN_aclprofGetOpName);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclprofGetOpName(opInfo, opInfoLen, index, opName, opNameLen);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclprofGetOpName", gate_status,
+            "opInfo:p opInfoLen:u index:u opName:p opNameLen:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), POINTER(opName),
+            UNSIGNED(opNameLen));
+    }
+    return gate_leave(FN_aclprofGetOpName, gate_status);
+}
+
+uint64_t aclprofGetOpStart(const void *opInfo, size_t opInfoLen, uint32_t index)
+{
+    uint64_t gate_result = 0;
+    if (gate_enter(FN_aclprofGetOpStart) == ACL_SUCCESS) {
+        gate_result = sim_aclprofGetOpStart(opInfo, opInfoLen, index);
+    }
+    if (!gate_result) {
+        error_sign("aclprofGetOpStart", ERROR_ANY,
+            "opInfo:p opInfoLen:u index:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
+    }
+    (void)gate_leave(FN_aclprofGetOpStart, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint64_t aclprofGetOpEnd(const void *opInfo, size_t opInfoLen, uint32_t index)
+{
+    uint64_t gate_result = 0;
+    if (gate_enter(FN_aclprofGetOpEnd) == ACL_SUCCESS) {
+        gate_result = sim_aclprofGetOpEnd(opInfo, opInfoLen, index);
+    }
+    if (!gate_result) {
+        error_sign("aclprofGetOpEnd", ERROR_ANY,
+            "opInfo:p opInfoLen:u index:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
+    }
+    (void)gate_leave(FN_aclprofGetOpEnd, ACL_SUCCESS);
+    return gate_result;
+}
+
+uint64_t aclprofGetOpDuration(const void *opInfo, size_t opInfoLen, uint32_t index)
+{
+    uint64_t gate_result = 0;
+    if (gate_enter(FN_aclprofGetOpDuration) == ACL_SUCCESS) {
+        gate_result = sim_aclprofGetOpDuration(opInfo, opInfoLen, index);
+    }
+    if (!gate_result) {
+        error_sign("aclprofGetOpDuration", ERROR_ANY,
+            "opInfo:p opInfoLen:u index:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
+    }
+    (void)gate_leave(FN_aclprofGetOpDuration, ACL_SUCCESS);
+    return gate_result;
+}
+
+size_t aclprofGetModelId(const void *opInfo, size_t opInfoLen, uint32_t index)
+{
+    size_t gate_result = 0;
+    if (gate_enter(FN_aclprofGetModelId) == ACL_SUCCESS) {
+        gate_result = sim_aclprofGetModelId(opInfo, opInfoLen, index);
+    }
+    if (!gate_result) {
+        error_sign("aclprofGetModelId", ERROR_ANY,
+            "opInfo:p opInfoLen:u index:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
+    }
+    (void)gate_leave(FN_aclprofGetModelId, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclprofSubscribeOpFlag aclprofGetOpFlag(const void *opInfo, size_t opInfoLen, uint32_t index)
+{
+    aclprofSubscribeOpFlag gate_result = 0;
+    if (gate_enter(FN_aclprofGetOpFlag) == ACL_SUCCESS) {
+        gate_result = sim_aclprofGetOpFlag(opInfo, opInfoLen, index);
+    }
+    if (!gate_result) {
+        error_sign("aclprofGetOpFlag", ERROR_ANY,
+            "opInfo:p opInfoLen:u index:u",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
+    }
+    (void)gate_leave(FN_aclprofGetOpFlag, ACL_SUCCESS);
+    return gate_result;
+}
+
+const char *aclprofGetOpAttriValue(const void *opInfo, size_t opInfoLen, uint32_t index, aclprofSubscribeOpAttri attri)
+{
+    const char *gate_result = NULL;
+    if (gate_enter(FN_aclprofGetOpAttriValue) == ACL_SUCCESS) {
+        gate_result = sim_aclprofGetOpAttriValue(opInfo, opInfoLen, index, attri);
+    }
+    if (!gate_result) {
+        error_sign("aclprofGetOpAttriValue", ERROR_ANY,
+            "opInfo:p opInfoLen:u index:u attri:i",
+            POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), SIGNED(attri));
+    }
+    (void)gate_leave(FN_aclprofGetOpAttriValue, ACL_SUCCESS);
+    return gate_result;
 }
 
 aclError aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag, aclrtStream stream)

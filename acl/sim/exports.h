@@ -622,6 +622,22 @@ enum {
     FN_aclprofDestroyConfig,
     FN_aclprofStop,
     FN_aclprofSetConfig,
+    FN_aclprofModelSubscribe,
+    FN_aclprofModelUnSubscribe,
+    FN_aclprofCreateSubscribeConfig,
+    FN_aclprofDestroySubscribeConfig,
+    FN_aclprofGetOpDescSize,
+    FN_aclprofGetOpNum,
+    FN_aclprofGetOpTypeLen,
+    FN_aclprofGetOpType,
+    FN_aclprofGetOpNameLen,
+    FN_aclprofGetOpName,
+    FN_aclprofGetOpStart,
+    FN_aclprofGetOpEnd,
+    FN_aclprofGetOpDuration,
+    FN_aclprofGetModelId,
+    FN_aclprofGetOpFlag,
+    FN_aclprofGetOpAttriValue,
     FN_aclprofGetStepTimestamp,
     FN_aclprofCreateStepInfo,
     FN_aclprofDestroyStepInfo,
@@ -1256,6 +1272,22 @@ aclprofConfig *sim_aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNu
 aclError sim_aclprofDestroyConfig(const aclprofConfig *profilerConfig);
 aclError sim_aclprofStop(const aclprofConfig *profilerConfig);
 aclError sim_aclprofSetConfig(aclprofConfigType configType, const char *config, size_t configLength);
+aclError sim_aclprofModelSubscribe(uint32_t modelId, const aclprofSubscribeConfig *profSubscribeConfig);
+aclError sim_aclprofModelUnSubscribe(uint32_t modelId);
+aclprofSubscribeConfig *sim_aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclprofAicoreMetrics aicoreMetrics, void *fd);
+aclError sim_aclprofDestroySubscribeConfig(const aclprofSubscribeConfig *profSubscribeConfig);
+aclError sim_aclprofGetOpDescSize(size_t *opDescSize);
+aclError sim_aclprofGetOpNum(const void *opInfo, size_t opInfoLen, uint32_t *opNumber);
+aclError sim_aclprofGetOpTypeLen(const void *opInfo, size_t opInfoLen, uint32_t index, size_t *opTypeLen);
+aclError sim_aclprofGetOpType(const void *opInfo, size_t opInfoLen, uint32_t index, char *opType, size_t opTypeLen);
+aclError sim_aclprofGetOpNameLen(const void *opInfo, size_t opInfoLen, uint32_t index, size_t *opNameLen);
+aclError sim_aclprofGetOpName(const void *opInfo, size_t opInfoLen, uint32_t index, char *opName, size_t opNameLen);
+uint64_t sim_aclprofGetOpStart(const void *opInfo, size_t opInfoLen, uint32_t index);
+uint64_t sim_aclprofGetOpEnd(const void *opInfo, size_t opInfoLen, uint32_t index);
+uint64_t sim_aclprofGetOpDuration(const void *opInfo, size_t opInfoLen, uint32_t index);
+size_t sim_aclprofGetModelId(const void *opInfo, size_t opInfoLen, uint32_t index);
+aclprofSubscribeOpFlag sim_aclprofGetOpFlag(const void *opInfo, size_t opInfoLen, uint32_t index);
+const char *sim_aclprofGetOpAttriValue(const void *opInfo, size_t opInfoLen, uint32_t index, aclprofSubscribeOpAttri attri);
 aclError sim_aclprofGetStepTimestamp(aclprofStepInfo *stepInfo, aclprofStepTag tag, aclrtStream stream);
 aclprofStepInfo *sim_aclprofCreateStepInfo(void);
 void sim_aclprofDestroyStepInfo(aclprofStepInfo *stepinfo);

@@ -75,6 +75,7 @@ static const char *const kind_names[HANDLE_KINDS] = {
     [HANDLE_KERNEL_DESC] = "kernel_desc",
     [HANDLE_BUNDLE] = "bundle",
     [HANDLE_PROFILER] = "profiler",
+    [HANDLE_SUBSCRIPTION] = "subscription",
     [HANDLE_TDT] = "tdt",
     [HANDLE_MBUF] = "mbuf",
     [HANDLE_OTHER] = "other",

@@ -9,6 +9,7 @@
 
 #include "memory.h"
 #include "modelrun.h"
+#include "subscription.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -92,12 +93,26 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
                          : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
 }
 
+/* Tells whoever watches the model that the node ran. */
+static void node_tell(const Stream *stream, const NodeTask *task, int64_t begin_ns)
+{
+    subscription_tell(&(OpRun){
+        .model = task->run->model->id,
+        .type = task->node->type,
+        .name = node_name(task->run->net, task->node),
+        .flag = ACL_SUBSCRIBE_OP,
+        .device = (uint32_t)stream_device(stream),
+        .begin_ns = begin_ns,
+        .end_ns = now_ns(),
+    });
+}
+
 static aclError node_task_run(Stream *stream, const void *payload)
 {
     const NodeTask *task = *(NodeTask *const *)payload;
     size_t count = (size_t)task->node->input_count + (size_t)task->node->output_count;
     char *memory = malloc(count * (sizeof(Tensor) + sizeof(Tensor *)) + 1);
-    (void)stream;
+    int64_t begin_ns = subscription_any() ? now_ns() : 0;
     if (memory == NULL) {
         return node_fail(task->run, task->node, ACL_ERROR_RT_AICORE_EXCEPTION, "no host memory");
     }
@@ -107,6 +122,9 @@ static aclError node_task_run(Stream *stream, const void *payload)
         status = node_execute(task, tensors, (const Tensor **)(void *)(tensors + count));
     }
     free(memory);
+    if (begin_ns != 0 && status == ACL_SUCCESS) {
+        node_tell(stream, task, begin_ns);
+    }
     return status;
 }
 

@@ -3,7 +3,8 @@
    aclprofInit names a folder; between aclprofStart and aclprofStop marks, ranges and steps are
    kept, with those that a stream reaches; aclprofFinalize writes them to FOLDER/PROF_sim_PID.json,
    which chrome://tracing and Perfetto show.  There is no hardware to measure: metrics are accepted
-   and counted for nothing, and models cannot be subscribed to.
+   and counted for nothing.  A model's operators are told by another way (subscription.c), and not at
+   the same time.
 
    Thread rule: the state and the records are under one mutex; pushed ranges belong to a thread. */
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "exports.h"
+#include "subscription.h"
 
 enum {
     PATH_MAX_LENGTH = 4096,
@@ -107,6 +109,14 @@ static bool object_end(const void *object)
     return ours;
 }
 
+bool profiler_initialised(void)
+{
+    pthread_mutex_lock(&lock);
+    bool is = folder != NULL;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
 static bool is_marking(void)
 {
     pthread_mutex_lock(&lock);
@@ -185,6 +195,10 @@ aclError sim_aclprofInit(const char *profilerResultPath, size_t length)
     REQUIRE(profilerResultPath);
     REQUIRE(strnlen(profilerResultPath, PATH_MAX_LENGTH + 1) == length);
     REQUIRE(length > 0 && length <= PATH_MAX_LENGTH);
+    if (subscription_any()) {
+        return fail(ACL_ERROR_PROF_API_CONFLICT,
+                    "a model is subscribed to: aclprofModelUnSubscribe has to come before");
+    }
     (void)mkdir(profilerResultPath, 0777);
     if (access(profilerResultPath, W_OK | X_OK) != 0) {
         return fail(ACL_ERROR_INVALID_FILE, "%.200s is no folder to write to: %s",
