@@ -125,7 +125,7 @@ def test_a_caller_with_the_gil_does_not_wait_for_ever(sim: ModuleType, timeout_m
 
         def callback() -> None:
             started.set()
-            ran.append(allocated.wait(60))
+            ran.append(allocated.wait(30))
 
         stream.launch(callback)
         assert started.wait(60)                                 # from here on it needs the GIL to end

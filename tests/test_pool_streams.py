@@ -139,12 +139,10 @@ def test_an_arena_at_work_gives_pages_only_after_its_own_stream_was_waited_for()
 
 def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
     """In turn they would share 160 MiB; while both allocate, each gets its own."""
-    stop = threading.Event()
-    with open_door() as (pool, _, door), acl.Stream() as second:
+    stop, turns = threading.Event(), 0
+    with open_door() as (pool, stream, door), acl.Stream() as second:
         pool.register(second)
         other = Door(second)
-
-        turns = rounds = 0
 
         def work() -> None:
             nonlocal turns
@@ -152,16 +150,28 @@ def test_streams_at_work_at_the_same_time_keep_their_pages() -> None:
                 other.free(other.alloc(MIB))
                 turns += 1
 
+        def met() -> bool:
+            """A slow allocation on the first, with whole turns of the second in it."""
+            before = turns, slow()
+            held.append(door.alloc(40 * MIB))
+            return turns > before[0] + 2 and slow() > before[1]
+
+        def slow() -> int:
+            return sum(one.slow for one in pool.stats().streams if one.stream == stream.handle)
+
         thread = threading.Thread(target=work)
         sim.configure(latency="memory")             # so that a slow allocation takes a while
         thread.start()
         try:
-            while rounds < 200 and physical() <= 240 * MIB:
-                before = turns
-                for each in door, other:
-                    for block in [each.alloc(40 * MIB) for _ in range(4)]:
-                        each.free(block)
-                rounds += turns > before            # else the other thread has not run at all
+            often = row = 0
+            while often < 5 and physical() <= 240 * MIB:       # however seldom the other one runs
+                held: list[int] = []
+                row = row + 1 if True in [met() for _ in range(4)] else 0
+                often += row > 4
+                for block in held:
+                    door.free(block)
+                for block in [other.alloc(40 * MIB) for _ in range(4)]:
+                    other.free(block)
         finally:
             stop.set()
             thread.join()

@@ -18,8 +18,10 @@ does not compile, is a failure, not a success; `--check` only tells those that d
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,8 +57,15 @@ class Mutation:
 
 
 def run(*command: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-    """A command in the root, its output kept."""
-    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=seconds)
+    """A command in the root, its output kept; out of time, all that it started ends with it."""
+    with subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            said, complained = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, said, complained)
 
 
 def build() -> subprocess.CompletedProcess[str]:
@@ -116,6 +125,7 @@ def noticed(mutation: Mutation, snapshot: Snapshot) -> str:
         built = build() if mutation.builds else None
         if built and built.returncode:
             return f"does not compile:\n{built.stdout[-2000:]}{built.stderr[-2000:]}"
+        os.environ["ACLPOOL_PROGRAM_SECONDS"] = str(BROKEN_SECONDS // 4)
         code, output = pytest(*mutation.tests, seconds=BROKEN_SECONDS)
     finally:
         snapshot.restore()
@@ -166,6 +176,7 @@ def chosen() -> tuple[list[Mutation], bool]:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))     # what runs is ended, and the tree put back
     found, check = chosen()
     if check:
         return check_applying(found)
