@@ -93,7 +93,7 @@ static void keys_seen(const Attend *a, int64_t batch, int64_t query, int64_t *fi
         length = tensor_get_int(a->lengths, batch) + a->lengths_extra;
         length = length > keys ? keys : length;
     }
-    int64_t offset = a->offset_by_length ? length - a->queries : a->past;
+    int64_t offset = a->offset_by_length ? length - a->queries : a->offset;
     int64_t place = offset + query, end = length;
     if (a->causal && end > place + 1) {
         end = place + 1;

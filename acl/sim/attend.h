@@ -31,7 +31,8 @@ typedef struct Attend {
     int64_t mask_keys;          /* keys after these are not seen, if there is a mask */
     const Tensor *lengths;      /* keys that count, one for each batch; NULL = all */
     int64_t lengths_extra;      /* what to add to each of them */
-    bool offset_by_length;      /* offset = length - queries, else `past` */
+    int64_t offset;
+    bool offset_by_length;      /* offset = length - queries instead */
     Heads scores;               /* NULL data = not wanted */
     int scores_are;
 } Attend;

@@ -75,7 +75,8 @@ static bool kind_accept(Net *net, const NetNode *node)
 static bool kind_find(Net *net, NetNode *node)
 {
     bool plain = node->domain[0] == '\0' || strcmp(node->domain, "ai.onnx") == 0;
-    node->kind = plain ? op_find(node->type, OP_ONNX) : NULL;
+    bool ort = strcmp(node->domain, "com.microsoft") == 0;
+    node->kind = plain ? op_find(node->type, OP_ONNX) : ort ? op_find(node->type, OP_ORT) : NULL;
     if (node->kind != NULL || node->control != CONTROL_NONE) {
         return node->control != CONTROL_NONE || kind_accept(net, node);
     }

@@ -11,7 +11,7 @@ static const OpKind *const tables[] = {
     ops_unary, ops_binary, ops_reduce, ops_norm, ops_matmul, ops_conv, ops_pool, ops_reshape,
     ops_move, ops_gather, ops_make, ops_select, ops_rnn, ops_resize, ops_cast, ops_einsum,
     ops_quant, ops_qmatmul, ops_qconv, ops_grid, ops_pick, ops_local, ops_attention,
-    ops_acl, ops_blas,
+    ops_rotary, ops_fused, ops_heads, ops_group, ops_acl, ops_blas,
 };
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
@@ -144,6 +144,8 @@ static const struct {
     {"BatchNormalization", batch_accept}, {"GridSample", grid_accept},
     {"Resize", resize_accept}, {"Upsample", resize_accept},
     {"LSTM", rnn_accept}, {"GRU", rnn_accept}, {"RNN", rnn_accept},
+    {"FusedMatMul", fused_accept}, {"MultiHeadAttention", heads_accept},
+    {"GroupQueryAttention", heads_accept},
 };
 
 bool op_accept(const OpCall *call)
@@ -151,6 +153,9 @@ bool op_accept(const OpCall *call)
     call->message[0] = '\0';
     if (!counts_check(call)) {
         return false;
+    }
+    if (call->kind->domain == OP_ORT && strcmp(call->kind->name, "Attention") == 0) {
+        return heads_accept(call);
     }
     for (size_t i = 0; i < sizeof incomplete / sizeof incomplete[0]; i++) {
         if (strcmp(call->kind->name, incomplete[i].name) == 0) {

@@ -14,7 +14,8 @@
 
 enum { OP_INPUTS_ALL = 1 << 20, OP_MESSAGE_ROOM = 240 };
 
-typedef enum OpDomain { OP_ONNX = 1, OP_ACL = 2, OP_BOTH = 3 } OpDomain;
+/* OP_ORT: com.microsoft, what ONNX Runtime's optimiser puts into models. */
+typedef enum OpDomain { OP_ONNX = 1, OP_ACL = 2, OP_BOTH = 3, OP_ORT = 4 } OpDomain;
 
 typedef enum AttrKind {
     ATTR_NONE,
@@ -132,13 +133,15 @@ void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, i
 /* --- what op_accept asks of those that lack a variant: attributes only --- */
 
 bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),
-    resize_accept(const OpCall *call), rnn_accept(const OpCall *call);
+    resize_accept(const OpCall *call), rnn_accept(const OpCall *call),
+    fused_accept(const OpCall *call), heads_accept(const OpCall *call);
 
 /* --- the tables, one per source file --- */
 
 extern const OpKind ops_unary[], ops_binary[], ops_reduce[], ops_norm[], ops_matmul[], ops_conv[],
     ops_pool[], ops_reshape[], ops_move[], ops_gather[], ops_make[], ops_select[], ops_rnn[],
     ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[], ops_grid[],
-    ops_pick[], ops_local[], ops_attention[], ops_acl[], ops_blas[];
+    ops_pick[], ops_local[], ops_attention[], ops_rotary[], ops_fused[], ops_heads[],
+    ops_group[], ops_acl[], ops_blas[];
 
 #endif

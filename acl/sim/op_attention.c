@@ -72,6 +72,7 @@ static bool heads_plan(const OpCall *call, Attend *a)
 static bool past_plan(const OpCall *call, Attend *a)
 {
     a->past = op_input(call, PAST_K) == NULL ? 0 : call->inputs[PAST_K]->dims[2];
+    a->offset = a->past;
     for (int i = PAST_K; i <= PAST_V; i++) {
         const Tensor *past = op_input(call, i);
         int64_t size = i == PAST_K ? a->size : a->value_size;

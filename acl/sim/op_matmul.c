@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { MATMUL, GEMM, ACL_MATMUL, ACL_BATCH };
+enum { MATMUL, GEMM, ACL_MATMUL, ACL_BATCH, FUSED };
 
 static Tensor leading(const Tensor *tensor)
 {
@@ -24,7 +24,7 @@ static Tensor leading(const Tensor *tensor)
 static void flags_read(const OpCall *call, bool *a, bool *b)
 {
     switch (call->kind->variant) {
-    case GEMM:
+    case GEMM: case FUSED:
         *a = attr_int(call, "transA", 0) != 0;
         *b = attr_int(call, "transB", 0) != 0;
         break;
@@ -39,6 +39,12 @@ static void flags_read(const OpCall *call, bool *a, bool *b)
     default:
         *a = *b = false;
     }
+}
+
+bool fused_accept(const OpCall *call)
+{
+    return (attr_int(call, "transBatchA", 0) == 0 && attr_int(call, "transBatchB", 0) == 0)
+        || op_fail(call, "attributes transBatchA and transBatchB: only 0 is supported");
 }
 
 static bool product_fail(const OpCall *call)
@@ -258,6 +264,7 @@ static bool matmul_run(const OpCall *call)
 
 const OpKind ops_matmul[] = {
     PRODUCT("MatMul", OP_ONNX, 2, MATMUL), PRODUCT("Gemm", OP_ONNX, 3, GEMM),
+    PRODUCT("FusedMatMul", OP_ORT, 2, FUSED),
     PRODUCT("MatMul", OP_ACL, 3, ACL_MATMUL), PRODUCT("MatMulV2", OP_ACL, 3, ACL_MATMUL),
     PRODUCT("BatchMatMul", OP_ACL, 2, ACL_BATCH), PRODUCT("BatchMatMulV2", OP_ACL, 3, ACL_BATCH),
     {0},

@@ -405,6 +405,8 @@ const OpKind ops_norm[] = {
     {"LayerNormalization", OP_ONNX, 2, 3, 3, 0, layer_infer, layer_workspace, layer_run, 0, 0},
     {"LayerNorm", OP_ACL, 3, 3, 3, 0, layer_infer, layer_workspace, layer_run, 0, 0},
     {"RMSNormalization", OP_ONNX, 2, 2, 1, 0, layer_infer, layer_workspace, layer_run, 1, 0},
+    {"SimplifiedLayerNormalization", OP_ONNX | OP_ORT, 2, 2, 2, 0, layer_infer, layer_workspace,
+        layer_run, 1, 0},
     {"BatchNormalization", OP_ONNX, 5, 5, 1, 0, channel_infer, channel_workspace, channel_run,
         BATCH, 0},
     {"InstanceNormalization", OP_ONNX, 3, 3, 1, 0, channel_infer, channel_workspace, channel_run,

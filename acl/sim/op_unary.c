@@ -128,8 +128,8 @@ typedef struct Family {
 enum {
     ABS, NEG, SIGN, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SQUARE, FLOOR, CEIL, ROUND, SIGMOID, TANH,
     ERF, GELU, GELUTANH, FASTGELU, RELU, LEAKY, ELU, SELU, CELU, SOFTPLUS, SOFTSIGN, HARDSIGMOID,
-    HARDSWISH, SWISH, MISH, THRESHOLD, SHRINK, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH,
-    ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISFINITE, ISINF, CLIP,
+    HARDSWISH, SWISH, SILU, MISH, THRESHOLD, SHRINK, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH,
+    ASINH, ACOSH, ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISFINITE, ISINF, CLIP,
 };
 
 #define F(NAME) .f32 = NAME##_f32, .f64 = NAME##_f64
@@ -154,6 +154,7 @@ static const Family families[] = {
         .p = 0.2, .q = 0.5},
     [HARDSWISH] = ONLY(hardswish),
     [SWISH] = {F(swish), .accepts = FLOATS, .p_name = "scale", .p = 1.0},
+    [SILU] = {F(swish), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
     [MISH] = ONLY(mish),
     [THRESHOLD] = {F(threshold), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
     [SHRINK] = {F(shrink), .accepts = FLOATS, .p_name = "lambd", .q_name = "bias", .p = 0.5},
@@ -286,7 +287,8 @@ const OpKind ops_unary[] = {
     MAP("LeakyRelu", OP_ONNX, LEAKY), MAP("Elu", OP_BOTH, ELU), MAP("Selu", OP_BOTH, SELU),
     MAP("Celu", OP_ONNX, CELU), MAP("Softplus", OP_BOTH, SOFTPLUS),
     MAP("Softsign", OP_BOTH, SOFTSIGN), MAP("HardSigmoid", OP_BOTH, HARDSIGMOID),
-    MAP("HardSwish", OP_BOTH, HARDSWISH), MAP("Swish", OP_ACL, SWISH), MAP("Mish", OP_BOTH, MISH),
+    MAP("HardSwish", OP_BOTH, HARDSWISH), MAP("Swish", OP_ACL, SWISH),
+    MAP("Swish", OP_ONNX, SILU), MAP("Mish", OP_BOTH, MISH),
     MAP("ThresholdedRelu", OP_ONNX, THRESHOLD), MAP("Shrink", OP_ONNX, SHRINK),
     MAP("Sin", OP_BOTH, SIN),
     MAP("Cos", OP_BOTH, COS), MAP("Tan", OP_BOTH, TAN), MAP("Asin", OP_BOTH, ASIN),

@@ -28,8 +28,15 @@ def rows() -> set[str]:
     return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'POOL\("(\w+)"', text))
 
 
+def fused() -> set[str]:
+    """The same for com.microsoft."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("op_*.c")))
+    return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX \| )?OP_ORT', text)) | set(re.findall(r'GELU\("(\w+)"', text))
+
+
 def test_the_list_is_the_librarys() -> None:
     assert sorted(rows() | {"Constant"}) == listed("operators")
+    assert sorted(fused()) == listed("fused")
 
 
 @pytest.mark.parametrize("mark", ["operators", "control"])
