@@ -332,12 +332,6 @@ aclError sim_aclopLoad(const void *model, size_t modelSize)
         "offline operators cannot run on the simulator; its library has its own");
 }
 
-aclError sim_aclopSetMaxOpQueueNum(uint64_t maxOpNum)
-{
-    REQUIRE(maxOpNum > 0);
-    return ACL_SUCCESS;
-}
-
 /* --- compile options: kept and told --- */
 
 enum { OPTIONS = ACL_OP_DEBUG_OPTION + 1, OPTION_ROOM = 256 };

@@ -2,7 +2,7 @@
 
    aclopUpdateParams calls the function registered for the type, with a new description of a launch
    that is valid during that call only; what it set is kept for these inputs, outputs and
-   attributes. aclopExecuteV2 then launches the kernel with its arguments in order: inputs, outputs,
+   attributes (opchoice.c). aclopExecuteV2 then launches the kernel with its arguments in order: inputs, outputs,
    workspaces (all addresses), then the function's own bytes. Lock: over the lists, not over user's
    functions. */
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "databuffer.h"
 #include "exports.h"
 #include "opapi.h"
+#include "opchoice.h"
 
 enum { WORKSPACES_MAX = 16 };
 
@@ -27,30 +28,9 @@ typedef struct UserKernel {
     aclrtFuncHandle function;
 } UserKernel;
 
-struct aclopKernelDesc {
-    const char *type;
-    char *id;
-    uint32_t blocks;
-    void *args;
-    size_t args_size;
-    size_t *workspaces;
-    int workspace_count;
-};
-
-/* What was chosen for a call of this form. */
-typedef struct Choice {
-    struct Choice *next;
-    char *type;
-    int input_count, output_count;
-    Tensor *tensors;
-    AttrSet *attrs;
-    struct aclopKernelDesc launch;
-} Choice;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Selector *selectors;
 static UserKernel *kernels;
-static Choice *choices;
 
 /* --- compile functions --- */
 
@@ -261,14 +241,6 @@ aclError sim_aclopSetKernelWorkspaceSizes(
     return ACL_SUCCESS;
 }
 
-static void launch_clear(struct aclopKernelDesc *launch)
-{
-    free(launch->id);
-    free(launch->args);
-    free(launch->workspaces);
-    *launch = (struct aclopKernelDesc){0};
-}
-
 /* --- choosing --- */
 
 static aclError forms_read(int inputs, const aclTensorDesc *const *in, int outputs,
@@ -288,53 +260,6 @@ static aclError forms_read(int inputs, const aclTensorDesc *const *in, int outpu
     }
     *tensors = forms;
     return ACL_SUCCESS;
-}
-
-static bool forms_same(const Choice *choice, const char *type, int inputs, int outputs,
-    const Tensor *forms, const AttrSet *attrs)
-{
-    if (strcmp(choice->type, type) != 0 || choice->input_count != inputs
-        || choice->output_count != outputs) {
-        return false;
-    }
-    for (int i = 0; i < inputs + outputs; i++) {
-        if (choice->tensors[i].type != forms[i].type
-            || !tensor_same_shape(&choice->tensors[i], &forms[i])) {
-            return false;
-        }
-    }
-    return attrs_equal(choice->attrs, attrs);
-}
-
-static void choice_free(Choice *choice)
-{
-    launch_clear(&choice->launch);
-    attrs_release(choice->attrs);
-    free(choice->tensors);
-    free(choice->type);
-    free(choice);
-}
-
-/* Keeps the choice in place of an older one for the same form. */
-static void choice_keep(Choice *choice)
-{
-    pthread_mutex_lock(&lock);
-    Choice **link = &choices, *old = NULL;
-    while (*link != NULL && old == NULL) {
-        if (forms_same(*link, choice->type, choice->input_count, choice->output_count,
-                choice->tensors, choice->attrs)) {
-            old = *link;
-            *link = old->next;
-        } else {
-            link = &(*link)->next;
-        }
-    }
-    choice->next = choices;
-    choices = choice;
-    pthread_mutex_unlock(&lock);
-    if (old != NULL) {
-        choice_free(old);
-    }
 }
 
 static aclError selector_call(aclopCompileFunc function, Choice *choice,
@@ -388,7 +313,10 @@ aclError sim_aclopUpdateParams(const char *opType, int numInputs,
         choice_free(choice);
         return status;
     }
-    choice_keep(choice);
+    if (!choice_keep(choice)) {
+        choice_free(choice);
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory for a choice");
+    }
     return ACL_SUCCESS;
 }
 
@@ -475,46 +403,6 @@ static aclError buffers_check(const OpEnds *ends)
     return ACL_SUCCESS;
 }
 
-static aclError choice_copy(const Choice *choice, Choice *out)
-{
-    size_t sizes = (size_t)choice->launch.workspace_count * sizeof(size_t);
-    *out = *choice;
-    out->type = strdup(choice->type);
-    out->launch.id = strdup(choice->launch.id);
-    out->launch.args = malloc(choice->launch.args_size + 1);
-    out->launch.workspaces = malloc(sizes + 1);
-    if (out->type == NULL || out->launch.id == NULL || out->launch.args == NULL
-        || out->launch.workspaces == NULL) {
-        return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
-    }
-    memcpy(out->launch.args, choice->launch.args, choice->launch.args_size);
-    if (sizes > 0) {
-        memcpy(out->launch.workspaces, choice->launch.workspaces, sizes);
-    }
-    return ACL_SUCCESS;
-}
-
-/* A copy of the choice's launch, so that no lock is held over the stream. */
-static aclError choice_find(
-    const char *type, const OpEnds *ends, const Tensor *forms, const AttrSet *attrs, Choice *out)
-{
-    aclError status = ACL_SUCCESS;
-    pthread_mutex_lock(&lock);
-    const Choice *found = choices;
-    while (found != NULL
-        && !forms_same(found, type, ends->input_count, ends->output_count, forms, attrs)) {
-        found = found->next;
-    }
-    if (found != NULL) {
-        status = choice_copy(found, out);
-    }
-    pthread_mutex_unlock(&lock);
-    return found != NULL ? status
-                         : fail_quiet(ACL_ERROR_OP_NOT_FOUND,
-                               "no kernel was chosen for %s with these shapes (aclopUpdateParams)",
-                               type);
-}
-
 aclError opkernel_execute(
     const char *type, const OpEnds *ends, const AttrSet *attrs, Stream *stream)
 {
@@ -523,7 +411,8 @@ aclError opkernel_execute(
     TRY(buffers_check(ends));
     TRY(forms_read(ends->input_count, (const aclTensorDesc *const *)ends->input_descs,
         ends->output_count, (const aclTensorDesc *const *)ends->output_descs, &forms));
-    aclError status = choice_find(type, ends, forms, attrs, &found);
+    const Form form = {type, ends->input_count, ends->output_count, forms, attrs};
+    aclError status = choice_find(&form, &found);
     free(forms);
     if (status == ACL_SUCCESS) {
         status = choice_launch(&found, ends, stream);
