@@ -260,7 +260,8 @@ class Fault:
     Attributes
     ----------
     rule : str
-        The rule, as `ACL_SIM_FAULTS` would have it.
+        The rule, as `ACL_SIM_FAULTS` would have it; "device0:lost=507899" is a device that answers
+        every call with that code until the fault is removed (no reset brings it back).
     """
 
     def __init__(self, rule: str) -> None:

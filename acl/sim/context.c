@@ -44,9 +44,7 @@ static aclError context_find(Context **out, bool remembered)
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "%s", text);
     }
     *out = context;
-    aclError lost = device_lost(context->device);
-    return SIM_LIKELY(lost == ACL_SUCCESS) ? ACL_SUCCESS
-                                           : fail(lost, "device %d is lost", context->device);
+    return device_alive(__func__, context->device);
 }
 
 aclError context_require(Context **context)

@@ -255,8 +255,11 @@ Context *context_current(void);
 aclError device_check(int32_t device);
 /* How many times aclrtSetDevice was called and not reset, over all threads. */
 uint32_t device_references(int32_t device);
-/* Makes the device usable by later calls or lost (each gives `code`); 0 repairs it. */
+/* Makes the device usable by later calls or lost (each gives `code`); 0 repairs it, which no reset
+ * does. */
 void device_set_lost(int32_t device, aclError code);
+/* How many calls were refused because it was lost. */
+uint64_t device_refusals(int32_t device);
 
 /* For calls that name a device instead of using the current one; numbers below 0 are the host. */
 aclError device_alive(const char *function, int32_t device);

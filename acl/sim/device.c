@@ -15,6 +15,7 @@ typedef struct Device {
     uint32_t references;
     Context *context;
     _Atomic aclError lost;
+    atomic_ullong refusals; /* calls that were told so */
 } Device;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,8 +67,16 @@ aclError device_alive(const char *function, int32_t device)
 {
     bool one = device >= 0 && device < DEVICE_MAX; /* else the host, which is never lost */
     aclError lost = one ? device_lost(device) : ACL_SUCCESS;
-    return lost == ACL_SUCCESS ? ACL_SUCCESS
-                               : error_set(function, lost, "device %d is lost", device);
+    if (SIM_LIKELY(lost == ACL_SUCCESS)) {
+        return ACL_SUCCESS;
+    }
+    atomic_fetch_add(&devices[device].refusals, 1);
+    return error_set(function, lost, "device %d is lost", device);
+}
+
+uint64_t device_refusals(int32_t device)
+{
+    return atomic_load(&devices[device].refusals);
 }
 
 bool devices_in_use(void)

@@ -186,11 +186,53 @@ static aclError rule_read(const char *text, Rule *rule)
     return ACL_SUCCESS;
 }
 
+/* ---- lost devices: faults with the numbers after those of the rules ---------------------------- */
+
+typedef struct Loss {
+    unsigned faults;      /* how many of them are in force */
+    uint64_t begin, hits; /* refusals before the first of them; what they came to in the end */
+} Loss;
+
+static Loss losses[DEVICE_MAX]; /* under rules_lock */
+
 /* "device1:lost=507899": true if the text is of that form. */
 static bool lost_read(const char *text, int32_t *device, aclError *code)
 {
     int length = 0;
     return sscanf(text, "device%d:lost=%d%n", device, code, &length) == 2 && text[length] == '\0';
+}
+
+static void loss_begin(int32_t device)
+{
+    pthread_mutex_lock(&rules_lock);
+    Loss *loss = &losses[device];
+    if (loss->faults++ == 0) {
+        loss->begin = device_refusals(device);
+    }
+    pthread_mutex_unlock(&rules_lock);
+}
+
+/* The last fault's end repairs the device; false if none is in force. */
+static bool loss_end(int32_t device)
+{
+    pthread_mutex_lock(&rules_lock);
+    Loss *loss = &losses[device];
+    bool known = loss->faults > 0;
+    if (known && --loss->faults == 0) {
+        loss->hits = device_refusals(device) - loss->begin;
+        device_set_lost(device, ACL_SUCCESS);
+    }
+    pthread_mutex_unlock(&rules_lock);
+    return known;
+}
+
+static uint64_t loss_hits(int32_t device)
+{
+    pthread_mutex_lock(&rules_lock);
+    const Loss *loss = &losses[device];
+    uint64_t hits = loss->faults > 0 ? device_refusals(device) - loss->begin : loss->hits;
+    pthread_mutex_unlock(&rules_lock);
+    return hits;
 }
 
 aclError acl_sim_fault_add(const char *text, uint32_t *number)
@@ -199,8 +241,10 @@ aclError acl_sim_fault_add(const char *text, uint32_t *number)
     int32_t device;
     aclError code;
     if (text != NULL && lost_read(text, &device, &code)) {
-        *number = RULES;
-        return acl_sim_device_lost(device, code);
+        TRY(acl_sim_device_lost(device, code));
+        loss_begin(device);
+        *number = RULES + (uint32_t)device;
+        return ACL_SUCCESS;
     }
     TRY(rule_read(text, &rule));
     uint32_t free_slot = 0;
@@ -224,6 +268,11 @@ aclError acl_sim_fault_remove(uint32_t number)
 {
     bool known = false;
     bool left = false;
+    if (number >= RULES && number < RULES + DEVICE_MAX) {
+        return loss_end((int32_t)(number - RULES))
+            ? ACL_SUCCESS
+            : fail(ACL_ERROR_INVALID_PARAM, "no fault has number %u", number);
+    }
     pthread_mutex_lock(&rules_lock);
     if (number < RULES && rules[number].used) {
         known = true;
@@ -243,7 +292,7 @@ aclError acl_sim_fault_remove(uint32_t number)
 uint64_t acl_sim_fault_hits(uint32_t number)
 {
     if (number >= RULES) {
-        return 0;
+        return number < RULES + DEVICE_MAX ? loss_hits((int32_t)(number - RULES)) : 0;
     }
     pthread_mutex_lock(&rules_lock);
     uint64_t hits = rules[number].used ? rules[number].hits : removed_hits[number];
@@ -255,6 +304,7 @@ void acl_sim_fault_clear(void)
 {
     pthread_mutex_lock(&rules_lock);
     memset(rules, 0, sizeof rules);
+    memset(losses, 0, sizeof losses);
     pthread_mutex_unlock(&rules_lock);
     atomic_fetch_and(&gate_watch, ~(unsigned)GATE_FAULTS);
     for (int32_t device = 0; device < (int32_t)config.devices; device++) {

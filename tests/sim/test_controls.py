@@ -144,6 +144,46 @@ def test_a_lost_device_answers_with_the_code(sim: ModuleType) -> None:
     assert malloc() == 0
 
 
+def test_a_fault_that_loses_a_device_ends_with_it(sim: ModuleType) -> None:
+    with sim.Fault("device0:lost=507901") as fault:
+        assert malloc() == 507901
+        assert malloc() == 507901
+        assert fault.hits == 2
+    assert malloc() == 0
+    assert fault.hits == 2
+    fault.remove()
+    assert malloc() == 0
+
+
+def test_a_device_that_two_faults_lost(sim: ModuleType) -> None:
+    first, second = sim.Fault("device0:lost=507901"), sim.Fault("device0:lost=507899")
+    first.remove()
+    assert malloc() == 507899
+    second.remove()
+    assert malloc() == 0
+
+
+def test_no_reset_brings_a_lost_device_back(sim: ModuleType) -> None:
+    assert api.aclrtSetDevice(1) == 0
+    with sim.Fault("device1:lost=507899"):
+        assert api.aclrtResetDeviceForce(1) == 0
+        assert api.aclrtSetDevice(1) == 0
+        assert malloc() == 507899
+        assert api.aclrtResetDevice(1) == 0
+    assert api.aclrtSetDevice(1) == 0
+    assert malloc() == 0
+    assert api.aclrtResetDevice(1) == 0
+    assert api.aclrtSetDevice(0) == 0
+
+
+def test_resetting_the_simulator_ends_it_too(sim: ModuleType) -> None:
+    fault = sim.Fault("device0:lost=507899")
+    sim.reset()
+    assert malloc() == 0
+    fault.remove()
+    assert malloc() == 0
+
+
 def test_a_lost_device_has_no_virtual_memory_either(sim: ModuleType) -> None:
     """These calls name their device; the thread's current one does not matter."""
     prop = PhysicalProp(attribute=4, location=Location(0, DEVICE))
