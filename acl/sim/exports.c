@@ -24,6 +24,7 @@ const char *const function_names[FN_COUNT] = {
     "aclCreateTensorDesc",
     "aclDestroyTensorDesc",
     "aclSetTensorShapeRange",
+    "aclSetTensorValueRange",
     "aclGetTensorDescType",
     "aclGetTensorDescFormat",
     "aclGetTensorDescSize",
@@ -34,12 +35,14 @@ const char *const function_names[FN_COUNT] = {
     "aclGetTensorDescDimRange",
     "aclSetTensorDescName",
     "aclGetTensorDescName",
+    "aclTransTensorDescFormat",
     "aclSetTensorStorageFormat",
     "aclSetTensorStorageShape",
     "aclSetTensorFormat",
     "aclSetTensorShape",
     "aclSetTensorOriginFormat",
     "aclSetTensorOriginShape",
+    "aclGetTensorDescByIndex",
     "aclGetTensorDescAddress",
     "aclSetTensorDynamicInput",
     "aclSetTensorConst",
@@ -145,6 +148,10 @@ const char *const function_names[FN_COUNT] = {
     "aclrtMemcpy2dAsync",
     "aclrtGetSymbolAddress",
     "aclrtGetSymbolSize",
+    "aclrtMemcpyFromSymbol",
+    "aclrtMemcpyFromSymbolAsync",
+    "aclrtMemcpyToSymbol",
+    "aclrtMemcpyToSymbolAsync",
     "aclrtMemsetAsync",
     "aclrtMemManagedAdvise",
     "aclrtReserveMemAddress",
@@ -221,6 +228,7 @@ const char *const function_names[FN_COUNT] = {
     "aclrtBinaryGetGlobal",
     "aclrtGetFuncBySymbol",
     "aclrtGetFunctionAddr",
+    "aclrtGetFunctionSize",
     "aclrtGetMemcpyDescSize",
     "aclrtSetMemcpyDesc",
     "aclrtMemcpyAsyncWithOffset",
@@ -362,11 +370,13 @@ const char *const function_names[FN_COUNT] = {
     "aclrtLaunchKernelV2",
     "aclrtLaunchKernelWithHostArgs",
     "aclrtLaunchKernelWithArgsArray",
+    "aclrtCtxGetFloatOverflowAddr",
     "aclrtGetFloatOverflowStatus",
     "aclrtResetFloatOverflowStatus",
     "aclrtNpuGetFloatOverFlowStatus",
     "aclrtNpuClearFloatOverFlowStatus",
     "aclrtLaunchHostFunc",
+    "aclrtGetHardwareSyncAddr",
     "aclrtRandomNumAsync",
     "aclrtRegStreamStateCallback",
     "aclrtRegDeviceStateCallback",
@@ -491,6 +501,7 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlSetAttribute",
     "aclmdlGetAttribute",
     "aclmdlQuerySize",
+    "aclmdlQueryExeOMDesc",
     "aclmdlQuerySizeFromMem",
     "aclmdlSetDynamicBatchSize",
     "aclmdlSetDynamicHWSize",
@@ -641,6 +652,7 @@ const char *const function_names[FN_COUNT] = {
     "aclprofStr2Id",
     "aclprofRangePushEx",
     "aclprofRangePop",
+    "aclplatformGetDeviceInfo",
     "aclblasGemvEx",
     "aclblasCreateHandleForGemvEx",
     "aclblasHgemv",
@@ -884,6 +896,20 @@ aclError aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount, int64_t d
     return gate_leave(FN_aclSetTensorShapeRange, gate_status);
 }
 
+aclError aclSetTensorValueRange(aclTensorDesc *desc, size_t valueCount, int64_t valueRange[][2])
+{
+    aclError gate_status = gate_enter(FN_aclSetTensorValueRange);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclSetTensorValueRange(desc, valueCount, valueRange);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclSetTensorValueRange", gate_status,
+            "desc:p valueCount:u valueRange:p",
+            POINTER(desc), UNSIGNED(valueCount), POINTER(valueRange));
+    }
+    return gate_leave(FN_aclSetTensorValueRange, gate_status);
+}
+
 aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
 {
     aclDataType gate_result = 0;
@@ -1028,6 +1054,20 @@ const char *aclGetTensorDescName(aclTensorDesc *desc)
     return gate_result;
 }
 
+aclError aclTransTensorDescFormat(const aclTensorDesc *srcDesc, aclFormat dstFormat, aclTensorDesc **dstDesc)
+{
+    aclError gate_status = gate_enter(FN_aclTransTensorDescFormat);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclTransTensorDescFormat(srcDesc, dstFormat, dstDesc);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclTransTensorDescFormat", gate_status,
+            "srcDesc:p dstFormat:i dstDesc:p",
+            POINTER(srcDesc), SIGNED(dstFormat), POINTER(dstDesc));
+    }
+    return gate_leave(FN_aclTransTensorDescFormat, gate_status);
+}
+
 aclError aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format)
 {
     aclError gate_status = gate_enter(FN_aclSetTensorStorageFormat);
@@ -1110,6 +1150,21 @@ aclError aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t
             POINTER(desc), SIGNED(numDims), POINTER(dims));
     }
     return gate_leave(FN_aclSetTensorOriginShape, gate_status);
+}
+
+aclTensorDesc *aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index)
+{
+    aclTensorDesc *gate_result = NULL;
+    if (gate_enter(FN_aclGetTensorDescByIndex) == ACL_SUCCESS) {
+        gate_result = sim_aclGetTensorDescByIndex(desc, index);
+    }
+    if (!gate_result) {
+        error_sign("aclGetTensorDescByIndex", ERROR_ANY,
+            "desc:p index:u",
+            POINTER(desc), UNSIGNED(index));
+    }
+    (void)gate_leave(FN_aclGetTensorDescByIndex, ACL_SUCCESS);
+    return gate_result;
 }
 
 void *aclGetTensorDescAddress(const aclTensorDesc *desc)
@@ -2569,6 +2624,65 @@ aclError aclrtGetSymbolSize(const void *symbol, size_t *size)
     return gate_leave(FN_aclrtGetSymbolSize, gate_status);
 }
 
+aclError aclrtMemcpyFromSymbol(void *dst, size_t dstMax, const void *symbol, size_t count, size_t offset, aclrtMemcpyKind kind)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyFromSymbol);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyFromSymbol(dst, dstMax, symbol, count, offset, kind);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyFromSymbol", gate_status,
+            "dst:p dstMax:u symbol:p count:u offset:u kind:i",
+            POINTER(dst), UNSIGNED(dstMax), POINTER(symbol), UNSIGNED(count), UNSIGNED(offset),
+            SIGNED(kind));
+    }
+    return gate_leave(FN_aclrtMemcpyFromSymbol, gate_status);
+}
+
+aclError aclrtMemcpyFromSymbolAsync(void *dst, size_t dstMax, const void *symbol, size_t count, size_t offset, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyFromSymbolAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyFromSymbolAsync(dst, dstMax, symbol, count, offset, kind, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyFromSymbolAsync", gate_status,
+            "dst:p dstMax:u symbol:p count:u offset:u kind:i stream:p",
+            POINTER(dst), UNSIGNED(dstMax), POINTER(symbol), UNSIGNED(count), UNSIGNED(offset),
+            SIGNED(kind), POINTER(stream));
+    }
+    return gate_leave(FN_aclrtMemcpyFromSymbolAsync, gate_status);
+}
+
+aclError aclrtMemcpyToSymbol(const void *symbol, const void *src, size_t count, size_t offset, aclrtMemcpyKind kind)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyToSymbol);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyToSymbol(symbol, src, count, offset, kind);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyToSymbol", gate_status,
+            "symbol:p src:p count:u offset:u kind:i",
+            POINTER(symbol), POINTER(src), UNSIGNED(count), UNSIGNED(offset), SIGNED(kind));
+    }
+    return gate_leave(FN_aclrtMemcpyToSymbol, gate_status);
+}
+
+aclError aclrtMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count, size_t offset, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    aclError gate_status = gate_enter(FN_aclrtMemcpyToSymbolAsync);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtMemcpyToSymbolAsync(symbol, src, count, offset, kind, stream);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtMemcpyToSymbolAsync", gate_status,
+            "symbol:p src:p count:u offset:u kind:i stream:p",
+            POINTER(symbol), POINTER(src), UNSIGNED(count), UNSIGNED(offset), SIGNED(kind),
+            POINTER(stream));
+    }
+    return gate_leave(FN_aclrtMemcpyToSymbolAsync, gate_status);
+}
+
 aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)
 {
     aclError gate_status = gate_enter(FN_aclrtMemsetAsync);
@@ -3634,6 +3748,20 @@ aclError aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void *
             POINTER(funcHandle), POINTER(aicAddr), POINTER(aivAddr));
     }
     return gate_leave(FN_aclrtGetFunctionAddr, gate_status);
+}
+
+aclError aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize, size_t *aivSize)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetFunctionSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetFunctionSize(funcHandle, aicSize, aivSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetFunctionSize", gate_status,
+            "funcHandle:p aicSize:p aivSize:p",
+            POINTER(funcHandle), POINTER(aicSize), POINTER(aivSize));
+    }
+    return gate_leave(FN_aclrtGetFunctionSize, gate_status);
 }
 
 aclError aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
@@ -5626,6 +5754,20 @@ aclError aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStr
     return gate_leave(FN_aclrtLaunchKernelWithArgsArray, gate_status);
 }
 
+aclError aclrtCtxGetFloatOverflowAddr(void **overflowAddr)
+{
+    aclError gate_status = gate_enter(FN_aclrtCtxGetFloatOverflowAddr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtCtxGetFloatOverflowAddr(overflowAddr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtCtxGetFloatOverflowAddr", gate_status,
+            "overflowAddr:p",
+            POINTER(overflowAddr));
+    }
+    return gate_leave(FN_aclrtCtxGetFloatOverflowAddr, gate_status);
+}
+
 aclError aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream)
 {
     aclError gate_status = gate_enter(FN_aclrtGetFloatOverflowStatus);
@@ -5694,6 +5836,20 @@ aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
             POINTER(stream), POINTER(fn), POINTER(args));
     }
     return gate_leave(FN_aclrtLaunchHostFunc, gate_status);
+}
+
+aclError aclrtGetHardwareSyncAddr(void **addr)
+{
+    aclError gate_status = gate_enter(FN_aclrtGetHardwareSyncAddr);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtGetHardwareSyncAddr(addr);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtGetHardwareSyncAddr", gate_status,
+            "addr:p",
+            POINTER(addr));
+    }
+    return gate_leave(FN_aclrtGetHardwareSyncAddr, gate_status);
 }
 
 aclError aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve)
@@ -7448,6 +7604,20 @@ aclError aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightS
             POINTER(fileName), POINTER(workSize), POINTER(weightSize));
     }
     return gate_leave(FN_aclmdlQuerySize, gate_status);
+}
+
+aclError aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitionSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlQueryExeOMDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlQueryExeOMDesc(fileName, mdlPartitionSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlQueryExeOMDesc", gate_status,
+            "fileName:p mdlPartitionSize:p",
+            POINTER(fileName), POINTER(mdlPartitionSize));
+    }
+    return gate_leave(FN_aclmdlQueryExeOMDesc, gate_status);
 }
 
 aclError aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize, size_t *weightSize)
@@ -9498,6 +9668,20 @@ aclError aclprofRangePop(void)
             "");
     }
     return gate_leave(FN_aclprofRangePop, gate_status);
+}
+
+aclError aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char *value, uint32_t maxLen)
+{
+    aclError gate_status = gate_enter(FN_aclplatformGetDeviceInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclplatformGetDeviceInfo(infoType, value, maxLen);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclplatformGetDeviceInfo", gate_status,
+            "infoType:i value:p maxLen:u",
+            SIGNED(infoType), POINTER(value), UNSIGNED(maxLen));
+    }
+    return gate_leave(FN_aclplatformGetDeviceInfo, gate_status);
 }
 
 aclError aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, const void *a, int lda, aclDataType dataTypeA, const void *x, int incx, aclDataType dataTypeX, const void *beta, void *y, int incy, aclDataType dataTypeY, aclComputeType type, aclrtStream stream)

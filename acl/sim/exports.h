@@ -10,6 +10,7 @@
 #include "acl/acl_mdl.h"
 #include "acl/acl_op.h"
 #include "acl/acl_op_compiler.h"
+#include "acl/acl_platform.h"
 #include "acl/acl_prof.h"
 #include "acl/acl_rt.h"
 #include "acl/acl_rt_allocator.h"
@@ -36,6 +37,7 @@ enum {
     FN_aclCreateTensorDesc,
     FN_aclDestroyTensorDesc,
     FN_aclSetTensorShapeRange,
+    FN_aclSetTensorValueRange,
     FN_aclGetTensorDescType,
     FN_aclGetTensorDescFormat,
     FN_aclGetTensorDescSize,
@@ -46,12 +48,14 @@ enum {
     FN_aclGetTensorDescDimRange,
     FN_aclSetTensorDescName,
     FN_aclGetTensorDescName,
+    FN_aclTransTensorDescFormat,
     FN_aclSetTensorStorageFormat,
     FN_aclSetTensorStorageShape,
     FN_aclSetTensorFormat,
     FN_aclSetTensorShape,
     FN_aclSetTensorOriginFormat,
     FN_aclSetTensorOriginShape,
+    FN_aclGetTensorDescByIndex,
     FN_aclGetTensorDescAddress,
     FN_aclSetTensorDynamicInput,
     FN_aclSetTensorConst,
@@ -157,6 +161,10 @@ enum {
     FN_aclrtMemcpy2dAsync,
     FN_aclrtGetSymbolAddress,
     FN_aclrtGetSymbolSize,
+    FN_aclrtMemcpyFromSymbol,
+    FN_aclrtMemcpyFromSymbolAsync,
+    FN_aclrtMemcpyToSymbol,
+    FN_aclrtMemcpyToSymbolAsync,
     FN_aclrtMemsetAsync,
     FN_aclrtMemManagedAdvise,
     FN_aclrtReserveMemAddress,
@@ -233,6 +241,7 @@ enum {
     FN_aclrtBinaryGetGlobal,
     FN_aclrtGetFuncBySymbol,
     FN_aclrtGetFunctionAddr,
+    FN_aclrtGetFunctionSize,
     FN_aclrtGetMemcpyDescSize,
     FN_aclrtSetMemcpyDesc,
     FN_aclrtMemcpyAsyncWithOffset,
@@ -374,11 +383,13 @@ enum {
     FN_aclrtLaunchKernelV2,
     FN_aclrtLaunchKernelWithHostArgs,
     FN_aclrtLaunchKernelWithArgsArray,
+    FN_aclrtCtxGetFloatOverflowAddr,
     FN_aclrtGetFloatOverflowStatus,
     FN_aclrtResetFloatOverflowStatus,
     FN_aclrtNpuGetFloatOverFlowStatus,
     FN_aclrtNpuClearFloatOverFlowStatus,
     FN_aclrtLaunchHostFunc,
+    FN_aclrtGetHardwareSyncAddr,
     FN_aclrtRandomNumAsync,
     FN_aclrtRegStreamStateCallback,
     FN_aclrtRegDeviceStateCallback,
@@ -503,6 +514,7 @@ enum {
     FN_aclmdlSetAttribute,
     FN_aclmdlGetAttribute,
     FN_aclmdlQuerySize,
+    FN_aclmdlQueryExeOMDesc,
     FN_aclmdlQuerySizeFromMem,
     FN_aclmdlSetDynamicBatchSize,
     FN_aclmdlSetDynamicHWSize,
@@ -653,6 +665,7 @@ enum {
     FN_aclprofStr2Id,
     FN_aclprofRangePushEx,
     FN_aclprofRangePop,
+    FN_aclplatformGetDeviceInfo,
     FN_aclblasGemvEx,
     FN_aclblasCreateHandleForGemvEx,
     FN_aclblasHgemv,
@@ -686,6 +699,7 @@ aclError sim_aclGetDeviceCapability(uint32_t deviceId, aclDeviceInfo deviceInfo,
 aclTensorDesc *sim_aclCreateTensorDesc(aclDataType dataType, int numDims, const int64_t *dims, aclFormat format);
 void sim_aclDestroyTensorDesc(const aclTensorDesc *desc);
 aclError sim_aclSetTensorShapeRange(aclTensorDesc *desc, size_t dimsCount, int64_t dimsRange[][2]);
+aclError sim_aclSetTensorValueRange(aclTensorDesc *desc, size_t valueCount, int64_t valueRange[][2]);
 aclDataType sim_aclGetTensorDescType(const aclTensorDesc *desc);
 aclFormat sim_aclGetTensorDescFormat(const aclTensorDesc *desc);
 size_t sim_aclGetTensorDescSize(const aclTensorDesc *desc);
@@ -696,12 +710,14 @@ aclError sim_aclGetTensorDescDimV2(const aclTensorDesc *desc, size_t index, int6
 aclError sim_aclGetTensorDescDimRange(const aclTensorDesc *desc, size_t index, size_t dimRangeNum, int64_t *dimRange);
 void sim_aclSetTensorDescName(aclTensorDesc *desc, const char *name);
 const char *sim_aclGetTensorDescName(aclTensorDesc *desc);
+aclError sim_aclTransTensorDescFormat(const aclTensorDesc *srcDesc, aclFormat dstFormat, aclTensorDesc **dstDesc);
 aclError sim_aclSetTensorStorageFormat(aclTensorDesc *desc, aclFormat format);
 aclError sim_aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
 aclError sim_aclSetTensorFormat(aclTensorDesc *desc, aclFormat format);
 aclError sim_aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
 aclError sim_aclSetTensorOriginFormat(aclTensorDesc *desc, aclFormat format);
 aclError sim_aclSetTensorOriginShape(aclTensorDesc *desc, int numDims, const int64_t *dims);
+aclTensorDesc *sim_aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index);
 void *sim_aclGetTensorDescAddress(const aclTensorDesc *desc);
 aclError sim_aclSetTensorDynamicInput(aclTensorDesc *desc, const char *dynamicInputName);
 aclError sim_aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t length);
@@ -807,6 +823,10 @@ aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spi
 aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtGetSymbolAddress(const void *symbol, void **devPtr);
 aclError sim_aclrtGetSymbolSize(const void *symbol, size_t *size);
+aclError sim_aclrtMemcpyFromSymbol(void *dst, size_t dstMax, const void *symbol, size_t count, size_t offset, aclrtMemcpyKind kind);
+aclError sim_aclrtMemcpyFromSymbolAsync(void *dst, size_t dstMax, const void *symbol, size_t count, size_t offset, aclrtMemcpyKind kind, aclrtStream stream);
+aclError sim_aclrtMemcpyToSymbol(const void *symbol, const void *src, size_t count, size_t offset, aclrtMemcpyKind kind);
+aclError sim_aclrtMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count, size_t offset, aclrtMemcpyKind kind, aclrtStream stream);
 aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream);
 aclError sim_aclrtMemManagedAdvise(const void *const ptr, uint64_t size, aclrtMemManagedAdviseType advise, aclrtMemManagedLocation location);
 aclError sim_aclrtReserveMemAddress(void **virPtr, size_t size, size_t alignment, void *expectPtr, uint64_t flags);
@@ -883,6 +903,7 @@ aclError sim_aclrtBinaryGetFunctionByEntry(aclrtBinHandle binHandle, uint64_t fu
 aclError sim_aclrtBinaryGetGlobal(aclrtBinHandle binHandle, const char *name, void **dptr, size_t *size);
 aclError sim_aclrtGetFuncBySymbol(const void *symbol, aclrtFuncHandle *funcHandle);
 aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr);
+aclError sim_aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize, size_t *aivSize);
 aclError sim_aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize);
 aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, void *dstAddr, size_t count, void *config);
 aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset, const void **src, size_t count, size_t srcDataOffset, aclrtMemcpyKind kind, aclrtStream stream);
@@ -1024,11 +1045,13 @@ aclError sim_aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream);
 aclError sim_aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize, aclrtLaunchKernelCfg *cfg, aclrtStream stream);
 aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum);
 aclError sim_aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args);
+aclError sim_aclrtCtxGetFloatOverflowAddr(void **overflowAddr);
 aclError sim_aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream);
 aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream);
 aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize, uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtNpuClearFloatOverFlowStatus(uint32_t checkMode, aclrtStream stream);
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args);
+aclError sim_aclrtGetHardwareSyncAddr(void **addr);
 aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream, void *reserve);
 aclError sim_aclrtRegStreamStateCallback(const char *regName, aclrtStreamStateCallback callback, void *args);
 aclError sim_aclrtRegDeviceStateCallback(const char *regName, aclrtDeviceStateCallback callback, void *args);
@@ -1153,6 +1176,7 @@ aclError sim_aclmdlUnload(uint32_t modelId);
 aclError sim_aclmdlSetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue);
 aclError sim_aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrValue_t *attrValue);
 aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *weightSize);
+aclError sim_aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitionSize);
 aclError sim_aclmdlQuerySizeFromMem(const void *model, size_t modelSize, size_t *workSize, size_t *weightSize);
 aclError sim_aclmdlSetDynamicBatchSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t batchSize);
 aclError sim_aclmdlSetDynamicHWSize(uint32_t modelId, aclmdlDataset *dataset, size_t index, uint64_t height, uint64_t width);
@@ -1303,6 +1327,7 @@ aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream);
 uint64_t sim_aclprofStr2Id(const char *message);
 aclError sim_aclprofRangePushEx(aclprofEventAttributes *attr);
 aclError sim_aclprofRangePop(void);
+aclError sim_aclplatformGetDeviceInfo(aclplatformDevInfo infoType, char *value, uint32_t maxLen);
 aclError sim_aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, const void *a, int lda, aclDataType dataTypeA, const void *x, int incx, aclDataType dataTypeX, const void *beta, void *y, int incy, aclDataType dataTypeY, aclComputeType type, aclrtStream stream);
 aclError sim_aclblasCreateHandleForGemvEx(aclTransType transA, int m, int n, aclDataType dataTypeA, aclDataType dataTypeX, aclDataType dataTypeY, aclComputeType type, aclopHandle **handle);
 aclError sim_aclblasHgemv(aclTransType transA, int m, int n, const aclFloat16 *alpha, const aclFloat16 *a, int lda, const aclFloat16 *x, int incx, const aclFloat16 *beta, aclFloat16 *y, int incy, aclComputeType type, aclrtStream stream);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "elf64.h"
 #include "exports.h"
 #include "kernel.h"
 
@@ -277,6 +278,33 @@ aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, vo
     TRY(function_require(funcHandle));
     *aicAddr = function->address;
     *aivAddr = NULL;
+    return ACL_SUCCESS;
+}
+
+/* The bytes of the code: 0 where nobody knows, for functions that the program itself made. */
+static size_t function_size(const Function *function)
+{
+    ElfSymbol symbol;
+    const Code *code = function->code;
+    if (code->kind != CODE_HOST && code->kind != CODE_DEVICE) {
+        return 0;
+    }
+    for (size_t i = 0; elf64_symbol(code->bytes, code->length, i, &symbol); i++) {
+        if (symbol.function && strcmp(symbol.name, function->name) == 0) {
+            return (size_t)symbol.size;
+        }
+    }
+    return 0;
+}
+
+aclError sim_aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize, size_t *aivSize)
+{
+    REQUIRE_RT(funcHandle);
+    REQUIRE_RT(aicSize);
+    REQUIRE_RT(aivSize);
+    TRY(function_require(funcHandle));
+    *aicSize = function_size(funcHandle);
+    *aivSize = 0;
     return ACL_SUCCESS;
 }
 

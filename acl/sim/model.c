@@ -352,6 +352,22 @@ aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *wei
     return status;
 }
 
+/* What a compiled model has besides, code and tasks, an ONNX file has not. */
+aclError sim_aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitionSize)
+{
+    ModelFile file;
+    REQUIRE(fileName);
+    REQUIRE(mdlPartitionSize);
+    TRY(modelfile_open(fileName, &file));
+    aclmdlExeOMDesc sizes = {0};
+    aclError status = sizes_query(&file, &sizes.workSize, &sizes.weightSize);
+    modelfile_close(&file);
+    if (status == ACL_SUCCESS) {
+        *mdlPartitionSize = sizes;
+    }
+    return status;
+}
+
 aclError sim_aclmdlQuerySizeFromMem(
     const void *model, size_t modelSize, size_t *workSize, size_t *weightSize)
 {
