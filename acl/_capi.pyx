@@ -22,8 +22,9 @@ from acl._core cimport (
     arena_free, arena_try,
 )
 from acl._libacl cimport ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS
+from acl.core._driver cimport context_lend
 from acl.core._lock cimport count_read
-from acl.core._order cimport block_share, waiting_poll
+from acl.core._order cimport block_share, waiting_blindly, waiting_poll, waiting_sync
 from acl._pool cimport Pool
 from acl._registry cimport arena_register, arena_unregister
 from acl._stream cimport Stream
@@ -135,10 +136,14 @@ cdef int api_record_stream(AclPoolArena *arena, AclPoolBlock *block,
 cdef size_t api_trim(AclPool *pool, size_t to, uint32_t flags) noexcept nogil:
     cdef CorePool *core = core_of(pool)
     cdef uint32_t index
+    cdef bint wait = flags & ACLPOOL_TRIM_WAIT != 0
+    context_lend(core)
     for index in range(count_read(&core.arena_count)):
         if core.arenas[index].waiting != NULL:
             waiting_poll(core.arenas[index])
-    return pool_trim(core, to, flags & ACLPOOL_TRIM_WAIT != 0, flags & ACLPOOL_TRIM_DRAINED != 0)
+    if wait and waiting_blindly(core):
+        waiting_sync(core, False)
+    return pool_trim(core, to, wait, flags & ACLPOOL_TRIM_DRAINED != 0)
 
 
 cdef void stats_add(AclPoolStats *stats, Arena *arena) noexcept nogil:

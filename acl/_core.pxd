@@ -184,6 +184,7 @@ cdef struct Use:                # a SHARED block is used on another stream; a WA
     Use *next
     Block *block
     aclrtStream stream
+    aclrtContext context        # current when that was said: a default stream is its own
     aclrtEvent event            # while WAITING: must be complete; NULL: a device sync is needed
 
 cdef enum Rung:                 # of the ladder, in the order in which they are tried

@@ -19,7 +19,7 @@ from acl.core._bins cimport (
 )
 from acl.core._check cimport DEBUG_LEVEL, arena_enforce, oom_note
 from acl.core._climb cimport pages_obtain, pages_recall
-from acl.core._driver cimport attempt_begin
+from acl.core._driver cimport attempt_begin, context_lend
 from acl.core._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl.core._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl.core._order cimport (
@@ -320,6 +320,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     cdef uint64_t began = slow_begin()
     cdef bint virtual = not arena.pool.no_virtual
     attempt_begin()
+    context_lend(arena.pool)
     arena.counters.slow += 1
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:

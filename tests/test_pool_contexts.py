@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from support.calls import api
-from support.core import MIB, physical, physical_base  # noqa: F401
+from support.core import MIB, Door, Slow, physical, physical_base  # noqa: F401
 
 import acl
 
@@ -172,3 +172,84 @@ def test_a_closed_pool_is_not_found_for_a_stream_that_others_ended() -> None:
         assert api.aclrtDestroyStream(raw) == 0
         assert pool.streams == ()
     assert raw.value not in registered
+
+
+def elsewhere_closed(buffer: acl.Buffer, device: int | None) -> None:
+    """Closed by a thread that has no context, or another device's; a finalizer runs in any thread."""
+
+    def close() -> None:
+        if device is not None:
+            acl.Device(device).use()
+        buffer.close()
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("device", [None, 1])
+def test_who_frees_needs_no_context_of_the_streams(device: int | None) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0) as pool, acl.Stream(0) as stream, acl.Stream(0) as second:
+        for _ in range(8):
+            buffer = pool.alloc(EIGHT, stream)
+            with Slow(second):
+                buffer.record_stream(second)
+                elsewhere_closed(buffer, device)
+                assert pool.stats().streams[0].waiting == 8 * MIB
+                pool.alloc(64 * MIB, stream).close()            # memory is short: what waits is polled
+                assert pool.stats().streams[0].waiting == 8 * MIB
+            pool.trim()
+            assert pool.stats().streams[0].waiting == 0
+        assert not any(pool.stats().driver_failures.values())
+
+
+@pytest.mark.parametrize("device", [None, 1])
+def test_a_default_stream_is_waited_for_where_it_was_named(device: int | None) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0) as pool, acl.Stream(0) as stream:
+        buffer = pool.alloc(EIGHT, stream)
+        buffer.record_stream(acl.Stream.default())
+        with default_stream_at_work():
+            elsewhere_closed(buffer, device)
+            pool.alloc(64 * MIB, stream).close()
+            assert pool.stats().streams[0].waiting == 8 * MIB
+
+
+def test_a_sync_of_the_device_does_not_cover_every_context() -> None:
+    acl.Device(0).use()
+    pool, stream = acl.Pool(0, sync_timeout_ms=50), acl.Stream(0)
+    buffers = [pool.alloc(EIGHT, stream) for _ in range(2)]
+    with acl.Context(0) as context:
+        foreign, gate = acl.Stream(), threading.Event()
+        for buffer in buffers:
+            buffer.record_stream(foreign)
+        foreign.launch(gate.wait)
+        buffers[0].close()
+        acl.Device(0).use()
+        pool.unload_begin()
+        assert pool.unload_end()                                # a sync of the device
+        assert pool.stats().streams[0].waiting == 8 * MIB
+        gate.set()
+        context.use()
+        foreign.close()
+    acl.Device(0).use()
+    buffers[1].close()
+    pool.trim()
+    assert pool.stats().reserved == 0
+    pool.close()
+    stream.close()
+
+
+def test_a_thread_without_a_context_takes_pages_of_another_stream() -> None:
+    acl.Device(0).use()
+    with acl.Pool(0, 16 * MIB) as pool, acl.Stream(0) as stream, acl.Stream(0) as second:
+        pool.register(second)
+        door = Door(second)
+        pool.alloc(12 * MIB, stream).close()
+        blocks: list[int] = []
+        thread = threading.Thread(target=lambda: blocks.append(door.alloc(12 * MIB)))
+        thread.start()
+        thread.join()
+        assert blocks[0] != 0
+        door.free(blocks[0])

@@ -470,7 +470,7 @@ def test_a_captured_graphs_blocks_are_private_until_it_is_gone(made: Made) -> No
     outside, elsewhere = door.take(4 * MIB)
     assert not address <= elsewhere < address + 4 * MIB
     door.free(outside)
-    assert pool.trim() == 6 * MIB
+    assert pool.trim() == 4 * MIB
     assert capture.reserved == 4 * MIB
     assert [one.kind for one in pool.stats().streams] == ["stream", "capture"]
     pool.release_capture(capture)
@@ -568,7 +568,7 @@ def test_a_stream_may_end_with_live_blocks() -> None:
         door.free(block)
         assert pool.stats().allocated == 0
         assert pool.check() == 0
-        assert pool.trim() == 6 * MIB
+        assert pool.trim() == 4 * MIB
 
 
 def test_streams_that_come_and_go_leave_no_memory_behind() -> None:

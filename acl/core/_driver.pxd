@@ -43,7 +43,12 @@ cdef aclError device_sync(Pool *pool) noexcept nogil
 cdef bint device_wait(Pool *pool) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
 
-cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream) noexcept nogil  # NULL: none
+# A thread that has no context gets the pool's: the runtime answers it nothing about streams.
+cdef void context_lend(Pool *pool) noexcept nogil
+
+# An event behind what is queued on a stream of that context, or of the pool's; NULL: none.  The
+# thread's own context may be another device's: a finalizer runs in any thread.
+cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext context) noexcept nogil
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
 cdef void event_put(Pool *pool, aclrtEvent event) noexcept nogil
 cdef void events_destroy(Pool *pool) noexcept nogil

@@ -16,7 +16,8 @@ from acl._core cimport (
 )
 from acl.core._events cimport EVENT_SYNC
 from acl._libacl cimport (
-    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_STREAM_CONTEXT,
     ACL_EVENT_RECORDED_STATUS_COMPLETE,
     ACL_EVENT_RECORDED_STATUS_NOT_READY, ACL_EVENT_SYNC, ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MODEL_RI_CAPTURE_STATUS_NONE, ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS,
@@ -278,6 +279,11 @@ cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil:
         pool.source.driver.context_set(before)
 
 
+cdef void context_lend(Pool *pool) noexcept nogil:
+    if pool.context != NULL and context_here(pool) == NULL:
+        pool.source.driver.context_set(pool.context)
+
+
 cdef inline bint context_gone(aclError status) noexcept nogil:
     """By what it was answered to `context_enter`; the work of its streams is gone with it."""
     return status == ACL_ERROR_RT_PARAM_INVALID
@@ -383,22 +389,41 @@ cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept
     return state != ACL_MODEL_RI_CAPTURE_STATUS_NONE
 
 
-cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream) noexcept nogil:
-    """An event recorded on a stream: complete when all work queued there so far is."""
+cdef aclError event_record(Pool *pool, aclrtStream stream, aclrtEvent *event) noexcept nogil:
+    """In the current context."""
     cdef Source *source = &pool.source
-    cdef aclrtEvent event = NULL
+    cdef aclError status = ACL_SUCCESS
+    event[0] = NULL
     spin_enter(&source.lock)
     if source.event_count > 0:
         source.event_count -= 1
-        event = source.events[source.event_count]
+        event[0] = source.events[source.event_count]
     spin_leave(&source.lock)
-    if event == NULL and counted(pool, CALL_EVENT, source.driver.event_create(
-            &event, ACL_EVENT_SYNC)) != ACL_SUCCESS:
-        return NULL
-    if counted(pool, CALL_EVENT, source.driver.event_record(event, stream)) == ACL_SUCCESS:
-        return event
-    event_put(pool, event)
-    return NULL
+    if event[0] == NULL:
+        status = counted(pool, CALL_EVENT, source.driver.event_create(event, ACL_EVENT_SYNC))
+        if status != ACL_SUCCESS:
+            event[0] = NULL
+            return status
+    status = counted(pool, CALL_EVENT, source.driver.event_record(event[0], stream))
+    if status != ACL_SUCCESS:
+        event_put(pool, event[0])
+        event[0] = NULL
+    return status
+
+
+cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext context) noexcept nogil:
+    cdef aclrtContext before
+    cdef aclrtEvent event = NULL
+    cdef aclError status = context_enter(pool, context, &before)
+    if status == ACL_SUCCESS:
+        status = event_record(pool, stream, &event)
+        context_leave(pool, before)
+    if (stream != NULL and pool.context != context
+            and status in (ACL_ERROR_RT_STREAM_CONTEXT, ACL_ERROR_RT_CONTEXT_NULL)
+            and context_enter(pool, pool.context, &before) == ACL_SUCCESS):
+        event_record(pool, stream, &event)
+        context_leave(pool, before)
+    return event
 
 
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil:

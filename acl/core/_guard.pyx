@@ -102,7 +102,7 @@ cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) 
                         arena.stream) != ACL_SUCCESS:
         return False
     if not guard_of(arena).waits:
-        slot.event = event_mark(arena.pool, arena.stream)
+        slot.event = event_mark(arena.pool, arena.stream, arena.context)
     return True
 
 

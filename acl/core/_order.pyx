@@ -19,7 +19,9 @@ from acl.core._bins cimport block_release
 from acl._core cimport (
     ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, Use,
 )
-from acl.core._driver cimport device_wait, event_done, event_mark, event_put, stream_captured
+from acl.core._driver cimport (
+    context_here, device_wait, event_done, event_mark, event_put, stream_captured,
+)
 from acl.core._lock cimport count_read, lock_drop, lock_take, stale_read
 from acl.core._pages cimport pages_donate
 
@@ -37,6 +39,7 @@ cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept n
         return False
     use.block = block
     use.stream = stream
+    use.context = context_here(arena.pool)
     lock_take(&arena.lock)
     if block.state != BLOCK_LIVE or stream == arena.stream:
         lock_drop(&arena.lock)
@@ -104,7 +107,7 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         uses = uses.next
         if marks:
             lock_drop(&arena.lock)
-            use.event = event_mark(arena.pool, use.stream)
+            use.event = event_mark(arena.pool, use.stream, use.context)
             lock_take(&arena.lock)
         use.next = arena.waiting
         arena.waiting = use
@@ -206,6 +209,13 @@ cdef void parked_settle(Arena *arena, Block *blocks, bint done) noexcept nogil:
     lock_drop(&arena.lock)
 
 
+cdef bint use_covered(Arena *arena, Use *use) noexcept nogil:
+    """After a sync of the device: it waits for the pool's and its arenas' contexts only."""
+    return (use.event == NULL or arena.role == ROLE_FRAMEWORK
+            or use.context in (NULL, arena.pool.context, arena.context)
+            or event_done(arena.pool, use.event))
+
+
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
     # What is taken here was freed before the sync; what is freed meanwhile stays.  A framework's
     # blocks stay too, as their last use may not be launched yet, but if its queue is drained.
@@ -235,7 +245,7 @@ cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
         while uses[index] != NULL:
             use = uses[index]
             uses[index] = use.next
-            waiting_settle(arena, use, done)
+            waiting_settle(arena, use, done and use_covered(arena, use))
         parked_settle(arena, parked[index], done)
         waiting_leave(arena)
     return done
