@@ -94,7 +94,7 @@ cdef enum BlockFlag:
     BLOCK_SEEN = 8              # its links say when it was first seen live
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
     BLOCK_HELD = 32             # it was freed, and the guard holds it back
-    BLOCK_WIRED = 64            # its free asks whether frames should go home (`arena.wire`)
+    BLOCK_WIRED = 64            # its free asks whether a round is over (`arena.wired`)
     BLOCK_ASLEEP = 128          # live, without memory where its pages sleep
 
 cdef enum RangeKind:
@@ -262,6 +262,8 @@ cdef struct Arena:
     uint32_t refusals           # how often the driver refused to map a page twice
     size_t turn_peak            # bytes asked for and live at the peaks of its last turns
     bint wired                  # a live block is WIRED
+    uint64_t emptied            # allocations when nothing was live; 0 once pages left for elsewhere
+    bint repeats                # what was slow before that was slow again after it
     Pool *pool
     aclrtStream stream          # NULL: the default stream of `context`
     aclrtContext context        # current when the arena was made; NULL: not known

@@ -14,8 +14,8 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 from acl.core._asleep cimport asleep_free
 from acl.core._bins cimport (
     bin_best, bin_insert, bin_of, bin_of_wide, bin_remove, bin_remove_in, bin_swap_in, bins_above,
-    bins_find, block_cut, block_drop, block_kind, block_make, block_release, block_release_in,
-    block_word, cache_flush, class_note, core_likely, size_units, slab_take,
+    bins_find, bins_sort, block_cut, block_drop, block_kind, block_make, block_release,
+    block_release_in, block_word, cache_flush, class_note, core_likely, size_units, slab_take,
 )
 from acl.core._check cimport DEBUG_LEVEL, arena_enforce, oom_note
 from acl.core._climb cimport pages_obtain, pages_recall
@@ -28,7 +28,7 @@ from acl.core._order cimport (
 from acl.core._pages cimport pages_home
 from acl.core._place cimport Window
 from acl.core._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
-from acl.core._tally cimport peak_next, peak_note, slow_begin, slow_end
+from acl.core._tally cimport arena_allocs, peak_next, peak_note, slow_begin, slow_end
 
 cdef extern from *:
     """
@@ -347,8 +347,8 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
 
 
 cdef inline void block_wire(Arena *arena, Block *block) noexcept nogil:
-    """While frames are away from home one live block tells of its free: see `homes_look`."""
-    if arena.away > 0 and not arena.wired:
+    """After a slow allocation or a recall one live block tells of its free: see `round_look`."""
+    if not arena.wired:
         arena.wired = True
         block.flags |= BLOCK_WIRED
 
@@ -623,7 +623,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
         else:
             block_release(arena, block)
         if wired:
-            homes_look(arena)
+            round_look(arena)
     leave(arena)
     if live:
         return True
@@ -636,18 +636,27 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     return False
 
 
-cdef void homes_look(Arena *arena) noexcept nogil:
-    """The wired block was freed: send free frames home if nothing is live, else wire another."""
+cdef void round_look(Arena *arena) noexcept nogil:
+    """The wired block was freed: the round is over if nothing is live, else wire another."""
     cdef Block *block
     arena.wired = False
     if arena.live == 0:
+        round_end(arena)
+        return
+    block = live_find(arena, RANGE_LARGE)
+    if block == NULL:
+        block = live_find(arena, RANGE_SMALL)
+    if block != NULL:
+        block_wire(arena, block)
+
+
+cdef void round_end(Arena *arena) noexcept nogil:
+    """Bring what is free into one order, so that the same requests go to the same places again."""
+    if arena.counters.steals != 0:              # else there are pages enough for any places
+        cache_flush(arena)
         pages_home(arena)
-    elif arena.away > 0:
-        block = live_find(arena, RANGE_LARGE)
-        if block == NULL:
-            block = live_find(arena, RANGE_SMALL)
-        if block != NULL:
-            block_wire(arena, block)
+        bins_sort(arena)
+    arena.emptied = arena_allocs(arena)
 
 
 cdef Block *live_find(Arena *arena, uint32_t kind) noexcept nogil:

@@ -38,6 +38,7 @@ cdef bint slab_open(Arena *arena) noexcept nogil        # reserves host addresse
 cdef void slab_close(Arena *arena) noexcept nogil
 cdef Block *slab_take(Arena *arena) noexcept nogil       # NULL: the host has no memory left
 cdef size_t cache_flush(Arena *arena) noexcept nogil     # all of it into the bins; says how much
+cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address, lowest first
 
 
 cdef inline size_t size_units(size_t size) noexcept nogil:

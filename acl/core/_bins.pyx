@@ -80,3 +80,19 @@ cdef size_t cache_flush(Arena *arena) noexcept nogil:
     if bytes != 0:
         arena.counters.flushes += 1
     return bytes
+
+
+cdef void bins_sort(Arena *arena) noexcept nogil:
+    cdef uint32_t index
+    cdef Block *block
+    for index in range(arena.range_count):
+        if arena.ranges[index] == NULL:
+            continue
+        block = arena.ranges[index].first
+        while block.next != NULL:
+            block = block.next
+        while block != NULL:                    # lists grow at their heads
+            if block.state == BLOCK_FREE:
+                bin_remove(&arena.bins, block)
+                bin_insert(&arena.bins, block)
+            block = block.prev

@@ -163,7 +163,10 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
 
 
 cdef void echo_hear(Climb *climb) noexcept nogil:
-    """Whether this very allocation, with just as much live, was slow before: shapes repeat."""
+    """Whether this very allocation, with just as much live, was slow before: shapes repeat.
+
+    If all was free in between, rounds begin alike, and what is slow here will be asked for again.
+    """
     cdef Arena *arena = climb.arena
     cdef size_t live = arena.requested
     cdef uint64_t now = arena_allocs(arena)
@@ -175,6 +178,8 @@ cdef void echo_hear(Climb *climb) noexcept nogil:
         echo.rounds = 0
     elif now - echo.allocs >= ECHO_LATE:
         echo.rounds += 1
+    if climb.heard and echo.allocs < arena.emptied:
+        arena.repeats = True
     echo.allocs = now
     climb.rounds = echo.rounds
 
@@ -226,8 +231,9 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
         take_driver(climb, growth_calming(climb), RUNG_GROW)
     # Where shapes repeat a second place saves the next round its calls, where the stream is at work
     # it saves a wait; else pages move, as the second place would only lie there.
-    if climb.found < climb.missing and (climb.heard or not climb.arena.donates
-                                        or pool.options.views == VIEWS_ALWAYS):
+    if climb.found < climb.missing and (
+            climb.heard or climb.arena.repeats or not climb.arena.donates
+            or pool.options.views == VIEWS_ALWAYS):
         take_views(climb, False)
     if climb.found < climb.missing:
         take_driver(climb, growth_allowed(climb), RUNG_GROW)

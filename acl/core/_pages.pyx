@@ -561,6 +561,8 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
         arena.counters.steals += pages
     else:
         arena.counters.donated += pages
+        arena.emptied = 0
+        arena.repeats = False
     lock_drop(&arena.lock)
     if arena.barred != NULL:                    # what is mapped is held, even if the frame goes
         views_retry(arena)
