@@ -1,0 +1,38 @@
+"""What the simulator lacks is what its documentation says, no more and no less."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import pytest
+from support.calls import table
+
+from acl import sim
+
+PAGE = Path(__file__).parents[2] / "docs/simulator.md"
+
+
+def absent() -> set[str]:
+    """The functions of the table that neither library exports."""
+    libraries = [ctypes.CDLL(f"{sim.library_dir()}/{name}", ctypes.RTLD_GLOBAL)
+                 for name in ("libascendcl.so", "libacl_op_compiler.so")]
+    names = [row["name"] for row in table()["functions"]]
+    return {name for name in names if not any(hasattr(library, name) for library in libraries)}
+
+
+def documented() -> set[str]:
+    """The names in the page's last table; "...Name" continues the first of its row."""
+    rows = PAGE.read_text().split("| absent |")[1].splitlines()
+    found = set()
+    for row in rows:
+        for name in re.findall(r"`([\w.]+)`", row.split("|")[1] if "|" in row else ""):
+            found.add(name.replace("...", "aclmdlBundle"))
+    return found
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not beside the tests")
+def test_the_page_lists_what_is_absent() -> None:
+    assert documented() == absent()
+    assert f"And {len(absent())} of CANN's {len(table()['functions'])} functions are absent" in PAGE.read_text()
