@@ -4,6 +4,7 @@
  * outside the lock.  The information is valid during the call only. */
 #include "exception.h"
 #include "exports.h"
+#include "opfailure.h"
 
 enum { CALLBACKS_MAX = 64 };
 
@@ -24,6 +25,7 @@ void exception_report(Stream *stream, const Task *task, aclError code)
     size_t number = 0;
     ExceptionInfo info = {task->id, stream->id, task->thread, stream->device, code, kernel};
     kernel = (ExceptionKernel){0};
+    opfailure_settle(stream->device, stream->id, task->id);
     pthread_mutex_lock(&lock);
     if (only != NULL) {
         calls[number++] = only;

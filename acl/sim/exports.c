@@ -541,6 +541,7 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlSetAIPPByInputIndex",
     "aclmdlGetAippType",
     "aclmdlGetFirstAippInfo",
+    "aclmdlCreateAndGetOpDesc",
     "aclmdlLoadWithConfig",
     "aclmdlCreateConfigHandle",
     "aclmdlDestroyConfigHandle",
@@ -8192,6 +8193,23 @@ aclError aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aip
             UNSIGNED(modelId), UNSIGNED(index), POINTER(aippInfo));
     }
     return gate_leave(FN_aclmdlGetFirstAippInfo, gate_status);
+}
+
+aclError aclmdlCreateAndGetOpDesc(uint32_t deviceId, uint32_t streamId, uint32_t taskId, char *opName, size_t opNameLen, aclTensorDesc **inputDesc, size_t *numInputs, aclTensorDesc **outputDesc, size_t *numOutputs)
+{
+    aclError gate_status = gate_enter(FN_aclmdlCreateAndGetOpDesc);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlCreateAndGetOpDesc(deviceId, streamId, taskId, opName, opNameLen, inputDesc, numInputs, outputDesc, numOutputs);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlCreateAndGetOpDesc", gate_status,
+            "deviceId:u streamId:u taskId:u opName:p opNameLen:u inputDesc:p numInputs:p "
+            "outputDesc:p numOutputs:p",
+            UNSIGNED(deviceId), UNSIGNED(streamId), UNSIGNED(taskId), POINTER(opName),
+            UNSIGNED(opNameLen), POINTER(inputDesc), POINTER(numInputs), POINTER(outputDesc),
+            POINTER(numOutputs));
+    }
+    return gate_leave(FN_aclmdlCreateAndGetOpDesc, gate_status);
 }
 
 aclError aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId)

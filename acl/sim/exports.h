@@ -554,6 +554,7 @@ enum {
     FN_aclmdlSetAIPPByInputIndex,
     FN_aclmdlGetAippType,
     FN_aclmdlGetFirstAippInfo,
+    FN_aclmdlCreateAndGetOpDesc,
     FN_aclmdlLoadWithConfig,
     FN_aclmdlCreateConfigHandle,
     FN_aclmdlDestroyConfigHandle,
@@ -1216,6 +1217,7 @@ aclError sim_aclmdlSetInputAIPP(uint32_t modelId, aclmdlDataset *dataset, size_t
 aclError sim_aclmdlSetAIPPByInputIndex(uint32_t modelId, aclmdlDataset *dataset, size_t index, const aclmdlAIPP *aippParmsSet);
 aclError sim_aclmdlGetAippType(uint32_t modelId, size_t index, aclmdlInputAippType *type, size_t *dynamicAttachedDataIndex);
 aclError sim_aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo *aippInfo);
+aclError sim_aclmdlCreateAndGetOpDesc(uint32_t deviceId, uint32_t streamId, uint32_t taskId, char *opName, size_t opNameLen, aclTensorDesc **inputDesc, size_t *numInputs, aclTensorDesc **outputDesc, size_t *numOutputs);
 aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *modelId);
 aclmdlConfigHandle *sim_aclmdlCreateConfigHandle(void);
 aclError sim_aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle);

@@ -9,6 +9,7 @@
 
 #include "memory.h"
 #include "modelrun.h"
+#include "opfailure.h"
 #include "subscription.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
@@ -122,7 +123,10 @@ static aclError node_task_run(Stream *stream, const void *payload)
         status = node_execute(task, tensors, (const Tensor **)(void *)(tensors + count));
     }
     free(memory);
-    if (begin_ns != 0 && status == ACL_SUCCESS) {
+    if (status != ACL_SUCCESS) {
+        opfailure_note(node_name(task->run->net, task->node), task->tensors,
+            task->node->input_count, task->node->output_count);
+    } else if (begin_ns != 0) {
         node_tell(stream, task, begin_ns);
     }
     return status;

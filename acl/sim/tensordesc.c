@@ -81,7 +81,9 @@ void sim_aclDestroyTensorDesc(const aclTensorDesc *desc)
     free(own->constant);
     own->name = own->dynamic_input = NULL;
     own->constant = NULL;
+    aclTensorDesc *next = own->next;
     handle_retire(own);
+    sim_aclDestroyTensorDesc(next);
 }
 
 /* --- what is in it --- */
@@ -166,7 +168,10 @@ aclError sim_aclGetTensorDescDimRange(
 
 void *sim_aclGetTensorDescAddress(const aclTensorDesc *desc)
 {
-    return handle_is(desc, HANDLE_TENSOR_DESC) ? desc->constant : NULL;
+    if (!handle_is(desc, HANDLE_TENSOR_DESC)) {
+        return NULL;
+    }
+    return desc->constant != NULL ? desc->constant : desc->address;
 }
 
 const char *sim_aclGetTensorDescName(aclTensorDesc *desc)

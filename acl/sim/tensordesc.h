@@ -20,6 +20,8 @@ struct aclTensorDesc {
     void *constant;                     /* a copy of what aclSetTensorConst gave */
     size_t constant_bytes;
     aclMemType place;
+    void *address;       /* of the tensor, where a call that made the description knows it */
+    aclTensorDesc *next; /* in a row of them, which goes with its first */
 };
 
 const int64_t *dims_list(const Dims *dims);

@@ -102,13 +102,16 @@ aclError sim_aclSetTensorValueRange(
     return ACL_SUCCESS;
 }
 
-/* Some calls make several descriptions in a row; aclCreateTensorDesc makes one, the first. */
+/* aclmdlCreateAndGetOpDesc makes several in a row; aclCreateTensorDesc makes one, the first. */
 aclTensorDesc *sim_aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index)
 {
-    if (!handle_is(desc, HANDLE_TENSOR_DESC) || index != 0) {
-        (void)fail(ACL_ERROR_INVALID_PARAM,
-            "expected desc to be a live tensor description, and index 0: none was made in a row");
-        return NULL;
+    aclTensorDesc *found = handle_is(desc, HANDLE_TENSOR_DESC) ? desc : NULL;
+    for (size_t i = 0; i < index && found != NULL; i++) {
+        found = found->next;
     }
-    return desc;
+    if (found == NULL) {
+        (void)fail(ACL_ERROR_INVALID_PARAM, "expected desc to be the first of more than %zu live "
+            "tensor descriptions", index);
+    }
+    return found;
 }
