@@ -40,6 +40,9 @@ from acl._libacl cimport (
 )
 from acl._stream cimport Stream, stream_raw
 
+cdef extern from "Python.h":
+    int Py_IsInitialized() nogil
+
 __all__ = ["Buffer", "HostBuffer"]
 
 POLICIES = {
@@ -177,8 +180,18 @@ cdef int memory_close(Memory memory) except -1:
 
 cdef inline void memory_drop(Memory memory) noexcept:
     """The last reference is gone."""
-    if memory.address is not NULL and memory.made == fork_count and not leaving:
+    if memory.address is not NULL and memory.made == fork_count and (
+            not leaving or memory_outlasts(memory)):
         memory_give_back(memory)
+
+
+cdef bint memory_outlasts(Memory memory) noexcept:
+    """At the interpreter's exit: whether a pool may still take the memory back, without a wait.
+
+    Other threads work on until they are stopped; what they drop must not be missing meanwhile.
+    """
+    return (Memory is Buffer and memory.release is not NULL and not memory.blocking
+            and memory.pending is None and Py_IsInitialized() != 0)
 
 
 cdef str memory_text(Memory memory):

@@ -84,6 +84,19 @@ CASES = {
     threading.Thread(target=body, daemon=True).start()
     time.sleep(0.1)
     """,
+    "daemon threads that drop a pool's buffers": """
+    import atexit, threading, time
+    atexit.register(time.sleep, 0.2)        # comes after what acl registers
+    import acl
+    pool, stream = acl.Pool(0, "32MiB"), acl.Stream()
+    def body():
+        while True:
+            buffer = pool.alloc("3MiB", stream)
+            del buffer
+    for _ in range(2):
+        threading.Thread(target=body, daemon=True).start()
+    time.sleep(0.1)
+    """,
     "sys.exit in the middle": ALIVE
     + """
     import sys
