@@ -1,8 +1,9 @@
 /* op_einsum.c: Einsum of one to three operands.
 
-   Each letter is a dimension with a stride in every operand and in the output; the sum is a loop
-   over all of them. Two float32 operands of the shape of a batched product go through gemm_run. The
-   ellipsis and repeated letters within one operand are refused. */
+   Each letter is a dimension with a stride in every operand and in the output, and so is each
+   dimension under an ellipsis, whose letters are digits, counted from the right. A letter that an
+   operand has twice is its diagonal: the strides add up. Two operands of small floats become
+   products of matrices (gemm.h), as they lie or packed first; all else is a loop over everything. */
 #include "gemm.h"
 #include "op.h"
 #include "strided.h"
@@ -19,6 +20,7 @@ typedef struct Sum {
     int64_t stride[OPERANDS + 1][LETTERS]; /* the last row is the output's; 0 = not in it */
     bool kept[LETTERS];
     char output[LETTERS + 1];
+    int hidden; /* dimensions under the longest ellipsis */
 } Sum;
 
 static int letter_find(Sum *sum, char name)
@@ -32,38 +34,78 @@ static int letter_find(Sum *sum, char name)
         return -1;
     }
     sum->name[sum->letters] = name;
-    sum->length[sum->letters] = 0;
+    sum->length[sum->letters] = -1;
     return sum->letters++;
+}
+
+/* Writes a term with digits for its ellipsis, `hidden` dimensions; false if it is malformed. */
+static bool term_expand(const char *term, int hidden, char *text, size_t room)
+{
+    size_t used = 0;
+    for (const char *p = term; *p != '\0'; p++) {
+        bool dots = strncmp(p, "...", 3) == 0;
+        int more = dots ? hidden : 1;
+        if (used + (size_t)more >= room || (!dots && !isalpha((unsigned char)*p))) {
+            return false;
+        }
+        for (int d = more - 1; dots && d >= 0; d--) {
+            text[used++] = (char)('0' + d);
+        }
+        if (!dots) {
+            text[used++] = *p;
+        }
+        p += dots ? 2 : 0;
+    }
+    text[used] = '\0';
+    return true;
+}
+
+/* What is under an ellipsis is broadcast; letters must agree. */
+static bool letter_join(
+    const OpCall *call, Sum *sum, int operand, char name, int64_t length, int64_t stride)
+{
+    int letter = letter_find(sum, name);
+    bool wide = isdigit((unsigned char)name);
+    if (letter < 0) {
+        return op_fail(call, "the equation has more than %d letters", (int)LETTERS);
+    }
+    int64_t known = sum->length[letter];
+    if (known >= 0 && known != length && !(wide && (known == 1 || length == 1))) {
+        return op_fail(call, "%s %c is %lld and %lld long", wide ? "dimension" : "letter", name,
+            (long long)known, (long long)length);
+    }
+    sum->length[letter] = known < 0 || (wide && known == 1) ? length : known;
+    sum->stride[operand][letter] += wide && length == 1 ? 0 : stride;
+    return true;
 }
 
 static bool operand_read(const OpCall *call, Sum *sum, int operand, const char *term)
 {
     const Tensor *in = call->inputs[operand];
     int64_t strides[TENSOR_RANK_MAX];
+    char text[TENSOR_RANK_MAX + 1];
+    bool dots = strstr(term, "...") != NULL;
+    int hidden = dots ? in->rank + 3 - (int)strlen(term) : 0;
     strides_of(in, strides);
-    if ((int)strlen(term) != in->rank) {
+    if (hidden < 0 || !term_expand(term, hidden, text, sizeof text)
+        || (int)strlen(text) != in->rank) {
         return op_fail(
             call, "term %s does not fit the rank %d of input %d", term, in->rank, operand);
     }
+    sum->hidden = hidden > sum->hidden ? hidden : sum->hidden;
     for (int d = 0; d < in->rank; d++) {
-        int letter = isalpha((unsigned char)term[d]) ? letter_find(sum, term[d]) : -1;
-        if (letter < 0 || strchr(term + d + 1, term[d]) != NULL) {
-            return op_fail(call, "term %s: repeated letters and ellipses are not supported", term);
+        if (!letter_join(call, sum, operand, text[d], in->dims[d], strides[d])) {
+            return false;
         }
-        if (sum->length[letter] != 0 && sum->length[letter] != in->dims[d]) {
-            return op_fail(call, "letter %c is %lld and %lld long", term[d],
-                (long long)sum->length[letter], (long long)in->dims[d]);
-        }
-        sum->length[letter] = in->dims[d];
-        sum->stride[operand][letter] = strides[d];
     }
     return true;
 }
 
-/* Without "->": the letters that occur once, in alphabetical order. */
+/* Without "->": the ellipsis, then the letters that occur once, in alphabetical order. */
 static void output_guess(const char *terms, char *output)
 {
-    int used = 0;
+    int used = strstr(terms, "...") == NULL ? 0 : 3;
+    memcpy(output, "...", (size_t)used);
     for (int c = 'A'; c <= 'z'; c++) {
         const char *first = isalpha(c) ? strchr(terms, c) : NULL;
         if (first != NULL && strchr(first + 1, c) == NULL && used < LETTERS) {
@@ -76,6 +118,11 @@ static void output_guess(const char *terms, char *output)
 static bool output_read(const OpCall *call, Sum *sum)
 {
     int64_t step = 1;
+    char given[LETTERS + 1];
+    memcpy(given, sum->output, sizeof given);
+    if (!term_expand(given, sum->hidden, sum->output, sizeof sum->output)) {
+        return op_fail(call, "output term %s is malformed", given);
+    }
     for (int d = (int)strlen(sum->output) - 1; d >= 0; d--) {
         const char *place = memchr(sum->name, sum->output[d], (size_t)sum->letters);
         if (place == NULL || sum->kept[place - sum->name]) {
@@ -103,7 +150,7 @@ static bool equation_read(const OpCall *call, Sum *sum)
     char *arrow = strstr(text, "->");
     if (arrow != NULL) {
         *arrow = '\0';
-        if (strlen(arrow + 2) > TENSOR_RANK_MAX) {
+        if (strlen(arrow + 2) > TENSOR_RANK_MAX + 3) {
             return op_fail(
                 call, "output term %s has more than %d letters", arrow + 2, (int)TENSOR_RANK_MAX);
         }
@@ -156,6 +203,9 @@ static bool einsum_infer(OpCall *call)
 
 /* --- the shape of a batched product: letters sorted into batch, rows, columns and depth --- */
 
+/* A letter's part in the product of two operands. */
+typedef enum Role { BATCH, ROWS, COLUMNS, DEPTH, ROLES } Role;
+
 typedef struct Roles {
     int m, n, k;                 /* the letter of each; -1 = none */
     int batch[LETTERS], batches; /* letters of the batch */
@@ -183,12 +233,106 @@ static bool roles_find(const OpCall *call, const Sum *sum, Roles *roles)
     return floats && roles->m >= 0 && roles->n >= 0 && roles->k >= 0;
 }
 
+/* --- any other pair of operands: packed into the shape of a batched product --- */
+
+static Role role_of(const Sum *sum, int letter)
+{
+    bool a = sum->stride[0][letter] != 0, b = sum->stride[1][letter] != 0;
+    return !sum->kept[letter] ? DEPTH : a && b ? BATCH : a ? ROWS : b ? COLUMNS : BATCH;
+}
+
+typedef struct Packed {
+    int64_t count[ROLES];          /* of places, by role */
+    char *a, *b, *out;
+    float *c;
+    void *scratch;
+    int64_t bytes;
+} Packed;
+
+static bool pair_packs(const OpCall *call)
+{
+    return call->input_count == 2 && type_compute(call->inputs[0]->type) == ACL_FLOAT;
+}
+
+static int64_t rounded(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static Packed pair_plan(const OpCall *call, const Sum *sum, char *base)
+{
+    Packed p = {.count = {1, 1, 1, 1}};
+    int64_t size = type_size(call->inputs[0]->type), at = 0;
+    for (int i = 0; i < sum->letters; i++) {
+        p.count[role_of(sum, i)] *= sum->length[i];
+    }
+    int64_t all = p.count[BATCH] * p.count[ROWS] * p.count[COLUMNS];
+    p.a = base;
+    at += rounded(p.count[BATCH] * p.count[ROWS] * p.count[DEPTH] * size);
+    p.b = base == NULL ? NULL : base + at;
+    at += rounded(p.count[BATCH] * p.count[COLUMNS] * p.count[DEPTH] * size);
+    p.out = base == NULL ? NULL : base + at;
+    at += rounded(all * size);
+    p.c = base == NULL ? NULL : (float *)(void *)(base + at);
+    at += rounded(all * (int64_t)sizeof(float));
+    p.scratch = base == NULL ? NULL : base + at;
+    p.bytes = at
+        + gemm_scratch(p.count[ROWS], p.count[COLUMNS], p.count[DEPTH], call->threads);
+    return p;
+}
+
+/* A copy between operand `operand` and a row-major tensor of three roles, either way. */
+static void pair_copy(const Sum *sum, const Role *order, int operand, bool pack, void *to,
+    const void *from, int64_t size)
+{
+    Strided box = {0};
+    int64_t step = 1;
+    for (int r = 0; r < 3; r++) {
+        for (int i = 0; i < sum->letters; i++) {
+            if (role_of(sum, i) == order[r]) {
+                box.dims[box.rank] = sum->length[i];
+                (pack ? box.from : box.to)[box.rank++] = sum->stride[operand][i];
+            }
+        }
+    }
+    for (int d = box.rank - 1; d >= 0; d--) {
+        (pack ? box.to : box.from)[d] = step;
+        step *= box.dims[d];
+    }
+    strided_copy(&box, to, from, size);
+}
+
+static void pair_run(const OpCall *call, const Sum *sum)
+{
+    static const Role a_order[] = {BATCH, ROWS, DEPTH}, b_order[] = {BATCH, DEPTH, COLUMNS},
+                      out_order[] = {BATCH, ROWS, COLUMNS};
+    const Tensor *a = call->inputs[0], *b = call->inputs[1], *out = &call->outputs[0];
+    int64_t size = type_size(a->type);
+    Packed p = pair_plan(call, sum, call->workspace);
+    int64_t m = p.count[ROWS], n = p.count[COLUMNS], k = p.count[DEPTH];
+    pair_copy(sum, a_order, 0, true, p.a, a->data, size);
+    pair_copy(sum, b_order, 1, true, p.b, b->data, size);
+    for (int64_t i = 0; i < p.count[BATCH]; i++) {
+        Gemm gemm = {
+            .m = m, .n = n, .k = k, .alpha = 1.0F, .c = p.c + i * m * n, .c_row = n,
+            .a = p.a + i * m * k * size, .a_type = a->type, .a_row = k, .a_column = 1,
+            .b = p.b + i * k * n * size, .b_type = b->type, .b_row = n, .b_column = 1,
+        };
+        gemm_run(&gemm, p.scratch, call->threads);
+    }
+    convert(p.out, out->type, p.c, ACL_FLOAT, 1, p.count[BATCH] * m * n);
+    pair_copy(sum, out_order, OPERANDS, false, out->data, p.out, size);
+}
+
 static int64_t einsum_workspace(const OpCall *call)
 {
     Sum sum;
     Roles roles;
-    if (!equation_read(call, &sum) || !roles_find(call, &sum, &roles)) {
+    if (!equation_read(call, &sum)) {
         return 0;
+    }
+    if (!roles_find(call, &sum, &roles)) {
+        return pair_packs(call) ? pair_plan(call, &sum, NULL).bytes : 0;
     }
     int64_t m = sum.length[roles.m], n = sum.length[roles.n];
     return gemm_scratch(m, n, sum.length[roles.k], call->threads) + m * n * (int64_t)sizeof(float);
@@ -265,6 +409,10 @@ static bool einsum_run(const OpCall *call)
     }
     if (call->workspace != NULL && roles_find(call, &sum, &roles)) {
         product_run(call, &sum, &roles);
+        return true;
+    }
+    if (call->workspace != NULL && pair_packs(call)) {
+        pair_run(call, &sum);
         return true;
     }
     for (int64_t i = 0; i < tensor_count(out); i++) {
