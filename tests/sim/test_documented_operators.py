@@ -25,7 +25,7 @@ def listed(mark: str) -> list[str]:
 def rows() -> set[str]:
     """The names in the operator library's tables; a pool's domain is in its macro."""
     text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("op_*.c")))
-    return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'POOL\("(\w+)"', text))
+    return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'(?:POOL|WINDOW)\("(\w+)"', text))
 
 
 def fused() -> set[str]:
