@@ -237,7 +237,7 @@ def test_workloads_do_not_depend_on_the_run() -> None:
 # ---- the command ----
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_child("-m", "acl.tools.cli", "bench", "--quick", *arguments, timeout=180)
+    return run_child("-m", "acl.tools.cli", "bench", "--quick", *arguments, timeout=300)
 
 
 def test_json_to_standard_output_and_nothing_else() -> None:

@@ -180,7 +180,7 @@ def test_doctor_explains_that_the_vendors_is_first(vendor: str) -> None:
 
 def test_the_command_starts_with_the_vendors_first(vendor: str) -> None:
     command = [Path(sys.executable).with_name("aclpool"), "doctor"]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60,
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=300,
                           env=child_environment(PYTHONPATH=ahead(vendor)))
     assert done.returncode == 0, done.stderr
     assert "not this package" in done.stdout and done.stdout.endswith("healthy\n")

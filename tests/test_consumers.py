@@ -101,5 +101,5 @@ def test_a_c_program_runs_on_the_simulator(compiler: list[str], tmp_path: Path) 
     subprocess.run(
         [*compiler, *warnings, "-I", acl.include_dir(), source, "-o", program, *link], check=True
     )
-    done = subprocess.run([program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.returncode) == ("bytes that travel, 1 call\n", 0), done.stderr

@@ -24,5 +24,5 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("bias", ["0", "1"])
 def test_sections_exclude_each_other_while_owners_change(program: Path, bias: str) -> None:
     environment = {**os.environ, **programs.environment(programs.mode()), "ACL_POOL_BIAS": bias}
-    done = subprocess.run([str(program)], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run([str(program)], capture_output=True, text=True, env=environment, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

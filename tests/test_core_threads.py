@@ -110,6 +110,6 @@ def test_the_lock_excludes_while_its_owner_changes(bias: str) -> None:
         print(rig.stats()["live_blocks"])
         """,
         ACL_POOL_BIAS=bias,
-        timeout=120,
+        timeout=300,
     )
     assert (done.stdout.strip(), done.stderr) == ("0", "")

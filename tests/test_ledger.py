@@ -161,7 +161,7 @@ def test_a_second_process_on_the_device_is_others(tmp_path: Path) -> None:
         assert "outside the pool" in advice
         assert neighbour.stdin is not None
         neighbour.stdin.close()
-        assert neighbour.wait(timeout=120) == 0
+        assert neighbour.wait(timeout=300) == 0
     assert observed(environment) == ["0"]
 
 

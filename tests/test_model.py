@@ -125,7 +125,7 @@ def test_threads_share_a_model(pool):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
     assert not failures, failures[0]
 
 
@@ -144,7 +144,7 @@ def test_threads_share_a_models_own_stream(model):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert not failures, failures[0]
 
 
@@ -529,7 +529,7 @@ def test_close_works_in_a_thread_without_a_context(device, stream):
     ended = []
     thread = threading.Thread(target=lambda: ended.append(loaded.close()))
     thread.start()
-    thread.join(60)
+    thread.join(300)
     assert ended == [None] and loaded.closed
 
 
@@ -545,7 +545,7 @@ def test_a_model_dropped_in_a_thread_without_a_context_is_unloaded(sim, tmp_path
     thread = threading.Thread(target=held.clear)
     with sim.trace(tmp_path / "calls") as calls:
         thread.start()
-        thread.join(60)
+        thread.join(300)
     unloads = [line.split()[2:] for line in calls.read_text().splitlines() if "aclmdlUnload" in line]
     assert unloads == [["aclmdlUnload", "0"]]
 
@@ -636,7 +636,7 @@ def child(code: str):
     from textwrap import dedent
 
     head = dedent(CHILD).format(path=str(Path(__file__).parent))
-    return run_python(head + dedent(code), timeout=60)
+    return run_python(head + dedent(code), timeout=300)
 
 
 def test_an_exit_with_a_model_in_flight_is_clean():

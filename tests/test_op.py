@@ -96,7 +96,7 @@ def test_threads(stream):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert not failures, failures[0]
 
 

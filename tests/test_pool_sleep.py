@@ -678,7 +678,7 @@ def test_contents_stay_while_tags_sleep_in_any_order_beside_growth_and_stealing(
         finally:
             stop.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(300)
         assert wrong == []
         pool.wake()
         assert pool.check() == 0

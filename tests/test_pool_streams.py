@@ -70,7 +70,7 @@ def test_a_trim_waits_for_the_stream_before_it_unmaps(made: Made) -> None:
         assert not done
         assert physical() == 8 * MIB
         slow.go_on()
-        trimmer.join(20)
+        trimmer.join(300)
     assert done == [8 * MIB]
 
 
@@ -234,7 +234,7 @@ def test_pages_are_stolen_while_their_owner_allocates() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert not failures
         assert pool.check() == 0
         assert pool.stats().allocated == 0

@@ -284,7 +284,7 @@ def test_a_callback_that_runs_at_exit_gets_a_moment(seconds: float, ends: set[st
             acl.rt.launch_host_func(stream, slow, None)
             started.wait()
             atexit.register(leaving.set)
-        """, timeout=60)
+        """, timeout=300)
         assert (done.returncode, done.stderr) == (0, "")
         found.add(done.stdout)
         if "done\n" in found:
@@ -306,5 +306,5 @@ def test_a_callback_waiting_at_exit_does_no_harm() -> None:
         for i in range(100):
             acl.rt.launch_callback(lambda data: None, i, 0, stream)
         print("end")
-    """, timeout=60)
+    """, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")

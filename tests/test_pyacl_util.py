@@ -169,7 +169,7 @@ def test_an_abandoned_thread_does_not_keep_the_process() -> None:
         import time, acl
         acl.util.start_thread(lambda given: time.sleep(600), [])
         print("end")
-    """, timeout=60)
+    """, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
@@ -183,5 +183,5 @@ def test_ctrl_c_ends_the_wait_for_a_thread() -> None:
             acl.util.stop_thread(thread)
         except KeyboardInterrupt:
             print("interrupted")
-    """, timeout=60)
+    """, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

@@ -351,7 +351,7 @@ def small_trace(tmp_path: Path) -> str:
 
 def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
     done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1",
-                     timeout=120)
+                     timeout=300)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document.keys() >= KEYS

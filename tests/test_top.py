@@ -83,7 +83,7 @@ class Service:
 
     def end(self) -> tuple[str, str]:
         """What it still printed."""
-        out, error = self.process.communicate(timeout=60)
+        out, error = self.process.communicate(timeout=300)
         assert self.process.returncode == 0
         return out, error
 
@@ -248,7 +248,7 @@ if child == 0:
     os._exit(0 if good else 1)
 print(os.waitpid(child, 0)[1], [one["name"] for one in ask(Path(server.path))["pools"]])
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60,
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300,
                           cwd="/")
     assert (done.stdout, done.stderr) == ("0 ['parents']\n", "")
 

@@ -17,7 +17,7 @@ __all__ = ["HERE", "compile_program", "environment", "examples", "mode", "progra
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-TIMEOUT_S = int(os.environ.get("ACLPOOL_PROGRAM_SECONDS") or 120)
+TIMEOUT_S = int(os.environ.get("ACLPOOL_PROGRAM_SECONDS") or 300)
 
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
 SANITIZE = {

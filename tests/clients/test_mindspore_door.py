@@ -45,7 +45,7 @@ def run(cache: Path):
         environment = {**os.environ, "ACL_BACKEND": "sim", "XDG_CACHE_HOME": str(cache), "GLOG_v": "3", **variables}
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", start + textwrap.dedent(code)],
-            env=environment, capture_output=True, text=True, timeout=240)
+            env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr[-3000:]
         return done.stdout
 
@@ -174,7 +174,7 @@ def test_the_folder_by_hand(run, tmp_path: Path) -> None:
     """`aclpool sim folder`, and a program that knows nothing of us."""
     made = subprocess.run(
         [sys.executable, "-m", "acl.tools.cli", "sim", "folder", str(tmp_path), "--mindspore"],
-        capture_output=True, text=True, timeout=120)
+        capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
     name, _, value = made.stdout.strip().partition("=")
     out = run("""

@@ -44,7 +44,7 @@ def saved(tmp_path: Path) -> Iterator[Saved]:
 def viewer(*arguments: str) -> str:
     done = subprocess.run([sys.executable, "-W", "ignore", "-m", "torch.cuda._memory_viz", *arguments],
                           env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -20,7 +20,7 @@ def run(code: str) -> list[str]:
     """Run code with torch_npu on the simulator; the lines that it printed, after a clean exit."""
     start = "import torch, torch_npu, numpy, acl\ntorch.npu.set_device(0)\n"
     line = [sys.executable, "-m", "acl.tools.sim", "--", sys.executable, "-c", start + code]
-    done = subprocess.run(line, env=dict(os.environ), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(line, env=dict(os.environ), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if not line.startswith("Warning: ")]
 

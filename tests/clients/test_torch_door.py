@@ -80,7 +80,7 @@ def run(extensions: Path):
         }
         text = start.replace("{shim}", str(shim)) + textwrap.dedent(code)
         done = subprocess.run(
-            [sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=240)
+            [sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == status, done.stdout + done.stderr
         if status == 0:
             assert "Traceback" not in done.stderr, done.stderr

@@ -30,7 +30,7 @@ torch.npu.set_device(0)
 def program(code: str, *options: str, start: str = START, **variables: str) -> str:
     """Run code with torch_npu on the simulator; what it printed, after a clean exit."""
     line = [sys.executable, "-m", "acl.tools.sim", *options, "--", sys.executable, "-c", start + textwrap.dedent(code)]
-    done = subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(line, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "[ERROR]" not in done.stderr
@@ -142,7 +142,7 @@ def test_expandable_segments() -> None:
     line = [sys.executable, "-m", "acl.tools.sim", "--counters", "-", "--", sys.executable, "-c",
             START + textwrap.dedent(code)]
     variables = {**os.environ, "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
-    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "aclrtMapMem" in done.stderr, "it fell back to segments of aclrtMalloc"
 
@@ -159,7 +159,7 @@ def test_out_of_memory_is_torchs_own_error(segments: str) -> None:
     out = subprocess.run(
         [sys.executable, "-m", "acl.tools.sim", "--capacity", "1GiB", "--", sys.executable, "-c",
          START + textwrap.dedent(code)],
-        env={**os.environ, "PYTORCH_NPU_ALLOC_CONF": segments}, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "PYTORCH_NPU_ALLOC_CONF": segments}, capture_output=True, text=True, timeout=300,
     )
     assert out.returncode == 0, out.stderr
     assert _answers(out.stdout).split() == ["caught", "True", "1048576"]

@@ -44,7 +44,7 @@ x, y = torch.randn(4, 8), torch.randn(4, 8)
 def program(code: str) -> None:
     """Run code on the simulator; it must end well and without an error of torch_npu's queue."""
     line = [sys.executable, "-m", "acl.tools.sim", "--", sys.executable, "-c", START + textwrap.dedent(code)]
-    done = subprocess.run(line, env=dict(os.environ), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(line, env=dict(os.environ), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "[ERROR]" not in done.stderr
 

@@ -32,7 +32,7 @@ class Client:
         self.process, self.port = process, port
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
@@ -47,7 +47,7 @@ class Client:
         """That many requests which the server finds all at once: it sleeps until they are sent."""
         os.kill(self.process.pid, signal.SIGSTOP)
         try:
-            waiting = [http.client.HTTPConnection("127.0.0.1", self.port, timeout=60) for _ in range(count)]
+            waiting = [http.client.HTTPConnection("127.0.0.1", self.port, timeout=300) for _ in range(count)]
             for connection in waiting:
                 connection.request("POST", "/v1/embeddings", json.dumps({"input": TEXT}))
         finally:
@@ -80,7 +80,7 @@ class Client:
     def stop(self) -> str:
         """Send SIGTERM and wait; what the server wrote."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.communicate(timeout=60)[0]
+        return self.process.communicate(timeout=300)[0]
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_bad_request_is_400(serve: Callable[..., Client], body: Any) -> None:
     (["--limit", "much"], "limit"), (["--lanes", "0"], "lanes must be an int of at least 1, not 0"),
 ])
 def test_an_option_that_makes_no_sense_is_named(arguments: list[str], text: str) -> None:
-    done = subprocess.run([sys.executable, str(APP), *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(APP), *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert text in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 

@@ -17,7 +17,7 @@ def test_the_snippet_runs() -> None:
     path = os.pathsep.join([str(Path(acl.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-P", "-c", code] if sys.version_info >= (3, 11) else
                           [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

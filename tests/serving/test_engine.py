@@ -61,7 +61,7 @@ def check(asked: list[tuple[int, Future[Any]]], expected: list[Any]) -> set[int]
     """Every answer is right; the sizes of the batches."""
     sizes = set()
     for which, future in asked:
-        vector, shared = future.result(60)
+        vector, shared = future.result(300)
         np.testing.assert_allclose(vector, expected[which], rtol=1e-4, atol=1e-5)
         sizes.add(shared)
     return sizes
@@ -188,7 +188,7 @@ def test_streams_that_fail(expected: list[Any], sim: Any) -> None:
         asked = []
         for _ in range(8):
             asked += ask(service, 12)
-            asked[-12][1].result(60)            # the lanes are at work
+            asked[-12][1].result(300)            # the lanes are at work
             for handle in service.pool.streams[:1]:
                 with suppress(ValueError):      # its lane has given it up by now
                     sim.fail_stream(handle)
@@ -217,7 +217,7 @@ def test_patience_ends(expected: list[Any], sim: Any) -> None:
         with sim.device_lost(0):
             future = service.submit(TASK.item(TEXTS[0]))
             with pytest.raises(acl.AclError):
-                future.result(30)
+                future.result(300)
             assert not service.healthy
         assert (service.counts["failed"], service.promised) == (1, 0)
         check(ask(service, 6), expected)
@@ -231,7 +231,7 @@ def test_patience_ends_for_each_by_itself(expected: list[Any], sim: Any) -> None
                 jobs = [service.submit(TASK.item(TEXTS[0])) for _ in range(2)]
                 service.queue[0].arrived -= 100
             with pytest.raises(acl.AclError):
-                jobs[0].result(60)
+                jobs[0].result(300)
         check([(0, jobs[1])], expected)
         assert (service.counts["failed"], service.counts["answered"], service.promised) == (1, 1, 0)
 
@@ -254,7 +254,7 @@ def test_lanes_that_want_the_memory_alone_do_not_wait_for_each_other(monkeypatch
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert found == [True, True]
         assert service.running == 0
 
@@ -264,7 +264,7 @@ def test_a_mistake_fails_its_batch_only(expected: list[Any], monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(TASK, "collate", lambda items: {"nonsense": items}, raising=False)
             with pytest.raises(TypeError, match="no input 'nonsense'"):
-                service.submit(TASK.item("a")).result(30)
+                service.submit(TASK.item("a")).result(300)
         check(ask(service, 6), expected)
 
 

@@ -31,7 +31,7 @@ def service() -> Iterator[tuple[Engine, str]]:
         time.sleep(0.01)
     yield engine, f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(60)
+    thread.join(300)
     engine.close()
 
 
@@ -50,7 +50,7 @@ def test_the_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: 
     page.call("Page.navigate", url=address + "/memory")
     page.wait("document.title === 'Memory' && document.querySelectorAll('#rows tr').length > 0", 60)
     assert "0 answered" in page.js("document.getElementById('state').textContent")
-    engine.submit(engine.task.item("hello")).result(60)
+    engine.submit(engine.task.item("hello")).result(300)
     with engine.pool.alloc(10 * MIB, tag="<b>mine</b>"):
         page.wait("document.getElementById('state').textContent.startsWith('1 answered')", 60)
         text = page.wait(

@@ -60,7 +60,7 @@ def scene() -> Iterator[Scene]:
 
 
 def answers(peer: subprocess.Popen[str]) -> list[str]:
-    text, _ = peer.communicate(timeout=60)
+    text, _ = peer.communicate(timeout=300)
     return text.split()
 
 

@@ -332,7 +332,7 @@ def test_waiting_ends_when_the_queue_goes(scene: Scene) -> None:
     thread = threading.Thread(target=wait)
     thread.start()
     assert api.acltdtDestroyQueue(queue) == 0
-    thread.join(60)
+    thread.join(300)
     assert codes == [RT]
 
 
@@ -360,7 +360,7 @@ def test_many_producers_and_consumers(scene: Scene) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert sorted(got) == list(range(3 * each))
     assert api.acltdtDestroyQueue(queue) == 0
 

@@ -99,7 +99,7 @@ class Watch:
         thread.start()
         self.subscribed = False
         assert api.aclprofModelUnSubscribe(self.model.id) == 0
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive(), "the write end is closed"
         return b"".join(chunks)
 

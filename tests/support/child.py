@@ -26,7 +26,7 @@ def child_environment(**changes: str) -> dict[str, str]:
 
 
 def run_child(
-    *arguments: str, timeout: float = 60, text: str | None = None, **environment: str
+    *arguments: str, timeout: float = 300, text: str | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGUMENTS` with these changes to the environment; its exit code and output."""
     return subprocess.run(
@@ -41,7 +41,7 @@ def run_child(
 
 
 def run_python(
-    code: str, *, timeout: float = 60, arguments: tuple[str, ...] = (), **environment: str
+    code: str, *, timeout: float = 300, arguments: tuple[str, ...] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run code likewise."""
     return run_child(*arguments, "-c", textwrap.dedent(code), timeout=timeout, **environment)

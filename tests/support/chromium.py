@@ -76,7 +76,7 @@ class Browser:
         message, self.rest = self.rest.split(b"\0", 1)
         return dict(json.loads(message))
 
-    def call(self, method: str, session: str | None = None, timeout: float = 60, **params: Any) -> dict[str, Any]:
+    def call(self, method: str, session: str | None = None, timeout: float = 300, **params: Any) -> dict[str, Any]:
         """A command's result; events on the way go to their pages."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
@@ -141,16 +141,16 @@ class Page:
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
 
-    def call(self, method: str, timeout: float = 60, **params: Any) -> dict[str, Any]:
+    def call(self, method: str, timeout: float = 300, **params: Any) -> dict[str, Any]:
         """A command to this tab."""
         return self.browser.call(method, self.session, timeout, **params)
 
-    def open(self, path: Path, timeout: float = 60) -> None:
+    def open(self, path: Path, timeout: float = 300) -> None:
         """Load a file and wait until the page says that it is ready (or failed)."""
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.body && document.body.dataset.state", timeout)
 
-    def js(self, expression: str, timeout: float = 60) -> Any:
+    def js(self, expression: str, timeout: float = 300) -> Any:
         """The value of an expression, awaited."""
         answer = self.call("Runtime.evaluate", timeout, expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
@@ -158,7 +158,7 @@ class Page:
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
         return answer["result"].get("value")
 
-    def wait(self, expression: str, timeout: float = 60) -> Any:
+    def wait(self, expression: str, timeout: float = 300) -> Any:
         """Poll until an expression is true; its value."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

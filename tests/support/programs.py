@@ -26,4 +26,4 @@ def compile_program(source: Path, folder: Path, library: str = "ascendcl") -> Pa
 def run_program(program: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run it where the loader finds the simulator; its exit code and output."""
     environment = {**os.environ, "LD_LIBRARY_PATH": sim.library_dir(), **variables}
-    return subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=300)

@@ -46,7 +46,7 @@ def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     target = source.with_suffix(".html")
     assert cli.main(["view", "-q", str(source)]) == 0
     page = browser.page(1440, 1000)
-    page.open(target, timeout=120)
+    page.open(target, timeout=300)
     yield page, truth, target
     assert page.errors == []
     assert all(url.startswith(("file:", "blob:")) for url in page.requests)
