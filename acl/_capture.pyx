@@ -72,3 +72,12 @@ cdef class Capture:
                     capture_end(self.main[i])
                 capture_release(self.private[i])
             self.private[i] = NULL
+
+
+def release_of(Pool pool not None, capture):
+    """What `Pool.release_capture` does."""
+    if not isinstance(capture, Capture):
+        raise TypeError(f"capture must be a Capture, not {type(capture).__name__}")
+    if (<Capture> capture).pool is not pool:
+        raise ValueError("the Capture is not of this pool")
+    capture.release()

@@ -333,7 +333,6 @@ cdef class Pool:
     def empty(self, shape, dtype="float32", Stream stream=None, *, tag=None):
         """Device memory for an array, not initialised: an `Array` of that shape and type."""
         from acl._array import Array
-
         return Array(self, shape, dtype, stream, tag)
 
     def record_stream(self, Buffer buffer not None, stream):
@@ -442,7 +441,8 @@ cdef class Pool:
 
     def release_capture(self, capture):
         """The graph is gone: its blocks are ordinary memory again."""
-        capture.release()
+        from acl._capture import release_of
+        release_of(self, capture)
 
     def unloading(self):
         """A context manager for unloading a model: what comes back meanwhile waits for the device.

@@ -556,6 +556,18 @@ def test_frees_may_come_after_unregister(made: Made) -> None:
     assert pool.check() == 0
 
 
+def test_only_a_pool_s_own_capture_is_released(made: Made) -> None:
+    pool, stream, _ = made
+    with pytest.raises(TypeError, match="capture must be a Capture, not int"):
+        pool.release_capture(5)  # type: ignore[arg-type]
+    with acl.Pool() as other, pool.capture(stream) as capture:
+        pool.alloc(4096, stream).close()
+        with pytest.raises(ValueError, match="the Capture is not of this pool"):
+            other.release_capture(capture)
+    assert capture.reserved == 2 * MIB
+    pool.release_capture(capture)
+
+
 def test_a_stream_may_end_with_live_blocks() -> None:
     with acl.Pool() as pool:
         stream = acl.Stream()
