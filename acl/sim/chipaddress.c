@@ -1,9 +1,9 @@
 /* chipaddress.c: addresses that the chip itself has, for kernels that are handed them.
 
    Where a context's arithmetic notes an overflow, and where the cores of a device wait for each
-   other.  Nothing of the simulator uses either: the first always reads as "no overflow", and kernels
-   that run on the host need no second.  Both are memory of the library, one piece for each device,
-   so that a launch that passes them on works.
+   other.  Nothing of the simulator uses either: the first always reads as "no overflow", and
+   kernels that run on the host need no second.  Both are memory of the library, one piece for each
+   device, so that a launch that passes them on works.
 
    Thread rule: any thread. */
 #include "exports.h"

@@ -39,8 +39,8 @@ aclError error_argument(const char *function, aclError code, const char *conditi
     __attribute__((cold));
 
 /* What a gate does with a failed call: the newest message, if it is of this code and no gate had it
- * yet, becomes one of `function` and tells the arguments, for which see arguments_words.  ERROR_ANY:
- * the call gives no code, but a NULL. */
+ * yet, becomes one of `function` and tells the arguments, for which see arguments_words.
+ * ERROR_ANY: the call gives no code, but a NULL. */
 enum { ERROR_ANY = -0x7fffffff };
 void error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));

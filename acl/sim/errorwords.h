@@ -9,8 +9,8 @@
  * as a user reads it: "desc is a live tensor desc", "devPtr is not NULL", "size > 0". */
 void condition_words(const char *condition, char *text, size_t room);
 
-/* Writes "devPtr=NULL, size=16" for names "devPtr:p size:u" and as many values: p is a pointer, u an
- * unsigned and i a signed 64-bit number, d a double. */
+/* Writes "devPtr=NULL, size=16" for names "devPtr:p size:u" and as many values: p is a pointer, u
+ * an unsigned and i a signed 64-bit number, d a double. */
 void arguments_words(const char *names, va_list values, char *text, size_t room);
 
 #endif

@@ -186,7 +186,7 @@ static aclError rule_read(const char *text, Rule *rule)
     return ACL_SUCCESS;
 }
 
-/* ---- lost devices: faults with the numbers after those of the rules ---------------------------- */
+/* ---- lost devices: faults with the numbers after those of the rules -------------------------- */
 
 typedef struct Loss {
     unsigned faults;      /* how many of them are in force */

@@ -145,7 +145,8 @@ static Room room_plan(const Plan *plan, unsigned threads)
     int64_t size = plan->whole ? 1 : 2;
     Room room = {.a = room_round(plan->m * plan->n * 4)};
     room.b = room.a + (must_unpack(plan, &plan->a) ? room_round(plan->m * plan->k * size) : 0);
-    room.scratch = room.b + (must_unpack(plan, &plan->b) ? room_round(plan->k * plan->n * size) : 0);
+    room.scratch = room.b
+        + (must_unpack(plan, &plan->b) ? room_round(plan->k * plan->n * size) : 0);
     room.total =
         room.scratch + (plan->whole ? 0 : gemm_scratch(plan->m, plan->n, plan->k, threads));
     return room;

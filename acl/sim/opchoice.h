@@ -37,11 +37,11 @@ typedef struct Choice {
 void launch_clear(struct aclopKernelDesc *launch);
 void choice_free(Choice *choice);
 
-/* Keeps it, in place of an older one of the same form; then the longest unused go until the limit is
-   kept. False without memory: it is not kept, and stays the caller's. */
+/* Keeps it, in place of an older one of the same form; then the longest unused go until the limit
+   is kept. False without memory: it is not kept, and stays the caller's. */
 bool choice_keep(Choice *choice);
 
-/* A copy of type and launch, so that no lock is held while they are used; 100024 if there is none. */
+/* A copy of type and launch, so that no lock is held while they are used; 100024 if none. */
 aclError choice_find(const Form *form, Choice *out);
 
 #endif

@@ -3,7 +3,8 @@
    What exception callbacks ask with the numbers that they are told.  The newest FAILURES_KEPT
    failures are kept, so that a program may also ask after the callback.
 
-   Thread rule: a note belongs to its thread until it is settled; the list is under one leaf mutex. */
+   Thread rule: a note belongs to its thread until it is settled; the list is under one leaf
+   mutex. */
 #include "opfailure.h"
 
 #include <stdlib.h>
@@ -66,7 +67,7 @@ void opfailure_settle(int32_t device, uint32_t stream, uint32_t task)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* A copy of the failure, to be freed; false if none is known of those numbers, or without memory. */
+/* A copy of the failure, to be freed; false if none has those numbers, or without memory. */
 static bool failure_find(uint32_t device, uint32_t stream, uint32_t task, Failure *out)
 {
     const Failure *found = NULL;

@@ -2,9 +2,9 @@
 
    aclopUpdateParams calls the function registered for the type, with a new description of a launch
    that is valid during that call only; what it set is kept for these inputs, outputs and
-   attributes (opchoice.c). aclopExecuteV2 then launches the kernel with its arguments in order: inputs, outputs,
-   workspaces (all addresses), then the function's own bytes. Lock: over the lists, not over user's
-   functions. */
+   attributes (opchoice.c). aclopExecuteV2 then launches the kernel with its arguments in order:
+   inputs, outputs, workspaces (all addresses), then the function's own bytes. Lock: over the lists,
+   not over user's functions. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,8 @@
    aclprofInit names a folder; between aclprofStart and aclprofStop marks, ranges and steps are
    kept, with those that a stream reaches; aclprofFinalize writes them to FOLDER/PROF_sim_PID.json,
    which chrome://tracing and Perfetto show.  There is no hardware to measure: metrics are accepted
-   and counted for nothing.  A model's operators are told by another way (subscription.c), and not at
-   the same time.
+   and counted for nothing.  A model's operators are told by another way (subscription.c), and not
+   at the same time.
 
    Thread rule: the state and the records are under one mutex; pushed ranges belong to a thread. */
 #include <errno.h>

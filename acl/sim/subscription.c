@@ -6,7 +6,8 @@
    the runtime does: that is how a reader learns that there is no more.  It works for a model that
    is unloaded already.
 
-   Thread rule: the list and the queues are under one leaf mutex; nobody writes to a pipe under it. */
+   Thread rule: the list and the queues are under one leaf mutex; nobody writes to a pipe under
+   it. */
 #include "subscription.h"
 
 #include <errno.h>
