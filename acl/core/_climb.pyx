@@ -58,6 +58,7 @@ cdef enum:
     BORROWS_MANY = 32
     BORROWS_NEW = 250           # one borrowing allocation in so many is too often
     BORROWS_ECHOED = 1000       # and where the same shapes repeat
+    BORROWS_MOVED = 100         # so often a second place is not used again, and in the way
     ECHOES = 512
     ROUNDS_MANY = 4             # slow so often at the same place: the arena grows a little
     ROUNDS_ENDLESS = 48         # and so often: as far as one that borrows too often
@@ -180,8 +181,15 @@ cdef void echo_hear(Climb *climb) noexcept nogil:
         echo.rounds += 1
     if climb.heard and echo.allocs < arena.emptied:
         arena.repeats = True
+    climb.repeats = climb.heard or (arena.repeats and not borrows_often(arena, BORROWS_MOVED))
     echo.allocs = now
     climb.rounds = echo.rounds
+
+
+cdef inline bint borrows_often(Arena *arena, uint64_t rate) noexcept nogil:
+    """Whether more than one allocation in `rate` has borrowed pages since the arena last grew."""
+    return (arena.borrows >= BORROWS_MANY
+            and arena.borrows * rate > arena_allocs(arena) - arena.grown_at)
 
 
 cdef size_t restless_cap(Climb *climb) noexcept nogil:
@@ -192,9 +200,7 @@ cdef size_t restless_cap(Climb *climb) noexcept nogil:
     """
     cdef Arena *arena = climb.arena
     cdef uint64_t rate = BORROWS_ECHOED if climb.rounds > 0 else BORROWS_NEW
-    if climb.rounds >= ROUNDS_ENDLESS or (
-            arena.borrows >= BORROWS_MANY
-            and arena.borrows * rate > arena_allocs(arena) - arena.grown_at):
+    if climb.rounds >= ROUNDS_ENDLESS or borrows_often(arena, rate):
         return GROW_RESTLESS
     return GROW_ROUNDS if climb.rounds >= ROUNDS_MANY else 0
 
@@ -232,7 +238,7 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     # Where shapes repeat a second place saves the next round its calls, where the stream is at work
     # it saves a wait; else pages move, as the second place would only lie there.
     if climb.found < climb.missing and (
-            climb.heard or climb.arena.repeats or not climb.arena.donates
+            climb.repeats or not climb.arena.donates
             or pool.options.views == VIEWS_ALWAYS):
         take_views(climb, False)
     if climb.found < climb.missing:

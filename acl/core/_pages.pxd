@@ -28,6 +28,7 @@ cdef struct Climb:              # a slow allocation under way
     bint views                  # whether free pages of the arena may be mapped at a second place
     bint moves                  # whether pages may be unmapped for it
     bint heard                  # the same allocation has been slow before: shapes may repeat
+    bint repeats                # and others that are slow are likely to come again, too
     uint32_t rounds             # and so often before in rounds of the same shapes
     bint refused                # the driver would not map a page for the second time
 

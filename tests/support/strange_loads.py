@@ -129,6 +129,22 @@ def regrown(t: Recorder, steps: int) -> None:
             running.remove(request)
 
 
+def concatenated(t: Recorder, steps: int) -> None:
+    """As `regrown`, for more sequences, and the old tensors of one live until its new ones are made."""
+    running: list[list[int]] = []       # tokens, steps left, then the cache's tensors
+    for _ in range(steps):
+        if len(running) < 8:
+            running.append([t.random.randrange(16, 700), t.random.randrange(100, 800)])
+        for request in running:
+            old = request[2:]
+            tokens, left = request[0] + 1, request[1] - 1
+            request[:] = [tokens, left, *(t.take(tokens * 16384 + 32) for _ in range(4))]
+            t.give(*old)
+        for request in [r for r in running if r[1] <= 0]:
+            t.give(*request[2:])
+            running.remove(request)
+
+
 def prefixes(t: Recorder, steps: int) -> None:
     """Decoding with caches of prefixes: kept up to a budget, the older the likelier to go."""
     kept: list[int] = []
@@ -249,7 +265,7 @@ def two_nets(t: Recorder, steps: int) -> None:
 
 
 STRANGE: dict[str, Callable[[Recorder, int], None]] = {
-    "diffusion": diffusion, "buckets": buckets, "regrown": regrown, "prefixes": prefixes, "decoding": decoding,
-    "above_pages": above_pages, "huge_and_tiny": huge_and_tiny, "left_between": left_between, "tenants": tenants,
-    "two_nets": two_nets,
+    "diffusion": diffusion, "buckets": buckets, "regrown": regrown, "concatenated": concatenated, "prefixes": prefixes,
+    "decoding": decoding, "above_pages": above_pages, "huge_and_tiny": huge_and_tiny, "left_between": left_between,
+    "tenants": tenants, "two_nets": two_nets,
 }
