@@ -133,7 +133,7 @@ static bool mask_add(const Attend *a, const char *mask, int64_t first, int64_t l
     return any;
 }
 
-static void row_softmax(float *scores, int64_t keys)
+WIDE static void row_softmax(float *scores, int64_t keys)
 {
     float top = -INFINITY, sum = 0.0F;
     for (int64_t j = 0; j < keys; j++) {

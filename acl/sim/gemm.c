@@ -220,6 +220,42 @@ static void rows_axpy(const Gemm *gemm, int64_t row, float *scratch)
     }
 }
 
+/* The sum of products of two lines of float32, in lanes. */
+static float line_dot(const float *a, const float *b, int64_t n)
+{
+    float lanes[16] = {0}, sum = 0.0F;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        for (int l = 0; l < 16; l++) {
+            lanes[l] += a[i + l] * b[i + l];
+        }
+    }
+    for (int l = 0; l < 16; l++) {
+        sum += lanes[l];
+    }
+    for (; i < n; i++) {
+        sum += a[i] * b[i];
+    }
+    return sum;
+}
+
+/* B lies transposed: each number of C is the product of two lines. */
+static bool rows_dot(const Gemm *gemm)
+{
+    if (gemm->b_row != 1 || gemm->a_column != 1 || gemm->a_type != ACL_FLOAT
+        || gemm->b_type != ACL_FLOAT) {
+        return false;
+    }
+    for (int64_t j = 0; j < gemm->n; j++) {
+        const float *b = (const float *)gemm->b + j * gemm->b_column;
+        for (int64_t i = 0; i < gemm->m; i++) {
+            const float *a = (const float *)gemm->a + i * gemm->a_row;
+            gemm->c[i * gemm->c_row + j] += gemm->alpha * line_dot(a, b, gemm->k);
+        }
+    }
+    return true;
+}
+
 /* --- the whole product --- */
 
 int64_t gemm_scratch(int64_t m, int64_t n, int64_t k, unsigned threads)
@@ -268,6 +304,9 @@ void gemm_run(const Gemm *gemm, void *scratch, unsigned threads)
         for (int64_t row = 0; row < gemm->m; row++) {
             rows_axpy(gemm, row, scratch);
         }
+        return;
+    }
+    if (gemm->m <= ROWS_FEW && rows_dot(gemm)) {
         return;
     }
     Block block = {.gemm = gemm, .tile = tile_choose()};

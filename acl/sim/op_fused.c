@@ -69,7 +69,7 @@ static int64_t gelu_workspace(const OpCall *call)
     return 2 * last_dim(call->inputs[0]) * (int64_t)sizeof(float);
 }
 
-static void row_gelu(float *x, int64_t length, int variant, float alpha)
+WIDE static void row_gelu(float *x, int64_t length, int variant, float alpha)
 {
     if (variant == GELU_ERF) {
         for (int64_t i = 0; i < length; i++) {

@@ -401,6 +401,7 @@ static bool pad_run(const OpCall *call)
         return false;
     }
     strides_of(in, strides);
+    int last = in->rank - 1;
     for (int64_t i = 0; i < tensor_count(out); i++) {
         int64_t rest = i, from = 0;
         bool inside = true;
@@ -410,8 +411,16 @@ static bool pad_run(const OpCall *call)
             from += source * strides[d];
             rest /= out->dims[d];
         }
+        int64_t run = 1; /* what follows in the input follows in the output, to the row's end */
+        if (inside && last >= 0) {
+            int64_t place = i % out->dims[last] - pads.before[last];
+            run = place >= 0 && place < in->dims[last] ? in->dims[last] - place : 1;
+            int64_t left = out->dims[last] - i % out->dims[last];
+            run = run < left ? run : left;
+        }
         memcpy((char *)out->data + i * size, inside ? (const char *)in->data + from * size : fill,
-            (size_t)size);
+            (size_t)(run * size));
+        i += run - 1;
     }
     return true;
 }

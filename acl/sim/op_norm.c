@@ -51,7 +51,7 @@ static void line_store(const Tensor *out, const Lines *lines, int64_t line, cons
 
 /* --- arithmetic on one line --- */
 
-static float line_max(const float *in, int64_t n)
+WIDE static float line_max(const float *in, int64_t n)
 {
     float best = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
@@ -60,7 +60,7 @@ static float line_max(const float *in, int64_t n)
     return best;
 }
 
-static float line_sum(const float *in, int64_t n)
+WIDE static float line_sum(const float *in, int64_t n)
 {
     float lanes[16] = {0};
     int64_t i = 0;
@@ -79,7 +79,7 @@ static float line_sum(const float *in, int64_t n)
     return (float)total;
 }
 
-static float line_spread(const float *in, float mean, int64_t n)
+WIDE static float line_spread(const float *in, float mean, int64_t n)
 {
     float lanes[16] = {0};
     int64_t i = 0;
@@ -99,7 +99,7 @@ static float line_spread(const float *in, float mean, int64_t n)
     return (float)total;
 }
 
-static void line_softmax(const float *in, float *out, int64_t n, bool logarithm)
+WIDE static void line_softmax(const float *in, float *out, int64_t n, bool logarithm)
 {
     float top = line_max(in, n);
     for (int64_t i = 0; i < n; i++) {

@@ -240,15 +240,14 @@ static void gru_reset(
                 x[b * wide + n + j] + room->state[b * wide + n + j] + wb[n + j] + rb[n + j];
             reset[j] = sigmoid_fast(gate) * room->h[b * n + j];
         }
-        for (int64_t j = 0; j < n; j++) {
-            double sum = 0.0;
-            for (int64_t q = 0; q < n; q++) {
-                sum +=
-                    (double)reset[q] * tensor_get_real(r, (direction * wide + 2 * n + j) * n + q);
-            }
-            room->c[b * n + j] = (float)sum;
-        }
     }
+    Gemm gemm = {
+        .m = net->batch, .n = n, .k = n, .alpha = 1.0F, .a = room->state + 2 * n,
+        .a_type = ACL_FLOAT, .a_row = wide, .a_column = 1,
+        .b = (const char *)r->data + (direction * wide + 2 * n) * n * type_size(r->type),
+        .b_type = r->type, .b_row = 1, .b_column = n, .c = room->c, .c_row = n,
+    };
+    gemm_run(&gemm, room->scratch, call->threads);
 }
 
 static void output_store(

@@ -13,7 +13,7 @@ enum { BLOCK = 512 };
 typedef void (*Loop)(const void *in, void *out, int64_t n, double p, double q);
 
 #define LOOP(NAME, T, R, EXPRESSION) \
-    static void NAME(const void *pin, void *pout, int64_t n, double dp, double dq) \
+    WIDE static void NAME(const void *pin, void *pout, int64_t n, double dp, double dq) \
     { \
         const T *in = pin; \
         R *out = pout; \

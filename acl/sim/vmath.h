@@ -8,6 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 
+/* A function of loops over these, compiled once more for wider vectors and chosen when the library is
+   loaded. Not where a sanitizer or a counter of lines runs before it could choose. */
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(SIM_DEBUG)
+#define WIDE __attribute__((target_clones("arch=haswell", "default")))
+#else
+#define WIDE
+#endif
+
 static inline float power_of_two(int32_t exponent)
 {
     uint32_t bits = (uint32_t)(exponent + 127) << 23;
