@@ -49,13 +49,15 @@ class Browser:
     """A browser process of its own, with a profile that is thrown away."""
 
     def __init__(self, path: str) -> None:
-        self.profile = tempfile.mkdtemp(prefix="aclpool-chromium-")
+        place = "/tmp" if os.access("/tmp", os.W_OK) else None     # the names of sockets must be short
+        self.profile = tempfile.mkdtemp(prefix="aclpool-chromium-", dir=place)
         to_read, self.writer = os.pipe()
         self.reader, to_write = os.pipe()
         command = [sys.executable, "-c", EXEC, str(to_read), str(to_write), path, *FLAGS]
         self.process = subprocess.Popen(
             [*command, f"--user-data-dir={self.profile}", "about:blank"], pass_fds=(to_read, to_write),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # there may be none, or none to write to
         )
         for descriptor in (to_read, to_write):
             os.close(descriptor)
