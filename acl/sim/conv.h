@@ -16,6 +16,11 @@ typedef struct Conv {
 /* The plan for input 0 and a weight [filters, channels of a group, kernel...]; types aside. */
 bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv);
 
+/* The three steps of Conv, for what goes on from its result. */
+bool conv_infer(OpCall *call);
+int64_t conv_workspace(const OpCall *call);
+bool conv_run(const OpCall *call);
+
 /* The unfolded matrix, `depth` rows of `count` places from place `first` (whole output rows), of
    one group of one image. What lies in the padding is zero. */
 void conv_unfold(const Conv *conv, const void *image, aclDataType type, int64_t first,

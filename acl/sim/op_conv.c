@@ -67,7 +67,7 @@ static bool bias_check(const OpCall *call, int64_t filters)
     return true;
 }
 
-static bool conv_infer(OpCall *call)
+bool conv_infer(OpCall *call)
 {
     Conv conv;
     if (!conv_plan(call, &conv) || !bias_check(call, conv.filters)) {
@@ -90,7 +90,7 @@ static bool conv_pointwise(const Window *w)
         && w->pad_begin[0] + w->pad_begin[1] + w->pad_begin[2] == 0;
 }
 
-static int64_t conv_workspace(const OpCall *call)
+int64_t conv_workspace(const OpCall *call)
 {
     Conv conv;
     if (!conv_plan(call, &conv)) {
@@ -277,7 +277,7 @@ static void parts_run(const OpCall *call, const Conv *conv, int64_t weights,
     }
 }
 
-static bool conv_run(const OpCall *call)
+bool conv_run(const OpCall *call)
 {
     Conv conv;
     if (!conv_plan(call, &conv)) {

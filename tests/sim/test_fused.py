@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,23 @@ def test_a_product_of_transposes(left: bool, right: bool) -> None:
     a, b = normal(2, 3, 4), normal(2, 4, 5)
     inputs: list[Array | None] = [a.swapaxes(1, 2).copy() if left else a, b.swapaxes(1, 2).copy() if right else b]
     close(run("FusedMatMul", inputs, alpha=0.5, transA=int(left), transB=int(right))[0], 0.5 * a @ b)
+
+
+@pytest.mark.parametrize(("name", "numbers", "function"), [
+    ("", [], lambda x: x),
+    ("Relu", [], lambda x: np.maximum(x, 0)),
+    ("Tanh", [], np.tanh),
+    ("Sigmoid", [], lambda x: 1 / (1 + np.exp(-x))),
+    ("LeakyRelu", [0.3], lambda x: np.where(x < 0, 0.3 * x, x)),
+    ("Clip", [-0.5, 1.5], lambda x: np.clip(x, -0.5, 1.5)),
+    ("HardSigmoid", [0.3, 0.4], lambda x: np.clip(0.3 * x + 0.4, 0, 1)),
+])  # fmt: skip
+def test_a_convolution_with_what_follows(name: str, numbers: list[float], function: Callable[[Array], Array]) -> None:
+    x, w, bias, add = normal(2, 3, 40), normal(4, 3, 1), normal(4), normal(2, 4, 40)
+    more: dict[str, Any] = ({"activation": name} if name else {}) | ({"activation_params": numbers} if numbers else {})
+    plain = np.einsum("fck,bcl->bfl", w, x) + bias[:, None]
+    close(run("FusedConv", [x, w, bias], **more)[0], function(plain))
+    close(run("FusedConv", [x, w, bias, add], **more)[0], function(plain + add))
 
 
 # --- turns ---------------------------------------------------------------------------------------
@@ -304,6 +322,7 @@ def test_groups_begin_without_a_cache() -> None:
     ("MultiHeadAttention", {}, "attribute num_heads"),
     ("Attention", {"num_heads": 2, "do_rotary": 1}, "attribute do_rotary"),
     ("FusedMatMul", {"transBatchA": 1}, "transBatchA"),
+    ("FusedConv", {"activation": "Softplus"}, "activation: Softplus"),
 ])  # fmt: skip
 def test_what_is_lacking_is_said_at_load(
     kind: str, attributes: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
