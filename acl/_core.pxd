@@ -39,7 +39,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I12  peaks        live <= live_peak, requested <= requested_peak
     I13  views        f.holder is in the list f.views; v is in v.frame's list once, and its page's
                       entry is v; all views of a frame lie in one arena, and so did the search
-                      that f.stamp is of; shadows == views that hold nothing, if nothing is MOVING
+                      that f.stamp is of; shadows == views that hold nothing, if nothing is MOVING;
+                      v.mapped of a view that is still to be unmapped has a holder in this arena
     I14  old views    a view is unmapped only after its arena's stream was seen complete since it
                       last held (v.vacated < arena.rested): work may still run through it
     I15  sleep        a page that is not backed, and no hole, lies in blocks that are asleep (LIVE
@@ -132,6 +133,7 @@ cdef struct Block:              # 64 bytes, one cache line
 
 cdef struct View:
     Frame *frame                # NULL: to be unmapped before its page is used again
+    Frame *mapped               # what it still maps then, if that stays in the arena (I13)
     View *next                  # of the same frame; of a list in hand while `frame` is NULL
     uint64_t vacated            # arena.moment when it held for the last time (I14)
     uint32_t page
@@ -147,6 +149,7 @@ cdef struct Frame:
     Block *hole                 # around its home, if it is free and away
     uint64_t stamp              # of the last search that found it free
     uint64_t mark               # of the last window that it was counted in
+    uint32_t stale              # views that are to be unmapped: it stays in the arena until then
 
 cdef struct Chunk:              # bytes of a sleeping block, in pinned memory of the host
     Chunk *next
@@ -475,7 +478,8 @@ cdef struct Pool:
     void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
     bint (*mark_done)(void *mark) noexcept nogil    # the stream has come to it
     void (*mark_drop)(void *mark) noexcept nogil
-    bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile
+    bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile,
+    bint dropped                # but if its object went with blocks alive: then once none is
     bint tagging                # new arenas are ARENA_TAGGED
     Notes notes
     Peak peak                   # under `lock`

@@ -281,6 +281,24 @@ def test_an_unmap_that_is_refused_once_leaves_no_mapping_behind(at: int) -> None
     assert rig.mapped() * PAGE == rig.reserved() == rig.physical()[0]
 
 
+@pytest.mark.parametrize("at", range(1, 29))
+def test_memory_goes_only_once_it_is_mapped_nowhere(at: int) -> None:
+    """Else it is the driver's by our books, and ours by the driver's, until the last old view is gone."""
+    rig = Rig(views=2, limit=25 * PAGE)
+    split_free(rig)
+    rig.free(rig.alloc(20 * PAGE))
+    rig.set(fail="unmap", at=at, times=1000, code=BROKEN)
+    block = rig.alloc(20 * PAGE, 2)
+    assert whole(rig)
+    if block:
+        rig.free(block)
+    rig.trim()
+    assert whole(rig) and rig.reserved() == rig.physical()[0]
+    rig.set(fail="unmap", at=0)
+    assert rig.alloc(20 * PAGE, 2)
+    assert whole(rig) and rig.mapped() * PAGE == rig.reserved() == rig.physical()[0]
+
+
 def test_the_checker_sees_a_frame_with_two_holders() -> None:
     rig = Rig(views=2)
     split_free(rig)

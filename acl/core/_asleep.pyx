@@ -28,7 +28,9 @@ from acl.core._driver cimport frame_make, frame_map, frame_return, source_take
 from acl.core._events cimport EVENT_MAP, EVENT_SLEEP, EVENT_WAKE
 from acl.core._frames cimport page_backed, view_hold, view_make, views_doom, views_restore
 from acl.core._lock cimport count_read, lock_drop, lock_take
-from acl.core._pages cimport pages_donate, piece_detach, pieces_unmap, views_settle
+from acl.core._pages cimport (
+    pages_donate, piece_detach, pieces_unmap, views_retry, views_settle,
+)
 from acl.core._place cimport block_end, page_ceil, page_floor, range_of
 from acl.core._record cimport record_block, record_note, record_trims
 
@@ -227,8 +229,8 @@ cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogi
     cdef Frame *frame
     while page < end:
         if page_backed(span, page):
-            if page_clear(arena, span, block, page):
-                frame = span.views[page].frame
+            frame = span.views[page].frame
+            if frame.stale == 0 and page_clear(arena, span, block, page):
                 frame.views = views_doom(arena, frame)
                 frame.next = NULL
                 last[0] = frame
@@ -271,21 +273,21 @@ cdef bint turn_unmap(Turn *turn) noexcept nogil:
     cdef Frame **last = &leaving
     cdef Frame *frames = NULL
     cdef View *cleared = NULL
-    cdef View *barred = NULL
     cdef Nap *nap = turn.first
     cdef uint64_t pages
     cdef bint good
+    views_retry(arena)
     lock_take(&arena.lock)
     while nap != NULL:
         last = block_leave(arena, nap.block, last)
         nap = nap.hand
     lock_drop(&arena.lock)
     record_trims(True)
-    pages = pieces_unmap(arena, &leaving, &frames, &cleared, &barred)
+    pages = pieces_unmap(arena, &leaving, &frames, &cleared)
     record_trims(False)
     good = leaving == NULL
     lock_take(&arena.lock)
-    views_settle(arena, cleared, barred)
+    views_settle(arena, cleared, NULL)
     turn_restore(turn, leaving)
     lock_drop(&arena.lock)
     while frames != NULL:

@@ -64,8 +64,8 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
     cdef bint held = False
     if view.range != span.index or view.page != page:
         return False
-    if view.frame == NULL:
-        return True                             # in hand, or barred
+    if view.frame == NULL:                      # in hand, or barred
+        return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
     if view.frame.stamp > arena.search:
         return False                            # of another arena's search
     other = view.frame.views

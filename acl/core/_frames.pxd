@@ -12,7 +12,8 @@ cdef void view_drop(Arena *arena, View *view) noexcept nogil    # of a page that
 
 # The view holds its frame from now on, and the one that did is a shadow.
 cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil
-# Takes a shadow from its frame: its page must be unmapped before it is used again.
+# Takes a shadow from its frame: its page must be unmapped before it is used again, and before the
+# frame leaves the arena.
 cdef void view_doom(Arena *arena, View *view) noexcept nogil
 # The same for all views of a frame, but the holder comes first in the list.
 cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil

@@ -29,6 +29,8 @@ cdef View *view_make(Range *span, uint32_t page) noexcept nogil:
 
 
 cdef void view_drop(Arena *arena, View *view) noexcept nogil:
+    if view.mapped != NULL:
+        view.mapped.stale -= 1
     arena.ranges[view.range].views[view.page] = NULL
     free(view)
 
@@ -65,6 +67,8 @@ cdef void view_doom(Arena *arena, View *view) noexcept nogil:
         frame.home = frame.holder
     view.frame = NULL
     view.next = NULL
+    view.mapped = frame
+    frame.stale += 1
     arena.shadows -= 1
 
 

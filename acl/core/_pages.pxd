@@ -46,8 +46,9 @@ cdef void pages_home(Arena *arena) noexcept nogil
 cdef Block *window_join(Climb *climb) noexcept nogil    # one MOVING block of the window
 
 # Without locks.
-cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames, View **cleared,
-                           View **barred) noexcept nogil
+cdef void views_retry(Arena *arena) noexcept nogil
+cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
+                           View **cleared) noexcept nogil
 cdef bint window_map(Climb *climb) noexcept nogil
 cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil

@@ -328,6 +328,8 @@ cdef void views_retry(Arena *arena) noexcept nogil:
     cdef View *view
     cdef View *cleared = NULL
     cdef View *barred = NULL
+    if arena.barred == NULL:
+        return
     lock_take(&arena.lock)
     views = arena.barred
     arena.barred = NULL
@@ -429,7 +431,10 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 
 
 cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept nogil:
-    """Under the lock, at rest: doom all views of the frames in detached pages."""
+    """Under the lock, at rest: doom all views of the frames in detached pages.
+
+    A frame that is mapped where it has no view any more stays: its memory would stay too, uncounted.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span
     cdef Frame *frame
@@ -441,42 +446,45 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
             end = page_floor(span, block_end(pieces), granule)
             while page < end:
                 frame = span.views[page].frame
-                frame.views = views_doom(arena, frame)
-                frame.next = leaving[0]
-                leaving[0] = frame
                 page += 1
+                if frame.stale == 0:
+                    frame.views = views_doom(arena, frame)
+                    frame.next = leaving[0]
+                    leaving[0] = frame
         pieces = pieces.links.next
 
 
-cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared, View **barred) noexcept nogil:
-    """Without locks: unmap a frame's doomed views, that of its page first; false if it refuses."""
-    cdef View *view = frame.views
-    cdef View *after
-    cdef View **where
+cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil:
+    """Without locks: unmap a frame's doomed views, that of its page last.
+
+    False, and it keeps what is left of them, if the driver refuses one, a shadow twice.
+    """
+    cdef View *holder = frame.views
+    cdef View *view = holder.next
     while view != NULL:
-        after = view.next
-        where = cleared
-        if not view_unmap(arena, view):
-            if view == frame.views:
-                return False
-            where = barred
-        elif view == frame.views:
-            record_note(arena, EVENT_UNMAP, view_addr(arena, view), arena.pool.options.granule, 1)
-        view.next = where[0]
-        where[0] = view
-        view = after
+        if not view_unmap(arena, view) and not view_unmap(arena, view):
+            return False
+        holder.next = view.next
+        view.next = cleared[0]
+        cleared[0] = view
+        view = holder.next
+    if not view_unmap(arena, holder):
+        return False
+    record_note(arena, EVENT_UNMAP, view_addr(arena, holder), arena.pool.options.granule, 1)
+    holder.next = cleared[0]
+    cleared[0] = holder
     frame.views = NULL
     return True
 
 
-cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames, View **cleared,
-                           View **barred) noexcept nogil:
+cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
+                           View **cleared) noexcept nogil:
     """Without locks: unmap the frames that leave; how many, until one was refused."""
     cdef Frame *frame
     cdef uint64_t pages = 0
     while leaving[0] != NULL:
         frame = leaving[0]
-        if not frame_leave(arena, frame, cleared, barred):
+        if not frame_leave(arena, frame, cleared):
             return pages
         leaving[0] = frame.next
         frame.next = frames[0]
@@ -534,8 +542,8 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     cdef Block *pieces = NULL
     cdef Frame *leaving = NULL
     cdef View *cleared = NULL
-    cdef View *barred = NULL
     cdef uint64_t pages
+    views_retry(arena)
     lock_take(&arena.lock)
     pages = pages_detach(arena, want, &pieces)
     if pages < want and cache_flush(arena) != 0:
@@ -548,10 +556,10 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
         lock_take(&arena.lock)
         pieces_leave(arena, pieces, &leaving)
         lock_drop(&arena.lock)
-        pages = pieces_unmap(arena, &leaving, frames, &cleared, &barred)
+        pages = pieces_unmap(arena, &leaving, frames, &cleared)
         segments_free(arena, pieces)
     lock_take(&arena.lock)
-    views_settle(arena, cleared, barred)
+    views_settle(arena, cleared, NULL)
     while leaving != NULL:
         views_restore(arena, leaving)
         leaving = leaving.next
@@ -564,8 +572,6 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
         arena.emptied = 0
         arena.repeats = False
     lock_drop(&arena.lock)
-    if arena.barred != NULL:                    # what is mapped is held, even if the frame goes
-        views_retry(arena)
     return pages
 
 

@@ -55,6 +55,6 @@ class Rig:
     def physical() -> tuple[int, int]: ...
     @staticmethod
     def set(
-        *, fail: str | None = None, at: int = 1, code: int = 207001, busy: bool | None = None,
+        *, fail: str | None = None, at: int = 1, times: int = 1, code: int = 207001, busy: bool | None = None,
         capturing: int | None = None, capacity: int | None = None, single: bool | None = None,
     ) -> None: ...

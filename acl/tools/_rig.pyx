@@ -55,6 +55,7 @@ CALL_NAMES = ("reserve", "release", "physical", "free_physical", "map", "unmap",
 cdef struct Books:
     uint64_t calls[16]
     uint64_t fail_at[16]        # the call with this number fails; 0: none
+    uint64_t fail_times[16]     # and so many in all
     int32_t fail_code[16]
     uint64_t next_address
     uint64_t next_handle
@@ -149,7 +150,9 @@ cdef inline aclError note(uint32_t call) noexcept nogil:
     cdef uint64_t number = count_up(&books.calls[call], 1)
     if looked_at != NULL:
         arenas_look(call)
-    return books.fail_code[call] if number == books.fail_at[call] else 0
+    if books.fail_at[call] != 0 and number - books.fail_at[call] < books.fail_times[call]:
+        return books.fail_code[call]            # one before the first is a large number
+    return 0
 
 
 cdef aclError fake_reserve(void **addr, size_t size, size_t alignment, void *expect,
@@ -188,9 +191,14 @@ cdef aclError fake_physical(aclrtDrvMemHandle *handle, size_t size,
 
 
 cdef aclError fake_free_physical(aclrtDrvMemHandle handle) noexcept nogil:
+    global faults
     cdef aclError status = note(CALL_FREE_PHYSICAL)
     if status == 0:
         count_down(&books.physical, (<uint64_t> handle & 0xFFFFFF) << 16)
+    if status == 0 and books.audit:             # what is mapped keeps its memory
+        spin_enter(&table_lock)
+        faults += mapped_at(<uint64_t> handle | HANDLE).moment > 0
+        spin_leave(&table_lock)
     return status
 
 
@@ -713,12 +721,16 @@ cdef class Rig:
         return books.physical, books.physical_peak
 
     @staticmethod
-    def set(*, fail=None, at=1, code=207001, busy=None, capturing=None, capacity=None,
+    def set(*, fail=None, at=1, times=1, code=207001, busy=None, capturing=None, capacity=None,
             single=None):
-        """Change what the driver answers: fail the `at`-th next call (0: none), and so on."""
+        """Change what the driver answers: fail the `at`-th next call (0: none), and so on.
+
+        That call and those after it, `times` in all.
+        """
         if fail is not None:
             index = CALL_NAMES.index(fail)
             books.fail_at[index] = books.calls[index] + at if at else 0
+            books.fail_times[index] = times
             books.fail_code[index] = code
         if busy is not None:
             books.busy = busy
