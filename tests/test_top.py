@@ -27,6 +27,7 @@ import acl.inside._top
 from acl.inside._top import TopServer, check_folder, snapshot, top_folder
 from acl.tools import cli, top_sample
 from acl.tools.top_sample import Answer, PoolRates, Rates, ask, ask_all, rates_between, rates_of
+from acl.tools.top_screen import Screen
 from acl.tools.top_text import SORTS, Options, count, lines
 
 MIB = 1 << 20
@@ -380,6 +381,17 @@ def test_an_oom_in_the_interval_is_an_alarm() -> None:
 def test_lines_keep_to_the_width() -> None:
     shown = lines([answer(1, pool_document(last_oom="x" * 500))], Options(width=60), "title " * 30)
     assert max(len(line.text) for line in shown) <= 60
+
+
+@pytest.mark.parametrize(("answers", "words"), [
+    ([], "0 processes, 0 pools"), ([answer(1)], "1 process, 0 pools"),
+    ([answer(1, pool_document())], "1 process, 1 pool"),
+    ([answer(1, pool_document(), pool_document()), answer(2)], "2 processes, 2 pools"),
+])
+def test_the_title_counts_in_english(answers: list[Answer], words: str) -> None:
+    screen = Screen.__new__(Screen)
+    screen.answers, screen.options, screen.interval, screen.paused = answers, Options(), 1.0, False
+    assert f"  {words}  every 1 s  " in screen.title()
 
 
 def test_processes_without_a_pool_are_counted_only() -> None:

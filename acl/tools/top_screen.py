@@ -97,7 +97,9 @@ class Screen:
         """The first line."""
         pools = sum(len(answer.pools) for answer in self.answers)
         state = "paused" if self.paused else f"every {self.interval:g} s"
-        return (f"aclpool top  {time.strftime('%H:%M:%S')}  {len(self.answers)} processes, {pools} pools  {state}  "
+        found = (f"{len(self.answers)} process{'es' * (len(self.answers) != 1)}, "
+                 f"{pools} pool{'s' * (pools != 1)}")
+        return (f"aclpool top  {time.strftime('%H:%M:%S')}  {found}  {state}  "
                 f"by {self.options.sort}   q quit  s sort  p pause  t fold")
 
     def draw(self) -> None:
