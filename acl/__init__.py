@@ -94,7 +94,7 @@ from acl._stream import Event, Stream
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from acl import ge, metrics, ort, sim, vllm
-    from acl import mindspore as mindspore  # not in __all__: their imports want the frameworks
+    from acl import mindspore as mindspore
     from acl import torch as torch
     from acl._array import Array
     from acl._capi import pool_capi
@@ -258,7 +258,8 @@ __all__ += [
     "update_data_buffer",
 ]
 
-# Loaded at first use, so that `import acl` stays quick.
+# Loaded at first use, so that `import acl` stays quick.  `torch` and `mindspore` are in `dir(acl)`, but not
+# in `__all__`: `from acl import *` would import the frameworks.
 _MODULES = {"ge", "metrics", "mindspore", "ort", "sim", "torch", "vllm"}
 _LATER = {
     "Array": "acl._array",
@@ -310,7 +311,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({name for name in globals() if name.startswith("__")} | set(__all__))
+    return sorted({name for name in globals() if name.startswith("__")} | set(__all__) | _MODULES)
 
 
 if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):

@@ -115,8 +115,14 @@ def test_dir_lists_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("module", [acl, aclpool], ids=["acl", "aclpool"])
-def test_dir_lists_nothing_else(module: types.ModuleType) -> None:
-    assert {name for name in dir(module) if not name.startswith("__")} <= set(acl.__all__)
+def test_dir_lists_nothing_else_but_what_wants_a_framework(module: types.ModuleType) -> None:
+    named = {name for name in dir(module) if not name.startswith("__")}
+    assert named - set(acl.__all__) == {"mindspore", "torch"}
+
+
+def test_from_acl_import_star_imports_no_framework() -> None:
+    done = run_python("import sys; from acl import *; print(sorted({'torch', 'mindspore'} & set(sys.modules)))")
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
