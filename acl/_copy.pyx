@@ -90,6 +90,15 @@ cdef Side array_side(object thing, str name):
     return side
 
 
+def content_of(source, what):
+    """A copy of a file's bytes, which a caller gave in the place of its path."""
+    try:
+        return bytes(memoryview(source))
+    except TypeError:                           # bytes(3) would be three zeros
+        kind = type(source).__name__
+        raise TypeError(f"source must be a path or {what} content, not {kind}") from None
+
+
 cdef size_t bytes_given(object value, str name) except? <size_t> -1:
     """A number of bytes that a caller named."""
     if not hasattr(value, "__index__"):

@@ -26,6 +26,7 @@ from acl._core cimport (
     MAX_SIZE_BITS, Pool as CorePool, PoolOptions, RANGE_SMALL, ROLE_FRAMEWORK,
     ROLE_STREAM, ROLE_USER, Range, arena_alloc, arena_free, arena_try,
 )
+from acl.core._driver cimport device_wait
 from acl._libacl cimport (
     ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
     aclrtGetMemInfo, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
@@ -230,8 +231,7 @@ cdef bint on_drain(CorePool *pool) noexcept nogil:
     cdef bint done
     if not device_enter(pool.options.device, &previous):
         return False
-    done = (queue_drain is NULL or queue_drain(False)) and pool.source.driver.sync_device(
-        pool.options.sync_timeout_ms) == 0
+    done = (queue_drain is NULL or queue_drain(False)) and device_wait(pool)
     device_leave(previous)
     return done
 

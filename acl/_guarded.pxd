@@ -1,15 +1,16 @@
 """Buffers of a pool that looks for memory errors: `_guarded.pyx`."""
 
-from libc.stdint cimport uint16_t, uint64_t
+from libc.stdint cimport uint64_t
 
-from acl._buffer cimport Buffer
-from acl._core cimport Arena, Block
-from acl._pool cimport Pool
-from acl._stream cimport Stream
+from acl._core cimport Arena, Block, Pool
 
-# A Buffer of `size` bytes; `bytes` are what it takes unless it is guarded.
-cdef Buffer guarded_buffer(Pool pool, Arena *arena, Stream stream, size_t size, size_t bytes,
-                           uint16_t tag)
-# Looks at all that is held back and frees it, at a pool's end; Buffers that come back later are
-# not looked at.  Nothing if the pool is not guarded.
-cdef int buffers_close(Pool pool) noexcept
+# Whether this buffer is the one in so many: its block is to be GUARD_BYTES larger than `size`, which
+# `buffer_guard` fills, and `guarded_back` is what takes it back.
+cdef bint turn_of(Arena *arena, size_t size) except -1
+cdef int buffer_guard(Arena *arena, Block *block, size_t size) except -1
+cdef void guarded_back(void *arena, void *block) noexcept nogil
+
+# Looks at all that is held back and frees it; how many blocks those were.
+cdef uint64_t buffers_flush(Pool *pool) noexcept nogil
+# The same at the end of a pool, if it is guarded; buffers that come back later are not looked at.
+cdef void buffers_close(Pool *pool) noexcept nogil

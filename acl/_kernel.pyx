@@ -30,6 +30,7 @@ from acl._libacl cimport (
 from acl._stream cimport Stream, stream_raw
 
 from acl._array import Array
+from acl._copy import content_of
 from acl._used import Used
 
 __all__ = ["Kernel", "Module"]
@@ -83,6 +84,7 @@ cdef uint32_t count_checked(object value, str name) except? 0:
     """A number of something, at least 1, as the C API takes it."""
     if not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    value = value.__index__()
     if not 1 <= value < 1 << 32:
         raise ValueError(f"{name} must be from 1 to {(1 << 32) - 1}, not {value}")
     return value
@@ -130,15 +132,6 @@ cdef class Config:
         self.raw = &self.cfg if given else NULL
 
 
-def content_of(source):
-    """A copy of a binary's bytes."""
-    try:
-        return bytes(memoryview(source))
-    except TypeError:                           # bytes(3) would be three zeros
-        kind = type(source).__name__
-        raise TypeError(f"source must be a path or a binary's content, not {kind}") from None
-
-
 # ---- modules and kernels ------------------------------------------------------------------------
 
 @cython.final
@@ -175,7 +168,7 @@ cdef class Module:
                 status = aclrtBinaryLoadFromFile(text, NULL, &self.raw)
             check(status, "aclrtBinaryLoadFromFile")
         else:
-            self.content = content_of(source)
+            self.content = content_of(source, "a binary's")
             text = PyBytes_AS_STRING(self.content)
             size = len(self.content)
             with nogil:

@@ -37,12 +37,13 @@ from acl._libacl cimport (
     aclrtGetDevice, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream,
 )
 from acl._core cimport TagScope
-from acl._pool cimport Pool, oom_error
+from acl._pool cimport Pool
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
 from acl.inside._tags cimport stream_name, tag_pop, tag_push
 
 from acl._array import Array, stream_memory
+from acl._copy import content_of
 from acl._device import Device, ordinal_of
 from acl._extents import Extents
 from acl._registry import pool_of
@@ -187,15 +188,6 @@ cdef bint run_enter(Pool pool) except -1:
     return stack_enter(pool.core)
 
 
-def content_of(source):
-    """A copy of a model's bytes."""
-    try:
-        return bytes(memoryview(source))
-    except TypeError:                           # bytes(3) would be three zeros
-        kind = type(source).__name__
-        raise TypeError(f"source must be a path or a model's content, not {kind}") from None
-
-
 def name_of(source):
     """A tag for a model: its file's name, without folder and ending."""
     if not isinstance(source, (str, os.PathLike)):
@@ -299,7 +291,7 @@ cdef class Model:
                 status = aclmdlLoadFromFile(path, &self.number)
             check(status, "aclmdlLoadFromFile")
         else:
-            self.content = content_of(source)
+            self.content = content_of(source, "a model's")
             data = self.content
             size = len(self.content)
             if size == 0:
@@ -489,7 +481,7 @@ cdef class Model:
             self.pools.add(pool)
             stream_name(pool.core, raw, pool.tag_index(self.name), False)
         for attempt in range(2):
-            ooms = 0 if pool is None else pool.oom_count()
+            ooms = 0 if pool is None else pool.core.oom.number
             noted = run_enter(pool)
             scoped = (pool is not None and pool.core.tagging
                       and tag_push(pool, pool.core, &scope))
@@ -501,10 +493,13 @@ cdef class Model:
                 stack_leave()
             if status == ACL_SUCCESS:
                 return status
-            if pool is None or pool.oom_count() == ooms:
+            from acl.inside import _books
+
+            report = None if pool is None else _books.oom_of(pool, ooms, stream.handle)
+            if report is None:
                 break
-            if attempt or not pool.oom_tell():
-                raise oom_error(pool, status, "aclmdlExecuteAsync")
+            if attempt or not pool.oom_tell(report):
+                raise _books.oom_told(report, status, "aclmdlExecuteAsync")
         if must or status == ACL_ERROR_RT_MEMORY_ALLOCATION:
             check(status, "aclmdlExecuteAsync")
         return status

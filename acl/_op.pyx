@@ -28,7 +28,7 @@ from acl._libacl cimport (
     aclopSetAttrString, aclopSetKernelArgs, aclopSetKernelWorkspaceSizes, aclopUpdateParams,
     aclrtStream,
 )
-from acl._pool cimport Pool, oom_error
+from acl._pool cimport Pool
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
 from acl.inside._tags cimport tag_pop, tag_push
@@ -361,16 +361,19 @@ cdef class Op:
         cdef TagScope scope
         cdef bint noted
         cdef bint scoped = False
-        cdef uint64_t ooms = 0 if pool is None else pool.oom_count()
+        cdef uint64_t ooms = 0 if pool is None else pool.core.oom.number
         if pool is not None and pool.core.tagging:
             scoped = tag_push(pool, pool.core, &scope)
         noted = pool is not None and stack_enter(pool.core)
         try:
             return self.queue(inputs, outputs, attr, stream)
         except AclError as error:
-            if pool is None or pool.oom_count() == ooms:
+            from acl.inside import _books
+
+            report = None if pool is None else _books.oom_of(pool, ooms, stream.handle)
+            if report is None:
                 raise
-            raise oom_error(pool, error.code, error.function) from error
+            raise _books.oom_told(report, error.code, error.function) from error
         finally:
             if noted:
                 stack_leave()

@@ -34,16 +34,12 @@ cdef class Pool:
     cdef int enlist(self, object name) except -1
     cdef int open_check(self) except -1
     cdef uint16_t tag_index(self, object tag, str argument=*) except? 0xFFFF
-    cdef uint64_t oom_count(self) noexcept
-    cdef bint oom_tell(self) except -1
+    cdef bint oom_tell(self, object report) except -1
     cdef Buffer take(self, size_t size, Stream stream, object tag)
-    cdef void replaced(self, aclrtStream raw) noexcept
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1
 
 # With driver calls, if it must; raises where there is no memory, after the hook.
 cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
                       uint16_t tag) except NULL
-# The exception for what `last_oom` tells of.
-cdef object oom_error(Pool pool, int status, str function)
 # A Pool over a core that C code has made; the core is the Pool's from then on.
 cdef Pool pool_adopt(CorePool *core)

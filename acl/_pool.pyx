@@ -16,8 +16,8 @@ import itertools
 import os
 
 from acl.core._arena cimport (
-    arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_live_bytes,
-    pool_orphan, pool_reset_peaks, pool_trim,
+    arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_live_bytes,
+    pool_reset_peaks, pool_trim,
 )
 from acl._buffer cimport buffer_wrap
 from acl.core._check cimport pool_check
@@ -27,13 +27,14 @@ from acl._core cimport (
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
 from acl.core._driver cimport events_destroy
+from acl.core._guard cimport GUARD_BYTES
 from acl._error cimport check
-from acl._guarded cimport buffers_close, guarded_buffer
+from acl._guarded cimport buffer_guard, buffers_close, buffers_flush, guarded_back, turn_of
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
 from acl.core._lock cimport count_read
 from acl._options cimport odd_bytes, options_fill, soc_padding, stream_on
 from acl.core._order cimport (
-    block_share, uses_end, waiting_blindly, waiting_end, waiting_poll, waiting_sync,
+    block_share, pool_drop, pools_retry, uses_end, waiting_blindly, waiting_poll, waiting_sync,
 )
 from acl.core._record cimport block_own, record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, handle_on, stream_exists
@@ -44,7 +45,7 @@ from acl.inside._tags cimport stream_name, tag_current, tagging_make
 from acl._device import Device, ordinal_of
 from acl._log import debug as debug_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every, name_of
-from acl._registry import every, open_pools, pool_of, registered
+from acl._registry import every, open_pools, registered
 from acl._stream import done_hooks
 
 cdef extern from "Python.h":
@@ -163,6 +164,8 @@ cdef class Pool:
             "early_frees": early_frees_default() if early_frees is None else early_frees,
             "sync_timeout_ms": sync_timeout_ms, "segments": segments,
         })
+        with nogil:
+            pools_retry()
         self.core = pool_create(&options, NULL)
         if self.core is NULL:
             raise MemoryError("host memory for a pool")
@@ -186,20 +189,18 @@ cdef class Pool:
         debug_log("pool", "%s made on device %d", self.name, self.device)
 
     def __dealloc__(self):
-        # A pool that cannot go yet (live blocks, work in flight) is left to the system.
+        # A pool that cannot go yet (live blocks, work in flight) is tried again later.
         if self.core is not NULL and not leaving and self.made == fork_count:
-            buffers_close(self)
             with nogil:
-                waiting_end(self.core)
-                if not pool_destroy(self.core):
-                    pool_orphan(self.core)
+                buffers_close(self.core)
+                pool_drop(self.core)
 
     cdef int enlist(self, object name) except -1:
         """From here on reports know the pool."""
         self.number = next(numbers)
         self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
         self.core.orphan = False
-        every[self.number] = self
+        every[<size_t> self.core] = self
         if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
             from acl.inside._asked import watch
 
@@ -312,6 +313,7 @@ cdef class Pool:
         cdef Block *block
         cdef size_t bytes = (size + 31) // 32 * 32 + self.padding
         cdef uint16_t index = 0
+        cdef bint turn
         if tag is not None:
             index = self.tag_index(tag)
         elif self.core is not NULL and self.core.tagging:
@@ -322,13 +324,17 @@ cdef class Pool:
         arena = self.arena_of(raw)
         if self.is_closed or self.made != fork_count:
             self.open_check()
-        if self.guarded:
-            return guarded_buffer(self, arena, stream, size, bytes, index)
+        turn = self.guarded and turn_of(arena, size)
+        if turn:
+            bytes = size + GUARD_BYTES
         block = arena_try(arena, bytes, index)
         if block is NULL:
             block = take_slow(self, arena, raw, bytes, index)
+        if turn:
+            buffer_guard(arena, block, size)
         block_own(block, bytes - size)
-        return buffer_wrap(block.addr, size, block_back, arena, block, self, stream, self.device)
+        return buffer_wrap(block.addr, size, guarded_back if turn else block_back, arena, block,
+                           self, stream, self.device)
 
     def empty(self, shape, dtype="float32", Stream stream=None, *, tag=None):
         """Device memory for an array, not initialised: an `Array` of that shape and type."""
@@ -370,7 +376,6 @@ cdef class Pool:
         cdef aclrtStream raw = handle_on(stream, self.device)
         cdef Arena *arena
         cdef aclError status
-        cdef Pool other
         self.open_check()
         if raw is NULL:
             raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
@@ -378,21 +383,10 @@ cdef class Pool:
         arena = pool_arena(self.core, raw, ROLE_STREAM)
         if arena is NULL:
             raise MemoryError("host memory for an arena")
-        other = pool_of(<size_t> raw)
         with nogil:
             status = arena_register(arena, raw)
         check(status, "aclrtAllocatorRegister")
-        if other is not None and other is not self:
-            other.replaced(raw)
         registered[<size_t> raw] = self
-
-    cdef void replaced(self, aclrtStream raw) noexcept:
-        """Another pool serves the stream from here on; what came from here still comes back."""
-        cdef Arena *arena = NULL
-        if self.core is not NULL:
-            arena = arena_find(self.core, raw, ROLE_STREAM)
-        if arena is not NULL:
-            arena.registered = False
 
     def unregister(self, stream):
         """Take the registration back; the pool still takes what was given out.
@@ -509,6 +503,7 @@ cdef class Pool:
             if wait and (empty or waiting_blindly(self.core)):
                 waiting_sync(self.core, empty)
             freed = pool_trim(self.core, target, wait, empty)
+            pools_retry()
         return freed
 
     def sleep(self, tags=None, *, offload=True, drained=False):
@@ -556,15 +551,11 @@ cdef class Pool:
             raise TypeError(f"hook must be callable or None, not {type(hook).__name__}")
         self.oom_hook = hook
 
-    cdef uint64_t oom_count(self) noexcept:
-        """How many allocations could not be served, inside ACL or here."""
-        return 0 if self.core is NULL else self.core.oom.number
-
-    cdef bint oom_tell(self) except -1:
+    cdef bint oom_tell(self, object report) except -1:
         """Call the hook; whether there is one."""
-        if self.oom_hook is None:
+        if self.oom_hook is None or report is None:
             return False
-        self.oom_hook(self.last_oom())
+        self.oom_hook(report)
         self.open_check()
         return True
 
@@ -670,11 +661,11 @@ cdef class Pool:
         for handle in {*self.streams, *(raw for raw, pool in registered.items() if pool is self)}:
             self.unregister(handle)
         current_ensure(NULL)
-        buffers_close(self)
         self.is_closed = True
         self.recent = NULL
         self.set_modes(ARENA_CLOSED, 0)
         with nogil:
+            buffers_close(self.core)
             waiting_sync(self.core, True)
             pool_trim(self.core, 0, True, True)
             events_destroy(self.core)
@@ -735,13 +726,6 @@ cdef int segments_tell(Pool pool) except -1:
     return 0
 
 
-cdef object oom_error(Pool pool, int status, str function):
-    """The exception for what `last_oom` tells of, which goes to the log as well."""
-    from acl.inside import _books
-
-    return _books.oom_told(pool.last_oom(), status, function)
-
-
 cdef int device_check(Pool pool, aclrtStream raw) except -1:
     """The default stream is the current context's: that must be one of the pool's device."""
     current_ensure(NULL)
@@ -756,22 +740,26 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
     """The ladder, without the GIL; then the hook, and the ladder once more."""
     cdef Block *block
     cdef uint32_t attempt
+    cdef uint64_t before
     cdef bint noted
     device_check(pool, raw)
     for attempt in range(2):
+        before = pool.core.oom.number
         noted = stack_enter(pool.core)
         with nogil:
             block = arena_alloc(arena, bytes, tag)
+            if block is NULL and pool.guarded and buffers_flush(pool.core) > 0:
+                block = arena_alloc(arena, bytes, tag)
         if noted:
             stack_leave()
         segments_tell(pool)
         if block is not NULL:
             return block
-        if attempt or not pool.oom_tell():
-            break
-    from acl.inside import _books
+        from acl.inside import _books
 
-    report = _books.oom_of(pool, bytes, <size_t> raw)
+        report = _books.oom_of(pool, before, <size_t> raw, bytes)
+        if attempt or not pool.oom_tell(report):
+            break
     raise _books.oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
 
 

@@ -9,6 +9,7 @@ from collections import namedtuple
 
 from libc.stdint cimport uint32_t
 
+from acl.core._arena cimport arena_serves, pool_with
 from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr
 from acl._device cimport current_ensure
 from acl._error cimport check
@@ -34,7 +35,7 @@ from acl._stream import ended_hooks
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
-every = weakref.WeakValueDictionary()   # all pools that are alive, by number, closed ones too
+every = weakref.WeakValueDictionary()   # all pools that are alive, closed ones too: by their address
 # What keeps a pool alive that Python has registered: by stream handle.
 registered: dict = {}
 
@@ -53,7 +54,7 @@ def open_pools(device=None):
 def pool_of(size_t stream):
     """The pool that serves a stream, by its handle, whether Python or C registered it, or None."""
     pool = registered.get(stream)
-    if pool is not None:
+    if pool is not None and pool.serves(stream):
         return pool
     for one in pools_alive():
         if one.serves(stream):
@@ -99,7 +100,7 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
         status = aclrtAllocatorRegister(stream, desc)
     aclrtAllocatorDestroyDesc(desc)
     if status == ACL_SUCCESS:
-        arena.registered = True
+        arena_serves(arena)
         record_note(arena, EVENT_REGISTER, NULL, 0, 0)
     return status
 
@@ -147,11 +148,12 @@ cdef int stream_exists(aclrtStream raw) except -1:
 
 Allocator = namedtuple("Allocator", "object alloc free alloc_advise get_addr pool")
 Allocator.__doc__ = (
-    "What is registered for a stream: an object and four C functions, as addresses, and our pool.")
+    "What is registered for a stream: an object and four C functions, as addresses, and the Pool "
+    "whose they are, or None.")
 
 
 def allocator_of(stream):
-    """What is registered for a stream, ours or anybody's; None if nothing is.
+    """What is registered for a stream, as ACL says, whoever did it; None if nothing is.
 
     Raises
     ------
@@ -173,6 +175,6 @@ def allocator_of(stream):
     if status == ACL_ERROR_INVALID_PARAM:
         return None
     check(status, "aclrtAllocatorGetByStream")
-    pool = pool_of(<size_t> raw) if alloc is on_alloc or alloc is guard_alloc else None
+    pool = every.get(<size_t> pool_with(allocator)) if alloc in (on_alloc, guard_alloc) else None
     return Allocator(<size_t> allocator, <size_t> alloc, <size_t> free, <size_t> advise,
                      <size_t> address, pool)

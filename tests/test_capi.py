@@ -150,6 +150,21 @@ def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool
         assert acl.allocator_of(stream) is None
 
 
+def test_a_pool_that_c_registers_takes_the_place_of_python_s(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream, acl.Pool(0) as first:
+        first.register(stream)
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert acl.allocator_of(stream).pool is pool
+        assert pool.serves(stream) and not first.serves(stream) and first.streams == ()
+        model = acl.Model(encoder(1).to_bytes())
+        model(numpy.ones((1, 9, 64), "float32"), numpy.ones((1, 9), "float32"), stream=stream)
+        assert pool.stats().allocations > 0 and first.stats().allocations == 0
+        model.close()
+        first.unregister(stream)
+        assert acl.allocator_of(stream).pool is pool
+        assert c_module.serve(pool, stream.handle, False) == 0
+
+
 def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleType) -> None:
     assert c_module.__file__
     code = f"""

@@ -356,6 +356,30 @@ def test_a_shortage_drains_before_it_fails() -> None:
     """)
 
 
+def test_a_drain_waits_in_the_context_of_the_work() -> None:
+    """A synchronisation of the device covers the current context's streams only."""
+    program("""
+        pool = acl.Pool(0, sync_timeout_ms=50)
+        _door.attach(pool, early=True)
+        framework = Framework()
+        context, notify = acl.Context(0), ctypes.c_void_p()
+        context.use()
+        stream, signal = acl.Stream(), acl.Stream()
+        assert api.aclrtCreateNotify(ctypes.byref(notify), 0) == 0
+        assert api.aclrtWaitAndResetNotify(notify, stream.handle, 0) == 0
+        block = framework.malloc(9 * MIB, stream)
+        framework.free(block)
+        acl.Device(0).use()
+        early = pool.trim(drained=True)
+        context.use()
+        assert api.aclrtRecordNotify(notify, signal.handle) == 0
+        stream.synchronize()
+        acl.Device(0).use()
+        assert (early, pool.trim(drained=True)) == (0, 10 * MIB)
+        assert api.aclrtDestroyNotify(notify) == 0
+    """)
+
+
 def test_what_is_freed_while_the_queue_drains_stays() -> None:
     """Pages are taken out before the drain: a block freed during it is not among them."""
     program("""

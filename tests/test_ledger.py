@@ -193,6 +193,29 @@ def test_a_closed_pool_with_buffers_is_still_told_of() -> None:
     buffer.close()
 
 
+def drop_with_a_block(stream: acl.Stream) -> tuple[Door, int]:
+    """What is left of a pool that was dropped too early: its callbacks, and a block that is live."""
+    pool = acl.Pool(0)
+    pool.register(stream)
+    door = Door(stream)
+    block = door.alloc(3 * MIB)
+    pool.unregister(stream)
+    return door, block
+
+
+@pytest.mark.parametrize("occasion", ["make", "trim", "drop"])
+def test_an_orphan_goes_once_its_last_block_is_free(stream: acl.Stream, occasion: str) -> None:
+    kept = [acl.Pool(0), acl.Pool(0)]
+    occur = {"make": lambda: kept.append(acl.Pool(0)), "trim": kept[0].trim, "drop": kept.pop}[occasion]
+    before = acl.sim.physical_bytes()
+    door, block = drop_with_a_block(stream)
+    occur()
+    assert acl.sim.physical_bytes() == before + 4 * MIB == taken().sum(owner="pool")
+    door.free(block)
+    occur()
+    assert acl.sim.physical_bytes() == before == taken().sum(owner="pool")
+
+
 def test_a_pool_that_lost_its_object_is_an_orphan() -> None:
     done = run_python("""
         import acl

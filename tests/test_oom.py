@@ -3,12 +3,15 @@
 import ctypes
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 from support.calls import api
 from support.child import run_python
 from support.core import MIB, Door, Slow, open_door
+from support.requests import small_model
 
 import acl
 from acl.inside import _books
@@ -328,8 +331,78 @@ def test_a_failure_is_told_with_its_own_report(stream: acl.Stream) -> None:
     with acl.Pool(0, "16MiB") as pool, acl.Stream(0) as other:
         for size, on in ((20, stream), (20, other), (30, other), (20, stream), (40, stream)):
             refused(pool, size * MIB, on)
-        found = _books.oom_of(pool, 20 * MIB + 32, stream.handle)
+        found = _books.oom_of(pool, 0, stream.handle, 20 * MIB + 32)
         assert found is not None and (found.number, found.size, found.stream) == (4, 20 * MIB + 32, stream.handle)
-        gone = _books.oom_of(pool, 50 * MIB, stream.handle)
-        assert gone is not None and gone.number == 5
+        newest = _books.oom_of(pool, 3, other.handle), _books.oom_of(pool, 2, other.handle)
+        assert newest[0] is None and newest[1] is not None and newest[1].number == 3
+        assert _books.oom_of(pool, 0, stream.handle, 50 * MIB) is None
         assert [report.number for report in _books.ooms(pool)] == [1, 2, 3, 4, 5]
+
+
+class Others:
+    """Another stream's allocation fails whenever somebody is about to read a report."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pool: acl.Pool, stream: acl.Stream) -> None:
+        for name in ("last_oom", "oom_of"):
+            real = getattr(_books, name)
+            monkeypatch.setattr(_books, name, lambda *given, _real=real: self.fail(_real, given))
+        self.pool, self.stream, self.within, self.failures = pool, stream, False, 0
+
+    def fail(self, real: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        if not self.within:
+            self.within = True
+            with pytest.raises(acl.OutOfMemoryError):
+                self.pool.alloc(100 * MIB, self.stream)
+            self.failures += 1
+            self.within = False
+        return real(*given)
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch, stream: acl.Stream) -> Iterator[Others]:
+    """A pool of 4 MiB behind `stream`, in which another stream fails as well."""
+    with acl.Pool(0, "4MiB") as pool, acl.Stream(0) as other:
+        pool.register(stream)
+        yield Others(monkeypatch, pool, other)
+        stream.synchronize()
+        pool.unregister(stream)
+
+
+def test_a_run_s_error_has_its_own_report(others: Others, stream: acl.Stream) -> None:
+    told: list[acl.OomReport] = []
+    x = np.ones((2**15, 8), np.float32)
+    with acl.Model(small_model().to_bytes()) as model:
+        model(np.ones((4, 8), np.float32))
+        others.pool.on_oom(lambda report: None if others.within else told.append(report))
+        with pytest.raises(acl.OutOfMemoryError) as raised:
+            model(x, stream=stream)
+    report = raised.value.report
+    assert others.failures > 0 and isinstance(report, acl.OomReport)
+    assert report.stream == stream.handle and report.size < 100 * MIB
+    assert [one.stream for one in told] == [stream.handle]
+
+
+def test_what_fails_otherwise_is_not_out_of_memory(others: Others, stream: acl.Stream) -> None:
+    """Though another stream's allocation failed meanwhile: here, in the function that chooses the kernel."""
+    @acl.Op.compiler("Undecided")
+    def choose(inputs: object, outputs: object, choice: acl.KernelChoice) -> None:
+        others.fail(int, ())
+
+    x = others.pool.empty((4, 8), stream=stream)
+    with pytest.raises(acl.AclError) as raised:
+        acl.Op("Undecided")(x, outputs=[x], stream=stream)
+    acl.Op.remove_compiler("Undecided")
+    assert others.failures > 0 and not isinstance(raised.value, MemoryError)
+    x.close()
+
+
+def test_an_operator_s_error_has_its_own_report(others: Others, stream: acl.Stream) -> None:
+    x = others.pool.empty((2**10, 2**8), stream=stream)
+    y = others.pool.empty((2**8, 2**10), stream=stream)
+    result = acl.Pool(0).empty((2**10, 2**10), stream=stream)
+    with pytest.raises(acl.OutOfMemoryError) as raised:
+        acl.Op("MatMul")(x, y, outputs=[result], stream=stream)
+    report = raised.value.report
+    assert isinstance(report, acl.OomReport) and report.stream == stream.handle and report.size < 100 * MIB
+    for array in (x, y, result):
+        array.close()

@@ -169,6 +169,31 @@ def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Strea
     acl.rt.allocator_unregister(stream.handle)
 
 
+def test_who_serves_a_stream_is_as_acl_says(pool: acl.Pool, stream: acl.Stream) -> None:
+    """Also where somebody hands ACL another stream's descriptor, past every book of ours."""
+    with acl.Pool(0) as second, acl.Stream(0) as other:
+        pool.register(stream)
+        second.register(other)
+        theirs = acl.allocator_of(other)
+        assert theirs is not None and theirs.pool is second
+        desc = acl.rt.allocator_create_desc()
+        for setter, value in zip((
+            acl.rt.allocator_set_obj_to_desc, acl.rt.allocator_set_alloc_func_to_desc,
+            acl.rt.allocator_set_free_func_to_desc, acl.rt.allocator_set_alloc_advise_func_to_desc,
+            acl.rt.allocator_set_get_addr_from_block_func_to_desc,
+        ), theirs[:5], strict=True):
+            assert setter(desc, value) == 0
+        assert acl.rt.allocator_register(stream.handle, desc) == 0
+        assert acl.allocator_of(stream) == theirs
+        assert acl.rt.allocator_set_obj_to_desc(desc, 4096) == 0
+        assert acl.rt.allocator_register(stream.handle, desc) == 0
+        found = acl.allocator_of(stream)
+        assert found is not None and found.object == 4096 and found.pool is None
+        pool.register(stream)
+        found = acl.allocator_of(stream)
+        assert found is not None and found.pool is pool
+
+
 def test_the_default_stream_is_not_registered(pool: acl.Pool) -> None:
     with pytest.raises(ValueError, match="ACL never asks for the default stream's allocator"):
         pool.register(None)                                             # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from support.calls import api
 from support.core import MIB, Door, Slow, physical, physical_base  # noqa: F401
 
 import acl
+from acl.inside._findings import reports
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -93,6 +94,41 @@ def test_an_unload_elsewhere_waits_for_the_pool_s_device(elsewhere: Elsewhere) -
             pool.unload_begin()
             assert pool.unload_end()
         assert pool.stats().streams[0].waiting == 0
+
+
+def test_a_guard_fills_nothing_out_of_the_default_stream_s_order(elsewhere: Elsewhere) -> None:
+    """A buffer that is closed where another context is current: work of its own stream still reads it."""
+    acl.Device(1).use()
+    with acl.Pool(1, debug=True, sync_timeout_ms=50) as pool, acl.HostBuffer(4096) as host:
+        buffer = pool.alloc(4096)
+        acl.fill(buffer, 3)
+        address, size = ctypes.c_void_p(buffer.address), ctypes.c_size_t(4096)
+        with default_stream_at_work():
+            assert api.aclrtMemcpyAsync(ctypes.c_void_p(host.address), size, address, size, 2, None) == 0
+            with elsewhere():
+                buffer.close()
+        assert bytes(host) == b"\3" * 4096
+
+
+def test_what_a_guard_holds_is_looked_at_in_its_own_context(elsewhere: Elsewhere) -> None:
+    home = acl.Context(1)
+    home.use()
+    before = reports()["use after free"]
+    pool = acl.Pool(1, debug="sample:2")
+    first, second = pool.alloc(4096), pool.alloc(4096)
+    address = ctypes.c_void_p(second.address)
+    second.close()
+    with default_stream_at_work() as go_on:
+        assert api.aclrtMemsetAsync(address, ctypes.c_size_t(4096), 7, ctypes.c_size_t(64), None) == 0
+        timer = threading.Timer(0.2, go_on)
+        timer.start()
+        with elsewhere():
+            first.close()
+            pool.close()
+        timer.join()
+    acl.Device(1).use()
+    home.close()
+    assert reports()["use after free"] == before + 1
 
 
 def test_the_headroom_is_that_of_the_pool_s_device() -> None:

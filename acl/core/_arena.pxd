@@ -13,15 +13,24 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
 # the address of an arena.
 cdef bint pool_destroy(Pool *pool) noexcept nogil
 cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil
-# The pool could not be destroyed, and nobody will try again.
+# The pool could not be destroyed, and no Python object speaks for it any more.
 cdef void pool_orphan(Pool *pool) noexcept nogil
+# Such pools, without live blocks by now, up to `most`: they are the caller's from then on.
+cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil
 # Pools of a device without a Python object; how many there are, of which up to `most` are told.
+# They stay until `pools_release`.
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil
+cdef void pools_release() noexcept nogil
 
 # The arena of a stream, NULL if there is none; and one that is made if there is none.
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
+
+# ACL asks this arena for its stream from here on, and no other one of any pool.
+cdef void arena_serves(Arena *arena) noexcept nogil
+# The pool that has an arena at an address, NULL if none has; any bits will do.
+cdef Pool *pool_with(const void *arena) noexcept nogil
 
 # Sets and clears bits of `arena.mode`.
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil

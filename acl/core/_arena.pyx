@@ -2,7 +2,8 @@
 
 Arenas are only ever added to a pool, so its list is read without a lock.  An arena outlives the
 registration, its stream, and the interpreter: whoever holds one of its blocks may free it at any
-time.  A pool goes only when no block is live; one that is dropped earlier is leaked on purpose.
+time.  A pool goes only when no block is live; one that is dropped earlier is tried again when the
+next one is made, trimmed or dropped.
 
 After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
 """
@@ -46,6 +47,7 @@ cdef extern from "<stdlib.h>" nogil:
 
 cdef SpinLock pools_lock
 cdef Pool *pools = NULL
+cdef uint32_t readers = 0       # who looks at orphans: none of them goes meanwhile
 cdef bint fork_watched = False
 cdef bint streams_watched = False
 
@@ -310,6 +312,35 @@ cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept no
     lock_leave(&arena.lock)
 
 
+cdef void arena_serves(Arena *arena) noexcept nogil:
+    cdef Pool *pool
+    cdef uint32_t index
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL:
+        for index in range(count_read(&pool.arena_count)):
+            if pool.arenas[index].stream == arena.stream:
+                pool.arenas[index].registered = False
+        pool = pool.next
+    arena.registered = True
+    spin_leave(&pools_lock)
+
+
+cdef Pool *pool_with(const void *arena) noexcept nogil:
+    cdef Pool *pool
+    cdef Pool *found = NULL
+    cdef uint32_t index
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL and found == NULL:
+        for index in range(count_read(&pool.arena_count)):
+            if pool.arenas[index] == arena:
+                found = pool
+        pool = pool.next
+    spin_leave(&pools_lock)
+    return found
+
+
 # --- trimming -----------------------------------------------------------------------------------
 
 cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil:
@@ -465,14 +496,42 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
 
 cdef void pool_orphan(Pool *pool) noexcept nogil:
     spin_enter(&pools_lock)
-    pool.orphan = True
+    pool.orphan = pool.dropped = True
+    spin_leave(&pools_lock)
+
+
+cdef bint pool_forked(Pool *pool) noexcept nogil:
+    return pool.arena_count > 0 and count_read(&pool.arenas[0].mode) & ARENA_FORKED
+
+
+cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil:
+    cdef Pool *pool
+    cdef uint32_t count = 0
+    spin_enter(&pools_lock)
+    pool = pools if readers == 0 else NULL
+    while pool != NULL and count < most:
+        if pool.dropped and pool_live_bytes(pool) == 0 and not pool_forked(pool):
+            pool.orphan = pool.dropped = False
+            found[count] = pool
+            count += 1
+        pool = pool.next
+    spin_leave(&pools_lock)
+    return count
+
+
+cdef void pools_release() noexcept nogil:
+    global readers
+    spin_enter(&pools_lock)
+    readers -= 1
     spin_leave(&pools_lock)
 
 
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil:
+    global readers
     cdef Pool *pool
     cdef uint32_t count = 0
     spin_enter(&pools_lock)
+    readers += 1
     pool = pools
     while pool != NULL:
         if pool.orphan and pool.options.device == device:

@@ -27,6 +27,12 @@ cdef bint waiting_blindly(Pool *pool) noexcept nogil
 # `waiting_sync` if anything waits: before the pool goes.
 cdef void waiting_end(Pool *pool) noexcept nogil
 
+# Destroys a pool that nobody speaks for any more, or leaves it to `pools_retry`, where blocks are
+# live, a stream is at work or ACL has an arena's address.
+cdef void pool_drop(Pool *pool) noexcept nogil
+# Destroys the pools that were left so and can go by now.
+cdef void pools_retry() noexcept nogil
+
 # From here on, allocations on the arena's stream are private to a capture, until the end.
 cdef Arena *capture_begin(Arena *arena) noexcept nogil
 cdef void capture_end(Arena *arena) noexcept nogil

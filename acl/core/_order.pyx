@@ -14,7 +14,9 @@ Three kinds must wait:
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 
-from acl.core._arena cimport arena_add, arena_set_mode
+from acl.core._arena cimport (
+    arena_add, arena_set_mode, pool_destroy, pool_orphan, pools_dropped,
+)
 from acl.core._bins cimport block_release
 from acl._core cimport (
     ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, Use,
@@ -278,6 +280,25 @@ cdef void waiting_end(Pool *pool) noexcept nogil:
         if pool.arenas[index].waiting != NULL or pool.arenas[index].parked != NULL:
             waiting_sync(pool, False)
             return
+
+
+cdef void pool_end(Pool *pool) noexcept nogil:
+    waiting_end(pool)
+    if not pool_destroy(pool):
+        pool_orphan(pool)
+
+
+cdef void pool_drop(Pool *pool) noexcept nogil:
+    pool_end(pool)
+    pools_retry()
+
+
+cdef void pools_retry() noexcept nogil:
+    cdef Pool *found[16]
+    cdef uint32_t count = pools_dropped(found, 16)
+    while count > 0:
+        count -= 1
+        pool_end(found[count])
 
 
 # --- captures -----------------------------------------------------------------------------------

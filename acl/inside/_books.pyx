@@ -11,7 +11,9 @@ from libc.string cimport memcpy, memset
 
 import weakref
 
-from acl.core._arena cimport arena_copy, arena_find, arena_stats, pools_orphaned
+from acl.core._arena cimport (
+    arena_copy, arena_find, arena_stats, pools_orphaned, pools_release,
+)
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
@@ -154,7 +156,10 @@ def orphans(int device):
     cdef CorePool *found[256]
     cdef uint32_t i
     cdef uint32_t count = min(pools_orphaned(device, found, 256), <uint32_t> 256)   # a constant
-    return [(*core_lines(found[i]), ()) for i in range(count)]
+    try:
+        return [(*core_lines(found[i]), ()) for i in range(count)]
+    finally:
+        pools_release()
 
 
 def glance(Pool pool not None):
@@ -434,16 +439,21 @@ def ooms(Pool pool not None):
     return sorted(found, key=number_of_report)
 
 
-def oom_of(Pool pool not None, size, stream):
-    """The newest report of so many bytes on a stream, else the last: other threads fail, too."""
-    mine = [report for report in ooms(pool) if report.size == size and report.stream == stream]
-    return mine[-1] if mine else last_oom(pool)
+def oom_of(Pool pool not None, before, stream, size=None):
+    """The newest report of a stream, of a size, after so many others; None: nothing failed there.
+
+    Other threads fail, too, so the pool's last one may be theirs.
+    """
+    mine = [report for report in ooms(pool)
+            if report.number > before and report.stream == stream and size in (None, report.size)]
+    return mine[-1] if mine else None
 
 
 def oom_told(report, int status, str function):
     """The exception for a report, which goes to the log as well."""
     if report is None:
-        return OutOfMemoryError(status, function, "the pool is closed")
+        return OutOfMemoryError(
+            status, function, "the pool was closed meanwhile, or has too many later failures to tell")
     error_log("pool", "%s", report.details())
     return OutOfMemoryError(status, function, str(report), report)
 

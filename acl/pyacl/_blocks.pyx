@@ -9,7 +9,7 @@ Needs the GIL for its books; the ladder of a slow allocation runs without it.
 """
 
 cimport cython
-from libc.stdint cimport uint16_t
+from libc.stdint cimport uint16_t, uint64_t
 
 from acl.core._arena cimport pool_arena
 from acl._core cimport (
@@ -20,8 +20,6 @@ from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
 from acl._sleep cimport block_sleep, block_wake
-
-from acl._error import OutOfMemoryError
 
 __all__ = ["Blocks"]
 
@@ -53,6 +51,7 @@ cdef class Blocks:
         """An address of `size` bytes; raises `OutOfMemoryError`, which is a MemoryError too."""
         cdef size_t wanted
         cdef uint16_t index = 0 if tag is None else self.pool.tag_index(tag)
+        cdef uint64_t before
         cdef Block *block
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"size must be an int, not {type(size).__name__}")
@@ -64,11 +63,14 @@ cdef class Blocks:
         block = arena_try(self.arena, wanted, index)
         if block is NULL:
             current_ensure(NULL)
+            before = self.pool.core.oom.number
             with nogil:
                 block = arena_alloc(self.arena, wanted, index)
         if block is NULL:
-            raise OutOfMemoryError(
-                ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool", str(self.pool.last_oom()))
+            from acl.inside import _books
+
+            report = _books.oom_of(self.pool, before, <size_t> self.arena.stream, wanted)
+            raise _books.oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool")
         self.live[<size_t> block.addr] = <size_t> block
         return <size_t> block.addr
 
