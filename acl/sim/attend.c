@@ -1,8 +1,8 @@
 /* attend.c: see attend.h.
 
    The rows of a head are brought into the workspace as float32, so products are those of gemm.h
-   without regard to types and strides: a copy of (queries + keys) * size beside a product of queries
-   * keys * size. */
+   without regard to types and strides: a copy of (queries + keys) * size beside a product of
+   queries * keys * size. */
 #include "attend.h"
 
 #include <math.h>

@@ -1,7 +1,8 @@
-/* attend.h: scaled dot-product attention, one head after another, for every operator that is made of it.
+/* attend.h: scaled dot-product attention, one head after another, for every operator that is
+   made of it.
 
-   An operator describes where heads lie in its tensors (Heads) and which keys a query may see; the
-   arithmetic is float32, whatever the tensors hold. Nothing here allocates. */
+   An operator describes where heads lie in its tensors (Heads) and which keys a query may see;
+   the arithmetic is float32, whatever the tensors hold. Nothing here allocates. */
 #ifndef SIM_ATTEND_H
 #define SIM_ATTEND_H
 

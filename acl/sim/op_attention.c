@@ -1,7 +1,7 @@
 /* op_attention.c: Attention and RotaryEmbedding of ONNX's own operators, and TensorScatter.
 
-   Attention follows the operator sets from 24 on also for 23, as corrected there: a cap comes before
-   the mask, and what is causal counts from the keys of the past. Arithmetic is float32. */
+   Attention follows the operator sets from 24 on also for 23, as corrected there: a cap comes
+   before the mask, and what is causal counts from the keys of the past. Arithmetic is float32. */
 #include "attend.h"
 #include "op.h"
 

@@ -1,9 +1,10 @@
 /* op_einsum.c: Einsum of one to three operands.
 
    Each letter is a dimension with a stride in every operand and in the output, and so is each
-   dimension under an ellipsis, whose letters are digits, counted from the right. A letter that an
-   operand has twice is its diagonal: the strides add up. Two operands of small floats become
-   products of matrices (gemm.h), as they lie or packed first; all else is a loop over everything. */
+   dimension under an ellipsis, whose letters are digits, counted from the right. A letter that
+   an operand has twice is its diagonal: the strides add up. Two operands of small floats become
+   products of matrices (gemm.h), as they lie or packed first; all else is a loop over
+   everything. */
 #include "gemm.h"
 #include "op.h"
 #include "strided.h"

@@ -1,7 +1,9 @@
-/* op_fused.c: what ONNX Runtime's optimiser makes of activations and normalisations in transformers.
+/* op_fused.c: what ONNX Runtime's optimiser makes of activations and normalisations in
+   transformers.
 
-   Operators of the domain com.microsoft: Gelu in its forms with a bias, sums with a normalisation
-   after them, and the embeddings at a model's start. All work on rows of float32 in the workspace. */
+   Operators of the domain com.microsoft: Gelu in its forms with a bias, sums with a
+   normalisation after them, and the embeddings at a model's start. All work on rows of float32
+   in the workspace. */
 #include "op.h"
 #include "vmath.h"
 
@@ -268,7 +270,8 @@ static bool embed_infer(OpCall *call)
         return false;
     }
     for (int i = 0; i < call->output_count; i++) {
-        call->outputs[i] = (Tensor){.type = i == 1 ? ACL_INT32 : table->type, .rank = i == 1 ? 1 : 3,
+        call->outputs[i] = (Tensor){.type = i == 1 ? ACL_INT32 : table->type,
+            .rank = i == 1 ? 1 : 3,
             .dims = {words->dims[0], words->dims[1], length}, .data = call->outputs[i].data};
     }
     return true;

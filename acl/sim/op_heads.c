@@ -3,8 +3,8 @@
 
    They differ in where queries, keys and values come from: one product with a matrix of weights,
    three tensors with a bias, or tensors with fewer heads of keys, turned by their places and put
-   into a cache. What is masked gets a large negative number added, as there. Refused at load: caches
-   that are one buffer with what is past, sinks, quantised caches, and beams. */
+   into a cache. What is masked gets a large negative number added, as there. Refused at load:
+   caches that are one buffer with what is past, sinks, quantised caches, and beams. */
 #include "attend.h"
 #include "gemm.h"
 #include "op.h"
@@ -111,7 +111,8 @@ static bool keys_plan(const OpCall *call, Plan *plan)
     if (v == NULL || v->rank != k->rank || (k->rank != 3 && k->rank != 4)
         || v->dims[0] != a->batches || k->dims[0] != a->batches
         || v->dims[k->rank == 3 ? 1 : 2] != k->dims[k->rank == 3 ? 1 : 2]) {
-        return shape_fail(call, 1, "keys and values of three or four dimensions each, of one length");
+        return shape_fail(
+            call, 1, "keys and values of three or four dimensions each, of one length");
     }
     a->fresh = k->dims[k->rank == 3 ? 1 : 2];
     plan->sizes[1] = k->rank == 3 ? k->dims[2] : k->dims[1] * k->dims[3];
@@ -157,7 +158,8 @@ static bool past_plan(const OpCall *call, Plan *plan)
     return fits || shape_fail(call, at->past, "what is past, [batch, head, row, size]");
 }
 
-/* Padding is [batch], [batch, key] or [batch, query, key]; `add` is broadcast over the first two. */
+/* Padding is [batch], [batch, key] or [batch, query, key]; `add` may be one for all batches and
+   heads. */
 static bool masks_plan(const OpCall *call, Plan *plan)
 {
     const Attend *a = &plan->attend;

@@ -28,7 +28,7 @@ typedef struct Plan {
     const Tensor *places, *cosine, *sine;
     int64_t batches, heads, rows;
     bool heads_first;           /* [batch, head, row, size], else [batch, row, head * size] */
-    bool by_place;              /* tables have a row for each place, else for each row of the input */
+    bool by_place;              /* tables have a row for each place, else for each row */
     bool first_place;           /* `places` is one number: where the first row is */
     int64_t table;              /* rows in each table */
 } Plan;
