@@ -4,8 +4,8 @@ from libc.stdint cimport uint64_t
 
 from acl._core cimport Arena, Block, Pool
 
-# Whether this buffer is the one in so many: its block is to be GUARD_BYTES larger than `size`, which
-# `buffer_guard` fills, and `guarded_back` is what takes it back.
+# Whether this buffer is the one in so many: its block is to be GUARD_BYTES larger than `size`,
+# which `buffer_guard` fills, and `guarded_back` is what takes it back.
 cdef bint turn_of(Arena *arena, size_t size) except -1
 cdef int buffer_guard(Arena *arena, Block *block, size_t size) except -1
 cdef void guarded_back(void *arena, void *block) noexcept nogil

@@ -35,7 +35,7 @@ from acl._stream import ended_hooks
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
-every = weakref.WeakValueDictionary()   # all pools that are alive, closed ones too: by their address
+every = weakref.WeakValueDictionary()   # all pools that are alive, closed ones too: by address
 # What keeps a pool alive that Python has registered: by stream handle.
 registered: dict = {}
 

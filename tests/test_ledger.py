@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -206,7 +206,9 @@ def drop_with_a_block(stream: acl.Stream) -> tuple[Door, int]:
 @pytest.mark.parametrize("occasion", ["make", "trim", "drop"])
 def test_an_orphan_goes_once_its_last_block_is_free(stream: acl.Stream, occasion: str) -> None:
     kept = [acl.Pool(0), acl.Pool(0)]
-    occur = {"make": lambda: kept.append(acl.Pool(0)), "trim": kept[0].trim, "drop": kept.pop}[occasion]
+    occasions: dict[str, Callable[[], object]] = {
+        "make": lambda: kept.append(acl.Pool(0)), "trim": kept[0].trim, "drop": kept.pop}
+    occur = occasions[occasion]
     before = acl.sim.physical_bytes()
     door, block = drop_with_a_block(stream)
     occur()

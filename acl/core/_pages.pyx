@@ -433,7 +433,7 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept nogil:
     """Under the lock, at rest: doom all views of the frames in detached pages.
 
-    A frame that is mapped where it has no view any more stays: its memory would stay too, uncounted.
+    One that is mapped where it has no view any more stays: its memory would stay, uncounted.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span

@@ -453,7 +453,7 @@ def oom_told(report, int status, str function):
     """The exception for a report, which goes to the log as well."""
     if report is None:
         return OutOfMemoryError(
-            status, function, "the pool was closed meanwhile, or has too many later failures to tell")
+            status, function, "the pool was closed meanwhile, or too much has failed since")
     error_log("pool", "%s", report.details())
     return OutOfMemoryError(status, function, str(report), report)
 
