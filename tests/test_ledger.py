@@ -207,7 +207,7 @@ def drop_with_a_block(stream: acl.Stream) -> tuple[Door, int]:
 def test_an_orphan_goes_once_its_last_block_is_free(stream: acl.Stream, occasion: str) -> None:
     kept = [acl.Pool(0), acl.Pool(0)]
     occasions: dict[str, Callable[[], object]] = {
-        "make": lambda: kept.append(acl.Pool(0)), "trim": kept[0].trim, "drop": kept.pop}
+        "make": lambda: kept.append(acl.Pool(0)), "trim": lambda: kept[0].trim(), "drop": kept.pop}
     occur = occasions[occasion]
     before = acl.sim.physical_bytes()
     door, block = drop_with_a_block(stream)
