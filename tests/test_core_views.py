@@ -158,6 +158,19 @@ def test_an_old_view_goes_only_after_its_stream_was_waited_for(seed: int) -> Non
     assert whole(rig)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_an_old_view_that_could_not_go_is_tried_again(seed: int) -> None:
+    rig = Rig(views=2)
+    rig.set(fail="unmap", at=1, times=1000, code=BROKEN)
+    churn(rig, seed)
+    assert rig.calls()["unmap"] > 0
+    rig.trim()
+    assert whole(rig) and rig.reserved() == rig.physical()[0] > 0
+    rig.set(fail="unmap", at=0)
+    rig.trim()
+    assert whole(rig) and rig.reserved() == rig.physical()[0] == rig.mapped() == 0
+
+
 @pytest.mark.parametrize("limit", [0, 44 * PAGE])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_invariants_hold_in_the_middle_of_each_driver_call(seed: int, limit: int) -> None:
