@@ -19,7 +19,7 @@ BLOCK, NO_BLOCK = 1, 0
 
 def soon(true: Callable[[], object]) -> None:
     """Wait for what another thread is about to do."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 30
     while not true():
         assert time.monotonic() < until, "it does not happen"
         time.sleep(0.01)
