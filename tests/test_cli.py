@@ -157,7 +157,7 @@ def test_a_stream_that_the_shell_closed_takes_nothing(closed: int, tmp_path: Pat
     command = f'exec "$0" -m aclpool replay "$1" --runs 1 --json "$2" {closed}>&-'
     done = subprocess.run(
         ["sh", "-c", command, sys.executable, str(trace), "-" if closed == 2 else str(tmp_path / "r.json")],
-        env=child_environment(), capture_output=True, text=True, timeout=300)
+        env=child_environment(), capture_output=True, text=True, timeout=300, cwd="/")
     assert done.returncode == 0, done.stderr
     document = done.stdout if closed == 2 else (tmp_path / "r.json").read_text()
     assert json.loads(document)["events"] == 2

@@ -150,7 +150,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 STEPS = int(os.environ.get("ACLPOOL_MODEL_STEPS", "20000"))
 PoolMachine.TestCase.settings = settings(
-    max_examples=max(1, STEPS // 100), stateful_step_count=100, deadline=None, print_blob=True,
+    max_examples=max(1, STEPS // 100), stateful_step_count=100, deadline=None, database=None, print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
 TestPool = PoolMachine.TestCase

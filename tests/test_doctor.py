@@ -37,7 +37,10 @@ def test_it_looks_at_everything_and_times_its_tests() -> None:
     assert "granularity: minimum 2048 KiB" in str(rows["virtual memory"]["value"])
 
 
-def test_it_names_the_pools_variables_and_reports_nothing_of_its_own(tmp_path: Path) -> None:
+def test_it_names_the_pools_variables_and_reports_nothing_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     record = str(tmp_path / "run.npz")
     code, rows = examined(ACL_POOL_RECORD=record, ACL_POOL_LEAKS="1", ACL_POOL_DEBUG="sample:9")
     assert code == 0 and not list(tmp_path.iterdir())

@@ -117,11 +117,11 @@ def test_a_wrong_backend_is_named() -> None:
 
 def test_acl_library_wins(tiny_library: Path) -> None:
     done = run_python(
-        "import acl; print(acl.backend(), acl.library(), acl.Device.count())",
+        "import acl; print(acl.backend(), acl.library(), acl.Device.count(), sep='\\n')",
         ACL_BACKEND="sim",
         ACL_LIBRARY=str(tiny_library),
     )
-    assert done.stdout.split() == ["cann", str(tiny_library), "7"], done.stderr
+    assert done.stdout.splitlines() == ["cann", str(tiny_library), "7"], done.stderr
 
 
 def test_acl_library_that_is_not_there_is_named() -> None:
