@@ -43,7 +43,9 @@ if sizeof(Block) != 64:
 
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
-    LIVE_LOOKED = 1024          # blocks that are looked at for a live one
+    LIVE_LOOKED = 4096          # blocks that are looked at for a live one
+    STAYS = 16384               # allocations: who lives so long is not of the round
+    STAYERS = 64                # so many more are taken for such at once
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:
@@ -346,11 +348,16 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     return block
 
 
-cdef inline void block_wire(Arena *arena, Block *block) noexcept nogil:
+cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
     """After a slow allocation or a recall one live block tells of its free: see `round_look`."""
-    if not arena.wired:
-        arena.wired = True
-        block.flags |= BLOCK_WIRED
+    cdef uint64_t now = arena_allocs(arena)
+    if arena.wired != NULL:
+        if now - arena.wired_at < STAYS:
+            return
+        stayers_mark(arena)
+    arena.wired = block
+    arena.wired_at = now
+    block.flags |= BLOCK_WIRED
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
@@ -604,11 +611,10 @@ cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
 
 cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     cdef Arena *capture
-    cdef bint live, wired
+    cdef bint live
     lock_take(&arena.lock)
     live = is_descriptor(arena, block) and block.state == BLOCK_LIVE
     if live:
-        wired = block.flags & BLOCK_WIRED
         block_count_back(arena, block)
         if arena.mode & ARENA_RECORDED:
             record_free(arena, block)
@@ -622,7 +628,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
             cache_push(arena, block)
         else:
             block_release(arena, block)
-        if wired:
+        if block == arena.wired:
             round_look(arena)
     leave(arena)
     if live:
@@ -637,17 +643,26 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """The wired block was freed: the round is over if nothing is live, else wire another."""
-    cdef Block *block
-    arena.wired = False
-    if arena.live == 0:
-        round_end(arena)
-        return
-    block = live_find(arena, RANGE_LARGE)
-    if block == NULL:
-        block = live_find(arena, RANGE_SMALL)
+    """The wired block was freed: the round is over if only what stays is live, else wire another."""
+    cdef bint all_seen = True
+    cdef Block *block = live_find(arena, &all_seen) if arena.live != 0 else NULL
+    arena.wired = NULL
     if block != NULL:
         block_wire(arena, block)
+    elif all_seen:
+        round_end(arena)
+
+
+cdef void stayers_mark(Arena *arena) noexcept nogil:
+    """The wired block stays: it is passed over from now on, and a few others that may be like it."""
+    cdef uint32_t _count
+    cdef bint all_seen
+    cdef Block *block
+    for _count in range(<uint32_t> STAYERS):                    # an enum
+        block = live_find(arena, &all_seen)
+        if block == NULL:
+            return
+        block.flags |= BLOCK_WIRED
 
 
 cdef void round_end(Arena *arena) noexcept nogil:
@@ -659,20 +674,24 @@ cdef void round_end(Arena *arena) noexcept nogil:
     arena.emptied = arena_allocs(arena)
 
 
-cdef Block *live_find(Arena *arena, uint32_t kind) noexcept nogil:
-    """Some live block of a kind that only a mark or a note may have flagged; NULL: none is near."""
-    cdef uint32_t index
+cdef Block *live_find(Arena *arena, bint *all_seen) noexcept nogil:
+    """A live block that only a mark or a note may have flagged, a large one if there is one; or NULL."""
+    cdef uint32_t kind, index
     cdef uint32_t looked = 0
     cdef Block *block
-    for index in range(arena.range_count):
-        if arena.ranges[index] == NULL or arena.ranges[index].kind != kind:
-            continue
-        block = arena.ranges[index].first
-        while block != NULL and looked < LIVE_LOOKED:
-            if block.state == BLOCK_LIVE and block.flags & ~(BLOCK_BORN | BLOCK_SEEN) == 0:
-                return block
-            block = block.next
-            looked += 1
+    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
+        for index in range(arena.range_count):
+            if arena.ranges[index] == NULL or arena.ranges[index].kind != kind:
+                continue
+            block = arena.ranges[index].first
+            while block != NULL:
+                if looked == LIVE_LOOKED:
+                    all_seen[0] = False
+                    return NULL
+                if block.state == BLOCK_LIVE and block.flags & ~(BLOCK_BORN | BLOCK_SEEN) == 0:
+                    return block
+                block = block.next
+                looked += 1
     return NULL
 
 
