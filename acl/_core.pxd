@@ -264,7 +264,7 @@ cdef struct Arena:
     Echo echoes[512]
     uint32_t refusals           # how often the driver refused to map a page twice
     size_t turn_peak            # bytes asked for and live at the peaks of its last turns
-    Block *wired                # the live block whose free tells; others are WIRED that stay
+    Block *wired                # the block whose free tells, maybe gone; others are WIRED that stay
     uint64_t wired_at           # allocations by then
     uint64_t emptied            # allocations when a round was over; 0 once pages left for elsewhere
     bint repeats                # what was slow before that was slow again after it

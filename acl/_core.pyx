@@ -646,10 +646,12 @@ cdef void round_look(Arena *arena) noexcept nogil:
     """The wired block was freed: the round is over if only what stays is live, else wire another."""
     cdef bint all_seen = True
     cdef Block *block = live_find(arena, &all_seen) if arena.live != 0 else NULL
+    if not all_seen:
+        return                                  # `wired` is stale, so that nobody looks again so soon
     arena.wired = NULL
     if block != NULL:
         block_wire(arena, block)
-    elif all_seen:
+    else:
         round_end(arena)
 
 
