@@ -328,12 +328,12 @@ cdef void views_retry(Arena *arena) noexcept nogil:
     cdef View *view
     cdef View *cleared = NULL
     cdef View *barred = NULL
-    if arena.barred == NULL:
-        return
     lock_take(&arena.lock)
     views = arena.barred
     arena.barred = NULL
     lock_drop(&arena.lock)
+    if views == NULL:
+        return
     while views != NULL:
         view = views
         views = view.next
