@@ -643,11 +643,11 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """The wired block was freed: the round is over if only what stays is live, else wire another."""
+    """The wired block was freed: the round is over if only what stays is live; or wire another."""
     cdef bint all_seen = True
     cdef Block *block = live_find(arena, &all_seen) if arena.live != 0 else NULL
     if not all_seen:
-        return                                  # `wired` is stale, so that nobody looks again so soon
+        return                                  # `wired` stays, so that nobody looks again so soon
     arena.wired = NULL
     if block != NULL:
         block_wire(arena, block)
@@ -656,7 +656,7 @@ cdef void round_look(Arena *arena) noexcept nogil:
 
 
 cdef void stayers_mark(Arena *arena) noexcept nogil:
-    """The wired block stays: it is passed over from now on, and a few others that may be like it."""
+    """The wired block stays: it is passed over from now on, and some that may be like it."""
     cdef uint32_t _count
     cdef bint all_seen
     cdef Block *block
@@ -677,7 +677,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena, bint *all_seen) noexcept nogil:
-    """A live block that only a mark or a note may have flagged, a large one if there is one; or NULL."""
+    """A live block that only a mark or a note may have flagged, if possible a large one; or NULL."""
     cdef uint32_t kind, index
     cdef uint32_t looked = 0
     cdef Block *block
