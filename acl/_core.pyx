@@ -677,7 +677,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena, bint *all_seen) noexcept nogil:
-    """A live block that only a mark or a note may have flagged, if possible a large one; or NULL."""
+    """A live block that only a mark or a note may have flagged, a large one if any; or NULL."""
     cdef uint32_t kind, index
     cdef uint32_t looked = 0
     cdef Block *block
