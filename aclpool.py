@@ -69,6 +69,9 @@ class _Submodules(MetaPathFinder, Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if not name.startswith("aclpool."):
             return None
+        ours = "acl" + name.removeprefix("aclpool")
+        if ours not in sys.modules and importlib.util.find_spec(ours) is None:
+            return None
         return importlib.machinery.ModuleSpec(name, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
@@ -89,7 +92,8 @@ __version__: str = _acl.__version__
 __all__ = list(_acl.__all__)
 # A package for the import system, with nothing of its own to find.
 __path__: list[str] = []
-sys.meta_path.append(_Submodules())
+# Before the others: they would find a second copy of what lies in a package of `acl`.
+sys.meta_path.insert(0, _Submodules())
 
 
 def __getattr__(name: str) -> object:

@@ -2,36 +2,38 @@
 
 `ACLPOOL_BUILD` chooses the build: release (default), debug (invariant checks after every mutation),
 sanitize (AddressSanitizer and UBSan), tsan (ThreadSanitizer), coverage.  Needs gcc (or clang) and
-Cython 3; no CANN, no NumPy.
+Cython 3; no CANN, no NumPy.  CC, CFLAGS and LDFLAGS are obeyed; `MAX_JOBS` says how many compilers run
+at a time (default: one for each core).
+
+`python setup.py build_ext --inplace --only acl.core._order,simulator` builds only what it names.
 """
 
 import importlib.util
+import logging
 import os
 import shutil
 import sys
 from pathlib import Path
 
-import Cython.Compiler.Options
-from Cython.Build import cythonize
-from Cython.Compiler import AutoDocTransforms
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
 MODE = os.environ.get("ACLPOOL_BUILD") or "release"
+# -g1 keeps what a sanitizer shows, the lines of a stack, and takes two thirds of the time of -g.
 COMPILE = {
     "release": ["-O2", "-g0", "-DNDEBUG"],
     "debug": ["-O1", "-g", "-UNDEBUG", "-DACL_POOL_DEBUG=2"],
     "sanitize": [
         "-O1",
-        "-g",
+        "-g1",
         "-UNDEBUG",
         "-fno-omit-frame-pointer",
         "-DACL_POOL_DEBUG=2",
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=undefined",
     ],
-    "tsan": ["-O1", "-g", "-UNDEBUG", "-fsanitize=thread"],
+    "tsan": ["-O1", "-g1", "-UNDEBUG", "-fsanitize=thread"],
     "coverage": ["-O0", "-g", "-UNDEBUG", "--coverage", "-DCYTHON_TRACE_NOGIL=1"],
 }
 LINK = {
@@ -81,27 +83,13 @@ SMALL["acl._core"] = [
 ]
 # A framework's exception passes through the frames of what it called.
 ALWAYS = {"acl._door": ["-fexceptions"]}
-# Workers are forked; from 3.14 on they would start this file again.
-CYTHON_PROCESSES = min(2, os.cpu_count() or 1) if sys.version_info < (3, 14) else 0
+SIMULATOR = "simulator"     # its name in --only
 DIRECTIVES = {
     "language_level": 3,
     "binding": True,
     "embedsignature": True,
     "linetrace": MODE == "coverage",
 }
-
-
-class Signatures(AutoDocTransforms.EmbedSignature):
-    """A class's signature in its docstring: Cython hides `self`, and yet counts it, so its star stood too far right."""
-
-    def _fmt_arglist(self, args, npoargs=0, npargs=0, pargs=None, nkargs=0, kargs=None, hide_self=False):
-        if hide_self:
-            args = [arg for arg in args if not arg.entry.is_self_arg]
-            npargs = len(args) - nkargs - npoargs
-        return super()._fmt_arglist(args, npoargs, npargs, pargs, nkargs, kargs)
-
-
-AutoDocTransforms.EmbedSignature = Signatures
 
 
 def extensions() -> list[Extension]:
@@ -127,12 +115,17 @@ def extensions() -> list[Extension]:
     return found
 
 
-def simulator_build(folder: Path) -> None:
-    """Run acl/sim/build.py, found by its path as `acl` cannot be imported yet; keep the libraries."""
+def simulator_module():
+    """acl/sim/build.py, found by its path as `acl` cannot be imported yet."""
     spec = importlib.util.spec_from_file_location("simulator_build", ROOT / "acl/sim/build.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made = module.build(ROOT / f"build/simulator-{MODE}", SIMULATOR_MODE[MODE])
+    return module
+
+
+def simulator_build(folder: Path, processes: int) -> None:
+    """Build the simulator and keep its libraries in this folder."""
+    made = simulator_module().build(ROOT / f"build/simulator-{MODE}", SIMULATOR_MODE[MODE], processes)
     folder.mkdir(parents=True, exist_ok=True)
     for library in made.glob("*.so"):
         # Replaced, not rewritten: a running process may have the old one mapped.
@@ -140,12 +133,71 @@ def simulator_build(folder: Path) -> None:
         (folder / (library.name + ".new")).replace(folder / library.name)
 
 
+def embed_signatures() -> None:
+    """Right signatures in the docstrings of classes.
+
+    Cython leaves `self` out of the list but still counts it, so a `*` comes one argument too late.
+    """
+    from Cython.Compiler import AutoDocTransforms
+
+    class Signatures(AutoDocTransforms.EmbedSignature):
+        def _fmt_arglist(self, args, npoargs=0, npargs=0, pargs=None, nkargs=0, kargs=None, hide_self=False):
+            if hide_self:
+                args = [arg for arg in args if not arg.entry.is_self_arg]
+                npargs = len(args) - nkargs - npoargs
+            return super()._fmt_arglist(args, npoargs, npargs, pargs, nkargs, kargs)
+
+    AutoDocTransforms.EmbedSignature = Signatures
+
+
+def generate_c(extensions: list[Extension], processes: int) -> None:
+    """Make the C file of each extension whose Cython sources changed, and put it in their place.
+
+    All builds share these files but that for coverage, in which each line reports itself.
+    """
+    import Cython.Compiler.Options
+    from Cython.Build import cythonize
+
+    Cython.Compiler.Options.warning_errors = True
+    embed_signatures()
+    made = cythonize(
+        extensions,
+        compiler_directives=DIRECTIVES,
+        build_dir="build/cython-coverage" if MODE == "coverage" else "build/cython",
+        include_path=["."],
+        cache="CYTHON_CACHE_DIR" in os.environ,      # several checkouts may share what was made
+        # Workers are forked; from 3.14 on they would start this file again.
+        nthreads=processes if len(extensions) > 1 and sys.version_info < (3, 14) else 0,
+    )
+    by_name = {extension.name: extension for extension in made}
+    for extension in extensions:
+        extension.sources = by_name[extension.name].sources
+        extension.depends = by_name[extension.name].depends
+
+
 class Build(build_ext):
-    """Extensions on two cores, then the simulator beside them."""
+    """The extensions, then the simulator beside them.  C files are made here, so metadata needs none."""
+
+    user_options = [
+        *build_ext.user_options,
+        ("only=", None, "build only these modules (or `simulator`), comma-separated"),
+    ]
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.only = None
 
     def finalize_options(self):
         super().finalize_options()
-        self.parallel = self.parallel or min(2, os.cpu_count() or 1)
+        self.parallel = self.parallel or simulator_module().cores()
+
+    def chosen(self) -> set[str]:
+        """The names that `--only` gives, all of them known."""
+        names = set(self.only.split(","))
+        unknown = names - {SIMULATOR} - {extension.name for extension in self.extensions}
+        if unknown:
+            raise SystemExit(f"--only: expected names of modules or {SIMULATOR!r}, not {', '.join(sorted(unknown))}")
+        return names
 
     def build_extensions(self):
         # Two extensions that compile one file at the same time write the same object: one may link it empty.
@@ -157,26 +209,23 @@ class Build(build_ext):
         super().build_extensions()
 
     def run(self):
+        names = self.chosen() if self.only else None
+        if names is not None:
+            self.extensions = [extension for extension in self.extensions if extension.name in names]
+        logging.info("making C of %d modules, %d at a time", len(self.extensions), self.parallel)
+        generate_c(self.extensions, self.parallel)
+        logging.info("compiling the modules")
         super().run()
-        package = ROOT / "acl" if self.inplace else Path(self.build_lib) / "acl"
-        simulator_build(package / "sim" / "lib")
+        if names is None or SIMULATOR in names:
+            logging.info("compiling the simulator")
+            package = ROOT / "acl" if self.inplace else Path(self.build_lib) / "acl"
+            simulator_build(package / "sim" / "lib", self.parallel)
 
 
 def main() -> None:
     if MODE not in COMPILE:
         raise SystemExit(f"ACLPOOL_BUILD must be one of {', '.join(COMPILE)}, not {MODE!r}")
-    Cython.Compiler.Options.warning_errors = True
-    setup(
-        license="Apache-2.0",
-        ext_modules=cythonize(
-            extensions(),
-            compiler_directives=DIRECTIVES,
-            build_dir=f"build/cython-{MODE}",
-            include_path=["."],
-            nthreads=CYTHON_PROCESSES,
-        ),
-        cmdclass={"build_ext": Build},
-    )
+    setup(license="Apache-2.0", ext_modules=extensions(), cmdclass={"build_ext": Build})
 
 
 main()

@@ -1,7 +1,8 @@
 """Rules of this project that no linter knows.
 
 No `with gil` and no Python object in the allocator, no cast to a function-pointer type, no path of a
-machine and no registry's host in a committed file, no source file over 800 lines.
+machine and no registry's host in a committed file, no source file over 800 lines, no status of a driver
+call that the allocator drops without saying why.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ MACHINE = re.compile("|".join([
     r"(?<![\w.])/" + "work/", r"(?<![\w.])/" + "root/", "/home/" + r"\w", "file:///" + "opt",
 ]))
 HOST = re.compile("|".join([r"pypi\." + "org", "files.python" + "hosted", "deb." + "debian", "mirror" + r"s?\."]))
+# Where a call of ACL's stands alone its status is dropped: the line must say why nobody needs it.
+DROPPED = re.compile(r"^\s+(?:_libacl\.acl\w+|acl(?:rt|mdl|op)[A-Z]\w*|[\w.]*\bdriver\.\w+)\([^#]*$")
+ALLOCATOR = {"_core.pyx", "_pinned.pyx", "_registry.pyx", "_sleep.pyx"}
 FUNCTION_CAST = re.compile(r"<\s*\w+(?:Func|Callback|_t)\s*>\s*(?:&\s*)?on_\w+")
 
 
@@ -42,6 +46,9 @@ def complaints(path: Path) -> list[str]:
             found.append(f"{number}: a registry's host name")
         if path.suffix in {".pyx", ".pxd"} and FUNCTION_CAST.search(line):
             found.append(f"{number}: a function pointer is cast")
+        if (path.suffix == ".pyx" and (path.parent.name == "core" or path.name in ALLOCATOR)
+                and DROPPED.match(line) and line.rstrip().endswith(")") and line.count("(") == line.count(")")):
+            found.append(f"{number}: the status of a call is dropped; use it, or say why: `# status: ...`")
         if path.name.startswith("_core") and re.match(r"\s*with gil\b", line):
             found.append(f"{number}: the allocator takes the GIL")
     lines = text.count("\n")

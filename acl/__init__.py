@@ -20,7 +20,14 @@ except ImportError:
 from acl._buffer import Buffer, HostBuffer
 from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl._device import Context, Device
-from acl._error import AclError, InvalidArgumentError, NotSupportedError, OutOfMemoryError, TimeoutError
+from acl._error import (
+    AclError,
+    DeviceLostError,
+    InvalidArgumentError,
+    NotSupportedError,
+    OutOfMemoryError,
+    TimeoutError,
+)
 from acl._libacl import backend, cann_version, include_dir, library
 from acl._pool import Pool, use_pool
 from acl._registry import Allocator, allocator_of
@@ -105,6 +112,7 @@ if TYPE_CHECKING:
     from acl._nep49 import numpy_pool
     from acl._op import KernelChoice, Op
     from acl._pinned import PinnedPool, pinned_empty
+    from acl._run import Run
     from acl._tensor import TensorInfo
     from acl.inside._findings import guard_findings
     from acl.inside._guard_finding import GuardFinding
@@ -128,6 +136,7 @@ __all__ = [
     "Capture",
     "Context",
     "Device",
+    "DeviceLostError",
     "Event",
     "GuardFinding",
     "Histogram",
@@ -156,6 +165,7 @@ __all__ = [
     "PoolStats",
     "RecordedEvent",
     "Recording",
+    "Run",
     "SleepReport",
     "Stream",
     "StreamStats",
@@ -285,6 +295,7 @@ _LATER = {
     "PoolHistograms": "acl.inside._histograms",
     "PoolPeak": "acl.inside._histograms",
     "PoolStats": "acl.inside._snapshot",
+    "Run": "acl._run",
     "SleepReport": "acl.inside._snapshot",
     "RecordedEvent": "acl.inside._recorded",
     "Recording": "acl.inside._recording",
@@ -304,7 +315,11 @@ _LATER = {
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return importlib.import_module(f"acl.{name}")
+        try:
+            return importlib.import_module(f"acl.{name}")
+        except (ImportError, OSError, RuntimeError) as error:
+            # What `hasattr`, pydoc and inspect take for "not there"; `import acl.NAME` says ImportError.
+            raise AttributeError(f"acl.{name} cannot be imported: {error}") from error
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     return _vendor.lookup(name)
@@ -316,3 +331,6 @@ def __dir__() -> list[str]:
 
 if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):
     importlib.import_module("acl.inside._top").serve_if_asked()
+
+if os.environ.get("ACL_SIM_RACES", "0") not in ("", "0") and os.environ.get("ACL_BACKEND") == "sim":
+    importlib.import_module("acl.sim").lend_stack()

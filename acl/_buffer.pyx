@@ -2,11 +2,13 @@
 
 A `Buffer` or `HostBuffer` owns its memory through a C function, so that one from the driver and one
 from a pool are the same to its user.  Closing, or dropping the last reference, gives the memory
-back; if an asynchronous copy of ours may still use it, closing waits for its stream first.
-Work that was queued behind our back (a model, a kernel) is the caller's to wait for.
+back.  What is queued on it (copies, runs, launches) is remembered in one place, that of the buffer
+that has the memory: its views and aliases note their works there.  Closing waits for works that the
+memory's owner does not order; dropping never waits, what is at work then is given back later.
+While a call of another thread uses the memory, closing leaves that to the call's end.
 
 `Buffer` is the hot type: it comes from a free list, holds no dict and no weak references, and is
-not tracked by the garbage collector, as it can't be part of a cycle.
+not tracked by the garbage collector: an `owner` that refers to its own Buffer is never collected.
 """
 
 cimport cython
@@ -15,18 +17,22 @@ from cpython.number cimport PyNumber_Index
 
 from acl._device cimport (
     alive_add,
+    callback_check,
     current_device,
     current_ensure,
     fork_count,
     forked_raise,
     leaving,
 )
+from acl._later cimport end_later, end_soon, in_callback, later_made_room
+from acl._work cimport (
+    Work, WorkEnd, works_add, works_check, works_settle, works_written,
+)
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEM_MALLOC_HUGE_ONLY,
     ACL_MEM_MALLOC_NORMAL_ONLY,
-    ACL_STREAM_STATUS_COMPLETE,
     aclError,
     aclrtFree,
     aclrtFreeHost,
@@ -34,11 +40,8 @@ from acl._libacl cimport (
     aclrtMallocHost,
     aclrtMemMallocPolicy,
     aclrtStream,
-    aclrtStreamQuery,
-    aclrtStreamStatus,
-    aclrtSynchronizeStream,
 )
-from acl._stream cimport Stream, stream_raw
+from acl._stream cimport Stream, handle_checked, stream_raw
 
 cdef extern from "Python.h":
     int Py_IsInitialized() nogil
@@ -60,39 +63,59 @@ cdef void host_free(void *owner, void *block) noexcept nogil:
     aclrtFreeHost(block)
 
 
-cdef object pending_add(object pending, Stream stream):
-    if pending is None or pending is stream:
-        return stream
-    if not isinstance(pending, list):
-        return [pending, stream]
-    if stream not in <list> pending:
-        (<list> pending).append(stream)
-    return pending
+cdef Buffer buffer_root(Buffer buffer):
+    """The buffer that has the memory: a view's keeper, and so on."""
+    while isinstance(buffer.keeper, Buffer):
+        buffer = <Buffer> buffer.keeper
+    return buffer
 
 
-cdef int stream_settle(Stream stream) noexcept:
-    """Wait for a stream, unless it is gone, and so are its copies.
+@cython.final
+cdef class Uses:
+    """Buffers whose memory a call uses: closed meanwhile, it is given back when the call ends."""
 
-    A wait that fails says nothing of copies still in flight, so it is tried again if there are any.
-    """
-    cdef aclrtStream raw = stream.raw
-    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
-    if stream.is_closed or stream.made != fork_count:
+    def __cinit__(self):
+        self.roots = []
+
+    cdef int add(self, Buffer buffer, bint written) except -1:
+        cdef Buffer root = buffer_root(buffer)
+        buffer.open_check()
+        buffer_use(root, 1)
+        self.roots.append((root, written, written and root.size == buffer.size))
         return 0
-    with nogil:
-        if aclrtSynchronizeStream(raw) != 0:
-            if aclrtStreamQuery(raw, &state) == 0 and state != ACL_STREAM_STATUS_COMPLETE:
-                aclrtSynchronizeStream(raw)
+
+    cdef int end(self, Work work) except -1:
+        """The call is over: what it queued, or None, and what that writes."""
+        cdef list roots = self.roots
+        cdef Buffer root
+        self.roots = []
+        if work is not None:
+            for root, written, whole in roots:
+                buffer_note(root, work, written, whole)
+        for root, _written, _whole in roots:
+            buffer_use(root, -1)
+        return 0
+
+    def __dealloc__(self):
+        if self.roots:                          # the call failed on its way
+            self.end(None)
+
+
+cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1:
+    root.pending = works_add(root.pending, work)
+    if written:
+        root.writers = work if whole else works_written(root.writers, work)
     return 0
 
 
-cdef int pending_settle(object pending) noexcept:
-    if isinstance(pending, Stream):
-        return stream_settle(<Stream> pending)
-    if pending is not None:
-        for stream in <list> pending:
-            stream_settle(<Stream> stream)
-    return 0
+cdef int buffer_readable(Buffer buffer, bint wait) except -1:
+    """Raises if work that wrote the memory has failed; `wait`: once its outcome is known."""
+    cdef Buffer root = buffer_root(buffer)
+    if root.writers is None:
+        return 0
+    if wait:
+        works_settle(root.writers)
+    return works_check(root.writers)
 
 
 cdef Buffer buffer_wrap(
@@ -125,43 +148,106 @@ cdef int memory_check(Memory memory) except -1:
         raise ValueError(f"the {type(memory).__name__} is closed")
     if memory.made != fork_count:
         forked_raise(memory)
-    return 0
-
-
-cdef int memory_settle(Memory memory) noexcept:
-    """Before the memory goes back: a view tells its buffer; a pool has an order of its own."""
-    pending = memory.pending
-    memory.pending = None
-    if memory.release is NULL and isinstance(memory.keeper, Buffer):
-        for stream in pending if isinstance(pending, list) else [pending]:
-            (<Buffer> memory.keeper).pending = pending_add((<Buffer> memory.keeper).pending, stream)
-        return 0
     if Memory is Buffer:
-        if memory.blocking or pending is not memory.stream:
-            pending_settle(pending)
-    elif memory.settle is NULL:
-        pending_settle(pending)
-    else:
-        memory.settle(memory.owner, memory.block, pending)
+        if isinstance(memory.keeper, Buffer):
+            return memory_check(<Buffer> memory.keeper)
     return 0
 
 
-cdef inline void memory_give_back(Memory memory) noexcept:
-    """Hand the memory to its owner; the buffer is closed from here on."""
-    cdef BufferRelease release = memory.release
-    cdef void *owner = memory.owner
-    cdef void *block = memory.block
-    memory.address = NULL
-    if memory.pending is not None:
-        memory_settle(memory)
-    if release is NULL:
-        return
-    if memory.blocking:
+@cython.final
+cdef class MemoryEnd(WorkEnd):
+    """Memory whose object is closed, with works that are under way."""
+
+    cdef BufferRelease release
+    cdef void *owner
+    cdef void *block
+    cdef object keeper
+    cdef bint blocking
+
+    cdef int finish(self) except -1:
+        cdef BufferRelease release = self.release
+        if release is NULL:
+            return 0
+        if not self.blocking:
+            release(self.owner, self.block)
+            return 0
         alive_add(-1)
         with nogil:
-            release(owner, block)
+            release(self.owner, self.block)
+        return 0
+
+
+cdef MemoryEnd memory_end(Memory memory, object works):
+    cdef MemoryEnd end = MemoryEnd.__new__(MemoryEnd)
+    end.release = memory.release
+    end.owner = memory.owner
+    end.block = memory.block
+    end.keeper = memory.keeper
+    end.blocking = memory.blocking
+    end.works = works
+    return end
+
+
+cdef bint is_ordered(Memory memory, object works) noexcept:
+    """Whether the memory's owner orders the works: a pool does that for the memory's stream."""
+    if works is None:
+        return True
+    if Memory is Buffer:
+        return (memory.release is not NULL and not memory.blocking and isinstance(works, Work)
+                and memory.stream is not None
+                and (<Work> works).progress is memory.stream.progress)
     else:
-        release(owner, block)
+        return memory.settle is not NULL and memory.settle(memory.owner, memory.block, works)
+
+
+cdef inline void memory_drop(Memory memory) noexcept:
+    """The last reference is gone: give the memory back, or see to it that it is given back."""
+    if memory.address is NULL or memory.made != fork_count or (
+            leaving and not memory_outlasts(memory)):
+        return
+    memory.address = NULL
+    if memory.pending is None and not memory.blocking:
+        if memory.release is not NULL:
+            memory.release(memory.owner, memory.block)
+        return
+    end_soon(memory_end(memory, None if not in_callback() and is_ordered(memory, memory.pending)
+                        else memory.pending))
+
+
+cdef int memory_back(Memory memory) except -1:
+    """Give closed memory back, after a wait if need be; Ctrl-C in the wait leaves it for later."""
+    cdef MemoryEnd end
+    works, memory.pending = memory.pending, None
+    end = memory_end(memory, None if is_ordered(memory, works) else works)
+    memory.keeper = None
+    try:
+        end.ready(True)
+    except BaseException:
+        end_later(end)
+        raise
+    return end.finish()
+
+
+cdef void memory_unused(Memory memory) noexcept:
+    """The last call that used closed memory is over."""
+    works, memory.pending = memory.pending, None
+    end = memory_end(memory, None if is_ordered(memory, works) else works)
+    memory.keeper = None
+    end_soon(end)
+
+
+cdef int buffer_use(Buffer root, int change) except -1:
+    root.uses += change
+    if root.uses == 0 and root.address is NULL:
+        memory_unused(root)
+    return 0
+
+
+cdef int host_use(HostBuffer buffer, int change) except -1:
+    buffer.uses += change
+    if buffer.uses == 0 and buffer.address is NULL:
+        memory_unused(buffer)
+    return 0
 
 
 cdef int memory_close(Memory memory) except -1:
@@ -173,16 +259,11 @@ cdef int memory_close(Memory memory) except -1:
     if Memory is HostBuffer:
         if memory.exports:
             raise BufferError(f"{memory.exports} views of the HostBuffer are alive")
-    memory_give_back(memory)
-    memory.keeper = None
-    return 0
-
-
-cdef inline void memory_drop(Memory memory) noexcept:
-    """The last reference is gone."""
-    if memory.address is not NULL and memory.made == fork_count and (
-            not leaving or memory_outlasts(memory)):
-        memory_give_back(memory)
+    if memory.blocking or memory.pending is not None:
+        callback_check()
+    memory.address = NULL
+    # Else the call that uses the memory at this moment gives it back.
+    return 0 if memory.uses else memory_back(memory)
 
 
 cdef bint memory_outlasts(Memory memory) noexcept:
@@ -226,7 +307,7 @@ cdef class Buffer:
         cdef size_t wanted = size_checked(size)
         cdef aclrtMemMallocPolicy pages
         cdef void *address = NULL
-        if self.address is not NULL:
+        if self.address is not NULL or self.uses:
             raise ValueError("the Buffer exists already")
         if policy not in POLICIES:
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
@@ -237,6 +318,9 @@ cdef class Buffer:
             stream_raw(stream, &raw)
         with nogil:
             status = aclrtMalloc(&address, wanted, pages)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtMalloc(&address, wanted, pages)
         check(status, "aclrtMalloc")
         self.address = address
         self.block = address
@@ -249,11 +333,12 @@ cdef class Buffer:
         alive_add(1)
 
     @staticmethod
-    def from_address(size_t address, size_t size, *, Stream stream=None, owner=None):
+    def from_address(address, size_t size, *, Stream stream=None, owner=None):
         """Memory of somebody else's, borrowed: never freed here; `owner` is kept alive with it."""
-        if address == 0:
+        cdef size_t start = handle_checked(address, "address", "the address of device memory")
+        if start == 0:
             raise ValueError("address must not be 0")
-        return buffer_wrap(<void *> address, size, NULL, NULL, NULL, owner, stream, -1)
+        return buffer_wrap(<void *> start, size, NULL, NULL, NULL, owner, stream, -1)
 
     cdef int open_check(self) except -1:
         return memory_check(self)
@@ -267,6 +352,11 @@ cdef class Buffer:
     @property
     def size(self):
         """Bytes asked for."""
+        return self.size
+
+    @property
+    def nbytes(self):
+        """The same, as NumPy and torch call it."""
         return self.size
 
     @property
@@ -288,9 +378,9 @@ cdef class Buffer:
         return self.size
 
     def view(self, size_t offset=0, size=None):
-        """A part of the memory as a Buffer of its own; it keeps this one's memory alive.
+        """A part of the memory as a Buffer of its own; it keeps the memory alive.
 
-        Closing this buffer under its views takes their memory away.
+        Closing the buffer that has the memory takes it from its views, and from views of these.
         """
         self.open_check()
         if offset > self.size:
@@ -301,16 +391,14 @@ cdef class Buffer:
                 f"size must be at most {self.size - offset} at offset {offset}, not {size}"
             )
         return buffer_wrap(
-            <char *> self.address + offset, length, NULL, NULL, NULL, self, self.stream,
-            self.device,
+            <char *> self.address + offset, length, NULL, NULL, NULL, buffer_root(self),
+            self.stream, self.device,
         )
 
     def record_stream(self, stream):
         """Work on another stream uses the memory, which is a pool's: see `Pool.record_stream`."""
-        cdef Buffer owner = self
+        cdef Buffer owner = buffer_root(self)
         self.open_check()
-        while isinstance(owner.keeper, Buffer):         # a view's memory is its buffer's
-            owner = <Buffer> owner.keeper
         if not hasattr(owner.keeper, "record_stream"):
             raise ValueError("only a pool's Buffer can wait for other streams")
         owner.keeper.record_stream(owner, stream)
@@ -335,7 +423,11 @@ cdef class Buffer:
         return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
 
     def close(self):
-        """Give the memory back; a second call does nothing.  Waits for copies of it in flight."""
+        """Give the memory back; a second call does nothing.
+
+        Waits for works on other streams than the memory's own.  While a call in another thread
+        uses the memory, that call gives it back at its end.
+        """
         memory_close(self)
 
     def __enter__(self):
@@ -395,11 +487,14 @@ cdef class HostBuffer:
         cdef aclError status
         cdef size_t wanted = size_checked(size)
         cdef void *address = NULL
-        if self.address is not NULL:
+        if self.address is not NULL or self.uses:
             raise ValueError("the HostBuffer exists already")
         current_ensure(NULL)
         with nogil:
             status = aclrtMallocHost(&address, wanted)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtMallocHost(&address, wanted)
         check(status, "aclrtMallocHost")
         self.address = address
         self.block = address

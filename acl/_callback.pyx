@@ -2,8 +2,8 @@
 
 The runtime gets a number, never an object: a number that is not waiting any more is ignored, so a
 stream that is destroyed with callbacks queued leaves nothing dangling.  What a callback held is
-dropped by the next call of the user on that stream, as dropping may free device memory or destroy
-a stream, which the runtime forbids on its callback threads.
+dropped by the next call of a user's thread (`_later`), as dropping may free device memory or
+destroy a stream, which the runtime forbids on its callback threads.
 
 An exception goes to `sys.unraisablehook` at once and is raised again by the next `synchronize`.
 Where the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of ours takes the reports of the
@@ -17,7 +17,9 @@ import threading
 cimport cython
 from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
 
+from acl._device cimport callback_enter, callback_leave
 from acl._error cimport check
+from acl._later cimport End, end_later
 from acl._libacl cimport (
     ACL_CALLBACK_BLOCK,
     aclError,
@@ -47,6 +49,15 @@ cdef int EXIT_LIMIT_MS = 500
 # Every job that has not run, by its number; touched with the GIL only.
 cdef dict jobs = {}
 cdef object numbers = itertools.count(1)
+# The callbacks of streams with an exception that was not raised yet: none is forgotten.
+cdef set untold = set()
+
+
+@cython.final
+cdef class JobEnd(End):
+    """What a callback held, for a thread of the user's to drop."""
+
+    cdef tuple job
 
 
 cdef void job_run(void *argument) noexcept with gil:
@@ -56,15 +67,20 @@ cdef void job_run(void *argument) noexcept with gil:
 
 
 cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
-    """Call the function of a job; what it held goes to the owner's `finished`."""
+    """Call the function of a job; what it held is kept for a thread of the user's."""
+    cdef JobEnd end = JobEnd.__new__(JobEnd)
+    end.job = job
     owner.waiting.discard(number)
-    owner.finished.append(job)
+    end_later(end)
     try:
         job[1](*job[2])
     except BaseException as error:
         owner.errors.append(error)
+        untold.add(owner)
         PyErr_SetObject(type(error), error)
         PyErr_WriteUnraisable(job[1])
+    if not owner.waiting and not owner.errors:
+        owner.progress = None
     return 0
 
 
@@ -73,7 +89,9 @@ cdef void job_enter(void *argument) noexcept nogil:
 
 
 cdef void on_host_func(void *argument) noexcept nogil:
+    callback_enter()
     guard_run(job_enter, argument)
+    callback_leave()
 
 
 cdef aclrtHostFunc HOST_FUNC = on_host_func
@@ -98,23 +116,25 @@ class Reporter(threading.Thread):
 
 
 @cython.final
+@cython.no_gc_clear                             # its stream may be dropped after it
 cdef class Callbacks:
     """The callbacks of one stream."""
 
     def __cinit__(self):
-        self.finished = []
         self.errors = []
         self.waiting = set()
 
-    cdef int launch(self, aclrtStream stream, object function, tuple arguments) except -1:
+    cdef int launch(
+        self, aclrtStream stream, object progress, object function, tuple arguments
+    ) except -1:
         cdef size_t number = next(numbers)
         cdef aclError status
         cdef bint host_functions = libacl_has("aclrtLaunchHostFunc")
-        self.finished.clear()
-        if not host_functions and self.reporter is None:
+        if not host_functions:
             reporter_start(self, stream)
         jobs[number] = (self, function, arguments)
         self.waiting.add(number)
+        self.progress = progress
         with nogil:
             if host_functions:
                 status = aclrtLaunchHostFunc(stream, HOST_FUNC, <void *> number)
@@ -126,11 +146,15 @@ cdef class Callbacks:
         return check(status, "aclrtLaunchHostFunc" if host_functions else "aclrtLaunchCallback")
 
     cdef int settle(self) except -1:
-        """Drop what the callbacks held; raise the oldest exception of one."""
-        self.finished.clear()
-        if self.errors:
-            raise self.errors.pop(0)
-        return 0
+        """Raise the oldest exception of a callback."""
+        if not self.errors:
+            return 0
+        error = self.errors.pop(0)
+        if not self.errors:
+            untold.discard(self)
+            if not self.waiting:
+                self.progress = None
+        raise error
 
     cdef int end(self, aclrtStream stream) except -1:
         """Before the stream is destroyed: stop the reports.  After it: forget what never ran."""
@@ -144,21 +168,30 @@ cdef class Callbacks:
                 aclrtUnSubscribeReport(thread, stream)
         while self.waiting:
             jobs.pop(self.waiting.pop(), None)
-        self.finished.clear()
+        untold.discard(self)
+        self.progress = None
         return 0
+
+
+# Of threads that launch first on one stream at the same time, one starts its reporter.
+reporters = threading.Lock()
 
 
 cdef int reporter_start(Callbacks owner, aclrtStream stream) except -1:
     cdef aclError status
-    reporter = Reporter()
-    cdef uint64_t thread = reporter.ident
-    with nogil:
-        status = aclrtSubscribeReport(thread, stream)
-    if status != 0:
-        reporter.stopping = True
-        reporter.join()
-    check(status, "aclrtSubscribeReport")
-    owner.reporter = reporter
+    cdef uint64_t thread
+    with reporters:
+        if owner.reporter is not None:
+            return 0
+        reporter = Reporter()
+        thread = reporter.ident
+        with nogil:
+            status = aclrtSubscribeReport(thread, stream)
+        if status != 0:
+            reporter.stopping = True
+            reporter.join()
+        check(status, "aclrtSubscribeReport")
+        owner.reporter = reporter
     return 0
 
 

@@ -14,7 +14,8 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memcpy, memset
 
-from acl.core._arena cimport arena_find, arena_stats, pool_arena, pool_trim
+from acl.core._arena cimport arena_find, pool_arena, pool_trim
+from acl.core._tally cimport arena_stats
 from acl._buffer cimport Buffer, buffer_wrap
 from acl.core._check cimport pool_check
 from acl._core cimport (
@@ -89,8 +90,11 @@ cdef size_t api_padded(const AclPool *pool, size_t size) noexcept nogil:
 
 cdef AclPoolArena *api_arena(AclPool *pool, aclrtStream stream) noexcept nogil:
     cdef CorePool *core = core_of(pool)
-    return <AclPoolArena *> pool_arena(
+    cdef Arena *arena = pool_arena(
         core, stream, ROLE_USER if core.options.early_frees else ROLE_STREAM)
+    if arena != NULL:
+        arena.told = True
+    return <AclPoolArena *> arena
 
 
 cdef aclError api_stream_register(AclPool *pool, aclrtStream stream) noexcept nogil:

@@ -18,6 +18,7 @@ cdef class Capture:
 
     A context manager around the capture.  What the stream takes meanwhile stays the graph's own
     until `release`: it is used again only inside the same capture, never moved or given away.
+    Before another graph it is released, or another one made.
     """
 
     cdef Arena *main[2]             # for buffers and, where it has one of its own, for ACL; or NULL
@@ -35,6 +36,8 @@ cdef class Capture:
 
     def __enter__(self):
         cdef int i
+        if self.private[0] is not NULL or self.private[1] is not NULL:
+            raise ValueError("the Capture has the memory of a graph: release it, or make another")
         for i in range(2):
             if self.main[i] is NULL:
                 continue
@@ -56,6 +59,8 @@ cdef class Capture:
     def reserved(self):
         """Bytes of device memory that the graph's blocks keep."""
         pages = 0
+        if self.pool is None:
+            raise ValueError("the Capture was not made by Pool.capture")
         for i in range(2):
             pages += self.private[i].pages if self.private[i] is not NULL else 0
         return pages * self.pool.core.options.granule

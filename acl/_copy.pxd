@@ -2,8 +2,8 @@
 
 from cpython.object cimport PyObject
 
-# The place where such memory keeps the streams of its asynchronous copies: NULL in it for none, a
-# Stream or a list otherwise, owned.  The function answers NULL for memory that is not its own.
+# The place where such memory keeps the works of its asynchronous copies: NULL in it for none, a
+# Work or a list otherwise, owned.  The function answers NULL for memory that is not its own.
 ctypedef PyObject **(*ArrayPending)(object array) except? NULL
 
 # NULL until NumPy arrays are made in pinned memory (`_nep49`).

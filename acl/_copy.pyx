@@ -5,6 +5,10 @@ copy is queued on that stream and then waited for, so it can't overtake work tha
 An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array over it); with
 any other host memory it waits, as the runtime gives no guarantee for it.
 
+Each copy is a `Work` of its stream, noted with the memory on both sides before it is queued.  What
+was noted is forgotten only when a wait has told that it is done.  Memory that is read must have
+been written by work that did not fail.
+
 Any object with the buffer protocol is a host side, without a copy of its own; it has to be
 contiguous.  Nothing here orders two streams against each other: that is `wait_event`.
 """
@@ -12,7 +16,9 @@ contiguous.  Nothing here orders two streams against each other: that is `wait_e
 cimport cython
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS,
+    PyBUF_FORMAT,
     PyBUF_WRITABLE,
+    PyBuffer_IsContiguous,
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
@@ -20,7 +26,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
-from acl._buffer cimport Buffer, HostBuffer, pending_add
+from acl._buffer cimport (
+    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_use,
+    host_use,
+)
 from acl._device cimport current_ensure
 from acl._error cimport check
 from acl._libacl cimport (
@@ -38,7 +47,8 @@ from acl._libacl cimport (
     aclrtMemsetAsync,
     aclrtStream,
 )
-from acl._stream cimport Stream, stream_raw
+from acl._stream cimport Stream, stream_default, stream_raw
+from acl._work cimport Work, work_begin, work_queued, works_add, works_settle
 from libc.stdint cimport int32_t
 
 __all__ = ["copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
@@ -53,15 +63,21 @@ cdef class Side:
     cdef char *address
     cdef size_t size
     cdef bint on_device
-    cdef Buffer device          # or None
+    cdef Buffer device          # or None: the buffer that has the memory
+    cdef Stream stream          # that orders the device memory, or None
     cdef HostBuffer pinned      # or None
     cdef PyObject **slot        # of a NumPy array in pinned memory: its `pending`, or NULL
     cdef Py_buffer view         # of any other host object
     cdef bint has_view
+    cdef bint is_typed          # an Array, whose elements are in the machine's byte order
 
     def __dealloc__(self):
         if self.has_view:
             PyBuffer_Release(&self.view)
+        if self.device is not None:
+            buffer_use(self.device, -1)
+        if self.pinned is not None:
+            host_use(self.pinned, -1)
 
 
 cdef int pinned_find(Side side, object thing) except -1:
@@ -70,9 +86,16 @@ cdef int pinned_find(Side side, object thing) except -1:
     while thing is not None and not isinstance(thing, HostBuffer):
         last = thing
         thing = thing.obj if isinstance(thing, memoryview) else getattr(thing, "base", None)
-    side.pinned = thing
+    if thing is not None:
+        side_pin(side, <HostBuffer> thing)
     if thing is None and array_pending is not NULL:
         side.slot = array_pending(last)
+    return 0
+
+
+cdef int side_pin(Side side, HostBuffer buffer) except -1:
+    side.pinned = buffer
+    host_use(buffer, 1)
     return 0
 
 
@@ -87,6 +110,7 @@ cdef Side array_side(object thing, str name):
             f"protocol, not {type(thing).__name__}")
     side = side_of(thing.buffer, True, name)
     side.size = thing.nbytes
+    side.is_typed = True
     return side
 
 
@@ -108,22 +132,38 @@ cdef size_t bytes_given(object value, str name) except? <size_t> -1:
     return value.__index__()
 
 
+cdef bint has_objects(const char *form) noexcept:
+    """Whether elements of a buffer protocol's format are, or have, Python objects."""
+    cdef bint in_name = False
+    while form is not NULL and form[0] != 0:
+        if form[0] == c":":
+            in_name = not in_name
+        elif form[0] == c"O" and not in_name:
+            return True
+        form += 1
+    return False
+
+
 cdef Side side_of(object thing, bint writable, str name):
     cdef Side side = Side.__new__(Side)
+    cdef Buffer buffer
     if isinstance(thing, Buffer):
-        side.device = <Buffer> thing
-        side.device.open_check()
-        side.address = <char *> side.device.address
-        side.size = side.device.size
+        buffer = <Buffer> thing
+        buffer.open_check()
+        side.device = buffer_root(buffer)
+        buffer_use(side.device, 1)
+        side.stream = buffer.stream
+        side.address = <char *> buffer.address
+        side.size = buffer.size
         side.on_device = True
         return side
     if isinstance(thing, HostBuffer):
-        side.pinned = <HostBuffer> thing
-        side.pinned.open_check()
+        (<HostBuffer> thing).open_check()
+        side_pin(side, <HostBuffer> thing)
         side.address = <char *> side.pinned.address
         side.size = side.pinned.size
         return side
-    flags = PyBUF_ANY_CONTIGUOUS | PyBUF_WRITABLE if writable else PyBUF_ANY_CONTIGUOUS
+    flags = PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0)
     try:
         PyObject_GetBuffer(thing, &side.view, flags)
     except (BufferError, ValueError) as error:
@@ -132,10 +172,26 @@ cdef Side side_of(object thing, bint writable, str name):
     except TypeError:
         return array_side(thing, name)
     side.has_view = True
+    if has_objects(side.view.format):
+        raise TypeError(f"{name} must be plain memory; its elements are Python objects")
     side.address = <char *> side.view.buf
     side.size = <size_t> side.view.len      # never negative
     pinned_find(side, thing)
     return side
+
+
+cdef int order_check(Side side, Side other, str name) except -1:
+    """Elements keep their order and their bytes' order, where both sides have elements."""
+    if not (side.has_view and (other.is_typed or other.has_view)):
+        return 0
+    if side.view.ndim > 1 and not PyBuffer_IsContiguous(&side.view, b"C") and not (
+            other.has_view and PyBuffer_IsContiguous(&other.view, b"F")):
+        raise ValueError(f"{name} must be contiguous in C's order, as the other side is")
+    if (other.is_typed and side.view.itemsize > 1 and side.view.format is not NULL
+            and side.view.format[0] in b">!"):
+        raise ValueError(f"{name} must have the machine's byte order, not that of "
+                         f"{(<bytes> side.view.format).decode()!r}")
+    return 0
 
 
 cdef int side_part(Side side, object given, str name) except -1:
@@ -165,40 +221,44 @@ cdef bint is_synchronous(Side to, Side of) noexcept:
 
 cdef Stream stream_of(Stream given, Side target, Side source):
     """The stream that a copy goes to: the one given, else a buffer's own, else None."""
+    cdef aclrtStream raw
     if given is not None:
+        stream_raw(given, &raw)                 # raises if it is closed
         return given
-    if target.device is not None and target.device.stream is not None:
-        return target.device.stream
-    return None if source is None or source.device is None else source.device.stream
+    if is_open(target.stream):
+        return target.stream
+    return source.stream if source is not None and is_open(source.stream) else None
 
 
-cdef int pending_wait(object pending, Stream stream) except -1:
-    """Wait for asynchronous copies queued on other streams than this one."""
-    for other in pending if isinstance(pending, list) else [pending]:
-        if other is not stream and not (<Stream> other).is_closed:
-            (<Stream> other).wait_done()
-    return 0
+cdef bint is_open(Stream stream) noexcept:
+    """A stream that was closed has done its work: it orders nothing any more."""
+    return stream is not None and not stream.is_closed
 
 
-cdef int wait_others(Stream stream, Side target, Side source) except -1:
-    """Before a synchronous copy on `stream`: what other streams do with the memory comes first."""
+cdef object works_of(Side side):
+    if side.device is not None:
+        return side.device.pending
+    if side.pinned is not None:
+        return side.pinned.pending
+    return None if side.slot is NULL or side.slot[0] is NULL else <object> side.slot[0]
+
+
+cdef int wait_before(Stream stream, Side target, Side source, bint pageable) except -1:
+    """Before a synchronous copy on `stream`: what was queued before it comes first.
+
+    Work of ours on the copy's own stream is waited for too, so that a failure is told of what
+    failed; so is any work there if the copy itself does not go through the stream.
+    """
     cdef Side side
     for side in (target, source):
-        if side is None:
-            continue
-        if side.pinned is not None and side.pinned.pending is not None:
-            pending_wait(side.pinned.pending, stream)
-            side.pinned.pending = None
-        if side.slot is not NULL and side.slot[0] is not NULL:
-            pending_wait(<object> side.slot[0], stream)
-            slot_set(side.slot, None)
-        if side.device is None:
-            continue
-        if side.device.stream is not None and side.device.stream is not stream:
-            side.device.stream.wait_done()
-        if side.device.pending is not None:
-            pending_wait(side.device.pending, stream)
-            side.device.pending = None
+        if side is not None:
+            if is_open(side.stream) and side.stream is not stream:
+                side.stream.progress.settle()
+            works_settle(works_of(side))
+    if stream is not None and (pageable or stream.progress.queued > stream.progress.done):
+        stream.progress.settle()
+    if source is not None and source.device is not None:
+        buffer_readable(source.device, True)
     return 0
 
 
@@ -214,31 +274,47 @@ cdef int slot_set(PyObject **slot, object pending) noexcept:
     return 0
 
 
-cdef void side_keep(Side side, Stream stream) noexcept:
-    """Let the memory's close wait for what was queued on the stream."""
+cdef int side_note(Side side, Work work) except -1:
+    """The memory is used by a work from here on."""
     if side is None:
-        return
+        return 0
     if side.device is not None:
-        side.device.pending = pending_add(side.device.pending, stream)
-    elif side.pinned is not None:
-        side.pinned.pending = pending_add(side.pinned.pending, stream)
+        return buffer_note(side.device, work, False, False)
+    if side.pinned is not None:
+        side.pinned.pending = works_add(side.pinned.pending, work)
     elif side.slot is not NULL:
-        pending = None if side.slot[0] is NULL else <object> side.slot[0]
-        slot_set(side.slot, pending_add(pending, stream))
+        slot_set(side.slot, works_add(works_of(side), work))
+    return 0
 
 
-cdef int queue_wait(Stream stream, Side target, Side source) except -1:
-    """Wait for what was just queued; if that fails, closing the memory has to wait for it."""
-    try:
-        return stream.wait_done()
-    except BaseException:
-        side_keep(target, stream)
-        side_keep(source, stream)
-        raise
+cdef Work work_open(Side target, Side source, Stream stream, str what):
+    """A work that is about to be queued, noted on both sides."""
+    cdef Work work = work_begin(stream.progress, what)
+    side_note(target, work)
+    side_note(source, work)
+    return work
+
+
+cdef int side_wrote(Side target, Work work, size_t count) except -1:
+    """A work that was queued writes so many bytes."""
+    if target.device is not None:
+        buffer_note(target.device, work, True, count == target.device.size)
+    return 0
+
+
+cdef int work_wait(Work work, Stream stream) except -1:
+    """Wait for a work that was just queued; raises its own error."""
+    error = stream.progress.wait(-1)
+    if error is not None:
+        work.told()
+        raise error
+    return 0
 
 
 cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
-    """How many bytes to copy; raises if a side is too short."""
+    """How many bytes to copy; raises if a side is too short, or in another byte order."""
+    order_check(target, source, "target")
+    order_check(source, target, "source")
     cdef size_t count = source.size if nbytes is None else bytes_given(nbytes, "nbytes")
     if count > source.size:
         raise ValueError(f"nbytes must be at most the source's {source.size}, not {count}")
@@ -247,14 +323,19 @@ cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
     return count
 
 
-cdef int copy_queue(Side target, Side source, size_t count, Stream stream) except -1:
+cdef Work copy_queue(Side target, Side source, size_t count, Stream stream):
     cdef aclError status
     cdef aclrtStream raw
     cdef aclrtMemcpyKind kind = kind_of(target, source)
+    cdef Work work
     stream_raw(stream, &raw)
+    work = work_open(target, source, stream, "a copy")
     with nogil:
         status = aclrtMemcpyAsync(target.address, target.size, source.address, count, kind, raw)
-    return check(status, "aclrtMemcpyAsync")
+    work_queued(work)
+    check(status, "aclrtMemcpyAsync")
+    side_wrote(target, work, count)
+    return work
 
 
 cdef int copy_now(Side target, Side source, size_t count) except -1:
@@ -262,20 +343,24 @@ cdef int copy_now(Side target, Side source, size_t count) except -1:
     cdef aclrtMemcpyKind kind = kind_of(target, source)
     with nogil:
         status = aclrtMemcpy(target.address, target.size, source.address, count, kind)
-    return check(status, "aclrtMemcpy")
+    check(status, "aclrtMemcpy")
+    return side_fresh(target, count)
+
+
+cdef int side_fresh(Side side, size_t count) except -1:
+    """All of the memory was written anew, and that is done: what failed before does not matter."""
+    if side.device is not None and count == side.device.size:
+        side.device.writers = None
+    return 0
 
 
 cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except -1:
     """Copy in the stream's order and wait; memory the runtime may not read later waits first."""
-    wait_others(stream, target, source)
-    if stream is None:
-        current_ensure(NULL)
+    current_ensure(NULL if stream is None else stream.context)
+    wait_before(stream, target, source, is_synchronous(target, source))
+    if stream is None or is_synchronous(target, source):
         return copy_now(target, source, count)
-    if is_synchronous(target, source):
-        stream.wait_done()
-        return copy_now(target, source, count)
-    copy_queue(target, source, count, stream)
-    return queue_wait(stream, target, source)
+    return work_wait(copy_queue(target, source, count, stream), stream)
 
 
 def copy(
@@ -318,14 +403,13 @@ def copy_async(
     cdef size_t count = count_of(to, of, nbytes)
     cdef Stream queue = stream_of(stream, to, of)
     if queue is None:
-        queue = Stream.default()
+        queue = stream_default()
     if is_synchronous(to, of):
-        queue.wait_done()
-        copy_now(to, of, count)
+        copy_wait(to, of, count, queue)
         return
+    if of.device is not None:
+        buffer_readable(of.device, False)
     copy_queue(to, of, count, queue)
-    side_keep(to, queue)
-    side_keep(of, queue)
 
 
 cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str name) except -1:
@@ -341,26 +425,33 @@ cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str n
     return 0
 
 
-cdef int copy_rows(
+cdef Work copy_rows(
     Side to, size_t to_pitch, Side of, size_t of_pitch, size_t width, size_t height, Stream stream
-) except -1:
+):
     """Queue rows on a stream, or copy them at once if it is None."""
     cdef aclError status
     cdef aclrtStream raw
     cdef aclrtMemcpyKind kind = kind_of(to, of)
+    cdef Work work
+    cdef size_t count = width * height if width == to_pitch else 0      # without holes
     if stream is None:
-        current_ensure(NULL)
         with nogil:
             status = aclrtMemcpy2d(
                 to.address, to_pitch, of.address, of_pitch, width, height, kind
             )
-        return check(status, "aclrtMemcpy2d")
+        check(status, "aclrtMemcpy2d")
+        side_fresh(to, count)
+        return None
     stream_raw(stream, &raw)
+    work = work_open(to, of, stream, "a copy")
     with nogil:
         status = aclrtMemcpy2dAsync(
             to.address, to_pitch, of.address, of_pitch, width, height, kind, raw
         )
-    return check(status, "aclrtMemcpy2dAsync")
+    work_queued(work)
+    check(status, "aclrtMemcpy2dAsync")
+    side_wrote(to, work, count)
+    return work
 
 
 def copy_2d(
@@ -380,19 +471,20 @@ def copy_2d(
     pitch_check(of, source_pitch, width, height, "source")
     cdef Stream queue = stream_of(stream, to, of)
     cdef bint synchronous = is_synchronous(to, of)
+    cdef Work work
+    current_ensure(NULL if queue is None else queue.context)
     if wait or synchronous:
-        wait_others(queue, to, of)
-    elif queue is None:
-        queue = Stream.default()
-    if synchronous and queue is not None:
-        queue.wait_done()
+        wait_before(queue, to, of, synchronous)
+    else:
+        if queue is None:
+            queue = stream_default()
+        if of.device is not None:
+            buffer_readable(of.device, False)
+    if synchronous:
         queue = None
-    copy_rows(to, target_pitch, of, source_pitch, width, height, queue)
+    work = copy_rows(to, target_pitch, of, source_pitch, width, height, queue)
     if queue is not None and wait:
-        queue_wait(queue, to, of)
-    elif queue is not None:
-        side_keep(to, queue)
-        side_keep(of, queue)
+        work_wait(work, queue)
 
 
 def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wait=True):
@@ -415,24 +507,27 @@ def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wai
         raise ValueError(f"nbytes must be at most {to.size}, not {count}")
     cdef int32_t byte = value
     cdef Stream queue = stream_of(stream, to, None)
+    cdef Work work
     if wait:
-        wait_others(queue, to, None)
+        current_ensure(NULL if queue is None else queue.context)
+        wait_before(queue, to, None, False)
     elif queue is None:
-        queue = Stream.default()
+        queue = stream_default()
     if queue is None:
-        current_ensure(NULL)
         with nogil:
             status = aclrtMemset(to.address, to.size, byte, count)
         check(status, "aclrtMemset")
+        side_fresh(to, count)
         return
     stream_raw(queue, &raw)
+    work = work_open(to, None, queue, "a fill")
     with nogil:
         status = aclrtMemsetAsync(to.address, to.size, byte, count, raw)
+    work_queued(work)
     check(status, "aclrtMemsetAsync")
+    side_wrote(to, work, count)
     if wait:
-        queue_wait(queue, to, None)
-    else:
-        side_keep(to, queue)
+        work_wait(work, queue)
 
 
 def to_bytes(Buffer source not None):

@@ -33,8 +33,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I8   pages        arena.pages == pages that are backed, over its ranges, while nothing is MOVING
     I9   holes        the list of holes of a kind holds each HOLE of that kind once
     I10  order        a block is handed out only to work queued on its arena's stream after the work
-                      queued before it was freed; one that must wait for more is WAITING: it is
-                      parked, or in as many waiting Uses as its `requested` says
+                      queued before it was freed; one that must wait for more is WAITING, in as
+                      many waiting Uses as its `requested` says
     I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
     I13  views        f.holder is in the list f.views; v is in v.frame's list once, and its page's
@@ -44,8 +44,9 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I14  old views    a view is unmapped only after its arena's stream was seen complete since it
                       last held (v.vacated < arena.rested): work may still run through it
     I15  sleep        a page that is not backed, and no hole, lies in blocks that are asleep (LIVE
-                      and BLOCK_ASLEEP) or VOID; VOID lies in such pages only; asleep == sum of the
-                      sizes of blocks that are asleep, each of which has one Nap
+                      and BLOCK_ASLEEP) or VOID; VOID lies in such pages only, but while a turn is
+                      under way; asleep == sum of the sizes of blocks that are asleep, each of which
+                      has one Nap
 
 Lock order: an arena's lock, the source's, the pool's, and that of the list of pools are leaves.  A
 thread that holds one of them takes no other, calls no driver function, never waits for a stream.
@@ -68,13 +69,24 @@ cdef enum:
     BIN_SHIFT = 5               # 32 bins for each power of two
     MAP_SHIFT = 6               # 64 bins in a word of a map
     BINS = 1152                 # of each kind: 36 groups of them
-    MAX_RANGES = 4096
-    MAX_ARENAS = 1024
+    MAX_RANGES = 65535          # of an arena: Block.range has 16 bits
+    FIRST_RANGES = 8            # places in its first table; each further table has twice as many
+    RANGE_TABLES = 14
+    MAX_ARENAS = 1 << 20        # of a pool
+    FIRST_ARENAS = 64
+    ARENA_TABLES = 15
+    FOUND_ARENAS = 4096         # places where a stream's arena is looked up first
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
+    ARENA_SHIFT = 17            # an arena's address is a multiple of so many bytes in its zone
     TAGS = 64
+    PLACES = 64                 # contexts that a pool remembers to have waited for
     NAP_BEDS = 4096             # lists of naps, by their blocks' descriptors
+    USE_BEDS = 1024             # likewise of Uses
+    WAIT_BEDS = 256             # lists of queues of waiting Uses
     SLOW_BUCKETS = 248          # of the times of slow allocations: 8 for each power of two
     PEAK_STREAMS = 64           # that a peak's composition tells apart
+    CLIMBERS = 8                # arenas that each climb looks at
+    NEAR_MOST = 12              # and some of the others, in turn
     HOLDS = 8                   # arenas that an OomReport tells of
     OOMS = 16                   # reports that a pool keeps
 
@@ -90,7 +102,7 @@ cdef enum BlockState:
 
 cdef enum BlockFlag:
     BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
-    BLOCK_MISFIT = 2            # a large one, at an advised address among the small ones
+    BLOCK_COLD = 2              # small, of a size seldom asked for: goes to the bins when freed
     BLOCK_BORN = 4              # its links say when and where it was handed out (`Birth`)
     BLOCK_SEEN = 8              # its links say when it was first seen live
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
@@ -113,6 +125,12 @@ cdef enum ArenaMode:            # bits; any but one keeps the arena off its fast
     # an owner: threads without open scopes may be it.
     ARENA_TAGGED = 32
     ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
+
+cdef struct Zone:               # reserved addresses, for the whole process: never given back
+    char *arenas                # 2^ARENA_SHIFT bytes for each arena
+    size_t arenas_made          # slots that have been arenas: each of them answers calls for ever
+    char *blocks                # slabs of descriptors, one after another
+    size_t blocks_open          # descriptors in the slabs that can be read: zeros if never used
 
 cdef struct Links:
     Block *next
@@ -151,9 +169,16 @@ cdef struct Frame:
     uint64_t mark               # of the last window that it was counted in
     uint32_t stale              # views that are to be unmapped: it stays in the arena until then
 
-cdef struct Chunk:              # bytes of a sleeping block, in pinned memory of the host
-    Chunk *next
+cdef struct Pinned:             # pinned memory of the host, for bytes of sleeping blocks
     void *host
+    size_t size
+    size_t used                 # bytes of it that chunks have taken
+    uint32_t users              # chunks in it, and who fills it; the last one gives it back
+
+cdef struct Chunk:              # bytes of a sleeping block
+    Chunk *next
+    Pinned *pinned
+    char *host                  # where in it
     size_t size
 
 cdef struct Nap:
@@ -177,6 +202,7 @@ cdef struct Range:
     View **views                # one for each page, NULL where nothing is mapped; not in segments
     uint16_t *starts            # for each page: pages of a window whose hole was filled from here
     uint64_t *marks             # bit p: there is such a window at page p
+    uint64_t *freed             # debug: for each page, 1 + `arena.moment` at the last free there
     uint32_t pages
     uint32_t top                # no page from here on was ever mapped
     uint16_t index
@@ -184,11 +210,23 @@ cdef struct Range:
     bint segment
 
 cdef struct Use:                # a SHARED block is used on another stream; a WAITING one was
-    Use *next
+    Use *next                   # in its bed while LIVE; while WAITING, the next younger one
     Block *block
     aclrtStream stream
-    aclrtContext context        # current when that was said: a default stream is its own
-    aclrtEvent event            # while WAITING: must be complete; NULL: a device sync is needed
+    aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
+    aclrtEvent event            # while WAITING: behind the work; NULL: none could be recorded
+    uint64_t moment             # while WAITING: `pool.moment` when the block was freed
+    bint whole                  # it waits for all work of the context, not for a stream's
+    bint ended                  # the stream is gone: nothing can be recorded there
+    bint silent                 # the event could not be asked
+    bint blind                  # while WAITING: no event tells, only a wait for the context
+    # Of the oldest Use of a queue, that is of those that wait for the same stream:
+    Use *last                   # the youngest one
+    Use *unmarked               # a framework's: the oldest that still wants a mark
+    Use *after                  # the oldest Use of the next queue; they form a ring
+    Use *before
+    Use *beside                 # likewise of the next queue with the same bed
+    bint asked                  # a thread asks its event; no other takes it out meanwhile
 
 cdef enum Rung:                 # of the ladder, in the order in which they are tried
     RUNG_WAITING                # blocks whose events are complete
@@ -215,40 +253,51 @@ cdef struct Counters:           # under the arena's lock
     uint64_t sync_failures      # expired or refused
     uint64_t refused            # foreign pointers and double frees
 
-cdef struct Echo:               # a slow allocation, to know it again when the same shapes repeat
-    size_t size
-    size_t live                 # bytes asked for and live at that time
-    uint64_t allocs             # the arena's allocations at that time
-    uint32_t rounds             # how often it has come again so late that it was another round
+cdef struct Share:              # what an arena had when a climb last looked at it
+    size_t live
+    size_t requested
+    size_t asleep
+    size_t peak                 # of `requested`
 
 cdef struct Arena:
     BiasedLock lock
     char *slab                  # block descriptors: reserved addresses of the host
     size_t slab_used            # bytes of it that have ever been descriptors
+    size_t slab_blocks          # how many descriptors that is
     size_t live                 # bytes (I7)
     size_t live_peak            # since the last decay tick or reset
     size_t requested            # bytes (I7)
     size_t requested_peak
     Block *spare                # descriptors to use again
     Counters counters
+    uint32_t mode               # ArenaMode bits
+    bint told                   # ACL or C code has its address, and may call with it for ever
+    Pool *pool                  # NULL: the pool is gone, and with it all that stands below
     Block *cache[1025]           # by size / 512 (I4)
     size_t tag_live[64]         # bytes of each tag but 0
     uint32_t tag_blocks[64]
+    uint64_t tags               # bit t: tag t has ever had some
     Bins bins
-    Range *ranges[4096]
+    Range **ranges              # the newest of `range_tables`
     uint32_t range_count        # slots of `ranges` in use, some of them NULL
+    uint32_t range_room         # slots of `ranges`
+    Range **range_tables[14]    # old ones stay: who reads without the lock may still use one
     uint64_t pages              # pages that have a frame, and those of segments (I8)
     size_t slab_ready           # bytes of the slab that may be touched
     size_t past_peak            # live peak before the last decay tick
     size_t past_requested_peak
-    uint32_t mode               # ArenaMode bits
-    bint donates                # false: frees come early, or a graph has the addresses
-    bint by_device              # the stream is gone: only a device sync orders
+    uint32_t by_device          # published: the stream is gone, only a device sync orders
     bint settled                # and all that it ever ran is complete
+    bint offered                # its pages were preallocated: the next stream of any kind gets it
+    aclError fault              # that a wait of the pool's was told of, not yet `stream`; 0: none
     bint registered
-    Use *uses                   # of LIVE blocks
-    Use *waiting                # of WAITING ones (I10)
-    Block *parked               # WAITING for a device sync, without a Use (I10)
+    Use **uses                  # of LIVE blocks: USE_BEDS lists; NULL until one is shared
+    Use *waiting                # of WAITING ones: the oldest of the queue that is asked next (I10)
+    uint32_t queues             # of Uses that wait for the same stream
+    Use *wait_beds[256]         # the oldest of each queue, by what it waits for
+    uint32_t asking             # threads in a driver call with `stream`: its end waits for them
+    uint32_t marking            # and with streams of Uses, to record events
+    bint early                  # frees come before launches: at a free no event tells anything
     uint32_t climbing           # slow allocations under way: counted, not live yet (I7)
     uint32_t polling            # threads that have waiting Uses or blocks in hand, in no list (I10)
     uint64_t moment             # synchronisations that have begun (I14)
@@ -258,25 +307,31 @@ cdef struct Arena:
     uint64_t shadows            # views that hold nothing
     uint64_t away               # frames whose holder is not their home
     View *barred                # views that the driver refused to unmap; nobody else uses them
-    uint32_t dooms              # windows that unmapped old views since the arena last grew
-    uint32_t borrows            # slow allocations since then that took pages from elsewhere
-    uint64_t grown_at           # allocations when it grew
-    Echo echoes[512]
+    uint64_t borrows            # slow allocations that borrowed pages since it last paid for growth
+    uint64_t grown_at           # arena_allocs() at that time
+    uint64_t vain_flush         # `counters.fits` when the cache last held no place for a block
     uint32_t refusals           # how often the driver refused to map a page twice
     size_t turn_peak            # bytes asked for and live at the peaks of its last turns
-    Block *wired                # the block whose free tells, maybe gone; others are WIRED that stay
-    uint64_t wired_at           # allocations by then
+    bint recent                 # in `source.climbers`
+    Share share                 # under the source's lock, as the next one above
+    uint64_t vain_fits          # `counters.fits` when it was last asked for pages and had none free
+    size_t vain_live            # and `live`; 0: it had some
+    Block *wired                # LIVE; its free asks whether the iteration is over; NULL: none
+    uint64_t wired_at           # arena_allocs() when it was chosen
+    size_t staying              # bytes of the other WIRED blocks, which are LIVE and long-lived
+    size_t looked               # offset in the slab where the next look for a live block begins
+    uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
+    uint64_t hits_at            # misses counted by then
     uint64_t emptied            # allocations when a round was over; 0 once pages left for elsewhere
-    bint repeats                # what was slow before that was slow again after it
-    Pool *pool
     aclrtStream stream          # NULL: the default stream of `context`
-    aclrtContext context        # current when the arena was made; NULL: not known
+    aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
     uint32_t role               # ArenaRole
     Arena *owner                # of a capture's arena: that of its stream
     Arena *capture              # the arena of the capture under way
     aclmdlRI graph              # of a capture's arena
     bint released               # of a capture's arena: the graph is gone
     size_t asleep               # bytes of live blocks that are asleep (I15)
+    bint turning                # some go to sleep or wake: VOID may lie in pages with memory (I15)
     Nap **naps                  # NAP_BEDS lists; NULL until something sleeps
     Nap *naps_over              # woken, or freed asleep: their copies are to be given back
     uint16_t default_tag        # whose the blocks without a tag are, by name only; 0: nobody's
@@ -287,6 +342,7 @@ cdef struct Arena:
     Ring *ring                  # the last events, while it is recorded
     size_t alarm                # live bytes above which a peak's composition is taken
     uint64_t class_hits[1025]   # allocations from the cache by size / 512; their sum is the hits
+    uint32_t class_seen[1025]   # by size / 512: `counters.fits` when the bins last served it
     uint64_t bin_counts[1152]   # all others that were served, by the bin of their size
     uint64_t classes[17]        # bit u: sizes of u units were served so; the cache has no others
     uint64_t slow_counts[248]   # slow ones by how long they took
@@ -317,6 +373,8 @@ cdef struct Driver:
     aclError (*mem_info)(aclrtMemAttr attr, size_t *free, size_t *total) noexcept nogil
     aclError (*capture_info)(aclrtStream stream, aclmdlRICaptureStatus *status,
                              aclmdlRI *graph) noexcept nogil
+    # Has the pools told when a graph is destroyed; NULL: they are never told.
+    aclError (*graph_watch)(aclmdlRI graph) noexcept nogil
     aclError (*event_create)(aclrtEvent *event, uint32_t flag) noexcept nogil
     aclError (*event_destroy)(aclrtEvent event) noexcept nogil
     aclError (*event_record)(aclrtEvent event, aclrtStream stream) noexcept nogil
@@ -348,6 +406,10 @@ cdef struct PoolOptions:
     size_t padding              # bytes that the chip wants behind a user's input or output
     uint32_t guard_every        # one block in so many of a registered stream is guarded; 0: none
 
+cdef struct Place:              # a context, and how far its work is known to be complete
+    aclrtContext context
+    uint64_t rested             # `pool.moment` of the last wait for it that succeeded
+
 cdef enum DriverCall:
     CALL_RESERVE
     CALL_RELEASE
@@ -371,12 +433,21 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     Frame *spare
     size_t spare_bytes
     size_t reserved             # bytes (I11)
-    size_t reserved_peak
-    size_t joint_peak           # bytes asked for in all arenas, as slow allocations have seen it
-    Arena *climber              # whose climb was the last
+    size_t claimed              # of these, bytes that the driver is being asked for right now
+    size_t reserved_peak        # most bytes of `reserved` that the driver had given
+    size_t joint_peak           # most bytes asked for in all arenas that slow allocations have seen
+    Arena *climbers[8]          # those that climbed last, the last one first
+    uint32_t climber_count
+    uint32_t looked             # where a climb goes on looking at a few of the others
+    Share shares                # the sums of what the arenas had when they were last looked at
+    uint32_t peak_rest          # new peaks whose composition is not taken: one takes that long
     uint32_t at_once            # how surely streams allocate at the same time, not in turn
     aclrtEvent events[256]      # free events
     uint32_t event_count
+    uint64_t moment             # waits for a context, or for a framework's queue, that have begun
+    uint64_t drained            # that of the last wait for the queue that succeeded
+    Place places[64]
+    uint32_t place_count
     uint64_t calls[16]          # by DriverCall
     uint64_t failed[16]         # those that returned an error
     aclError last_error         # of the last failure to get memory
@@ -394,6 +465,7 @@ cdef enum Stop:                 # bits: what stood in the way of more memory
     STOP_HEADROOM = 2
     STOP_DRIVER = 4
     STOP_SYNC = 8               # a stream could not be waited for: busy for too long, or captured
+    STOP_TABLE = 16             # the arena has as many ranges as it can have
 
 cdef enum Refusal:              # what refused to let a pool grow
     REFUSAL_LIMIT
@@ -468,8 +540,11 @@ cdef struct Pool:
     Source source
     aclrtContext context        # current when the pool was made; NULL: the driver has none
     SpinLock lock               # guards the list of arenas and `oom`
-    Arena *arenas[1024]         # appended to only
-    uint32_t arena_count
+    Arena **arenas              # appended to only; the newest of `arena_tables`
+    uint32_t arena_count        # published after the arena and the table
+    uint32_t arena_room         # slots of `arenas`
+    Arena **arena_tables[15]    # old ones stay: who reads without the lock may still use one
+    Arena *found[4096]          # arenas by a hash of their streams, to be compared; some are old
     Pool *next                  # all pools of the process, for the child of a fork
     OomReport oom               # the last one
     OomReport ooms[16]          # it and those before, each at its number modulo OOMS
@@ -510,7 +585,14 @@ cdef struct ArenaStats:
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
-cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil    # or elsewhere
+
+# The addresses in which arenas and descriptors lie; `_bins` opens them.
+cdef Zone *core_zone() noexcept nogil
+# Whether a pointer is to an arena, that of a pool or of one that is gone; any bits will do.
+cdef bint is_arena(const void *allocator) noexcept nogil
+# Counts a call that no arena can count, as its allocator or block is none; NULL.
+cdef void *stray_count() noexcept nogil
+cdef uint64_t strays_read() noexcept nogil
 
 # Where the thread keeps its innermost scope.  Allocations without a tag in ARENA_TAGGED arenas,
 # those through the callbacks among them, get the tag of the innermost scope of their pool.

@@ -13,39 +13,56 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl.core._asleep cimport asleep_free
 from acl.core._bins cimport (
-    bin_best, bin_insert, bin_of, bin_of_wide, bin_remove, bin_remove_in, bin_swap_in, bins_above,
-    bins_find, bins_sort, block_cut, block_drop, block_kind, block_make, block_release,
-    block_release_in, block_word, cache_flush, class_note, core_likely, size_units, slab_take,
+    bin_best, bin_of, bin_of_wide, bin_remove_in, bin_swap_in, bins_above,
+    bins_find, bins_sort, block_cut, block_drop, block_make, block_release,
+    block_release_in, block_word, cache_flush, cache_flush_some, class_note, core_likely,
+    size_units, slab_take,
 )
-from acl.core._check cimport DEBUG_LEVEL, arena_enforce, oom_note
+from acl.core._check cimport DEBUG_LEVEL, arena_enforce, free_stamp, oom_note
 from acl.core._climb cimport pages_obtain, pages_recall
-from acl.core._driver cimport attempt_begin, context_lend
+from acl.core._driver cimport attempt_begin, context_lend, waits_begin, waits_end
 from acl.core._events cimport PATH_FIT, PATH_HIT, PATH_SLOW
 from acl.core._lock cimport count_read, lock_drop, lock_enter_biased, lock_leave_biased, lock_take
 from acl.core._order cimport (
-    block_park, block_park_device, capture_look, capture_owner, waiting_poll, waiting_sync,
+    block_park, capture_look, capture_of, capture_owner, waiting_glance, waiting_wait,
 )
 from acl.core._pages cimport pages_home
 from acl.core._place cimport Window
 from acl.core._record cimport record_alloc, record_enter, record_free, record_oom, record_ticks
-from acl.core._tally cimport arena_allocs, peak_next, peak_note, slow_begin, slow_end
+from acl.core._tally cimport (
+    arena_allocs, peak_next, peak_note, slow_begin, slow_end, stall_end,
+)
 
 cdef extern from *:
     """
     /* The innermost of the thread's open scopes of tags; another module's code gets its address. */
     static _Thread_local void *thread_scope;
     static void **thread_scope_place(void) { return &thread_scope; }
+    static uint64_t strays;
+    static void *stray_add(void) { __atomic_fetch_add(&strays, 1, __ATOMIC_RELAXED); return NULL; }
+    static uint64_t stray_sum(void) { return __atomic_load_n(&strays, __ATOMIC_RELAXED); }
     """
     void **thread_scope_place() nogil
+    void *stray_add() nogil
+    uint64_t stray_sum() nogil
 
 if sizeof(Block) != 64:
     raise ImportError(f"a block descriptor has {sizeof(Block)} bytes, not 64")
+if sizeof(Arena) > 1 << ARENA_SHIFT:
+    raise ImportError(f"an arena has {sizeof(Arena)} bytes, more than {1 << ARENA_SHIFT}")
+
+cdef Zone zone
 
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
-    LIVE_LOOKED = 4096          # blocks that are looked at for a live one
-    STAYS = 16384               # allocations: who lives so long is not of the round
-    STAYERS = 64                # so many more are taken for such at once
+    LIVE_LOOKED = 4096          # most descriptors that one search for a live block examines
+    COLD_AGE = 128               # fits after which a size is seldom asked for
+    FLUSHED_MOST = 1024         # cached blocks that go to the bins before the bins are tried again
+    ORDERED_MOST = 4096         # descriptors of an arena whose free blocks are put in order
+    STAYS = 16384               # a block still live after this many allocations is long-lived
+    STAYERS = 64                # further live blocks marked long-lived in the same step
+    FLUSHES_APART = 16          # blocks of the arena taken from the bins for each vain flush
+    MEDIUM_UNITS = 128          # 64 KiB: smaller blocks never lie among the large ones
 
 
 cdef inline void leave_biased(Arena *arena) noexcept nogil:
@@ -63,10 +80,10 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 # --- allocation ---------------------------------------------------------------------------------
 
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
-                                      size_t live) noexcept nogil:
+                                      size_t live, uint32_t flags) noexcept nogil:
     """Count a block as live, with it so much: no peak, or the caller's matter (I7, I12)."""
     cdef size_t requested = arena.requested + size
-    block_word(block)[0] = <uint32_t> BLOCK_LIVE | <uint32_t> tag << 16
+    block_word(block)[0] = <uint32_t> BLOCK_LIVE | flags << 8 | <uint32_t> tag << 16
     block.requested = size
     arena.live = live
     arena.requested = requested
@@ -75,12 +92,13 @@ cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, u
     if tag != 0:
         arena.tag_live[tag] += block.size
         arena.tag_blocks[tag] += 1
+        arena.tags |= <uint64_t> 1 << tag
 
 
-cdef inline void block_hand_out(Arena *arena, Block *block, size_t size,
-                                uint16_t tag) noexcept nogil:
+cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_t tag,
+                                uint32_t flags) noexcept nogil:
     cdef size_t live = arena.live + block.size
-    block_hand_out_below(arena, block, size, tag, live)
+    block_hand_out_below(arena, block, size, tag, live, flags)
     if live > arena.live_peak:
         arena.live_peak = live
 
@@ -100,19 +118,28 @@ cdef inline void count_served(Arena *arena, size_t units, uint32_t kind) noexcep
         class_note(arena, units)
 
 
-cdef inline void count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
+cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
+    """The flags of its block: BLOCK_COLD if so small a one was last asked for long ago."""
+    cdef uint32_t now, seen
     arena.counters.fits += 1
     count_served(arena, units, kind)
+    if kind != RANGE_SMALL:
+        return 0
+    now = <uint32_t> arena.counters.fits        # its lower bits
+    seen = arena.class_seen[units]
+    arena.class_seen[units] = now
+    return BLOCK_COLD if seen != 0 and now - seen > COLD_AGE else 0
 
 
-cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag) noexcept nogil:
+cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
+                          uint32_t flags) noexcept nogil:
     """The owner's end of an allocation that makes a new peak: counted already, not handed out."""
     cdef bint due
-    block_hand_out(arena, block, size, tag)
+    block_hand_out(arena, block, size, tag, flags)
     due = peak_due(arena)
     leave_biased(arena)
     if due:
-        peak_note(arena.pool)
+        peak_note(arena)
     return block
 
 
@@ -181,14 +208,15 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
     """The owner's second try for a small block, by best fit; in by the bias, and out by it."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
+    cdef uint32_t flags
     cdef size_t live
     if not core_likely(block != NULL):
         return alloc_miss(arena, size, tag)
-    count_fit(arena, units, RANGE_SMALL)
+    flags = count_fit(arena, units, RANGE_SMALL)
     live = arena.live + block.size
     if not core_likely(live <= arena.live_peak):
-        return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag, live)
+        return hand_out_peak(arena, block, size, tag, flags)
+    block_hand_out_below(arena, block, size, tag, live, flags)
     leave_biased(arena)
     return block
 
@@ -208,8 +236,8 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
     arena.counters.fits += 1
     arena.bin_counts[index] += 1
     if not core_likely(live <= arena.live_peak):
-        return hand_out_peak(arena, block, size, 0)
-    block_hand_out_below(arena, block, size, 0, live)
+        return hand_out_peak(arena, block, size, 0, 0)
+    block_hand_out_below(arena, block, size, 0, live, 0)
     leave_biased(arena)
     return block
 
@@ -275,10 +303,31 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
     arena.class_hits[units] += 1
     live = arena.live + block.size
     if not core_likely(live <= arena.live_peak):
-        return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag, live)
+        return hand_out_peak(arena, block, size, tag, 0)
+    block_hand_out_below(arena, block, size, tag, live, 0)
     leave_biased(arena)
     return block
+
+
+cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
+    """A medium block for which the small ranges have no place, from what the large ones have free.
+
+    Small peaks cannot afford partly used pages of both kinds.  Tiny blocks stay apart, as each of
+    them could keep a page from being free.
+    """
+    if units < MEDIUM_UNITS or units > CACHE_UNITS:
+        return NULL
+    return bins_take_in(arena, units, RANGE_LARGE)
+
+
+cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
+    """Whether the cache was flushed a short while ago, and had no place for the block.
+
+    A flush looks at each size that was ever served: a microsecond where there are many.
+    """
+    cdef uint64_t blocks = arena.slab_used // sizeof(Block)
+    return (arena.vain_flush != 0
+            and arena.counters.fits - arena.vain_flush < blocks // FLUSHES_APART)
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
@@ -288,28 +337,43 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     """
     cdef size_t units = size_units(size)
     cdef Block *block
+    cdef uint64_t began
     window.first = NULL
     if size >> MAX_SIZE_BITS != 0:
         return NULL                             # the bins know no such size
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
-            block_hand_out(arena, block, size, tag)
+            block_hand_out(arena, block, size, tag, 0)
             arena.class_hits[units] += 1
             return block
     block = bins_take(arena, units)
-    if block == NULL and units <= CACHE_UNITS and cache_flush(arena) != 0:
-        block = bins_take(arena, units)
+    if block == NULL:
+        began = slow_begin()
+        if flushed_in_vain(arena):
+            block = bins_take_medium(arena, units)
+        while block == NULL and units <= CACHE_UNITS and cache_flush_some(arena, FLUSHED_MOST) != 0:
+            block = bins_take(arena, units)
+        if block == NULL:
+            arena.vain_flush = arena.counters.fits
+            block = bins_take_medium(arena, units)
+        if block != NULL:
+            stall_end(arena, began)
     if block != NULL:
-        block_hand_out(arena, block, size, tag)
-        count_fit(arena, units, kind_of(units))
+        block_hand_out(arena, block, size, tag, count_fit(arena, units, kind_of(units)))
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
+    if block == NULL and arena.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
+        # A climb would flush too; but what it viewed elsewhere then could never be recalled.
+        block = bins_take(arena, units)
+        if block == NULL:
+            block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block != NULL:
         block = block_fit(arena, block, units << UNIT_SHIFT)
     if block != NULL:
-        block_hand_out(arena, block, size, tag)
+        block_hand_out(arena, block, size, tag, 0)
         block_wire(arena, block)
+        stall_end(arena, began)
         arena.counters.recalls += 1
         count_served(arena, units, kind_of(units))
     return block
@@ -322,6 +386,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     cdef uint64_t began = slow_begin()
     cdef bint virtual = not arena.pool.no_virtual
     attempt_begin()
+    waits_begin(arena.pool)
     context_lend(arena.pool)
     arena.counters.slow += 1
     arena.climbing += 1
@@ -335,37 +400,40 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
-        if block == NULL and arena.donates and (arena.parked != NULL or arena.waiting != NULL):
+        if block == NULL and not arena.early and arena.waiting != NULL:
             block = alloc_waiting(arena, bytes, True)
     arena.climbing -= 1
+    waits_end()
     slow_end(arena, began)
     if block == NULL:
         arena.counters.failures += 1
         return NULL
     count_served(arena, bytes >> UNIT_SHIFT, kind_of(bytes >> UNIT_SHIFT))
-    block_hand_out(arena, block, size, tag)
+    block_hand_out(arena, block, size, tag, 0)
     block_wire(arena, block)
     return block
 
 
 cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
-    """After a slow allocation or a recall one live block tells of its free: see `round_look`."""
+    """Choose a live block whose free asks whether the iteration is over, if there is none."""
     cdef uint64_t now = arena_allocs(arena)
-    if arena.wired != NULL:
-        if now - arena.wired_at < STAYS:
-            return
-        stayers_mark(arena)
+    cdef Block *before = arena.wired
+    if before != NULL and now - arena.wired_at < STAYS:
+        return
     arena.wired = block
     arena.wired_at = now
     block.flags |= BLOCK_WIRED
+    if before != NULL:
+        arena.staying += before.size
+        stayers_mark(arena)
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """A block that others' work has released: what is complete, or after a sync of the device."""
+    """A block that others' work has released: what is complete, or after a wait for the rest."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
-    released = waiting_sync(arena.pool, False) if sync else waiting_poll(arena) > 0
+    released = (waiting_wait(arena) if sync else waiting_glance(arena)) > 0
     lock_take(&arena.lock)
     if not released:
         return NULL
@@ -394,19 +462,28 @@ cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
     return scope.tag if scope != NULL else 0
 
 
+cdef Block *alloc_refused(Arena *arena) noexcept nogil:
+    """Count an allocation that was refused before it climbed the ladder; NULL."""
+    lock_take(&arena.lock)
+    arena.counters.slow += 1
+    arena.counters.failures += 1
+    lock_drop(&arena.lock)
+    return NULL
+
+
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     """Without locks, in an arena with a mode: who serves, this arena or a capture's?"""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
-        return NULL
+        return alloc_refused(arena)
     if mode & ARENA_TAGGED and tag == 0:
         tag = tag_of_thread(arena.pool)
     if mode & ARENA_WATCHED and not capture_look(arena):
         attempt_begin()
         oom_note(arena, size, tag)              # a block of the stream's own would be the graph's
-        return NULL
-    capture = arena.capture
+        return alloc_refused(arena)
+    capture = capture_of(arena)
     return alloc_in(arena if capture == NULL else capture, size, tag)
 
 
@@ -432,7 +509,7 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
     due = peak_due(arena) or path == PATH_SLOW
     leave(arena)
     if due:
-        peak_note(arena.pool)
+        peak_note(arena)
     if block == NULL:
         record_oom(arena, size, tag, oom_note(arena, size, tag))
     return block
@@ -452,7 +529,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     due |= peak_due(arena)
     leave(arena)
     if due:
-        peak_note(arena.pool)
+        peak_note(arena)
     if block == NULL:
         oom_note(arena, size, tag)
     return block
@@ -478,7 +555,7 @@ cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         due = peak_due(arena)
         leave(arena)
         if due:
-            peak_note(arena.pool)
+            peak_note(arena)
     return block
 
 
@@ -495,61 +572,10 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     arena.class_hits[units] += 1
     live = arena.live + block.size
     if not core_likely(live <= arena.live_peak):
-        return hand_out_peak(arena, block, size, tag)
-    block_hand_out_below(arena, block, size, tag, live)
+        return hand_out_peak(arena, block, size, tag, 0)
+    block_hand_out_below(arena, block, size, tag, live, 0)
     leave_biased(arena)
     return block
-
-
-cdef Block *arena_alloc_at(Arena *arena, size_t size, char *addr) noexcept nogil:
-    """At an address if a free block covers it there; it must be a multiple of 512."""
-    cdef size_t bytes = size_units(size) << UNIT_SHIFT
-    cdef Block *block = NULL
-    if (count_read(&arena.mode) & ~<uint32_t> (ARENA_RECORDED | ARENA_TAGGED) == 0     # enums
-            and size >> MAX_SIZE_BITS == 0):
-        lock_take(&arena.lock)
-        block = block_at(arena, addr, bytes)
-        if block != NULL:
-            block_hand_out(
-                arena, block, size, 0 if arena.mode == 0 else tag_of_thread(arena.pool))
-            if block.size > CACHE_BYTES and block_kind(block) == RANGE_SMALL:
-                block.flags |= BLOCK_MISFIT         # `free_fit` would take it for a large range's
-            count_fit(arena, bytes >> UNIT_SHIFT, kind_of(bytes >> UNIT_SHIFT))
-            if arena.mode & ARENA_RECORDED:
-                record_alloc(arena, block, PATH_FIT, 0)
-        leave(arena)
-    return block if block != NULL else arena_alloc(arena, size, 0)
-
-
-cdef Block *block_at(Arena *arena, char *addr, size_t bytes) noexcept nogil:
-    """The free block [addr, addr + bytes), cut out of the one that covers it, or NULL."""
-    cdef uint32_t index
-    cdef Block *block = NULL
-    cdef Block *piece
-    cdef size_t before
-    cache_flush(arena)
-    for index in range(arena.range_count):
-        if (arena.ranges[index] != NULL
-                and <size_t> (addr - arena.ranges[index].base) < arena.ranges[index].bytes):
-            block = arena.ranges[index].first
-    while block != NULL and <size_t> (addr - block.addr) >= block.size:
-        block = block.next
-    if block == NULL or block.state != BLOCK_FREE:
-        return NULL
-    before = <size_t> (addr - block.addr)
-    if before % UNIT != 0 or block.size - before < bytes:
-        return NULL
-    if before == 0:
-        bin_remove(&arena.bins, block)
-        return block_fit(arena, block, bytes)
-    piece = block_make(arena)
-    if piece == NULL:
-        return NULL
-    bin_remove(&arena.bins, block)
-    block_cut(block, piece, before)
-    bin_insert(&arena.bins, block)
-    piece.state = BLOCK_LIVE
-    return block_fit(arena, piece, bytes)
 
 
 # --- freeing ------------------------------------------------------------------------------------
@@ -558,7 +584,7 @@ cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
     """Whether a pointer is to the start of a descriptor of this arena; any bits will do."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
     # Rotated, an offset between two descriptors is larger than any number of them.
-    return core_likely((offset >> 6 | offset << 58) < arena.slab_used >> 6)
+    return core_likely((offset >> 6 | offset << 58) < arena.slab_blocks)
 
 
 cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
@@ -572,6 +598,8 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
     """The owner frees a block that the cache does not hold; it leaves by the bias."""
+    if DEBUG_LEVEL >= 1:
+        free_stamp(arena, block)
     arena.live -= block.size
     arena.requested -= block.requested
     block_release_in(arena, block, RANGE_LARGE)
@@ -580,10 +608,13 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """The owner was given what is not simply live: one with a tag, or a matter for `free_slow`."""
-    if is_descriptor(arena, block) and block.state == BLOCK_LIVE and block.flags == 0:
+    """The owner was given what is not simply live: cold, or with a tag, or for `free_slow`."""
+    if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
+            and block.flags & ~<uint32_t> BLOCK_COLD == 0):             # an enum
         block_count_back(arena, block)
-        if block.size > CACHE_BYTES:
+        if DEBUG_LEVEL >= 1:
+            free_stamp(arena, block)
+        if block.size > CACHE_BYTES or block.flags != 0:
             block_release(arena, block)
         else:
             cache_push(arena, block)
@@ -604,6 +635,8 @@ cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
         return free_fit(arena, block)
     arena.live -= block.size
     arena.requested -= block.requested
+    if DEBUG_LEVEL >= 1:
+        free_stamp(arena, block)
     cache_push(arena, block)
     leave_biased(arena)
     return True
@@ -616,15 +649,17 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
     live = is_descriptor(arena, block) and block.state == BLOCK_LIVE
     if live:
         block_count_back(arena, block)
+        if block.flags & BLOCK_WIRED and block != arena.wired:
+            arena.staying -= block.size
+        if DEBUG_LEVEL >= 1 and not block.flags & BLOCK_ASLEEP:
+            free_stamp(arena, block)
         if arena.mode & ARENA_RECORDED:
             record_free(arena, block)
         if block.flags & BLOCK_ASLEEP:
             asleep_free(arena, block)
-        elif arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
-            block_park_device(arena, block)
-        elif block.flags & BLOCK_SHARED:
+        elif block.flags & BLOCK_SHARED or arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
             block_park(arena, block)
-        elif block.size <= CACHE_BYTES:
+        elif block.size <= CACHE_BYTES and not block.flags & BLOCK_COLD:
             cache_push(arena, block)
         else:
             block_release(arena, block)
@@ -643,57 +678,51 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """The wired block was freed: the round is over if only what stays is live; or wire another."""
-    cdef bint all_seen = True
-    cdef Block *block = live_find(arena, &all_seen) if arena.live != 0 else NULL
-    if not all_seen:
-        return                                  # `wired` stays, so that nobody looks again so soon
+    """The wired block was freed: end the iteration if only long-lived blocks are live."""
+    cdef Block *block
     arena.wired = NULL
-    if block != NULL:
-        block_wire(arena, block)
-    else:
+    if arena.live == arena.staying:
         round_end(arena)
+        return
+    block = live_find(arena)
+    if block != NULL:                           # else the next slow allocation wires its own
+        block_wire(arena, block)
 
 
 cdef void stayers_mark(Arena *arena) noexcept nogil:
-    """The wired block stays: it is passed over from now on, and some that may be like it."""
+    """A wired block turned out long-lived: take some other live blocks for long-lived too."""
     cdef uint32_t _count
-    cdef bint all_seen
     cdef Block *block
-    for _count in range(<uint32_t> STAYERS):                    # an enum
-        block = live_find(arena, &all_seen)
+    for _count in range(<uint32_t> STAYERS):
+        block = live_find(arena)
         if block == NULL:
             return
         block.flags |= BLOCK_WIRED
+        arena.staying += block.size
 
 
 cdef void round_end(Arena *arena) noexcept nogil:
     """Bring what is free into one order, so that the same requests go to the same places again."""
-    if arena.counters.steals != 0:              # else there are pages enough for any places
+    if (arena.counters.steals != 0              # else there are pages enough for any places
+            and arena.slab_used <= ORDERED_MOST * sizeof(Block)):
         cache_flush(arena)
         pages_home(arena)
         bins_sort(arena)
     arena.emptied = arena_allocs(arena)
 
 
-cdef Block *live_find(Arena *arena, bint *all_seen) noexcept nogil:
-    """A live block that only a mark or a note may have flagged, a large one if any; or NULL."""
-    cdef uint32_t kind, index
-    cdef uint32_t looked = 0
+cdef Block *live_find(Arena *arena) noexcept nogil:
+    """Return a live block that is not WIRED, or NULL; a look goes on where the last one ended."""
+    cdef size_t left = min(arena.slab_used, <size_t> LIVE_LOOKED * sizeof(Block))
     cdef Block *block
-    for kind in range(<uint32_t> RANGE_KINDS):                  # an enum
-        for index in range(arena.range_count):
-            if arena.ranges[index] == NULL or arena.ranges[index].kind != kind:
-                continue
-            block = arena.ranges[index].first
-            while block != NULL:
-                if looked == LIVE_LOOKED:
-                    all_seen[0] = False
-                    return NULL
-                if block.state == BLOCK_LIVE and block.flags & ~(BLOCK_BORN | BLOCK_SEEN) == 0:
-                    return block
-                block = block.next
-                looked += 1
+    while left > 0:
+        if arena.looked >= arena.slab_used:
+            arena.looked = 0
+        block = <Block *> (arena.slab + arena.looked)
+        arena.looked += sizeof(Block)
+        left -= sizeof(Block)
+        if block.state == BLOCK_LIVE and block.flags & BLOCK_WIRED == 0:
+            return block
     return NULL
 
 
@@ -702,19 +731,57 @@ cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
 
 
 # --- what ACL is given --------------------------------------------------------------------------
+# Rotated, an offset between two slots of a table is larger than any number of them.
+
+cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
+    cdef size_t offset = <size_t> (<const char *> allocator - zone.arenas)
+    return core_likely(
+        (offset >> ARENA_SHIFT | offset << 64 - ARENA_SHIFT) < zone.arenas_made)
+
+
+cdef inline bint zone_has_block(const void *block) noexcept nogil:
+    cdef size_t offset = <size_t> (<const char *> block - zone.blocks)
+    return core_likely((offset >> 6 | offset << 58) < zone.blocks_open)
+
+
+cdef Zone *core_zone() noexcept nogil:
+    return &zone
+
+
+cdef bint is_arena(const void *allocator) noexcept nogil:
+    return zone_has_arena(allocator)
+
+
+cdef void *stray_count() noexcept nogil:
+    return stray_add()
+
+
+cdef uint64_t strays_read() noexcept nogil:
+    return stray_sum()
+
 
 cdef void *on_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
+    if not zone_has_arena(allocator):
+        return stray_add()
     return alloc_fast(<Arena *> allocator, size, 0)
 
 
 cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil:
-    free_fast(<Arena *> allocator, <Block *> block)
+    if zone_has_arena(allocator):
+        free_fast(<Arena *> allocator, <Block *> block)
+    else:
+        stray_add()
 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
                            aclrtAllocatorAddr addr) noexcept nogil:
-    return arena_alloc_at(<Arena *> allocator, size, <char *> addr)
+    # GE never reaches this one; an address is a wish that the best fit is worth more than.
+    return on_alloc(allocator, size)
 
 
 cdef void *on_get_addr(aclrtAllocatorBlock block) noexcept nogil:
-    return (<Block *> block).addr
+    cdef void *addr
+    if not zone_has_block(block):
+        return stray_add()
+    addr = (<Block *> block).addr               # NULL: none since its pool has gone, or ever
+    return addr if core_likely(addr != NULL) else stray_add()

@@ -21,12 +21,19 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from acl._buffer cimport Buffer, HostBuffer, buffer_wrap, pending_add, pending_settle
+from acl._buffer cimport (
+    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_wrap,
+)
 from acl._device cimport current_device, leaving
 from acl._libacl cimport aclrtStream
 from acl._registry cimport handle_of, stream_exists
-from acl._stream cimport Stream
+from acl._later cimport end_soon
+from acl._stream cimport Stream, stream_default
+from acl._work cimport (
+    Progress, Work, WorkEnd, work_begin, work_queued, works_check, works_list, works_settle,
+)
 
+import threading
 from collections import deque
 
 from acl._tensor import DTYPE_CODES, dtype_name
@@ -66,18 +73,23 @@ cdef struct Versioned:          # DLManagedTensorVersioned
     uint64_t flags
     Tensor tensor
 
-# Codes of DLPack by the kind of an element: int, uint, float, bfloat, complex, bool.
-KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+# Codes of DLPack by the kind of an element: int, uint, float, bfloat, complex, bool, 8-bit floats.
+KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6,
+         "float8_e4m3fn": 10, "float8_e5m2": 12, "float8_e8m0fnu": 14}
 # Events that consumers' streams wait for.
 marks = deque()
-LETTERS = {"int": "i", "uint": "u", "float": "f", "bfloat": "V", "complex": "c", "bool": "b"}
+marks_lock = threading.Lock()
+LETTERS = {"int": "i", "uint": "u", "float": "f", "bfloat": "V", "complex": "c", "bool": "b",
+           "float8_e4m3fn": "V", "float8_e5m2": "V", "float8_e8m0fnu": "V"}
 
 
 def element_of(dtype):
     """Kind and bits of an element, such as ``("float", 16)``."""
     name = dtype_name(dtype)
+    if name in KINDS:
+        return name, 8                          # bool, and names with the bits inside
     kind = name.rstrip("0123456789")
-    return kind, 8 if kind == "bool" else int(name[len(kind):])
+    return kind, int(name[len(kind):])
 
 
 # --- out ----------------------------------------------------------------------------------------
@@ -176,29 +188,35 @@ def device_of(buffer):
 
 
 def marks_drop():
-    """Close the events that are complete: none should go while a stream waits for it."""
-    while marks and marks[0].query():
-        marks.popleft().close()
+    """Close the events that are complete: none should go while a stream waits for it.
+
+    One thread's at a time; another one has them looked at by that thread, or at the next call.
+    """
+    if not marks_lock.acquire(blocking=False):
+        return
+    try:
+        while marks and marks[0].query():
+            marks.popleft().close()
+    finally:
+        marks_lock.release()
 
 
-cdef list streams_of(Buffer buffer):
-    """The open streams that may be at work on the memory: its own, and those of copies of ours."""
+cdef list progresses_of(Buffer buffer):
+    """How far the streams are that may be at work on the memory: its own, and those of works."""
+    cdef Buffer root = buffer_root(buffer)
     cdef list found = []
-    if buffer.stream is not None or getattr(buffer.keeper, "record_stream", None) is not None:
-        found.append(buffer.stream or Stream.default())
-    while True:
-        pending = buffer.pending
-        if pending is not None:
-            found += pending if isinstance(pending, list) else [pending]
-        if not isinstance(buffer.keeper, Buffer):
-            break
-        buffer = <Buffer> buffer.keeper         # a view's memory is its buffer's
-    return list({stream.handle: stream for stream in found if not stream.closed}.values())
+    if buffer.stream is not None:
+        found.append(buffer.stream.progress)
+    elif getattr(root.keeper, "record_stream", None) is not None:
+        found.append(stream_default().progress)
+    for work in works_list(root.pending):
+        found.append((<Work> work).progress)
+    return [one for one in dict.fromkeys(found) if not (<Progress> one).ended]
 
 
 cdef Stream consumers_stream(object stream):
     """A consumer's stream, by itself or by its handle; 0 is the default one."""
-    cdef aclrtStream raw = handle_of(stream)
+    cdef aclrtStream raw = handle_of(stream)    # raises if it is closed, or can't be a handle
     if isinstance(stream, Stream):
         return stream
     if raw is not NULL:
@@ -208,40 +226,45 @@ cdef Stream consumers_stream(object stream):
 
 def hand_over(Buffer buffer not None, stream):
     """Order the memory's use on another stream behind what is queued on its own."""
+    cdef Progress progress
+    cdef Stream other
+    cdef Buffer root = buffer_root(buffer)
     if stream == -1:
         return
     if stream is None:
-        for one in streams_of(buffer):
-            one.synchronize()
+        for progress in progresses_of(buffer):
+            progress.settle()
+        buffer_readable(buffer, True)
         return
+    buffer_readable(buffer, False)
     other = consumers_stream(stream)
-    busy = streams_of(buffer)
+    busy = progresses_of(buffer)
     marks_drop()
-    for one in busy:
-        if one.handle != other.handle:
-            marks.append(one.record())
-            other.wait_event(marks[-1])
-    if buffer.stream is None or buffer.stream.handle != other.handle:
-        keeper_note(buffer, other)
+    for progress in busy:
+        if progress is not other.progress:
+            mark = Stream.from_handle(<size_t> progress.raw).record() if (
+                progress.raw is not NULL) else stream_default().record()
+            other.wait_event(mark)
+            marks.append(mark)
+    if buffer.stream is None or buffer.stream.progress is not other.progress:
+        keeper_note(root, other)
 
 
 cdef int host_ready(HostBuffer buffer) except -1:
     """Wait for asynchronous copies of ours; one that failed is the consumer's to know."""
-    pending = buffer.pending
-    for stream in pending if isinstance(pending, list) else [pending]:
-        if stream is not None and not stream.closed:
-            stream.synchronize()
-    return 0
+    works_settle(buffer.pending)
+    return works_check(buffer.pending)
 
 
-cdef int keeper_note(Buffer buffer, Stream stream) except -1:
-    """The memory may not be used again before the stream has passed; a view tells its buffer."""
-    while isinstance(buffer.keeper, Buffer):
-        buffer = <Buffer> buffer.keeper
-    if hasattr(buffer.keeper, "record_stream"):
-        buffer.keeper.record_stream(buffer, stream)
+cdef int keeper_note(Buffer root, Stream stream) except -1:
+    """The memory may not be used again before the stream has passed."""
+    cdef Work work
+    if hasattr(root.keeper, "record_stream"):
+        root.keeper.record_stream(root, stream)
     else:
-        buffer.pending = pending_add(buffer.pending, stream)
+        work = work_begin(stream.progress, "the work of a DLPack consumer")
+        work_queued(work)
+        buffer_note(root, work, False, False)
     return 0
 
 
@@ -253,7 +276,7 @@ def copied(buffer, device):
     if device[0] == DEVICE_CPU:
         made = HostBuffer(max(buffer.size, 1))
     elif device == device_of(buffer):
-        made = stream_memory(buffer.size, buffer.stream or Stream.default())
+        made = stream_memory(buffer.size, buffer.stream or stream_default())
     else:
         raise BufferError(f"dl_device must be (1, 0) or {device_of(buffer)}, not {device}")
     copy(made, buffer, nbytes=buffer.size)
@@ -330,6 +353,21 @@ def npu_interface(Buffer buffer not None, tuple shape, dtype):
 
 # --- in -----------------------------------------------------------------------------------------
 
+@cython.final
+cdef class ForeignEnd(WorkEnd):
+    """Somebody else's tensor that is used no more, once our stream has passed."""
+
+    cdef Managed *managed
+    cdef Versioned *versioned
+
+    cdef int finish(self) except -1:
+        if self.managed is not NULL and self.managed.deleter is not NULL:
+            self.managed.deleter(self.managed)
+        if self.versioned is not NULL and self.versioned.deleter is not NULL:
+            self.versioned.deleter(self.versioned)
+        return 0
+
+
 @cython.no_gc_clear
 cdef class Foreign:
     """Somebody else's tensor: keeps it until our last use is gone."""
@@ -339,15 +377,29 @@ cdef class Foreign:
     cdef Stream stream              # ours that uses the memory, or None
 
     def __dealloc__(self):
-        if not leaving:
-            pending_settle(self.stream)         # the producer may use it again at once
-        if self.managed is not NULL and self.managed.deleter is not NULL:
-            self.managed.deleter(self.managed)
-        if self.versioned is not NULL and self.versioned.deleter is not NULL:
-            self.versioned.deleter(self.versioned)
+        cdef ForeignEnd end = ForeignEnd.__new__(ForeignEnd)
+        end.managed = self.managed
+        end.versioned = self.versioned
+        if self.stream is not None and not leaving:
+            # The producer may use it again at once: after what the stream was given until now.
+            end.works = work_begin(self.stream.progress, "the use of a DLPack tensor")
+            work_queued(<Work> end.works)
+        end_soon(end)
 
     cdef Tensor *tensor(self) noexcept:
         return &self.versioned.tensor if self.managed is NULL else &self.managed.tensor
+
+
+cdef Buffer buffer_of(Foreign foreign):
+    """Our own buffer, if the tensor is ours, or None."""
+    cdef void *keeper = NULL
+    if foreign.managed is not NULL and foreign.managed.deleter is managed_delete:
+        keeper = foreign.managed.context
+    elif foreign.versioned is not NULL and foreign.versioned.deleter is versioned_delete:
+        keeper = foreign.versioned.context
+    if keeper is NULL or not isinstance(<object> keeper, Buffer):
+        return None
+    return <Buffer> keeper
 
 
 cdef Foreign foreign_take(object capsule):
@@ -384,7 +436,7 @@ cdef tuple shape_of(Tensor *tensor):
 cdef str dtype_of(Tensor *tensor):
     names = {code: kind for kind, code in KINDS.items()}
     kind = names.get(tensor.code, "")
-    name = kind if kind == "bool" and tensor.bits == 8 else f"{kind}{tensor.bits}"
+    name = kind if kind in DTYPE_CODES and tensor.bits == 8 else f"{kind}{tensor.bits}"
     if name not in DTYPE_CODES or tensor.lanes != 1:
         raise BufferError(
             f"the tensor's elements, of DLPack's code {tensor.code}, {tensor.bits} bits and "
@@ -424,6 +476,7 @@ def from_dlpack(source, *, Stream stream=None):
     from acl._array import Array
 
     cdef Buffer buffer
+    cdef Buffer mine
     cdef Foreign foreign
     cdef Tensor *tensor
     foreign = foreign_take(source if PyCapsule_CheckExact(source) else capsule_of(source, stream))
@@ -434,6 +487,15 @@ def from_dlpack(source, *, Stream stream=None):
     shape, dtype = shape_of(tensor), dtype_of(tensor)
     nbytes = Array.nbytes_of(shape, dtype)
     address = <size_t> tensor.data + tensor.byte_offset
+    mine = buffer_of(foreign)
+    if mine is not None:
+        # A view: what is queued through one name is known through the other.
+        if stream is not None:
+            keeper_note(buffer_root(mine), stream)
+        buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL,
+                             buffer_root(mine), mine.stream if stream is None else stream,
+                             tensor.device_id)
+        return Array.of(buffer, shape, dtype)
     foreign.stream = stream
     buffer = buffer_wrap(<void *> <size_t> (address or 1), nbytes, NULL, NULL, NULL, foreign,
                          stream, tensor.device_id)

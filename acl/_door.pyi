@@ -4,7 +4,9 @@ from typing import TypedDict
 
 from acl._pool import Pool
 
-__all__ = ["SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "segments", "share", "stats"]
+__all__ = [
+    "SEATS", "attach", "empty", "failure", "hook", "path", "pools", "refused", "reset", "segments", "share", "stats",
+]
 
 SEATS: int
 held: dict[tuple[int, int], Pool]
@@ -23,9 +25,8 @@ class _Stats(TypedDict):
     blocks: list[_Stat]
     bytes: list[_Stat]
     requested: list[_Stat]
-    reserved: int
-    reserved_peak: int
-    pages: int
+    reserved: list[_Stat]
+    pages: list[_Stat]
     ooms: int
     retries: int
     driver_allocs: int
@@ -38,6 +39,7 @@ def hook(
     *, drain: int | None = None, marks: tuple[int, int, int] | None = None, throw_memory: int | None = None,
     throw_refusal: int | None = None,
 ) -> None: ...
+def failure() -> tuple[int, str] | None: ...
 def share(address: int, stream: int) -> bool: ...
 def empty(seat: int = 0) -> None: ...
 def reset(device: int, *, peaks: bool, seat: int = 0) -> None: ...

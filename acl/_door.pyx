@@ -10,16 +10,17 @@ arenas (`ROLE_FRAMEWORK`) use a block again only for the same stream, whose late
 that in the queue too; inside a free nothing is recorded, waited for or given back; and no page
 leaves them but after `drain`, which empties the queue first.
 
-Any thread may call the C functions; they take no GIL.  Fronts and their pools live as long as the
-process, as a framework may give back memory at any time.
+Any thread may call the C functions; they take the GIL only in threads of Python's, to tell of a
+pool that they made and to note a stack that a recording wants.  Fronts and their pools live as
+long as the process, as a framework may give back memory at any time.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from acl.core._arena cimport pool_arena, pool_create, pool_trim
+from acl.core._arena cimport arena_is_of, pool_arena, pool_create, pool_trim
 from acl._core cimport (
     Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE, CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_PHYSICAL,
@@ -36,17 +37,26 @@ from acl.core._lock cimport (
 )
 from acl.core._order cimport block_share, waiting_sync
 from acl.core._pages cimport pages_donate
+from acl.core._record cimport record_call
+from acl._device cimport fork_count, leaving
+from acl.inside._stacks cimport stack_enter
 from acl._options cimport memory_kind, soc_padding, virtual_default
 from acl._pool cimport Pool, pool_adopt
 
 cdef extern from "<stdbool.h>" nogil:
     ctypedef bint c_bool "bool"
 
+cdef extern from "Python.h" nogil:
+    int Py_IsInitialized()
+    int Py_AddPendingCall(int (*call)(void *) noexcept, void *argument)
+    void *PyGILState_GetThisThreadState()
+
 cdef extern from "door/door.h" nogil:
     enum:
         DOOR_SEATS
         DOOR_DEVICES
         DOOR_KINDS
+        DOOR_TEXT
 
     ctypedef struct DoorStat:
         int64_t current
@@ -58,10 +68,8 @@ cdef extern from "door/door.h" nogil:
         DoorStat *blocks
         DoorStat *bytes
         DoorStat *requested
-        int64_t reserved
-        int64_t reserved_peak
-        int64_t waiting
-        int64_t pages
+        DoorStat *reserved
+        DoorStat *pages
         int64_t ooms
         int64_t retries
         int64_t driver_allocs
@@ -76,8 +84,8 @@ cdef extern from "door/door.h" nogil:
         void (*empty)(uint32_t seat) noexcept nogil
         void (*fraction)(uint32_t seat, int device, double fraction) noexcept nogil
         void *(*base)(void *address, size_t *size) noexcept nogil
-        void (*why)(uint32_t seat, int device, size_t size, char *text,
-                    size_t room) noexcept nogil
+        c_bool (*why)(uint32_t seat, int device, size_t size, char *text,
+                      size_t room) noexcept nogil
 
     ctypedef void (*DoorThrow)(const char *message) noexcept nogil
 
@@ -98,11 +106,13 @@ cdef extern from "door/door.h" nogil:
     void stats_add(DoorStats *stats, size_t size, size_t bytes)
     void stats_drop(DoorStats *stats, size_t size, size_t bytes)
     void stats_reset(DoorStats *stats, bint peaks)
+    void stats_pages(DoorStats *stats, int64_t granule)
+    uint32_t door_failure(char *text)
     void *pointer_read(void **where)
     void pointer_publish(void **where, void *value)
 
 __all__ = [
-    "SEATS", "attach", "empty", "hook", "path", "pools", "refused", "reset", "segments",
+    "SEATS", "attach", "empty", "failure", "hook", "path", "pools", "refused", "reset", "segments",
     "share", "stats",
 ]
 
@@ -117,6 +127,11 @@ cdef struct Front:
     DoorStats stats
     uint32_t role               # of its arenas
     size_t padding              # bytes behind a block
+    bint adopted                # Python knows its pool
+    int made                    # fork_count at its making
+    int64_t pages_begun[2]      # taken and given back when the counters were reset
+    size_t limit                # the owner's, while a fraction of the device is asked for
+    size_t limit_set            # what the fraction made of it
     void *recent[64]            # Arena pointers, by a hash of the stream
 
 cdef struct Seat:
@@ -148,7 +163,7 @@ cdef CorePool *pool_make(int32_t device) noexcept nogil:
     memset(&options, 0, sizeof(PoolOptions))
     options.device = device
     options.granule = GRANULE
-    options.virtual_bytes = virtual_default()
+    options.virtual_bytes = virtual_default(options.limit)
     options.mem_attr = ACL_HBM_MEM_HUGE
     options.info_attr = memory_kind()
     options.sync_timeout_ms = SYNC_TIMEOUT_MS
@@ -168,9 +183,12 @@ cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogi
     made = <Front *> calloc(1, sizeof(Front))
     if made is NULL:
         return NULL
-    made.pool = pool if pool is not NULL else pool_make(device)
+    made.adopted = pool is not NULL
+    made.pool = pool if made.adopted else pool_make(device)
     made.padding = soc_padding()
+    made.made = fork_count
     if made.pool is NULL:
+        free(made)
         return NULL
     if seat.framework:
         made.role = ROLE_FRAMEWORK
@@ -196,7 +214,7 @@ cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
     cdef Arena *arena
     hash = (hash >> 6 ^ hash >> 12 ^ hash >> 20) % RECENT
     arena = <Arena *> pointer_read(&front.recent[hash])
-    if arena is not NULL and arena.stream is stream and not arena.by_device:
+    if arena is not NULL and stream is not NULL and arena_is_of(arena, stream, NULL):
         return arena
     arena = pool_arena(front.pool, stream, front.role)
     pointer_publish(&front.recent[hash], arena)
@@ -302,8 +320,28 @@ cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
     if not device_enter(device, &previous):
         return NULL
     front = front_open(&seats[seat], device, NULL)
+    if front is not NULL and not leaving and Py_IsInitialized():
+        # A thread of Python's may take the GIL here, as torch does to note a stack; one of the
+        # framework's may be waited for by somebody who holds it.
+        if PyGILState_GetThisThreadState() is not NULL:
+            on_made(NULL)
+        else:
+            Py_AddPendingCall(on_made, NULL)
     device_leave(previous)
     return front
+
+
+cdef int on_made(void *argument) noexcept with gil:
+    fronts_adopt()
+    return 0
+
+
+cdef bint stack_note(CorePool *pool) noexcept nogil:
+    """Leave the Python stack of this thread for the recordings that want it; whether it is left."""
+    if pool.notes.python == 0 or leaving or PyGILState_GetThisThreadState() is NULL:
+        return False
+    with gil:
+        return stack_enter(pool)
 
 
 cdef void *on_alloc(uint32_t seat, size_t size, int device, void *stream) noexcept nogil:
@@ -313,16 +351,20 @@ cdef void *on_alloc(uint32_t seat, size_t size, int device, void *stream) noexce
     cdef Block *block = NULL
     cdef Address entry
     cdef size_t bytes
+    cdef bint noted
     if front is NULL:
         front = front_first(seat, ordinal)
-    if front is NULL:
+    if front is NULL or front.made != fork_count:
         return NULL
     arena = front_arena(front, stream)
     if arena is not NULL and size >> MAX_SIZE_BITS == 0:
         bytes = (size + 31) // 32 * 32 + front.padding
+        noted = stack_note(front.pool)
         block = arena_try(arena, bytes, 0)
         if block is NULL:
             block = alloc_slow(front, arena, bytes)
+        if noted:
+            record_call(0)
     if block is not NULL:
         entry.address, entry.front, entry.arena, entry.block = block.addr, front, arena, block
         entry.size, entry.bytes = size, block.size
@@ -361,6 +403,7 @@ cdef c_bool on_share(void *address, void *stream) noexcept nogil:
 cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil:
     cdef Front *front = front_find(seat, device)
     cdef CorePool *pool
+    cdef int64_t pages[2]
     if front is NULL:
         memset(stats, 0, sizeof(DoorStats))
         return False
@@ -368,15 +411,27 @@ cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil
     spin_enter(&front.lock)
     stats[0] = front.stats
     spin_leave(&front.lock)
-    stats.reserved = <int64_t> stale_read(&pool.source.reserved)
-    stats.reserved_peak = <int64_t> stale_read(&pool.source.reserved_peak)
-    stats.pages = stats.reserved // <int64_t> pool.options.granule
+    pages_count(front, &pages[0], &pages[1])
+    stats.pages[0].increased = pages[0] - front.pages_begun[0]
+    stats.pages[0].decreased = pages[1] - front.pages_begun[1]
+    stats.pages[0].current = pages[0] - pages[1]
+    stats.pages[0].peak = <int64_t> (
+        stale_read(&pool.source.reserved_peak) // pool.options.granule)
+    stats_pages(stats, <int64_t> pool.options.granule)
     stats.driver_allocs = <int64_t> (
         pool.source.calls[<uint32_t> CALL_PHYSICAL] + pool.source.calls[<uint32_t> CALL_MALLOC])
     stats.driver_frees = <int64_t> (
         pool.source.calls[<uint32_t> CALL_FREE_PHYSICAL] + pool.source.calls[<uint32_t> CALL_FREE])
-    stats.waiting = 0
     return True
+
+
+cdef void pages_count(Front *front, int64_t *taken, int64_t *given) noexcept nogil:
+    """Pages that the pool ever took and gave back, by which the difference is what it holds."""
+    cdef CorePool *pool = front.pool
+    cdef size_t held = stale_read(&pool.source.reserved)
+    given[0] = <int64_t> (
+        pool.source.calls[<uint32_t> CALL_FREE_PHYSICAL] + pool.source.calls[<uint32_t> CALL_FREE])
+    taken[0] = given[0] + <int64_t> (held // pool.options.granule)
 
 
 cdef void on_reset(uint32_t seat, int device, c_bool peaks) noexcept nogil:
@@ -385,6 +440,8 @@ cdef void on_reset(uint32_t seat, int device, c_bool peaks) noexcept nogil:
         return
     spin_enter(&front.lock)
     stats_reset(&front.stats, peaks)
+    if not peaks:
+        pages_count(front, &front.pages_begun[0], &front.pages_begun[1])
     spin_leave(&front.lock)
     if peaks:
         spin_enter(&front.pool.source.lock)
@@ -418,7 +475,7 @@ cdef void *on_base(void *address, size_t *size) noexcept nogil:
 
 
 cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil:
-    """The limit, as a part of the device's memory."""
+    """The limit, as a part of the device's memory; never above the owner's own."""
     cdef aclrtContext previous = NULL
     cdef size_t room = 0, total = 0
     cdef Front *front = front_find(seat, device)
@@ -426,26 +483,64 @@ cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil
         front = front_first(seat, device)
     if front is not NULL and device_enter(device, &previous):
         if aclrtGetMemInfo(memory_kind(), &room, &total) == 0:
-            front.pool.options.limit = <size_t> (fraction * <double> total)      # at most 1
+            limit_share(front, <size_t> (fraction * <double> total))        # at most 1
         device_leave(previous)
 
 
-cdef void on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
-    """What went wrong, in words."""
-    cdef Front *front = front_find(seat, device)
+cdef void limit_share(Front *front, size_t share) noexcept nogil:
+    """What a fraction of the device comes to becomes the limit, where it is below the owner's."""
+    cdef size_t here = front.pool.options.limit
+    if here != front.limit_set:                 # the owner has set another one since
+        front.limit = here
+    front.limit_set = share if front.limit == 0 or share < front.limit else front.limit
+    front.pool.options.limit = front.limit_set
+
+
+cdef void size_text(char *text, size_t room, size_t size) noexcept nogil:
+    """Bytes as people read them."""
+    cdef const char *names = b"KMGTPE"
+    cdef double value = <double> size
+    cdef int unit = -1
+    while value >= 1024 and unit < 5:
+        value /= 1024
+        unit += 1
+    if unit < 0:
+        snprintf(text, room, b"%zu B", size)
+    else:
+        snprintf(text, room, b"%.2f %ciB", value, <int> names[unit])
+
+
+cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
+    """What went wrong, in words; whether it was a lack of memory."""
+    cdef int ordinal = device_of(seat, device)
+    cdef Front *front = front_find(seat, ordinal)
     cdef CorePool *pool
-    cdef double unit = 1 << 20
+    cdef char[5][24] words
     if front is NULL:
-        snprintf(text, room, b"aclpool: no pool for device %d", device)
-        return
+        snprintf(text, room, b"aclpool: no pool for device %d", ordinal)
+        return True
+    if front.made != fork_count:
+        snprintf(
+            text, room, b"aclpool: device %d was used before this process was forked, and "
+            b"cannot be used in the child; start processes with 'spawn': "
+            b"torch.multiprocessing.set_start_method('spawn')", ordinal)
+        return False
     pool = front.pool
+    size_text(words[0], sizeof(words[0]), size)
+    size_text(words[1], sizeof(words[1]), stale_read(&pool.source.reserved))
+    size_text(words[2], sizeof(words[2]), <size_t> front.stats.bytes[0].current)   # not negative
+    if pool.options.limit == 0:
+        snprintf(words[3], sizeof(words[3]), b"none")
+    else:
+        size_text(words[3], sizeof(words[3]), pool.options.limit)
+    size_text(words[4], sizeof(words[4]), pool.oom.device_free)
     snprintf(
         text, room,
-        b"NPU out of memory. Tried to allocate %.2f MiB on device %d; the pool holds %.2f MiB, of "
-        b"which %.2f MiB are in use; its limit is %.2f MiB (0: none); the device has %.2f MiB left",
-        <double> size / unit, device, <double> stale_read(&pool.source.reserved) / unit,
-        <double> front.stats.bytes[0].current / unit, <double> pool.options.limit / unit,
-        <double> pool.oom.device_free / unit)
+        b"NPU out of memory. Tried to allocate %s on device %d; the pool holds %s, of which %s are "
+        b"in use; its limit is %s; the device has %s left. Pool.last_oom() says more",
+        words[0], ordinal, words[1], words[2],
+        words[3], words[4])
+    return True
 
 
 cdef void calls_fill() noexcept:
@@ -534,14 +629,23 @@ cdef int seat_find(Pool pool, bint early) except -1:
     raise ValueError(f"at most {DOOR_SEATS - 1} pools of a process can have a seat of their own")
 
 
+cdef int fronts_adopt() except -1:
+    """Pools that fronts have made get a Python face, by which reports know them."""
+    cdef Front *front
+    cdef int device, seat
+    for seat in range(DOOR_SEATS):
+        for device in range(DOOR_DEVICES):
+            front = front_find(<uint32_t> seat, device)         # not negative
+            if front is not NULL and not front.adopted:
+                front.adopted = True            # before `pool_adopt`, in which other threads run
+                held[seat, device] = pool_adopt(front.pool)
+    return 0
+
+
 def pools(int seat=0):
     """The seat's pools by device."""
-    cdef int device
-    cdef Front *front
-    for device in range(DOOR_DEVICES):
-        front = front_of(seat, device)
-        if front is not NULL and (seat, device) not in held:
-            held[seat, device] = pool_adopt(front.pool)
+    front_of(seat, 0)
+    fronts_adopt()
     return {device: pool for (number, device), pool in held.items() if number == seat}
 
 
@@ -576,6 +680,16 @@ def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
     if throw_refusal is not None:
         address = throw_refusal
         (<size_t *> &door_throw_refusal)[0] = address
+
+
+def failure():
+    """Why the thread's last allocation, at a seat above 0, gave no memory: (seat, text), once.
+
+    None if it gave memory.
+    """
+    cdef char[DOOR_TEXT] text
+    cdef uint32_t seat = door_failure(text)
+    return (seat, text.decode(errors="replace")) if seat else None
 
 
 def share(size_t address, size_t stream):
@@ -618,7 +732,8 @@ def stats(int device, *, int seat=0):
         "blocks": [stat_dict(&found.blocks[kind]) for kind in range(DOOR_KINDS)],
         "bytes": [stat_dict(&found.bytes[kind]) for kind in range(DOOR_KINDS)],
         "requested": [stat_dict(&found.requested[kind]) for kind in range(DOOR_KINDS)],
-        "reserved": found.reserved, "reserved_peak": found.reserved_peak, "pages": found.pages,
+        "reserved": [stat_dict(&found.reserved[kind]) for kind in range(DOOR_KINDS)],
+        "pages": [stat_dict(&found.pages[kind]) for kind in range(DOOR_KINDS)],
         "ooms": found.ooms, "retries": found.retries, "driver_allocs": found.driver_allocs,
         "driver_frees": found.driver_frees,
     }

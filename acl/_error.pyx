@@ -14,12 +14,22 @@ from acl._libacl cimport (
     libacl_failure,
     libacl_has,
     libacl_missing,
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
 )
 
 from acl import _libacl
 
+cdef extern from "<sys/resource.h>" nogil:
+    ctypedef unsigned long rlim_t
+    struct rlimit:
+        rlim_t rlim_cur
+    int RLIMIT_AS
+    rlim_t RLIM_INFINITY
+    int getrlimit(int resource, rlimit *limits)
+
 __all__ = [
     "AclError",
+    "DeviceLostError",
     "InvalidArgumentError",
     "NotSupportedError",
     "OutOfMemoryError",
@@ -49,6 +59,8 @@ HINTS = {
     207008: "streams are used up: close what is idle",
     507046: "the stream is still busy, or a callback on it waits for this thread",
     507047: "the event was not reached in time",
+    507010: "the device is lost: reset it, or end the process",
+    507899: "the device is lost: reset it, or end the process",
     507053: "a device memory error: the work since the last synchronize is lost",
 }
 
@@ -119,6 +131,13 @@ class InvalidArgumentError(AclError, ValueError):
     """The runtime refused an argument or a handle."""
 
 
+class DeviceLostError(AclError):
+    """The device does not answer any more; all that was on it is lost.
+
+    The process has to reset the device, or to end; waiting and retrying do not help.
+    """
+
+
 class TimeoutError(AclError, builtins.TimeoutError):
     """A wait with a timeout ran out; what was waited for goes on."""
 
@@ -133,6 +152,7 @@ CLASSES = {
          200003, 200004, 200005),
         InvalidArgumentError,
     ),
+    **dict.fromkeys((507010, 507899), DeviceLostError),
     **dict.fromkeys((100036, 107019, 207020, 507012, 507046, 507047), TimeoutError),
 }
 
@@ -177,3 +197,23 @@ cdef int raise_acl(aclError code, const char *function) except -1 with gil:
     if missing is not NULL and <bytes> missing == <bytes> function:
         raise NotSupportedError(code, function.decode(), absence(missing))
     raise error_for(code, function.decode())
+
+
+cdef int made_check(const void *made, const char *function) except -1:
+    if made is not NULL:
+        return 0
+    if not libacl_has(function):
+        raise NotSupportedError(
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT, function.decode(), absence(function))
+    raise host_memory_error(f"what {function.decode()} makes")
+
+
+cdef object host_memory_error(str what):
+    return MemoryError(f"host memory for {what}{addresses_text()}")
+
+
+cdef str addresses_text():
+    cdef rlimit addresses
+    if getrlimit(RLIMIT_AS, &addresses) != 0 or addresses.rlim_cur == RLIM_INFINITY:
+        return ""
+    return f"; this process may have {addresses.rlim_cur} bytes of addresses (ulimit -v)"

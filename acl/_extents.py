@@ -107,9 +107,6 @@ class Extents:
         if known is not None and [len(shape) for shape in known] == [len(shape) for shape in outputs]:
             # The same inputs, other outputs: they depend on the data. Room for the larger ones.
             outputs = tuple(tuple(map(max, a, b)) for a, b in zip(known, outputs, strict=True))
-        self.seen[inputs] = outputs
-        if len(self.seen) > MOST_SEEN:
-            self.seen.popitem(last=False)
         # A shape without dimensions takes the number of them from the first run.
         self.outputs = tuple(
             declared if len(declared) == len(shape) else (-1,) * len(shape)
@@ -119,3 +116,6 @@ class Extents:
             for d, extent in enumerate(shape):
                 if extent < 0:
                     self.rules.setdefault((o, d), _Rules()).learn(dims, outputs[o][d])
+        self.seen[inputs] = outputs  # last: a signal may have raised in the lines above
+        if len(self.seen) > MOST_SEEN:
+            self.seen.popitem(last=False)

@@ -13,7 +13,7 @@ from libc.stdint cimport uint32_t
 
 from acl._core cimport BLOCK_GUARDED, BLOCK_SHARED, arena_free
 from acl._device cimport current_ensure
-from acl.core._driver cimport context_enter, context_here, context_leave
+from acl.core._driver cimport arena_context, context_enter, context_here, context_leave
 from acl.core._guard cimport (
     guard_close, guard_drop, guard_flush, guard_free, guard_open, guard_ready, guard_set,
     guard_turn,
@@ -27,7 +27,7 @@ __all__: list = []
 
 cdef bint elsewhere(Arena *arena) noexcept nogil:
     """Whether the default stream is meant, and in this thread it is that of another context."""
-    return arena.stream is NULL and context_here(arena.pool) != arena.context
+    return arena.stream is NULL and context_here(arena.pool) != arena_context(arena)
 
 
 cdef bint turn_of(Arena *arena, size_t size) except -1:
@@ -81,7 +81,7 @@ cdef uint64_t buffers_flush(Pool *pool) noexcept nogil:
     cdef aclrtContext before
     for i in range(count_read(&pool.arena_count)):
         context_enter(pool, pool.arenas[i].context, &before)    # one that is gone: nothing is read
-        count += guard_flush(pool.arenas[i])
+        count += guard_flush(pool.arenas[i], False)
         context_leave(pool, before)
     return count
 

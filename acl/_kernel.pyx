@@ -10,11 +10,14 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-import os
+import ctypes
 
-from acl._buffer cimport Buffer, pending_add
-from acl._device cimport alive_add, current_ensure, fork_count, forked_raise, leaving
+from acl._buffer cimport Buffer, Uses
+from acl._device cimport (
+    alive_add, callback_check, current_ensure, fork_count, forked_raise, leaving,
+)
 from acl._error cimport check
+from acl._later cimport end_soon
 from acl._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_RT_LAUNCH_KERNEL_ATTR_BLOCKDIM_OFFSET,
     ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH, ACL_RT_LAUNCH_KERNEL_ATTR_DATA_DUMP,
@@ -27,11 +30,12 @@ from acl._libacl cimport (
     aclrtLaunchKernelAttrId, aclrtLaunchKernelCfg, aclrtLaunchKernelV2,
     aclrtLaunchKernelWithConfig, aclrtLaunchKernelWithHostArgs, aclrtParamHandle, aclrtStream,
 )
-from acl._stream cimport Stream, stream_raw
+from acl._stream cimport Stream, stream_default, stream_raw
+from acl._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
 
 from acl._array import Array
 from acl._copy import content_of
-from acl._used import Used
+from acl._given import argument, c_path, c_text, is_path, packed
 
 __all__ = ["Kernel", "Module"]
 
@@ -58,26 +62,15 @@ cdef object buffer_of(object value):
     return value if isinstance(value, Buffer) else None
 
 
-cdef bytes argument_bytes(object value, object kind, int index):
-    """One argument as the kernel will see it."""
+cdef object argument_of(object value, object kind, int index):
+    """One argument as a ctypes object; a buffer is its address."""
     buffer = buffer_of(value)
-    if buffer is not None:
-        (<Buffer> buffer).open_check()
-        return (<uint64_t> (<Buffer> buffer).address).to_bytes(8, "little")
-    if kind is not None:
-        try:
-            return bytes(kind(value))
-        except TypeError as error:
-            raise TypeError(
-                f"argument {index}: {kind.__name__} does not take {value!r} ({error})") from None
-    if hasattr(value, "tobytes"):               # a scalar of NumPy's
-        return value.tobytes()
-    if hasattr(value, "_type_"):                # one of ctypes'
-        return bytes(value)
-    raise TypeError(
-        f"argument {index} must be a Buffer, an Array, or a ctypes or NumPy scalar, not "
-        f"{type(value).__name__}: a kernel's numbers have sizes (or name the types once, "
-        "module.kernel(name, types))")
+    if buffer is None:
+        return argument(value, kind, index)
+    (<Buffer> buffer).open_check()
+    if kind is not None and ctypes.sizeof(kind) != sizeof(void *):
+        raise TypeError(f"argument {index}: {kind.__name__} does not take a device address")
+    return ctypes.c_uint64(<size_t> (<Buffer> buffer).address)
 
 
 cdef uint32_t count_checked(object value, str name) except? 0:
@@ -93,17 +86,8 @@ cdef uint32_t count_checked(object value, str name) except? 0:
 cdef list arguments_of(tuple values, tuple types):
     if types is not None and len(values) != len(types):
         raise TypeError(f"the kernel takes {len(types)} arguments, got {len(values)}")
-    return [argument_bytes(value, None if types is None else types[i], i)
+    return [argument_of(value, None if types is None else types[i], i)
             for i, value in enumerate(values)]
-
-
-cdef bytes arguments_packed(list pieces):
-    """As a C struct has them: each aligned to its size, at most to 8 bytes."""
-    packed = bytearray()
-    for piece in pieces:
-        packed += bytes(-len(packed) % max(min(len(piece), 8), 1))
-        packed += piece
-    return bytes(packed)
 
 
 # ---- configuration ------------------------------------------------------------------------------
@@ -135,6 +119,21 @@ cdef class Config:
 # ---- modules and kernels ------------------------------------------------------------------------
 
 @cython.final
+cdef class ModuleEnd(WorkEnd):
+    """A module whose object was dropped: it is unloaded when its launches are done."""
+
+    cdef aclrtBinHandle raw
+    cdef object content
+
+    cdef int finish(self) except -1:
+        alive_add(-1)
+        with nogil:
+            aclrtBinaryUnLoad(self.raw)
+        return 0
+
+
+@cython.final
+@cython.no_gc_clear                             # its end needs its works and its content
 cdef class Module:
     """A kernel binary on the device.
 
@@ -146,13 +145,12 @@ cdef class Module:
 
     cdef aclrtBinHandle raw         # NULL once closed
     cdef object content             # what it was loaded from
-    cdef object used                # streams with launches
+    cdef object used                # works (see `_work`)
     cdef int made
     cdef object __weakref__
 
     def __cinit__(self):
         self.made = fork_count
-        self.used = Used()
 
     def __init__(self, source):
         cdef const char *text
@@ -161,8 +159,8 @@ cdef class Module:
         if self.raw is not NULL:
             raise ValueError("the Module is loaded already")
         current_ensure(NULL)
-        if isinstance(source, (str, os.PathLike)):
-            self.content = os.fsencode(source)
+        if is_path(source):
+            self.content = c_path(source, "source")
             text = self.content
             with nogil:
                 status = aclrtBinaryLoadFromFile(text, NULL, &self.raw)
@@ -177,10 +175,14 @@ cdef class Module:
         alive_add(1)
 
     def __dealloc__(self):
-        if self.raw is not NULL and self.made == fork_count and not leaving:
-            alive_add(-1)
-            with nogil:
-                aclrtBinaryUnLoad(self.raw)
+        cdef ModuleEnd end
+        if self.raw is NULL or self.made != fork_count or leaving:
+            return
+        end = ModuleEnd.__new__(ModuleEnd)
+        end.raw = self.raw
+        end.content = self.content
+        end.works = self.used
+        end_soon(end)
 
     cdef int open_check(self) except -1:
         if self.made != fork_count:
@@ -209,8 +211,14 @@ cdef class Module:
             forked_raise(self)
         if self.raw is NULL:
             return
-        self.used.synchronize()
+        callback_check()
         raw, self.raw = self.raw, NULL
+        try:
+            works_settle(self.used)
+        except BaseException:                   # Ctrl-C
+            self.raw = raw
+            raise
+        self.used = None
         alive_add(-1)
         with nogil:
             status = aclrtBinaryUnLoad(raw)
@@ -226,6 +234,35 @@ cdef class Module:
 
     def __exit__(self, *error):
         self.close()
+
+
+@cython.final
+cdef class Launch:
+    """A launch, while it is queued: the stream uses the module and the buffers from then on.
+
+    What a kernel writes is not known, so if it fails no buffer of it can be read.
+    """
+
+    cdef Uses uses
+    cdef Work work
+
+    def __cinit__(self, Kernel kernel, tuple arguments, Stream stream):
+        if stream is None:
+            stream = stream_default()
+        self.uses = Uses()
+        for value in arguments:
+            buffer = buffer_of(value)
+            if buffer is not None:
+                self.uses.add(buffer, True)
+        self.work = work_begin(stream.progress, f"kernel {kernel.name}")
+        kernel.module.used = works_add(kernel.module.used, self.work)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        work_queued(self.work)
+        self.uses.end(self.work if kind is None else None)
 
 
 @cython.final
@@ -257,7 +294,7 @@ cdef class Kernel:
         cdef aclError status
         module.open_check()
         current_ensure(NULL)
-        encoded = name.encode()
+        encoded = c_text(name, "name")
         text = encoded
         with nogil:
             status = aclrtBinaryGetFunction(module.raw, text, &self.raw)
@@ -286,24 +323,25 @@ timeout_s, timeout_us, profiling : int, optional
         cdef uint32_t count = count_checked(blocks, "blocks")
         cdef Config cfg = Config(config)
         cdef aclError status
-        cdef bytes packed
+        cdef bytes content
         cdef char *data
         cdef size_t size
-        self.module.open_check()
-        pieces = arguments_of(arguments, self.types)
-        packed = arguments_packed(pieces)
-        data = PyBytes_AS_STRING(packed)
-        size = len(packed)
+        cdef Launch launch
+        self.open_check()
+        content, pieces = packed(arguments_of(arguments, self.types))
+        data = PyBytes_AS_STRING(content)
+        size = len(content)
         stream_raw(stream, &raw)
-        with nogil:
-            status = aclrtLaunchKernelWithHostArgs(
-                self.raw, count, raw, cfg.raw, data, size, NULL, 0)
-        if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
-            # CANN before 8.2 has no such call: one argument after the other.
-            self.launch_appended(count, pieces, cfg, raw)
-        else:
-            check(status, "aclrtLaunchKernelWithHostArgs")
-        self.note(arguments, stream)
+        launch = Launch(self, arguments, stream)
+        with launch:
+            with nogil:
+                status = aclrtLaunchKernelWithHostArgs(
+                    self.raw, count, raw, cfg.raw, data, size, NULL, 0)
+            if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
+                # CANN before 8.2 has no such call: one argument after the other.
+                self.launch_appended(count, pieces, cfg, raw)
+            else:
+                check(status, "aclrtLaunchKernelWithHostArgs")
 
     def launch_device(self, blocks, Buffer arguments not None, nbytes=None, Stream stream=None,
                       **config):
@@ -324,15 +362,18 @@ timeout_s, timeout_us, profiling : int, optional
         cdef size_t size = arguments.size if nbytes is None else count_checked(nbytes, "nbytes")
         cdef void *address = arguments.address
         cdef aclError status
-        self.module.open_check()
+        cdef Launch launch
+        self.open_check()
         arguments.open_check()
         if size > arguments.size:
             raise ValueError(f"nbytes must be at most {arguments.size}, not {nbytes}")
         stream_raw(stream, &raw)
-        with nogil:
-            status = aclrtLaunchKernelV2(self.raw, count, address, size, cfg.raw, raw)
-        check(status, "aclrtLaunchKernelV2")
-        self.note((arguments,), stream)
+        launch = Launch(self, (), stream)
+        launch.uses.add(arguments, False)
+        with launch:
+            with nogil:
+                status = aclrtLaunchKernelV2(self.raw, count, address, size, cfg.raw, raw)
+            check(status, "aclrtLaunchKernelV2")
 
     cdef int launch_appended(
         self, uint32_t blocks, list pieces, Config cfg, aclrtStream raw
@@ -350,16 +391,10 @@ timeout_s, timeout_us, profiling : int, optional
         check(status, "aclrtLaunchKernelWithConfig")
         return 0
 
-    cdef int note(self, tuple arguments, Stream stream) except -1:
-        """The stream uses the buffers, and the module, until it has passed the launch."""
-        if stream is None:
-            stream = Stream.default()
-        self.module.used.add(stream)
-        for value in arguments:
-            buffer = buffer_of(value)
-            if buffer is not None:
-                (<Buffer> buffer).pending = pending_add((<Buffer> buffer).pending, stream)
-        return 0
+    cdef int open_check(self) except -1:
+        if self.module is None:
+            raise ValueError("the Kernel was not made by Module.kernel")
+        return self.module.open_check()
 
     def __repr__(self):
         return f"<Kernel {self.name}>"

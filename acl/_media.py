@@ -2,15 +2,21 @@
 
 On a device, image and video processing needs CANN's own module.  On the simulator there is no such
 hardware, but programs that only take their device memory by `dvpp_malloc` run as they are: it is
-device memory like any other.  Nothing else of `media` is here, so that a program that asks for more
-is told at once.
+device memory like any other.  Nothing else of `media` is here, and a program that asks for more is
+told at once what it needs.
 """
 
 from __future__ import annotations
 
 from acl import rt
+from acl.pyacl import _vendor
 
 __all__ = ["dvpp_free", "dvpp_malloc"]
+
+
+def __getattr__(name: str) -> object:
+    """Only CANN's module has it."""
+    raise AttributeError(_vendor.absence("acl.media", name))
 
 
 def dvpp_malloc(size: int) -> tuple[int, int]:

@@ -3,14 +3,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, final
 
-from acl._array import Array
 from acl._device import Device
+from acl._run import Run
 from acl._stream import Stream
 from acl._tensor import TensorInfo
 
 __all__ = ["Model"]
 
-def as_host_array(value: Any, info: TensorInfo) -> Any: ...
 
 @final
 class Model:
@@ -30,7 +29,7 @@ class Model:
     def __call__(self, *inputs: Any, stream: Stream | None = None, **named: Any) -> tuple[Any, ...]: ...
     def run_async(
         self, inputs: Sequence[Any] | Mapping[str, Any] | Any, stream: Stream | None = None
-    ) -> tuple[Array, ...]: ...
+    ) -> Run: ...
     def close(self) -> None: ...
     def __enter__(self) -> Model: ...
     def __exit__(

@@ -17,11 +17,12 @@ from libc.string cimport memset
 import os
 import threading
 
-from acl._buffer cimport Buffer, pending_add
+from acl._buffer cimport Buffer, Uses, buffer_readable
 from acl._device cimport (
-    alive_add, current_device, current_ensure, fork_count, forked_raise, leaving,
+    alive_add, callback_check, current_device, current_ensure, fork_count, forked_raise, leaving,
 )
-from acl._error cimport check
+from acl._error cimport check, made_check
+from acl._later cimport end_soon
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_SUCCESS,
     aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
@@ -38,18 +39,21 @@ from acl._libacl cimport (
 )
 from acl._core cimport TagScope
 from acl._pool cimport Pool
+from acl.inside._refusals cimport books
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport Stream, stream_raw
+from acl._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
 from acl.inside._tags cimport stream_name, tag_pop, tag_push
 
 from acl._array import Array, stream_memory
 from acl._copy import content_of
 from acl._device import Device, ordinal_of
 from acl._extents import Extents
+from acl._given import c_path, host_array, is_path
 from acl._registry import pool_of
+from acl._run import Run
 from acl._staging import Staging
-from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name, host_dtype
-from acl._used import Used
+from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
 
 __all__ = ["Model"]
 
@@ -77,8 +81,7 @@ cdef class Dataset:
     def __cinit__(self):
         self.descs = []
         self.raw = aclmdlCreateDataset()
-        if self.raw is NULL:
-            raise MemoryError("host memory for a dataset")
+        made_check(self.raw, "aclmdlCreateDataset")
 
     def __dealloc__(self):
         cdef size_t desc
@@ -88,8 +91,7 @@ cdef class Dataset:
 
     cdef int add(self, void *address, size_t size) except -1:
         cdef aclDataBuffer *buffer = aclCreateDataBuffer(address, size)
-        if buffer is NULL:
-            raise MemoryError("host memory for a data buffer")
+        made_check(buffer, "aclCreateDataBuffer")
         cdef aclError status = aclmdlAddDatasetBuffer(self.raw, buffer)
         if status != ACL_SUCCESS:
             aclDestroyDataBuffer(buffer)
@@ -106,8 +108,7 @@ cdef class Dataset:
             dims[i] = shape[i]
         cdef aclTensorDesc *desc = aclCreateTensorDesc(
             <aclDataType> dtype, <int> len(shape), dims, ACL_FORMAT_ND)
-        if desc is NULL:
-            raise MemoryError("host memory for a tensor description")
+        made_check(desc, "aclCreateTensorDesc")
         self.descs.append(<size_t> desc)
         check(aclmdlSetDatasetTensorDesc(self.raw, desc, index), "aclmdlSetDatasetTensorDesc")
         return 0
@@ -160,26 +161,6 @@ cdef tuple infos_of(aclmdlDesc *desc, bint outputs):
     return tuple(found)
 
 
-def as_host_array(value, info):
-    """A contiguous array of an input's type; a TypeError where a cast would be silent."""
-    import numpy
-
-    wanted = host_dtype(info.dtype)
-    if not hasattr(value, "dtype"):
-        try:
-            if value is None:                       # NumPy's None is not a number
-                raise TypeError("None is no number")
-            value = numpy.asarray(value, dtype=wanted)
-        except (TypeError, ValueError) as error:
-            kind = ValueError if isinstance(error, ValueError) else TypeError
-            raise kind(f"input {info.name!r}: expected {info}, got {type(value).__name__}: "
-                       f"{error}") from None
-    elif dtype_name(value.dtype) not in (info.dtype, wanted):
-        raise TypeError(
-            f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
-    return numpy.ascontiguousarray(value).reshape(value.shape)
-
-
 cdef bint run_enter(Pool pool) except -1:
     """Note a run with the pool: its number, and whose Python stack it has."""
     if pool is None or pool.core is NULL:
@@ -190,7 +171,7 @@ cdef bint run_enter(Pool pool) except -1:
 
 def name_of(source):
     """A tag for a model: its file's name, without folder and ending."""
-    if not isinstance(source, (str, os.PathLike)):
+    if not is_path(source):
         return "model"
     return os.path.splitext(os.path.basename(os.fsdecode(source)))[0] or "model"
 
@@ -214,6 +195,27 @@ cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
 
 
 @cython.final
+cdef class ModelEnd(WorkEnd):
+    """A model whose object was dropped: it is unloaded when its runs are done."""
+
+    cdef uint32_t number
+    cdef aclmdlDesc *desc
+    cdef int device
+    cdef bint loaded
+    cdef object content
+
+    cdef int finish(self) except -1:
+        if self.loaded:
+            alive_add(-1)
+            with nogil:
+                model_unload(self.number, self.device)
+        if self.desc is not NULL:
+            aclmdlDestroyDesc(self.desc)
+        return 0
+
+
+@cython.final
+@cython.no_gc_clear                             # its end needs its works and its content
 cdef class Model:
     """A model on a device: an ``.om`` file, or an ONNX file on the simulator.
 
@@ -241,11 +243,12 @@ cdef class Model:
     cdef readonly tuple inputs      # of TensorInfo
     cdef readonly tuple outputs
     cdef object lock                # one run at a time
+    cdef bint busy                  # a thread has its turn
     cdef object extents
     cdef object staging
     cdef object content             # the bytes that the model was loaded from
     cdef Stream own                 # of the calls that name no stream; made by the first
-    cdef object used                # streams that a run was queued on
+    cdef object used                # works of its runs (see `_work`)
     cdef set pools                  # what served them: blocks come back at the unload
     cdef int made
     cdef bint loaded
@@ -254,23 +257,26 @@ cdef class Model:
 
     def __cinit__(self):
         self.made = fork_count
-        self.used = Used()
         self.pools = set()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     def __init__(self, source, device=0, *, name=None):
         if self.loaded or self.desc is not NULL:
             raise ValueError("the Model is loaded already")
-        current_ensure(NULL)
         ordinal = ordinal_of(device)
-        if Device.current() is None or Device.current().ordinal != ordinal:
+        if Device.current() is None:
             Device(ordinal).use()
         self.device = ordinal
         self.name = name_of(source) if name is None else str(name)
+        with Device(ordinal):
+            self.open(source)
+
+    cdef int open(self, object source) except -1:
+        """Load the model and ask what it takes, in a thread with its device."""
+        current_ensure(NULL)
         self.load(source)
         self.desc = aclmdlCreateDesc()
-        if self.desc is NULL:
-            raise MemoryError("host memory for a model's description")
+        made_check(self.desc, "aclmdlCreateDesc")
         check(aclmdlGetDesc(self.desc, self.number), "aclmdlGetDesc")
         self.inputs = infos_of(self.desc, False)
         self.outputs = infos_of(self.desc, True)
@@ -278,14 +284,15 @@ cdef class Model:
         self.extents = Extents(
             tuple([i.shape for i in self.inputs]), tuple([o.shape for o in self.outputs]))
         self.staging = Staging()
+        return 0
 
     cdef int load(self, object source) except -1:
         cdef const char *path
         cdef const char *data
         cdef size_t size
         cdef aclError status
-        if isinstance(source, (str, os.PathLike)):
-            name = os.fsencode(source)
+        if is_path(source):
+            name = c_path(source, "source")
             path = name
             with nogil:
                 status = aclmdlLoadFromFile(path, &self.number)
@@ -304,13 +311,17 @@ cdef class Model:
         return 0
 
     def __dealloc__(self):
-        if self.made == fork_count and not leaving:
-            if self.loaded:
-                alive_add(-1)
-                with nogil:
-                    model_unload(self.number, self.device)
-            if self.desc is not NULL:
-                aclmdlDestroyDesc(self.desc)
+        cdef ModelEnd end
+        if self.made != fork_count or leaving or not self.loaded and self.desc is NULL:
+            return
+        end = ModelEnd.__new__(ModelEnd)
+        end.number = self.number
+        end.desc = self.desc
+        end.device = self.device
+        end.loaded = self.loaded
+        end.works = self.used
+        end.content = self.content
+        end_soon(end)
 
     cdef int open_check(self) except -1:
         if self.made != fork_count:
@@ -358,8 +369,10 @@ cdef class Model:
 
         Returns
         -------
-        tuple of Array
-            Whatever uses them on the same stream comes after the run; `Array.numpy` waits for it.
+        Run
+            The tuple of the outputs, as `Array`s; it knows what became of the run.  Whatever uses
+            them on the same stream comes after the run; `Array.numpy` waits for it, and raises the
+            run's error if it failed.
 
         Raises
         ------
@@ -367,25 +380,45 @@ cdef class Model:
             After the pool's hook was called, and a second try.
         """
         cdef list values
+        cdef Uses uses = Uses()
+        cdef Work work
         self.open_check()
+        callback_check()
         if isinstance(inputs, dict):
             values = self.bind((), inputs)
         elif isinstance(inputs, (list, tuple)):
             values = self.bind(tuple(inputs), {})
         else:
             values = self.bind((inputs,), {})
+        # The user's own code may run here (`__array__`), so before the lock is taken.
+        values = [self.given(info, value)
+                  for info, value in zip(self.inputs, values, strict=True)]
         stream = self.stream_of(stream)
-        with self.lock:
+        with Turn(self):
             self.open_check()
-            self.used.add(stream)
+            work = work_begin(stream.progress, f"a run of model {self.name!r}")
+            self.used = works_add(self.used, work)
             try:
-                arrays = [self.place(info, value, stream)
-                          for info, value in zip(self.inputs, values, strict=True)]
-                results = self.execute(arrays, stream)
+                results = self.run_locked(values, stream, uses)
+            except BaseException:
+                # What the run queued, and all that it touches, may be at work still.
+                uses.end(work)
+                raise
             finally:
+                work_queued(work)
                 self.staging.close_batch(stream)    # its copies are queued, whatever came after
-        for array in (*arrays, *results):
-            (<Buffer> array.buffer).pending = pending_add((<Buffer> array.buffer).pending, stream)
+            uses.end(work)
+        return Run(results, work, stream)
+
+    cdef tuple run_locked(self, list values, Stream stream, Uses uses):
+        arrays = [self.place(info, value, stream)
+                  for info, value in zip(self.inputs, values, strict=True)]
+        for array in arrays:
+            buffer_readable(array.buffer, False)
+            uses.add(array.buffer, False)
+        results = self.execute(arrays, stream)
+        for array in results:
+            uses.add(array.buffer, True)
         return results
 
     cdef Stream stream_of(self, Stream stream):
@@ -414,23 +447,31 @@ cdef class Model:
             raise TypeError(f"inputs are missing: {', '.join(missing)}")
         return [values[name] for name in names]
 
-    cdef object place(self, object info, object value, Stream stream):
-        """An input as an `Array`: as it is, or copied to the device in the stream's order."""
+    cdef object given(self, object info, object value):
+        """An input as an Array, or as a NumPy array of its type and shape."""
+        what = f"input {info.name!r}"
         if isinstance(value, Array):
             if dtype_name(value.dtype) != info.dtype or not info.fits(value.shape):
                 raise ValueError(
-                    f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
+                    f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
+            (<Buffer> value.buffer).open_check()
             return value
         if isinstance(value, Buffer):
+            (<Buffer> value).open_check()
             if info.dynamic or Array.nbytes_of(info.shape, info.dtype) > value.size:
                 raise ValueError(
-                    f"input {info.name!r}: expected {info}, got a Buffer of {value.size} bytes; "
+                    f"{what}: expected {info}, got a Buffer of {value.size} bytes; "
                     "an acl.Array has a shape")
             return Array.of(value, info.shape, info.dtype)
-        value = as_host_array(value, info)
+        value, _kind = host_array(value, what, info)
         if not info.fits(value.shape):
-            raise ValueError(
-                f"input {info.name!r}: expected {info}, got {value.dtype} {list(value.shape)}")
+            raise ValueError(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
+        return value
+
+    cdef object place(self, object info, object value, Stream stream):
+        """An input as an `Array`: as it is, or copied to the device in the stream's order."""
+        if isinstance(value, Array):
+            return value
         array = Array.of(stream_memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
         if value.nbytes:
             self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), stream)
@@ -482,6 +523,7 @@ cdef class Model:
             stream_name(pool.core, raw, pool.tag_index(self.name), False)
         for attempt in range(2):
             ooms = 0 if pool is None else pool.core.oom.number
+            self.leave_note(pool, False)        # what an earlier run left goes back now
             noted = run_enter(pool)
             scoped = (pool is not None and pool.core.tagging
                       and tag_push(pool, pool.core, &scope))
@@ -493,16 +535,22 @@ cdef class Model:
                 stack_leave()
             if status == ACL_SUCCESS:
                 return status
-            from acl.inside import _books
-
-            report = None if pool is None else _books.oom_of(pool, ooms, stream.handle)
+            report = None if pool is None else books().oom_of(pool, ooms, stream.handle)
             if report is None:
                 break
+            self.leave_note(pool, True)
             if attempt or not pool.oom_tell(report):
-                raise _books.oom_told(report, status, "aclmdlExecuteAsync")
+                raise books().oom_told(report, status, "aclmdlExecuteAsync")
         if must or status == ACL_ERROR_RT_MEMORY_ALLOCATION:
             check(status, "aclmdlExecuteAsync")
         return status
+
+    cdef int leave_note(self, Pool pool, bint failed) except -1:
+        """The graph engine keeps a failed run's blocks until the next run: reports say of whom."""
+        if pool is not None and (failed or pool.failed_runs):
+            runs = (pool.failed_runs or frozenset()) - {self.name}
+            pool.failed_runs = runs | {self.name} if failed else runs
+        return 0
 
     cdef tuple shapes_by_running(self, Dataset inputs, Stream stream):
         """The outputs' shapes, by one synchronous run that brings its own output memory."""
@@ -533,10 +581,16 @@ cdef class Model:
     # -- the end
 
     def close(self):
-        """Wait for the runs under way and unload, in any thread; a second call does nothing."""
+        """Wait for the runs under way and unload, in any thread; a second call does nothing.
+
+        The outputs stay readable.
+        """
         if self.made != fork_count:
             forked_raise(self)
-        with self.lock:
+        if not self.loaded:
+            return
+        callback_check()
+        with Turn(self):
             if not self.loaded:
                 return
             if current_device() == self.device:
@@ -549,13 +603,16 @@ cdef class Model:
         """Under the lock, in a thread with the model's device; what is refused stays loaded."""
         cdef aclError status
         pools = [pool for pool in self.pools if not pool.closed]
-        self.used.synchronize()
+        works_settle(self.used)
+        self.used = None
         for pool in pools:
             pool.unload_begin()
         with nogil:
             status = aclmdlUnload(self.number)
         for pool in pools:
             pool.unload_end()
+            if status == ACL_SUCCESS:
+                self.leave_note(pool, False)
         check(status, "aclmdlUnload")
         self.loaded = False
         self.pools.clear()
@@ -582,6 +639,31 @@ cdef class Model:
         inputs = ", ".join(f"{i.name}: {i}" for i in self.inputs)
         outputs = ", ".join(f"{o.name}: {o}" for o in self.outputs)
         return f"<Model ({inputs}) -> ({outputs})>"
+
+
+@cython.final
+cdef class Turn:
+    """A thread's turn with a model, in a `with` block.
+
+    Hooks, finalizers and the like run within it, and may not run or close the same model.
+    """
+
+    cdef Model model
+
+    def __cinit__(self, Model model):
+        self.model = model
+
+    def __enter__(self):
+        self.model.lock.acquire()
+        if self.model.busy:                     # with this very thread
+            self.model.lock.release()
+            raise RuntimeError("a call of the Model is under way in this thread: its hooks and "
+                               "finalizers must not run or close it")
+        self.model.busy = True
+
+    def __exit__(self, *error):
+        self.model.busy = False
+        self.model.lock.release()
 
 
 cdef Dataset dataset_of(list arrays, tuple infos):

@@ -21,11 +21,12 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strcpy
 
-from acl._buffer cimport pending_settle
 from acl._copy cimport array_pending
 from acl._core cimport Arena, Block, arena_free
 from acl._device cimport leaving
+from acl._later cimport end_later, in_callback
 from acl._pinned cimport PinnedPool, pinned_alloc, pinned_settle
+from acl._work cimport WorkEnd, works_settle
 
 from contextvars import ContextVar
 
@@ -77,11 +78,12 @@ HANDLER_NAME = "aclpool_pinned"
 
 cdef struct Header:             # in front of an array's data
     Block *block
-    PyObject *pending           # NULL, or the stream (or list) of copies under way, owned
+    PyObject *pending           # NULL, or the works of copies under way (`_work`), owned
 
 cdef struct Handler:            # what a capsule of ours holds
     AclpoolMemHandler numpy
     Arena *arena
+    PyObject *pool              # the PinnedPool, which the capsule keeps
     int device
 
 ctypedef PyObject *(*SetHandler)(PyObject *handler)
@@ -118,13 +120,42 @@ cdef void *on_calloc(void *ctx, size_t count, size_t size) noexcept nogil:
     return data
 
 
-cdef void pending_wait(Header *header) noexcept with gil:
-    pending_settle(<object> header.pending)
+cdef class ArrayEnd(WorkEnd):
+    """The memory of an array that was dropped while copies of it were under way."""
+
+    cdef Arena *arena
+    cdef Block *block
+    cdef object pool                # keeps the arena
+
+    cdef int finish(self) except -1:
+        arena_free(self.arena, self.block)
+        return 0
 
 
-cdef void pending_note(Header *header, Arena *arena) noexcept with gil:
-    pinned_settle(arena, header.block, <object> header.pending)
+cdef bint pending_wait(Header *header) noexcept with gil:
+    """False if that failed, or is forbidden here."""
+    try:
+        works_settle(<object> header.pending)
+    except BaseException:
+        return False
+    return True
+
+
+cdef bint pending_note(Header *header, Handler *handler) noexcept with gil:
+    """Whether the block may be freed now; else that is done once the copies are."""
+    cdef ArrayEnd end
+    works = <object> header.pending
     Py_XDECREF(header.pending)
+    header.pending = NULL
+    if not in_callback() and pinned_settle(handler.arena, header.block, works):
+        return True
+    end = ArrayEnd.__new__(ArrayEnd)
+    end.arena = handler.arena
+    end.block = header.block
+    end.works = works
+    end.pool = <object> handler.pool
+    end_later(end)
+    return False
 
 
 cdef void *on_realloc(void *ctx, void *data, size_t size) noexcept nogil:
@@ -138,8 +169,10 @@ cdef void *on_realloc(void *ctx, void *data, size_t size) noexcept nogil:
     moved = on_malloc(ctx, size)
     if moved == NULL:
         return NULL
-    if header_of(data).pending != NULL:
-        pending_wait(header_of(data))           # a copy may still be on its way in
+    # A copy may still be on its way in.
+    if header_of(data).pending != NULL and not pending_wait(header_of(data)):
+        on_free(ctx, moved, 0)
+        return NULL
     memcpy(moved, data, size if size < room else room)
     on_free(ctx, data, 0)
     return moved
@@ -151,9 +184,8 @@ cdef void on_free(void *ctx, void *data, size_t size) noexcept nogil:
     if data == NULL or leaving:
         return
     header = header_of(data)
-    if header.pending != NULL:
-        pending_note(header, handler.arena)
-    arena_free(handler.arena, header.block)
+    if header.pending == NULL or pending_note(header, handler):
+        arena_free(handler.arena, header.block)
 
 
 # --- handlers -----------------------------------------------------------------------------------
@@ -187,6 +219,7 @@ cdef object handler_make(PinnedPool pool):
     handler.numpy.allocator.free = on_free
     handler.arena = pool.arena
     handler.device = pool.device
+    handler.pool = <PyObject *> pool
     capsule = PyCapsule_New(handler, "mem_handler", on_capsule_end)
     PyCapsule_SetContext(capsule, <void *> pool)
     Py_INCREF(pool)

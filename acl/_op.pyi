@@ -2,6 +2,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
 from acl._array import Array
+from acl._run import Run
 from acl._stream import Stream
 from acl._tensor import TensorInfo
 
@@ -28,7 +29,7 @@ class Op:
         *inputs: Any,
         outputs: Sequence[Array | tuple[int | tuple[int, ...], Any]] | None = None,
         stream: Stream | None = None,
-    ) -> tuple[Array, ...]: ...
+    ) -> Run: ...
     @staticmethod
     def add_kernel(kind: str, kernel_id: str, name: str, binary: bytes) -> None: ...
     @staticmethod

@@ -13,10 +13,10 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from acl._buffer cimport Buffer, pending_add
+from acl._buffer cimport Buffer, Uses, buffer_readable
 from acl._core cimport TagScope
 from acl._device cimport current_ensure
-from acl._error cimport check
+from acl._error cimport check, made_check
 from acl._libacl cimport (
     ACL_COMPILE_SYS, ACL_ENGINE_AICORE, ACL_ENGINE_SYS, ACL_ERROR_INTERNAL_ERROR, ACL_FORMAT_ND,
     aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
@@ -29,15 +29,19 @@ from acl._libacl cimport (
     aclrtStream,
 )
 from acl._pool cimport Pool
+from acl.inside._refusals cimport books
 from acl.inside._stacks cimport stack_enter, stack_leave
-from acl._stream cimport Stream, stream_raw
+from acl._stream cimport Stream, stream_default, stream_raw
 from acl.inside._tags cimport tag_pop, tag_push
+from acl._work cimport Work, work_begin, work_queued
 
 from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
 from acl._error import AclError
 from acl.pyacl._hooks import compiler_register, compiler_unregister
+from acl._given import c_text, host_array
 from acl._registry import pool_of
+from acl._run import Run
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
 
 __all__ = ["KernelChoice", "Op"]
@@ -60,10 +64,9 @@ cdef class Attributes:
 
     def __cinit__(self, dict given):
         self.raw = aclopCreateAttr()
-        if self.raw is NULL:
-            raise MemoryError("host memory for attributes")
+        made_check(self.raw, "aclopCreateAttr")
         for name, value in given.items():
-            self.put(name.encode(), name, value)
+            self.put(c_text(name, "an attribute's name"), name, value)
 
     def __dealloc__(self):
         if self.raw is not NULL:
@@ -78,7 +81,7 @@ cdef class Attributes:
         elif isinstance(value, float):
             check(aclopSetAttrFloat(self.raw, key, value), "aclopSetAttrFloat")
         elif isinstance(value, str):
-            text = value.encode()
+            text = c_text(value, f"attribute {name!r}")
             check(aclopSetAttrString(self.raw, key, text), "aclopSetAttrString")
         elif isinstance(value, (list, tuple)):
             self.put_list(key, name, list(value))
@@ -111,14 +114,15 @@ cdef class Attributes:
             check(aclopSetAttrListFloat(self.raw, key, count, <float *> PyBytes_AS_STRING(data)),
                   "aclopSetAttrListFloat")
         else:
-            self.put_pointers(key, values, kind is str)
+            self.put_pointers(key, name, values, kind is str)
         return 0
 
-    cdef int put_pointers(self, const char *key, list values, bint texts) except -1:
+    cdef int put_pointers(self, const char *key, str name, list values, bint texts) except -1:
         import array
 
         cdef int i, count = <int> len(values)
-        cdef list kept = [v.encode() if texts else array.array("q", v).tobytes() for v in values]
+        cdef list kept = [c_text(v, f"attribute {name!r}") if texts
+                          else array.array("q", v).tobytes() for v in values]
         cdef bytes lengths = array.array("i", [len(v) for v in values]).tobytes()
         cdef const char **pointers = <const char **> malloc(max(count, 1) * sizeof(char *))
         cdef aclError status
@@ -177,7 +181,8 @@ cdef class Ends:
             aclDestroyTensorDesc(desc)
             if buffer is not NULL:
                 aclDestroyDataBuffer(buffer)
-            raise MemoryError("host memory for a tensor description")
+            made_check(desc, "aclCreateTensorDesc")
+            made_check(buffer, "aclCreateDataBuffer")
         self.descs[self.count] = desc
         self.buffers[self.count] = buffer
         self.count += 1
@@ -228,7 +233,7 @@ cdef class KernelChoice:
         import array
 
         cdef bytes data = bytes(args)
-        cdef bytes name = kernel_id.encode()
+        cdef bytes name = c_text(kernel_id, "kernel_id")
         cdef bytes sizes = array.array("Q", workspaces).tobytes()
         if self.raw is NULL:
             raise ValueError("a KernelChoice is valid only while the compile function runs")
@@ -277,8 +282,7 @@ cdef class Op:
     cdef readonly dict attributes
 
     def __init__(self, kind, **attributes):
-        if not isinstance(kind, str):
-            raise TypeError(f"kind must be a str, not {type(kind).__name__}")
+        c_text(kind, "kind")
         self.kind = kind
         self.attributes = attributes
 
@@ -296,35 +300,44 @@ cdef class Op:
 
         Returns
         -------
-        tuple of Array
+        Run
+            The tuple of the outputs, as `Array`s; see `Model.run_async`.
         """
+        if self.kind is None:
+            raise ValueError("the Op was not made by Op(...)")
         cdef Attributes attr = Attributes(self.attributes)
-        current_ensure(NULL)
+        cdef Uses uses = Uses()
+        cdef Work work
+        cdef aclrtStream raw
         if stream is None:
-            stream = Stream.default()
+            stream = stream_default()
+        stream_raw(stream, &raw)
         arrays = [self.placed(value, i, stream) for i, value in enumerate(inputs)]
+        for array in arrays:
+            buffer_readable(array.buffer, False)
+            uses.add(array.buffer, False)
         results = self.targets(arrays, outputs, attr, stream)
-        self.execute(ends_of(arrays), ends_of(results), attr, stream)
-        for array in (*arrays, *results):
-            (<Buffer> array.buffer).pending = pending_add((<Buffer> array.buffer).pending, stream)
-        return tuple(results)
+        for array in results:
+            uses.add(array.buffer, True)
+        work = work_begin(stream.progress, f"operator {self.kind!r}")
+        try:
+            self.execute(ends_of(arrays), ends_of(results), attr, stream)
+        finally:
+            work_queued(work)
+        uses.end(work)
+        return Run(results, work, stream)
 
     cdef object placed(self, object value, int index, Stream stream):
         if isinstance(value, Array):
-            (<Buffer> value.buffer).open_check()
             return value
         if isinstance(value, Buffer):
             raise TypeError(
                 f"input {index} of {self.kind}: expected an Array or what NumPy takes, got a "
                 "Buffer, which has no shape")
-        import numpy
-
-        value = numpy.asarray(value)
-        if value.dtype.name not in DTYPE_CODES:
-            raise TypeError(f"input {index} of {self.kind}: no operator takes {value.dtype}")
-        array = Array.of(stream_memory(value.nbytes, stream), value.shape, value.dtype.name)
+        value, kind = host_array(value, f"input {index} of {self.kind}")
+        array = Array.of(stream_memory(value.nbytes, stream), value.shape, kind)
         if value.nbytes:
-            copy(array.buffer, numpy.ascontiguousarray(value), nbytes=value.nbytes, stream=stream)
+            copy(array.buffer, value, nbytes=value.nbytes, stream=stream)
         return array
 
     cdef list targets(self, list arrays, object outputs, Attributes attr, Stream stream):
@@ -338,7 +351,6 @@ cdef class Op:
                 shape = extents_of(shape)
                 output = Array.of(
                     stream_memory(Array.nbytes_of(shape, dtype), stream), shape, dtype)
-            (<Buffer> output.buffer).open_check()
             found.append(output)
         return found
 
@@ -368,12 +380,10 @@ cdef class Op:
         try:
             return self.queue(inputs, outputs, attr, stream)
         except AclError as error:
-            from acl.inside import _books
-
-            report = None if pool is None else _books.oom_of(pool, ooms, stream.handle)
+            report = None if pool is None else books().oom_of(pool, ooms, stream.handle)
             if report is None:
                 raise
-            raise _books.oom_told(report, error.code, error.function) from error
+            raise books().oom_told(report, error.code, error.function) from error
         finally:
             if noted:
                 stack_leave()
@@ -421,7 +431,8 @@ cdef class Op:
         binary : bytes
             The content of the file; kept.
         """
-        cdef bytes c_kind = kind.encode(), c_id = kernel_id.encode(), c_name = name.encode()
+        cdef bytes c_kind = c_text(kind, "kind"), c_id = c_text(kernel_id, "kernel_id")
+        cdef bytes c_name = c_text(name, "name")
         cdef bytes data = bytes(binary)
         current_ensure(NULL)
         check(aclopCreateKernel(

@@ -15,6 +15,6 @@ cdef int stream_on(Stream stream, int device) except -1
 
 # Bytes behind a user's input or output on the chip in use; addresses that a range reserves.
 cdef size_t soc_padding() noexcept nogil
-cdef size_t virtual_default() noexcept nogil
+cdef size_t virtual_default(size_t limit) noexcept nogil
 cdef size_t device_memory() noexcept nogil      # all bytes that the current device has; 0: unknown
 cdef aclrtMemAttr memory_kind() noexcept nogil          # the kind that the current device has

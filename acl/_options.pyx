@@ -23,6 +23,7 @@ __all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of"]
 
 SIZES = {
     "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+    "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
@@ -87,10 +88,12 @@ cdef size_t device_memory() noexcept nogil:
     return memory_total(memory_kind())
 
 
-cdef size_t virtual_default() noexcept nogil:
-    """Addresses for one stream: four times the device, so that holes need not be used at once."""
+cdef size_t virtual_default(size_t limit) noexcept nogil:
+    """Addresses for one stream: four times what the pool may hold, so that holes may stay."""
     cdef size_t total = device_memory()
-    return 4 * (total if total else <size_t> 32 << 30)
+    if total == 0:
+        total = <size_t> 32 << 30
+    return 4 * (limit if 0 < limit < total else total)
 
 
 cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given) except -1:
@@ -157,8 +160,8 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     options.granule = granule
     options.info_attr = memory_kind()
     options.device_bytes = device_memory()
-    options.virtual_bytes = (
-        virtual_default() if given["virtual"] is None else bytes_of(given["virtual"], "virtual"))
+    options.virtual_bytes = (virtual_default(options.limit) if given["virtual"] is None
+                             else bytes_of(given["virtual"], "virtual"))
     options.mem_attr = PAGES[given["pages"]]
     options.sync_timeout_ms = timeout
     options.steals = given["steal"]

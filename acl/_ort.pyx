@@ -19,8 +19,9 @@ from libc.string cimport memset
 import os
 
 from acl.core._arena cimport (
-    arena_stats, pool_arena, pool_create, pool_destroy, pool_reset_peaks, pool_trim,
+    pool_arena, pool_create, pool_destroy, pool_reset_peaks, pool_trim,
 )
+from acl.core._tally cimport arena_stats
 from acl.core._check cimport pool_check
 from acl._core cimport (
     Arena, ArenaStats, Block, Driver, Pool as CorePool, PoolOptions, ROLE_STREAM, arena_alloc,
@@ -291,6 +292,10 @@ cdef class HostPool:
 
     def free(self, size_t address):
         """Give an address of `alloc` back."""
+        if self.host is NULL:
+            raise ValueError("the HostPool was not made by HostPool(...)")
+        if address == 0:
+            raise ValueError("address must be one of `alloc`, not 0")
         with nogil:
             on_free(self.host, <void *> address)
 
@@ -380,7 +385,8 @@ def attach(size_t base, HostPool pool not None):
     if not door_attach(seat, table, reason, REASON):
         free(seat)
         raise RuntimeError(f"ONNX Runtime refused the allocator: {text_of(reason)}")
-    held.append(pool)
+    if pool not in held:
+        held.append(pool)
     return <size_t> seat, table.version_text().decode()
 
 

@@ -21,5 +21,5 @@ cdef class PinnedPool:
 # A block, in a thread that may have no context; NULL: out of memory.
 cdef Block *pinned_alloc(Arena *arena, int device, size_t size) noexcept nogil
 
-# Before a block is freed: the streams in `pending` (a Stream or a list) may still copy it.
-cdef void pinned_settle(void *arena, void *block, object pending) noexcept
+# Before a block is freed: works that may still copy it.  False if one of them must be waited for.
+cdef bint pinned_settle(void *arena, void *block, object works) noexcept

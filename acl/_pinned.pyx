@@ -14,40 +14,37 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memset
 
 from acl.core._arena cimport (
-    arena_stats, driver_bind, pool_arena, pool_create, pool_destroy, pool_trim,
+    driver_bind, pool_arena, pool_create, pool_destroy, pool_trim,
 )
-from acl._buffer cimport host_buffer_wrap, pending_settle
+from acl._buffer cimport host_buffer_wrap
 from acl.core._check cimport pool_check
 from acl._core cimport (
-    ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
-    arena_alloc, arena_free, arena_try,
+    ArenaStats, CALL_FREE, CALL_MALLOC, Driver, MAX_RANGES, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
+    STOP_TABLE, arena_alloc, arena_free, arena_try,
 )
 from acl._device cimport (
     current_context, current_device, current_ensure, fork_count, forked_raise, leaving,
 )
 from acl.core._driver cimport events_destroy
+from acl._error cimport addresses_text, host_memory_error
+from acl._later cimport later_count, later_drain
 from acl._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_STREAM_STATUS_COMPLETE,
-    ACL_SUCCESS, aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtEvent, aclrtFreeHost,
-    aclrtGetCurrentContext, aclrtMallocHost, aclrtMemMallocPolicy, aclrtRecordEvent,
-    aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, aclrtStreamQuery, aclrtStreamStatus,
-    aclrtSynchronizeStream,
+    ACL_SUCCESS, aclError, aclmdlRI, aclmdlRICaptureGetInfo, aclmdlRICaptureStatus, aclrtContext,
+    aclrtFreeHost, aclrtGetCurrentContext, aclrtMallocHost, aclrtMemMallocPolicy, aclrtSetDevice,
+    aclrtStream, aclrtStreamStatus,
 )
 from acl.core._lock cimport stale_read
-from acl.core._order cimport block_share, waiting_end, waiting_poll, waiting_sync
-from acl._stream cimport Stream
+from acl.core._order cimport (
+    block_share_in, waiting_blindly, waiting_end, waiting_poll, waiting_sync,
+)
+from acl.core._tally cimport arena_stats
+from acl._work cimport Progress, Work
 
 from math import prod
 
 from acl._error import OutOfMemoryError
 from acl._options import bytes_of
-
-cdef extern from "Python.h" nogil:
-    ctypedef struct PyThreadState:
-        pass
-    bint PyGILState_Check()
-    PyThreadState *PyEval_SaveThread()
-    void PyEval_RestoreThread(PyThreadState *state)
 
 __all__ = ["PinnedPool", "default_pool", "pinned_empty"]
 
@@ -64,7 +61,7 @@ cdef char nobodys
 cdef aclError host_malloc(void **addr, size_t size, aclrtMemMallocPolicy policy) noexcept nogil:
     cdef aclError status = aclrtMallocHost(addr, size)
     if status == ACL_SUCCESS and <size_t> addr[0] % 512 != 0:
-        aclrtFreeHost(addr[0])
+        aclrtFreeHost(addr[0])  # status: the refusal is told
         return ACL_ERROR_RT_MEMORY_ALLOCATION   # blocks have to be aligned (I5)
     return status
 
@@ -84,21 +81,9 @@ cdef aclError host_query(aclrtStream stream, aclrtStreamStatus *status) noexcept
 
 cdef aclError host_capture(aclrtStream stream, aclmdlRICaptureStatus *status,
                            aclmdlRI *graph) noexcept nogil:
-    return ACL_ERROR_RT_FEATURE_NOT_SUPPORT
-
-
-cdef aclError host_record(aclrtEvent event, aclrtStream stream) noexcept nogil:
-    """A stream that takes no event is waited for, as whoever allocates may use another device."""
-    cdef aclError status = aclrtRecordEvent(event, stream)
-    cdef PyThreadState *state = NULL
-    if status == ACL_SUCCESS:
-        return status
-    if PyGILState_Check():                      # buffers and arrays are dropped with the GIL
-        state = PyEval_SaveThread()
-    aclrtSynchronizeStream(stream)
-    if state != NULL:
-        PyEval_RestoreThread(state)
-    return status
+    if stream == <aclrtStream> &nobodys:
+        return ACL_ERROR_RT_FEATURE_NOT_SUPPORT
+    return aclmdlRICaptureGetInfo(stream, status, graph)
 
 
 cdef CorePool *core_make(int device, size_t limit, size_t slab) noexcept nogil:
@@ -112,7 +97,6 @@ cdef CorePool *core_make(int device, size_t limit, size_t slab) noexcept nogil:
     driver.sync = host_sync
     driver.query = host_query
     driver.capture_info = host_capture
-    driver.event_record = host_record
     options.device = device
     options.limit = limit
     options.granule = slab
@@ -131,7 +115,7 @@ cdef Block *pinned_alloc(Arena *arena, int device, size_t size) noexcept nogil:
     if block != NULL:
         return block
     if aclrtGetCurrentContext(&context) != ACL_SUCCESS or context == NULL:
-        aclrtSetDevice(device)
+        aclrtSetDevice(device)  # status: the driver's calls tell
     slabs_balance(arena, size)
     return arena_alloc(arena, size, 0)
 
@@ -152,43 +136,32 @@ cdef void slabs_balance(Arena *arena, size_t size) noexcept nogil:
         pool_trim(pool, most - size, True, True)
 
 
-cdef int stream_wait_in(Stream stream) noexcept:
-    """Wait for a stream of another context than the thread's, and switch back."""
-    cdef aclrtContext before = current_context()
-    if stream.context is not NULL and stream.context is not before:
-        if aclrtSetCurrentContext(stream.context) != ACL_SUCCESS:
-            return 0                            # the context is gone, and its copies with it
-        pending_settle(stream)
-        if before is not NULL:
-            aclrtSetCurrentContext(before)
-        return 0
-    return pending_settle(stream)
+cdef bint work_note(Arena *arena, Block *block, Work work) noexcept:
+    """The block may still be copied by a stream: an event tells, where one can be recorded."""
+    cdef Progress progress = work.progress
+    return work.over() or (
+        progress.raw is not NULL and progress.context is current_context()
+        and block_share_in(arena, block, progress.raw, progress.context))
 
 
-cdef int stream_note(Arena *arena, Block *block, Stream stream) noexcept:
-    """The block may still be copied by a stream: by an event where one can be recorded."""
-    cdef aclrtStreamStatus state
-    cdef aclrtStream raw = stream.raw
-    if stream.is_closed or stream.made != fork_count:
-        return 0
-    if raw is not NULL and stream.context is not NULL and stream.context is current_context():
-        if aclrtStreamQuery(raw, &state) == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE:
-            return 0
-        if block_share(arena, block, raw):
-            return 0
-    return stream_wait_in(stream)
-
-
-cdef void pinned_settle(void *arena, void *block, object pending) noexcept:
-    if isinstance(pending, Stream):
-        stream_note(<Arena *> arena, <Block *> block, <Stream> pending)
-        return
-    for stream in <list> pending:
-        stream_note(<Arena *> arena, <Block *> block, <Stream> stream)
+cdef bint pinned_settle(void *arena, void *block, object works) noexcept:
+    if isinstance(works, Work):
+        return work_note(<Arena *> arena, <Block *> block, <Work> works)
+    for work in <tuple> works:
+        if not work_note(<Arena *> arena, <Block *> block, <Work> work):
+            return False
+    return True
 
 
 cdef void block_back(void *arena, void *block) noexcept nogil:
     arena_free(<Arena *> arena, <Block *> block)
+
+
+cdef str table_text(CorePool *core):
+    """What to say of the last failure if it was for want of a place in a table."""
+    if core.oom.attempt.stopped & STOP_TABLE:
+        return f"; the pool has {MAX_RANGES} slabs, the most that it can: take fewer buffers"
+    return ""
 
 
 # --- the pool -----------------------------------------------------------------------------------
@@ -225,10 +198,10 @@ cdef class PinnedPool:
         self.core = core_make(self.device, most, unit)
         self.arena = NULL if self.core is NULL else pool_arena(self.core, &nobodys, ROLE_STREAM)
         if self.arena is NULL:
-            raise MemoryError("host memory for a pool")
+            raise host_memory_error("a pool")
 
     def __dealloc__(self):
-        # With live blocks it is left to the system.
+        # With live blocks it is left to the system.  Nothing here waits: events are only asked.
         if self.core is not NULL and not leaving and self.made == fork_count:
             with nogil:
                 waiting_end(self.core)
@@ -244,16 +217,23 @@ cdef class PinnedPool:
     cdef HostBuffer take(self, size_t size):
         cdef Block *block
         self.open_check()
+        if later_count:
+            later_drain()                       # what was dropped at work may be done by now
         block = arena_try(self.arena, size, 0)
         if block is NULL:
             current_ensure(NULL)
+            with nogil:
+                block = pinned_alloc(self.arena, self.device, size)
+        if block is NULL and later_count:
+            later_drain(True)
             with nogil:
                 block = pinned_alloc(self.arena, self.device, size)
         if block is NULL:
             raise OutOfMemoryError(
                 ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.PinnedPool.alloc",
                 f"{size} bytes of pinned host memory; {self.core.source.reserved} are reserved, "
-                f"the limit is {self.core.options.limit or 'none'}")
+                f"the limit is {self.core.options.limit or 'none'}{table_text(self.core)}"
+                f"{addresses_text()}")
         return host_buffer_wrap(
             block.addr, size, block_back, pinned_settle, self.arena, block, self)
 
@@ -315,6 +295,8 @@ cdef class PinnedPool:
         with nogil:
             if self.arena.waiting is not NULL:
                 waiting_poll(self.arena)
+            if waiting_blindly(self.core):
+                waiting_sync(self.core, True)
             freed = pool_trim(self.core, target, True, True)
         return freed
 

@@ -6,7 +6,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._buffer cimport Buffer
 from acl._core cimport Arena, Block, Pool as CorePool
-from acl._libacl cimport aclrtStream
+from acl._libacl cimport aclrtContext, aclrtStream
 from acl._stream cimport Stream
 
 
@@ -27,10 +27,11 @@ cdef class Pool:
     cdef dict tags                  # name -> index
     cdef list tag_names
     cdef object oom_hook
+    cdef object failed_runs         # None, or a frozenset: models whose last run found no memory
     cdef object decay               # the thread of the background decay, or None
     cdef object __weakref__
 
-    cdef Arena *arena_of(self, aclrtStream stream) except NULL
+    cdef Arena *arena_of(self, aclrtStream stream, aclrtContext known=*) except NULL
     cdef int enlist(self, object name) except -1
     cdef int open_check(self) except -1
     cdef uint16_t tag_index(self, object tag, str argument=*) except? 0xFFFF

@@ -38,6 +38,7 @@ class Pool:
         segments: bool = False,
         debug: bool | str | None = None,
         name: str | None = None,
+        stream: Stream | None = None,
     ) -> None: ...
     @property
     def device(self) -> int: ...

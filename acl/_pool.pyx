@@ -16,8 +16,8 @@ import itertools
 import os
 
 from acl.core._arena cimport (
-    arena_find, arena_set_mode, pool_arena, pool_create, pool_decay, pool_live_bytes,
-    pool_reset_peaks, pool_trim,
+    arena_find, arena_is_of, arena_offer, arena_set_mode, pool_arena, pool_arena_in, pool_create,
+    pool_decay, pool_live_bytes, pool_reset_peaks, pool_trim,
 )
 from acl._buffer cimport buffer_wrap
 from acl.core._check cimport pool_check
@@ -26,27 +26,30 @@ from acl._core cimport (
     ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
 )
 from acl._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
-from acl.core._driver cimport events_destroy
+from acl.core._driver cimport context_here, events_destroy
 from acl.core._guard cimport GUARD_BYTES
-from acl._error cimport check
+from acl._error cimport check, host_memory_error
 from acl._guarded cimport buffer_guard, buffers_close, buffers_flush, guarded_back, turn_of
-from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError
+from acl._libacl cimport (
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError, aclrtContext,
+)
 from acl.core._lock cimport count_read
 from acl._options cimport odd_bytes, options_fill, soc_padding, stream_on
 from acl.core._order cimport (
-    block_share, pool_drop, pools_retry, uses_end, waiting_blindly, waiting_poll, waiting_sync,
+    block_share_in, pool_drop, pools_retry, waiting_blindly, waiting_poll, waiting_sync,
 )
 from acl.core._record cimport block_own, record_native_open
 from acl._registry cimport arena_register, arena_unregister, handle_of, handle_on, stream_exists
+from acl.inside._refusals cimport books, busy_tell, waits_failed
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
 from acl.inside._tags cimport stream_name, tag_current, tagging_make
 
 from acl._device import Device, ordinal_of
+from acl.inside._refusals import refusals_prepare
 from acl._log import debug as debug_log, warning as warning_log
 from acl._options import bytes_of, early_frees_default, guard_every, name_of
 from acl._registry import every, open_pools, registered
-from acl._stream import done_hooks
 
 cdef extern from "Python.h":
     size_t PyLong_AsSize_t(object number) except? <size_t> -1
@@ -106,10 +109,12 @@ cdef class Pool:
     pages : {"huge", "normal", "huge1g"}
         What the driver backs a granule with; ``"huge1g"`` wants a granule of 1 GiB.
     virtual : int or str, optional
-        Bytes of addresses reserved for each stream; four times the device's memory if not given.
-        Memory is not: a range that wears out gets another one.
+        Bytes of addresses reserved for each stream, less with many streams; four times the limit or
+        the device's memory if not given.  Memory is not: a range that wears out gets another one.
     preallocate : int or str
-        Bytes to take for the default stream at once.
+        Bytes to take at once, for `stream`.
+    stream : Stream, optional
+        Whose memory `preallocate` takes; that of the first stream that uses the pool if not given.
     steal : bool
         Whether memory may move to other addresses.  Switch it off where somebody has registered the
         pool's memory for RDMA or shared it by IPC.
@@ -150,7 +155,7 @@ cdef class Pool:
     def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
                  virtual=None, preallocate=0, steal=True, views=True, early_frees=None,
                  watch_captures=False, decay_ms=0, sync_timeout_ms=5000, segments=False,
-                 debug=None, name=None):
+                 debug=None, name=None, stream=None):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
             raise ValueError("the Pool exists already")
@@ -168,7 +173,7 @@ cdef class Pool:
             pools_retry()
         self.core = pool_create(&options, NULL)
         if self.core is NULL:
-            raise MemoryError("host memory for a pool")
+            raise host_memory_error("a pool")
         self.device = ordinal
         self.enlist(name)
         self.guard_every = guard_every(debug)
@@ -180,10 +185,11 @@ cdef class Pool:
         self.padding = self.core.options.padding = soc_padding()
         first = bytes_of(preallocate, "preallocate")
         if first:                               # with what is put behind a buffer it is so many
-            self.alloc(max(1, first - self.padding)).close()
+            self.alloc(max(1, first - self.padding), stream).close()
+            if stream is None and not self.guarded:     # a guarded buffer is held back for a while
+                arena_offer(self.recent)
         if decay_ms:
             from acl._scopes import Decay
-
             self.decay = Decay(self, decay_ms)
         # A name, not the pool: a record in somebody's log would keep it alive.
         debug_log("pool", "%s made on device %d", self.name, self.device)
@@ -200,6 +206,7 @@ cdef class Pool:
         self.number = next(numbers)
         self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
         self.core.orphan = False
+        refusals_prepare()
         every[<size_t> self.core] = self
         if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
             from acl.inside._asked import watch
@@ -214,17 +221,18 @@ cdef class Pool:
             raise ValueError("the Pool is closed")
         return 0
 
-    cdef Arena *arena_of(self, aclrtStream stream) except NULL:
-        """The arena that `alloc` uses for a stream."""
+    cdef Arena *arena_of(self, aclrtStream stream, aclrtContext known=NULL) except NULL:
+        """The arena that `alloc` uses for a stream, which lives in a context that may be known."""
         cdef Arena *arena = self.recent
-        if arena is not NULL and arena.stream is stream and not arena.by_device:
+        if arena is not NULL and arena_is_of(
+                arena, stream, NULL if stream is not NULL else context_here(self.core)):
             return arena
         self.open_check()
         device_check(self, stream)
-        arena = pool_arena(
-            self.core, stream, ROLE_USER if self.core.options.early_frees else ROLE_STREAM)
+        arena = pool_arena_in(
+            self.core, stream, ROLE_USER if self.core.options.early_frees else ROLE_STREAM, known)
         if arena is NULL:
-            raise MemoryError("host memory for an arena")
+            raise host_memory_error("an arena")
         self.recent = arena
         return arena
 
@@ -283,7 +291,7 @@ cdef class Pool:
         self.open_check()
         device_check(self, raw)
         if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
-            raise MemoryError("host memory for an arena")
+            raise host_memory_error("an arena")
         stream_name(self.core, raw, index, True)
 
     # -- memory
@@ -321,7 +329,7 @@ cdef class Pool:
         if stream is not None:
             stream_raw(stream, &raw)
             stream_on(stream, self.device)
-        arena = self.arena_of(raw)
+        arena = self.arena_of(raw, NULL if stream is None else stream.context)
         if self.is_closed or self.made != fork_count:
             self.open_check()
         turn = self.guarded and turn_of(arena, size)
@@ -348,6 +356,7 @@ cdef class Pool:
         by then is complete.
         """
         cdef aclrtStream raw = handle_on(stream, self.device)
+        cdef aclrtContext context = home_of(stream)
         cdef void *arena = buffer.owner
         cdef void *block = buffer.block
         buffer.open_check()
@@ -355,9 +364,9 @@ cdef class Pool:
         if buffer.keeper is not self:
             raise ValueError("the Buffer is not of this pool")
         with nogil:
-            shared = block_share(<Arena *> arena, <Block *> block, raw)
+            shared = block_share_in(<Arena *> arena, <Block *> block, raw, context)
         if not shared:
-            raise MemoryError("host memory for a note on a buffer")
+            raise host_memory_error("a note on a buffer")
 
     # -- registration
 
@@ -380,9 +389,9 @@ cdef class Pool:
         if raw is NULL:
             raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
         stream_exists(raw)
-        arena = pool_arena(self.core, raw, ROLE_STREAM)
+        arena = pool_arena_in(self.core, raw, ROLE_STREAM, home_of(stream))
         if arena is NULL:
-            raise MemoryError("host memory for an arena")
+            raise host_memory_error("an arena")
         with nogil:
             status = arena_register(arena, raw)
         check(status, "aclrtAllocatorRegister")
@@ -487,16 +496,18 @@ cdef class Pool:
         Returns
         -------
         int
-            Bytes that went back.
+            Bytes that went back; the log says if a stream was waited for in vain.
         """
         cdef size_t target = bytes_of(to, "to")
         cdef bint wait = not idle
         cdef bint empty = drained
         cdef size_t freed
         cdef uint32_t i
+        cdef uint64_t failed
         self.open_check()
         current_ensure(NULL)
         with nogil:
+            failed = waits_failed(self.core)
             for i in range(count_read(&self.core.arena_count)):
                 if self.core.arenas[i].waiting is not NULL:
                     waiting_poll(self.core.arenas[i])
@@ -504,6 +515,8 @@ cdef class Pool:
                 waiting_sync(self.core, empty)
             freed = pool_trim(self.core, target, wait, empty)
             pools_retry()
+            failed = waits_failed(self.core) - failed
+        busy_tell(self.core, self.name, "trim", failed)
         return freed
 
     def sleep(self, tags=None, *, offload=True, drained=False):
@@ -648,27 +661,31 @@ cdef class Pool:
     def close(self):
         """Unregister all streams and give back all that is free; a second call does nothing.
 
-        Buffers that are alive stay valid, and their memory comes back to the device with the last
-        of them.  Closing a pool whose streams are still at work is the caller's mistake.
+        Buffers that are alive stay valid; their memory goes with the last of them and this object.
+        To close a pool whose streams are at work is the caller's mistake, which the log tells.
         """
+        cdef uint64_t failed
         if self.is_closed or self.core is NULL:
             return
         if self.made != fork_count:
             forked_raise(self)
+        current_ensure(NULL)                    # raises in a callback, where nothing is undone yet
         if self.decay is not None:
             self.decay.stop()
             self.decay = None
         for handle in {*self.streams, *(raw for raw, pool in registered.items() if pool is self)}:
             self.unregister(handle)
-        current_ensure(NULL)
         self.is_closed = True
         self.recent = NULL
         self.set_modes(ARENA_CLOSED, 0)
         with nogil:
             buffers_close(self.core)
+            failed = waits_failed(self.core)
             waiting_sync(self.core, True)
             pool_trim(self.core, 0, True, True)
+            failed = waits_failed(self.core) - failed
             events_destroy(self.core)
+        busy_tell(self.core, self.name, "close", failed)
         segments_tell(self)
         debug_log("pool", "%s closed with %d bytes live", self.name, pool_live_bytes(self.core))
 
@@ -726,6 +743,11 @@ cdef int segments_tell(Pool pool) except -1:
     return 0
 
 
+cdef aclrtContext home_of(object stream) noexcept:
+    """The context of a Stream of ours; NULL where nobody knows it."""
+    return (<Stream> stream).context if isinstance(stream, Stream) else NULL
+
+
 cdef int device_check(Pool pool, aclrtStream raw) except -1:
     """The default stream is the current context's: that must be one of the pool's device."""
     current_ensure(NULL)
@@ -755,22 +777,10 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
         segments_tell(pool)
         if block is not NULL:
             return block
-        from acl.inside import _books
-
-        report = _books.oom_of(pool, before, <size_t> raw, bytes)
+        report = books().oom_of(pool, before, <size_t> raw, bytes)
         if attempt or not pool.oom_tell(report):
             break
-    raise _books.oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
-
-
-def stream_done(handle):
-    """A stream has done its work and ends: no buffer waits for it any more."""
-    for pool in open_pools():
-        if (<Pool> pool).made == fork_count:
-            uses_end((<Pool> pool).core, <aclrtStream> <size_t> handle)
-
-
-done_hooks.append(stream_done)
+    raise books().oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
 
 
 def use_pool(pool):

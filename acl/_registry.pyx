@@ -9,8 +9,8 @@ from collections import namedtuple
 
 from libc.stdint cimport uint32_t
 
-from acl.core._arena cimport arena_serves, pool_with
-from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr
+from acl.core._arena cimport arena_serves, pool_with, stream_end, stream_fault_take
+from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr, strays_read
 from acl._device cimport current_ensure
 from acl._error cimport check
 from acl.core._events cimport EVENT_REGISTER, EVENT_UNREGISTER
@@ -29,9 +29,9 @@ from acl._libacl cimport (
 )
 from acl._options cimport stream_on
 from acl.core._record cimport record_note
-from acl._stream cimport Stream, stream_raw
+from acl._stream cimport Stream, handle_checked, stream_raw
 
-from acl._stream import ended_hooks
+from acl._stream import ended_hooks, fault_hooks
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
 
@@ -63,10 +63,13 @@ def pool_of(size_t stream):
 
 
 def stream_ended(handle):
-    """A stream is destroyed: nothing keeps its pool for it any more."""
+    """A stream is about to be destroyed: no pool goes by its handle any more."""
+    cdef aclrtStream raw = <aclrtStream> <size_t> handle
     pool = registered.get(handle)
     if pool is not None:
         pool.unregister(handle)
+    with nogil:
+        stream_end(raw)                         # a runtime that tells does this once more
 
 
 ended_hooks.append(stream_ended)
@@ -98,7 +101,7 @@ cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
     status = descriptor_fill(desc, arena, guard)
     if status == ACL_SUCCESS:
         status = aclrtAllocatorRegister(stream, desc)
-    aclrtAllocatorDestroyDesc(desc)
+    aclrtAllocatorDestroyDesc(desc)  # status: ACL has its copy
     if status == ACL_SUCCESS:
         arena_serves(arena)
         record_note(arena, EVENT_REGISTER, NULL, 0, 0)
@@ -122,11 +125,7 @@ cdef aclrtStream handle_of(object stream) except? NULL:
     if stream is None or isinstance(stream, Stream):
         stream_raw(stream, &raw)
         return raw
-    if isinstance(stream, int):
-        if not 0 <= stream < 2**64:
-            raise ValueError(f"stream must be a Stream or the handle of one, not {stream}")
-        return <aclrtStream> <size_t> stream
-    raise TypeError(f"stream must be a Stream, a handle or None, not {type(stream).__name__}")
+    return <aclrtStream> handle_checked(stream, "stream", "a Stream or the handle of one")
 
 
 cdef aclrtStream handle_on(object stream, int device) except? NULL:
@@ -178,3 +177,16 @@ def allocator_of(stream):
     pool = every.get(<size_t> pool_with(allocator)) if alloc in (on_alloc, guard_alloc) else None
     return Allocator(<size_t> allocator, <size_t> alloc, <size_t> free, <size_t> advise,
                      <size_t> address, pool)
+
+
+def strays():
+    """Calls of the callbacks in this process with what is no allocator, or no block of any."""
+    return strays_read()
+
+
+def stream_fault(size_t handle):
+    """Return the status of a failed task of a stream that only a pool's wait was told of, or 0."""
+    return stream_fault_take(<aclrtStream> handle)
+
+
+fault_hooks.append(stream_fault)

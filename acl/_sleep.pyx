@@ -16,16 +16,21 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
-from acl.core._asleep cimport Turn, naps_reclaim, turn_begin, turn_end, turn_map, turn_unmap
-from acl._core cimport Arena, Block, Chunk, Nap, Pool as CorePool, ROLE_CAPTURE
+from acl.core._asleep cimport (
+    NO_HOST_MEMORY, Turn, naps_reclaim, pinned_join, pinned_leave, pinned_make, turn_begin,
+    turn_end, turn_map, turn_unmap,
+)
+from acl._core cimport (
+    Arena, Block, Chunk, Nap, Pinned, Pool as CorePool, ROLE_CAPTURE, Range, TAGS,
+)
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE,
     ACL_SUCCESS, aclError, aclrtCreateStream, aclrtDestroyStream, aclrtDestroyStreamForce,
-    aclrtMallocHost, aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
+    aclrtMemcpyAsync, aclrtStream, aclrtSynchronizeStream,
 )
 from acl.core._driver cimport device_sync
 from acl.core._lock cimport count_read
-from acl.core._pages cimport arena_rest
+from acl.core._pages cimport arena_rest, pages_may_leave
 from acl._pool cimport Pool
 
 from acl._device import Device
@@ -37,12 +42,18 @@ __all__ = ["pool_sleep", "pool_wake"]
 cdef enum:
     PIECE = 32 << 20            # bytes that one copy moves
     COPIERS = 2
-    NO_HOST_MEMORY = 207001     # what we say where the C library has none
 
 cdef struct Copier:
     aclrtStream streams[2]
     uint32_t turn               # which of them is next
     const char *call            # the one that failed
+    Pinned *pieces[64]          # what is being filled, by tag: each tag wakes by itself
+    size_t left[64]             # bytes of each tag that are still to be saved
+    Range *span                 # the copy that is being gathered: between these two,
+    Pinned *pinned
+    char *target                # from there to there
+    char *source
+    size_t size                 # 0: none
 
 cdef object one_at_a_time = threading.Lock()
 
@@ -76,44 +87,85 @@ cdef aclError copier_close(Copier *copier, bint wait) noexcept nogil:
             copier.call = b"aclrtSynchronizeStream"
             first = status
         if aclrtDestroyStream(copier.streams[index]) != ACL_SUCCESS:
-            aclrtDestroyStreamForce(copier.streams[index])
+            aclrtDestroyStreamForce(copier.streams[index])  # status: the last resort
     return first
 
 
-cdef aclError piece_copy(Copier *copier, void *target, const void *source, size_t size,
-                         bint out) noexcept nogil:
+cdef aclError copy_queue(Copier *copier, bint out) noexcept nogil:
+    """Queue the copy that was gathered."""
     cdef aclError status
+    if copier.size == 0:
+        return ACL_SUCCESS
     status = aclrtMemcpyAsync(
-        target, size, source, size,
+        copier.target, copier.size, copier.source, copier.size,
         ACL_MEMCPY_DEVICE_TO_HOST if out else ACL_MEMCPY_HOST_TO_DEVICE,
         copier.streams[copier.turn % COPIERS])
+    copier.size = 0
     copier.turn += 1
     if status != ACL_SUCCESS:
         copier.call = b"aclrtMemcpyAsync"
     return status
 
 
-cdef aclError nap_save(Copier *copier, Nap *nap) noexcept nogil:
+cdef aclError copy_add(Copier *copier, Range *span, Pinned *pinned, char *target, char *source,
+                       size_t size, bint out) noexcept nogil:
+    """Neighbours on both sides are copied by one call, within one reservation and allocation."""
+    cdef aclError status
+    if (copier.size > 0 and span == copier.span and pinned == copier.pinned
+            and copier.size + size <= PIECE
+            and target == copier.target + copier.size and source == copier.source + copier.size):
+        copier.size += size
+        return ACL_SUCCESS
+    status = copy_queue(copier, out)
+    copier.span = span
+    copier.pinned = pinned
+    copier.target = target
+    copier.source = source
+    copier.size = size
+    return status
+
+
+cdef aclError piece_ready(Copier *copier, uint32_t tag, size_t least) noexcept nogil:
+    """Pin the next piece for what is left of a tag, if there is none or it is full."""
+    cdef Pinned *piece = copier.pieces[tag]
+    cdef aclError status = ACL_SUCCESS
+    if piece != NULL and piece.used < piece.size:
+        return ACL_SUCCESS
+    if piece != NULL:
+        pinned_leave(piece)
+    copier.pieces[tag] = pinned_make(
+        min(max(copier.left[tag], least), <size_t> PIECE), &status)
+    if copier.pieces[tag] == NULL:
+        copier.call = b"aclrtMallocHost"
+    return status
+
+
+cdef aclError nap_save(Copier *copier, Range *span, Nap *nap, uint32_t tag) noexcept nogil:
     """Queue the copies of a block's bytes to the host, pinning piece by piece."""
     cdef char *source = nap.block.addr
     cdef size_t left = nap.block.size
     cdef Chunk **last = &nap.chunks
+    cdef Pinned *piece
     cdef Chunk *chunk
     cdef aclError status
     while left > 0:
+        status = piece_ready(copier, tag, left)
+        if status != ACL_SUCCESS:
+            return status
+        piece = copier.pieces[tag]
         chunk = <Chunk *> calloc(1, sizeof(Chunk))
         if chunk == NULL:
             copier.call = b"calloc"
             return NO_HOST_MEMORY
+        chunk.size = min(left, piece.size - piece.used)
+        chunk.host = <char *> piece.host + piece.used
+        chunk.pinned = piece
+        pinned_join(piece)
         last[0] = chunk
         last = &chunk.next
-        chunk.size = left if left < PIECE else PIECE
-        status = aclrtMallocHost(&chunk.host, chunk.size)
-        if status != ACL_SUCCESS:
-            chunk.host = NULL
-            copier.call = b"aclrtMallocHost"
-            return status
-        status = piece_copy(copier, chunk.host, source, chunk.size, True)
+        piece.used += chunk.size
+        copier.left[tag] -= min(chunk.size, copier.left[tag])
+        status = copy_add(copier, span, piece, chunk.host, source, chunk.size, True)
         if status != ACL_SUCCESS:
             return status
         source += chunk.size
@@ -121,12 +173,13 @@ cdef aclError nap_save(Copier *copier, Nap *nap) noexcept nogil:
     return ACL_SUCCESS
 
 
-cdef aclError nap_load(Copier *copier, Nap *nap) noexcept nogil:
+cdef aclError nap_load(Copier *copier, Range *span, Nap *nap) noexcept nogil:
     cdef char *target = nap.block.addr
     cdef Chunk *chunk = nap.chunks
     cdef aclError status
     while chunk != NULL:
-        status = piece_copy(copier, target, chunk.host, chunk.size, False)
+        status = copy_add(
+            copier, span, chunk.pinned, target, chunk.host, chunk.size, False)
         if status != ACL_SUCCESS:
             return status
         target += chunk.size
@@ -156,7 +209,7 @@ cdef struct Trip:               # one sleep or wake of a pool
 
 cdef bint arena_may(Arena *arena, bint drained) noexcept nogil:
     """Whether pages may leave an arena: its frees do not come early, or its queue is empty."""
-    return arena.donates or drained or arena.role == ROLE_CAPTURE
+    return arena.role == ROLE_CAPTURE or pages_may_leave(arena, drained)
 
 
 cdef aclError trip_begin(Trip *trip, bint waking, bint drained) noexcept nogil:
@@ -197,27 +250,65 @@ cdef aclError trip_rest(Trip *trip) noexcept nogil:
     return ACL_SUCCESS
 
 
+cdef inline bint nap_is_kept(Trip *trip, Nap *nap, Arena *arena) noexcept nogil:
+    return trip.keep >> nap_tag(nap, arena) & 1
+
+
+cdef void trip_measure(Trip *trip) noexcept nogil:
+    """How many bytes of each tag are to be kept."""
+    cdef Copier *copier = &trip.copier
+    cdef uint32_t index
+    cdef Arena *arena
+    cdef Nap *nap
+    for index in range(trip.begun):
+        arena = trip.turns[index].arena
+        nap = trip.turns[index].first
+        while nap != NULL:
+            if nap_is_kept(trip, nap, arena):
+                copier.left[nap_tag(nap, arena)] += nap.block.size
+            nap = nap.hand
+
+
+cdef aclError turn_copy(Trip *trip, Turn *turn, bint out) noexcept nogil:
+    """Queue the copies of one arena's blocks, which are in the order of their addresses."""
+    cdef Copier *copier = &trip.copier
+    cdef Arena *arena = turn.arena
+    cdef aclError status = ACL_SUCCESS
+    cdef Range *span
+    cdef Nap *nap = turn.first
+    while nap != NULL and status == ACL_SUCCESS:
+        span = arena.ranges[nap.block.range]
+        if out and nap_is_kept(trip, nap, arena):
+            status = nap_save(copier, span, nap, nap_tag(nap, arena))
+            trip.copied += nap.block.size
+        elif not out and nap.chunks != NULL:
+            status = nap_load(copier, span, nap)
+            trip.copied += nap.block.size
+        nap = nap.hand
+    return status
+
+
 cdef aclError trip_copy(Trip *trip, bint out) noexcept nogil:
     """Copy what is to be kept out, or what was kept in, and wait for it."""
-    cdef aclError status = copier_open(&trip.copier)
+    cdef Copier *copier = &trip.copier
+    cdef aclError status = copier_open(copier)
     cdef aclError waited
     cdef uint32_t index
-    cdef Nap *nap
     if status != ACL_SUCCESS:
-        trip.call = trip.copier.call
+        trip.call = copier.call
         return status
+    if out:
+        trip_measure(trip)
     for index in range(trip.begun):
-        nap = trip.turns[index].first
-        while nap != NULL and status == ACL_SUCCESS:
-            if out and trip.keep >> nap_tag(nap, trip.turns[index].arena) & 1:
-                status = nap_save(&trip.copier, nap)
-                trip.copied += nap.block.size
-            elif not out and nap.chunks != NULL:
-                status = nap_load(&trip.copier, nap)
-                trip.copied += nap.block.size
-            nap = nap.hand
-    waited = copier_close(&trip.copier, status == ACL_SUCCESS)
-    trip.call = trip.copier.call
+        if status == ACL_SUCCESS:
+            status = turn_copy(trip, &trip.turns[index], out)
+    if status == ACL_SUCCESS:
+        status = copy_queue(copier, out)
+    waited = copier_close(copier, status == ACL_SUCCESS)
+    for index in range(<uint32_t> TAGS):                        # an enum
+        if copier.pieces[index] != NULL:
+            pinned_leave(copier.pieces[index])
+    trip.call = copier.call
     return status if status != ACL_SUCCESS else waited
 
 

@@ -83,6 +83,6 @@ cdef int batch_end(tuple entry) except -1:
     cdef HostBuffer pinned
     (<Event> entry[0]).close()
     for pinned in entry[1]:
-        pinned.pending = None                   # the event was behind its copy
+        pinned.pending = None                   # the event was behind its copy, and told so
         pinned.close()
     return 0

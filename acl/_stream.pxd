@@ -2,8 +2,8 @@
 
 cimport cython
 
-from acl._callback cimport Callbacks
 from acl._libacl cimport aclrtContext, aclrtEvent, aclrtStream
+from acl._work cimport Progress
 
 
 @cython.final
@@ -12,17 +12,19 @@ cdef class Stream:
     cdef bint owned                 # whether close() destroys it
     cdef bint is_closed
     cdef int made                   # fork_count at its making
-    cdef readonly int device        # the device it was made on; -1 if it is not ours
-    cdef aclrtContext context       # where it was made; NULL if it is not ours
-    cdef Callbacks callbacks        # None until the first launch
+    cdef readonly int device        # the device it is on; -1 if unknown
+    cdef aclrtContext context       # where it is
+    cdef Progress progress          # of its work; None for an object that was never made
     cdef list closers               # called with the handle once it is destroyed
     cdef object __weakref__
-
-    cdef int wait_done(self) except -1
 
 
 # The handle of an open stream, in a thread that then has a context; None: the default stream.
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1
+# A user's number as the address of an object of the runtime's, or 0; `what` says what it must be.
+cdef size_t handle_checked(object value, str name, str what) except? 0
+# The default stream of the thread's context.
+cdef Stream stream_default()
 
 
 @cython.final

@@ -8,6 +8,7 @@ __all__ = ["Event", "Stream"]
 
 made_hooks: list[Callable[[Stream], object]]
 ended_hooks: list[Callable[[int], object]]
+fault_hooks: list[Callable[[int], int]]
 
 @final
 class Stream:

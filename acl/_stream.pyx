@@ -2,8 +2,8 @@
 
 Every call that can block drops the GIL.  A stream may be used from any thread: one that has no
 current context gets the stream's; one that has another is refused by the runtime (107003).  `close`
-waits for the stream's work, then destroys it; a stream that is merely dropped is destroyed without
-that wait.  Not here: copies (`_copy`) and memory (`_buffer`).
+waits for the stream's work, then destroys it; a stream that is merely dropped is destroyed when its
+work is done.  Not here: copies (`_copy`), memory (`_buffer`), outcomes of the work (`_work`).
 """
 
 cimport cython
@@ -11,21 +11,26 @@ cimport cython
 from acl._callback cimport Callbacks
 from acl._device cimport (
     alive_add,
+    callback_check,
     current_context,
     current_device,
     current_ensure,
+    device_set,
     fork_count,
     forked_raise,
     leaving,
+    runtime_start,
 )
+from acl._later cimport End, end_soon, later_drain, later_made_room
+from acl._work cimport Progress, progress_new, progress_of
 from acl._error cimport check
 from acl._libacl cimport (
     ACL_ERROR_RT_CONTEXT_NULL,
+    ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
     ACL_ERROR_RT_STREAM_CONTEXT,
     ACL_EVENT_RECORDED_STATUS_COMPLETE,
     ACL_EVENT_SYNC,
     ACL_EVENT_TIME_LINE,
-    ACL_STREAM_STATUS_COMPLETE,
     aclError,
     aclrtContext,
     aclrtCreateEventExWithFlag,
@@ -42,26 +47,31 @@ from acl._libacl cimport (
     aclrtSetStreamFailureMode,
     aclrtStream,
     aclrtStreamAbort,
-    aclrtStreamQuery,
-    aclrtStreamStatus,
     aclrtStreamWaitEvent,
-    aclrtSynchronizeEvent,
     aclrtSynchronizeEventWithTimeout,
-    aclrtSynchronizeStream,
-    aclrtSynchronizeStreamWithTimeout,
 )
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, uint32_t
 
-from acl._device import Device, ordinal_of, timeout_checked
+import time
+
+from acl._device import ordinal_of, timeout_checked
+from acl._error import InvalidArgumentError, TimeoutError
+from acl._work import abort_error
 
 __all__ = ["Event", "Stream"]
 
+cdef enum:
+    LEAST_HANDLE = 4096         # no object lies below; small numbers mean something else elsewhere
+    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+
 # Called with each new Stream, in order: how a pool reaches every stream made from then on.
 made_hooks: list = []
-# Called with the handle of each Stream that is about to end, when all its work is done.
-done_hooks: list = []
-# Called with the handle of each Stream of ours that is destroyed: what was noted for it is over.
+# Called with the handle of each Stream of ours before it is destroyed, and its handle another's.
 ended_hooks: list = []
+# Called with the handle of each Stream that was waited for.  It returns the status of a failed task
+# that another wait was told of, or 0.
+fault_hooks: list = []
 
 
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
@@ -69,13 +79,49 @@ cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
         current_ensure(NULL)
         raw[0] = NULL
         return 0
-    if stream.is_closed:
+    stream_open(stream)
+    current_ensure(stream.context)
+    if stream.raw is NULL and stream.context is not current_context():
+        raise InvalidArgumentError(
+            ACL_ERROR_RT_STREAM_CONTEXT, "acl.Stream",
+            f"it is the default stream of device {stream.device}, in another context than the "
+            "thread's current one")
+    raw[0] = stream.raw
+    return 0
+
+
+cdef int stream_open(Stream stream) except -1:
+    """Raises for a stream that is closed, was never made, or is a parent process's."""
+    if stream.is_closed or stream.progress is None:
         raise ValueError("the Stream is closed")
     if stream.made != fork_count:
         forked_raise(stream)
-    current_ensure(stream.context)
-    raw[0] = stream.raw
     return 0
+
+
+cdef size_t handle_checked(object value, str name, str what) except? 0:
+    """The runtime follows a handle without a look, so a small number would end the process."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be {what}, not {type(value).__name__}")
+    if not 0 <= value < 1 << 64 or 0 < value < LEAST_HANDLE:
+        raise ValueError(f"{name} must be {what}, not {value}")
+    return value
+
+
+cdef Stream stream_default():
+    return stream_borrowed(NULL)
+
+
+cdef Stream stream_borrowed(aclrtStream raw):
+    """A stream of somebody else's; it is taken to be in the current context if nothing is known."""
+    cdef Stream stream = Stream.__new__(Stream)
+    current_ensure(NULL)
+    stream.progress = progress_of(raw, current_context(), current_device())
+    stream.raw = raw
+    stream.made = fork_count
+    stream.device = stream.progress.device
+    stream.context = stream.progress.context
+    return stream
 
 
 cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogil:
@@ -91,20 +137,11 @@ cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogi
     return status
 
 
-cdef int stream_destroy(Stream stream) noexcept nogil:
-    """Destroy an owned stream, if it is not yet; its status."""
-    cdef aclrtStream raw = stream.raw
-    cdef int status
-    stream.is_closed = True
-    stream.raw = NULL
-    if not stream.owned or raw is NULL:
-        return 0
-    status = aclrtDestroyStream(raw)
+cdef int raw_destroy(aclrtStream raw, aclrtContext context) noexcept nogil:
+    cdef int status = aclrtDestroyStream(raw)
     if status != ACL_ERROR_RT_STREAM_CONTEXT and status != ACL_ERROR_RT_CONTEXT_NULL:
         return status
-    if stream.context is not NULL:
-        status = destroy_in_context(raw, stream.context)
-    return status
+    return destroy_in_context(raw, context)
 
 
 cdef uint32_t word_of(object value, str name) except? 0:
@@ -117,6 +154,7 @@ cdef uint32_t word_of(object value, str name) except? 0:
 
 
 @cython.final
+@cython.no_gc_clear                             # its end needs all of it
 cdef class Stream:
     """A queue of work on a device, worked off in order.
 
@@ -138,96 +176,95 @@ cdef class Stream:
         cdef uint32_t rank = word_of(priority, "priority"), bits = word_of(flags, "flags")
         cdef aclError status
         cdef aclrtStream raw = NULL
-        if self.raw is not NULL or self.is_closed:
+        if self.progress is not None:
             raise ValueError(f"{self!r} exists already")
         if device is not None:
-            Device(ordinal_of(device)).use()
+            callback_check()
+            runtime_start()
+            device_set(ordinal_of(device), False)
         else:
             current_ensure(NULL)
         with nogil:
             status = aclrtCreateStreamWithConfig(&raw, rank, bits)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtCreateStreamWithConfig(&raw, rank, bits)
         check(status, "aclrtCreateStreamWithConfig")
+        try:
+            self.progress = progress_new(raw, current_context(), current_device())
+        except BaseException:                   # Ctrl-C: a dropped Stream needs its progress
+            with nogil:
+                aclrtDestroyStream(raw)
+            raise
         self.raw = raw
         self.owned = True
         self.made = fork_count
-        self.device = current_device()
-        self.context = current_context()
+        self.device = self.progress.device
+        self.context = self.progress.context
         alive_add(1)
         if stop_on_failure:
             with nogil:
                 status = aclrtSetStreamFailureMode(raw, 1)
             if status != 0:
-                stream_release(self)
+                self.close()
             check(status, "aclrtSetStreamFailureMode")
         for hook in made_hooks:
             hook(self)
 
     @staticmethod
     def default():
-        """The default stream of whatever context is current where it is used."""
-        current_ensure(NULL)
-        cdef Stream stream = Stream.__new__(Stream)
-        stream.made = fork_count
-        stream.device = -1
-        return stream
+        """The default stream of the context that is current in this thread."""
+        return stream_default()
 
     @staticmethod
-    def from_handle(size_t handle):
-        """A stream that somebody else made, borrowed: `close` does not destroy it."""
-        cdef Stream stream = Stream.default()
-        stream.raw = <aclrtStream> handle
-        return stream
+    def from_handle(handle):
+        """A stream that somebody else made, borrowed: `close` does not destroy it.
+
+        It is taken to be in the thread's current context, unless it is one of ours.
+        """
+        return stream_borrowed(<aclrtStream> handle_checked(
+            handle, "handle", "an aclrtStream, or 0 for the default stream"))
 
     @property
     def handle(self):
         """The `aclrtStream` as an integer; 0 for the default stream."""
-        cdef aclrtStream raw
-        stream_raw(self, &raw)
-        return <size_t> raw
+        stream_open(self)
+        return <size_t> self.raw
 
     @property
     def closed(self):
         """Whether `close` has run."""
-        return self.is_closed
+        return self.is_closed or self.progress is None
 
     def query(self):
         """Whether all work queued so far is done; never blocks."""
-        cdef aclrtStream raw
-        cdef aclrtStreamStatus state
-        cdef aclError status
-        stream_raw(self, &raw)
-        with nogil:
-            status = aclrtStreamQuery(raw, &state)
-        check(status, "aclrtStreamQuery")
-        return state == ACL_STREAM_STATUS_COMPLETE
+        stream_open(self)
+        current_ensure(self.context)
+        return self.progress.query()
 
     def synchronize(self, timeout_ms=None):
         """Wait until all work queued so far is done.
 
-        Raises `acl.TimeoutError` when `timeout_ms` runs out (the work goes on), and the exception
-        of a callback that failed since the last call.
+        Raises `acl.TimeoutError` when `timeout_ms` runs out (the work goes on), the error of work
+        that failed since the last call, unless it has been told with that work already, and the
+        exception of a callback that failed since.
         """
-        cdef aclrtStream raw
-        cdef aclError status
         cdef int32_t limit = timeout_checked(timeout_ms)
-        if limit < 0:
-            self.wait_done()
-        else:
-            stream_raw(self, &raw)
-            with nogil:
-                status = aclrtSynchronizeStreamWithTimeout(raw, limit)
-            check(status, "aclrtSynchronizeStreamWithTimeout")
-        if self.callbacks is not None:
-            self.callbacks.settle()
-
-    cdef int wait_done(self) except -1:
-        """Wait for the stream's work; callbacks' exceptions stay where they are."""
-        cdef aclrtStream raw
-        cdef aclError status
-        stream_raw(self, &raw)
-        with nogil:
-            status = aclrtSynchronizeStream(raw)
-        return check(status, "aclrtSynchronizeStream")
+        cdef Callbacks callbacks
+        stream_open(self)
+        error = self.progress.wait(limit)
+        later_drain()
+        if error is None:
+            error = self.progress.untold
+        if error is not None:
+            if not isinstance(error, TimeoutError):
+                self.progress.untold = None
+            raise error
+        for hook in fault_hooks:
+            check(hook(self.handle), "aclrtSynchronizeStream")
+        if self.progress.callbacks is not None:
+            callbacks = self.progress.callbacks
+            callbacks.settle()
 
     def wait_event(self, Event event not None):
         """Let work queued from here on wait for an event; the host does not wait."""
@@ -257,19 +294,25 @@ cdef class Stream:
         cdef aclrtStream raw
         if not callable(function):
             raise TypeError(f"function must be callable, not {type(function).__name__}")
+        cdef Callbacks callbacks
         stream_raw(self, &raw)
-        if self.callbacks is None:
-            self.callbacks = Callbacks()
-        self.callbacks.launch(raw, function, arguments)
+        if self.progress.callbacks is None:
+            self.progress.callbacks = Callbacks()
+        callbacks = self.progress.callbacks
+        callbacks.launch(raw, self.progress, function, arguments)
 
     def abort(self):
-        """Drop the work queued on the stream; what runs is stopped where the device can."""
+        """Drop the work queued on the stream; what runs is stopped where the device can.
+
+        All work that is not known to be done has failed from here on: its outputs cannot be read.
+        """
         cdef aclrtStream raw
         cdef aclError status
         stream_raw(self, &raw)
         with nogil:
             status = aclrtStreamAbort(raw)
         check(status, "aclrtStreamAbort")
+        self.progress.fail(abort_error(<size_t> raw), True)
 
     def on_close(self, closer):
         """Have `closer(handle)` called once the stream has been destroyed by `close`."""
@@ -280,19 +323,19 @@ cdef class Stream:
     def close(self):
         """Wait for the stream's work, then destroy it; a second call does nothing.
 
-        An error of the work is raised after the stream is gone.
+        An error of the work, or of a callback, is raised after the stream is gone.
         """
-        if self.is_closed:
+        if self.is_closed or self.progress is None:
             return
         if self.made != fork_count:
             forked_raise(self)
-        try:
-            if self.owned:
-                self.wait_done()
-                for hook in done_hooks:
-                    hook(<size_t> self.raw)
-        finally:
-            stream_release(self)
+        callback_check()
+        error = None
+        if self.owned:
+            error = self.progress.wait(-1)      # Ctrl-C leaves the stream open
+            if error is None:
+                error, self.progress.untold = self.progress.untold, None
+        stream_release(self, error)
 
     def __enter__(self):
         return self
@@ -301,51 +344,106 @@ cdef class Stream:
         self.close()
 
     def __dealloc__(self):
+        cdef StreamEnd end
         if self.raw is NULL or not self.owned or leaving or self.made != fork_count:
             return
-        cdef size_t handle = <size_t> self.raw
-        alive_add(-1)
-        with nogil:
-            stream_destroy(self)
-        ended_tell(handle)
+        end = StreamEnd.__new__(StreamEnd)
+        end.progress = self.progress
+        end_soon(end)
 
     def __eq__(self, other):
-        return isinstance(other, Stream) and self.raw is (<Stream> other).raw and (
-            self.is_closed == (<Stream> other).is_closed
-        )
+        return self is other or (
+            isinstance(other, Stream) and self.progress is not None
+            and self.progress is (<Stream> other).progress
+            and not self.is_closed and not (<Stream> other).is_closed)
 
     def __hash__(self):
-        return object.__hash__(self) if self.is_closed else hash((Stream, <size_t> self.raw))
+        return hash(self.progress)
 
     def __repr__(self):
-        if self.is_closed:
+        if self.is_closed or self.progress is None:
             return "<Stream closed>"
         if self.raw is NULL:
-            return "<Stream default>"
+            return f"<Stream default of device {self.device}>"
         return f"<Stream handle={<size_t> self.raw:#x}>"
 
 
-cdef int stream_release(Stream stream) except -1:
-    """Destroy the stream, then tell those who asked to be told."""
+cdef int stream_release(Stream stream, object error) except -1:
+    """Destroy the stream and tell those who asked to be told; the first error is raised at last."""
+    cdef Progress progress = stream.progress
     cdef aclrtStream raw = stream.raw
-    cdef aclError status
-    if stream.callbacks is not None:
-        stream.callbacks.end(raw)
-    if stream.owned and raw is not NULL:
-        alive_add(-1)
-    with nogil:
-        status = stream_destroy(stream)
-    while stream.closers:
-        stream.closers.pop(0)(<size_t> raw)
+    cdef aclError status = 0
+    if stream.is_closed:                        # by another thread, while this one waited
+        return 0
+    stream.is_closed = True
+    stream.raw = NULL
     if stream.owned:
-        ended_tell(<size_t> raw)
+        error = progress_close(progress, error, &status)
+    closers, stream.closers = stream.closers, None
+    error = told_all(closers or [], <size_t> raw, error)
+    later_drain()
+    if error is not None:
+        raise error
     return check(status, "aclrtDestroyStream")
 
 
-cdef int ended_tell(size_t handle) noexcept:
-    for hook in ended_hooks:
-        hook(handle)
-    return 0
+cdef object progress_close(Progress progress, object error, aclError *status):
+    """Tell all, then destroy the stream; the first error.  A signal may raise in each part."""
+    cdef aclrtStream raw = progress.raw
+    cdef Callbacks callbacks = progress.callbacks
+    progress.callbacks = None
+    try:
+        if callbacks is not None:
+            callbacks.end(raw)
+            if error is None and callbacks.errors:
+                error = callbacks.errors.pop(0)
+    except BaseException as raised:
+        error = error or raised
+    try:
+        progress.end()
+    except BaseException as raised:
+        error = error or raised
+    error = told_all(ended_hooks, <size_t> raw, error)
+    alive_add(-1)
+    with nogil:
+        status[0] = raw_destroy(raw, progress.context)
+    return error
+
+
+cdef object told_all(list hooks, size_t handle, object error):
+    """Call all with a handle; the first error of all."""
+    for hook in hooks:
+        try:
+            hook(handle)
+        except BaseException as raised:
+            error = error or raised
+    return error
+
+
+@cython.final
+cdef class StreamEnd(End):
+    """A stream whose object was dropped: it is destroyed when its work is done."""
+
+    cdef Progress progress
+
+    cdef bint ready(self, bint wait) except -1:
+        cdef Callbacks callbacks = self.progress.callbacks
+        if wait:
+            self.progress.settle()
+            return True
+        if not self.progress.idle() or self.progress.queued > self.progress.done:
+            return False
+        if callbacks is None or callbacks.reporter is None:
+            return True
+        callbacks.reporter.stopping = True      # its thread is joined once it has ended
+        return not callbacks.reporter.is_alive()
+
+    cdef int finish(self) except -1:
+        cdef aclError status                    # nobody is left to tell
+        error = progress_close(self.progress, None, &status)
+        if error is not None and not isinstance(error, Exception):
+            raise error                         # Ctrl-C
+        return 0
 
 
 cdef int event_open(Event event) except -1:
@@ -355,6 +453,19 @@ cdef int event_open(Event event) except -1:
     if event.made != fork_count:
         forked_raise(event)
     return 0
+
+
+@cython.final
+cdef class EventEnd(End):
+    """An event whose object was dropped."""
+
+    cdef aclrtEvent raw
+
+    cdef int finish(self) except -1:
+        alive_add(-1)
+        with nogil:
+            aclrtDestroyEvent(self.raw)
+        return 0
 
 
 @cython.final
@@ -376,6 +487,9 @@ cdef class Event:
         current_ensure(NULL)
         with nogil:
             status = aclrtCreateEventExWithFlag(&raw, flags)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtCreateEventExWithFlag(&raw, flags)
         check(status, "aclrtCreateEventExWithFlag")
         self.raw = raw
         self.owned = True
@@ -384,12 +498,13 @@ cdef class Event:
         alive_add(1)
 
     @staticmethod
-    def from_handle(size_t handle, *, bint timing=False):
+    def from_handle(handle, *, bint timing=False):
         """An event that somebody else made, borrowed: `close` does not destroy it."""
-        if handle == 0:
-            raise ValueError("handle must be an aclrtEvent, not 0")
+        cdef size_t address = handle_checked(handle, "handle", "an aclrtEvent")
         cdef Event event = Event.__new__(Event)
-        event.raw = <aclrtEvent> handle
+        if address == 0:
+            raise ValueError("handle must be an aclrtEvent, not 0")
+        event.raw = <aclrtEvent> address
         event.made = fork_count
         event.timing = timing
         return event
@@ -432,15 +547,20 @@ cdef class Event:
         """
         cdef aclError status
         cdef int32_t limit = timeout_checked(timeout_ms)
+        cdef int32_t slice_ms = SLICE_MS
         event_open(self)
-        if limit < 0:
+        callback_check()
+        end = None if limit < 0 else time.monotonic() + limit / 1000
+        while True:
+            if end is not None:
+                slice_ms = min(max(int((end - time.monotonic()) * 1000), 1), SLICE_MS)
             with nogil:
-                status = aclrtSynchronizeEvent(self.raw)
-            check(status, "aclrtSynchronizeEvent")
-        else:
-            with nogil:
-                status = aclrtSynchronizeEventWithTimeout(self.raw, limit)
-            check(status, "aclrtSynchronizeEventWithTimeout")
+                status = aclrtSynchronizeEventWithTimeout(self.raw, slice_ms)
+            if status != ACL_ERROR_RT_EVENT_SYNC_TIMEOUT or (
+                    end is not None and time.monotonic() >= end):
+                break
+            PyErr_CheckSignals()
+        check(status, "aclrtSynchronizeEventWithTimeout")
 
     def elapsed_ms(self, Event end not None):
         """Milliseconds from this event to `end`, both made with ``timing=True`` and reached."""
@@ -477,11 +597,12 @@ cdef class Event:
         self.close()
 
     def __dealloc__(self):
+        cdef EventEnd end
         if self.raw is NULL or not self.owned or leaving or self.made != fork_count:
             return
-        alive_add(-1)
-        with nogil:
-            aclrtDestroyEvent(self.raw)
+        end = EventEnd.__new__(EventEnd)
+        end.raw = self.raw
+        end_soon(end)
 
     def __repr__(self):
         return "<Event closed>" if self.raw is NULL else f"<Event handle={<size_t> self.raw:#x}>"

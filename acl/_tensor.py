@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["DTYPE_CODES", "DTYPE_NAMES", "TensorInfo", "dtype_name", "host_dtype"]
+__all__ = ["BIT_TYPES", "DTYPE_CODES", "DTYPE_NAMES", "TensorInfo", "dtype_name", "host_dtype"]
 
 #: ACL's code of each element type that an array can have.
 DTYPE_CODES = {
     "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8,
     "int64": 9, "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,
+    "float8_e5m2": 35, "float8_e4m3fn": 36, "float8_e8m0fnu": 37,
 }
+#: Types that NumPy lacks (the package ml_dtypes has them), and what holds their bits.
+BIT_TYPES = {"bfloat16": "uint16", "float8_e5m2": "uint8", "float8_e4m3fn": "uint8", "float8_e8m0fnu": "uint8"}
 DTYPE_NAMES = {code: name for name, code in DTYPE_CODES.items()}
 
 
@@ -65,5 +68,5 @@ def dtype_name(dtype: Any) -> str:
 
 
 def host_dtype(name: str) -> str:
-    """The NumPy type that holds such elements; bfloat16, which NumPy lacks, comes as its bits."""
-    return "uint16" if name == "bfloat16" else name
+    """The NumPy type that holds such elements; those that NumPy lacks come as their bits."""
+    return BIT_TYPES.get(name, name)

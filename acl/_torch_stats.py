@@ -19,11 +19,6 @@ def _by_kind(stats: Sequence[Mapping[str, int]]) -> dict[str, dict[str, int]]:
     return {kind: dict(stat) for kind, stat in zip(_KINDS, stats, strict=True)}
 
 
-def _whole(current: int, peak: int) -> dict[str, dict[str, int]]:
-    """A count that is not kept apart by kinds."""
-    return {"all": {**_NONE, "current": current, "peak": peak}, "small_pool": dict(_NONE), "large_pool": dict(_NONE)}
-
-
 def nested_stats(stats: Mapping[str, Any] | None) -> dict[str, Any]:
     """The dict of `torch.npu.memory_stats_as_nested_dict`.
 
@@ -39,12 +34,12 @@ def nested_stats(stats: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         "allocation": _by_kind(blocks),
         "active": _by_kind(blocks),
-        "segment": _whole(found.get("pages", 0), found.get("pages", 0)),
-        "inactive_split": _whole(0, 0),
+        "segment": _by_kind(found.get("pages", none)),
+        "inactive_split": _by_kind([_NONE] * len(_KINDS)),
         "allocated_bytes": _by_kind(sizes),
         "active_bytes": _by_kind(sizes),
-        "reserved_bytes": _whole(found.get("reserved", 0), found.get("reserved_peak", 0)),
-        "inactive_split_bytes": _whole(0, 0),
+        "reserved_bytes": _by_kind(found.get("reserved", none)),
+        "inactive_split_bytes": _by_kind([_NONE] * len(_KINDS)),
         "requested_bytes": _by_kind(found.get("requested", none)),
         "oversize_allocations": dict(_NONE),
         "oversize_segments": dict(_NONE),

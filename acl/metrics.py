@@ -9,15 +9,20 @@ only by `PrometheusCollector` (the extra ``aclpool[metrics]``).
 
 from __future__ import annotations
 
+import threading
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from acl import _registry
 from acl._device import ordinal_of
+from acl._error import AclError
 from acl._pool import open_pools
 from acl.inside import _books, _findings, _tallies
+from acl.inside._text import printable
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -92,6 +97,7 @@ class Reading:
 
     def add(self, value: float, *labels: str) -> None:
         """Add to a point: two parts of a pool may have the same labels, as a stream that comes again."""
+        labels = tuple(map(printable, labels))
         self.points[labels] = self.points.get(labels, 0) + value
 
 
@@ -144,6 +150,8 @@ _INFOS = (
     MetricInfo("aclpool_cache_flushes_total", "counter", "1", STREAM, "Flushes of the exact-size cache."),
     MetricInfo("aclpool_refused_frees_total", "counter", "1", STREAM,
                "Frees of what was no live block: foreign pointers and double frees."),
+    MetricInfo("aclpool_stray_calls_total", "counter", "1", (),
+               "Calls of the allocator's callbacks in this process with what is no allocator, or no block of any."),
     MetricInfo("aclpool_lock_handovers_total", "counter", "1", STREAM,
                "How often another thread took the part's lock from the one that owned it."),
     MetricInfo("aclpool_guard_findings_total", "counter", "1", ("kind",),
@@ -191,6 +199,7 @@ def read_stream(found: dict[str, Reading], labels: tuple[str, ...], part: dict[s
     ):
         found[f"aclpool_{name}"].add(value, *labels)
     longest = found["aclpool_slow_longest_seconds"].points
+    labels = tuple(map(printable, labels))
     longest[labels] = max(longest.get(labels, 0), part["slow_longest_ns"] / 1e9)
 
 
@@ -238,9 +247,9 @@ def read_tallies(found: dict[str, Reading], labels: tuple[str, ...], told: PoolH
          Distribution(tuple(bound / 1e9 for bound in SLOW_BOUNDS_NS), took, told.slow_total_ns / 1e9)),
     ):
         found[f"aclpool_{name}"].add(sum(point.counts), *labels)
-        found[f"aclpool_{name}"].distributions[labels] = point
+        found[f"aclpool_{name}"].distributions[tuple(map(printable, labels))] = point
     found["aclpool_peak_live_bytes"].add(peak.live, *labels)
-    found["aclpool_peak_timestamp_seconds"].points[labels] = peak.time
+    found["aclpool_peak_timestamp_seconds"].points[tuple(map(printable, labels))] = peak.time
     for tag, live in peak.tags.items():
         found["aclpool_peak_tag_bytes"].add(live, *labels, tag)
 
@@ -270,8 +279,12 @@ def read(device: int | None = None, *, streams: bool = True, device_memory: bool
                 read_tallies(found, (pool.name, str(pool.device)), *tallies)
     for kind, count in _findings.reports().items():
         found["aclpool_guard_findings_total"].add(count, kind)
+    found["aclpool_stray_calls_total"].add(_registry.strays())
     for ordinal in sorted(devices) if device_memory else ():
-        free, total = _books.device_bytes(ordinal)
+        try:
+            free, total = _books.device_bytes(ordinal)
+        except (AclError, RuntimeError):        # it is lost, or the parent's of a fork
+            continue
         found["aclpool_device_free_bytes"].add(free, str(ordinal))
         found["aclpool_device_total_bytes"].add(total, str(ordinal))
     return list(found.values())
@@ -323,6 +336,8 @@ class PrometheusCollector:
     ------
     ImportError
         `prometheus_client` is not installed: ``pip install aclpool[metrics]``.
+    ValueError
+        The registry has one already: of all devices, or of this one.
 
     Examples
     --------
@@ -344,19 +359,69 @@ class PrometheusCollector:
         self.streams = streams
         self.device_memory = device_memory
         self.registry = prometheus_client.REGISTRY if registry is None else registry
-        self.registry.register(self)
+        self.together = _Together.of(self.registry)
+        self.together.add(self)
 
     def describe(self) -> Iterable[Metric]:
-        """The metrics without values; the registry asks it which names are taken."""
+        """The metrics without values; the registry asks which names are taken."""
+        return families(Reading(info) for info in METRICS.values())
+
+    def readings(self) -> list[Reading]:
+        """Its metrics with their values now."""
+        return read(self.device, streams=self.streams, device_memory=self.device_memory)
+
+    def collect(self) -> Iterable[Metric]:
+        """Its part of what a scrape gets."""
+        return families(self.readings())
+
+    def close(self) -> None:
+        """Take it out of the registry; a second call does nothing."""
+        self.together.remove(self)
+
+
+class _Together:
+    """The collectors of one registry: a page has each metric once, so they are scraped as one."""
+
+    lock = threading.Lock()
+    known: weakref.WeakKeyDictionary[CollectorRegistry, _Together] = weakref.WeakKeyDictionary()
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = weakref.ref(registry)
+        self.members: list[PrometheusCollector] = []
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> _Together:
+        with cls.lock:
+            return cls.known.setdefault(registry, cls(registry))
+
+    def add(self, member: PrometheusCollector) -> None:
+        registry = self.registry()
+        with self.lock:
+            if any(member.device in (None, each.device) or each.device is None for each in self.members):
+                raise ValueError("Duplicated timeseries in CollectorRegistry: a collector of this device is there")
+            if not self.members and registry is not None:
+                registry.register(self)         # raises if others have taken a name
+            self.members.append(member)
+
+    def remove(self, member: PrometheusCollector) -> None:
+        registry = self.registry()
+        with self.lock:
+            if member in self.members:
+                self.members.remove(member)
+                if not self.members and registry is not None:
+                    registry.unregister(self)
+
+    def describe(self) -> Iterable[Metric]:
         return families(Reading(info) for info in METRICS.values())
 
     def collect(self) -> Iterable[Metric]:
-        """What a scrape gets."""
-        return families(read(self.device, streams=self.streams, device_memory=self.device_memory))
-
-    def close(self) -> None:
-        """Take it out of the registry."""
-        self.registry.unregister(self)
+        """What a scrape gets: each metric once, with the points of all devices."""
+        first, *others = [member.readings() for member in list(self.members)] or [[]]
+        for more in others:
+            for one, other in zip(first, more, strict=True):
+                one.points.update(other.points)
+                one.distributions.update(other.distributions)
+        return families(first)
 
 
 def families(readings: Iterable[Reading]) -> Iterator[Metric]:

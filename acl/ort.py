@@ -30,6 +30,10 @@ _ENTRY = ("session.use_env_allocators", "1")
 
 _seat: int | None = None
 _pool: HostPool | None = None
+_options: tuple[object, ...] | None = None  # those of `_pool`, if `install` made it
+#: Pools of `install` that were uninstalled, by their options.  Sessions may still use them, and nobody
+#: can tell, so they are never destroyed; the next `install` takes them instead of new addresses.
+_retired: dict[tuple[object, ...], HostPool] = {}
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ def install(
     Parameters
     ----------
     pool : HostPool, optional
-        A pool to use; a new one with the following options if not given.
+        A pool to use; one with the following options if not given: that of an earlier `install`
+        with the same options, if it was uninstalled, else a new one.
     limit : int or str, optional
         Most bytes that the pool may hold, such as ``"2GiB"``.  ONNX Runtime does not survive an
         allocation that fails, so what goes beyond comes from `malloc`, and `stats` counts it.
@@ -95,12 +100,14 @@ def install(
     RuntimeError
         If another allocator is installed already, or ONNX Runtime refuses.
     """
-    global _pool, _seat
+    global _options, _pool, _seat
     if _seat is not None:
         raise RuntimeError("a pool is installed already; acl.ort.uninstall() first")
     runtime = _onnxruntime()
+    made = None
     if pool is None:
-        pool = HostPool(limit, "2MiB" if granule is None else granule, arenas)
+        made = (os.getpid(), limit, granule, arenas)
+        pool = _retired.get(made) or HostPool(limit, "2MiB" if granule is None else granule, arenas)
     elif not isinstance(pool, HostPool):
         raise TypeError(f"pool must be an acl.ort.HostPool or None, not {type(pool).__name__}")
     elif (limit, granule, arenas) != (None, None, None):
@@ -112,7 +119,9 @@ def install(
     if base == 0:
         raise RuntimeError("onnxruntime did not hand over its API table")
     _seat, _ = attach(base, pool)
-    _pool = pool
+    if made is not None:
+        _retired.pop(made, None)
+    _pool, _options = pool, made
     return pool
 
 
@@ -141,12 +150,15 @@ def register(pool: HostPool, library: str | os.PathLike[str]) -> str:
 def uninstall() -> None:
     """Take the registration of `install` back; a second call does nothing.
 
-    Sessions that use the pool go on with it.
+    Sessions that use the pool go on with it, so it is kept; what it does not use is given back.
     """
-    global _pool, _seat
+    global _options, _pool, _seat
     if _seat is not None:
         detach(_seat)
-    _seat = _pool = None
+    if _options is not None and _pool is not None and _options[0] == os.getpid():
+        _pool.trim()
+        _retired[_options] = _pool
+    _seat = _pool = _options = None
 
 
 def session_options(options: Any = None) -> Any:

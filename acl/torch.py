@@ -2,7 +2,8 @@
 
 `install()` puts it behind every tensor of the process, `mem_pool(pool)` behind the tensors that are
 made inside a `torch.npu.use_mem_pool` block.  Both give torch_npu the C functions `aclpool_malloc` and
-`aclpool_free` of `allocator_path()`; no Python runs when memory is taken or given back.
+and `aclpool_free` of `allocator_path()`; no Python runs when memory is taken or given back, except to
+note the Python stack of a tensor while a recording wants it, and when a device's pool is made.
 
 torch_npu gives a block back when its tensor dies, which may be before the work on it was submitted from
 its task queue.  So after `install()` a block is used again for its own stream only, and no page goes
@@ -38,6 +39,12 @@ except ImportError as _error:
 
 #: torch_npu's own function that empties its task queue and waits for the device, as C++ spells it.
 _DRAIN = "_ZN7c10_npu20npuSynchronizeDeviceEb"
+#: Its allocator: what `change_current_allocator` sets.
+_ALLOCATOR = "_ZN7c10_npu19NPUCachingAllocator9allocatorE"
+#: Torch's own table of allocators by devices, which storages, `torch.load` and `torch.accelerator` ask.
+_SET_ALLOCATOR = "_ZN3c1012SetAllocatorENS_10DeviceTypeEPNS_9AllocatorEh"
+_PRIVATE_USE = 20           # c10::DeviceType::PrivateUse1
+_HIGHEST = 255              # of the priorities of that table
 #: The C++ library's function that throws a std::runtime_error, likewise.
 _THROW = "_ZSt21__throw_runtime_errorPKc"
 
@@ -110,6 +117,14 @@ def _set_c_hooks(allocator: Any) -> None:
     _door.hook(drain=_address(_torch_npu_library(), _DRAIN), throw_memory=throw, throw_refusal=throw)
 
 
+def _enter_table() -> None:
+    """Put the current allocator where torch looks for the device's; torch_npu leaves its own there."""
+    current = ctypes.c_void_p.in_dll(_torch_npu_library(), _ALLOCATOR)
+    enter = getattr(ctypes.CDLL("libc10.so", ctypes.RTLD_GLOBAL), _SET_ALLOCATOR)
+    enter.argtypes, enter.restype = (ctypes.c_int8, ctypes.c_void_p, ctypes.c_uint8), None
+    enter(_PRIVATE_USE, current, _HIGHEST)
+
+
 def _set_cpp_hooks(allocator: Any) -> None:
     """Those that take or return objects of torch; raises OSError without a compiler."""
     from acl import _torch_shim
@@ -145,6 +160,8 @@ def _patch(stats: bool) -> None:
     functions._npu_memorySnapshot = _snapshot
     functions._npu_resetAccumulatedMemoryStats = lambda device: _door.reset(device, peaks=False)
     functions._npu_getMemoryFraction = _fraction
+    torch._C._accelerator_emptyCache = torch.npu.empty_cache
+    torch._C._accelerator_resetAccumulatedStats = torch.npu.reset_accumulated_memory_stats
     if stats:
         functions._npu_memoryStats = lambda device: _torch_stats.nested_stats(_door.stats(device))
 
@@ -212,10 +229,22 @@ def install(pool: Pool | Iterable[Pool] | None = None, *, shim: bool = True) -> 
                 f"acl.torch: no C++ part ({error}); {'; '.join(_WITHOUT_SHIM)}", RuntimeWarning, stacklevel=2
             )
     torch_npu.npu.memory.change_current_allocator(made)
+    _enter_table()
     _patch(stats=not found.shim)
     _kept.append(made)
     _installed = found
     return found
+
+
+def _tell_why(device: int, nbytes: int, total: int, free: int) -> None:
+    """torch asks this before it raises its own error: that of a pool of ours names its limit."""
+    failed = _door.failure()
+    if failed is None:
+        return
+    seat, text = failed
+    pool = _door.pools(seat).get(device)
+    report = None if pool is None else pool.last_oom()
+    raise torch.OutOfMemoryError(text if report is None else f"{text}: {report}")
 
 
 def mem_pool(pool: Pool | None = None) -> Any:
@@ -246,4 +275,7 @@ def mem_pool(pool: Pool | None = None) -> Any:
     _kept.append(made)
     memory = torch_npu.npu.memory.MemPool(made.allocator())
     torch.npu.set_device(torch.npu.current_device())    # torch remembers it from here on
+    if _tell_why not in _kept:
+        _kept.append(_tell_why)
+        torch_npu._C._npu_attach_out_of_memory_observer(_tell_why)
     return memory

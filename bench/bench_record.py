@@ -43,10 +43,7 @@ def load_of(workload: str, subject: Subject) -> Load:
         return Load.pairs(subject, workloads.HOT_SIZE, PAIRS)
     if workload == "W5":
         return Load.events([subject], workloads.inference(steps=16)[0])
-    work = workloads.mixed() if workload == "W2" else workloads.random_sizes(steps=PAIRS)
-    load = Load.replace(subject, work.events, PAIRS)
-    load.fill()
-    return load
+    return (workloads.mixed if workload == "W2" else workloads.random_sizes)(subject, PAIRS)
 
 
 def measure(opened: Opened, workload: str, hows: tuple[str, ...]) -> dict[str, float]:

@@ -1,10 +1,10 @@
-"""Replays as pytest-benchmark cases: time per trace event, cold and warm.
+"""Replays as pytest-benchmark cases: time of a trace's event, cold and warm.
 
     pytest bench/bench_replay.py
 
-The traces in `../shared/traces`, where they are, and a synthetic one. A case is one pass over the
-trace; `extra_info` has the events, the ratio of reserved to live bytes and the driver calls of the
-pass. `aclpool replay` says more, and compares policies.
+The traces in `traces/`, and a synthetic one. A case's time is thread CPU time of one event of a pass,
+driver calls included; `extra_info` has the events and the ratio of reserved to live bytes.
+`aclpool replay` says more, and compares policies.
 """
 
 from __future__ import annotations
@@ -22,8 +22,25 @@ from acl.tools._loops import Load, run_here
 from acl.tools.bench_subjects import PoolUnderTest
 from acl.tools.replay_trace import load_trace
 
-SHARED = Path(__file__).parents[2] / "shared/traces"
-NAMES = ("synthetic", *sorted(path.stem for path in SHARED.glob("*.npz")))
+TRACES = Path(__file__).parent / "traces"
+NAMES = ("synthetic", *sorted(path.stem for path in TRACES.glob("*.npz")))
+
+
+class EventClock:
+    """A clock that each pass moves by the seconds of one of its events."""
+
+    seconds = 0.0
+
+    def now(self) -> float:
+        """Seconds so far."""
+        return self.seconds
+
+    def run(self, load: Load, events: int) -> None:
+        """Run the load once."""
+        self.seconds += run_here(load, 1)[0][0] / events / 1e9
+
+
+CLOCK = EventClock()
 
 
 def events_of(name: str) -> tuple[bytes, int, int]:
@@ -31,30 +48,30 @@ def events_of(name: str) -> tuple[bytes, int, int]:
     if name == "synthetic":
         events, live_peak = workloads.inference(steps=16)
         return events, 1, live_peak
-    trace = load_trace(SHARED / f"{name}.npz")
-    return trace.events(), trace.streams, trace.live_peak()
+    trace = load_trace(TRACES / f"{name}.npz")
+    return trace.events(), trace.streams, trace.joint_live_peak()
 
 
+@pytest.mark.benchmark(timer=CLOCK.now)
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 @pytest.mark.parametrize("name", NAMES)
 def bench_pass(benchmark: Any, name: str, warm: bool) -> None:
     events, streams, live_peak = events_of(name)
+    count = len(events) // workloads.EVENT.size
     pools: list[PoolUnderTest] = []
+    loads: list[Load] = []
 
     def fresh() -> tuple[tuple[Load, int], dict[str, Any]]:
-        if pools and warm:
-            return (loads[-1], 1), {}
-        pool = PoolUnderTest()
-        pools.append(pool)
-        loads.append(Load.events([pool.subject() for _ in range(streams)], events))
-        if warm:
+        if not (pools and warm):
+            pools.append(PoolUnderTest())
+            loads.append(Load.events([pools[-1].subject() for _ in range(streams)], events))
+        if warm and len(pools) == 1:
             run_here(loads[-1], 1)
-        return (loads[-1], 1), {}
+        return (loads[-1], count), {}
 
-    loads: list[Load] = []
     benchmark.group = f"replay {'warm' if warm else 'cold'}"
-    benchmark.pedantic(run_here, setup=fresh, rounds=3)
-    benchmark.extra_info["events"] = len(events) // 16
+    benchmark.pedantic(CLOCK.run, setup=fresh, rounds=3)
+    benchmark.extra_info["events"] = count
     benchmark.extra_info["ratio"] = pools[-1].books.reserved_peak() / live_peak
     assert sum(load.failures for load in loads) == 0
     for pool in pools:

@@ -79,7 +79,7 @@ def wrk(port: int, seconds: int, connections: int) -> dict[str, Any]:
 
 def settle(engine: Any) -> None:
     """Wait until every accepted request is answered."""
-    while engine.promised:
+    while engine.promised or engine.queue:
         time.sleep(0.01)
 
 

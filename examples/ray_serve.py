@@ -79,23 +79,22 @@ class Replica:
                 gauge.set(point["value"], {**point["attributes"], "replica_name": self.name})
 
     async def __call__(self, request: Any) -> Any:
-        from engine import Refused
+        from answers import BODY_BYTES, answer, parsed, too_large
         from starlette.responses import JSONResponse
 
-        try:
-            item = self.engine.task.item((await request.json())["input"])
-            vector, shared = await asyncio.wrap_future(self.engine.submit(item))
-        except Refused as refused:
-            return JSONResponse({"error": refused.reason}, refused.status)
-        return {"embedding": vector, "batch": shared, "replica": self.name}
+        body = await request.body()             # Ray's proxy has it already
+        status, content, headers = (
+            too_large() if len(body) > BODY_BYTES else await answer(self.engine, parsed(body)))
+        return JSONResponse({**content, "replica": self.name}, status, headers)
 
     def check_health(self) -> None:
-        """Ray asks; a replica whose every lane is failing is replaced."""
+        """Ray asks; a replica whose every lane is failing, or that has lost one, is replaced."""
         if not self.engine.healthy:
-            raise RuntimeError("every lane is failing")
+            raise RuntimeError("every lane is failing, or one has ended")
 
     def __del__(self) -> None:
-        self.engine.close()
+        if hasattr(self, "engine"):             # else it could not be made
+            self.engine.close(grace_s=30)
 
 
 def ask(port: int, number: int) -> tuple[int, dict[str, Any]]:

@@ -1,12 +1,23 @@
-"""Fixtures; and the environment: everything runs on the simulator unless a test says otherwise."""
+"""Fixtures; and the environment: everything runs on the simulator unless a test says otherwise.
+
+A run of everything takes all cores (`-n auto`); one of named tests or files takes one, as starting
+workers would cost more than it saves.
+
+`ACLPOOL_SKIPS`, a regular expression, makes every skip an error whose reason it does not match: so a
+lane of CI that could not install what its tests want does not pass.
+"""
 
 import gc
 import os
+import re
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from types import ModuleType
 
 os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:       # as for a background job of a shell, and its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from support.core import Made, open_door
@@ -18,10 +29,52 @@ import acl.sim
 collect_ignore = [] if find_spec("torch_npu") or find_spec("mindspore") else ["clients"]
 
 
-def pytest_collection_finish() -> None:
+skipped: list[str] = []
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """What `-n auto` means: None leaves it to xdist."""
+    return None if config.args_source is not pytest.Config.ArgsSource.ARGS else 0
+
+
+def freeze() -> None:
     """Thousands of tests ask for a collection; what is there by now lasts, and need not be looked at again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freeze_reports() -> Iterator[None]:
+    """What pytest keeps of each test is not looked at again either."""
+    yield
+    freeze()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    note_skip(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    note_skip(report)
+
+
+def note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
+        skipped.append(f"{report.nodeid}: {report.longrepr[2].removeprefix('Skipped: ')}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if tests were skipped for another reason than `ACLPOOL_SKIPS` names."""
+    allowed = os.environ.get("ACLPOOL_SKIPS")
+    if allowed is None or hasattr(session.config, "workerinput"):
+        return
+    if unexpected := [one for one in skipped if not re.search(allowed, one)]:
+        print("\nSkipped, which ACLPOOL_SKIPS does not allow:", *unexpected, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture

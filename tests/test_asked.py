@@ -1,7 +1,10 @@
 """ACL_POOL_RECORD: a program that nobody edited is recorded."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 from support.child import run_child, run_python
 
 from acl.inside._asked import Asked, record_asked
+from acl.tools.replay_trace import load_trace
 
 PROGRAM = """
     import os, signal, sys
@@ -101,3 +105,29 @@ def test_nonsense_is_refused_when_a_pool_is_made() -> None:
             print(error)
     """, ACL_POOL_RECORD="run.txt")
     assert "FILE must end in .npz, .pickle or .pkl, not 'run.txt'" in done.stdout
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_sigterm_leaves_the_recording_and_the_report(tmp_path: Path, handled: bool) -> None:
+    code = f"""
+import os, signal, sys
+import acl
+if {handled}:
+    signal.signal(signal.SIGTERM, lambda *of: sys.exit(7))
+pool = acl.Pool(0, name="served")
+kept = pool.alloc(5000, tag="kept")
+print("ready", flush=True)
+signal.pause()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "ACL_BACKEND": "sim", "ACL_POOL_RECORD": str(tmp_path / "run.npz"),
+             "ACL_POOL_LEAKS": str(tmp_path / "leaks.txt")}, cwd="/")
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == (7 if handled else -signal.SIGTERM), said
+    assert "Traceback" not in said
+    assert "served on device 0 has 1 block" in (tmp_path / "leaks.txt").read_text()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["leaks.txt", "run.npz"]
+    assert load_trace(tmp_path / "run.npz").allocations == 1

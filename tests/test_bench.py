@@ -15,14 +15,14 @@ from support.child import run_child
 
 import acl
 import acl.sim
-from acl.tools import _meter, _peers, bench_workloads, cli, plots
+from acl.tools import _meter, _peers, bench_report, bench_workloads, cli, plots
 from acl.tools._loops import EVENT_BYTES, Load, Subject, run_foreign, run_here, run_python
-from acl.tools.bench_measure import Effort, latencies, percentile, time_load
+from acl.tools.bench_measure import Effort, latencies, percentile, sample_alone
 from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, choose
 
 KEYS = {
     "workload", "allocator", "threads", "thread", "arena", "ns_per_pair", "ns_per_pair_min", "p50_ns", "p99_ns",
-    "p999_ns", "reserved_ratio", "over_floor", "instructions", "pairs", "repeats",
+    "p999_ns", "worst_ns", "reserved_ratio", "over_floor", "instructions", "pairs", "samples", "stable", "overlap",
 }
 
 
@@ -126,12 +126,12 @@ def test_events_have_the_size_that_numpy_gives_them() -> None:
 
 
 def test_the_floor_is_below_ctypes() -> None:
-    effort = Effort(repeats=3)
+    effort = Effort(samples=3)
     ctypes_candidate = next(candidate for candidate in CANDIDATES if candidate.name == "ctypes")
-    floor = time_load(Load.pairs(_peers.floor(), 512, 20_000), effort)
+    floor = sample_alone(Load.pairs(_peers.floor(), 512, 20_000), effort)
     with ctypes_candidate.open() as opened:
-        slow = time_load(Load.pairs(opened.subject, 512, 2_000), effort)
-    assert floor.least * 5 < slow.least
+        slow = sample_alone(Load.pairs(opened.subject, 512, 2_000), effort)
+    assert min(floor.cpu_ns) * 5 < min(slow.cpu_ns)
 
 
 @pytest.mark.parametrize("run", [run_python, run_foreign])
@@ -145,10 +145,7 @@ def test_loads_run_together(run: Any) -> None:
 def test_two_foreign_threads_share_an_arena() -> None:
     under_test = PoolUnderTest()
     subject = under_test.subject()
-    work = [bench_workloads.mixed(seed=i, steps=1 << 14) for i in range(2)]
-    loads = [Load.replace(subject, each.events, 1 << 17) for each in work]
-    for load in loads:
-        load.fill()
+    loads = [bench_workloads.mixed(subject, 1 << 17, seed=i) for i in range(2)]
     run_foreign(loads, 12, _peers.context())
     assert [load.failures for load in loads] == [0, 0]
     assert [load.held for load in loads] == [256, 256]
@@ -178,6 +175,19 @@ def test_latencies_count_every_call() -> None:
     assert values["p50_ns"] <= values["p999_ns"]
 
 
+def test_one_slow_call_in_a_hundred_thousand_shows_in_the_worst_and_not_in_p9999() -> None:
+    class Recorded:
+        def latencies(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+            histogram = [(1_000_000, 99_999), (50_000_000, 1)]
+            return histogram, histogram[:1]
+
+    values = latencies(Recorded())  # type: ignore[arg-type]
+    typical, worst = values["p9999_ns"], values["worst_ns"]
+    assert typical is not None and worst is not None
+    assert typical == values["p50_ns"] == values["free_worst_ns"]
+    assert worst == pytest.approx(50 * typical, rel=0.01)
+
+
 def test_the_meter_agrees_with_the_simulator() -> None:
     under_test = PoolUnderTest()
     subject = under_test.subject()
@@ -204,20 +214,25 @@ def test_the_meter_is_out_of_the_way_when_it_is_stopped() -> None:
 
 # ---- workloads ----
 
+def draws(load: Load, sizes: list[int]) -> None:
+    """Check that the load asked for as many live bytes as its sizes say."""
+    assert load.live_peak is not None
+    mean = sum(sizes) / len(sizes) * load.slots
+    assert 0.5 * mean < load.live_peak < 2 * mean
+
+
 def test_w2_has_256_slots_and_32_sizes() -> None:
-    work = bench_workloads.mixed(steps=20_000)
-    events = np.frombuffer(work.events, np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")]))
-    assert len(set(events["slot"].tolist())) == 256
-    assert len(set(events["size"].tolist())) == 32
-    assert events["size"].min() == 512
-    assert events["size"].max() in ((4 << 20) - 1, 4 << 20)
+    sizes = bench_workloads.MIXED_SIZES
+    assert (len(set(sizes)), sizes[0], sizes[-1]) == (32, 512, 4 << 20)
+    load = bench_workloads.mixed(_peers.floor(), 20_000)
+    assert load.slots == load.held == 256
+    draws(load, sizes)
 
 
 def test_w3_keeps_a_thousand_live() -> None:
-    work = bench_workloads.random_sizes(steps=5_000)
-    sizes = np.frombuffer(work.events, "<u8")[::2]
-    assert sizes.max() <= 8 << 20
-    assert 0.8 * 1000 * (4 << 20) < work.live_peak < 1.2 * 1000 * (4 << 20)
+    load = bench_workloads.random_sizes(_peers.floor(), 5_000)
+    assert load.slots == load.held == 1000
+    draws(load, [1, 8 << 20])
 
 
 def test_w5_frees_what_it_allocates() -> None:
@@ -230,7 +245,8 @@ def test_w5_frees_what_it_allocates() -> None:
 
 
 def test_workloads_do_not_depend_on_the_run() -> None:
-    assert bench_workloads.mixed().events == bench_workloads.mixed().events
+    peaks = [bench_workloads.mixed(_peers.floor(), 2_000).live_peak for _ in range(2)]
+    assert peaks[0] == peaks[1]
     assert bench_workloads.inference(steps=1) == bench_workloads.inference(steps=1)
 
 
@@ -241,30 +257,33 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_json_to_standard_output_and_nothing_else() -> None:
-    done = bench("--json", "-", "--workloads", "W1,W5", "--peers", "ctypes,glibc", "--repeats", "2")
+    done = bench("--json", "-", "--workloads", "W1,W5", "--peers", "ctypes,glibc", "--rounds", "2",
+                 "--repeats", "2")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["machine"]["backend"] == "sim"
     rows = document["results"]
     assert {row["allocator"] for row in rows} == {"floor", "aclpool", "ctypes", "glibc"}
-    assert {(row["workload"], row["thread"]) for row in rows} == {("W1", "python"), ("W1", "foreign"), ("W5", "python")}
+    assert {(row["workload"], row["thread"]) for row in rows} == {("W1", "python"), ("W1", "foreign"), ("W5", None)}
     for row in rows:
         assert row.keys() >= KEYS
         assert row["ns_per_pair"] > 0 and row["failures"] == 0
+        assert [len(run) for run in row["samples"]] == [2, 2]
     by_name = {row["allocator"]: row for row in rows if row["workload"] == "W5"}
     assert by_name["aclpool"]["reserved_ratio"] >= 1
     assert by_name["floor"]["over_floor"] == 1
     assert by_name["floor"]["ns_per_pair"] < by_name["ctypes"]["ns_per_pair"]
-    assert "W1 aclpool" in done.stderr
+    assert "W1/aclpool/size=65536/thread=foreign" in done.stderr
 
 
 def test_a_table_on_the_terminal(tmp_path: Path) -> None:
-    done = bench("--workloads", "W1", "--peers", "none", "--json", str(tmp_path / "b.json"),
+    done = bench("--workloads", "W1", "--peers", "none", "--rounds", "1", "--json", str(tmp_path / "b.json"),
                  "--plot", str(tmp_path / "b.svg"))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("W1 hot pair")
-    assert [line.split()[0] for line in lines[2:6]] == ["floor", "floor", "aclpool", "aclpool"]
+    first = next(number for number, line in enumerate(lines) if line.startswith("W1 hot pair"))
+    assert [line.split()[0] for line in lines[first + 2:first + 6]] == ["floor", "floor", "aclpool", "aclpool"]
+    assert "ns/pair: an allocation, its address read, and its free, in nanoseconds" in done.stdout
     assert json.loads((tmp_path / "b.json").read_text())["quick"] is True
     assert (tmp_path / "b.svg").stat().st_size > 500
 
@@ -275,7 +294,18 @@ def test_a_table_on_the_terminal(tmp_path: Path) -> None:
     (["--threads", "two"], "expected numbers from 1 to 256, got 'two'"),
     (["--threads", "0"], "expected numbers"),
     (["--repeats", "0"], "--repeats: expected at least 1, got 0"),
+    (["--rounds", "0"], "--rounds: expected at least 1, got 0"),
+    (["--filter", "W2/nobody"], "no row's name contains 'W2/nobody'"),
+    (["--sweep", "colour=1"], "--sweep: expected one of size"),
+    (["--sweep", "size=big"], "--sweep size: expected numbers"),
+    (["--library", "lib.so"], "--library: expected NAME=FILE:MALLOC:FREE, got 'lib.so'"),
+    (["--subject", "policy:lru"], "expected policy:NAME, one of exact"),
+    (["--subject", "pool:granule"], "expected option=value, got 'granule'"),
+    (["--subject", "glibc"], "an allocator is called glibc already"),
+    (["--trace", "/no/such.npz"], "No such file"),
     (["--plot", "chart.pdf"], "--plot: expected a file ending in"),
+    (["--plot-memory", "chart.pdf"], "--plot-memory: expected a file ending in"),
+    (["--plot-latency", "/no/such/x.svg"], "--plot-latency: expected a file in a folder that exists"),
     (["--json", "/no/such/x"], "--json: expected a file in a folder that exists"),
 ])
 def test_bad_arguments_are_named(
@@ -287,18 +317,101 @@ def test_bad_arguments_are_named(
     assert output.out == ""
 
 
-def test_what_is_not_here_is_said() -> None:
-    done = bench("--workloads", "W1", "--peers", "rmm", "--json", "-", "--repeats", "1")
-    assert done.returncode == 0, done.stderr
-    missing = [row for row in json.loads(done.stdout)["results"] if row.get("unavailable")]
-    assert [row["allocator"] for row in missing] in (["rmm"], [])
+@pytest.mark.parametrize(("arguments", "status", "key"), [
+    (["--peers", "all", "--filter", "/rmm/"], 0, "unavailable"),
+    (["--peers", "rmm"], 1, "failed"),
+])
+def test_what_is_not_here_fails_only_who_asked_for_it(arguments: list[str], status: int, key: str) -> None:
+    done = run_child("-m", "acl.tools.cli", "bench", *arguments, "--workloads", "W1", "--json", "-", "--rounds", "1")
+    missing = [row for row in json.loads(done.stdout)["results"] if row["allocator"] == "rmm"
+               and row.get("ns_per_pair") is None]
+    if missing:
+        assert done.returncode == status, done.stderr
     for row in missing:
+        assert row[key]
         assert row.keys() >= {"workload", "allocator", "threads", "ns_per_pair", "p99_ns", "reserved_ratio"}
+
+
+OWN = """
+class Counted:
+    version = "mine 1"
+
+    def allocate(self, size):
+        class Block:
+            ptr = 4096
+        return Block()
+"""
+START = """
+import os, sys
+from acl.tools.cli import main
+os.chdir({folder!r})
+sys.exit(main(["bench", "--quick", "--rounds", "1", "--repeats", "1", "--workloads", "W1", "--json", "-", *{more!r}]))
+"""
+
+
+def bench_in(folder: Path, *more: str) -> tuple[int, list[dict[str, Any]], str]:
+    """The command, in a folder where another `acl` lies, as in the root of a clone."""
+    (folder / "acl").mkdir()
+    (folder / "acl/__init__.py").write_text("raise ImportError('the acl of the folder, not the installed one')")
+    (folder / "own_allocator.py").write_text(OWN)
+    done = run_child("-c", START.format(folder=str(folder), more=more))
+    return done.returncode, json.loads(done.stdout)["results"] if done.stdout else [], done.stderr
+
+
+def test_processes_find_the_installed_package_and_ones_own_module(tmp_path: Path) -> None:
+    code, rows, errors = bench_in(tmp_path, "--peers", "none", "--filter", "thread=python", "--subject",
+                                  "own_allocator:Counted", "--subject", "pool:granule=4MiB", "--subject",
+                                  "policy:torch", "--library", "mine=libc.so.6:malloc:free")
+    assert code == 0, (errors, [row.get("failed") for row in rows])
+    assert {row["allocator"]: row["version"] for row in rows}.items() >= {"own_allocator:Counted": "mine 1"}.items()
+    assert {row["allocator"] for row in rows} == {
+        "floor", "aclpool", "own_allocator:Counted", "pool:granule=4MiB", "policy:torch", "mine"}
+    assert all(row["ns_per_pair"] > 0 for row in rows)
+
+
+def test_an_allocator_that_cannot_be_opened_fails_and_loses_no_others(tmp_path: Path) -> None:
+    code, rows, _ = bench_in(tmp_path, "--peers", "none", "--filter", "thread=python", "--subject",
+                             "own_allocator:Absent", "--library", "no=/no/such.so:malloc:free")
+    assert code == 1
+    failed = {row["allocator"]: row["failed"] for row in rows if row.get("failed")}
+    assert "has no attribute 'Absent'" in failed["own_allocator:Absent"]
+    assert "no file /no/such.so" in failed["no"]
+    assert {row["allocator"] for row in rows if row.get("ns_per_pair")} == {"floor", "aclpool"}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_trace_is_played_by_real_allocators(tmp_path: Path, threads: int) -> None:
+    blocks = np.arange(400)
+    trace = {"op": np.tile([0, 1], 400), "id": np.repeat(blocks, 2), "size": np.repeat(blocks % 7 * 4096 + 512, 2),
+             "stream": np.repeat(blocks % 2, 2)}
+    np.savez(tmp_path / "own.npz", **trace)
+    done = bench("--trace", str(tmp_path / "own.npz"), "--peers", "glibc", "--rounds", "1", "--repeats", "1", "--json",
+                 "-", "--filter", f"threads={threads}")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["results"]
+    assert [(row["allocator"], row["trace"], row["threads"]) for row in rows] == [
+        (name, "own", threads) for name in ("floor", "aclpool", "glibc")]
+    assert rows[0]["pairs"] == 400 / threads
+
+
+def test_names_of_rows_are_listed_and_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "--list", "--peers", "none", "--workloads", "W1", "--sweep", "size=512,1MiB"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "W1/floor/size=512/thread=python", "W1/floor/size=512/thread=foreign"]
 
 
 def test_the_floor_and_ours_are_always_among_the_candidates() -> None:
     assert [candidate.name for candidate in choose("none")] == ["floor", "aclpool"]
     assert [candidate.name for candidate in choose("glibc")] == ["floor", "aclpool", "glibc"]
+
+
+def test_the_programs_of_the_c_table_run() -> None:
+    done = run_child(str(Path(__file__).parents[1] / "bench/c_table/run.py"), "--pairs", "2000")
+    assert done.returncode == 0, done.stderr
+    for where, calls in (("C", "alloc, free"), ("C++", "try_alloc, free"), ("Cython", "pool.take, drop"),
+                         ("ctypes", "alloc, free"), ("Python", "pool.alloc, drop")):
+        line = next(line for line in done.stdout.splitlines() if line.startswith(f"{where:<8}{calls:<22}"))
+        assert float(line.split()[-3]) > 0
 
 
 # ---- plots ----
@@ -311,6 +424,23 @@ def test_an_svg_is_well_formed() -> None:
     root = ElementTree.fromstring(plots.svg(drawing()))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "ns & <more>" in texts and "325.4" in texts
+
+
+def row_with(**more: Any) -> dict[str, Any]:
+    return {"workload": "W2", "allocator": "mine", "thread": "python", "ns_per_pair": 12.5, **more}
+
+
+def test_latency_and_memory_are_drawn(tmp_path: Path) -> None:
+    histogram = [(10.0, 990), (500.0, 9), (9_000_000.0, 1)]
+    rows = [row_with(histogram_ns={"alloc": histogram}, reserved_ratio=1.25), row_with(rss_ratio=2.0),
+            row_with(ns_per_pair=None, reserved_ratio=9.0)]
+    for draw in (bench_report.plot_latency, bench_report.plot_memory):
+        draw(rows, str(tmp_path / f"{draw.__name__}.svg"))
+        assert "W2 mine" in (tmp_path / f"{draw.__name__}.svg").read_text()
+    chart = plots.points("t", "x", "y", [("a", 3.0, 1.0), ("b", 2000.0, 4.0)])
+    boxes = [shape for shape in chart.shapes if isinstance(shape, plots.Box)]
+    assert boxes[0].x < boxes[1].x and boxes[0].y > boxes[1].y
+    assert all(0 <= box.x <= chart.width and 0 <= box.y <= chart.height for box in boxes)
 
 
 def test_a_png_has_the_drawings_pixels() -> None:

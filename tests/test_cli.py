@@ -1,8 +1,10 @@
 """The command `aclpool`: its tools, its exit codes."""
 
 import json
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy
@@ -110,7 +112,6 @@ def test_doctor_finds_the_vendors_module(tmp_path: Path) -> None:
 def test_ctrl_c_is_a_line_and_not_a_traceback() -> None:
     code = ("import aclpool, signal\n"
             "from acl.tools import cli, doctor\n"
-            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"      # a background job ignores it
             "doctor.examine = lambda: signal.raise_signal(signal.SIGINT)\n"
             "raise SystemExit(cli.main(['doctor']))")
     done = run_child("-c", code)
@@ -161,3 +162,86 @@ def test_a_stream_that_the_shell_closed_takes_nothing(closed: int, tmp_path: Pat
     assert done.returncode == 0, done.stderr
     document = done.stdout if closed == 2 else (tmp_path / "r.json").read_text()
     assert json.loads(document)["events"] == 2
+
+
+# ---- what one types wrongly
+
+
+def test_a_bare_command_lists_its_tools() -> None:
+    bare = aclpool()
+    assert (bare.returncode, bare.stdout) == (2, "")
+    for tool in cli.TOOLS:
+        assert re.search(rf"^    {tool}\s", bare.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("arguments", "usage", "hint"), [
+    (["legder"], "usage: aclpool ", "did you mean ledger?"),
+    (["view", "x.npz", "--titel", "a"], "usage: aclpool view ", "did you mean --title?"),
+    (["top", "--onse"], "usage: aclpool top ", "did you mean --once?"),
+    (["replay", "x.npz", "--nonsense"], "usage: aclpool replay ", "unrecognized arguments: --nonsense"),
+])
+def test_a_mistake_shows_that_tools_usage(
+    arguments: list[str], usage: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(arguments)
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and said.startswith(usage) and hint in said.splitlines()[-1], said
+
+
+@pytest.mark.parametrize("backend", ["cann", "sims"])
+def test_without_a_library_the_ledger_says_one_thing(backend: str) -> None:
+    done = aclpool("ledger", ACL_BACKEND=backend)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr and done.stderr.startswith("aclpool ledger: "), done.stderr
+
+
+@pytest.mark.parametrize("file", ["/proc/results.json", "/sys/results.json", "/nowhere/results.json", "/proc"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(file: str) -> None:
+    from acl.tools.outputs import check_output
+
+    with pytest.raises(ValueError, match=f"--json: .*{file}"):
+        check_output("--json", file)
+
+
+def test_a_page_of_a_file_whose_name_is_no_utf8(tmp_path: Path) -> None:
+    import os
+
+    with acl.Pool(0) as pool:
+        with pool.record() as recording:
+            pool.alloc(1000).close()
+        recording.save(tmp_path / "run.npz")
+    name = os.fsencode(tmp_path) + b"/caf\xe9\x1b.npz"
+    os.rename(tmp_path / "run.npz", name)
+    for more in (["-q"], ["--json", "-", "-q"]):
+        assert aclpool("view", os.fsdecode(name), *more).returncode == 0
+    latin = aclpool("view", os.fsdecode(name), "-o", "-", "-q", PYTHONIOENCODING="latin-1")
+    assert latin.returncode == 0 and "</html>" in latin.stdout
+    assert os.path.exists(name[:-3] + b"html")
+
+
+def test_bash_completes_tools_options_and_files(tmp_path: Path) -> None:
+    """The words that bash itself finds after TAB."""
+    (tmp_path / "run.npz").touch()
+    script = tmp_path / "complete.sh"
+    script.write_text(aclpool("completion", "bash").stdout + textwrap.dedent("""
+        words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_aclpool; echo "${COMPREPLY[*]}"; }
+        words aclpool le
+        words aclpool view --pl
+        words aclpool view run
+        """))
+    done = subprocess.run(["bash", str(script)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line.strip() for line in done.stdout.splitlines()] == ["ledger", "--plot", "run.npz"], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_shells_completion_names_every_tool(shell: str) -> None:
+    done = aclpool("completion", shell)
+    assert done.returncode == 0, done.stderr
+    assert all(tool in done.stdout for tool in cli.TOOLS)
+
+
+def test_completion_without_its_package_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "shtab.py").write_text("raise ImportError\n")
+    done = aclpool("completion", "bash", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'aclpool[completion]'" in done.stderr

@@ -116,7 +116,8 @@ except AttributeError as error:
 try:
     import acl.himpi
 except ModuleNotFoundError as error:
-    assert "acl.himpi" in str(error)
+    assert "acl.himpi" in str(error) and "it needs CANN's own acl module" in str(error)
+    assert error.name == "acl.himpi"
 assert not hasattr(aclpool, 'nonsense')
 """, SITE)
 
@@ -131,6 +132,10 @@ assert acl.media.dvpp_free(pointer) == 0 and acl.media.dvpp_free(0) == 100000
 import acl.media
 from acl.media import dvpp_malloc
 assert dvpp_malloc(0)[1] != 0 and not hasattr(acl.media, 'vpc_resize_async')
+try:
+    acl.media.vpc_resize_async
+except AttributeError as error:
+    assert "module 'acl.media' has no attribute 'vpc_resize_async': it needs CANN's own acl module" in str(error)
 for wrong in (None, '1', 1.0):
     for function in (acl.media.dvpp_malloc, acl.media.dvpp_free):
         try:
@@ -202,3 +207,21 @@ def test_doctor_explains_a_vendors_module_that_does_not_load(vendor: str) -> Non
     found = doctor(ahead(vendor), STANDIN_BROKEN="1")
     assert found["CANN's acl"]["verdict"] == "note"
     assert "it does not load" in found["CANN's acl"]["advice"]
+
+
+@pytest.mark.subprocess_heavy
+def test_a_module_has_two_names_and_never_a_second_copy() -> None:
+    done = run_python("""
+        import importlib, importlib.util
+        import aclpool
+        for name in ("inside._top", "pyacl._hooks", "core._arena", "tools.cli", "inside._books", "tools.view.sources"):
+            assert importlib.import_module("aclpool." + name) is importlib.import_module("acl." + name), name
+        assert importlib.util.find_spec("aclpool.nothing_here") is None
+        try:
+            import aclpool.nothing_here
+        except ModuleNotFoundError as error:
+            assert error.name == "aclpool.nothing_here", error
+        else:
+            raise SystemExit("it was imported")
+    """)
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """Blocks: sizes, the cache, best fit, coalescing, what is refused.  Driven on books, without a device."""
 
 import random
+import time
 
 import pytest
 
@@ -83,13 +84,35 @@ def test_any_order_of_allocations_keeps_the_invariants(seed: int) -> None:
     assert rig.trim() and rig.reserved() == 0 and rig.physical()[0] == 0
 
 
-def test_a_large_block_advised_among_small_ones_goes_back_there() -> None:
+def test_frees_in_address_order_cost_as_much_as_in_the_other() -> None:
+    def nanoseconds(backwards: bool) -> int:
+        best = 1 << 60
+        for _ in range(5):
+            rig = Rig()
+            blocks = [rig.alloc(400) for _ in range(4000)]
+            rig.free(rig.alloc(3 << 20))        # a slow allocation chooses the block that tells
+            began = time.thread_time_ns()
+            for block in reversed(blocks) if backwards else blocks:
+                rig.free(block)
+            best = min(best, time.thread_time_ns() - began)
+        return best
+
+    assert nanoseconds(False) < 5 * nanoseconds(True)
+
+
+def test_small_blocks_of_seldom_sizes_go_to_the_bins_when_they_are_freed() -> None:
+    """The cache would serve none of them, and they would lie apart until it is flushed."""
     rig = Rig()
-    small = rig.alloc(1000)
-    address = rig.address(small) + 1024
-    large = rig.alloc_at(1 << 20, address)
-    assert rig.address(large) == address
-    assert rig.free(large)
-    assert rig.check() == 0
-    again = rig.alloc_at(1 << 20, address)
-    assert rig.address(again) == address and rig.check() == 0
+    sizes = [512 * units for units in range(1, 301)]
+    cached = []
+    for _ in range(2):
+        blocks = [rig.alloc(size) for size in sizes]
+        for block in blocks:
+            rig.free(block)
+        cached.append(rig.stats()["cached"])
+        while rig.stats()["cached"] > 0:
+            rig.alloc(500 << 10)
+    assert cached[0] == sum(sizes) > 10 * cached[1] and rig.check() == 0
+    often = [rig.alloc(sizes[7]) for _ in range(2)]
+    rig.free(often[1])
+    assert rig.stats()["cached"] >= sizes[7], "the second one came soon after the first"

@@ -84,8 +84,8 @@ def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "steps", "rounds"), [
-    ("decoder", 20, 4), ("encoder", 80, 4), ("convnet", 80, 4), ("residual", 80, 4), ("drift", 200, 4),
-    ("scatter", 400, 4), ("moe", 30, 8), ("moe", 3, 28),
+    ("decoder", 20, 4), ("encoder", 80, 4), ("convnet", 80, 4), ("residual", 80, 5), ("drift", 200, 4),
+    ("scatter", 400, 5), ("moe", 30, 8), ("moe", 3, 28),
 ])
 def test_shapes_that_repeat_need_no_driver(name: str, steps: int, rounds: int) -> None:
     """From so many rounds on; with a live peak of a few dozen pages chance has a say."""

@@ -1,6 +1,7 @@
 """Order: other streams' use, model unloads, captures, modes.  Driven on books, without a device."""
 
 import pytest
+from support.child import run_python
 
 from acl.tools._rig import Rig
 
@@ -44,6 +45,40 @@ def test_every_use_must_be_over() -> None:
     assert rig.check() == 0 and rig.waiting()
     assert rig.poll() == 1
     assert not rig.waiting()
+
+
+def test_a_miss_beside_40_busy_streams_asks_16_and_the_others_next() -> None:
+    rig = Rig()
+    blocks = [rig.alloc(1000) for _ in range(40)]
+    for stream, block in enumerate(blocks, 2):
+        assert rig.share(block, other=stream)
+    rig.set(busy=True)
+    for block in blocks:
+        rig.free(block)
+    events = rig.calls()["event"]
+    rig.alloc(3 * PAGE)
+    assert rig.calls()["event"] == events + 16
+    rig.set(busy=False)
+    assert rig.poll() == 40 and rig.check() == 0 and not rig.waiting()
+
+
+def test_blocks_that_wait_for_many_streams_are_released_in_any_order() -> None:
+    """Queues of several lengths, of which the sizes of the streams' numbers make some share a bed."""
+    rig = Rig()
+    blocks = [rig.alloc(1000) for _ in range(900)]
+    for number, block in enumerate(blocks):
+        for other in range(2, 2 + number % 4):
+            assert rig.share(block, other=other + number % 300)
+    rig.set(busy=True)
+    for block in blocks[:600]:
+        rig.free(block)
+    assert rig.poll() == 0 and rig.check() == 0
+    for block in blocks[600:]:
+        rig.free(block)
+    rig.set(busy=False, fail="event", at=7, code=507899)        # one queue stops at its oldest
+    released = rig.poll()
+    assert 0 < released < 675 and rig.check() == 0
+    assert rig.poll() == 675 - released and rig.check() == 0 and not rig.waiting()
 
 
 def test_waiting_blocks_are_used_before_the_pool_grows() -> None:
@@ -210,17 +245,23 @@ def test_a_watched_stream_s_capture_is_noticed() -> None:
 
 
 def test_a_capture_without_an_arena_of_its_own_gets_nothing() -> None:
-    rig = Rig()
-    for stream in range(1, 1025):                               # all that a pool has
-        rig.arena(stream)
-    rig.set_mode(set=WATCHED)
-    outside = rig.alloc(1000)
-    rig.free(outside)
-    rig.set(capturing=7)
-    assert rig.alloc(1000) == 0
-    assert rig.last_oom()["number"] == 1 and rig.last_oom()["capturing"]
-    rig.set(capturing=0)
-    assert rig.alloc(1000) == outside
+    # A process of its own, as arenas of pools that are gone would serve.
+    done = run_python(f"""
+        import resource
+        from acl.tools._rig import Rig
+        rig = Rig()
+        rig.set_mode(set={WATCHED})
+        outside = rig.alloc(1000)
+        rig.free(outside)
+        rig.set(capturing=7)
+        resource.setrlimit(resource.RLIMIT_DATA, (4096, resource.RLIM_INFINITY))
+        inside = rig.alloc(1000)
+        resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        oom = rig.last_oom()
+        rig.set(capturing=0)
+        print(inside, oom["number"], bool(oom["capturing"]), rig.alloc(1000) == outside)
+    """)
+    assert (done.stdout, done.returncode) == ("0 1 True True\n", 0), done.stderr
 
 
 def test_a_released_capture_keeps_its_pages_where_frees_come_early() -> None:

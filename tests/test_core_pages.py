@@ -324,3 +324,33 @@ def test_two_sizes_in_turn_do_not_fight_over_a_page() -> None:
     for size in (1000, 3 * PAGE // 2):
         rig.free(rig.alloc(size))
     assert rig.calls() == calls
+
+
+def test_a_page_that_waited_when_it_was_asked_for_is_asked_for_again() -> None:
+    rig = Rig(limit=10 * PAGE)
+    block, _small = rig.alloc(PAGE, stream=2), rig.alloc(1000, stream=2)
+    assert rig.share(block, other=3, stream=2)
+    held = [rig.alloc(PAGE) for _ in range(8)]
+    rig.set(busy=True)
+    rig.free(block, stream=2)
+    assert rig.alloc(PAGE) == 0                                 # in vain: it waits
+    rig.set(busy=False)
+    assert rig.poll(stream=2) == 1
+    assert rig.alloc(PAGE) != 0 and rig.check() == 0 and len(held) == 8
+
+
+def test_pages_of_one_of_30_idle_streams_are_found_before_the_pool_fails() -> None:
+    rig = Rig(limit=64 * PAGE)
+    blocks = {stream: rig.alloc(2 * PAGE, stream=stream) for stream in range(2, 32)}
+    rig.free(blocks.pop(17), stream=17)
+    held = [rig.alloc(PAGE) for _ in range(6)]
+    assert all(held) and rig.alloc(PAGE) == 0 and rig.check() == 0
+
+
+def test_each_climb_looks_at_some_of_30_idle_streams_in_turn() -> None:
+    """The others are looked at only where the driver has no more memory."""
+    rig = Rig(limit=240 * PAGE)
+    blocks = {stream: rig.alloc(8 * PAGE, stream=stream) for stream in range(2, 32)}
+    rig.free(blocks.pop(3), stream=3)
+    held = [rig.alloc(PAGE) for _ in range(8)]
+    assert all(held) and sum(rungs(rig).values()) == 8 and rungs(rig)[IDLE] > 0 and rig.check() == 0

@@ -154,3 +154,15 @@ def test_little_locked_memory_is_a_note(cann: None, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor_machine, "locked_limit", lambda: 65536)
     finding = doctor_machine.locked_memory()
     assert finding.verdict == "note" and "ulimit -l" in finding.advice
+
+
+@pytest.mark.parametrize("error", [acl.NotSupportedError(207000, "aclopExecuteV2", "missing"), MemoryError()])
+def test_a_library_without_operators_is_no_illness(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    from acl.tools import doctor_checks
+
+    def refuse(*of: object, **how: object) -> None:
+        raise error
+
+    monkeypatch.setattr(acl, "Op", refuse)
+    assert doctor_checks.check_launch().verdict == "note"
+    assert doctor_checks.check_register().verdict == "ok"

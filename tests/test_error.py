@@ -51,7 +51,7 @@ def test_codes_that_callers_treat_differently_have_classes(
 
 
 def test_other_codes_are_plain() -> None:
-    assert type(_error.error_for(507899, "aclrtX", "")) is acl.AclError
+    assert type(_error.error_for(507015, "aclrtX", "")) is acl.AclError
 
 
 def test_the_attributes_and_the_text() -> None:

@@ -96,3 +96,50 @@ def test_spawned_workers_work() -> None:
             print(pool.apply(acl.Device.count))
     """)
     assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+
+
+@pytest.mark.subprocess_heavy
+def test_a_child_of_a_fork_reads_findings_whatever_was_locked() -> None:
+    done = run_python(
+        """
+    import ctypes, logging, os, signal, sys, threading, warnings, acl
+    warnings.simplefilter("ignore", DeprecationWarning)
+    logging.disable(logging.CRITICAL)
+    pool = acl.Pool(0, debug="sample:2")
+    stream = acl.Stream()
+    pool.register(stream)
+    door = acl.allocator_of(stream)
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(door.free)
+    alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(door.alloc)
+    freed = alloc(door.object, 100_000)
+    free(door.object, freed)
+    for _ in range(40_000):                     # its notes are overwritten, so a look for them is long
+        free(door.object, alloc(door.object, 100))
+    done = threading.Event()
+
+    def work():
+        while not done.is_set():
+            free(door.object, freed)            # looked for under the lock
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    sys.setswitchinterval(1e-5)
+    for thread in threads:
+        thread.start()
+    hung = 0
+    for turn in range(20):
+        child = os.fork()
+        if child == 0:
+            signal.setitimer(signal.ITIMER_REAL, 20.0)      # ends a child that hangs
+            acl.guard_findings()
+            os._exit(0)
+        hung += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        if hung:
+            break
+    done.set()
+    for thread in threads:
+        thread.join()
+    print(hung, flush=True)
+    os._exit(0)
+    """
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr

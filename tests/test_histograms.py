@@ -81,7 +81,10 @@ def test_what_a_histogram_says() -> None:
     assert [one.quantile(share) for share in (0, 0.5, 0.75, 0.76, 1)] == [512, 512, 512, 1024, 1024]
     assert repr(one) == "<Histogram 4 values, median 512, 99 % up to 1,024, all up to 1,024>"
     assert str(acl.PoolHistograms(one, one, 7_000_000, 5_000_000)) == (
-        "4 allocations, half of up to 512 B, all of up to 1.00 KiB; 4 slow, 7.0 ms in all, the longest 5.0 ms")
+        "4 allocations, half of up to 512 B, all of up to 1.00 KiB; 4 slow, 7.0 ms in all, "
+        "p99.9 1 us, p99.99 1 us, the longest 5.0 ms")
+    mostly = acl.PoolHistograms(acl.Histogram((1,), (512,), (10_000,)), one, 7_000_000, 900)
+    assert [mostly.time_ns(share) for share in (0.5, 0.9996, 0.9998, 1)] == [1000, 1000, 512, 900]
     assert one.at_most(512) == 3 and one.at_most(511) == 0 and one.at_most(9999) == 4
     assert pickle.loads(pickle.dumps(one)) == one
     with pytest.raises(ValueError, match=r"share must be from 0 to 1, not 1.5"):
@@ -115,8 +118,8 @@ def test_a_peak_inside_reserved_memory_is_found() -> None:
     print("seed", seed)
     generator = random.Random(seed)
     with open_door() as (pool, stream, door):
-        pool.alloc("1GiB", stream).close()
         small = [door.take(300_032)[0] for _ in range(1500)]
+        pool.alloc("1GiB", stream).close()
         while small:
             door.free(small.pop())
         pool.reset_peak()

@@ -214,6 +214,7 @@ def test_a_kernel_that_does_not_end_is_stopped(module, words):
 def test_a_dropped_stream_is_not_kept_by_the_module(no_leaks, module, words):
     for _ in range(5):
         module.kernel("mark").launch(3, words, stream=acl.Stream(0))
+    acl.Device(0).synchronize()
 
 
 def test_nothing_leaks(no_leaks, binary):

@@ -591,3 +591,15 @@ def test_ages_are_right_in_a_young_process() -> None:
             print(0.1 <= age <= time.monotonic() - began)
     """)
     assert done.stdout == "True\n", done.stderr
+
+
+def test_blocks_that_were_there_before_the_tracking_are_told_so(sim: object) -> None:
+    with acl.Pool(0) as pool:
+        kept = [pool.alloc("300KiB") for _ in range(2)]
+        with pool.track():
+            kept.append(pool.alloc("200KiB"))
+            text = pool.leaks().text()
+        for one in kept:
+            one.close()
+    assert "it was allocated before the pool was tracked" in text
+    assert "ACL or C code asked for it" not in text

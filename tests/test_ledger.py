@@ -365,3 +365,21 @@ def test_pools_of_one_name_are_told_apart() -> None:
         names = [pool.name for pool in taken().pools]
         assert names[0] == "again" and names[1].startswith("again (closed, number ") and len(names) == 2
     kept.close()
+
+
+def test_the_ledger_names_what_sleeps() -> None:
+    """Its memory is free again, so it is in no sum; but it will want to come back."""
+    with acl.Pool(0, name="dozing") as pool:
+        weights, cache = pool.alloc("8 MiB", tag="weights"), pool.alloc("4 MiB", tag="kv")
+        pool.sleep("weights", offload=False)
+        ledger = acl.memory_ledger(0)
+        (mine,) = [one for one in ledger.pools if one.name == "dozing"]
+        assert list(mine.asleep) == ["weights"] and 0 <= mine.asleep["weights"] - (8 << 20) < 512
+        assert ledger.sum(name="dozing", tag="weights") == 0
+        assert sum(row.bytes for row in ledger.rows) == ledger.total
+        (line,) = [line for line in str(ledger).splitlines() if "weights, asleep" in line]
+        assert line.split() == ["weights,", "asleep", "0", "B", "0.0%", "8.00", "MiB", "without", "memory"]
+        pool.wake()
+        assert all(one.asleep == {} for one in acl.memory_ledger(0).pools)
+        weights.close()
+        cache.close()

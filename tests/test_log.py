@@ -111,3 +111,36 @@ def test_the_loggers_are_children_of_one_with_a_null_handler() -> None:
     assert found is not None and found.name == "acl.pool" and found.parent is logging.getLogger("acl")
     assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("acl").handlers)
     assert "logging" in sys.modules
+
+
+@pytest.mark.subprocess_heavy
+def test_a_refusal_in_the_middle_of_an_import_is_told() -> None:
+    done = run_python(
+        """
+    import ctypes, logging, sys
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s")
+    import acl
+    pool = acl.Pool(0, limit="4MiB")
+    stream = acl.Stream()
+    pool.register(stream)
+    door = acl.allocator_of(stream)
+    alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(door.alloc)
+
+    class Finder:           # the allocator meets its limit while `dataclasses` is half imported
+        def find_spec(self, name, path=None, target=None):
+            if name == "keyword":
+                sys.meta_path.remove(self)
+                alloc(door.object, 3 << 20)
+                alloc(door.object, 3 << 20)
+                for _ in range(10000):
+                    pass
+            return None
+
+    for name in ("keyword", "dataclasses", "acl.inside._books"):
+        loaded = sys.modules.pop(name, None)
+    sys.meta_path.insert(0, Finder())
+    import dataclasses
+    """
+    )
+    assert (done.stdout, done.returncode) == ("acl.pool\n", 0), done.stderr
+    assert "ignored" not in done.stderr

@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import pytest
 from support.child import run_python
+from support.core import Slow
 
 import acl
 from acl._nep49 import HANDLER_NAME
@@ -97,7 +98,7 @@ def test_a_drop_does_not_wait_for_the_copy(
     assert pinned.stats().pinned == 1
 
 
-def test_a_drop_in_another_devices_context_waits(pinned: acl.PinnedPool) -> None:
+def test_a_drop_in_another_devices_context_is_given_back_later(pinned: acl.PinnedPool) -> None:
     acl.Device(0).use()
     with acl.Stream(0) as stream, acl.Buffer(4096) as device:
         buffer = pinned.alloc(4096)
@@ -106,10 +107,13 @@ def test_a_drop_in_another_devices_context_waits(pinned: acl.PinnedPool) -> None
         acl.copy_async(device, buffer, stream)
         acl.Device(1).use()
         del buffer
-        assert done
-        assert pinned.stats().waiting == 0
+        assert not done
+        assert pinned.stats().live_blocks == 1
         assert acl.Device.current().ordinal == 1
         acl.Device(0).use()
+        stream.synchronize()
+        assert done
+        assert pinned.stats().live_blocks == 0
 
 
 def test_a_drop_in_a_thread_without_a_context(pinned: acl.PinnedPool, stream: acl.Stream) -> None:
@@ -121,21 +125,26 @@ def test_a_drop_in_a_thread_without_a_context(pinned: acl.PinnedPool, stream: ac
         thread = threading.Thread(target=held.clear)
         thread.start()
         thread.join()
+        assert not done
+        assert pinned.stats().live_blocks == 1
+        stream.synchronize()
         assert done
         assert pinned.stats().allocated == 0
 
 
-def test_an_event_that_cannot_be_recorded_is_a_wait(
+def test_memory_that_no_event_tells_of_waits_for_the_context(
     pinned: acl.PinnedPool, stream: acl.Stream, sim: Any
 ) -> None:
     with acl.Buffer(4096) as device:
-        buffer = pinned.alloc(4096)
-        done: list[int] = []
-        stream.launch(lambda: (time.sleep(0.1), done.append(1)))
+        buffer, gate = pinned.alloc(4096), threading.Event()
+        stream.launch(lambda: gate.wait(60))
         acl.copy_async(device, buffer, stream)
         with sim.fault("aclrtRecordEvent", code=207004):
             del buffer
-        assert done
+        assert pinned.stats().waiting == 4096
+        gate.set()
+        pinned.trim()
+        assert pinned.stats().waiting == 0
 
 
 def test_the_limit(no_leaks: None) -> None:
@@ -521,3 +530,14 @@ def test_numpy_is_not_imported_with_the_pool() -> None:
         print("numpy" in sys.modules)
     """)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_a_trim_gives_back_what_no_event_tells_of(pinned: acl.PinnedPool, sim: Any) -> None:
+    with acl.Stream() as stream, acl.Buffer(1 << 20, stream=stream) as target:
+        host = pinned.alloc(1 << 20)
+        with Slow(stream):
+            acl.copy_async(target, host, stream)
+            with sim.fault("aclrtCreateEventExWithFlag", nth=1):
+                host.close()
+        assert pinned.stats().waiting == 1 << 20
+        assert pinned.trim() == 1 << 20 and pinned.stats().waiting == 0

@@ -1,11 +1,13 @@
 """Pool: buffers, registration, statistics, limits, out of memory.  On the simulator."""
 
+import ctypes
 import gc
 import threading
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+from support.calls import api, out
 from support.child import run_python
 from support.core import physical, physical_base  # noqa: F401
 
@@ -237,6 +239,18 @@ def test_a_new_stream_at_an_old_address_inherits_nothing(pool: acl.Pool) -> None
     assert pool.check() == 0
 
 
+def test_a_stream_that_others_destroy_leaves_no_registration(pool: acl.Pool) -> None:
+    """Only ACL tells the pool of its end."""
+    handle = out()
+    assert api.aclrtCreateStream(ctypes.byref(handle)) == 0
+    assert handle.value is not None
+    pool.register(handle.value)
+    assert acl.allocator_of(handle.value) is not None
+    assert api.aclrtDestroyStream(handle) == 0
+    assert acl.allocator_of(handle.value) is None
+    assert pool.streams == ()
+
+
 def test_a_stream_that_ends_with_live_blocks(pool: acl.Pool) -> None:
     with acl.Stream(0) as stream:
         pool.register(stream)
@@ -281,7 +295,7 @@ def test_a_wrong_device_is_named(device: object, error: type[Exception]) -> None
 
 
 def test_a_number_that_is_no_streams_handle_is_refused(pool: acl.Pool) -> None:
-    with pytest.raises(ValueError, match="stream must be a Stream or the handle of one, not 0x5"):
+    with pytest.raises(ValueError, match="stream must be a Stream or the handle of one, not 5"):
         pool.register(5)
     with acl.Stream(0) as gone:
         handle = gone.handle
@@ -401,7 +415,7 @@ def test_statistics(pool: acl.Pool, stream: acl.Stream) -> None:
     part = stats.streams[0]
     assert part.stream == stream.handle and part.kind == "stream"
     assert part.rungs["grow"] == 2 and part.live_blocks == 1 and part.frees == 10
-    assert stats.driver_calls["aclrtMapMem"] == stats.driver_calls["aclrtMallocPhysical"] > 0
+    assert stats.driver_calls["aclrtMapMem"] >= stats.driver_calls["aclrtMallocPhysical"] > 0
     assert not any(stats.driver_failures.values())
     big.close()
     pool.reset_peak()
@@ -576,7 +590,7 @@ def test_a_driver_that_lacks_any_part_of_virtual_memory_gets_segments(sim: Modul
 
 
 def test_a_lost_device_has_no_memory_for_the_pool(pool: acl.Pool, sim: ModuleType) -> None:
-    with sim.device_lost(0), pytest.raises(acl.OutOfMemoryError):
+    with sim.device_lost(0), pytest.raises(acl.DeviceLostError):
         pool.alloc("40MiB")
     report = pool.last_oom()
     assert report is not None and report.code == 507899

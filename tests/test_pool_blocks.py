@@ -152,41 +152,16 @@ def test_a_trim_gives_everything_free_back(made: Made) -> None:
     assert pool.stats().reserved == 0 == physical()
 
 
-def test_advice_is_followed_where_the_address_is_free(made: Made) -> None:
-    pool, stream, door = made
-    block, address = door.take(8 * MIB)
-    door.free(block)
-    middle = door.advise(2 * MIB, address + 4 * MIB)
-    assert door.address(middle) == address + 4 * MIB
-    assert layout(pool, stream) == "F4 L2 F2"
-    start = door.advise(MIB, address)
-    assert door.address(start) == address
-    assert layout(pool, stream) == "L1 F3 L2 F2"
-    door.free(middle)
-    door.free(start)
-    assert layout(pool, stream) == "F8"
-
-
 @pytest.mark.parametrize("offset", [0, 512, 100, -MIB, 1 << 45])
-def test_advice_that_cannot_be_followed_gives_another_place(made: Made, offset: int) -> None:
+def test_an_advised_address_is_a_wish_that_moves_nothing(made: Made, offset: int) -> None:
     _, _, door = made
     taken, address = door.take(4 * MIB)
     other = door.advise(MIB, address + offset)
-    assert other
-    assert other != taken
+    assert other not in (0, taken)
     at = door.address(other)
     assert at + MIB <= address or at >= address + 4 * MIB
     door.free(other)
     door.free(taken)
-
-
-def test_advice_reaches_small_blocks_in_the_cache(made: Made) -> None:
-    _, _, door = made
-    block, address = door.take(4096)
-    door.free(block)
-    again = door.advise(4096, address)
-    assert door.address(again) == address
-    door.free(again)
 
 
 @pytest.mark.parametrize("size", [512, 4 * MIB])

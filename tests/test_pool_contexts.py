@@ -252,7 +252,7 @@ def test_a_default_stream_is_waited_for_where_it_was_named(device: int | None) -
             assert pool.stats().streams[0].waiting == 8 * MIB
 
 
-def test_a_sync_of_the_device_does_not_cover_every_context() -> None:
+def test_a_use_in_another_context_outlasts_an_unload() -> None:
     acl.Device(0).use()
     pool, stream = acl.Pool(0, sync_timeout_ms=50), acl.Stream(0)
     buffers = [pool.alloc(EIGHT, stream) for _ in range(2)]
@@ -264,7 +264,7 @@ def test_a_sync_of_the_device_does_not_cover_every_context() -> None:
         buffers[0].close()
         acl.Device(0).use()
         pool.unload_begin()
-        assert pool.unload_end()                                # a sync of the device
+        assert not pool.unload_end()                            # it waits in that context too
         assert pool.stats().streams[0].waiting == 8 * MIB
         gate.set()
         context.use()

@@ -6,6 +6,7 @@ serve the next allocation is not.
 """
 
 import gc
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -202,3 +203,45 @@ def test_a_driver_that_refuses_everything_gives_null(device: None) -> None:
         block = door.alloc(40 * MIB)
         assert block
         door.free(block)
+
+
+def test_reserved_peak_after_a_refusal_is_what_was_held(device: None) -> None:
+    with acl.PinnedPool() as pinned:
+        pinned.alloc(MIB).close()
+        with pytest.raises(acl.OutOfMemoryError):
+            pinned.alloc(1 << 45)
+        assert pinned.stats().reserved_peak == MIB
+    with acl.Pool(0, segments=True) as pool:
+        pool.alloc(MIB).close()
+        held = pool.stats().reserved
+        with acl.sim.fault("aclrtMallocAlign32", every=1), pytest.raises(acl.OutOfMemoryError):
+            pool.alloc(256 * MIB)
+        assert pool.stats().reserved_peak == held
+
+
+def random_sizes(pool: acl.Pool, stream: acl.Stream) -> float:
+    """Live blocks of 1 to 24 MiB up to 256 MiB; what is reserved at the end over that."""
+    rnd = random.Random(1)
+    live: list[acl.Buffer] = []
+    total = 0
+    for _ in range(1500):
+        size = rnd.randint(1, 24) * MIB + rnd.randint(0, MIB)
+        while total + size > 256 * MIB:
+            leaves = live.pop(rnd.randrange(len(live)))
+            total -= leaves.size
+            leaves.close()
+        live.append(pool.alloc(size, stream))
+        total += size
+    return pool.stats().reserved / (256 * MIB)
+
+
+def test_a_request_that_failed_leaves_the_economy_as_it_was(device: None) -> None:
+    ratios = []
+    for fails in (False, True):
+        with acl.Pool(0, limit="1GiB") as pool, acl.Stream() as stream:
+            if fails:
+                with pool.alloc(125 * MIB, stream), pytest.raises(acl.OutOfMemoryError):
+                    pool.alloc(925 * MIB, stream)
+                pool.trim()
+            ratios.append(random_sizes(pool, stream))
+    assert ratios[1] < ratios[0] * 1.03, ratios

@@ -96,7 +96,7 @@ def test_without_the_event_the_other_stream_s_work_is_hurt(sim: ModuleType) -> N
 def test_no_page_is_taken_from_under_queued_work(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(0, "40MiB", sync_timeout_ms=100) as pool, acl.Stream(0) as one, acl.Stream(0) as two:
-        with held(one), acl.HostBuffer(4096) as host:
+        with acl.HostBuffer(4096) as host, held(one):
             buffer = pool.alloc(30 * MIB, one)
             fill_async(buffer, 5, one)
             read_async(host, buffer, one)

@@ -59,6 +59,27 @@ def test_the_memory_goes_back_to_the_device() -> None:
         assert holds(weights, 1)
 
 
+def test_many_small_blocks_sleep_in_few_calls(no_leaks: None, sim: ModuleType) -> None:
+    """Neighbours of a tag share pinned memory, and one copy moves them; each tag wakes by itself."""
+    with acl.Pool(0) as pool:
+        weights = [made(pool, 40 * 1024 + 512 * (number % 3), 1 + number % 250, "weights") for number in range(400)]
+        cache = [made(pool, 3000, 251, "kv") for _ in range(100)]
+        sim.reset_counters()
+        pool.sleep()
+        counts = sim.counters()
+        assert counts["aclrtMallocHost"] == 2 and counts["aclrtMemcpyAsync"] < 20
+        pool.wake("kv")
+        assert all(holds(buffer, 251) for buffer in cache)
+        assert sim.counters()["aclrtFreeHost"] == 1, "the weights sleep on in the other one"
+        for buffer in weights[::2]:
+            buffer.close()
+        pool.wake()
+        assert all(holds(buffer, 1 + number % 250) for number, buffer in enumerate(weights) if number % 2)
+        assert pool.check() == 0
+        pool.trim()
+        assert sim.counters()["aclrtFreeHost"] == 2
+
+
 def test_what_is_not_offloaded_is_dropped() -> None:
     with acl.Pool(0) as pool:
         cache = made(pool, 20 * MIB, 1, "kv")
@@ -118,9 +139,11 @@ def test_small_blocks_of_one_page_sleep_together() -> None:
         assert all(holds(block, number % 251) for number, block in enumerate(blocks))
 
 
-def test_a_page_with_somebody_awake_stays() -> None:
+@pytest.mark.parametrize("size", [300 * 1024, PAGE // 2 - 64], ids=["part", "half"])
+def test_a_page_with_somebody_awake_stays(size: int) -> None:
+    """Also where the two fill the page: then nothing else in it is awake."""
     with acl.Pool(0) as pool:
-        sleeper, neighbour = made(pool, 300 * 1024, 1, "sleeps"), made(pool, 300 * 1024, 2, "awake")
+        sleeper, neighbour = made(pool, size, 1, "sleeps"), made(pool, size, 2, "awake")
         before = physical()
         assert pool.sleep("sleeps").memory == 0
         assert physical() == before

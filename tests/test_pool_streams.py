@@ -5,6 +5,7 @@ Streams are held up by functions that wait for a gate, so that "not finished yet
 
 import gc
 import threading
+from types import ModuleType
 
 import pytest
 from support.calls import api
@@ -307,13 +308,14 @@ def test_the_others_are_waited_for_when_one_stream_ends(made: Made) -> None:
             assert len(blocks_at(pool, stream, "waiting")) == 1
 
 
-def test_a_trim_waits_for_the_device_where_no_event_can_tell(made: Made) -> None:
+def test_a_trim_waits_for_the_device_where_no_event_can_tell(made: Made, sim: ModuleType) -> None:
     pool, stream, _ = made
     second = acl.Stream()
     buffer = pool.alloc(4 * MIB, stream)
     buffer.record_stream(second)
-    del second                                      # destroyed, and nobody has waited for it
-    gc.collect()
+    with sim.fault("aclrtStreamQuery"):
+        del second                                  # destroyed, and nobody knows whether its work is done
+        gc.collect()
     buffer.close()
     assert len(blocks_at(pool, stream, "waiting")) == 1
     assert pool.trim(idle=True) == 0                # which waits for nothing
@@ -556,6 +558,22 @@ def test_frees_may_come_after_unregister(made: Made) -> None:
     assert pool.check() == 0
 
 
+def test_a_capture_is_not_entered_again_before_its_graph_is_gone() -> None:
+    with acl.Pool(0) as pool, acl.Stream() as stream:
+        capture = pool.capture(stream)
+        with capture:
+            pool.alloc(8 * MIB - 64, stream).close()
+        with pytest.raises(ValueError, match="memory of a graph"), capture:
+            pass
+        assert capture.reserved == 8 * MIB
+        capture.release()
+        with capture:
+            pool.alloc(8 * MIB - 64, stream).close()
+        capture.release()
+        pool.trim()
+        assert pool.stats().reserved == 0
+
+
 def test_only_a_pool_s_own_capture_is_released(made: Made) -> None:
     pool, stream, _ = made
     with pytest.raises(TypeError, match="capture must be a Capture, not int"):
@@ -607,3 +625,72 @@ def test_blocks_outlive_the_pools_close() -> None:
         del pool
         gc.collect()
         assert physical() == 0
+
+
+def test_use_pool_serves_the_streams_of_pyacl_programs(sim: ModuleType) -> None:
+    acl.Device(0).use()
+    with acl.Pool(0) as pool, acl.Pool(1) as other:
+        acl.Device(0).use()
+        with acl.use_pool(pool), acl.use_pool(other):
+            made = [acl.rt.create_stream(), acl.rt.create_stream_with_config(0, 0)]
+            acl.Device(1).use()
+            far = acl.rt.create_stream()
+        acl.Device(0).use()
+        late = acl.rt.create_stream()
+        assert [status for _, status in (*made, far, late)] == [0] * 4
+        handles = [handle for handle, _ in made]
+        assert all(pool.serves(handle) and not other.serves(handle) for handle in handles)
+        assert other.serves(far[0]) and not pool.serves(far[0]) and not pool.serves(late[0])
+        assert sim.live_handles()["stream"] >= 4
+        for handle in (*handles, late[0]):
+            assert acl.rt.destroy_stream(handle) == 0
+        assert pool.streams == ()
+        acl.Device(1).use()
+        assert acl.rt.destroy_stream_force(far[0]) == 0 and other.streams == ()
+        acl.Device(0).use()
+
+
+def test_a_decay_goes_on_after_a_failure(sim: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    import time
+
+    with acl.Pool(0, decay_ms=20) as pool:
+        with sim.fault("aclrtSetDevice", every=1, code=507899) as broken:
+            pool.alloc("20MiB").close()
+            deadline = time.monotonic() + 60
+            while broken.hits < 3:
+                assert time.monotonic() < deadline, "the decay's thread does not tick"
+                time.sleep(0.01)
+        while pool.stats().reserved:
+            assert time.monotonic() < deadline, pool.stats()
+            time.sleep(0.01)
+    assert sum("the decay will try again" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_trim_and_close_say_when_they_gave_up(sim: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    gate = threading.Event()
+    with acl.Stream(0) as stream:
+        pool = acl.Pool(0, sync_timeout_ms=20, name="busy")
+        pool.alloc("20MiB", stream).close()
+        stream.launch(gate.wait)
+        try:
+            assert pool.trim() == 0
+            (said,) = [record.getMessage() for record in caplog.records if "gave up" in record.getMessage()]
+            assert "busy: trim gave up on" in said and "20 ms" in said
+            caplog.clear()
+            pool.close()
+            assert "busy: close gave up on" in caplog.text
+        finally:
+            gate.set()
+        stream.synchronize()
+    caplog.clear()
+    del pool
+    gc.collect()
+    with acl.Pool(0) as idle:
+        idle.alloc(1000).close()
+        idle.trim()
+    assert "gave up" not in caplog.text
+
+
+def test_a_letter_is_a_binary_unit() -> None:
+    with acl.Pool(0, limit="1G", headroom="3M") as pool:
+        assert (pool.limit, pool.headroom) == (1 << 30, 3 << 20)

@@ -24,7 +24,7 @@ class Use:
     """A block that work on the stream fills with one byte and reads back, and that is freed at once."""
 
     def __init__(self, stream: acl.Stream, door: Door, size: int, value: int) -> None:
-        self.value, self.size = value, size
+        self.stream, self.value, self.size = stream, value, size
         self.host = ctypes.c_void_p()
         assert api.aclrtMallocHost(ctypes.byref(self.host), ctypes.c_size_t(size)) == 0
         self.block, self.address = door.take(size)
@@ -37,6 +37,7 @@ class Use:
         return ctypes.string_at(self.host, self.size) == bytes([self.value]) * self.size
 
     def close(self) -> None:
+        self.stream.synchronize()                               # its copy writes there
         assert api.aclrtFreeHost(self.host) == 0
 
 

@@ -148,7 +148,7 @@ def test_submodules_of_aclpool_are_those_of_acl() -> None:
             print(error)
     """)
     assert done.stdout.splitlines() == [
-        "True True True", "acl.sim acl.sim True", "No module named 'acl.nonsense'",
+        "True True True", "acl.sim acl.sim True", "No module named 'aclpool.nonsense'",
     ], done.stderr
 
 

@@ -81,8 +81,8 @@ def given_values(row: Row, seen: Row) -> list[tuple[str, str, Any]]:
     return [(*parts(p)[:2], v) for p, v in zip(row["params"], seen["given"], strict=True)]
 
 
-@pytest.mark.parametrize("name", CALLED)
-def test_arguments_reach_their_c_parameters(name: str, success: Row) -> None:
+def check_arguments(name: str, success: Row) -> None:
+    """Numbers and strings reach the C parameters of their names, in their order."""
     row, seen = ROWS[name], success[name]
     assert "raised" not in seen, seen
     if name in NOT_CALLED or name in OWN_RULES:
@@ -106,9 +106,11 @@ def test_arguments_reach_their_c_parameters(name: str, success: Row) -> None:
     assert in_order == [number_of(v, 8) for _, v in numbers if number_of(v, 8) in in_order]
 
 
-@pytest.mark.parametrize("name", [n for n in CALLED if any("[" in p for p in ROWS[n]["params"])])
-def test_lists_arrive_with_their_lengths(name: str, success: Row) -> None:
+def check_lists(name: str, success: Row) -> None:
+    """A list reaches C as its elements."""
     row, seen = ROWS[name], success[name]
+    if not any("[" in p for p in row["params"]):
+        return
     values = seen["call"]["seen"]
     lists = [(k, v) for _, k, v in given_values(row, seen) if k[0] == "[" and k[1] in "LkiI" and k != "[[L]]"]
     for kind, given in lists:
@@ -117,8 +119,8 @@ def test_lists_arrive_with_their_lengths(name: str, success: Row) -> None:
         assert any(v["peek"] & ((1 << 8 * size) - 1) == first for v in values), (kind, given)
 
 
-@pytest.mark.parametrize("name", CALLED)
-def test_results_come_back_in_their_places(name: str, success: Row) -> None:
+def check_results(name: str, success: Row) -> None:
+    """What C wrote comes back in the place of its name."""
     row, seen = ROWS[name], success[name]
     if name in NOT_CALLED or name in OWN_RULES or NO_DESCRIPTOR.fullmatch(name):
         return
@@ -155,8 +157,8 @@ def check_written(row: Row, names: list[tuple[str, str]], seen: Row) -> None:
             assert value
 
 
-@pytest.mark.parametrize("name", CALLED)
-def test_failure_comes_back_as_ret(name: str, failure: Row) -> None:
+def check_failure(name: str, failure: Row) -> None:
+    """A failed call returns its status last, and nothing that C did not write."""
     row, seen = ROWS[name], failure[name]
     if name == "acl.rt.get_group_info_detail":
         assert seen["raised"] == "RuntimeError"
@@ -173,9 +175,10 @@ def test_failure_comes_back_as_ret(name: str, failure: Row) -> None:
         assert value in empty.get(kind[0], [0]), spelled
 
 
-@pytest.mark.parametrize("name", [n for n in CALLED if n not in NOT_CALLED and n != "acl.rt.allocator_create_desc"])
-def test_the_gil_is_dropped_around_what_may_wait(name: str, success: Row) -> None:
-    assert success[name]["call"]["gil"] == (ROWS[name].get("gil") == "held")
+def check_gil(name: str, success: Row) -> None:
+    """The GIL is dropped around every call but those that the table says hold it."""
+    if name not in NOT_CALLED and name != "acl.rt.allocator_create_desc":
+        assert success[name]["call"]["gil"] == (ROWS[name].get("gil") == "held")
 
 
 def test_what_can_wait_or_call_back_is_not_held() -> None:
@@ -190,8 +193,8 @@ def wrong(kind: str) -> Any:
     return 7 if kind in ("s", "z", "s+") else object()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if ROWS[n]["params"]])
-def test_wrong_types_raise_type_error(name: str) -> None:
+def check_wrong_types(name: str) -> None:
+    """A wrong type in any place is a TypeError in the words of the vendor's module."""
     row = ROWS[name]
     function = find(name)
     kinds = [parts(p)[1] for p in row["params"]]
@@ -206,8 +209,8 @@ def test_wrong_types_raise_type_error(name: str) -> None:
             assert str(caught.value) == f"{name} args parse failed"
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if ROWS[n]["params"]])
-def test_wrong_number_of_arguments_raises_type_error(name: str) -> None:
+def check_wrong_counts(name: str) -> None:
+    """One argument too many or too few is a TypeError."""
     row = ROWS[name]
     good = arguments(row)
     with pytest.raises(TypeError, match=f"^{re.escape(name)} args parse failed$"):
@@ -217,8 +220,8 @@ def test_wrong_number_of_arguments_raises_type_error(name: str) -> None:
             find(name)(*good[:-1])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_function_is_introspectable(name: str) -> None:
+def check_introspection(name: str) -> None:
+    """Signature, module, docstring and dir() name the function as the table does."""
     row, function = ROWS[name], find(name)
     signature = inspect.signature(function)
     if row["params"]:
@@ -229,3 +232,17 @@ def test_function_is_introspectable(name: str) -> None:
     assert function.__doc__.startswith((*(r.split(":")[0] for r in row["returns"]), name))
     module = sys.modules["acl" if name.count(".") == 1 else function.__module__]
     assert name.rpartition(".")[2] in dir(module)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function(name: str, success: Row, failure: Row) -> None:
+    check_introspection(name)
+    if ROWS[name]["params"]:
+        check_wrong_types(name)
+        check_wrong_counts(name)
+    if name in CALLED:
+        check_arguments(name, success)
+        check_lists(name, success)
+        check_results(name, success)
+        check_failure(name, failure)
+        check_gil(name, success)

@@ -176,7 +176,6 @@ def test_an_abandoned_thread_does_not_keep_the_process() -> None:
 def test_ctrl_c_ends_the_wait_for_a_thread() -> None:
     done = run_python("""
         import os, signal, threading, time, acl
-        signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell's background job ignores it
         thread, _ = acl.util.start_thread(lambda given: time.sleep(600), [])
         try:
             threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()

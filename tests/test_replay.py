@@ -21,7 +21,7 @@ from acl.tools import cli
 from acl.tools._loops import Load, run_here
 from acl.tools._policies import POLICIES, Ledger, Policy
 from acl.tools.replay_price import PRICES, load_prices, priced_ms
-from acl.tools.replay_run import replay_policy, replay_pool
+from acl.tools.replay_run import replay_policy, replay_pool, timing_of, whole_passes
 from acl.tools.replay_trace import TraceError, closed_trace, load_trace, repeat_trace, save_trace, trace_of_rows
 
 KEYS = {
@@ -178,6 +178,47 @@ class Evil:
         return os.system, ("touch /tmp/should-not-be-there",)
 
 
+@pytest.mark.parametrize("ending", ["csv", "json", "npz"])
+def test_a_trace_is_exported_and_read_back(ending: str, tmp_path: Path) -> None:
+    trace = random_trace(8, 300, streams=3)
+    save_trace(tmp_path / "t.npz", trace)
+    out = tmp_path / f"out.{ending}"
+    assert run_cli(str(tmp_path / "t.npz"), "--export", str(out)) == 0
+    again = load_trace(out)
+    for name in ("op", "id", "size", "step", "stream"):
+        assert getattr(trace, name).tolist() == getattr(again, name).tolist(), name
+
+
+@pytest.mark.parametrize("text", [
+    "op,id,size\nalloc,7,4096\nalloc,8,512\nfree,7,\nfree,8,\n",
+    "id,op,size,note\n7,0,4096,x\n8,0,512,y\n7,1,4096,z\n8,1,512,\n",
+    '[{"op": "alloc", "id": 7, "size": 4096}, {"op": 0, "id": 8, "size": 512}, {"op": "free", "id": 7},'
+    ' {"op": 1, "id": 8}]',
+    ' {"op": [0, 0, 1, 1], "id": [7, 8, 7, 8], "size": [4096, 512, 4096, 512]}',
+])
+def test_a_trace_in_text_is_read(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text(text)
+    trace = load_trace(path)
+    assert (trace.op.tolist(), trace.id.tolist()) == ([0, 0, 1, 1], [7, 8, 7, 8])
+    assert trace.size.tolist() == [4096, 512, 4096, 512]
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("op,id\nalloc,7\n", "no column 'size'"), ("op,id,size\nmalloc,7,1\n", "event 0: expected op"),
+    ("op,id,size\nalloc,7,1e99\n", "event 0: expected op"), ("op,id,size\nalloc,7,-1\n", "a size below 0"),
+    ("op,id,size\nalloc,7,99999999999999999999\n", "event 0: expected op"), ("op,id,size\n", "no events"),
+    ("op,id,size\nfree,7,1\n", "block 7 is freed but not live"), ("[1, 2]", "expected an object of arrays"),
+    ("{", "not JSON"), ("[" * 100_000, "not JSON"), ('{"op": [0], "id": [1]}', "expected arrays op, id and size"),
+    ('{"op": [0], "id": [1, 2], "size": [1]}', "of one length"), ('[{"op": [], "id": 1, "size": 1}]', "event 0"),
+])
+def test_a_text_that_is_no_trace_is_refused(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=complaint):
+        load_trace(path)
+
+
 def test_a_snapshot_cannot_run_code(tmp_path: Path) -> None:
     path = tmp_path / "evil.pickle"
     path.write_bytes(pickle.dumps(snapshot([{"action": "alloc", "addr": Evil()}])))
@@ -311,7 +352,8 @@ def test_the_pool_serves_a_trace_and_gives_everything_back() -> None:
     assert numbers["failures"] == 0
     assert numbers["events"] == len(trace)
     assert trace.joint_live_peak() <= numbers["reserved_peak"]
-    assert numbers["live_peak"] == trace.live_peak()
+    assert (numbers["live_peak"], numbers["live_peak_sum"]) == (trace.joint_live_peak(), trace.live_peak())
+    assert numbers["ratio"] >= 1
     assert numbers["ratio"] == pytest.approx(numbers["reserved_peak"] / numbers["live_peak"], abs=1e-3)
     assert 0 < numbers["slow_path_share"] < 1
     assert sum(numbers["driver_calls_by_name"].values()) == numbers["driver_calls"]
@@ -326,6 +368,38 @@ def test_the_reserved_peak_is_the_simulators() -> None:
     assert replay.numbers["reserved_peak"] == acl.sim.physical_peak() - before
     assert max(replay.reserved) <= replay.numbers["reserved_peak"]
     assert replay.at[-1] == len(trace)
+
+
+def test_the_time_told_is_that_of_the_run_in_the_middle() -> None:
+    runs = [[(30.0, 9.0), (20.0, 3.0)], [(11.0, 5.0), (10.0, 5.0)], [(90.0, 2.0), (80.0, 2.0)]]
+    middle, numbers = timing_of(runs)
+    assert middle == runs[1]
+    assert numbers == {"ns_per_event": 10.5, "ns_per_event_host": 5.0, "ns_per_event_host_best": 2.0,
+                       "ns_per_event_host_runs": [6.0, 5.0, 2.0]}
+
+
+def test_a_run_is_told_whole_with_its_slow_parts() -> None:
+    fast, slow = [(10.0, 100.0), (0.0, 900.0)], [(20.0, 900.0), (0.0, 100.0)]
+    assert whole_passes([fast, slow], 10) == [(101.0, 100.0), (102.0, 100.0)]
+
+
+def test_the_total_is_the_hosts_time_and_the_modelled_drivers() -> None:
+    numbers = replay_pool(random_trace(34), PRICES, passes=2, runs=1).numbers
+    host_ms = numbers["ns_per_event_host"] * numbers["events"] / 1e6
+    assert numbers["total_ms_modelled"] == pytest.approx(host_ms + numbers["driver_ms_modelled"], abs=0.01)
+
+
+def test_two_streams_at_their_peak_in_turn_are_divided_by_the_joint_peak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row for stream in (0, 1) for number in range(8)
+            for row in ((0, 8 * stream + number, 16 << 20, stream), (1, 8 * stream + number, 16 << 20, stream))]
+    path = tmp_path / "turns.npz"
+    save_trace(path, trace_of_rows("turns", rows))
+    assert run_cli(str(path), "--runs", "1") == 0
+    head, _, line = capsys.readouterr().out.splitlines()[:3]
+    assert "live peak 16 MiB (each stream's own added up: 32)" in head
+    assert float(line.split()[8]) >= 1
 
 
 def test_passes_are_told_apart() -> None:
@@ -386,7 +460,10 @@ def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.Capt
     (["--limit", "1MiB"], "--limit: expected at least one granule"),
     (["--granule", "3MiB"], "--granule: expected a power of two"),
     (["--granule", "auto"], "--granule: auto is chosen by --limit, and none is given"),
-    (["--latency", "/nowhere"], "/nowhere"),
+    (["--latency", "/nowhere"], "/nowhere"), (["--peers", "nobody"], "no allocator is called nobody"),
+    (["--library", "x"], "--library: expected NAME=FILE:MALLOC:FREE"),
+    (["--export", "out.txt"], "a trace's name ends in .csv, .json or .npz"),
+    (["--export", "/no/such/x.csv"], "--export: expected a file in a folder that exists"),
 ])
 def test_bad_arguments_are_named(
     small_trace: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
@@ -395,6 +472,23 @@ def test_bad_arguments_are_named(
     output = capsys.readouterr()
     assert complaint in output.err
     assert output.out == ""
+
+
+def test_real_allocators_are_timed_beside_the_pool(small_trace: str) -> None:
+    done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--runs", "1", "--json", "-", "--library",
+                     "mine=libc.so.6:malloc:free", "--subject", "pool:granule=4MiB", "--peers", "glibc")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["allocators"]
+    assert [row["allocator"] for row in rows] == ["floor", "glibc", "mine", "pool:granule=4MiB"]
+    assert all(row["ns_per_event"] > 0 for row in rows)
+    assert rows[3]["reserved_peak"] >= rows[3]["live_peak"] > 0
+
+
+def test_a_real_allocator_that_is_lost_is_an_error(small_trace: str) -> None:
+    done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--runs", "1", "--library",
+                     "no=/no/x.so:malloc:free")
+    assert done.returncode == 1
+    assert "no: not available: no file /no/x.so" in done.stdout
 
 
 def test_a_second_pass_starts_where_the_first_one_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,3 +125,30 @@ def test_the_vendors_module_ahead_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "acl.py").write_text("raise ImportError('not this one')")
     done = run(tmp_path, "import acl; print(acl.rt.get_device_count()[1])")
     assert done.stdout == "0\n", done.stderr
+
+
+@pytest.mark.subprocess_heavy
+def test_streams_of_later_threads_are_served(tmp_path: Path) -> None:
+    program = tmp_path / "threads.py"
+    program.write_text("""
+import threading, time
+import acl
+acl.init()
+acl.rt.set_device(0)
+
+def work():
+    time.sleep(0.2)
+    acl.rt.set_device(0)
+    acl.rt.create_stream()
+
+threading.Thread(target=work).start()
+""")
+    done = run_child("-m", "aclpool", "run", "--pool", str(program))
+    assert done.returncode == 0, done.stderr
+    assert "pool of device 0: 1 streams" in done.stdout
+
+
+def test_a_limit_below_one_page_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").touch()
+    done = run_child("-m", "aclpool", "run", "--pool-limit", "1KiB", str(tmp_path / "empty.py"))
+    assert (done.returncode, "expected at least one granule (2 MiB), got '1KiB'" in done.stderr) == (2, True)

@@ -221,3 +221,9 @@ def test_an_array_keeps_the_memory(no_leaks: None) -> None:
     gc.collect()
     array[:] = 5
     assert array.sum() == 40
+
+
+def test_a_buffer_says_its_bytes_as_arrays_do(sim: ModuleType) -> None:
+    with acl.Buffer(1000) as buffer, acl.Pool(0) as pool, pool.alloc("1KiB") as block:
+        assert buffer.nbytes == buffer.size == len(buffer) == 1000
+        assert block.view(24).nbytes == 1000

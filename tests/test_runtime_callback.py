@@ -101,6 +101,8 @@ def test_a_stream_dropped_with_a_callback_queued_is_no_crash(no_leaks: None) -> 
     made.launch(done.append, 1)
     del made
     gc.collect()
+    acl.Device(0).synchronize()
+    assert done == [1]
 
 
 def test_a_callback_may_hold_its_stream(no_leaks: None) -> None:

@@ -1,11 +1,14 @@
 """Copies and fills: every pair of sides, order, bounds."""
 
 import array
+import ctypes
 import threading
 from types import ModuleType
 
 import numpy as np
 import pytest
+from support.calls import api
+from support.core import Slow
 
 import acl
 
@@ -171,6 +174,16 @@ def test_a_synchronous_copy_waits_for_copies_still_queued(
     assert acl.to_bytes(buffer) == b"late"
 
 
+def test_a_copy_to_pageable_memory_comes_after_what_c_queued_on_its_stream(stream: acl.Stream) -> None:
+    """The runtime would copy at once, and the library has not seen what C queued."""
+    with acl.Pool(0) as pool, pool.alloc(256, stream) as buffer:
+        acl.fill(buffer, 0)
+        with Slow(stream) as slow:
+            assert api.aclrtMemsetAsync(ctypes.c_void_p(buffer.address), 256, 7, 256, stream.handle) == 0
+            threading.Timer(0.05, slow.go_on).start()
+            assert acl.to_bytes(buffer) == b"\7" * 256
+
+
 def test_a_buffers_stream_orders_its_synchronous_copies(stream: acl.Stream, no_leaks: None) -> None:
     # The fill is queued behind a callback that is still held: the copy must not race past it.
     gate = threading.Event()
@@ -192,7 +205,7 @@ def test_after_a_failed_wait_closing_waits(
     gate, order = threading.Event(), []
     sides = {"buffer": acl.Buffer(64, stream=stream), "host": pinned(bytes(64))}
     stream.launch(gate.wait, 30)
-    with sim.fault("aclrtSynchronizeStream", nth=1), pytest.raises(acl.AclError):
+    with sim.fault("aclrtSynchronizeStreamWithTimeout", nth=1), pytest.raises(acl.AclError):
         acl.copy(sides["buffer"], sides["host"])
     stream.launch(order.append, "copied")
     threading.Timer(0.05, gate.set).start()
@@ -288,3 +301,23 @@ def test_copies_from_a_thread_without_a_device(
         thread.start()
         thread.join()
         assert acl.to_bytes(there) == b"threaded"
+
+
+def test_a_fill_that_fails_leaves_asynchronous_copies_to_wait_for(sim: ModuleType, stream: acl.Stream) -> None:
+    with acl.HostBuffer(64) as host, acl.Buffer(64, stream=stream) as buffer:
+        acl.copy_async(buffer, host)
+        with sim.fault("aclrtMemsetAsync", nth=1, code=507899), pytest.raises(acl.AclError):
+            acl.fill(buffer, 1, wait=False)
+        sim.reset_counters()
+        buffer.close()
+        assert sim.counters()["aclrtSynchronizeStreamWithTimeout"] == 1
+
+
+def test_a_copy_that_was_waited_for_leaves_nothing_to_wait_for(sim: ModuleType, stream: acl.Stream) -> None:
+    with acl.HostBuffer(64) as host, acl.Buffer(64, stream=stream) as buffer:
+        acl.copy_async(buffer, host)
+        acl.fill(buffer, 1)
+        sim.reset_counters()
+        buffer.close()
+        host.close()
+        assert sim.counters().get("aclrtSynchronizeStreamWithTimeout", 0) == 0

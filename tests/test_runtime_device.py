@@ -1,6 +1,7 @@
 """Device and Context: which one a thread works on."""
 
 import threading
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -163,3 +164,87 @@ def test_init_by_somebody_else_is_success() -> None:
         print("fine")
     """)
     assert (done.stdout.strip(), done.stderr, done.returncode) == ("fine", "", 0)
+
+
+# ---- what leaves a thread as it was -------------------------------------------------------------
+
+def in_a_thread(body: Callable[[], None]) -> None:
+    """Run a body in a new thread, which has no context; its exception is raised here."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            body()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("question", [
+    lambda: acl.Device(1).memory_info(), lambda: acl.Device(1).stream_priorities(),
+    lambda: acl.Device(1).synchronize(), lambda: acl.Device(1).__enter__().__exit__(),
+])
+def test_a_question_leaves_a_thread_without_a_device(question: Callable[[], object]) -> None:
+    acl.Device(1).use()
+    acl.Device(0).use()
+
+    def body() -> None:
+        question()
+        assert acl.Device.current() is None
+        assert acl.Buffer(16).device == 0
+
+    in_a_thread(body)
+
+
+def test_a_block_of_one_device_restores_each_thread() -> None:
+    shared, inside, go = acl.Device(0), threading.Event(), threading.Event()
+    first = acl.Context(1)
+    acl.Device(0).use()
+
+    def body() -> None:
+        first.use()
+        with shared:
+            inside.set()
+            assert go.wait(30)
+        assert acl.Context.current() == first
+
+    thread = threading.Thread(target=in_a_thread, args=(body,))
+    thread.start()
+    assert inside.wait(30)
+    with acl.Context(0) as second, shared:
+        pass
+    go.set()
+    thread.join()
+    second.close()
+    first.close()
+    acl.Device(0).use()
+
+
+def test_questions_do_not_count_as_uses(sim: ModuleType) -> None:
+    device = acl.Device(1)
+    device.use()
+    before = acl.Context.current()
+    device.memory_info(), device.stream_priorities(), device.synchronize()
+    with device:
+        acl.Stream(1).close()
+    sim.reset_counters()
+    device.use()
+    device.memory_info()
+    assert sim.counters()["aclrtSetDevice"] == 1
+    assert acl.Context.current() == before
+    device.reset()
+    acl.Device(0).use()
+
+
+def test_a_thread_goes_on_after_its_context_is_closed() -> None:
+    def body() -> None:
+        acl.Context(0).close()
+        assert acl.Buffer(16).device == 0
+
+    in_a_thread(body)
+    acl.Device(0).use()

@@ -15,9 +15,9 @@ from support.sources import calls, checked
 import acl
 import acl.sim
 
-MODULES = ("_device", "_stream", "_buffer", "_copy", "_callback")
+MODULES = ("_device", "_stream", "_buffer", "_copy", "_callback", "_work")
 CALLED = sorted(set().union(*(calls(module) for module in MODULES)))
-CHECKED = set().union(*(checked(module) for module in MODULES))
+CHECKED = set().union(*(checked(module) for module in MODULES)) & set(CALLED)
 # Only at the start, at the end, or with an older CANN: tested in processes of their own below.
 ELSEWHERE = {
     "aclInit",

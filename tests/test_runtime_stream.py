@@ -106,7 +106,7 @@ def test_elapsed_time_needs_timing(stream: acl.Stream) -> None:
 
 def test_the_default_stream(no_leaks: None) -> None:
     default = acl.Stream.default()
-    assert (default.handle, repr(default)) == (0, "<Stream default>")
+    assert (default.handle, repr(default)) == (0, "<Stream default of device 0>")
     done: list[int] = []
     default.launch(done.append, 1)
     default.synchronize()
@@ -207,6 +207,7 @@ def test_a_stream_ends_in_a_thread_without_a_context(end: str, no_leaks: None) -
     thread.start()
     thread.join()
     made.clear()
+    acl.Device(0).synchronize()                 # what a thread could not ask is asked here
 
 
 def test_a_thread_without_a_context_gets_the_streams(no_leaks: None) -> None:

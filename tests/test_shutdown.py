@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from support.child import run_python
 
+import acl.sim
+
 ALIVE = """
     import acl
     stream, event, context = acl.Stream(), acl.Event(timing=True), acl.Context(0)
@@ -195,6 +197,52 @@ def test_a_callback_that_comes_due_when_python_is_gone(tmp_path: Path) -> None:
         launch(functions.behind)
     """)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_exit_does_not_wait_for_a_callback_that_the_runtime_joins(tmp_path: Path) -> None:
+    # The real runtime joins its threads in its exit; one of them is in a Python callback that never ends.
+    source, library = tmp_path / "join.c", tmp_path / "libascendcl.so"
+    source.write_text("""
+        #include <pthread.h>
+        #include <stdlib.h>
+        typedef struct { void (*call)(void *); void *argument; } Job;
+        static pthread_t thread;
+        static int started;
+        static void *run(void *job) { ((Job *)job)->call(((Job *)job)->argument); return NULL; }
+        int aclrtLaunchHostFunc(void *stream, void (*call)(void *), void *argument)
+        {
+            Job *job = malloc(sizeof *job);
+            (void)stream;
+            job->call = call;
+            job->argument = argument;
+            started = 1;
+            return pthread_create(&thread, NULL, run, job);
+        }
+        __attribute__((destructor)) static void join(void) { if (started) pthread_join(thread, NULL); }
+    """)
+    folder = acl.sim.library_dir()
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, f"-L{folder}",
+                    f"-Wl,--no-as-needed,-rpath,{folder}", "-l:libascendcl.so"], check=True)
+    done = run_python("""
+        import acl, sys, threading
+        inside = threading.Event()
+        stream = acl.Stream()
+        stream.launch(lambda: (inside.set(), threading.Event().wait()))
+        assert inside.wait(60)
+        print("the last line", end="")
+        sys.exit(7)
+    """, ACL_LIBRARY=str(library), timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("the last line", "", 7)
+
+
+def test_nothing_is_released_when_the_interpreter_ends(tmp_path: Path) -> None:
+    trace = tmp_path / "calls"
+    done = run_python(ALIVE, ACL_SIM_TRACE=str(trace))
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    calls = [line.split()[2] for line in trace.read_text().splitlines()]
+    assert {"aclrtCreateStreamWithConfig", "aclrtMallocHost"} <= set(calls)
+    released = [call for call in calls if call.startswith(("aclrtDestroy", "aclrtFree"))]
+    assert released == []
 
 
 def test_an_uncaught_error_keeps_its_exit_code() -> None:

@@ -248,8 +248,8 @@ def failed_run(stream: acl.Stream, scope: str | None = None, named: str | None =
         hogs = [pool.alloc("16MiB", stream, tag="hog") for _ in range(3)]
         if named is not None:
             pool.tag_stream(stream, named)
-        # In and out take 1 MiB each: it is what lies between, with a workspace, that finds no room.
-        x = np.ones((2**15, 8), np.float32)
+        # In and out take 4.4 MiB each: it is what lies between that finds no room.
+        x = np.ones((144_000, 8), np.float32)
         with pool.tag(scope) if scope else nullcontext(), pytest.raises(acl.OutOfMemoryError) as raised:
             model(x, stream=stream)
         for hog in hogs:
@@ -292,7 +292,7 @@ def test_in_a_coroutine_a_run_has_the_tasks_tag(stream: acl.Stream) -> None:
             with pool.tag("task"):
                 await asyncio.sleep(0)
                 with pytest.raises(acl.OutOfMemoryError) as raised:
-                    model.run_async([np.ones((2**15, 8), np.float32)], stream)
+                    model.run_async([np.ones((144_000, 8), np.float32)], stream)
                 return raised.value
 
         report = asyncio.run(serve()).report

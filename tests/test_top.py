@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -177,8 +178,10 @@ def test_a_caller_that_hangs_up_does_no_harm(server: TopServer) -> None:
 
 
 def test_another_user_gets_no_answer(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acl.inside._top.struct, "unpack", lambda form, data: (1, os.geteuid() + 4711, 1))
-    assert ask(Path(server.path)) is None
+    monkeypatch.setattr(acl.inside._top, "peer_of", lambda caller: os.geteuid() + 4242)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(server.path)
+        assert caller.recv(1) == b""
 
 
 def test_the_socket_is_the_users_alone(server: TopServer) -> None:
@@ -470,3 +473,134 @@ def test_a_tiny_terminal_shows_what_fits(service: Service) -> None:
         os.write(terminal.handle, key)
     time.sleep(0.3)
     assert terminal.end() == 0
+
+
+# ---- what others may say
+
+
+EVIL = "\x1b]0;pwned\x07\x1b[2J\nrow\0"
+
+
+def replying(folder: Path, reply: Any) -> socket.socket:
+    """A socket in the folder that says this to whoever asks."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / f"{os.getpid()}-0.sock"))
+    listener.listen()
+
+    def run() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller = listener.accept()[0]
+                with caller, contextlib.suppress(OSError):
+                    reply(caller)
+
+    threading.Thread(target=run, daemon=True).start()
+    return listener
+
+
+def test_texts_of_others_are_shown_as_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evil = answer(1, pool_document(name=f"p{EVIL}", tags={f"t{EVIL}": MIB}, last_oom=EVIL, stream={"kind": EVIL}),
+                  command=f"/bin/{EVIL}", backend=EVIL).document | top_sample.FORMAT
+    with replying(folder, lambda caller: caller.sendall(json.dumps(evil).encode())):
+        assert cli.main(["top", "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[2J" in shown and not set(shown) & set("\x1b\x07\0")
+    assert all("row" not in line[:4] for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("changes", [
+    {"pid": "x"}, {"pools": None}, {"pools": [{}]}, {"pools": [5]}, {"time": "z"}, {"time": float("nan")},
+    {"devices": 5},
+    {"pools": [pool_document(reserved="a")]}, {"pools": [pool_document(reserved=float("inf"))]},
+    {"pools": [pool_document(tags=[])]}, {"pools": [pool_document(tags={"a": -1})]}, {"command": 5},
+    {"pools": [pool_document(stream={"hits": None})]}, {"pools": [pool_document(name=None)]},
+])
+def test_an_answer_with_a_wrong_value_is_passed_over(folder: Path, changes: dict[str, Any]) -> None:
+    document = answer(1, pool_document()).document | top_sample.FORMAT
+    wrong = json.dumps(document | changes).encode()
+    with replying(folder, lambda caller: caller.sendall(wrong)):
+        assert ask_all() == []
+
+
+@pytest.mark.parametrize("reply", [b"[" * 200_000, b'{"a":' * 50_000, b"9" * 5000], ids=["lists", "tables", "digits"])
+def test_an_answer_that_is_nested_or_long_is_passed_over(folder: Path, reply: bytes) -> None:
+    with replying(folder, lambda caller: caller.sendall(reply)):
+        assert ask_all() == []
+
+
+@pytest.mark.parametrize("part", [b" ", b'"' + b"A" * (1 << 20)], ids=["drips", "floods"])
+def test_an_answer_without_an_end_is_left(folder: Path, part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_sample, "ASK_SECONDS", 1.0 if len(part) == 1 else 60)
+    monkeypatch.setattr(top_sample, "MOST_BYTES", 8 << 20)
+
+    def endless(caller: socket.socket) -> None:
+        while True:
+            caller.sendall(part)
+            time.sleep(0.01)
+
+    with replying(folder, endless):
+        assert ask_all() == []
+
+
+def test_another_users_folder_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    if os.stat(folder).st_uid == 0:             # what root made is anybody's to read
+        os.chown(folder, 4243, -1)
+    with pytest.raises(PermissionError, match="expected a folder of user 4242"):
+        ask_all()
+    assert cli.main(["top", "--once"]) == 2
+    assert "expected a folder of user 4242" in capsys.readouterr().err
+
+
+def test_a_server_outlives_a_moment_without_descriptors(server: TopServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, failures = server.socket.accept, iter([OSError(24, "Too many open files")] * 3)
+
+    class Socket:
+        def accept(self) -> Any:
+            for error in failures:
+                raise error
+            return accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    real = server.socket
+    monkeypatch.setattr(server, "socket", Socket())
+    assert ask(Path(server.path)) is not None   # the one that waits in the real accept
+    assert ask(Path(server.path)) is not None
+    monkeypatch.undo()
+    assert list(failures) == [] and server.thread.is_alive()
+
+
+@pytest.mark.subprocess_heavy
+def test_children_of_multiprocessing_leave_no_sockets(folder: Path) -> None:
+    code = """
+import multiprocessing, os, sys
+import acl
+if __name__ == "__main__":
+    for _ in range(4):
+        child = multiprocessing.get_context("fork").Process(target=len, args=("",))
+        child.start()
+        child.join()
+    print(len(os.listdir(os.environ["ACL_POOL_TOP_DIR"])))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "ACL_POOL_TOP": "1", "ACL_BACKEND": "sim"}, cwd="/")
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_sockets_of_the_dead_go_when_a_service_starts(folder: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (folder / f"{dead.pid}-0.sock").touch()
+    with acl.serve_top() as made:
+        assert [str(path) for path in folder.iterdir()] == [made.path]
+
+
+def test_no_colour_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import curses
+
+    monkeypatch.setattr(curses, "start_color", lambda: pytest.fail("colours"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert Screen.make_styles()["alarm"] == curses.A_BOLD

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Arena, ArenaStats, Block, Driver, Pool, PoolOptions
-from acl._libacl cimport aclrtStream
+from acl._libacl cimport aclError, aclrtContext, aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
 
@@ -22,10 +22,23 @@ cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil
 cdef void pools_release() noexcept nogil
 
-# The arena of a stream, NULL if there is none; and one that is made if there is none.
+# The arena of a stream, NULL if there is none; and one that is made if there is none, `known` is
+# where the stream lives, or NULL.  NULL stands for the default stream of the current context.
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
-cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
+cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
+                          aclrtContext known) noexcept nogil
+# Offers an arena that no work has used, with its pages, to the next stream without one.
+cdef void arena_offer(Arena *arena) noexcept nogil
+cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
+                      aclrtContext context) noexcept nogil
+# Whether an arena's stream is this one: it has not ended, has this handle and, as the default
+# stream, is that of this context.
+cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil
+# A stream is about to be destroyed: from here on nobody finds, asks or waits for it by its handle.
+cdef void stream_end(aclrtStream stream) noexcept nogil
+# The status of a failed task of a stream that a pool's wait was told of, once; 0: there is none.
+cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil
 
 # ACL asks this arena for its stream from here on, and no other one of any pool.
 cdef void arena_serves(Arena *arena) noexcept nogil
@@ -42,6 +55,3 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
 # One tick of decay: what no allocation has needed since the last tick goes, from idle streams.
 cdef size_t pool_decay(Pool *pool) noexcept nogil
 cdef void pool_reset_peaks(Pool *pool) noexcept nogil
-cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil
-# Copies of all blocks in address order, to be freed by C's `free`; NULL without host memory.
-cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil

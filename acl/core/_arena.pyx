@@ -9,43 +9,50 @@ After a fork the child must not touch the device: every arena refuses there (ARE
 """
 
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
+
+from posix.mman cimport MADV_DONTNEED, madvise
+from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from acl cimport _libacl
-from acl.core._asleep cimport naps_reclaim
-from acl.core._bins cimport bins_start, slab_close, slab_open
+from acl.core._asleep cimport naps_let_go, naps_reclaim
+from acl.core._bins cimport arena_open, arena_return, bins_start, slab_close, slab_open
 from acl._core cimport (
-    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED, Block,
-    BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, MAX_ARENAS, no_scopes,
-    Range, ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER,
+    ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED,
+    ARENA_TABLES, FIRST_ARENAS, FOUND_ARENAS, MAX_ARENAS, no_scopes, Range, RANGE_TABLES,
+    ROLE_CAPTURE, ROLE_FRAMEWORK, ROLE_STREAM, ROLE_USER, Use, USE_BEDS,
 )
 from acl.core._driver cimport (
-    context_enter, context_here, context_leave, events_destroy, page_unmap, range_unreserve,
-    source_shrink,
+    arena_context, context_enter, context_here, context_leave, events_destroy, faults_seen,
+    page_unmap, range_unreserve, source_shrink, stream_home, stream_wait,
 )
 from acl.core._events cimport EVENT_TRIM
 from acl._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
-    ACL_SUCCESS, aclrtContext, aclrtStreamState, aclrtStreamStatus, libacl_open,
+    ACL_SUCCESS, aclError, aclmdlRI, aclrtContext, aclrtStreamState, aclrtStreamStatus, libacl_open,
 )
 from acl.core._lock cimport (
     SpinLock, count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_start, lock_take,
-    spin_enter, spin_leave, stale_read,
+    pointer_publish, pointer_read, spin_enter, spin_leave, stale_read,
 )
-from acl.core._pages cimport pages_donate
+from acl.core._order cimport capture_ask
+from acl.core._pages cimport pages_donate, pages_may_leave
 from acl.core._place cimport range_free
 from acl.core._record cimport record_pool, record_trims, ring_drop, ring_ready
-from acl.core._tally cimport arena_hits, peak_reset
+from acl.core._tally cimport peak_reset, tally_look_all
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
 
-cdef extern from "<stdlib.h>" nogil:
-    void *aligned_alloc(size_t alignment, size_t size)
+cdef enum:
+    UNSETTLED_MOST = 64         # arenas of streams that ended at work, until they are waited for
 
-cdef SpinLock pools_lock
+cdef SpinLock pools_lock        # an arena's lock may be taken under it, as under a pool's
 cdef Pool *pools = NULL
 cdef uint32_t readers = 0       # who looks at orphans: none of them goes meanwhile
 cdef bint fork_watched = False
@@ -65,6 +72,7 @@ cdef void on_fork_child() noexcept nogil:
         for index in range(count_read(&pool.arena_count)):
             lock_start(&pool.arenas[index].lock)
             pool.arenas[index].lock.pinned = 1
+            pool.arenas[index].asking = pool.arenas[index].marking = 0
             pool.arenas[index].mode |= ARENA_FORKED
         pool = pool.next
 
@@ -93,32 +101,119 @@ cdef void pools_remove(Pool *pool) noexcept nogil:
 # --- streams that end ---------------------------------------------------------------------------
 
 cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args) noexcept nogil:
-    """Before a stream is destroyed: its arena must not be found, or waited for, by it again.
+    if state == ACL_RT_STREAM_STATE_DESTROY_PRE:
+        stream_end(stream)
 
-    ACL's registry keeps its entry, and a new stream at the same address would inherit it.
-    """
-    cdef Pool *pool
-    cdef uint32_t index
+
+cdef void uses_end(Use **link, aclrtStream stream, bint settled) noexcept nogil:
+    """Note in a list of Uses that a stream ends; if it is settled, it has none any more."""
+    cdef Use *use
+    while link[0] != NULL:
+        use = link[0]
+        if use.stream != stream:
+            link = &use.next
+        elif settled:                           # nothing there is to be waited for
+            link[0] = use.next
+            free(use)
+        else:
+            use.ended = True
+            link = &use.next
+
+
+cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled) noexcept nogil:
+    """What an arena knows of a stream that ends; whether ACL has its callbacks for that stream."""
     cdef bint registered = False
-    cdef aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY
-    cdef bint settled
-    if state != ACL_RT_STREAM_STATE_DESTROY_PRE:
-        return
-    settled = (_libacl.aclrtStreamQuery(stream, &status) == ACL_SUCCESS
-               and status == ACL_STREAM_STATUS_COMPLETE)
+    cdef uint32_t bed
+    lock_take(&arena.lock)
+    if arena.stream == stream and not arena.by_device:
+        registered = arena.registered
+        arena.registered = False
+        arena.settled = settled
+        count_publish(&arena.by_device, 1)
+    for bed in range(<uint32_t> USE_BEDS if arena.uses != NULL else 0):
+        uses_end(&arena.uses[bed], stream, settled)
+    lock_drop(&arena.lock)
+    return registered
+
+
+cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
+    """Whether a thread of ours may be in a driver call with a stream that ends."""
+    cdef Pool *pool
+    cdef Arena *arena
+    cdef uint32_t index
+    cdef bint found = False
     spin_enter(&pools_lock)
     pool = pools
     while pool != NULL:
         for index in range(count_read(&pool.arena_count)):
-            if pool.arenas[index].stream == stream and not pool.arenas[index].by_device:
-                pool.arenas[index].settled = settled
-                pool.arenas[index].by_device = True
-                registered = registered or pool.arenas[index].registered
-                pool.arenas[index].registered = False
+            arena = pool.arenas[index]
+            lock_take(&arena.lock)
+            found = found or arena.marking > 0 or (arena.stream == stream and arena.asking > 0)
+            lock_drop(&arena.lock)
+        pool = pool.next
+    spin_leave(&pools_lock)
+    return found
+
+
+cdef void stream_end(aclrtStream stream) noexcept nogil:
+    # ACL's registry keeps its entry, and a new stream with the same handle would inherit it.
+    cdef Pool *pool
+    cdef uint32_t index
+    cdef bint registered = False
+    cdef aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY
+    cdef bint settled = (_libacl.aclrtStreamQuery(stream, &status) == ACL_SUCCESS
+                         and status == ACL_STREAM_STATUS_COMPLETE)
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL:
+        for index in range(count_read(&pool.arena_count)):
+            if arena_end(pool.arenas[index], stream, settled):
+                registered = True
         pool = pool.next
     spin_leave(&pools_lock)
     if registered:
-        _libacl.aclrtAllocatorUnregister(stream)
+        _libacl.aclrtAllocatorUnregister(stream)  # status: it ends anyway
+    while stream_in_hand(stream):
+        sched_yield()
+
+
+cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
+    cdef Pool *pool
+    cdef aclError found = ACL_SUCCESS
+    cdef Arena *arena
+    cdef uint32_t index
+    if not faults_seen():
+        return ACL_SUCCESS
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL:
+        for index in range(count_read(&pool.arena_count)):
+            arena = pool.arenas[index]
+            if arena.fault != ACL_SUCCESS and arena_is_of(arena, stream, arena_context(arena)):
+                found = arena.fault
+                arena.fault = ACL_SUCCESS
+        pool = pool.next
+    spin_leave(&pools_lock)
+    return found
+
+
+cdef void on_graph_end(void *graph) noexcept nogil:
+    """Before a captured graph is destroyed; inside a call of ACL's, so that it only takes note."""
+    cdef Pool *pool
+    cdef uint32_t index
+    spin_enter(&pools_lock)
+    pool = pools
+    while pool != NULL:
+        for index in range(count_read(&pool.arena_count)):
+            if pool.arenas[index].graph == graph:
+                pool.arenas[index].graph = NULL
+                pool.arenas[index].released = True
+        pool = pool.next
+    spin_leave(&pools_lock)
+
+
+cdef aclError graph_watch(aclmdlRI graph) noexcept nogil:
+    return _libacl.aclmdlRIDestroyRegisterCallback(graph, on_graph_end, graph)
 
 
 cdef void streams_watch() noexcept nogil:
@@ -131,7 +226,8 @@ cdef void streams_watch() noexcept nogil:
     streams_watched = True
     spin_leave(&pools_lock)
     if _libacl.libacl_has(b"aclrtRegStreamStateCallback"):
-        _libacl.aclrtRegStreamStateCallback(b"aclpool", on_stream_state, NULL)
+        # status: if ACL refuses, `pool.unregister` is what is left, as with one that cannot tell
+        _libacl.aclrtRegStreamStateCallback(b"aclpool", on_stream_state, NULL)  # status: see above
 
 
 # --- making -------------------------------------------------------------------------------------
@@ -150,7 +246,9 @@ cdef void driver_bind(Driver *driver) noexcept nogil:
     driver.sync_device = _libacl.aclrtSynchronizeDeviceWithTimeout
     driver.query = _libacl.aclrtStreamQuery
     driver.mem_info = _libacl.aclrtGetMemInfo
-    driver.capture_info = _libacl.aclmdlRICaptureGetInfo
+    driver.capture_info = capture_ask
+    if _libacl.libacl_has(b"aclmdlRIDestroyRegisterCallback"):
+        driver.graph_watch = graph_watch
     driver.event_create = _libacl.aclrtCreateEventExWithFlag
     driver.event_destroy = _libacl.aclrtDestroyEvent
     driver.event_record = _libacl.aclrtRecordEvent
@@ -181,39 +279,109 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     return pool
 
 
-cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    cdef size_t bytes = (sizeof(Arena) + 63) // 64 * 64
-    cdef Arena *arena = <Arena *> aligned_alloc(64, bytes)
+cdef void arena_close(Arena *arena, bint told) noexcept nogil:
+    """The end of an arena that no other thread has; `told`: but somebody may call it for ever.
+
+    Such calls are refused.  What it took beyond a page or two goes back to the system.
+    """
+    cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # positive
+    cdef size_t low = (<size_t> &arena.cache[0] + page - 1) // page * page
+    cdef size_t high = (<size_t> arena + sizeof(Arena) + page - 1) // page * page
+    slab_close(arena)
+    lock_enter(&arena.lock)
+    arena.lock.pinned = 1
+    count_publish(&arena.mode, ARENA_CLOSED)
+    memset(&arena.slab, 0, <size_t> (<char *> &arena.mode - <char *> &arena.slab))
+    arena.told = False
+    arena.pool = NULL
+    memset(&arena.cache[0], 0, low - <size_t> &arena.cache[0])
+    lock_leave(&arena.lock)
+    madvise(<void *> low, high - low, MADV_DONTNEED)
+    if not told:
+        arena_return(arena)
+
+
+cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role,
+                       aclrtContext context) noexcept nogil:
+    cdef Arena *arena = arena_open()
+    cdef uint32_t mode = 0
     if arena == NULL:
         return NULL
-    memset(arena, 0, bytes)
     if not slab_open(arena):
-        free(arena)
+        arena_close(arena, False)
         return NULL
-    lock_start(&arena.lock)
     bins_start(&arena.bins)
     arena.pool = pool
     arena.stream = stream
-    arena.context = context_here(pool)
+    arena.context = context
     arena.role = role
-    arena.donates = not (
-        pool.options.early_frees or role == ROLE_CAPTURE or role == ROLE_FRAMEWORK)
+    arena.early = role == ROLE_FRAMEWORK or (pool.options.early_frees and role == ROLE_STREAM)
     if pool.options.watches and (role == ROLE_STREAM or role == ROLE_USER):
-        arena.mode = ARENA_WATCHED
+        mode = ARENA_WATCHED
     if pool.tagging:
-        arena.mode |= ARENA_TAGGED
+        mode |= ARENA_TAGGED
+    count_publish(&arena.mode, mode)
     owner_rules(arena)
     return arena
 
 
+cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil:
+    # `by_device` first: an arena that was inherited meanwhile has its new stream then.
+    return (not count_read(&arena.by_device) and arena.stream == stream
+            and (stream != NULL or arena_context(arena) == context))
+
+
+cdef aclrtContext default_home(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    """The context whose default stream is meant; a framework goes by devices, not by contexts."""
+    if stream != NULL:
+        return NULL
+    return pool.context if role == ROLE_FRAMEWORK else stream_home(pool, NULL, NULL)
+
+
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+    return arena_find_in(pool, stream, role, default_home(pool, stream, role))
+
+
+cdef Arena *arena_find_in(Pool *pool, aclrtStream stream, uint32_t role,
+                          aclrtContext context) noexcept nogil:
     cdef uint32_t index
-    cdef Arena *arena
+    cdef size_t hash = (<size_t> stream >> 4) * <size_t> 0x9E3779B97F4A7C15 >> 40
+    cdef void **place = <void **> &pool.found[(hash + role) % FOUND_ARENAS]
+    cdef Arena *arena = <Arena *> pointer_read(place)
+    if arena != NULL and arena.role == role and arena_is_of(arena, stream, context):
+        return arena
     for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if arena.stream == stream and arena.role == role and not arena.by_device:
+        if arena.role == role and arena_is_of(arena, stream, context):
+            pointer_publish(place, arena)
             return arena
     return NULL
+
+
+cdef bint arenas_grow(Pool *pool) noexcept nogil:
+    """Without locks: make room for one more arena, if there is none.  False without memory."""
+    cdef uint32_t table = 0
+    cdef uint32_t room = count_read(&pool.arena_room)
+    cdef uint32_t more = max(2 * room, <uint32_t> FIRST_ARENAS)
+    cdef Arena **arenas
+    if count_read(&pool.arena_count) < room:
+        return True
+    arenas = <Arena **> calloc(more, sizeof(Arena *)) if more <= MAX_ARENAS else NULL
+    if arenas == NULL:
+        return False
+    spin_enter(&pool.lock)
+    if pool.arena_room == room:                 # else another thread was first
+        while pool.arena_tables[table] != NULL:
+            table += 1
+        if room > 0:
+            memcpy(arenas, pool.arenas, room * sizeof(Arena *))
+        pool.arena_tables[table] = arenas
+        pointer_publish(<void **> &pool.arenas, arenas)
+        count_publish(&pool.arena_room, more)
+        arenas = NULL
+    spin_leave(&pool.lock)
+    free(arenas)
+    return True
 
 
 cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
@@ -222,21 +390,19 @@ cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
     cdef Arena *other
     for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
-        if other.stream == arena.stream and not other.by_device and other.default_tag != 0:
+        if other.default_tag != 0 and arena_is_of(other, arena.stream, arena_context(arena)):
             arena.default_tag = other.default_tag
             arena.named = other.named
 
 
-cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    cdef Arena *arena = arena_make(pool, stream, role)
+cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
+    """Add an arena to the pool's.  Return its stream's, new or old, or NULL: there is no room."""
     cdef Arena *other = NULL
-    if arena == NULL:
-        return NULL
     spin_enter(&pool.lock)
-    if role != ROLE_CAPTURE:
-        other = arena_find(pool, stream, role)
+    if arena.role != ROLE_CAPTURE:
+        other = arena_find_in(pool, arena.stream, arena.role, arena_context(arena))
     arena_name_like(pool, arena)
-    if other == NULL and pool.arena_count < MAX_ARENAS:
+    if other == NULL and pool.arena_count < pool.arena_room:
         if pool.notes.users > 0:
             arena.mode |= ARENA_RECORDED
             arena.lock.pinned = 1
@@ -244,55 +410,107 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role) noexcept no
         count_publish(&pool.arena_count, pool.arena_count + 1)
         other = arena
     spin_leave(&pool.lock)
+    return other
+
+
+cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
+                      aclrtContext context) noexcept nogil:
+    cdef Arena *arena = arena_make(pool, stream, role, context)
+    cdef Arena *other = NULL
+    if arena == NULL:
+        return NULL
+    while other == NULL and arenas_grow(pool):
+        other = arena_place(pool, arena)
     if other != arena:
-        slab_close(arena)
-        free(arena)
+        arena_close(arena, False)
     elif role != ROLE_CAPTURE:                  # a captured graph allocates little
         ring_ready(arena, stale_read(&pool.notes.capacity), count_read(&pool.arena_count))
     return other
 
 
-cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
+cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
+                          aclrtContext context) noexcept nogil:
     """The arena of a stream that is gone, with all its work and all its blocks: for a new stream.
 
-    Not for the default stream, which is of whatever context is current: `take_slow` looks at that.
+    Not for the default stream, which has one in each context, but for preallocated pages.
     """
     cdef uint32_t index
     cdef Arena *arena
-    cdef Arena *found = NULL
-    cdef aclrtContext context = context_here(pool)
+    cdef Arena *found
     spin_enter(&pool.lock)
-    for index in range(count_read(&pool.arena_count)):
+    found = arena_find_in(pool, stream, role, context)      # another thread may have been first
+    for index in range(count_read(&pool.arena_count) if found == NULL else 0):
         arena = pool.arenas[index]
-        if (arena.by_device and arena.settled and arena.role == role and arena.live == 0
-                and arena.climbing == 0 and arena.waiting == NULL and arena.parked == NULL
-                and arena.polling == 0 and not arena_owns(pool, arena)):
+        if (found == NULL and arena.by_device and arena.settled and arena.role == role
+                and arena.live == 0 and arena.climbing == 0 and arena.waiting == NULL
+                and arena.polling == 0 and (stream != NULL or arena.offered)
+                and not arena_owns(pool, arena)):
+            arena.offered = False
             arena.stream = stream
-            arena.context = context
+            pointer_publish(<void **> &arena.context, context)
             arena.default_tag = 0
             arena.named = False
             arena.settled = False
-            arena.by_device = False
+            count_publish(&arena.by_device, 0)
             found = arena
-            break
     spin_leave(&pool.lock)
     return found
 
 
-cdef bint arena_owns(Pool *pool, Arena *arena) noexcept nogil:
-    """Whether a captured graph's arena belongs to this one."""
-    cdef uint32_t index
+cdef void arena_offer(Arena *arena) noexcept nogil:
+    arena.offered = True
+    arena.settled = True
+    count_publish(&arena.by_device, 1)
+
+
+cdef bint arenas_settle(Pool *pool) noexcept nogil:
+    """Wait for what streams that are gone left behind, if those are many; true if one settled.
+
+    They were at work when they ended, and nothing tells when that work is complete.
+    """
+    cdef uint32_t index, count = 0
+    cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
-        if pool.arenas[index].owner == arena:
+        arena = pool.arenas[index]
+        if arena.by_device and not arena.settled and arena.role != ROLE_FRAMEWORK:
+            count += 1
+    if count < UNSETTLED_MOST:
+        return False
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        if (arena.by_device and not arena.settled and arena.role != ROLE_FRAMEWORK
+                and not stream_wait(arena)):
+            return False
+    return True
+
+
+cdef bint arena_owns(Pool *pool, Arena *arena) noexcept nogil:
+    """Whether the arena of a graph that is not gone, or has live blocks, belongs to this one."""
+    cdef uint32_t index
+    cdef Arena *other
+    for index in range(count_read(&pool.arena_count)):
+        other = pool.arenas[index]
+        if other.owner == arena and not (other.released and other.live == 0):
             return True
     return False
 
 
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    cdef Arena *arena = arena_find(pool, stream, role)
-    if arena == NULL and role != ROLE_CAPTURE and stream != NULL:
-        arena = arena_inherit(pool, stream, role)
-    return arena if arena != NULL else arena_add(pool, stream, role)
+    return pool_arena_in(pool, stream, role, NULL)
+
+
+cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
+                          aclrtContext known) noexcept nogil:
+    cdef aclrtContext context = default_home(pool, stream, role)
+    cdef Arena *arena = arena_find_in(pool, stream, role, context)
+    if arena != NULL:
+        return arena
+    if stream != NULL:
+        context = stream_home(pool, stream, known)
+    arena = arena_inherit(pool, stream, role, context)
+    if arena == NULL and stream != NULL and arenas_settle(pool):
+        arena = arena_inherit(pool, stream, role, context)
+    return arena if arena != NULL else arena_add(pool, stream, role, context)
 
 
 cdef void owner_rules(Arena *arena) noexcept nogil:
@@ -319,10 +537,11 @@ cdef void arena_serves(Arena *arena) noexcept nogil:
     pool = pools
     while pool != NULL:
         for index in range(count_read(&pool.arena_count)):
-            if pool.arenas[index].stream == arena.stream:
+            if arena_is_of(pool.arenas[index], arena.stream, arena_context(arena)):
                 pool.arenas[index].registered = False
         pool = pool.next
     arena.registered = True
+    arena.told = True
     spin_leave(&pools_lock)
 
 
@@ -357,7 +576,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
         if after <= to:
             break
         arena = pool.arenas[index]
-        if arena.donates or (drained and (arena.role != ROLE_CAPTURE or arena.released)):
+        if pages_may_leave(arena, drained):
             pages_donate(arena, (after - to + granule - 1) // granule, wait)
             source_shrink(pool, to)
     after = stale_read(&pool.source.reserved)
@@ -392,7 +611,7 @@ cdef size_t pool_decay(Pool *pool) noexcept nogil:
     freed = source_shrink(pool, 0)
     for index in range(count_read(&pool.arena_count)):
         pages = arena_idle_pages(pool.arenas[index])
-        if pages > 0 and pool.arenas[index].donates and pool.options.steals:
+        if pages > 0 and pages_may_leave(pool.arenas[index], False) and pool.options.steals:
             pages_donate(pool.arenas[index], pages, False)
     freed += source_shrink(pool, 0)
     record_trims(False)
@@ -410,6 +629,7 @@ cdef void pool_reset_peaks(Pool *pool) noexcept nogil:
         arena.requested_peak = arena.requested
         arena.past_peak = arena.past_requested_peak = arena.alarm = 0
         lock_drop(&arena.lock)
+    tally_look_all(pool)
     spin_enter(&pool.source.lock)
     pool.source.reserved_peak = pool.source.reserved
     pool.source.joint_peak = 0
@@ -447,11 +667,13 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
                 range_clear(arena, span)
                 range_unreserve(arena.pool, span.base)
             range_free(span)
-    slab_close(arena)
     ring_drop(arena)
+    for index in range(<uint32_t> RANGE_TABLES):
+        free(arena.range_tables[index])
     free(arena.naps)
+    free(arena.uses)
     free(arena.guard)
-    free(arena)
+    arena_close(arena, arena.told)
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
@@ -459,6 +681,9 @@ cdef bint pool_empty(Pool *pool) noexcept nogil:
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
+        lock_take(&pool.arenas[index].lock)
+        naps_let_go(pool.arenas[index])         # a graph's
+        lock_drop(&pool.arenas[index].lock)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
     return pool.source.reserved == 0 and pool_live_bytes(pool) == 0
@@ -487,6 +712,8 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
         naps_reclaim(pool)
         for index in range(count):
             arena_free_all(pool.arenas[index])
+        for index in range(<uint32_t> ARENA_TABLES):
+            free(pool.arena_tables[index])
         events_destroy(pool)
     context_leave(pool, before)
     if empty:
@@ -541,76 +768,3 @@ cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept n
         pool = pool.next
     spin_leave(&pools_lock)
     return count
-
-
-# --- statistics ---------------------------------------------------------------------------------
-
-cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
-    cdef Block *block = span.first
-    while block != NULL:
-        if block.state == BLOCK_FREE:
-            stats.free += block.size
-            if block.size > stats.largest_free:
-                stats.largest_free = block.size
-        elif block.state == BLOCK_CACHED:
-            stats.cached += block.size
-        elif block.state == BLOCK_WAITING:
-            stats.waiting += block.size
-        elif block.state == BLOCK_HOLE:
-            stats.holes += 1
-        elif block.state == BLOCK_LIVE:
-            stats.live_blocks += 1
-        block = block.next
-
-
-cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept nogil:
-    """How many blocks there are; the first `room` of them are copied, in address order."""
-    cdef uint32_t index
-    cdef uint64_t count = 0
-    cdef Block *block
-    lock_take(&arena.lock)
-    for index in range(arena.range_count):
-        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
-        while block != NULL:
-            if count < room:
-                copies[count] = block[0]
-            count += 1
-            block = block.next
-    lock_drop(&arena.lock)
-    return count
-
-
-cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil:
-    cdef uint64_t room = 0
-    cdef Block *copies
-    while True:
-        room += arena_blocks(arena, NULL, 0) + 64
-        copies = <Block *> calloc(room, sizeof(Block))
-        if copies == NULL:
-            return NULL
-        count[0] = arena_blocks(arena, copies, room)
-        if count[0] <= room:
-            return copies
-        free(copies)
-
-
-cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
-    cdef uint32_t index
-    memset(stats, 0, sizeof(ArenaStats))
-    lock_take(&arena.lock)
-    stats.allocated = arena.live
-    stats.allocated_peak = max(arena.live_peak, arena.past_peak)
-    stats.requested = arena.requested
-    stats.asleep = arena.asleep
-    stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
-    stats.reserved = arena.pages * arena.pool.options.granule
-    stats.counters = arena.counters
-    stats.counters.hits = arena_hits(arena)
-    for index in range(arena.range_count):
-        if arena.ranges[index] != NULL:
-            stats.ranges += 1
-            range_stats(arena.ranges[index], stats)
-    stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.recalls
-                   + stats.counters.slow - stats.counters.failures - arena.climbing
-                   - stats.live_blocks)
-    lock_drop(&arena.lock)

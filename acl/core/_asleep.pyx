@@ -5,8 +5,12 @@ A page sleeps (is unmapped, its frame the driver's again) when nobody awake uses
 free in it becomes VOID, addresses that are no hole, nor to be had until the page is awake (I15).
 
 A thread takes blocks in hand for a turn (`turn_begin` .. `turn_end`); one turn at a time in a pool.
+What is free in their pages is VOID from the first to the last moment of it, whatever becomes of the
+pages; so nothing is queued there after the streams were seen complete, and before the unmapping.
 A block that is freed meanwhile is MOVING until the turn ends.  A block that is freed in its sleep
 is let go at once: whole sleeping pages are holes, pages that are there are free, the rest is VOID.
+A graph's block stays MOVING instead, with its Nap, and wakes with the others: the graph has its
+addresses.
 
 No lock is held over a driver call.  Refuses: segments, which cannot be unmapped piece by piece;
 guarded blocks, whose edges are looked at when they are freed.
@@ -18,21 +22,28 @@ from libc.stdlib cimport calloc, free
 
 from acl cimport _libacl
 from acl.core._bins cimport (
-    block_cut, block_join, block_make, block_release, cache_flush, hole_release,
+    block_cut, block_join, block_make, block_release, cache_flush, hole_release, use_bed,
 )
 from acl._core cimport (
-    BLOCK_ASLEEP, BLOCK_FREE, BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE, BLOCK_MOVING, BLOCK_SHARED,
-    BLOCK_VOID, Chunk, Frame, NAP_BEDS, RUNG_DRIVER, Range, Use, View,
+    ARENA_FORKED, ARENA_UNLOADING, BLOCK_ASLEEP, BLOCK_FREE, BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE,
+    BLOCK_MOVING, BLOCK_SHARED,
+    BLOCK_VOID, Chunk, Frame, NAP_BEDS, Pinned, ROLE_CAPTURE, RUNG_DRIVER, Range, Use, View,
 )
+from acl.core._check cimport DEBUG_LEVEL, free_stamp, page_enforce
 from acl.core._driver cimport frame_make, frame_map, frame_return, source_take
 from acl.core._events cimport EVENT_MAP, EVENT_SLEEP, EVENT_WAKE
 from acl.core._frames cimport page_backed, view_hold, view_make, views_doom, views_restore
-from acl.core._lock cimport count_read, lock_drop, lock_take
+from acl._libacl cimport ACL_SUCCESS
+from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
+from acl.core._order cimport block_park
 from acl.core._pages cimport (
-    pages_donate, piece_detach, pieces_unmap, views_retry, views_settle,
+    pages_donate, pages_may_leave, piece_detach, pieces_unmap, views_retry, views_settle,
 )
 from acl.core._place cimport block_end, page_ceil, page_floor, range_of
 from acl.core._record cimport record_block, record_note, record_trims
+
+
+cdef SpinLock pinned_lock       # guards the users of all pinned memory
 
 
 # --- naps ---------------------------------------------------------------------------------------
@@ -76,13 +87,43 @@ cdef void nap_end(Arena *arena, Nap *nap) noexcept nogil:
     arena.naps_over = nap
 
 
+cdef Pinned *pinned_make(size_t size, aclError *status) noexcept nogil:
+    cdef Pinned *pinned = <Pinned *> calloc(1, sizeof(Pinned))
+    status[0] = NO_HOST_MEMORY
+    if pinned == NULL:
+        return NULL
+    status[0] = _libacl.aclrtMallocHost(&pinned.host, size)
+    if status[0] != ACL_SUCCESS:
+        free(pinned)
+        return NULL
+    pinned.size = size
+    pinned.users = 1
+    return pinned
+
+
+cdef void pinned_join(Pinned *pinned) noexcept nogil:
+    spin_enter(&pinned_lock)
+    pinned.users += 1
+    spin_leave(&pinned_lock)
+
+
+cdef void pinned_leave(Pinned *pinned) noexcept nogil:
+    cdef bint last
+    spin_enter(&pinned_lock)
+    pinned.users -= 1
+    last = pinned.users == 0
+    spin_leave(&pinned_lock)
+    if last:
+        _libacl.aclrtFreeHost(pinned.host)  # status: nothing else can be done
+        free(pinned)
+
+
 cdef void chunks_free(Nap *nap) noexcept nogil:
     cdef Chunk *chunk
     while nap.chunks != NULL:
         chunk = nap.chunks
         nap.chunks = chunk.next
-        if chunk.host != NULL:
-            _libacl.aclrtFreeHost(chunk.host)
+        pinned_leave(chunk.pinned)
         free(chunk)
 
 
@@ -124,6 +165,11 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
 cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
     """Take a block in hand if it is one to turn; false without memory of the host."""
     cdef Nap *nap
+    if waking and block.state == BLOCK_MOVING:
+        nap = nap_find(turn.arena, block)
+        if nap != NULL and not nap.busy:        # a graph's
+            turn_add(turn, nap)
+        return True
     if block.state != BLOCK_LIVE or not may_turn(block, waking):
         return True
     nap = nap_find(turn.arena, block) if waking else nap_begin(turn.arena, block)
@@ -159,6 +205,9 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
     for index in range(0 if turn.only != NULL else arena.range_count):
         if good and arena.ranges[index] != NULL and not arena.ranges[index].segment:
             good = turn_pick(turn, arena.ranges[index], tags, waking)
+    arena.turning = turn.first != NULL
+    if good and not waking:
+        turn_pages(turn, page_claim)
     lock_drop(&arena.lock)
     if not good:
         turn_end(turn, False, False)
@@ -196,16 +245,27 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
         block = after
 
 
-cdef bint page_clear(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: whether nobody awake uses a page; then what is free in it is VOID."""
+cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
+    """Under the lock: whether all of a page is VOID, asleep, or in hand."""
+    cdef char *low = span.base + page * arena.pool.options.granule
+    block = page_first(span, block, low)
+    while block != NULL and block.addr < low + arena.pool.options.granule:
+        if block.state != BLOCK_VOID and not sleeps(arena, block):
+            return False
+        block = block.next
+    return True
+
+
+cdef void page_claim(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
+    """Under the lock: if nobody awake uses a page, what is free in it is VOID."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *low = span.base + page * granule
     cdef char *high = low + granule
     cdef Block *first = page_first(span, block, low)
     block = first
     while block != NULL and block.addr < high:
-        if block.state != BLOCK_FREE and not sleeps(arena, block):
-            return False
+        if block.state not in (BLOCK_FREE, BLOCK_VOID) and not sleeps(arena, block):
+            return
         block = block.next
     block = first
     while block != NULL and block.addr < high:
@@ -213,31 +273,58 @@ cdef bint page_clear(Arena *arena, Range *span, Block *block, uint32_t page) noe
             block = piece_detach(arena, block, low if block.addr < low else block.addr,
                                  high if block_end(block) > high else block_end(block))
             if block == NULL:
-                return False                    # without descriptors; `turn_unmap` wakes the rest
+                return                          # without descriptors the page stays
             block.state = BLOCK_VOID
             block.flags = 0
         block = block.next
-    return True
+
+
+ctypedef void (*PageVisit)(Arena *, Range *, Block *, uint32_t) noexcept nogil
+
+
+cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
+    """Under the lock: visit each page with memory of each block in hand."""
+    cdef Arena *arena = turn.arena
+    cdef Nap *nap = turn.first
+    cdef Range *span
+    cdef uint32_t page, end
+    while nap != NULL:
+        span = range_of(arena, nap.block)
+        page = page_floor(span, nap.block.addr, arena.pool.options.granule)
+        end = page_ceil(span, block_end(nap.block), arena.pool.options.granule)
+        while page < end:
+            if page_backed(span, page):
+                visit(arena, span, nap.block, page)
+            page += 1
+        nap = nap.hand
+
+
+cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
+    """Not where its memory would stay, nor where a graph has it at other addresses too.
+
+    A wake maps a new frame at the sleeper's address only; the graph needs each of the others.
+    """
+    return frame.stale == 0 and (frame.views.next == NULL or not graph_keeps(arena))
 
 
 cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogil:
-    """Under the lock: doom the frames of a sleeping block's pages, where nobody awake is."""
+    """Under the lock: doom the frames of a block's pages in which all is asleep."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t page = page_floor(span, block.addr, granule)
     cdef uint32_t end = page_ceil(span, block_end(block), granule)
     cdef Frame *frame
     while page < end:
-        if page_backed(span, page):
+        if page_backed(span, page) and page_asleep(arena, span, block, page):
             frame = span.views[page].frame
-            if frame.stale == 0 and page_clear(arena, span, block, page):
+            if DEBUG_LEVEL >= 1:
+                page_enforce(arena, span, page)
+            if frame_may_leave(arena, frame):
                 frame.views = views_doom(arena, frame)
                 frame.next = NULL
                 last[0] = frame
                 last = &frame.next
                 arena.pages -= 1
-            else:
-                page_wake(arena, span, block, page)
         page += 1
     return last
 
@@ -245,26 +332,10 @@ cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogi
 cdef void turn_restore(Turn *turn, Frame *leaving) noexcept nogil:
     """Under the lock: pages that the driver did not unmap are as they were."""
     cdef Arena *arena = turn.arena
-    cdef Range *span
-    cdef Frame *after
-    cdef View *view
-    cdef Nap *nap = turn.first
     while leaving != NULL:
-        after = leaving.next
         views_restore(arena, leaving)
         arena.pages += 1
-        view = leaving.holder
-        span = arena.ranges[view.range]
-        while not touches(arena, nap.block, span, view.page):
-            nap = nap.hand                      # both are in address order
-        page_wake(arena, span, nap.block, view.page)
-        leaving = after
-
-
-cdef inline bint touches(Arena *arena, Block *block, Range *span, uint32_t page) noexcept nogil:
-    cdef char *low = span.base + page * arena.pool.options.granule
-    return (block.range == span.index and block.addr < low + arena.pool.options.granule
-            and block_end(block) > low)
+        leaving = leaving.next
 
 
 cdef bint turn_unmap(Turn *turn) noexcept nogil:
@@ -322,7 +393,7 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
         given = 0
         for index in range(count_read(&pool.arena_count)):
             other = pool.arenas[index]
-            if other.donates and pool.options.steals and given < want:
+            if pages_may_leave(other, False) and pool.options.steals and given < want:
                 given += pages_donate(other, want - given, True)
         if given == 0:
             return False
@@ -387,10 +458,8 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
 
 
 cdef void views_hold(Turn *turn, View *views) noexcept nogil:
-    """Under the lock: the pages that were mapped are awake; the other views go."""
+    """Under the lock: pages that were mapped have memory; the other views go."""
     cdef Arena *arena = turn.arena
-    cdef Nap *nap = turn.first
-    cdef Range *span
     cdef Frame *frame
     cdef View *view
     while views != NULL:
@@ -400,14 +469,10 @@ cdef void views_hold(Turn *turn, View *views) noexcept nogil:
         if frame == NULL:
             free(view)
             continue
-        span = arena.ranges[view.range]
         view.frame = NULL
         view_hold(arena, view, frame)
         arena.pages += 1
         turn.pages += 1
-        while not touches(arena, nap.block, span, view.page):
-            nap = nap.hand                      # both are in address order
-        page_wake(arena, span, nap.block, view.page)
 
 
 # --- the end of a turn --------------------------------------------------------------------------
@@ -424,20 +489,43 @@ cdef bint block_backed(Arena *arena, Block *block) noexcept nogil:
     return True
 
 
+cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
+    return arena.role == ROLE_CAPTURE and not arena.released
+
+
+cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
+    """The end for a block that was freed while it was in hand; may unlock."""
+    cdef Arena *arena = turn.arena
+    cdef Block *block = nap.block
+    if asleep and graph_keeps(arena):
+        return                                  # until it wakes
+    nap_end(arena, nap)
+    if asleep or turn.waking:                   # it was at rest, and nobody could use it since
+        uses_drop(arena, block)
+        block_let_go(arena, block)
+        return
+    if DEBUG_LEVEL >= 1:
+        free_stamp(arena, block)
+    if block.flags & BLOCK_SHARED or arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
+        block_park(arena, block)
+    else:
+        block_release(arena, block)
+
+
 cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
     cdef Arena *arena = turn.arena
     cdef Block *block
     cdef Nap *nap
     cdef Nap *after
     lock_take(&arena.lock)
+    turn_pages(turn, page_wake)
     nap = turn.first
     while nap != NULL:
         after = nap.hand
         block = nap.block
         nap.busy = False
         if nap.freed:
-            nap_end(arena, nap)
-            block_let_go(arena, block)
+            freed_end(turn, nap, asleep)
         elif not asleep or (partly and block_backed(arena, block)):
             if turn.waking:
                 record_block(arena, EVENT_WAKE, block, nap.chunks != NULL)
@@ -447,16 +535,17 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
         elif not turn.waking:
             record_block(arena, EVENT_SLEEP, block, nap.chunks != NULL)
         nap = after
+    arena.turning = False
     lock_drop(&arena.lock)
 
 
 # --- frees --------------------------------------------------------------------------------------
 
 cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
-    """Other streams' uses of a block that slept: the device was at rest, and none came since."""
-    cdef Use **link = &arena.uses
+    """Other streams' uses of a block that sleeps: the device was at rest, and none came since."""
+    cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
     cdef Use *use
-    while link[0] != NULL:
+    while link != NULL and link[0] != NULL:
         use = link[0]
         if use.block == block:
             link[0] = use.next
@@ -468,15 +557,34 @@ cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
 cdef void asleep_free(Arena *arena, Block *block) noexcept nogil:
     cdef Nap *nap = nap_find(arena, block)
     arena.asleep -= block.size
-    if block.flags & BLOCK_SHARED:
-        uses_drop(arena, block)
-    block.flags = 0
+    block.flags &= BLOCK_SHARED
     block.state = BLOCK_MOVING
     if nap.busy:
         nap.freed = True                        # whoever has it in hand lets it go
         return
+    uses_drop(arena, block)
+    block.flags = 0
+    if graph_keeps(arena):
+        nap.freed = True
+        return
     nap_end(arena, nap)
     block_let_go(arena, block)
+
+
+cdef void naps_let_go(Arena *arena) noexcept nogil:
+    cdef uint32_t bed
+    cdef Nap *nap
+    cdef Nap *after
+    cdef Block *block
+    for bed in range(<uint32_t> NAP_BEDS if arena.naps != NULL else 0):         # an enum
+        nap = arena.naps[bed]
+        while nap != NULL:
+            after = nap.next
+            block = nap.block
+            if nap.freed and not nap.busy:
+                nap_end(arena, nap)
+                block_let_go(arena, block)
+            nap = after
 
 
 cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
@@ -566,7 +674,7 @@ cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
         nap = arena.naps[bed]
         while nap != NULL:
             if nap.freed:
-                if nap.block.state != BLOCK_MOVING or not nap.busy:
+                if nap.block.state != BLOCK_MOVING or not (nap.busy or graph_keeps(arena)):
                     return 15
             elif nap.block.state != BLOCK_LIVE or not nap.block.flags & BLOCK_ASLEEP:
                 return 15

@@ -9,7 +9,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._core cimport (
     Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, Links,
-    MAP_SHIFT, UNIT_SHIFT,
+    MAP_SHIFT, UNIT_SHIFT, USE_BEDS, Use,
 )
 
 cdef extern from *:
@@ -34,10 +34,15 @@ cdef enum:
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
 cdef void bins_start(Bins *bins) noexcept nogil          # all lists empty
-cdef bint slab_open(Arena *arena) noexcept nogil        # reserves host addresses for descriptors
-cdef void slab_close(Arena *arena) noexcept nogil
+# Addresses of an arena, zeros but for its lock and its mode, ARENA_CLOSED; NULL: no host memory.
+cdef Arena *arena_open() noexcept nogil
+cdef void arena_return(Arena *arena) noexcept nogil      # its address is another one's later
+cdef bint slab_open(Arena *arena) noexcept nogil        # addresses for descriptors
+cdef void slab_close(Arena *arena) noexcept nogil       # they stay readable, for late calls
 cdef Block *slab_take(Arena *arena) noexcept nogil       # NULL: the host has no memory left
-cdef size_t cache_flush(Arena *arena) noexcept nogil     # all of it into the bins; says how much
+# Moves all of the cache into the bins, or at most so many blocks.  Both return how many bytes.
+cdef size_t cache_flush(Arena *arena) noexcept nogil
+cdef size_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil
 cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address, lowest first
 
 
@@ -208,6 +213,16 @@ cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
     block.state = BLOCK_UNUSED
     block.links.next = arena.spare
     arena.spare = block
+
+
+cdef inline uint32_t use_bed(Block *block) noexcept nogil:
+    """In which list of `arena.uses` the Uses of a block are."""
+    return <uint32_t> ((<size_t> block >> 6) % USE_BEDS)        # fits: below USE_BEDS
+
+
+cdef inline Use *queue_after(Arena *arena, Use *oldest) noexcept nogil:
+    """The oldest Use of the next queue; NULL after the last, if `arena.waiting` was the first."""
+    return oldest.after if oldest.after != arena.waiting else NULL
 
 
 cdef inline uint32_t *block_word(Block *block) noexcept nogil:

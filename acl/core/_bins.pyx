@@ -1,22 +1,142 @@
-"""The slab that block descriptors come from, and the cache's flush.
+"""The zone of arenas and descriptors, and the cache's flush.
 
-Descriptors lie in one reserved stretch of host addresses, so that a pointer is checked for being
-one of them by a subtraction and a compare; the stretch is opened for use piece by piece.
+Arenas lie in one reserved stretch of host addresses, slabs of descriptors in another.  So a
+subtraction and a compare tell whether a pointer that comes from outside may be followed, whatever
+it is: within the zone each slot that was ever an arena is readable and has a lock, and each slab
+that was ever open is readable.  A slab is opened for writing piece by piece.
 
 Runs under the arena's lock; no GIL, no driver.
 """
 
-from acl._core cimport BINS, CACHE_UNITS
+from acl._core cimport ARENA_CLOSED, ARENA_SHIFT, BINS, CACHE_UNITS, Zone, core_zone
+from acl.core._lock cimport SpinLock, lock_start, spin_enter, spin_leave
 
 from posix.mman cimport (
-    MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE, mmap,
-    mprotect, munmap,
+    MADV_DONTNEED, MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
+    PROT_WRITE, madvise, mmap, mprotect,
 )
 
-cdef enum:
-    SLAB_BYTES = 1 << 30        # 2^24 descriptors
-    SLAB_FIRST = 1 << 16
+cdef extern from *:
+    """
+    /* ThreadSanitizer leaves a program two TiB. */
+    #if defined(__SANITIZE_THREAD__)
+    #define ZONE_SLABS 512
+    #else
+    #define ZONE_SLABS 32768
+    #endif
+    """
+    size_t ZONE_SLABS           # of all arenas that exist at a time
 
+cdef enum:
+    SLAB_SHIFT = 30             # 2^24 descriptors
+    SLAB_FIRST = 1 << 16        # bytes
+    SLAB_ARENAS = 32            # slots for arenas, for each slab: some stay when their slab is free
+
+cdef SpinLock zone_lock         # guards all below, and the zone but for reading
+cdef size_t zone_slabs = 0      # room for so many
+cdef size_t slabs_used = 0
+cdef size_t arenas_used = 0
+cdef Block *slabs_free = NULL   # the first descriptor of each, by their links; `size`: bytes ready
+cdef Arena *arenas_free = NULL  # by their slabs
+
+
+# --- the zone -----------------------------------------------------------------------------------
+
+cdef bint zone_open() noexcept nogil:
+    """Under its lock: reserve all addresses once, or half of them, and so on."""
+    global zone_slabs
+    cdef Zone *zone = core_zone()
+    cdef size_t slabs = ZONE_SLABS
+    cdef size_t arenas, bytes
+    cdef void *base = MAP_FAILED
+    while zone.arenas == NULL and slabs > 0:
+        arenas = slabs * SLAB_ARENAS << ARENA_SHIFT
+        bytes = arenas + (slabs << SLAB_SHIFT)
+        base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        if base != MAP_FAILED:
+            zone_slabs = slabs
+            zone.blocks = <char *> base + arenas
+            zone.arenas = <char *> base
+        slabs //= 2
+    return zone.arenas != NULL
+
+
+cdef Arena *arena_open() noexcept nogil:
+    global arenas_free, arenas_used
+    cdef Zone *zone = core_zone()
+    cdef Arena *arena = NULL
+    spin_enter(&zone_lock)
+    if arenas_free != NULL:
+        arena = arenas_free
+        arenas_free = <Arena *> arena.slab
+        arena.slab = NULL
+        lock_start(&arena.lock)
+    elif zone_open() and arenas_used < zone_slabs * SLAB_ARENAS:
+        arena = <Arena *> (zone.arenas + (arenas_used << ARENA_SHIFT))
+        # The whole slot: so all slots are one mapping, of which the system allows only so many.
+        if mprotect(arena, <size_t> 1 << ARENA_SHIFT, PROT_READ | PROT_WRITE) == 0:
+            lock_start(&arena.lock)
+            arena.mode = ARENA_CLOSED
+            arenas_used += 1
+            zone.arenas_made = arenas_used
+        else:
+            arena = NULL
+    spin_leave(&zone_lock)
+    return arena
+
+
+cdef void arena_return(Arena *arena) noexcept nogil:
+    global arenas_free
+    spin_enter(&zone_lock)
+    arena.slab = <char *> arenas_free
+    arenas_free = arena
+    spin_leave(&zone_lock)
+
+
+cdef bint slab_open(Arena *arena) noexcept nogil:
+    global slabs_free, slabs_used
+    cdef Zone *zone = core_zone()
+    cdef Block *first = NULL
+    spin_enter(&zone_lock)
+    if slabs_free != NULL:
+        first = slabs_free
+        slabs_free = first.links.next
+        arena.slab_ready = first.size
+        first.size = 0
+        first.links.next = NULL
+    elif zone_open() and slabs_used < zone_slabs:
+        first = <Block *> (zone.blocks + (slabs_used << SLAB_SHIFT))
+        if (mprotect(first, <size_t> 1 << SLAB_SHIFT, PROT_READ) == 0
+                and mprotect(first, SLAB_FIRST, PROT_READ | PROT_WRITE) == 0):
+            slabs_used += 1
+            zone.blocks_open = slabs_used << SLAB_SHIFT - 6
+            arena.slab_ready = SLAB_FIRST
+        else:
+            first = NULL
+    spin_leave(&zone_lock)
+    arena.slab = <char *> first
+    arena.slab_used = arena.slab_blocks = 0
+    return first != NULL
+
+
+cdef void slab_close(Arena *arena) noexcept nogil:
+    # What were descriptors reads as zeros: a late `getAddr` gets NULL, or that of a later block.
+    global slabs_free
+    cdef Block *first = <Block *> arena.slab
+    if first == NULL:
+        return
+    arena.slab = NULL
+    arena.slab_used = arena.slab_blocks = 0     # no pointer is to a block of it
+    arena.spare = NULL
+    madvise(first, arena.slab_ready, MADV_DONTNEED)
+    spin_enter(&zone_lock)
+    first.size = arena.slab_ready
+    first.links.next = slabs_free
+    slabs_free = first
+    spin_leave(&zone_lock)
+
+
+# --- bins and the cache -------------------------------------------------------------------------
 
 cdef void bins_start(Bins *bins) noexcept nogil:
     cdef uint32_t index
@@ -26,60 +146,44 @@ cdef void bins_start(Bins *bins) noexcept nogil:
         bins.holes[index].next = bins.holes[index].prev = links_block(&bins.holes[index])
 
 
-cdef bint slab_open(Arena *arena) noexcept nogil:
-    cdef void *base = mmap(NULL, SLAB_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                           -1, 0)
-    if base == MAP_FAILED:
-        return False
-    arena.slab = <char *> base
-    arena.slab_ready = 0
-    arena.slab_used = 0
-    return True
-
-
-cdef void slab_close(Arena *arena) noexcept nogil:
-    if arena.slab != NULL:
-        munmap(arena.slab, SLAB_BYTES)
-        arena.slab = NULL
-
-
 cdef Block *slab_take(Arena *arena) noexcept nogil:
     cdef size_t more
     cdef Block *block
     if arena.slab_used == arena.slab_ready:
-        more = arena.slab_ready if arena.slab_ready != 0 else SLAB_FIRST
-        if (arena.slab_ready + more > SLAB_BYTES
+        more = arena.slab_ready
+        if (arena.slab_ready + more > <size_t> 1 << SLAB_SHIFT
                 or mprotect(arena.slab + arena.slab_ready, more, PROT_READ | PROT_WRITE) != 0):
             return NULL
         arena.slab_ready += more
     block = <Block *> (arena.slab + arena.slab_used)
     arena.slab_used += sizeof(Block)
+    arena.slab_blocks += 1
     return block
 
 
-cdef size_t cache_flush(Arena *arena) noexcept nogil:
+cdef size_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil:
     cdef uint32_t word
     cdef uint64_t classes
     cdef size_t units, bytes = 0
     cdef Block *block
-    cdef Block *after
-    for word in range(<uint32_t> (CACHE_UNITS >> 6) + 1):       # an enum
+    for word in range(<uint32_t> (CACHE_UNITS >> 6) + 1):
         classes = arena.classes[word]
         while classes != 0:
             units = (word << 6) + bit_lowest(classes)
             classes &= classes - 1
             block = arena.cache[units]
-            if block == NULL:
-                continue
-            arena.cache[units] = NULL
-            while block != NULL:
-                after = block.links.next
+            while block != NULL and most > 0:
+                arena.cache[units] = block.links.next
                 bytes += block.size
                 block_release(arena, block)
-                block = after
-    if bytes != 0:
-        arena.counters.flushes += 1
+                block = arena.cache[units]
+                most -= 1
+    arena.counters.flushes += 1
     return bytes
+
+
+cdef size_t cache_flush(Arena *arena) noexcept nogil:
+    return cache_flush_some(arena, ~<uint32_t> 0)
 
 
 cdef void bins_sort(Arena *arena) noexcept nogil:

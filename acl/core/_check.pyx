@@ -12,7 +12,7 @@ from libc.stdlib cimport abort
 from libc.string cimport memset
 
 from acl.core._asleep cimport naps_check
-from acl.core._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, size_units
+from acl.core._bins cimport KIND_WORDS, bin_of, cache_flush, links_block, queue_after, size_units
 from acl._core cimport (
     BINS, Bins, Block, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, CACHE_UNITS, HOLDS, MAP_SHIFT, MAX_SIZE_BITS,
@@ -24,6 +24,7 @@ from acl.core._frames cimport page_backed
 from acl.core._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave,
 )
+from acl.core._pages cimport pages_may_leave
 from acl.core._place cimport DEMAND_ANY, Window, page_ceil, page_floor, window_find
 
 cdef struct Sums:               # what a walk over the blocks found
@@ -108,7 +109,7 @@ cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogi
     if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
         return 0
     if block.state == BLOCK_VOID:
-        return 15 if page_backed(span, page) else 0
+        return 15 if page_backed(span, page) and not arena.turning else 0
     return 0 if page_backed(span, page) or is_asleep(block) else 15
 
 
@@ -208,22 +209,20 @@ cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
 
 
 cdef uint32_t waiting_check(Arena *arena, Sums *sums) noexcept nogil:
-    cdef Use *use = arena.waiting
-    cdef Block *block = arena.parked
-    cdef uint64_t uses = 0, parked = 0
+    cdef Use *oldest = arena.waiting
+    cdef Use *use
+    cdef uint64_t uses = 0
     if arena.polling > 0:
         return 0
-    while use != NULL:
-        if use.block.state != BLOCK_WAITING:
-            return 10
-        uses += 1
-        use = use.next
-    while block != NULL:
-        if block.state != BLOCK_WAITING or block.requested != 0:
-            return 10
-        parked += 1
-        block = block.links.next
-    if uses != sums.uses or parked + sums.waiting_by_use != sums.blocks[<uint32_t> BLOCK_WAITING]:
+    while oldest != NULL:
+        use = oldest
+        while use != NULL:
+            if use.block.state != BLOCK_WAITING and use.block.state != BLOCK_MOVING:
+                return 10
+            uses += use.block.state == BLOCK_WAITING
+            use = use.next
+        oldest = queue_after(arena, oldest)
+    if uses != sums.uses or sums.waiting_by_use != sums.blocks[<uint32_t> BLOCK_WAITING]:
         return 10
     return 0
 
@@ -279,8 +278,33 @@ cdef uint32_t pool_check(Pool *pool) noexcept nogil:
     return 0 if bytes == pool.source.reserved else 11
 
 
+cdef void free_stamp(Arena *arena, Block *block) noexcept nogil:
+    cdef size_t granule = arena.pool.options.granule
+    cdef Range *span = arena.ranges[block.range]
+    cdef uint32_t page, end
+    if span.segment or span.freed == NULL:
+        return
+    page = page_floor(span, block.addr, granule)
+    end = page_ceil(span, block.addr + block.size, granule)
+    while page < end:
+        span.freed[page] = arena.moment + 1
+        page += 1
+
+
+cdef void page_enforce(Arena *arena, Range *span, uint32_t page) noexcept nogil:
+    if span.freed != NULL and span.freed[page] > arena.rested:
+        fprintf(stderr, b"acl: the pool's invariant I14 is broken: a page leaves its work\n")
+        abort()
+
+
+cdef void shadow_enforce(Arena *arena, View *view) noexcept nogil:
+    if view.vacated >= arena.rested:
+        fprintf(stderr, b"acl: the pool's invariant I14 is broken: a view leaves its work\n")
+        abort()
+
+
 cdef void arena_enforce(Arena *arena) noexcept nogil:
-    cdef uint32_t broken = arena_check(arena)
+    cdef uint32_t broken = arena_check(arena) if arena.pool != NULL else 0
     if broken != 0:
         fprintf(stderr, b"acl: the pool's invariant I%u is broken\n", broken)
         abort()
@@ -311,7 +335,7 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
     cache_flush(arena)                          # so that what is free is seen in one piece
     hold.stream = arena.stream
     hold.role = arena.role
-    hold.donates = arena.donates
+    hold.donates = pages_may_leave(arena, False)
     hold.reserved = arena.pages * arena.pool.options.granule
     untagged = arena.live
     hold.live = arena.live - arena.asleep
@@ -393,7 +417,7 @@ cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     report.headroom = pool.options.headroom
     report.device_free = device_room(pool)
     report.capturing = stream_captured(pool, arena.stream, &graph)
-    report.moved = arena.donates and pool.options.steals and not report.capturing
+    report.moved = pages_may_leave(arena, False) and pool.options.steals and not report.capturing
     report.missing = bytes_missing(arena, size) if size >> MAX_SIZE_BITS == 0 else size
     oom_fill(arena, &report)
     spin_enter(&pool.source.lock)

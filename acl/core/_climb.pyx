@@ -3,12 +3,13 @@
 One function (`frames_gather`) has the rungs in order, each of them counted:
 
 1. spare frames of the source;
-2. the driver, a hundredth more, where taking pages does not come to rest by itself;
+2. the driver, a hundredth more, if pages have moved often enough to pay for it;
 3. a second place for the arena's own free pages, where shapes repeat or frees come early;
 4. the driver, while that keeps reserved close to the live peak;
 5. free pages of arenas whose streams are idle, in bulk, if this one had more in its last turns;
 6. its own free pages, moved, if its stream is idle; else a second place; else moved after a wait;
-7. free pages of arenas whose streams are idle;
+7. free pages of arenas whose streams are idle; and of those at work, after a wait, where the pool
+   has grown far beyond its joint peak;
 8. the driver, up to the limit;
 9. free pages of arenas at work, after a wait; last, a second place for pages in the cache.
 
@@ -23,46 +24,42 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from acl._core cimport (
-    Arena, Block, Echo, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_NONE,
-    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, UNIT_SHIFT, VIEWS_ALWAYS,
+    Arena, Block, Frame, Pool, RANGE_SMALL, RUNG_DRIVER, RUNG_GROW, RUNG_NONE,
+    RUNG_OTHERS, RUNG_OWN, RUNG_SPARE, Source, VIEWS_ALWAYS,
 )
 from acl.core._driver cimport (
     attempt_try, device_room, frame_make, segment_free, segment_malloc, source_put, source_shrink,
-    source_take, stream_captured,
+    source_take, stream_captured, waits_restore, waits_shorten,
 )
 from acl.core._events cimport EVENT_MAP
 from acl.core._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
 from acl.core._pages cimport (
-    Climb, arena_rest, climb_add, pages_donate, pages_move_out, pages_view, window_claim,
-    window_join, window_map, window_recall, window_settle, window_unclaim,
+    Climb, arena_rest, climb_add, pages_donate, pages_may_leave, pages_move_out, pages_view,
+    window_claim, window_join, window_map, window_recall, window_settle, window_unclaim,
 )
 from acl.core._place cimport (
     DEMAND_ANY, DEMAND_PLAIN, DEMAND_RESTED, Window, range_add, range_open, window_find,
 )
 from acl.core._record cimport record_note
-from acl.core._tally cimport arena_allocs
+from acl.core._tally cimport arena_allocs, tally_look
 from acl.core._turns cimport turn_begin, turn_end, turn_lacks, turn_refill, turn_take
 
 cdef enum:                      # of reserved over the live peak, in thousandths
     GROW_ALWAYS = 1018          # up to here growing beats moving pages
     GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
-    GROW_ROUNDS = 1020          # and where the same few allocations are slow in each round
-    GROW_RESTLESS = 1100        # and borrowing pages too often, a hundredth each time
+    GROW_WAITING = 1095         # beyond this over the joint peak, a wait for others beats growing
 
 cdef enum:
     SEGMENT_PAGES = 8           # smallest segment of large blocks
-    FEW_PAGES = 8               # so many a pool has before anything moves
-    DOOMS_MANY = 4              # so often old views are unmapped before the arena grows instead
-    BORROWS_MANY = 32
-    BORROWS_NEW = 250           # one borrowing allocation in so many is too often
-    BORROWS_ECHOED = 1000       # and where the same shapes repeat
-    BORROWS_MOVED = 100         # so often a second place is not used again, and in the way
-    ECHOES = 512
-    ROUNDS_MANY = 4             # slow so often at the same place: the arena grows a little
-    ROUNDS_ENDLESS = 48         # and so often: as far as one that borrows too often
-    ECHO_LATE = 200             # allocations: so late is another round, not another layer
+    SHARING_MS = 20             # longest wait for other streams before the pool grows far
+    FEW_PAGES = 8               # pages that a pool has before anything moves
+    BORROWS_FEW = 32            # borrowing allocations from which on their rate says something
+    BORROWS_OFTEN = 100         # if one allocation in 100 borrows, second places are not used again
+    PRICE_BORROWS = 8           # borrowing allocations that pay for growth close to the live peak
+    PRICE_PAGES = 256           # a pool with a smaller live peak pays by the page as one of 256
+    PRICE_DOUBLINGS = 32        # more than anybody pays
     VIEWS_MOST = 16             # shadows of an arena for each of its pages
     VIEWS_FEW = 8192            # or so many, if that is more
     REFUSALS_MANY = 3           # so often the driver may refuse to map a page twice
@@ -91,9 +88,20 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
         climb_add(climb, frame, 1, rung)
 
 
+cdef inline bint borrows_often(Arena *arena) noexcept nogil:
+    """Whether one allocation in 100 has borrowed pages since the arena last paid for growth."""
+    return (arena.borrows >= BORROWS_FEW and arena.borrows * <uint64_t> BORROWS_OFTEN      # enums
+            > arena_allocs(arena) - arena.grown_at)
+
+
 cdef void views_allow(Climb *climb) noexcept nogil:
-    """Under the lock: may free pages of this arena be mapped at a second place?"""
+    """Under the lock: may free pages of this arena be mapped at a second place, and does it pay?
+
+    It pays where an iteration of the arena has ended, as the next one finds the place again; not
+    where so many allocations borrow that their shapes cannot be the same ones again.
+    """
     cdef Arena *arena = climb.arena
+    climb.repeats = arena.emptied != 0 and not borrows_often(arena)
     climb.views = (
         arena.pool.options.views and arena.pool.options.steals and not climb.refused
         and arena.refusals < REFUSALS_MANY
@@ -114,10 +122,18 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
     cdef Arena *arena = climb.arena
     cdef Frame *frames = NULL
     cdef uint64_t pages
-    if climb.moves and arena.donates:
+    if climb.moves and pages_may_leave(arena, False):
         attempt_try(RUNG_OWN)
         pages = pages_move_out(arena, climb.missing - climb.found, wait, True, &frames)
         climb_add(climb, frames, pages, RUNG_OWN)
+
+
+cdef inline size_t few_bytes(Pool *pool) noexcept nogil:
+    """Bytes that a pool has before anything moves: a page for each stream, and at least a few.
+
+    Streams with less live than a page would take the same page from each other for ever.
+    """
+    return max(count_read(&pool.arena_count), <uint32_t> FEW_PAGES) * pool.options.granule
 
 
 cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
@@ -128,21 +144,14 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
     """The sum of the arenas' own peaks, and the peak of their sum as far as seen."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
-    cdef Arena *arena
-    cdef size_t live = climb.size
-    cdef size_t asleep = 0                      # no memory is wanted for it
-    cdef size_t own = 0
-    cdef size_t joint
-    cdef uint32_t index
-    for index in range(count_read(&pool.arena_count)):
-        arena = pool.arenas[index]
-        live += stale_read(&arena.requested)
-        asleep += stale_read(&arena.asleep)
-        own += max(stale_read(&arena.requested_peak), stale_read(&arena.past_requested_peak))
+    cdef size_t asleep                          # no memory is wanted for it
+    cdef size_t own, joint
+    tally_look(climb.arena)
     spin_enter(&source.lock)
-    if live > source.joint_peak:
-        source.joint_peak = live
-    joint = source.joint_peak
+    climb.live = climb.size + source.shares.requested
+    asleep = source.shares.asleep
+    own = source.shares.peak
+    joint = max(source.joint_peak, climb.live)
     spin_leave(&source.lock)
     if own < joint:
         own = joint
@@ -152,6 +161,14 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
     climb.joint = climb.own if climb.at_once else joint - min(asleep, joint)
 
 
+cdef void joint_note(Climb *climb) noexcept nogil:
+    """The allocation is served: what is live with it may be the peak of the arenas' sum."""
+    cdef Source *source = &climb.arena.pool.source
+    spin_enter(&source.lock)
+    source.joint_peak = max(source.joint_peak, climb.live)
+    spin_leave(&source.lock)
+
+
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     """How many pages the driver may add before any is taken from elsewhere."""
     cdef size_t granule = climb.arena.pool.options.granule
@@ -159,88 +176,62 @@ cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
     # Streams that are idle in turn share.
     cdef size_t cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
-    # With a live peak below a page the ranges would take the same page from each other for ever.
-    return pages if need <= cap or need <= FEW_PAGES * granule else 0
+    return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 
 
-cdef void echo_hear(Climb *climb) noexcept nogil:
-    """Whether this very allocation, with just as much live, was slow before: shapes repeat.
+cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
+    """How many allocations must have borrowed pages before the driver adds some instead.
 
-    If all was free in between, rounds begin alike, and what is slow here will be asked for again.
+    Twice as many for each hundredth that the pool is larger than its live peak: what borrows for
+    ever grows until it rests, and much waste is only for what borrows much.
     """
-    cdef Arena *arena = climb.arena
-    cdef size_t live = arena.requested
-    cdef uint64_t now = arena_allocs(arena)
-    cdef Echo *echo = &arena.echoes[((live >> 5) * 31 + (climb.size >> UNIT_SHIFT)) % ECHOES]
-    climb.heard = echo.size == climb.size and echo.live == live
-    if not climb.heard:
-        echo.size = climb.size
-        echo.live = live
-        echo.rounds = 0
-    elif now - echo.allocs >= ECHO_LATE:
-        echo.rounds += 1
-    if climb.heard and echo.allocs < arena.emptied:
-        arena.repeats = True
-    climb.repeats = climb.heard or (arena.repeats and not borrows_often(arena, BORROWS_MOVED))
-    echo.allocs = now
-    climb.rounds = echo.rounds
+    cdef size_t granule = climb.arena.pool.options.granule
+    cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
+    cdef size_t excess = need - min(need, climb.joint)
+    cdef size_t part = max(climb.joint, PRICE_PAGES * granule) // 100
+    return <uint64_t> PRICE_BORROWS << min(excess // part, <size_t> PRICE_DOUBLINGS)       # enums
 
 
-cdef inline bint borrows_often(Arena *arena, uint64_t rate) noexcept nogil:
-    """Whether more than one allocation in `rate` has borrowed pages since the arena last grew."""
-    return (arena.borrows >= BORROWS_MANY
-            and arena.borrows * rate > arena_allocs(arena) - arena.grown_at)
-
-
-cdef size_t restless_cap(Climb *climb) noexcept nogil:
-    """How far the arena may grow because of what it has borrowed since it last grew.  Locked.
-
-    Second places alone do not always bring rounds of the same shapes to rest; then growth does.  A
-    few slow allocations a round are not worth much memory, as the shapes may be others soon.
-    """
-    cdef Arena *arena = climb.arena
-    cdef uint64_t rate = BORROWS_ECHOED if climb.rounds > 0 else BORROWS_NEW
-    if climb.rounds >= ROUNDS_ENDLESS or borrows_often(arena, rate):
-        return GROW_RESTLESS
-    return GROW_ROUNDS if climb.rounds >= ROUNDS_MANY else 0
-
-
-cdef uint64_t growth_calming(Climb *climb) noexcept nogil:
-    """How many pages the driver may add because borrowing does not come to an end by itself."""
+cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
+    """How many pages the driver may add because the arena's allocations keep borrowing pages."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
-    cdef size_t part
-    cdef uint64_t pages
+    cdef uint64_t pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
+    cdef uint64_t price = growth_price(climb, pages)
     lock_take(&arena.lock)
-    part = restless_cap(climb)
-    lock_drop(&arena.lock)
-    if part == 0:
-        return 0
-    pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
-    # `joint` is at most `own`.
-    if stale_read(&arena.pool.source.reserved) + pages * granule > permille(climb.joint, part):
-        return 0
-    lock_take(&arena.lock)      # other pages may still move for the rest of the window
-    arena.borrows = 0
-    arena.grown_at = arena_allocs(arena)
+    if arena.borrows < price:
+        pages = 0
+    else:
+        arena.borrows = 0       # other pages may still move for the rest of the window
+        arena.grown_at = arena_allocs(arena)
     lock_drop(&arena.lock)
     return pages
+
+
+cdef bint growth_waits(Climb *climb) noexcept nogil:
+    """Whether the pool has grown so far over its joint peak that a wait for others is cheaper."""
+    cdef size_t granule = climb.arena.pool.options.granule
+    cdef uint64_t pages = climb.missing - climb.found
+    cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
+    return need > max(permille(climb.joint, GROW_WAITING), few_bytes(climb.arena.pool))
 
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
     """The ladder: each rung brings frames until the window's missing pages are covered."""
     cdef Pool *pool = climb.arena.pool
     cdef void *graph = NULL
+    cdef uint64_t before
     take_spare(climb)
     if climb.found < climb.missing:
         peaks_read(climb)
-        take_driver(climb, growth_calming(climb), RUNG_GROW)
-    # Where shapes repeat a second place saves the next round its calls, where the stream is at work
-    # it saves a wait; else pages move, as the second place would only lie there.
+        take_driver(climb, growth_paid(climb), RUNG_GROW)
+    # A second place saves the next iteration its calls if shapes repeat (not where streams work in
+    # turn: it would leave with its page), and a wait if the stream is at work.  Else pages move, as
+    # the second place would not be used again.
     if climb.found < climb.missing and (
-            climb.repeats or not climb.arena.donates
+            (climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
             or pool.options.views == VIEWS_ALWAYS):
-        take_views(climb, False)
+        take_views(climb, climb.repeats)
     if climb.found < climb.missing:
         take_driver(climb, growth_allowed(climb), RUNG_GROW)
     if climb.found < climb.missing:
@@ -255,6 +246,10 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
         take_own(climb, True)
     if climb.found < climb.missing:
         turn_take(climb, False)
+    if climb.found < climb.missing and growth_waits(climb):
+        before = waits_shorten(SHARING_MS)
+        turn_take(climb, True)
+        waits_restore(before)
     if climb.found < climb.missing:
         take_driver(climb, climb.missing - climb.found, RUNG_DRIVER)
     if climb.found < climb.missing:
@@ -293,30 +288,29 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
     climb.rung = RUNG_NONE
 
 
-cdef bint dooms_thrash(Arena *arena) noexcept nogil:
-    """Whether the arena has unmapped old views often enough since it grew to grow instead."""
-    cdef size_t peak = max(arena.requested_peak, arena.past_requested_peak)
-    cdef size_t granule = arena.pool.options.granule
-    return (arena.dooms >= DOOMS_MANY and arena.pages * granule
-            <= max(permille(peak, GROW_ALWAYS), FEW_PAGES * granule))
+cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
+    """The best window, with old views that must go first, after a wait for that if need be."""
+    cdef void *graph = NULL
+    cdef bint ready
+    cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
+    if window.first == NULL:
+        return window
+    lock_drop(&arena.lock)
+    ready = (pages_may_leave(arena, False) and not stream_captured(arena.pool, arena.stream, &graph)
+             and (not window.waits or arena_rest(arena, True)))
+    lock_take(&arena.lock)
+    return window_find(arena, size, kind, DEMAND_RESTED if ready else DEMAND_PLAIN)
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
-    """The best window that is allowed; where old views must go first, after a wait for that."""
-    cdef void *graph = NULL
-    cdef bint ready
+    """The best window without old views; only where the range has no such place, one with them.
+
+    To unmap old views for a better place would save a page, and cost a wait in each iteration.
+    """
     if window.first == NULL:
-        window = window_find(arena, size, kind, DEMAND_ANY)
-    if window.first == NULL or window.stale == 0:
-        return window
-    if dooms_thrash(arena):
-        return window_find(arena, size, kind, DEMAND_PLAIN)
-    lock_drop(&arena.lock)
-    ready = (arena.donates and not stream_captured(arena.pool, arena.stream, &graph)
-             and (not window.waits or arena_rest(arena, True)))
-    lock_take(&arena.lock)
-    window = window_find(arena, size, kind, DEMAND_RESTED if ready else DEMAND_PLAIN)
-    arena.dooms += window.first != NULL and window.stale > 0
+        window = window_find(arena, size, kind, DEMAND_PLAIN)
+    if window.first == NULL:
+        window = window_old(arena, size, kind)
     return window
 
 
@@ -343,8 +337,10 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
         frames_gather(climb)
     if climb.found >= climb.missing:
         done = window_map(climb)
-    if done and climb.found > climb.missing:
-        turn_refill(climb)
+    if done:
+        joint_note(climb)
+        if climb.found > climb.missing:
+            turn_refill(climb)
     turn_end(climb)
     while climb.frames != NULL:
         frame = climb.frames
@@ -356,11 +352,7 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     if not done:
         source_shrink(pool, reserved)           # what was taken in vain goes back
     lock_take(&arena.lock)
-    if climb.rung == RUNG_GROW or climb.rung == RUNG_DRIVER:
-        arena.dooms = arena.borrows = 0
-        arena.grown_at = arena_allocs(arena)
-    else:
-        arena.borrows += 1
+    arena.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
     return done
 
 
@@ -385,7 +377,7 @@ cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind, Window *windo
     window.first = NULL
     if arena.shadows == 0:
         return NULL
-    window[0] = window_find(arena, size, kind, DEMAND_ANY)
+    window[0] = window_find(arena, size, kind, DEMAND_PLAIN)
     if window.first == NULL or window.missing > 0:
         return NULL
     climb_start(&climb, arena, size)
@@ -409,8 +401,6 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
             return NULL
         climb_start(&climb, arena, size)
         climb.refused = refused
-        if not refused:
-            echo_hear(&climb)
         block = window_take(&climb, window)
         window.first = NULL
         if block != NULL:
@@ -436,17 +426,18 @@ cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept no
     if base != NULL or not pool.options.steals or stream_captured(pool, arena.stream, &graph):
         return base
     rung[0] = RUNG_OWN
-    if arena.donates:
+    if pages_may_leave(arena, False):
         attempt_try(RUNG_OWN)
-    if arena.donates and pages_donate(arena, pages, True) > 0:
-        base = segment_malloc(pool, bytes)
-    if base == NULL and arena.donates and pages_donate(arena, ~<uint64_t> 0, True) > 0:
-        base = segment_malloc(pool, bytes)
+        if pages_donate(arena, pages, True) > 0:
+            base = segment_malloc(pool, bytes)
+        if base == NULL and pages_donate(arena, ~<uint64_t> 0, True) > 0:
+            base = segment_malloc(pool, bytes)
     if base != NULL:
         return base
     rung[0] = RUNG_OTHERS
     for index in range(count_read(&pool.arena_count)):
-        if base == NULL and pool.arenas[index].donates and pool.arenas[index] != arena:
+        if (base == NULL and pool.arenas[index] != arena
+                and pages_may_leave(pool.arenas[index], False)):
             attempt_try(RUNG_OTHERS)
             if pages_donate(pool.arenas[index], ~<uint64_t> 0, True) > 0:
                 base = segment_malloc(pool, bytes)

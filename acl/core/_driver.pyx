@@ -12,18 +12,23 @@ from acl._core cimport (
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
     REFUSAL_DRIVER, REFUSAL_HEADROOM, REFUSAL_LIMIT, RUNG_DRIVER, STOP_DRIVER, STOP_HEADROOM,
     STOP_LIMIT, STOP_SYNC,
-    ROLE_FRAMEWORK, Attempt, Source,
+    PLACES, Place, ROLE_FRAMEWORK, Attempt, Source, Use, USE_BEDS,
 )
+from acl.core._bins cimport queue_after
 from acl.core._events cimport EVENT_SYNC
 from acl._libacl cimport (
     ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
-    ACL_ERROR_RT_STREAM_CONTEXT,
+    ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_CONTEXT, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
     ACL_EVENT_RECORDED_STATUS_COMPLETE,
     ACL_EVENT_RECORDED_STATUS_NOT_READY, ACL_EVENT_SYNC, ACL_MEM_MALLOC_HUGE_FIRST,
-    ACL_MODEL_RI_CAPTURE_STATUS_NONE, ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS,
+    ACL_MODEL_RI_CAPTURE_STATUS_NONE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
+    ACL_SUCCESS,
     aclmdlRI, aclmdlRICaptureStatus, aclrtEventRecordedStatus, aclrtStreamStatus,
 )
-from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read
+from acl.core._lock cimport (
+    count_publish, count_read, lock_drop, lock_take, pointer_publish, spin_enter, spin_leave,
+    stale_read,
+)
 from acl.core._record cimport record_note, record_ticks
 from acl.inside._refusals cimport growth_refused
 
@@ -34,13 +39,23 @@ cdef extern from *:
     """
     static _Thread_local uint32_t attempt_tried, attempt_stopped;
     static _Thread_local int attempt_status;
+    static _Thread_local uint64_t waits_until;  /* ns of the clock; 0: no common limit */
     """
     uint32_t attempt_tried, attempt_stopped
     int attempt_status
+    uint64_t waits_until
+
+cdef extern from "core/record.h" nogil:
+    uint64_t clock_monotonic_ns()
+
+cdef uint32_t faults = 0        # 1 once a wait was told of a failed task
 
 cdef enum:
     EVENT_ROOM = 256
+    TASKS_FIRST = 507001        # codes of failed tasks; those of a failing driver come after them
+    TASKS_END = 507800
     GIL_WAIT_MS = 200           # longest wait with the GIL held
+    NS_IN_MS = 1000000
 
 
 cdef void attempt_begin() noexcept nogil:
@@ -93,6 +108,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
 # --- frames and segments ------------------------------------------------------------------------
 
 cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
+    """Count bytes as reserved before the driver is asked; false if the limit forbids it."""
     cdef Source *source = &pool.source
     cdef size_t limit = pool.options.limit
     cdef bint fits
@@ -100,8 +116,7 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
     fits = limit == 0 or (source.reserved <= limit and bytes <= limit - source.reserved)
     if fits:
         source.reserved += bytes
-        if source.reserved > source.reserved_peak:
-            source.reserved_peak = source.reserved
+        source.claimed += bytes
     spin_leave(&source.lock)
     if not fits:
         attempt_stop(STOP_LIMIT)
@@ -109,7 +124,19 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
     return fits
 
 
-cdef void source_unclaim(Pool *pool, size_t bytes) noexcept nogil:
+cdef void source_answer(Pool *pool, size_t bytes, bint given) noexcept nogil:
+    """The driver has answered a claim: only what it gave can be a new peak."""
+    cdef Source *source = &pool.source
+    spin_enter(&source.lock)
+    source.claimed -= bytes
+    if not given:
+        source.reserved -= bytes
+    elif source.reserved - source.claimed > source.reserved_peak:
+        source.reserved_peak = source.reserved - source.claimed
+    spin_leave(&source.lock)
+
+
+cdef void source_return(Pool *pool, size_t bytes) noexcept nogil:
     spin_enter(&pool.source.lock)
     pool.source.reserved -= bytes
     spin_leave(&pool.source.lock)
@@ -150,9 +177,10 @@ cdef Frame *frame_make(Pool *pool) noexcept nogil:
     if (frame != NULL and headroom_left(pool, bytes)
             and counted(pool, CALL_PHYSICAL, pool.source.driver.physical(
                 &frame.handle, bytes, &pool.source.prop, 0)) == ACL_SUCCESS):
+        source_answer(pool, bytes, True)
         return frame
     free(frame)
-    source_unclaim(pool, bytes)
+    source_answer(pool, bytes, False)
     return NULL
 
 
@@ -164,7 +192,7 @@ cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil:
         source_put(pool, frame)
         return False
     free(frame)
-    source_unclaim(pool, pool.options.granule)
+    source_return(pool, pool.options.granule)
     return True
 
 
@@ -238,21 +266,33 @@ cdef void range_unreserve(Pool *pool, void *base) noexcept nogil:
 
 cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil:
     cdef void *base = NULL
+    cdef aclError status
     attempt_try(RUNG_DRIVER)
     if not source_claim(pool, bytes):
         return NULL
-    if (headroom_left(pool, bytes)
-            and counted(pool, CALL_MALLOC, pool.source.driver.malloc(
-                &base, bytes, ACL_MEM_MALLOC_HUGE_FIRST)) == ACL_SUCCESS):
-        return base
-    source_unclaim(pool, bytes)
+    if headroom_left(pool, bytes):
+        status = counted(pool, CALL_MALLOC, malloc_in(pool, &base, bytes))
+        if status == ACL_SUCCESS:
+            source_answer(pool, bytes, True)
+            return base
+    source_answer(pool, bytes, False)
     return NULL
+
+
+cdef aclError malloc_in(Pool *pool, void **base, size_t bytes) noexcept nogil:
+    """A segment of the pool's device: the driver takes it of the one that is current."""
+    cdef aclrtContext before
+    cdef aclError status = context_enter(pool, pool.context, &before)
+    if status == ACL_SUCCESS:
+        status = pool.source.driver.malloc(base, bytes, ACL_MEM_MALLOC_HUGE_FIRST)
+        context_leave(pool, before)
+    return status
 
 
 cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil:
     if counted(pool, CALL_FREE, pool.source.driver.free(base)) != ACL_SUCCESS:
         return False
-    source_unclaim(pool, bytes)
+    source_return(pool, bytes)
     return True
 
 
@@ -276,12 +316,12 @@ cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *befo
 
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil:
     if before != NULL:
-        pool.source.driver.context_set(before)
+        pool.source.driver.context_set(before)  # status: it was current just now
 
 
 cdef void context_lend(Pool *pool) noexcept nogil:
     if pool.context != NULL and context_here(pool) == NULL:
-        pool.source.driver.context_set(pool.context)
+        pool.source.driver.context_set(pool.context)  # status: the driver's calls tell
 
 
 cdef inline bint context_gone(aclError status) noexcept nogil:
@@ -291,28 +331,7 @@ cdef inline bint context_gone(aclError status) noexcept nogil:
 
 # --- order --------------------------------------------------------------------------------------
 
-cdef aclError arena_enter(Arena *arena, aclrtContext *before) noexcept nogil:
-    """Where the arena's stream is the one that is meant: the default one is each context's own."""
-    before[0] = NULL
-    return context_enter(arena.pool, arena.context, before) if arena.stream == NULL else ACL_SUCCESS
-
-
-cdef bint stream_idle(Arena *arena) noexcept nogil:
-    cdef Pool *pool = arena.pool
-    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
-    cdef aclrtContext before
-    cdef aclError status
-    if arena.by_device:
-        return arena.settled
-    status = arena_enter(arena, &before)
-    if status != ACL_SUCCESS:
-        return context_gone(status)
-    status = counted(pool, CALL_QUERY, pool.source.driver.query(arena.stream, &state))
-    context_leave(pool, before)
-    return status == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE
-
-
-cdef int32_t wait_ms(Pool *pool) noexcept nogil:
+cdef int32_t wait_limit_ms(Pool *pool) noexcept nogil:
     """How long to wait: not long if the caller brought the GIL; a queued callback may need it."""
     cdef int32_t timeout_ms = pool.options.sync_timeout_ms
     if PyGILState_Check() and (timeout_ms < 0 or timeout_ms > GIL_WAIT_MS):
@@ -320,80 +339,373 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
     return timeout_ms
 
 
+cdef void waits_begin(Pool *pool) noexcept nogil:
+    global waits_until
+    cdef int32_t timeout_ms = wait_limit_ms(pool)
+    waits_until = 0
+    if timeout_ms >= 0:
+        waits_until = clock_monotonic_ns() + <uint64_t> timeout_ms * NS_IN_MS
+
+
+cdef uint64_t waits_shorten(uint32_t most_ms) noexcept nogil:
+    global waits_until
+    cdef uint64_t before = waits_until
+    cdef uint64_t until = clock_monotonic_ns() + most_ms * NS_IN_MS
+    if before == 0 or until < before:
+        waits_until = until
+    return before
+
+
+cdef void waits_restore(uint64_t until) noexcept nogil:
+    global waits_until
+    waits_until = until
+
+
+cdef void waits_end() noexcept nogil:
+    global waits_until
+    waits_until = 0
+
+
+cdef int32_t wait_ms(Pool *pool) noexcept nogil:
+    """What is left for a wait; 0: nothing, so that nobody may wait any more."""
+    cdef int32_t timeout_ms = wait_limit_ms(pool)
+    cdef uint64_t now, left
+    if waits_until == 0:
+        return timeout_ms
+    now = clock_monotonic_ns()
+    left = (waits_until - now + NS_IN_MS - 1) // NS_IN_MS if now < waits_until else 0
+    if left == 0:
+        attempt_stop(STOP_SYNC)
+    if timeout_ms >= 0 and left > <uint64_t> timeout_ms:        # not negative
+        return timeout_ms
+    return <int32_t> left                       # fits: it was an int32_t once
+
+
+cdef inline bint lives_elsewhere(aclError status) noexcept nogil:
+    return status == ACL_ERROR_RT_STREAM_CONTEXT or status == ACL_ERROR_RT_CONTEXT_NULL
+
+
+cdef bint stream_lives_here(Pool *pool, aclrtStream stream) noexcept nogil:
+    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+    cdef void *graph = NULL
+    return stream_captured(pool, stream, &graph) or not lives_elsewhere(
+        counted(pool, CALL_QUERY, pool.source.driver.query(stream, &state)))
+
+
+cdef aclrtContext stream_home(Pool *pool, aclrtStream stream, aclrtContext known) noexcept nogil:
+    cdef aclrtContext here = context_here(pool)
+    cdef aclrtContext before
+    cdef bint found
+    if known != NULL:
+        return known
+    if stream == NULL or pool.source.driver.context_get == NULL:
+        return here if here != NULL else pool.context
+    if here != NULL and stream_lives_here(pool, stream):
+        return here
+    if pool.context == here or context_enter(pool, pool.context, &before) != ACL_SUCCESS:
+        return NULL
+    found = stream_lives_here(pool, stream)
+    context_leave(pool, before)
+    return pool.context if found else NULL
+
+
+cdef bint stream_hold(Arena *arena) noexcept nogil:
+    cdef bint held
+    lock_take(&arena.lock)
+    held = not arena.by_device
+    arena.asking += held
+    lock_drop(&arena.lock)
+    return held
+
+
+cdef void stream_let(Arena *arena) noexcept nogil:
+    lock_take(&arena.lock)
+    arena.asking -= 1
+    lock_drop(&arena.lock)
+
+
+cdef bint faults_seen() noexcept nogil:
+    return count_read(&faults) != 0
+
+
+cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
+    """A failed task is told to one wait only: keep what the pool's own wait was told."""
+    if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
+        arena.fault = status
+        count_publish(&faults, 1)
+
+
+cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
+    """In the current context; a stream under capture is neither asked nor waited for."""
+    cdef Pool *pool = arena.pool
+    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
+    cdef int32_t timeout_ms = 0
+    cdef void *graph = NULL
+    cdef aclError status
+    complete[0] = False
+    if stream_captured(pool, arena.stream, &graph):
+        attempt_stop(STOP_SYNC)
+        return ACL_SUCCESS
+    if wait:
+        timeout_ms = wait_ms(pool)
+    if timeout_ms != 0:
+        status = counted(pool, CALL_SYNC, pool.source.driver.sync(arena.stream, timeout_ms))
+        complete[0] = status == ACL_SUCCESS
+        fault_keep(arena, status)
+    else:
+        status = counted(pool, CALL_QUERY, pool.source.driver.query(arena.stream, &state))
+        complete[0] = status == ACL_SUCCESS and state == ACL_STREAM_STATUS_COMPLETE
+    return status
+
+
+cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
+    """Where the stream lives, or, if that is not known, in the current context."""
+    cdef Pool *pool = arena.pool
+    cdef aclrtContext home = arena_context(arena)
+    cdef aclrtContext before
+    cdef bint complete
+    cdef aclError status = context_enter(pool, home, &before)
+    if status != ACL_SUCCESS:
+        return context_gone(status)
+    status = stream_ask(arena, wait, &complete)
+    if home == NULL and complete:
+        pointer_publish(<void **> &arena.context, context_here(pool))
+    context_leave(pool, before)
+    return complete
+
+
+cdef bint stream_idle(Arena *arena) noexcept nogil:
+    cdef bint complete
+    if not stream_hold(arena):
+        return arena.settled
+    complete = stream_complete(arena, False)
+    stream_let(arena)
+    return complete
+
+
 cdef bint stream_wait(Arena *arena) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef uint64_t began = record_ticks()
-    cdef aclrtContext before
-    cdef aclError status
+    cdef bint complete
     if arena.role == ROLE_FRAMEWORK and pool.drain != NULL:
         return pool.drain(pool)
-    if arena.by_device:
+    if not stream_hold(arena):
         if not arena.settled:
-            arena.settled = device_wait(pool)
+            arena.settled = arena_device_wait(arena)
         return arena.settled
-    status = arena_enter(arena, &before)
-    if status != ACL_SUCCESS:
-        return context_gone(status)
-    status = counted(pool, CALL_SYNC, pool.source.driver.sync(arena.stream, wait_ms(pool)))
-    context_leave(pool, before)
-    record_note(arena, EVENT_SYNC, NULL, record_ticks() - began, status != ACL_SUCCESS)
-    return status == ACL_SUCCESS
+    complete = stream_complete(arena, True)
+    stream_let(arena)
+    record_note(arena, EVENT_SYNC, NULL, record_ticks() - began, not complete)
+    return complete
+
+
+# --- contexts that are waited for ---------------------------------------------------------------
+
+cdef struct Contexts:
+    aclrtContext[64] found
+    uint32_t count
+    bint more                   # than there is room for
+
+
+cdef void contexts_add(Pool *pool, Contexts *contexts, aclrtContext context) noexcept nogil:
+    """NULL is a context only for a driver that has none."""
+    cdef uint32_t index
+    if context == NULL and pool.source.driver.context_get != NULL:
+        return
+    for index in range(contexts.count):
+        if contexts.found[index] == context:
+            return
+    if contexts.count == PLACES:
+        contexts.more = True
+        return
+    contexts.found[contexts.count] = context
+    contexts.count += 1
+
+
+cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
+    """Those of an arena's stream and of all streams that use its blocks."""
+    cdef Use *use
+    cdef uint32_t bed
+    contexts_add(arena.pool, contexts, arena_context(arena))
+    lock_take(&arena.lock)
+    for bed in range(<uint32_t> USE_BEDS if arena.uses != NULL else 0):
+        use = arena.uses[bed]
+        while use != NULL:
+            contexts_add(arena.pool, contexts, use.context)
+            use = use.next
+    use = arena.waiting                         # those of a queue have one context
+    while use != NULL:
+        contexts_add(arena.pool, contexts, use.context)
+        use = queue_after(arena, use)
+    lock_drop(&arena.lock)
+
+
+cdef uint64_t moment_begin(Pool *pool) noexcept nogil:
+    cdef uint64_t moment
+    spin_enter(&pool.source.lock)
+    pool.source.moment += 1
+    moment = pool.source.moment
+    spin_leave(&pool.source.lock)
+    return moment
+
+
+cdef uint64_t place_rested(Pool *pool, aclrtContext context) noexcept nogil:
+    cdef Source *source = &pool.source
+    cdef uint64_t rested = 0
+    cdef uint32_t index
+    spin_enter(&source.lock)
+    for index in range(source.place_count):
+        if source.places[index].context == context:
+            rested = source.places[index].rested
+    spin_leave(&source.lock)
+    return rested
+
+
+cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept nogil:
+    """The place that was seen complete the longest ago is given up for a new one."""
+    cdef Source *source = &pool.source
+    cdef Place *place = NULL
+    cdef uint32_t index
+    spin_enter(&source.lock)
+    for index in range(source.place_count):
+        if source.places[index].context == context:
+            place = &source.places[index]
+    if place == NULL and source.place_count < PLACES:
+        place = &source.places[source.place_count]
+        source.place_count += 1
+    if place == NULL:
+        place = &source.places[0]
+        for index in range(1, source.place_count):
+            if source.places[index].rested < place.rested:
+                place = &source.places[index]
+    if place.context != context:
+        place.context = context
+        place.rested = 0
+    if place.rested < moment:
+        place.rested = moment
+    spin_leave(&source.lock)
+
+
+cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
+    """In the context: whether a stream of an arena is captured there; then nothing may wait."""
+    cdef uint32_t index
+    cdef Arena *arena
+    cdef void *graph = NULL
+    cdef bint captured = False
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        if arena_context(arena) == context and not captured and stream_hold(arena):
+            captured = stream_captured(pool, arena.stream, &graph)
+            stream_let(arena)
+    return captured
 
 
 cdef aclError context_sync(Pool *pool, aclrtContext context) noexcept nogil:
+    """Wait for all work of a context, and note that; the runtime's call waits for no other one."""
+    cdef uint64_t moment = moment_begin(pool)
+    cdef int32_t timeout_ms = wait_ms(pool)
     cdef aclrtContext before
     cdef aclError status = context_enter(pool, context, &before)
-    if status != ACL_SUCCESS:
-        return ACL_SUCCESS if context_gone(status) else status
-    status = counted(pool, CALL_SYNC, pool.source.driver.sync_device(wait_ms(pool)))
-    context_leave(pool, before)
+    if status == ACL_SUCCESS:
+        if context_captured(pool, context):
+            attempt_stop(STOP_SYNC)
+            status = ACL_ERROR_RT_STREAM_CAPTURED
+        elif timeout_ms == 0:
+            status = ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
+        else:
+            status = counted(pool, CALL_SYNC, pool.source.driver.sync_device(timeout_ms))
+        context_leave(pool, before)
+    elif context_gone(status):
+        status = ACL_SUCCESS
+    if status == ACL_SUCCESS:
+        place_note(pool, context, moment)
     return status
 
 
-cdef bint context_first(Pool *pool, uint32_t index) noexcept nogil:
-    """Whether neither the pool nor an arena before this one has the same context."""
-    cdef aclrtContext context = pool.arenas[index].context
-    cdef uint32_t i
-    for i in range(index):
-        if pool.arenas[i].context == context:
-            return False
-    return context != NULL and context != pool.context
+cdef aclError contexts_sync(Pool *pool, Contexts *contexts) noexcept nogil:
+    cdef aclError status, first = ACL_SUCCESS
+    cdef uint32_t index
+    for index in range(contexts.count):
+        status = context_sync(pool, contexts.found[index])
+        if first == ACL_SUCCESS:
+            first = status
+    if contexts.more and first == ACL_SUCCESS:
+        first = ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
+    return first
 
 
 cdef aclError device_sync(Pool *pool) noexcept nogil:
-    # The runtime's synchronisation of a device waits for the streams of the current context only.
-    cdef aclrtContext here = context_here(pool)
+    cdef Contexts contexts
     cdef uint32_t index
-    cdef aclError status = context_sync(pool, pool.context)
-    if status == ACL_SUCCESS and here != NULL and here != pool.context:
-        status = context_sync(pool, here)
+    contexts.count = 0
+    contexts.more = False
+    contexts_add(pool, &contexts, pool.context)
+    contexts_add(pool, &contexts, context_here(pool))
     for index in range(count_read(&pool.arena_count)):
-        if (status == ACL_SUCCESS and pool.arenas[index].context != here
-                and context_first(pool, index)):
-            status = context_sync(pool, pool.arenas[index].context)
-    return status
+        contexts_of(pool.arenas[index], &contexts)
+    return contexts_sync(pool, &contexts)
 
 
 cdef bint device_wait(Pool *pool) noexcept nogil:
     return device_sync(pool) == ACL_SUCCESS
 
 
-cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil:
-    """Whether the stream is being captured; a library that cannot capture says no."""
+cdef bint arena_device_wait(Arena *arena) noexcept nogil:
+    """For the work of a stream that is gone."""
+    if arena_context(arena) == NULL and arena.pool.source.driver.context_get != NULL:
+        return False                            # nobody knows where it was
+    return context_sync(arena.pool, arena_context(arena)) == ACL_SUCCESS
+
+
+cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil:
+    cdef Contexts contexts
+    cdef Use *use
+    contexts.count = 0
+    contexts.more = False
+    lock_take(&arena.lock)
+    use = arena.waiting
+    while use != NULL:
+        contexts_add(arena.pool, &contexts, use.context)
+        use = queue_after(arena, use)
+    lock_drop(&arena.lock)
+    return contexts_sync(arena.pool, &contexts)
+
+
+cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
+                             bint *active) noexcept nogil:
+    """Whether a stream is being captured, and into what; a library that cannot capture says no."""
     cdef aclmdlRICaptureStatus state = ACL_MODEL_RI_CAPTURE_STATUS_NONE
     cdef aclmdlRI handle = NULL
-    if counted(pool, CALL_CAPTURE_INFO, pool.source.driver.capture_info(
-            stream, &state, &handle)) != ACL_SUCCESS:
-        return False
-    graph[0] = handle
-    return state != ACL_MODEL_RI_CAPTURE_STATUS_NONE
+    cdef aclError status = counted(
+        pool, CALL_CAPTURE_INFO, pool.source.driver.capture_info(stream, &state, &handle))
+    active[0] = status == ACL_SUCCESS and state != ACL_MODEL_RI_CAPTURE_STATUS_NONE
+    if status == ACL_SUCCESS:
+        graph[0] = handle
+    if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT or lives_elsewhere(status):
+        return ACL_SUCCESS
+    return status
+
+
+cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil:
+    """As far as the driver says."""
+    cdef bint active
+    capture_status(pool, stream, graph, &active)
+    return active
+
+
+cdef void graph_watched(Pool *pool, void *graph) noexcept nogil:
+    """Ask to be told when a graph is destroyed; if ACL refuses, its arena is kept."""
+    counted(pool, CALL_CAPTURE_INFO, pool.source.driver.graph_watch(graph))
 
 
 cdef aclError event_record(Pool *pool, aclrtStream stream, aclrtEvent *event) noexcept nogil:
     """In the current context."""
     cdef Source *source = &pool.source
     cdef aclError status = ACL_SUCCESS
+    cdef void *graph = NULL
     event[0] = NULL
+    if stream_captured(pool, stream, &graph):   # the event would be the graph's
+        return ACL_ERROR_RT_STREAM_CAPTURED
     spin_enter(&source.lock)
     if source.event_count > 0:
         source.event_count -= 1
@@ -411,25 +723,33 @@ cdef aclError event_record(Pool *pool, aclrtStream stream, aclrtEvent *event) no
     return status
 
 
-cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext context) noexcept nogil:
+cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext *context) noexcept nogil:
     cdef aclrtContext before
     cdef aclrtEvent event = NULL
-    cdef aclError status = context_enter(pool, context, &before)
+    cdef aclError status = context_enter(pool, context[0], &before)
     if status == ACL_SUCCESS:
         status = event_record(pool, stream, &event)
         context_leave(pool, before)
-    if (stream != NULL and pool.context != context
-            and status in (ACL_ERROR_RT_STREAM_CONTEXT, ACL_ERROR_RT_CONTEXT_NULL)
+    if (stream != NULL and pool.context != context[0] and lives_elsewhere(status)
             and context_enter(pool, pool.context, &before) == ACL_SUCCESS):
-        event_record(pool, stream, &event)
+        if event_record(pool, stream, &event) == ACL_SUCCESS:
+            context[0] = pool.context
         context_leave(pool, before)
     return event
 
 
-cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil:
+cdef aclError event_ask(Pool *pool, aclrtEvent event, bint *done) noexcept nogil:
     cdef aclrtEventRecordedStatus state = ACL_EVENT_RECORDED_STATUS_NOT_READY
-    return counted(pool, CALL_EVENT, pool.source.driver.event_query(
-        event, &state)) == ACL_SUCCESS and state == ACL_EVENT_RECORDED_STATUS_COMPLETE
+    cdef aclError status = counted(
+        pool, CALL_EVENT, pool.source.driver.event_query(event, &state))
+    done[0] = status == ACL_SUCCESS and state == ACL_EVENT_RECORDED_STATUS_COMPLETE
+    return status
+
+
+cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil:
+    cdef bint done
+    event_ask(pool, event, &done)
+    return done
 
 
 cdef void event_put(Pool *pool, aclrtEvent event) noexcept nogil:

@@ -16,6 +16,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free
 
 from acl.core._bins cimport bin_of, bins_after, links_block
+from acl.core._check cimport DEBUG_LEVEL, shadow_enforce
 from acl._core cimport BINS, Bins, Block, RANGE_KINDS, UNIT_SHIFT
 from acl.core._place cimport block_end, page_ceil, page_floor, range_of
 
@@ -59,6 +60,8 @@ cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil:
 cdef void view_doom(Arena *arena, View *view) noexcept nogil:
     cdef Frame *frame = view.frame
     cdef View **link = &frame.views
+    if DEBUG_LEVEL >= 1:
+        shadow_enforce(arena, view)
     while link[0] != view:
         link = &link[0].next
     link[0] = view.next
@@ -82,6 +85,8 @@ cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil:
         after = view.next
         view.frame = NULL
         if view != holder:
+            if DEBUG_LEVEL >= 1:
+                shadow_enforce(arena, view)
             arena.shadows -= 1
             view.next = shadows
             shadows = view

@@ -23,7 +23,8 @@ cdef void guard_drop(Arena *arena, Block *block) noexcept nogil
 
 # Before the stream is registered: each `every`-th block is guarded.  False without memory for it.
 cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil
-# Look at what is held back, waiting for the stream, and free it; how many blocks those were.
-cdef uint64_t guard_flush(Arena *arena) noexcept nogil
+# Free what is held back, and look at it as far as that is complete, or, with `wait`, after a wait
+# for the stream; how many blocks those were.
+cdef uint64_t guard_flush(Arena *arena, bint wait) noexcept nogil
 # After the stream was unregistered: flushes; blocks that come back later are not looked at.
 cdef void guard_close(Arena *arena) noexcept nogil

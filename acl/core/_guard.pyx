@@ -19,15 +19,18 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 
 from acl._core cimport (
-    BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE, arena_alloc, arena_alloc_at, arena_free,
+    BLOCK_GUARDED, BLOCK_HELD, BLOCK_LIVE, arena_alloc, arena_free, is_arena, stray_count,
 )
-from acl.core._driver cimport event_done, event_mark, event_put, stream_captured, stream_wait
+from acl.core._driver cimport (
+    arena_context, event_done, event_mark, event_put, stream_captured, stream_hold, stream_let,
+    stream_wait,
+)
 from acl.inside._findings cimport (
     FOUND_DOUBLE_FREE, FOUND_FOREIGN, FOUND_OVERFLOW, FOUND_USE_AFTER_FREE, found, happened,
 )
 from acl._libacl cimport (
-    ACL_MEMCPY_DEVICE_TO_HOST, ACL_SUCCESS, aclrtEvent, aclrtFreeHost, aclrtMallocHost,
-    aclrtMemcpyAsync, aclrtMemsetAsync,
+    ACL_MEMCPY_DEVICE_TO_HOST, ACL_SUCCESS, aclrtContext, aclrtEvent, aclrtFreeHost,
+    aclrtMallocHost, aclrtMemcpyAsync, aclrtMemsetAsync,
 )
 from acl.core._lock cimport SpinLock, lock_drop, lock_take, spin_leave, stale_read
 from acl.core._record cimport block_own
@@ -48,6 +51,7 @@ cdef struct Slot:               # a guarded block that was freed
     aclrtEvent event            # after the last copy; NULL: only a wait tells
     size_t look                 # bytes of `after`, once they are copied
     bint checked                # the guard bytes have been looked at
+    bint filled                 # the stream took the fill of the freed block
     uint8_t *before             # pinned: the guard bytes at the free
     uint8_t *after              # and what the block held when it left
 
@@ -94,16 +98,21 @@ cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
 
 
 cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
-    """Queue a copy and an event behind it; false if the stream takes none: nothing can be said."""
+    """Queue a copy and an event behind it; false if the stream takes none: nothing can be said.
+
+    During a capture it takes none, as the copy would be the graph's.
+    """
+    cdef aclrtContext context = arena_context(arena)
+    cdef bint queued
     event_drop(arena, slot)
-    if arena.by_device:
+    if captured(arena) or not stream_hold(arena):
         return False
-    if aclrtMemcpyAsync(to, size, addr, size, ACL_MEMCPY_DEVICE_TO_HOST,
-                        arena.stream) != ACL_SUCCESS:
-        return False
-    if not guard_of(arena).waits:
-        slot.event = event_mark(arena.pool, arena.stream, arena.context)
-    return True
+    queued = aclrtMemcpyAsync(to, size, addr, size, ACL_MEMCPY_DEVICE_TO_HOST,
+                              arena.stream) == ACL_SUCCESS
+    if queued and not guard_of(arena).waits:
+        slot.event = event_mark(arena.pool, arena.stream, &context)
+    stream_let(arena)
+    return queued
 
 
 cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
@@ -128,71 +137,82 @@ cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
 
 # --- holding back -------------------------------------------------------------------------------
 
-cdef void block_mark(Arena *arena, Block *block, uint8_t flag) noexcept nogil:
-    """Set one of the guard's flags, or none."""
+cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
+    """Mark a guarded block as held; false if another free of it was first."""
+    cdef bint first
     lock_take(&arena.lock)
-    block.flags = (block.flags & ~<uint8_t> (BLOCK_GUARDED | BLOCK_HELD)) | flag      # an enum
+    first = (block.state == BLOCK_LIVE
+             and block.flags & (BLOCK_GUARDED | BLOCK_HELD) == BLOCK_GUARDED)
+    if first:
+        block.flags = (block.flags & ~<uint8_t> BLOCK_GUARDED) | BLOCK_HELD     # enums
     lock_drop(&arena.lock)
+    return first
 
 
 cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
     """Copy what the block holds, then give it back: what comes later on the stream may use it."""
     cdef Slot *slot = slot_at(guard, guard.left)
     slot.look = look_size(slot.block)
-    if not copy_out(arena, slot, slot.after, slot.block.addr, slot.look):
-        slot.look = 0
+    if not slot.filled or not copy_out(arena, slot, slot.after, slot.block.addr, slot.look):
+        slot.look = 0                           # nothing can be said of its bytes
     elif guard.waits and stream_wait(arena):
         slot_settle(arena, slot)
         slot.look = 0
     guard.left += 1
-    block_mark(arena, slot.block, 0)
-    arena_free(arena, slot.block)
+    arena_free(arena, slot.block)               # held until that very moment
 
 
-cdef void oldest_settles(Arena *arena, Guard *guard) noexcept nogil:
+cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
+    """False, and nothing has changed, if that would have to wait and may not."""
     cdef Slot *slot = slot_at(guard, guard.settled)
-    if guard.waits:
-        guard.settled += 1                      # looked at when it left
-        return
-    if slot_ready(arena, slot, True):
-        slot_settle(arena, slot)
-    event_drop(arena, slot)
+    cdef bint ready
+    if not guard.waits:                         # else it was looked at when it left
+        ready = slot_ready(arena, slot, wait)
+        if slot.event != NULL and not ready and not wait:
+            return False
+        if ready:
+            slot_settle(arena, slot)
+        event_drop(arena, slot)
     guard.settled += 1
+    return True
 
 
 cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
     """What is complete by now; asks for two events at most."""
     cdef uint64_t number = guard.left
     if guard.settled < guard.left:
-        if slot_ready(arena, slot_at(guard, guard.settled), False):
-            oldest_settles(arena, guard)
+        oldest_settles(arena, guard, False)
     while number < guard.pushed and slot_at(guard, number).checked:
         number += 1
     if number < guard.pushed and slot_ready(arena, slot_at(guard, number), False):
         slot_check(arena, slot_at(guard, number))
 
 
-cdef void hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
-    """A guarded block is freed: look behind its end, fill it, and keep it for a while."""
+cdef bint hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
+    """A held block was just freed: look behind its end, fill it, and keep it for a while.
+
+    False, and it is not looked at, if there is no slot before the stream has done what is queued.
+    """
     cdef Slot *slot
     cdef size_t size = user_size(block)
     if guard.pushed - guard.left == HELD:
         oldest_leaves(arena, guard)
-    if guard.pushed - guard.settled == SLOTS:
-        oldest_settles(arena, guard)
+    if guard.pushed - guard.settled == SLOTS and not oldest_settles(arena, guard, False):
+        return False
     slot = slot_at(guard, guard.pushed)
     guard.pushed += 1
     slot.block = block
     slot.look = 0
     slot.freed = happened(arena, block, size, True)
     slot.checked = not copy_out(arena, slot, slot.before, block.addr + size, GUARD_BYTES)
-    aclrtMemsetAsync(block.addr, block.size, FREED_VALUE, look_size(block), arena.stream)
-    block_mark(arena, block, BLOCK_HELD)
+    slot.filled = aclrtMemsetAsync(block.addr, block.size, FREED_VALUE, look_size(block),
+                                   arena.stream) == ACL_SUCCESS
     if guard.waits and stream_wait(arena):
         slot_check(arena, slot)
+    return True
 
 
-cdef uint64_t guard_flush(Arena *arena) noexcept nogil:
+cdef uint64_t guard_flush(Arena *arena, bint wait) noexcept nogil:
     cdef Guard *guard = guard_of(arena)
     cdef uint64_t count = 0
     if guard == NULL or not spin_try(&guard.busy):
@@ -200,8 +220,8 @@ cdef uint64_t guard_flush(Arena *arena) noexcept nogil:
     while guard.left < guard.pushed:
         oldest_leaves(arena, guard)
         count += 1
-    while guard.settled < guard.left:
-        oldest_settles(arena, guard)
+    while guard.settled < guard.left and oldest_settles(arena, guard, wait):
+        pass
     spin_leave(&guard.busy)
     return count
 
@@ -231,12 +251,12 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
 
 cdef void guard_close(Arena *arena) noexcept nogil:
     cdef Guard *guard = guard_of(arena)
-    guard_flush(arena)
+    guard_flush(arena, True)
     if guard == NULL or not spin_try(&guard.busy):
         return
     # A look that timed out may have left copies on their way.
     if guard.pinned != NULL and guard.settled == guard.pushed and stream_wait(arena):
-        aclrtFreeHost(guard.pinned)
+        aclrtFreeHost(guard.pinned)  # status: nothing else can be done
         guard.pinned = NULL
     spin_leave(&guard.busy)
 
@@ -267,17 +287,24 @@ cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil:
     if block != NULL and aclrtMemsetAsync(
             block.addr + size, GUARD_BYTES, GUARD_VALUE, GUARD_BYTES,
             arena.stream) == ACL_SUCCESS:
-        block_mark(arena, block, BLOCK_GUARDED)
+        lock_take(&arena.lock)
+        block.flags |= BLOCK_GUARDED
+        lock_drop(&arena.lock)
         block_own(block, GUARD_BYTES)
         happened(arena, block, size, False)
 
 
 cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
     cdef Arena *arena = <Arena *> allocator
-    cdef bint turn = guard_turn(arena, size)
-    cdef size_t wanted = size + GUARD_BYTES if turn else size
-    cdef Block *block = arena_alloc(arena, wanted, 0)
-    if block == NULL and guard_flush(arena) > 0:
+    cdef bint turn
+    cdef size_t wanted
+    cdef Block *block
+    if not is_arena(allocator):
+        return stray_count()
+    turn = guard_turn(arena, size)
+    wanted = size + GUARD_BYTES if turn else size
+    block = arena_alloc(arena, wanted, 0)
+    if block == NULL and guard_flush(arena, False) > 0:
         block = arena_alloc(arena, wanted, 0)
     if turn:
         guard_set(arena, block, size)
@@ -286,42 +313,47 @@ cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
 
 cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
                               aclrtAllocatorAddr addr) noexcept nogil:
-    cdef Arena *arena = <Arena *> allocator
-    cdef bint turn = guard_turn(arena, size)
-    cdef size_t wanted = size + GUARD_BYTES if turn else size
-    cdef Block *block = arena_alloc_at(arena, wanted, <char *> addr)
-    if turn:
-        guard_set(arena, block, size)
-    return block
+    return guard_alloc(allocator, size)
 
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
     """The free of a block that is not guarded, or is no block at all."""
-    if not arena_free(arena, block):            # a capture's block is one of another slab
+    # A capture's block is one of another slab; an arena whose pool is gone has nothing to tell.
+    if not arena_free(arena, block) and arena.pool != NULL:
         found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
 
 
 cdef void free_guarded(Arena *arena, Block *block) noexcept nogil:
     cdef Guard *guard = guard_of(arena)
+    cdef bint held
+    if not block_hold(arena, block):
+        found(FOUND_DOUBLE_FREE, arena, block, 0)
+        return
     if not captured(arena) and spin_try(&guard.busy):
         if guard.pinned != NULL:
-            hold(arena, guard, block)
+            held = hold(arena, guard, block)
             guard_poll(arena, guard)
             spin_leave(&guard.busy)
+            if not held:
+                arena_free(arena, block)
             return
         spin_leave(&guard.busy)
-    guard_drop(arena, block)
+    arena_free(arena, block)
 
 
 cdef void guard_drop(Arena *arena, Block *block) noexcept nogil:
-    block_mark(arena, block, 0)
-    arena_free(arena, block)
+    if block_hold(arena, block):
+        arena_free(arena, block)
 
 
 cdef void guard_free(aclrtAllocator allocator, aclrtAllocatorBlock pointer) noexcept nogil:
     cdef Arena *arena = <Arena *> allocator
     cdef Block *block = <Block *> pointer
-    cdef size_t offset = <size_t> (<char *> block - arena.slab)
+    cdef size_t offset
+    if not is_arena(allocator):
+        stray_count()
+        return
+    offset = <size_t> (<char *> block - arena.slab)
     if offset >= stale_read(&arena.slab_used) or offset % sizeof(Block) != 0:
         free_plain(arena, block, False)
     elif block.state != BLOCK_LIVE or block.flags & (BLOCK_GUARDED | BLOCK_HELD) == 0:

@@ -24,3 +24,5 @@ cdef extern from "core/lock.h" nogil:
     size_t stale_read(const size_t *where)
     uint32_t count_read(const uint32_t *where)
     void count_publish(uint32_t *where, uint32_t count)
+    void *pointer_read(void **where)
+    void pointer_publish(void **where, void *value)

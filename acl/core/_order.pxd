@@ -3,22 +3,27 @@
 from libc.stdint cimport uint64_t
 
 from acl._core cimport Arena, Block, Pool
-from acl._libacl cimport aclmdlRI, aclrtStream
+from acl.core._lock cimport pointer_read
+from acl._libacl cimport (
+    aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtStream,
+)
 
-# A live block is used on another stream too: freeing it will wait for what is queued there.
+# A live block is used on another stream too: freeing it will wait for what is queued there.  The
+# second is told where that stream lives.
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
+cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
+                         aclrtContext context) noexcept nogil
 
-# All work of a stream is complete and it is about to end: no live block will wait for it.
-cdef void uses_end(Pool *pool, aclrtStream stream) noexcept nogil
-
-# A SHARED block that is not live any more, off all lists: wait for its users.  Called with the lock
-# held; unlocks over the driver calls.
+# A block that is not live any more, off all lists, waits for its users and, while a model is
+# unloaded, for its whole context.  Called with the lock held; unlocks over the driver calls.
 cdef void block_park(Arena *arena, Block *block) noexcept nogil
-# The same for a block that only a device sync can release; no driver call, no unlock.
-cdef void block_park_device(Arena *arena, Block *block) noexcept nogil
 
-# Release the blocks whose events are complete; without locks.  How many those were.
+# Release the blocks that wait for nothing any more; without locks.  How many those were.
 cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
+# The same, but at most some streams at work are asked: the others at the next call.
+cdef uint64_t waiting_glance(Arena *arena) noexcept nogil
+# The same after a wait for what the arena's blocks still wait for.
+cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
 # Synchronises the device and releases every waiting block of the pool; false if the wait failed.
 # Those of a framework's arenas only with `drained`, which also empties the framework's queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
@@ -36,6 +41,16 @@ cdef void pools_retry() noexcept nogil
 # From here on, allocations on the arena's stream are private to a capture, until the end.
 cdef Arena *capture_begin(Arena *arena) noexcept nogil
 cdef void capture_end(Arena *arena) noexcept nogil
+
+
+cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
+    """The arena of the capture under way, or NULL; with no lock."""
+    return <Arena *> pointer_read(<void **> &arena.capture)
+
+
+# `aclmdlRICaptureGetInfo`; a chip without graphs is asked once in the process, and says no.
+cdef aclError capture_ask(
+    aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph) noexcept nogil
 # Whether the stream is being captured, asked of the driver; begins and ends captures accordingly.
 # False: it is captured, and there is no arena for that.
 cdef bint capture_look(Arena *arena) noexcept nogil

@@ -6,80 +6,100 @@ Three kinds must wait:
 - a block that other streams use (`block_share`): at its free an event is recorded on each of them,
   and it is WAITING until all are complete; they are polled when memory is short;
 - a block that comes back while a model is unloaded, whose auxiliary streams may still use it: it
-  waits for a device sync;
+  waits for all work of its stream's context, by a Use that is `whole`;
 - a block handed out during a capture: the graph has its address.  Each capture has an arena of its
   own, which gives no page away until the user says that the graph is gone.
 """
 
-from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from acl.core._arena cimport (
-    arena_add, arena_set_mode, pool_destroy, pool_orphan, pools_dropped,
+    arena_add, arena_is_of, arena_set_mode, pool_destroy, pool_orphan, pools_dropped,
 )
-from acl.core._bins cimport block_release
+from acl.core._asleep cimport naps_let_go
+from acl.core._bins cimport block_release, queue_after, use_bed
 from acl._core cimport (
-    ARENA_CAPTURING, BLOCK_LIVE, BLOCK_SHARED, BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, Use,
+    ARENA_CAPTURING, ARENA_FORKED, ARENA_UNLOADING, BLOCK_LIVE, BLOCK_MOVING, BLOCK_SHARED,
+    BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, USE_BEDS, Use,
 )
 from acl.core._driver cimport (
-    context_here, device_wait, event_done, event_mark, event_put, stream_captured,
+    arena_context, capture_status, device_wait, event_ask, event_mark, event_put, graph_watched,
+    moment_begin, place_rested, stream_home, waiting_contexts_sync,
 )
-from acl.core._lock cimport count_read, lock_drop, lock_take, stale_read
-from acl.core._pages cimport pages_donate
+from acl._libacl cimport (
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_RT_THREAD_LEVEL, ACL_SUCCESS, aclError,
+    aclmdlRI, aclmdlRICaptureGetInfo, aclmdlRICaptureStatus, aclrtGetLastError,
+    aclrtPeekAtLastError,
+)
+from acl.core._lock cimport (
+    count_publish, count_read, lock_drop, lock_enter, lock_leave, lock_take, pointer_publish,
+    spin_enter, spin_leave, stale_read,
+)
+from acl.core._pages cimport pages_donate, pages_may_leave
+
+
+cdef enum:
+    GLANCED_MOST = 16           # queues at work that a slow allocation asks
 
 
 # --- shared blocks ------------------------------------------------------------------------------
 
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil:
+    return block_share_in(arena, block, stream, NULL)
+
+
+cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
+                         aclrtContext context) noexcept nogil:
     cdef Use *use
+    cdef Use **beds = NULL
     if <size_t> (<char *> block - arena.slab) >= stale_read(&arena.slab_used):
         arena = capture_owner(arena, block)     # made during a capture: its arena takes it back
         if arena == NULL:
             return False
-    use = <Use *> malloc(sizeof(Use))
+    use = use_make(block, stream)
     if use == NULL:
         return False
-    use.block = block
-    use.stream = stream
-    use.context = context_here(arena.pool)
+    if arena.role == ROLE_FRAMEWORK:
+        use.context = arena.pool.context        # its queue's marks tell, wherever the stream lives
+    else:
+        use.context = stream_home(arena.pool, stream, context)
+    if arena_is_of(arena, stream, use.context):
+        free(use)
+        return True
+    if arena.uses == NULL:
+        beds = <Use **> calloc(USE_BEDS, sizeof(Use *))
     lock_take(&arena.lock)
-    if block.state != BLOCK_LIVE or stream == arena.stream:
+    if block.state != BLOCK_LIVE or (arena.uses == NULL and beds == NULL):
         lock_drop(&arena.lock)
         free(use)
-        return stream == arena.stream
-    use.next = arena.uses
-    arena.uses = use
+        free(beds)
+        return False
+    if arena.uses == NULL:
+        arena.uses = beds
+        beds = NULL
+    use.next = arena.uses[use_bed(block)]
+    arena.uses[use_bed(block)] = use
     block.flags |= BLOCK_SHARED
     lock_drop(&arena.lock)
+    free(beds)
     return True
 
 
-cdef void uses_end(Pool *pool, aclrtStream stream) noexcept nogil:
-    # Once it has ended no event can be recorded there: who frees later would wait for the device.
-    cdef uint32_t index
-    cdef Arena *arena
-    cdef Use **link
-    cdef Use *use
-    for index in range(count_read(&pool.arena_count)):
-        arena = pool.arenas[index]
-        lock_take(&arena.lock)
-        link = &arena.uses
-        while link[0] != NULL:
-            use = link[0]
-            if use.stream == stream:
-                link[0] = use.next
-                free(use)
-            else:
-                link = &use.next
-        lock_drop(&arena.lock)
+cdef Use *use_make(Block *block, aclrtStream stream) noexcept nogil:
+    cdef Use *use = <Use *> calloc(1, sizeof(Use))
+    if use != NULL:
+        use.block = block
+        use.stream = stream
+    return use
 
 
 cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
     """Take a block's uses out of the arena's list."""
-    cdef Use **link = &arena.uses
+    cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
     cdef Use *use
     cdef Use *taken = NULL
-    while link[0] != NULL:
+    while link != NULL and link[0] != NULL:
         use = link[0]
         if use.block == block:
             link[0] = use.next
@@ -90,166 +110,276 @@ cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
     return taken
 
 
+cdef Use *use_whole(Arena *arena, Block *block) noexcept nogil:
+    """A Use that is over when all work of the arena's context was waited for."""
+    cdef Use *use = use_make(block, arena.stream)
+    if use != NULL:
+        use.context = arena_context(arena)
+        use.whole = True
+    return use
+
+
 cdef void block_park(Arena *arena, Block *block) noexcept nogil:
-    cdef Use *uses = uses_take(arena, block)
-    cdef Use *use = uses
-    cdef bint marks = arena.donates         # a framework's door records nothing inside a free
+    cdef Pool *pool = arena.pool
+    cdef Use *uses = uses_take(arena, block) if block.flags & BLOCK_SHARED else NULL
+    cdef Use *use
     block.flags = 0
     block.state = BLOCK_WAITING
+    if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
+        use = use_whole(arena, block)
+        if use == NULL:
+            block.state = BLOCK_MOVING          # for good: the host has no memory to remember it
+        else:
+            use.next = uses
+            uses = use
+    elif uses == NULL:                          # their streams have ended since
+        block_release(arena, block)
+        return
     block.requested = 0
+    use = uses
     while use != NULL:                      # all are counted before the first can be released
         block.requested += 1
-        use.event = NULL
+        use.moment = <uint64_t> stale_read(<size_t *> &pool.source.moment)
         use = use.next
     arena.polling += 1                      # until all are in the list, they are in this hand
-    if uses == NULL:                        # their streams have ended since
-        block_release(arena, block)
+    arena.marking += 1
     while uses != NULL:
         use = uses
         uses = uses.next
-        if marks:
+        # Where frees come early nothing tells: the work may not be queued yet.
+        if not (use.whole or use.ended or arena.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
-            use.event = event_mark(arena.pool, use.stream, use.context)
+            use.event = event_mark(pool, use.stream, &use.context)
             lock_take(&arena.lock)
-        use.next = arena.waiting
+        waiting_add(arena, use)
+    arena.marking -= 1
+    arena.polling -= 1
+
+
+cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
+    cdef uint64_t key = <uint64_t> use.stream ^ <uint64_t> use.context ^ use.blind
+    return <uint32_t> (key * <uint64_t> 0x9E3779B97F4A7C15 >> 56)       # fits: below WAIT_BEDS
+
+
+cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
+    """The link to the oldest Use that waits for the same; a link to NULL if there is none."""
+    cdef Use **link = &arena.wait_beds[wait_bed(use)]
+    while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
+                                   and link[0].context == use.context):
+        link = &link[0].beside
+    return link
+
+
+cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
+    """Put a queue of one Use into the ring, as the last that is asked."""
+    cdef Use *first = arena.waiting
+    arena.queues += 1
+    use.last = use
+    if first == NULL:
+        use.after = use.before = use
         arena.waiting = use
-    arena.polling -= 1
+        return
+    use.after = first
+    use.before = first.before
+    first.before.after = use
+    first.before = use
 
 
-cdef void block_park_device(Arena *arena, Block *block) noexcept nogil:
-    cdef Use *uses = uses_take(arena, block)
-    cdef Use *use
-    while uses != NULL:                     # a device sync covers them all
-        use = uses
-        uses = uses.next
-        free(use)
-    block.flags = 0
-    block.state = BLOCK_WAITING
-    block.requested = 0
-    block.links.next = arena.parked
-    arena.parked = block
+cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
+    """Under the lock: the youngest of those that wait for the same stream."""
+    cdef Use **link
+    cdef bint marked = arena.role == ROLE_FRAMEWORK     # at the first miss after the free
+    use.blind = use.whole or use.ended or (use.event == NULL and not marked)
+    use.next = NULL
+    link = queue_find(arena, use)
+    if link[0] == NULL:
+        link[0] = use
+        queue_begin(arena, use)
+    else:
+        link[0].last.next = use
+        link[0].last = use
+    if marked and not use.blind and link[0].unmarked == NULL:
+        link[0].unmarked = use
 
 
-cdef bint use_done(Arena *arena, Use *use) noexcept nogil:
-    """Under the lock: one wait less; true if that releases the block."""
+cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
+    """The second oldest Use of a queue takes the place of the oldest."""
+    then.last = use.last
+    then.beside = use.beside
+    then.asked = use.asked
+    then.unmarked = use.unmarked if use.unmarked != use else then
+    then.after = use.after if use.after != use else then
+    then.before = use.before if use.before != use else then
+    then.after.before = then
+    then.before.after = then
+
+
+cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
+    """Under the lock: take the oldest Use of a queue out; the next one, or NULL."""
+    cdef Use **link = queue_find(arena, use)
+    cdef Use *then = use.next
+    if then != NULL:
+        queue_step(arena, use, then)
+        link[0] = then
+    else:
+        link[0] = use.beside
+        use.before.after = use.after
+        use.after.before = use.before
+        arena.queues -= 1
+    if arena.waiting == use:
+        arena.waiting = then if then != NULL else use.after
+    if arena.queues == 0:
+        arena.waiting = NULL
+    return then
+
+
+cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
+    """The oldest of its queue is over: one wait less for its block.  The next of the queue."""
     cdef Block *block = use.block
-    free(use)
-    block.requested -= 1
-    if block.requested > 0:
-        return False
-    block_release(arena, block)
-    return True
-
-
-cdef Use *waiting_take(Arena *arena) noexcept nogil:
-    cdef Use *uses
-    lock_take(&arena.lock)
-    uses = arena.waiting
-    arena.waiting = NULL
-    arena.polling += 1
-    lock_drop(&arena.lock)
-    return uses
-
-
-cdef void waiting_leave(Arena *arena) noexcept nogil:
-    lock_take(&arena.lock)
-    arena.polling -= 1
-    lock_drop(&arena.lock)
-
-
-cdef bint waiting_settle(Arena *arena, Use *use, bint done) noexcept nogil:
-    """A Use that was taken: over, or back to the others; true if that releases its block."""
-    cdef bint released = False
-    if done and use.event != NULL:
+    cdef Use *then
+    if use.event != NULL:
         if arena.role == ROLE_FRAMEWORK:
             arena.pool.mark_drop(use.event)
         else:
             event_put(arena.pool, use.event)
     lock_take(&arena.lock)
-    if done:
-        released = use_done(arena, use)
-    else:
-        use.next = arena.waiting
-        arena.waiting = use
+    then = waiting_drop(arena, use)
+    block.requested -= 1
+    if block.requested == 0 and block.state == BLOCK_WAITING:
+        block_release(arena, block)
+        released[0] += 1
     lock_drop(&arena.lock)
-    return released
+    free(use)
+    return then
 
 
 cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
-    """Without locks.  A framework's use is marked here, at the first miss after the free."""
+    """Without locks: whether all is complete that a Use stands for.
+
+    Either its whole context was waited for since the free, or the event behind the work says so; an
+    event that could not be recorded, or cannot be asked, never does.
+    """
     cdef Pool *pool = arena.pool
-    if arena.role != ROLE_FRAMEWORK:
-        return use.event != NULL and event_done(pool, use.event)
-    if use.event == NULL and pool.mark != NULL:
-        use.event = pool.mark(pool, use.stream)
-    return use.event != NULL and pool.mark_done(use.event)
+    cdef bint silent
+    cdef bint done = False
+    if arena.role == ROLE_FRAMEWORK:
+        return pool.source.drained > use.moment or (
+            use.event != NULL and pool.mark_done(use.event))
+    if place_rested(pool, use.context) > use.moment:
+        return True
+    if use.event != NULL:
+        silent = event_ask(pool, use.event, &done) != ACL_SUCCESS
+        if silent != use.silent:                # only who has the queue in hand changes it
+            lock_take(&arena.lock)
+            use.silent = silent
+            lock_drop(&arena.lock)
+    return done
 
 
-cdef uint64_t waiting_poll(Arena *arena) noexcept nogil:
-    cdef Use *uses = waiting_take(arena)
+cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
+    """The oldest Use of a queue that wants a mark; the one after `marked`, if there is that."""
     cdef Use *use
+    lock_take(&arena.lock)
+    if marked != NULL:
+        oldest.unmarked = marked.next
+    use = oldest.unmarked
+    lock_drop(&arena.lock)
+    return use
+
+
+cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
+    """Without locks: mark a framework's uses; true if there was one to be marked."""
+    cdef Pool *pool = arena.pool
+    cdef Use *first = queue_unmarked(arena, oldest, NULL)
+    cdef Use *use = first
+    while use != NULL and pool.mark != NULL:
+        use.event = pool.mark(pool, use.stream)
+        if use.event == NULL:
+            break
+        use = queue_unmarked(arena, oldest, use)
+    return first != NULL
+
+
+cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
+    """Without locks: while the oldest is not complete, no younger one is.  What is left of them."""
+    while use != NULL and use_complete(arena, use):
+        use = use_over(arena, use, released)
+    return use
+
+
+cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
+    """With a queue in hand; true if nothing is left of it."""
+    use = queue_settle(arena, use, released)
+    if use != NULL and arena.role == ROLE_FRAMEWORK and queue_mark(arena, use):
+        use = queue_settle(arena, use, released)
+    if use == NULL:
+        return True
+    lock_take(&arena.lock)
+    use.asked = False
+    lock_drop(&arena.lock)
+    return False
+
+
+cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
+    """Take the next queue in hand that no other thread has; NULL after `left` of the ring."""
+    cdef Use *use = NULL
+    lock_take(&arena.lock)
+    while use == NULL and left[0] > 0 and arena.waiting != NULL:
+        left[0] -= 1
+        if not arena.waiting.asked:
+            use = arena.waiting
+            use.asked = True
+        arena.waiting = arena.waiting.after
+    lock_drop(&arena.lock)
+    return use
+
+
+cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
+    """Ask the queues in turn, until so many have turned out to be at work."""
     cdef uint64_t released = 0
-    while uses != NULL:
-        use = uses
-        uses = uses.next
-        released += waiting_settle(arena, use, use_complete(arena, use))
-    waiting_leave(arena)
+    cdef uint32_t left
+    cdef Use *use
+    lock_take(&arena.lock)
+    arena.polling += 1
+    left = arena.queues
+    lock_drop(&arena.lock)
+    while most > 0:
+        use = queue_take(arena, &left)
+        if use == NULL:
+            break
+        if not queue_poll(arena, use, &released):
+            most -= 1
+    lock_take(&arena.lock)
+    arena.polling -= 1
+    lock_drop(&arena.lock)
     return released
 
 
-cdef void parked_settle(Arena *arena, Block *blocks, bint done) noexcept nogil:
-    cdef Block *block
-    lock_take(&arena.lock)
-    while blocks != NULL:
-        block = blocks
-        blocks = blocks.links.next
-        if done:
-            block_release(arena, block)
-        else:
-            block.links.next = arena.parked
-            arena.parked = block
-    lock_drop(&arena.lock)
+cdef uint64_t waiting_poll(Arena *arena) noexcept nogil:
+    return queues_poll(arena, ~<uint32_t> 0)
 
 
-cdef bint use_covered(Arena *arena, Use *use) noexcept nogil:
-    """After a sync of the device: it waits for the pool's and its arenas' contexts only."""
-    return (use.event == NULL or arena.role == ROLE_FRAMEWORK
-            or use.context in (NULL, arena.pool.context, arena.context)
-            or event_done(arena.pool, use.event))
+cdef uint64_t waiting_glance(Arena *arena) noexcept nogil:
+    return queues_poll(arena, GLANCED_MOST)
+
+
+cdef uint64_t waiting_wait(Arena *arena) noexcept nogil:
+    waiting_contexts_sync(arena)                # those that did not expire are noted
+    return waiting_poll(arena)
 
 
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
-    # What is taken here was freed before the sync; what is freed meanwhile stays.  A framework's
-    # blocks stay too, as their last use may not be launched yet, but if its queue is drained.
-    cdef Use *uses[1024]
-    cdef Block *parked[1024]
-    cdef uint32_t count = count_read(&pool.arena_count)
+    # A framework's blocks stay, as their last use may not be launched yet, but if its queue is
+    # drained.
+    cdef uint64_t moment = moment_begin(pool)
     cdef uint32_t index
-    cdef Arena *arena
-    cdef Use *use
-    cdef bint done
-    for index in range(count):
-        arena = pool.arenas[index]
-        uses[index] = NULL
-        parked[index] = NULL
-        if arena.role == ROLE_FRAMEWORK and not drained:
-            continue
-        uses[index] = waiting_take(arena)
-        lock_take(&arena.lock)
-        parked[index] = arena.parked
-        arena.parked = NULL
-        lock_drop(&arena.lock)
-    done = (not drained or pool.drain == NULL or pool.drain(pool)) and device_wait(pool)
-    for index in range(count):
-        arena = pool.arenas[index]
-        if arena.role == ROLE_FRAMEWORK and not drained:
-            continue
-        while uses[index] != NULL:
-            use = uses[index]
-            uses[index] = use.next
-            waiting_settle(arena, use, done and use_covered(arena, use))
-        parked_settle(arena, parked[index], done)
-        waiting_leave(arena)
+    cdef bint done = not drained or pool.drain == NULL or pool.drain(pool)
+    done = done and device_wait(pool)
+    if done and drained:
+        pool.source.drained = moment
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index].role != ROLE_FRAMEWORK or drained:
+            waiting_poll(pool.arenas[index])
     return done
 
 
@@ -263,11 +393,11 @@ cdef bint waiting_blindly(Pool *pool) noexcept nogil:
         if arena.role == ROLE_FRAMEWORK:
             continue
         lock_take(&arena.lock)
-        found = arena.parked != NULL
+        found = False
         use = arena.waiting
         while use != NULL and not found:
-            found = use.event == NULL
-            use = use.next
+            found = use.blind or use.silent
+            use = queue_after(arena, use)
         lock_drop(&arena.lock)
         if found:
             return True
@@ -277,7 +407,7 @@ cdef bint waiting_blindly(Pool *pool) noexcept nogil:
 cdef void waiting_end(Pool *pool) noexcept nogil:
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
-        if pool.arenas[index].waiting != NULL or pool.arenas[index].parked != NULL:
+        if pool.arenas[index].waiting != NULL:
             waiting_sync(pool, False)
             return
 
@@ -304,71 +434,131 @@ cdef void pools_retry() noexcept nogil:
 # --- captures -----------------------------------------------------------------------------------
 
 cdef Arena *capture_spare(Arena *arena) noexcept nogil:
-    """A capture's arena of this stream whose graph is gone and whose blocks are all free."""
+    """Take a capture's arena whose graph is gone and whose blocks are free; NULL: there is none.
+
+    That of another stream must have no page, as nothing orders the two; it is this one's then.
+    """
     cdef Pool *pool = arena.pool
     cdef uint32_t index
     cdef Arena *other
+    cdef Arena *found = NULL
+    spin_enter(&pool.lock)
     for index in range(count_read(&pool.arena_count)):
         other = pool.arenas[index]
-        if other.owner == arena and other.released and other.live == 0:
-            return other
-    return NULL
+        if (found == NULL and other.role == ROLE_CAPTURE and other.released and other.live == 0
+                and (other.owner == arena or (
+                    other.pages == 0 and other.climbing == 0 and other.waiting == NULL
+                    and other.polling == 0))):
+            other.released = False              # nobody else's from here on
+            other.owner = arena
+            other.early = arena.early
+            other.stream = arena.stream
+            other.context = arena_context(arena)
+            other.settled = False
+            count_publish(&other.by_device, 0)
+            found = other
+    spin_leave(&pool.lock)
+    return found
+
+
+cdef Arena *capture_open(Arena *arena) noexcept nogil:
+    cdef Arena *capture = capture_spare(arena)
+    if capture == NULL:
+        capture = arena_add(arena.pool, arena.stream, ROLE_CAPTURE, arena_context(arena))
+        if capture != NULL:
+            capture.early = arena.early
+            capture.owner = arena
+    if capture != NULL:
+        capture.graph = NULL
+    return capture
 
 
 cdef Arena *capture_begin(Arena *arena) noexcept nogil:
-    cdef Arena *capture = arena.capture
+    cdef Arena *capture = capture_of(arena)
+    cdef Arena *other
     if capture != NULL:
         return capture
-    capture = capture_spare(arena)
-    if capture == NULL:
-        capture = arena_add(arena.pool, arena.stream, ROLE_CAPTURE)
+    capture = capture_open(arena)
     if capture == NULL:
         return NULL
-    capture.owner = arena
-    capture.released = False
-    capture.donates = False
-    capture.graph = NULL
-    arena.capture = capture
+    lock_enter(&arena.lock)
+    other = arena.capture
+    if other == NULL:
+        pointer_publish(<void **> &arena.capture, capture)
+    lock_leave(&arena.lock)
+    if other != NULL:                           # another thread was first
+        capture.released = True
+        return other
     arena_set_mode(arena, ARENA_CAPTURING, 0)
     return capture
 
 
 cdef void capture_end(Arena *arena) noexcept nogil:
     arena_set_mode(arena, 0, ARENA_CAPTURING)
-    arena.capture = NULL
+    pointer_publish(<void **> &arena.capture, NULL)
+
+
+cdef uint32_t graphs_asked = 0          # whether this process has asked for a capture
+cdef uint32_t graphs_missing = 0        # and was told that the chip has no graphs
+
+
+cdef aclError capture_ask(
+    aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph
+) noexcept nogil:
+    cdef aclError status, before = ACL_SUCCESS
+    cdef bint first = count_read(&graphs_asked) == 0
+    if count_read(&graphs_missing):
+        return ACL_SUCCESS
+    if first:
+        count_publish(&graphs_asked, 1)
+        before = aclrtPeekAtLastError(ACL_RT_THREAD_LEVEL)
+    status = aclmdlRICaptureGetInfo(stream, state, graph)
+    if status != ACL_ERROR_RT_FEATURE_NOT_SUPPORT:
+        return status
+    count_publish(&graphs_missing, 1)
+    if first and before == ACL_SUCCESS:
+        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: it is our question's, nobody's error
+    return ACL_SUCCESS
 
 
 cdef bint capture_look(Arena *arena) noexcept nogil:
     cdef void *graph = NULL
-    cdef bint active = stream_captured(arena.pool, arena.stream, &graph)
+    cdef bint active
+    cdef aclError status = capture_status(arena.pool, arena.stream, &graph, &active)
     cdef Arena *capture
+    if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.by_device):
+        return False                            # what is taken might be the graph's
     if not active:
-        if arena.capture != NULL:
+        if capture_of(arena) != NULL:
             capture_end(arena)
         return True
-    capture = arena.capture
-    if capture != NULL and capture.graph != NULL and capture.graph != graph:
+    capture = capture_of(arena)
+    if capture != NULL and (capture.released or (
+            capture.graph != NULL and capture.graph != graph)):
         capture_end(arena)                      # another capture began since we last looked
         capture = NULL
     if capture == NULL:
         capture = capture_begin(arena)
-    if capture != NULL:
+    if capture != NULL and capture.graph != graph:
         capture.graph = graph
+        if arena.pool.source.driver.graph_watch != NULL:
+            graph_watched(arena.pool, graph)    # nobody else will say when it is gone
     return capture != NULL
 
 
 cdef uint64_t capture_release(Arena *capture) noexcept nogil:
     capture.released = True
-    capture.donates = not (
-        capture.pool.options.early_frees or capture.owner.role == ROLE_FRAMEWORK)
-    return pages_donate(capture, ~<uint64_t> 0, True) if capture.donates else 0
+    lock_take(&capture.lock)
+    naps_let_go(capture)
+    lock_drop(&capture.lock)
+    return pages_donate(capture, ~<uint64_t> 0, True) if pages_may_leave(capture, False) else 0
 
 
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef uint32_t index
     cdef Arena *other
-    for index in range(count_read(&pool.arena_count)):
+    for index in range(count_read(&pool.arena_count) if pool != NULL else 0):
         other = pool.arenas[index]
         if (other.owner == arena
                 and <size_t> (<char *> block - other.slab) < stale_read(&other.slab_used)):

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Block, Frame, View
+from acl._core cimport Arena, Block, Frame, ROLE_CAPTURE, ROLE_FRAMEWORK, View
 from acl.core._place cimport Window
 
 cdef struct Climb:              # a slow allocation under way
@@ -20,17 +20,30 @@ cdef struct Climb:              # a slow allocation under way
     uint64_t found              # frames
     uint64_t held               # pages that the arena has, before it
     uint64_t share              # and had at the peaks of its last turns
-    uint64_t others             # allocations that fitted in other arenas, before it
+    Arena *near[12]             # other arenas that it looks at: those that climbed last, a few more
+    uint32_t near_count
+    uint64_t others             # allocations that fitted in these, before it
     bint at_once                # streams do not work in turn: each keeps what it has
+    size_t live                 # bytes asked for in all arenas, with this one; 0: not looked at
     size_t own                  # bytes: the sum of the arenas' own peaks
     size_t joint                # the peak of their sum, as far as seen
     uint32_t rung               # the highest that brought something
     bint views                  # whether free pages of the arena may be mapped at a second place
     bint moves                  # whether pages may be unmapped for it
-    bint heard                  # the same allocation has been slow before: shapes may repeat
-    bint repeats                # and others that are slow are likely to come again, too
-    uint32_t rounds             # and so often before in rounds of the same shapes
+    bint repeats                # iterations end, and few allocations borrow: shapes may repeat
     bint refused                # the driver would not map a page for the second time
+
+cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
+    """Whether a page may be unmapped at all, once its stream was seen complete (I14).
+
+    Not while a graph has its address; and where frees come before launches only if all that was
+    queued is launched.
+    """
+    if arena.role == ROLE_CAPTURE and not arena.released:
+        return False
+    return drained or not (arena.pool.options.early_frees or arena.role == ROLE_FRAMEWORK
+                           or (arena.owner != NULL and arena.owner.role == ROLE_FRAMEWORK))
+
 
 # Frames that a rung has brought.
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil

@@ -18,6 +18,7 @@ from acl._core cimport (
     BINS, BLOCK_FREE, BLOCK_HOLE, Bins, Block, Frame, BLOCK_MOVING, Pool, RANGE_KINDS, RUNG_OWN,
     Range, UNIT_SHIFT, View,
 )
+from acl.core._check cimport DEBUG_LEVEL, page_enforce
 from acl.core._driver cimport (
     frame_map, page_unmap, segment_free, source_put, stream_idle, stream_wait,
 )
@@ -94,7 +95,10 @@ cdef void piece_release(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void piece_settle(Arena *arena, Block *block) noexcept nogil:
-    """Put a MOVING block back, as its pages say; it is cut where they change."""
+    """Put a MOVING block back, as its pages say; it is cut where they change.
+
+    Without descriptors the rest stays MOVING for good: it is neither free nor a hole as a whole.
+    """
     cdef size_t granule = arena.pool.options.granule
     cdef char *addr = page_next(arena, block, block.addr)
     cdef bint missing = page_missing(arena, block.addr, block)
@@ -103,7 +107,7 @@ cdef void piece_settle(Arena *arena, Block *block) noexcept nogil:
         if page_missing(arena, addr, block) != missing:
             rest = block_make(arena)
             if rest == NULL:
-                break
+                return
             block_cut(block, rest, <size_t> (addr - block.addr))
             piece_release(arena, block)
             block = rest
@@ -446,6 +450,8 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
             end = page_floor(span, block_end(pieces), granule)
             while page < end:
                 frame = span.views[page].frame
+                if DEBUG_LEVEL >= 1:
+                    page_enforce(arena, span, page)
                 page += 1
                 if frame.stale == 0:
                     frame.views = views_doom(arena, frame)
@@ -543,11 +549,16 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     cdef Frame *leaving = NULL
     cdef View *cleared = NULL
     cdef uint64_t pages
+    cdef bint vain
     views_retry(arena)
     lock_take(&arena.lock)
     pages = pages_detach(arena, want, &pieces)
     if pages < want and cache_flush(arena) != 0:
         pages_detach(arena, want - pages, &pieces)
+    # What waits, or is in the hand of a climb, can be free without an allocation or a free.
+    vain = pieces == NULL and arena.waiting == NULL and arena.polling + arena.climbing == 0
+    arena.vain_live = arena.live if vain else 0
+    arena.vain_fits = arena.counters.fits
     lock_drop(&arena.lock)
     pages = 0
     if pieces == NULL:
@@ -570,7 +581,6 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     else:
         arena.counters.donated += pages
         arena.emptied = 0
-        arena.repeats = False
     lock_drop(&arena.lock)
     return pages
 
@@ -595,9 +605,10 @@ cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil
     while last[0] != NULL:
         last = &last[0].next
     lock_take(&arena.lock)
-    if flush:
-        cache_flush(arena)
-    pages_detach(arena, want, &pieces)
+    pages = pages_detach(arena, want, &pieces)
+    if flush and pages < want and cache_flush(arena) != 0:
+        pages_detach(arena, want - pages, &pieces)
+    pages = 0
     while pieces != NULL:
         piece = pieces
         pieces = pieces.links.next

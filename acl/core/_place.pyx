@@ -14,12 +14,16 @@ A range that is full gets a second one.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from acl.core._bins cimport bit_lowest, block_drop, block_make, hole_insert, links_block
-from acl._core cimport BINS, BLOCK_MOVING, Frame, MAX_RANGES, Pool, RANGE_SMALL, View
-from acl.core._driver cimport range_reserve, range_unreserve
+from acl._core cimport (
+    BINS, BLOCK_MOVING, FIRST_RANGES, Frame, MAX_RANGES, Pool, RANGE_SMALL, STOP_TABLE, View,
+)
+from acl.core._check cimport DEBUG_LEVEL
+from acl.core._driver cimport attempt_stop, range_reserve, range_unreserve
 from acl.core._frames cimport frames_stamp, pages_free
-from acl.core._lock cimport lock_drop, lock_take
+from acl.core._lock cimport count_read, lock_drop, lock_take, pointer_publish
 
 cdef struct Search:
     Arena *arena
@@ -32,13 +36,24 @@ cdef struct Search:
 cdef enum:
     RUN_LENGTH = 64             # blocks of a run that are looked at from one start
     SMALL_SHARE = 16            # ranges of small blocks are that much shorter
+    FULL_ARENAS = 16            # a pool with more arenas gives each of their ranges fewer addresses
+    RANGE_LEAST = 1 << 30       # but so many, if the user wants as many
+
+
+cdef size_t range_wish(Pool *pool) noexcept nogil:
+    """Bytes of addresses for a new range: fewer with many streams, or they would use up all."""
+    cdef size_t bytes = pool.options.virtual_bytes
+    cdef uint32_t arenas = count_read(&pool.arena_count)
+    if arenas <= FULL_ARENAS:
+        return bytes
+    return max(bytes // arenas * FULL_ARENAS, min(bytes, <size_t> RANGE_LEAST))
 
 
 cdef bint range_open(Arena *arena, uint32_t kind, size_t size) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef size_t granule = pool.options.granule
     cdef size_t least = (size // granule + 2) * granule
-    cdef size_t bytes = pool.options.virtual_bytes
+    cdef size_t bytes = range_wish(pool)
     cdef void *base
     if kind == RANGE_SMALL:
         bytes //= SMALL_SHARE
@@ -68,6 +83,8 @@ cdef Range *range_make(Pool *pool, char *base, size_t bytes, bint segment) noexc
         span.views = <View **> calloc(span.pages, sizeof(View *))
         span.starts = <uint16_t *> calloc(span.pages, sizeof(uint16_t))
         span.marks = <uint64_t *> calloc(span.pages // 64 + 1, sizeof(uint64_t))
+        if DEBUG_LEVEL >= 1:
+            span.freed = <uint64_t *> calloc(span.pages, sizeof(uint64_t))
         if span.views == NULL or span.starts == NULL or span.marks == NULL:
             range_free(span)
             return NULL
@@ -78,7 +95,30 @@ cdef void range_free(Range *span) noexcept nogil:
     free(span.views)
     free(span.starts)
     free(span.marks)
+    free(span.freed)
     free(span)
+
+
+cdef bint ranges_grow(Arena *arena) noexcept nogil:
+    """Under the lock: twice the slots for ranges.  False at the most there can be, or no memory."""
+    cdef uint32_t table = 0
+    cdef uint32_t room = min(max(2 * arena.range_room, <uint32_t> FIRST_RANGES),
+                             <uint32_t> MAX_RANGES)
+    cdef Range **ranges
+    if room == arena.range_room:
+        attempt_stop(STOP_TABLE)
+        return False
+    ranges = <Range **> calloc(room, sizeof(Range *))
+    if ranges == NULL:
+        return False
+    while arena.range_tables[table] != NULL:
+        table += 1
+    if arena.range_room != 0:
+        memcpy(ranges, arena.ranges, arena.range_room * sizeof(Range *))
+    arena.range_tables[table] = ranges
+    arena.range_room = room
+    pointer_publish(<void **> &arena.ranges, ranges)
+    return True
 
 
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
@@ -89,7 +129,7 @@ cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
     cdef Block *block
     while index < arena.range_count and arena.ranges[index] != NULL:
         index += 1
-    if index == MAX_RANGES:
+    if index == arena.range_room and not ranges_grow(arena):
         return NULL
     block = block_make(arena)
     span = range_make(arena.pool, base, bytes, segment) if block != NULL else NULL

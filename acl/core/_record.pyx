@@ -23,7 +23,13 @@ from acl.core._events cimport (
     Birth, EVENT_ALLOC, EVENT_FREE, EVENT_LIVE, EVENT_OOM, EVENT_PAGES, EVENT_UNMAP, OWNED, Ring,
 )
 from acl.core._frames cimport page_backed
-from acl.core._lock cimport count_read, lock_drop, lock_take, stale_read
+from acl.core._lock cimport (
+    SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+)
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
 
 cdef extern from "core/record.h" nogil:
     ctypedef struct ThreadNotes:
@@ -31,6 +37,7 @@ cdef extern from "core/record.h" nogil:
         uint32_t stack
         uint32_t native
         uint32_t trims
+    SpinLock native_lock
     uint64_t native_lost
     uint64_t ticks_now()
     uint64_t ticks_to_ns(uint64_t ticks)
@@ -53,6 +60,17 @@ cdef enum:
     READY_BYTES = 64 << 20      # of a pool's rings: memory that is there before the first event
 
 ticks_start()
+
+
+cdef void on_fork() noexcept nogil:
+    spin_enter(&native_lock)                    # no other thread is in the middle of a change then
+
+
+cdef void on_forked() noexcept nogil:
+    spin_leave(&native_lock)
+
+
+cdef bint fork_watched = pthread_atfork(on_fork, on_forked, on_forked) == 0
 
 
 cdef inline Birth *block_birth(Block *block) noexcept nogil:
@@ -160,7 +178,7 @@ cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) 
             start = at = ring.head - ring.capacity
         stop = min(at + SLICE, end)
         while at < stop:
-            out[at - first] = ring.events[at & ring.mask]
+            out[at - start] = ring.events[at & ring.mask]
             at += 1
         lock_drop(&arena.lock)
     return min(start, end)

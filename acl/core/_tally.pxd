@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, Peak, Pool
+from acl._core cimport Arena, ArenaStats, Block, Peak, Pool
 
 cdef enum:
     PEAK_SHARE = 6              # a peak is noted again when it is 1/2**6 higher
@@ -15,13 +15,20 @@ cdef struct Sums:               # over all arenas
     uint64_t slow_ns
     uint64_t longest_ns
 
-cdef uint64_t arena_allocs(Arena *arena) noexcept nogil    # that were served
+# Allocations so far, under the lock.  The cache's hits are those of some misses ago: to sum them
+# costs as much as a search.  The count never falls.
+cdef uint64_t arena_allocs(Arena *arena) noexcept nogil
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil
 # Around a slow allocation; the second under the arena's lock.
 cdef uint64_t slow_begin() noexcept nogil
 cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil
+# The same after a recall or a flush, which counts only if it took long.
+cdef void stall_end(Arena *arena, uint64_t began) noexcept nogil
 # Without locks: if the pool has a new peak, what it is made of.
-cdef void peak_note(Pool *pool) noexcept nogil
+cdef void peak_note(Arena *arena) noexcept nogil
+# The pool's sums are of now for this arena, for those that climbed last, and a few others.
+cdef void tally_look(Arena *arena) noexcept nogil
+cdef void tally_look_all(Pool *pool) noexcept nogil
 cdef void peak_reset(Pool *pool) noexcept nogil
 cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil
 
@@ -32,6 +39,10 @@ cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil
 cdef uint64_t slow_bucket_low(uint32_t bucket) noexcept nogil
 # The least units of a bin.
 cdef uint64_t bin_low(uint32_t index) noexcept nogil
+
+cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil
+# Copies of all blocks in address order, to be freed by C's `free`; NULL without host memory.
+cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil
 
 
 cdef inline size_t peak_next(size_t live) noexcept nogil:

@@ -7,18 +7,21 @@ allocations are timed.
 The peak of live bytes over all streams: its composition is taken when a stream has a new peak that
 is 1/64 (and 1 MiB) above where it was last taken, and at slow allocations.  So it is of a moment
 when at least 63/64 of the peak less 1 MiB for each stream were live, unless several streams made
-the peak together out of memory that had been reserved before.
+the peak together out of memory that had been reserved before.  With more than 8 streams, it may
+be of one slow allocation for each 8 of them earlier.
 
 Thread rule: any thread, no GIL, no Python object.  Sums over arenas are read without their locks:
 each number is true, their sum may be of no single moment while other threads allocate.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from acl.core._bins cimport bin_of, bit_highest, bit_lowest
 from acl._core cimport (
-    CACHE_UNITS, PEAK_STREAMS, PeakStream, SLOW_BUCKETS, TAGS,
+    BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, CACHE_UNITS, CLIMBERS,
+    NEAR_MOST, PEAK_STREAMS, PeakStream, Range, SLOW_BUCKETS, Share, Source,
 )
 from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_ticks
@@ -28,11 +31,16 @@ cdef extern from "core/record.h" nogil:
 
 cdef enum:
     SLOW_LEAST = 6              # below 2**6 ns is one bucket
+    STALL_NS = 1000             # of the pool's own time: so long is slow without a driver call
+    HITS_STALE = 64             # misses after which arena_allocs() sums the hits anew
 
 
 cdef uint64_t arena_allocs(Arena *arena) noexcept nogil:
-    return (arena_hits(arena) + arena.counters.fits + arena.counters.recalls
-            + arena.counters.slow)
+    cdef uint64_t misses = arena.counters.fits + arena.counters.recalls + arena.counters.slow
+    if misses - arena.hits_at >= HITS_STALE:
+        arena.hits_seen = arena_hits(arena)
+        arena.hits_at = misses
+    return arena.hits_seen + misses
 
 
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil:
@@ -76,6 +84,11 @@ cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil:
         arena.slow_longest_ns = ns
 
 
+cdef void stall_end(Arena *arena, uint64_t began) noexcept nogil:
+    if clock_monotonic_ns() - began >= STALL_NS:
+        slow_end(arena, began)
+
+
 cdef uint64_t bin_low(uint32_t index) noexcept nogil:
     if index < 64:
         return index
@@ -111,11 +124,56 @@ cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil:
             lock_drop(&arena.lock)
 
 
+# --- sums over arenas ---------------------------------------------------------------------------
+
+cdef inline void share_now(Source *source, Arena *arena) noexcept nogil:
+    """Under the source's lock: bring the pool's sums up to date with one arena."""
+    cdef Share *share = &arena.share
+    cdef size_t live = stale_read(&arena.live)
+    cdef size_t requested = stale_read(&arena.requested)
+    cdef size_t asleep = stale_read(&arena.asleep)
+    cdef size_t peak = max(stale_read(&arena.requested_peak),
+                           stale_read(&arena.past_requested_peak))
+    source.shares.live += live - share.live
+    source.shares.requested += requested - share.requested
+    source.shares.asleep += asleep - share.asleep
+    source.shares.peak += peak - share.peak
+    share.live = live
+    share.requested = requested
+    share.asleep = asleep
+    share.peak = peak
+
+
+cdef void tally_look(Arena *arena) noexcept nogil:
+    """An arena that has not climbed for long changes little: it is looked at in turn."""
+    cdef Pool *pool = arena.pool
+    cdef Source *source = &pool.source
+    cdef uint32_t count = count_read(&pool.arena_count)
+    cdef uint32_t index, _turn
+    spin_enter(&source.lock)
+    share_now(source, arena)
+    for index in range(source.climber_count):
+        share_now(source, source.climbers[index])
+    for _turn in range(min(count - source.climber_count, <uint32_t> (NEAR_MOST - CLIMBERS))):
+        source.looked = source.looked + 1 if source.looked + 1 < count else 0
+        share_now(source, pool.arenas[source.looked])
+    spin_leave(&source.lock)
+
+
+cdef void tally_look_all(Pool *pool) noexcept nogil:
+    cdef uint32_t index
+    spin_enter(&pool.source.lock)
+    for index in range(count_read(&pool.arena_count)):
+        share_now(&pool.source, pool.arenas[index])
+    spin_leave(&pool.source.lock)
+
+
 # --- the peak -----------------------------------------------------------------------------------
 
 cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
     """What is live, by stream and by tag."""
     cdef uint32_t index, tag
+    cdef uint64_t tags
     cdef size_t live, held, tagged
     cdef Arena *arena
     cdef PeakStream *part
@@ -130,7 +188,10 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
         peak.live += live
         peak.requested += stale_read(&arena.requested)
         tagged = 0
-        for tag in range(1, <uint32_t> TAGS):           # an enum
+        tags = <uint64_t> stale_read(<size_t *> &arena.tags)
+        while tags != 0:
+            tag = bit_lowest(tags)
+            tags &= tags - 1
             held = stale_read(&arena.tag_live[tag])
             peak.tags[tag] += held
             tagged += held
@@ -145,13 +206,29 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
             peak.stream_count += 1
 
 
-cdef void peak_note(Pool *pool) noexcept nogil:
+cdef bint peak_wanted(Pool *pool) noexcept nogil:
+    """Whether the sum is a new peak, and its composition was not taken a moment ago.
+
+    To take it goes to each arena: so a pool of more than 8 streams does that more seldom.
+    """
+    cdef Source *source = &pool.source
+    cdef bint wanted
+    spin_enter(&source.lock)
+    wanted = source.shares.live > stale_read(&pool.peak.live)
+    if wanted and source.peak_rest > 0:
+        source.peak_rest -= 1
+        wanted = False
+    elif wanted:
+        source.peak_rest = count_read(&pool.arena_count) // CLIMBERS
+    spin_leave(&source.lock)
+    return wanted
+
+
+cdef void peak_note(Arena *arena) noexcept nogil:
+    cdef Pool *pool = arena.pool
     cdef Peak peak
-    cdef size_t live = 0
-    cdef uint32_t index
-    for index in range(count_read(&pool.arena_count)):
-        live += stale_read(&pool.arenas[index].live)
-    if live <= stale_read(&pool.peak.live):
+    tally_look(arena)
+    if not peak_wanted(pool):
         return
     peak_take(pool, &peak)
     spin_enter(&pool.lock)
@@ -179,3 +256,76 @@ cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil:
         pool.peak = now
     peak[0] = pool.peak
     spin_leave(&pool.lock)
+
+
+# --- statistics ---------------------------------------------------------------------------------
+
+cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
+    cdef Block *block = span.first
+    while block != NULL:
+        if block.state == BLOCK_FREE:
+            stats.free += block.size
+            if block.size > stats.largest_free:
+                stats.largest_free = block.size
+        elif block.state == BLOCK_CACHED:
+            stats.cached += block.size
+        elif block.state == BLOCK_WAITING:
+            stats.waiting += block.size
+        elif block.state == BLOCK_HOLE:
+            stats.holes += 1
+        elif block.state == BLOCK_LIVE:
+            stats.live_blocks += 1
+        block = block.next
+
+
+cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept nogil:
+    """How many blocks there are; the first `room` of them are copied, in address order."""
+    cdef uint32_t index
+    cdef uint64_t count = 0
+    cdef Block *block
+    lock_take(&arena.lock)
+    for index in range(arena.range_count):
+        block = arena.ranges[index].first if arena.ranges[index] != NULL else NULL
+        while block != NULL:
+            if count < room:
+                copies[count] = block[0]
+            count += 1
+            block = block.next
+    lock_drop(&arena.lock)
+    return count
+
+
+cdef Block *arena_copy(Arena *arena, uint64_t *count) noexcept nogil:
+    cdef uint64_t room = 0
+    cdef Block *copies
+    while True:
+        room += arena_blocks(arena, NULL, 0) + 64
+        copies = <Block *> calloc(room, sizeof(Block))
+        if copies == NULL:
+            return NULL
+        count[0] = arena_blocks(arena, copies, room)
+        if count[0] <= room:
+            return copies
+        free(copies)
+
+
+cdef void arena_stats(Arena *arena, ArenaStats *stats) noexcept nogil:
+    cdef uint32_t index
+    memset(stats, 0, sizeof(ArenaStats))
+    lock_take(&arena.lock)
+    stats.allocated = arena.live
+    stats.allocated_peak = max(arena.live_peak, arena.past_peak)
+    stats.requested = arena.requested
+    stats.asleep = arena.asleep
+    stats.requested_peak = max(arena.requested_peak, arena.past_requested_peak)
+    stats.reserved = arena.pages * arena.pool.options.granule
+    stats.counters = arena.counters
+    stats.counters.hits = arena_hits(arena)
+    for index in range(arena.range_count):
+        if arena.ranges[index] != NULL:
+            stats.ranges += 1
+            range_stats(arena.ranges[index], stats)
+    stats.frees = (stats.counters.hits + stats.counters.fits + stats.counters.recalls
+                   + stats.counters.slow - stats.counters.failures - arena.climbing
+                   - stats.live_blocks)
+    lock_drop(&arena.lock)

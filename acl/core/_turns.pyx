@@ -13,7 +13,8 @@ Threads that allocate at the same time would take the same pages from each other
 are seen when others' allocations go on during a climb; while that lasts there are no turns, and the
 pool may grow as if each arena were alone.
 
-Refuses: to take pages of arenas that do not donate, to take in bulk after a wait, to grow the pool.
+Refuses: to take pages of arenas that do not donate, to wait for more than a request lacks, to grow
+the pool.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -21,7 +22,7 @@ from libc.string cimport memset
 
 from acl.core._bins cimport links_block
 from acl._core cimport (
-    Arena, BLOCK_HOLE, Block, Frame, MAX_ARENAS, Pool, RANGE_LARGE, RUNG_IDLE,
+    Arena, BLOCK_HOLE, Block, CLIMBERS, Frame, MAX_ARENAS, NEAR_MOST, Pool, RANGE_LARGE, RUNG_IDLE,
     RUNG_OTHERS, Range, Source,
 )
 from acl.core._driver cimport attempt_try
@@ -29,7 +30,8 @@ from acl.core._lock cimport (
     count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
 )
 from acl.core._pages cimport (
-    climb_add, pages_move_out, piece_detach, window_map, window_settle, window_unclaim,
+    climb_add, pages_may_leave, pages_move_out, piece_detach, window_map, window_settle,
+    window_unclaim,
 )
 from acl.core._place cimport block_end, page_floor, range_of
 
@@ -39,16 +41,57 @@ cdef enum:
     SEEN_ONCE = 16              # climbs without another sight until one is forgotten
     SEEN_OFTEN = 32             # from here on, streams work at once
     SEEN_MOST = 256
+    GIVERS = 16                 # arenas that are found in one look
+    VAIN_MOST = 4               # arenas in a row that give nothing before the pool grows
+
+cdef struct Giver:
+    Arena *arena
+    uint64_t rank
 
 
-cdef uint64_t others_fits(Arena *arena) noexcept nogil:
-    cdef Pool *pool = arena.pool
+cdef uint64_t others_fits(Climb *climb) noexcept nogil:
     cdef uint64_t fits = 0
     cdef uint32_t index
-    for index in range(count_read(&pool.arena_count)):
-        if pool.arenas[index] != arena:
-            fits += stale_read(<size_t *> &pool.arenas[index].counters.fits)
+    for index in range(climb.near_count):
+        fits += stale_read(<size_t *> &climb.near[index].counters.fits)
     return fits
+
+
+cdef void climbers_note(Climb *climb) noexcept nogil:
+    """Under the source's lock: this arena climbed last; the others of the list are near to it."""
+    cdef Source *source = &climb.arena.pool.source
+    cdef uint32_t index = 0
+    while index < source.climber_count and source.climbers[index] != climb.arena:
+        index += 1
+    if index == CLIMBERS:                       # the one that climbed the longest ago is left out
+        index -= 1
+        source.climbers[index].recent = False
+    elif index == source.climber_count:
+        source.climber_count += 1
+    while index > 0:
+        source.climbers[index] = source.climbers[index - 1]
+        index -= 1
+    source.climbers[0] = climb.arena
+    climb.arena.recent = True
+    for index in range(1, source.climber_count):
+        climb.near[index - 1] = source.climbers[index]
+    climb.near_count = source.climber_count - 1
+
+
+cdef void near_fill(Climb *climb) noexcept nogil:
+    """Under the source's lock: look at some of the other arenas, in turn."""
+    cdef Pool *pool = climb.arena.pool
+    cdef Source *source = &pool.source
+    cdef uint32_t count = count_read(&pool.arena_count)
+    cdef uint32_t left = min(count - source.climber_count, <uint32_t> (NEAR_MOST - CLIMBERS))
+    cdef Arena *other
+    while left > 0:
+        left -= 1
+        source.looked = source.looked + 1 if source.looked + 1 < count else 0
+        other = pool.arenas[source.looked]
+        if not other.recent:
+            climb.near[climb.near_count] = other
+            climb.near_count += 1
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
@@ -57,10 +100,11 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
     cdef Source *source = &arena.pool.source
     cdef bint new
     cdef size_t peak
-    climb.others = others_fits(arena)
     spin_enter(&source.lock)
-    new = source.climber != arena
-    source.climber = arena
+    new = source.climber_count == 0 or source.climbers[0] != arena
+    climbers_note(climb)
+    near_fill(climb)
+    climb.others = others_fits(climb)
     climb.at_once = source.at_once >= SEEN_OFTEN
     spin_leave(&source.lock)
     lock_take(&arena.lock)
@@ -81,7 +125,7 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
 cdef void turn_end(Climb *climb) noexcept nogil:
     """Note whether other arenas have allocated meanwhile."""
     cdef Source *source = &climb.arena.pool.source
-    cdef bint seen = others_fits(climb.arena) != climb.others
+    cdef bint seen = others_fits(climb) != climb.others
     spin_enter(&source.lock)
     if seen:
         source.at_once = min(source.at_once + SEEN_ONCE, <uint32_t> SEEN_MOST)      # an enum
@@ -101,43 +145,72 @@ cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
     return pages - live if pages > live else 0
 
 
-cdef Arena *arena_next(Arena *arena, uint64_t *below) noexcept nogil:
-    """Of the arenas that give, the one with the most free pages, after the one that was `below`."""
-    cdef Pool *pool = arena.pool
-    cdef Arena *found = NULL
+cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
+    """Not if it had no whole page free when it was last asked, and has none more by all signs."""
+    if spares == 0 or (stale_read(&arena.vain_live) != 0
+                       and stale_read(&arena.live) >= stale_read(&arena.vain_live)
+                       and stale_read(<size_t *> &arena.vain_fits)
+                       == stale_read(<size_t *> &arena.counters.fits)):
+        return False
+    return pages_may_leave(arena, False)
+
+
+cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below) noexcept nogil:
+    """Find the arenas with the most free pages, of those that rank below; how many, at most GIVERS.
+
+    They come in the order of their ranks, the highest first.  No two ranks are the same.
+    """
+    cdef Pool *pool = climb.arena.pool
+    cdef uint32_t count = 0
+    cdef uint32_t index, place
+    cdef uint64_t spares, rank
     cdef Arena *other
-    cdef uint64_t most = 0
-    cdef uint64_t rank
-    cdef uint32_t index
-    for index in range(count_read(&pool.arena_count)):
-        other = pool.arenas[index]
-        rank = arena_spares(other) * MAX_ARENAS + index         # no two are the same
-        if other != arena and other.donates and most <= rank < below[0]:
-            found = other
-            most = rank
-    below[0] = most
-    return found
+    for index in range(count_read(&pool.arena_count) if all else climb.near_count):
+        other = pool.arenas[index] if all else climb.near[index]
+        spares = arena_spares(other)
+        rank = spares * MAX_ARENAS + index
+        if (other == climb.arena or rank >= below
+                or (count == GIVERS and rank < givers[count - 1].rank)
+                or not arena_may_give(other, spares)):
+            continue
+        place = count if count < GIVERS else count - 1
+        count = place + 1
+        while place > 0 and givers[place - 1].rank < rank:
+            givers[place] = givers[place - 1]
+            place -= 1
+        givers[place].arena = other
+        givers[place].rank = rank
+    return count
 
 
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
+    """To wait for a stream costs more than to look at all arenas; else those near by are asked."""
     cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)         # enums
     cdef uint64_t want = climb.missing
     cdef uint64_t below = ~<uint64_t> 0
     cdef uint64_t pages
-    cdef Arena *other
+    cdef uint32_t vain = 0
+    cdef uint32_t count, index
+    cdef Giver[16] givers
     cdef Frame *frames
     if not climb.moves:
         return
-    if not wait and not climb.at_once and climb.share > climb.held:
+    if not climb.at_once and climb.share > climb.held:
         want = max(want, climb.share - climb.held)
     while climb.found < want:
-        other = arena_next(climb.arena, &below)
-        if other == NULL:
+        count = givers_find(climb, wait, givers, below)
+        for index in range(count):
+            if climb.found < want and (wait or vain < VAIN_MOST):
+                attempt_try(rung)
+                frames = NULL
+                # Once the request has its pages, no other stream is waited for.
+                pages = pages_move_out(givers[index].arena, want - climb.found,
+                                       wait and climb.found < climb.missing, False, &frames)
+                climb_add(climb, frames, pages, rung)
+                vain = vain + 1 if pages == 0 else 0
+        if count < GIVERS or not wait:
             return
-        attempt_try(rung)
-        frames = NULL
-        pages = pages_move_out(other, want - climb.found, wait, False, &frames)
-        climb_add(climb, frames, pages, rung)
+        below = givers[count - 1].rank
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:

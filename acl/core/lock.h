@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <sched.h>
 
 #if defined(__SANITIZE_THREAD__) && !defined(LOCK_NO_BIAS)
@@ -68,17 +69,19 @@ typedef struct BiasedLock {
 bool lock_bias_available(void); /* asks the kernel once */
 void lock_barrier(void);        /* a full memory barrier in every running thread of the process */
 
+/* The thread, by the word in which the ABI keeps its pointer.  Every module of the process must find the same
+   one, so no variable of a file will do. */
 static inline void *lock_self(void) {
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_thread_pointer)
-#define LOCK_THREAD_POINTER 1
-#endif
-#endif
-#ifdef LOCK_THREAD_POINTER
-    return __builtin_thread_pointer();
+#if defined(__x86_64__)
+    void *self;
+    __asm__("mov %%fs:0, %0" : "=r"(self));
+    return self;
+#elif defined(__aarch64__)
+    void *self;
+    __asm__("mrs %0, tpidr_el0" : "=r"(self));
+    return self;
 #else
-    static __thread char here;
-    return &here;
+    return (void *)pthread_self();
 #endif
 }
 
@@ -267,6 +270,15 @@ static inline uint32_t count_read(const uint32_t *where) {
 
 static inline void count_publish(uint32_t *where, uint32_t count) {
     __atomic_store_n(where, count, __ATOMIC_RELEASE);
+}
+
+/* A pointer that is read without a lock: what it points to is seen as it was when it was published. */
+static inline void *pointer_read(void *const *where) {
+    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
+}
+
+static inline void pointer_publish(void **where, void *value) {
+    __atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
 static inline void lock_start(BiasedLock *lock) {

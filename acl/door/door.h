@@ -17,7 +17,7 @@
 #include "core/lock.h"
 #include "door/stats.h"
 
-enum { DOOR_SEATS = 16, DOOR_DEVICES = 64, DOOR_STRIPES = 16 };
+enum { DOOR_SEATS = 16, DOOR_DEVICES = 64, DOOR_STRIPES = 16, DOOR_TEXT = 512 };
 
 /* What `_door.pyx` puts behind the exported symbols; NULL until Python has loaded it. */
 typedef struct DoorCalls {
@@ -29,23 +29,19 @@ typedef struct DoorCalls {
     void (*empty)(uint32_t seat);
     void (*fraction)(uint32_t seat, int device, double fraction);
     void *(*base)(void *address, size_t *size);
-    void (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
+    /* False: it is not for want of memory. */
+    bool (*why)(uint32_t seat, int device, size_t size, char *text, size_t room);
 } DoorCalls;
 extern DoorCalls door_calls;
+
+/* Why the last allocation of this thread at a seat above 0 gave NULL, in DOOR_TEXT bytes, and
+   forgets it; the seat, or 0 if it gave memory. */
+uint32_t door_failure(char *text);
 
 /* Throws a C++ exception with a message, where a NULL would be taken for memory. */
 typedef void (*DoorThrow)(const char *message);
 extern DoorThrow door_throw_memory;  /* no memory, at seat 0 */
 extern DoorThrow door_throw_refusal; /* what this door does not do */
-
-/* Pointers that are written once and read without a lock. */
-static inline void *pointer_read(void *const *where) {
-    return __atomic_load_n(where, __ATOMIC_ACQUIRE);
-}
-
-static inline void pointer_publish(void **where, void *value) {
-    __atomic_store_n(where, value, __ATOMIC_RELEASE);
-}
 
 /* A live block by its address. */
 typedef struct Address {
@@ -65,5 +61,8 @@ bool address_find(void *address, Address *entry);
 void stats_add(DoorStats *stats, size_t size, size_t bytes);
 void stats_drop(DoorStats *stats, size_t size, size_t bytes);
 void stats_reset(DoorStats *stats, bool peaks);
+/* The pages, given as `pages[0]`, by kinds and in bytes.  A page serves blocks of both kinds: small
+   ones are counted with as many as they fill, the rest is the large ones'. */
+void stats_pages(DoorStats *stats, int64_t granule);
 
 #endif

@@ -8,6 +8,7 @@
 #include "door/door.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -15,6 +16,9 @@ DoorCalls door_calls;
 DoorThrow door_throw_memory;
 DoorThrow door_throw_refusal;
 static char unknown_stream; /* its address is no stream's */
+/* Why this thread's last allocation gave NULL, at a seat above 0; 0: it gave memory. */
+static _Thread_local uint32_t failed_seat;
+static _Thread_local char failure[DOOR_TEXT];
 
 static void complain(void) {
     static uint32_t told;
@@ -27,7 +31,7 @@ static void complain(void) {
 
 static void *entry_alloc(uint32_t seat, size_t size, int device, void *stream) {
     void *address = NULL;
-    char text[512];
+    char text[DOOR_TEXT];
     if (door_calls.alloc == NULL) {
         complain();
         return NULL;
@@ -36,11 +40,25 @@ static void *entry_alloc(uint32_t seat, size_t size, int device, void *stream) {
         return NULL;
     }
     address = door_calls.alloc(seat, size, device, stream);
-    if (address == NULL && seat == 0 && door_throw_memory != NULL) {
-        door_calls.why(seat, device, size, text, sizeof text);
-        door_throw_memory(text);
+    if (address != NULL) {
+        failed_seat = 0;
+        return address;
     }
-    return address;
+    if (seat != 0) {
+        failed_seat = seat;
+        (void)door_calls.why(seat, device, size, failure, sizeof failure);
+    } else if (door_throw_memory != NULL) {
+        (door_calls.why(seat, device, size, text, sizeof text) ? door_throw_memory
+                                                               : door_throw_refusal)(text);
+    }
+    return NULL;
+}
+
+uint32_t door_failure(char *text) {
+    uint32_t seat = failed_seat;
+    memcpy(text, failure, DOOR_TEXT);
+    failed_seat = 0;
+    return seat;
 }
 
 static void entry_free(void *address) {

@@ -34,6 +34,26 @@ void stats_drop(DoorStats *stats, size_t size, size_t bytes) {
     }
 }
 
+static DoorStat stat_scaled(const DoorStat *stat, int64_t unit) {
+    return (DoorStat){stat->current * unit, stat->peak * unit, stat->increased * unit,
+                      stat->decreased * unit};
+}
+
+void stats_pages(DoorStats *stats, int64_t granule) {
+    DoorStat *pages = stats->pages;
+    int64_t small = (stats->bytes[1].current + granule - 1) / granule;
+    int64_t large = (stats->bytes[2].current + granule - 1) / granule;
+    if (small > pages[0].current - large) {
+        small = pages[0].current > large ? pages[0].current - large : 0;
+    }
+    pages[1] = (DoorStat){small, small, small, 0};
+    pages[2] = (DoorStat){pages[0].current - small, pages[0].peak - small,
+                          pages[0].increased - small, pages[0].decreased};
+    for (int i = 0; i < DOOR_KINDS; i++) {
+        stats->reserved[i] = stat_scaled(&pages[i], granule);
+    }
+}
+
 static void stat_reset(DoorStat *stat, bool peaks) {
     if (peaks) {
         stat->peak = stat->current;

@@ -18,10 +18,8 @@ typedef struct DoorStats {
     DoorStat blocks[DOOR_KINDS];
     DoorStat bytes[DOOR_KINDS];     /* of blocks, rounded and padded */
     DoorStat requested[DOOR_KINDS]; /* as the framework asked */
-    int64_t reserved;
-    int64_t reserved_peak;
-    int64_t waiting; /* bytes that wait for the framework's queue */
-    int64_t pages;
+    DoorStat reserved[DOOR_KINDS];  /* bytes of the pool's pages; see `stats_pages` */
+    DoorStat pages[DOOR_KINDS];
     int64_t ooms;
     int64_t retries;
     int64_t driver_allocs;

@@ -58,9 +58,8 @@ EXPORT DeviceStats aclpool_shim_stats(c10::DeviceIndex device) {
     stat_copy(made.allocated_bytes, stats.bytes);
     stat_copy(made.active_bytes, stats.bytes);
     stat_copy(made.requested_bytes, stats.requested);
-    made.reserved_bytes[0].current = stats.reserved;
-    made.reserved_bytes[0].peak = stats.reserved_peak;
-    made.segment[0].current = stats.pages;
+    stat_copy(made.reserved_bytes, stats.reserved);
+    stat_copy(made.segment, stats.pages);
     made.num_alloc_retries = stats.retries;
     made.num_ooms = stats.ooms;
     made.num_device_alloc = stats.driver_allocs;

@@ -1,9 +1,9 @@
 """What the environment asks of every pool of a program that nobody edits: a report of leaks, a recording.
 
 ``ACL_POOL_LEAKS`` is `_leaks`' own.  ``ACL_POOL_RECORD=FILE[,capacity=N][,stacks=HOW][,signal=NAME]`` records each
-pool from its beginning, and saves what it has at the interpreter's exit, and whenever the signal comes.  Pools
-that are recorded so live until the exit.  What goes wrong when a file is written is told on standard error, as
-nobody could catch it; the program goes on.
+pool from its beginning, and saves what it has at the interpreter's exit, at SIGTERM where nobody else waits for that,
+and whenever the signal comes.  Pools that are recorded so live until the exit.  What goes wrong when a file is written
+is told on standard error, as nobody could catch it; the program goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,12 +71,37 @@ def record_asked(text: str) -> Asked:
 def watch(pool: Pool) -> None:
     """A pool was made: begin what is asked for."""
     if os.environ.get("ACL_POOL_LEAKS", "0") not in ("", "0"):
-        from acl.inside._leaks import watch_exit
+        from acl.inside._leaks import tell_exit, watch_exit
 
         watch_exit(pool)
+        at_sigterm(tell_exit)
     text = os.environ.get(NAME, "")
     if text:
         Recorder.of(record_asked(text)).add(pool)
+
+
+#: What is done before SIGTERM ends the process, each with the number of the process that it is for.
+ends: dict[Callable[[int], object], int] = {}
+
+
+def at_sigterm(end: Callable[[int], object]) -> None:
+    """Do this when the process is told to end, where nobody else waits for that: `atexit` does not run then."""
+    first = not ends
+    ends.setdefault(end, os.getpid())
+    if first and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        with suppress(ValueError):              # another thread than the main one makes the first pool
+            signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def on_sigterm(number: int, frame: Any) -> None:
+    """Do it, and end as SIGTERM ends a process."""
+    for end, pid in ends.items():
+        try:
+            end(pid)
+        except Exception as error:
+            sys.stderr.write(f"acl: at SIGTERM: {type(error).__name__}: {error}\n")
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 class Recorder:
@@ -89,6 +116,7 @@ class Recorder:
         self.recordings: list[tuple[str, Recording]] = []
         self.before: Any = None
         atexit.register(self.end)
+        at_sigterm(self.end)
         folder = Path(asked.file.replace("{pid}", str(self.pid))).parent
         if not folder.is_dir():         # told now: at the exit all that was recorded would be lost
             sys.stderr.write(f"acl: {NAME}: there is no folder {folder} to save in\n")
@@ -129,8 +157,8 @@ class Recorder:
         if callable(self.before):
             self.before(number, frame)
 
-    def end(self) -> None:
-        """The interpreter's exit."""
+    def end(self, pid: int = 0) -> None:
+        """The interpreter's exit, or SIGTERM's."""
         if self.pid == os.getpid():
             for _, recording in self.recordings:
                 recording.stop()

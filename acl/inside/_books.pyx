@@ -12,8 +12,9 @@ from libc.string cimport memcpy, memset
 import weakref
 
 from acl.core._arena cimport (
-    arena_copy, arena_find, arena_stats, pools_orphaned, pools_release,
+    arena_find, pools_orphaned, pools_release,
 )
+from acl.core._bins cimport queue_after
 from acl._core cimport (
     Arena, ArenaStats, BLOCK_ASLEEP, BLOCK_CACHED, BLOCK_FREE, BLOCK_HOLE, BLOCK_LIVE,
     BLOCK_MOVING, BLOCK_VOID, BLOCK_WAITING, Block,
@@ -28,10 +29,10 @@ from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_l
 from acl.core._order cimport waiting_poll
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
-from acl.core._tally cimport arena_hits
+from acl.core._tally cimport arena_copy, arena_hits, arena_stats
 
 from acl._device import Device
-from acl._error import OutOfMemoryError
+from acl._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
 from acl._log import error as error_log, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
 from acl._pool import open_pools
@@ -55,7 +56,7 @@ CALL_NAMES = (
 TRIED = (
     "blocks that waited", "spare pages", "the driver", "pages of its own", "pages of idle streams",
     "the driver", "pages of other streams", "")
-STOPS = ("limit", "headroom", "driver", "busy")
+STOPS = ("limit", "headroom", "driver", "busy", "ranges")
 REFUSERS = ("limit", "headroom", "driver")     # by Refusal
 refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
 
@@ -63,6 +64,7 @@ cdef struct Sums:               # of an arena's blocks
     size_t[64] live             # bytes, by tag
     size_t[64] requested
     uint64_t[64] blocks
+    size_t[64] sleeping         # bytes that were asked for in blocks that sleep, by tag
     size_t awake                # the sum of `live`
     size_t cached
     size_t waiting
@@ -80,6 +82,8 @@ cdef void block_sum(Block *block, Sums *sums) noexcept nogil:
     if block.state == BLOCK_VOID or (
             block.state == BLOCK_LIVE and block.flags & BLOCK_ASLEEP):
         sums.asleep += block.size
+        if block.state == BLOCK_LIVE:
+            sums.sleeping[block.tag % TAGS] += block.requested
     elif block.state == BLOCK_LIVE:
         sums.awake += block.size
         tag = block.tag % TAGS
@@ -126,8 +130,8 @@ cdef object arena_lines(Arena *arena):
     cdef uint32_t tag
     with nogil:
         arena_sum(arena, &sums)
-    tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag])
-            for tag in range(<uint32_t> TAGS) if sums.blocks[tag]]       # an enum
+    tags = [(tag, sums.live[tag], sums.requested[tag], sums.blocks[tag], sums.sleeping[tag])
+            for tag in range(<uint32_t> TAGS) if sums.blocks[tag] or sums.sleeping[tag]]  # an enum
     return (<size_t> arena.stream, KINDS[arena.role], arena.default_tag, sums.reserved, sums.cached,
             sums.waiting, sums.largest_free, sums.unmapped, sums.asleep, tags)
 
@@ -349,21 +353,18 @@ cdef struct Wait:
 cdef uint64_t waits_copy(Arena *arena, Wait *out, uint64_t room) noexcept nogil:
     """A block that several streams use is told once for each; how many there are."""
     cdef uint64_t count = 0
+    cdef Use *oldest
     cdef Use *use
-    cdef Block *block
     lock_take(&arena.lock)
-    use = arena.waiting
-    while use != NULL:
-        if count < room:
-            out[count] = Wait(use.stream, use.block.size, use.block.tag, False)
-        count += 1
-        use = use.next
-    block = arena.parked
-    while block != NULL:
-        if count < room:
-            out[count] = Wait(NULL, block.size, block.tag, True)
-        count += 1
-        block = block.links.next
+    oldest = arena.waiting
+    while oldest != NULL:
+        use = oldest
+        while use != NULL:
+            if count < room:
+                out[count] = Wait(use.stream, use.block.size, use.block.tag, use.whole)
+            count += 1
+            use = use.next
+        oldest = queue_after(arena, oldest)
     lock_drop(&arena.lock)
     return count
 
@@ -455,6 +456,10 @@ def oom_told(report, int status, str function):
         return OutOfMemoryError(
             status, function, "the pool was closed meanwhile, or too much has failed since")
     error_log("pool", "%s", report.details())
+    if issubclass(CLASSES.get(report.code, OutOfMemoryError), DeviceLostError):
+        error = error_for(report.code, function, str(report))   # memory is not what is missing
+        error.report = report
+        return error
     return OutOfMemoryError(status, function, str(report), report)
 
 
@@ -482,7 +487,7 @@ cdef object report_of(Pool pool, CoreReport *told):
         steals=bool(pool.core.options.steals),
         tried=tuple(tried), stopped=tuple(stopped), tags=tags_of(pool, report.tags),
         holds=tuple([hold_of(&report.holds[i]) for i in range(report.hold_count)]),
-        number=report.number)
+        number=report.number, failed_runs=tuple(sorted(pool.failed_runs or ())))
 
 
 cdef str tag_name(Pool pool, const CoreReport *report):

@@ -21,6 +21,10 @@ from acl.core._record cimport record_stacks_here
 from acl import _log
 from acl.inside._stacks import native_frames, python_frames
 
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
+
 cdef extern from "Python.h" nogil:
     int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)
     int Py_IsInitialized()
@@ -65,6 +69,17 @@ kept: deque = deque(maxlen=KEPT)
 
 
 # ---- in C ---------------------------------------------------------------------------------------
+
+cdef void on_fork() noexcept nogil:
+    spin_enter(&lock)                           # no other thread is in the middle of a change then
+
+
+cdef void on_forked() noexcept nogil:
+    spin_leave(&lock)
+
+
+cdef bint fork_watched = pthread_atfork(on_fork, on_forked, on_forked) == 0
+
 
 cdef void note_fill(Note *note, Arena *arena, Block *block, size_t size,
                     bint freed) noexcept nogil:
@@ -115,7 +130,8 @@ cdef void found(Found kind, Arena *arena, Block *block, uint64_t last) noexcept 
     error.arena = arena
     error.block = block
     spin_enter(&lock)
-    notes_find(&error, last)
+    if kind != FOUND_FOREIGN:                   # no note is of a pointer that is not a block
+        notes_find(&error, last)
     reported[<uint32_t> kind] += 1              # an enum
     if error_count - errors_read < WAITING:     # else it is only counted
         errors[error_count % WAITING] = error
@@ -154,10 +170,21 @@ cdef tuple stack_of(const Note *note):
     return ()
 
 
+cdef object GuardFinding = None
+
+
+def findings_prepare():
+    """Import what telling needs: a pending call may run in the middle of any import."""
+    global GuardFinding
+    from acl.inside import _guard_finding       # dataclasses cost a third of our import
+
+    GuardFinding = _guard_finding.GuardFinding
+
+
 cdef object finding_of(const Error *error):
     cdef const Note *known = &error.allocated if error.allocated.number else &error.freed
-    from acl.inside._guard_finding import GuardFinding     # dataclasses cost a third of our import
-
+    if GuardFinding is None:
+        findings_prepare()                      # a pool that only C made
     return GuardFinding(
         KINDS[error.kind], error.device, <size_t> error.stream, <size_t> error.block,
         <size_t> known.addr, known.size, stack_of(&error.allocated), stack_of(&error.freed),

@@ -75,7 +75,8 @@ class PoolHistograms:
         Bytes of the allocations that were served, rounded up to 512: exactly up to 32 KiB, above
         that within one thirty-second.
     slow_ns : Histogram
-        Nanoseconds that slow allocations took, failed ones too, within one eighth.
+        Nanoseconds that slow allocations took, failed ones too, within one eighth; and those of others
+        that took the pool itself 1,000 ns or more (recalls, and flushes of the cache).
     slow_total_ns, slow_longest_ns : int
         Their sum, and the longest, exactly.
     """
@@ -85,12 +86,30 @@ class PoolHistograms:
     slow_total_ns: int
     slow_longest_ns: int
 
+    def time_ns(self, share: float) -> int:
+        """Nanoseconds that `share` of all allocations do not exceed; 1,000 for all that are not slow.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `share` is not a number from 0 to 1.
+        """
+        if not 0 <= number_of(share, "share") <= 1:
+            raise ValueError(f"share must be from 0 to 1, not {share}")
+        slow = self.slow_ns.total
+        fast = max(self.sizes.total - slow, 0)
+        wanted = share * (fast + slow)
+        if wanted <= fast:
+            return 1000
+        return min(self.slow_ns.quantile((wanted - fast) / slow), self.slow_longest_ns)
+
     def __str__(self) -> str:
         sizes = self.sizes
         if not sizes.total:
             return "no allocations"
         return (f"{sizes.total:,} allocations, half of up to {readable(sizes.quantile(0.5))}, all of up to "
                 f"{readable(sizes.highs[-1])}; {self.slow_ns.total:,} slow, {self.slow_total_ns / 1e6:,.1f} ms in all, "
+                f"p99.9 {self.time_ns(0.999) / 1e3:,.0f} us, p99.99 {self.time_ns(0.9999) / 1e3:,.0f} us, "
                 f"the longest {self.slow_longest_ns / 1e6:,.1f} ms")
 
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from acl.inside._snapshot import lasting, number_of, readable
+from acl.inside._text import printable
 
 if TYPE_CHECKING:
     from acl._pool import Pool
@@ -34,6 +35,8 @@ BORN, SEEN = 4, 8
 SHOWN = 10
 NOT_FOUND = ("      held by nothing that was found: C code, such as a library that took it through DLPack, or too far "
              "from a module's names")
+NO_STACK = "      no Python stack: ACL or C code asked for it (stacks='all' tells C's)"
+NOT_TRACKED = "      no Python stack: it was allocated before the pool was tracked"
 STACK_SHOWN = 8
 
 Frame = tuple[str, int, str]
@@ -225,11 +228,11 @@ class LeakReport:
         for group in groups[:SHOWN]:
             lines += [*group_lines(group), *(holder_lines(group, held) if holders else [])]
             if not group.stack and any(each.stack for each in groups):
-                lines.append("      no Python stack: ACL or C code asked for it (stacks='all' tells C's)")
+                lines.append(NOT_TRACKED if group.first.age is None or group.first.at_least else NO_STACK)
         if len(groups) > SHOWN:
             rest = groups[SHOWN:]
             lines.append(f"  and {len(rest)} more groups: {readable(sum(group.requested for group in rest))}")
-        return "\n".join([*lines, *self.waits()])
+        return printable("\n".join([*lines, *self.waits()]), lines=True)
 
     def waits(self) -> list[str]:
         """What is neither live nor free."""

@@ -19,6 +19,7 @@ from acl._device import Device, ordinal_of
 from acl._pool import open_pools
 from acl.inside import _books
 from acl.inside._snapshot import readable
+from acl.inside._text import printable
 
 __all__ = ["Ledger", "LedgerPool", "LedgerRow", "memory_ledger"]
 
@@ -50,8 +51,9 @@ class LedgerRow:
         Whose it is; ``""`` for nobody's.
     state : str
         Of a pool's bytes, or a door's: ``"requested"`` (asked for, in use), ``"slack"`` (in use beyond that: what a
-        block is larger), ``"cached"`` (free, kept for the same size), ``"waiting"`` (freed, but other
-        streams may use it), ``"free"`` (memory without a block), ``"spare"`` (in no stream's part).
+        block is larger), ``"asleep"`` (memory that still backs blocks that sleep), ``"cached"`` (free, kept for the
+        same size), ``"waiting"`` (freed, but other streams may use it), ``"free"`` (memory without a block),
+        ``"spare"`` (in no stream's part).
     bytes : int
         How much.
     blocks : int
@@ -82,6 +84,8 @@ class LedgerPool:
         Bytes of addresses that it keeps reserved and that no memory backs now.
     largest_free : int
         The largest free block of any stream.
+    asleep : dict of str to int
+        By tag, the bytes of blocks that sleep (`Pool.sleep`): they have their addresses, and no memory.
     """
 
     name: str
@@ -90,6 +94,7 @@ class LedgerPool:
     headroom: int
     unmapped: int
     largest_free: int
+    asleep: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,19 +156,33 @@ class Ledger:
                 f"{len(self.pools)} pools, {readable(self.free)} free>")
 
     def __str__(self) -> str:
-        return "\n".join(table_lines(self))
+        return "\n".join(printable(line) for line in table_lines(self))
 
 
 # ---- taking it ----------------------------------------------------------------------------------
+
+
+def name_of(names: tuple[str, ...], tag: int) -> str:
+    return names[tag] if tag < len(names) else f"tag {tag}"
+
+
+def sleepers(arenas: Iterable[tuple[Any, ...]], names: tuple[str, ...]) -> dict[str, int]:
+    """Bytes asleep by tag, the largest first."""
+    found: dict[str, int] = {}
+    for line in arenas:
+        for tag, _, _, _, sleeping in line[9]:
+            if sleeping:
+                called = name_of(names, tag or line[2])
+                found[called] = found.get(called, 0) + sleeping
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def block_rows(name: str, names: tuple[str, ...], line: tuple[Any, ...]) -> Iterator[LedgerRow]:
     """The rows of one stream's part."""
     stream, kind, default, reserved, cached, waiting, _, _, asleep, tags = line
     left = reserved - cached - waiting - asleep
-    for tag, live, requested, blocks in tags:
-        index = tag or default
-        called = names[index] if index < len(names) else f"tag {index}"
+    for tag, live, requested, blocks, _ in tags:
+        called = name_of(names, tag or default)
         left -= live
         yield LedgerRow("pool", requested, name, stream, kind, called, "requested", blocks)
         yield LedgerRow("pool", live - requested, name, stream, kind, called, "slack")
@@ -181,7 +200,7 @@ def pool_rows(name: str, told: tuple[Any, ...]) -> tuple[list[LedgerRow], Ledger
     rows.append(LedgerRow("pool", reserved - sum(line[3] for line in arenas), name, state="spare"))
     line = LedgerPool(
         name, reserved, limit, headroom, sum(line[7] for line in arenas),
-        max((line[6] for line in arenas), default=0))
+        max((line[6] for line in arenas), default=0), sleepers(arenas, names))
     return rows, line
 
 
@@ -331,6 +350,8 @@ def pool_lines(ledger: Ledger, pool: LedgerPool) -> Iterator[tuple[str, int, str
     spare = sum(row.bytes for row in rows if row.state == "spare")
     if spare:
         yield "  [spare]", spare, ""
+    for tag, size in pool.asleep.items():
+        yield f"  {tag or '(no tag)'}, asleep", 0, f"{readable(size)} without memory"
 
 
 def outside_text(row: LedgerRow) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from acl.inside._snapshot import readable
+from acl.inside._text import printable
 
 __all__ = ["OomHold", "OomReport"]
 
@@ -80,13 +81,17 @@ class OomReport:
         Where memory was looked for.
     stopped : tuple of str
         What stood in the way: ``"limit"``, ``"headroom"``, ``"driver"``, ``"busy"`` (a stream that
-        could not be waited for), ``"device"`` (it could not hold that much beside what is live).
+        could not be waited for), ``"device"`` (it could not hold that much beside what is live),
+        ``"ranges"`` (the stream has as many ranges of addresses as it can have, 65,535).
     tags : dict of str to int
         Live bytes of the whole pool by tag, the largest first; ``""`` has none.
     holds : tuple of OomHold
         The streams' parts: that of the allocation first, then those that held the most.
     number : int
         How many reports the pool has made, this one included.
+    failed_runs : tuple of str
+        Models (`acl.Model.name`) whose last run found no memory.  What their tags hold is mostly what
+        that run left, which goes back when the model runs again or is closed.
     """
 
     size: int
@@ -115,6 +120,7 @@ class OomReport:
     tags: dict[str, int] = field(default_factory=dict)
     holds: tuple[OomHold, ...] = ()
     number: int = 1
+    failed_runs: tuple[str, ...] = ()
 
     @property
     def top_tag(self) -> str:
@@ -160,8 +166,17 @@ class OomReport:
         if self.waiting >= self.size:
             yield (f"freed blocks wait for other streams ({readable(self.waiting)}): synchronise those, "
                    "then try again")
+        left = self.left
+        if left and sum(left.values()) >= self.missing:
+            yield (f"failed runs left {readable(sum(left.values()))}, of {', '.join(left)}: run such a model "
+                   "again, with inputs that fit, or close it")
         yield from self.of_trims()
         yield from self.of_bounds()
+
+    @property
+    def left(self) -> dict[str, int]:
+        """What failed runs left, by the model's tag."""
+        return {name: self.tags[name] for name in self.failed_runs if self.tags.get(name)}
 
     @property
     def room(self) -> int:
@@ -259,6 +274,8 @@ class OomReport:
             f"{readable(self.waiting)} wait for other streams; {readable(self.missing)} of memory were missing")
         tags = [f"{name or '(no tag)'} {readable(size)}" for name, size in list(self.tags.items())[:MOST_TAGS]]
         lines += [f"  live by tag: {', '.join(tags)}"] if tags else []
+        left = [f"{name} {readable(size)}" for name, size in self.left.items()]
+        lines += [f"  left by failed runs: {', '.join(left)}, until the model runs again or is closed"] if left else []
         for hold in self.holds[1:]:
             lines.append(
                 f"  stream {hold.stream:#x} ({hold.kind}): {readable(hold.reserved)} reserved, "
@@ -269,10 +286,10 @@ class OomReport:
         lines.append(f"  tried: {', '.join(self.tried) or f'nothing, as {bound} what is missing'}")
         if self.stopped:
             lines.append(f"  stopped by: {', '.join(self.stopped)}" + (f" ({self.code})" if self.code else ""))
-        return "\n".join([*lines, *(f"  -> {change}" for change in self.changes)])
+        return printable("\n".join([*lines, *(f"  -> {change}" for change in self.changes)]), lines=True)
 
     def __str__(self) -> str:
-        return "; ".join([self.headline(), self.state(), *self.changes])
+        return printable("; ".join([self.headline(), self.state(), *self.changes]))
 
 
 def total(holds: list[OomHold]) -> int:

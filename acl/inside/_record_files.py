@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acl.inside._recorded import KINDS
+from acl.inside._text import replaced
 
 if TYPE_CHECKING:
     from acl.inside._recorded import Part, Recorded
@@ -30,13 +31,13 @@ def write_npz(path: Path, recorded: Recorded) -> None:
     arrays: dict[str, Any] = {**recorded.rows}
     arrays |= {f"event_{name}": column for name, column in recorded.others.items()}
     arrays["meta"] = np.frombuffer(json.dumps(recorded.meta).encode(), np.uint8)
-    with path.open("wb") as file:
+    with replaced(path) as file:
         np.savez_compressed(file, **arrays)
 
 
 def write_snapshot(path: Path, recorded: Recorded) -> None:
     """PyTorch's form."""
-    with path.open("wb") as file:
+    with replaced(path) as file:
         pickle.dump(snapshot_of(recorded), file, protocol=4)
 
 

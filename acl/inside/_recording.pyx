@@ -132,6 +132,8 @@ def mark(Pool pool not None):
 def pool_names(Pool pool not None):
     """The tags' names, the streams' handles as `survey` numbers them, and if births are noted."""
     cdef uint32_t i
+    if pool.core is NULL:
+        raise ValueError("the Pool is closed")
     handles = [<size_t> pool.core.arenas[i].stream
                for i in range(count_read(&pool.core.arena_count))]
     return list(pool.tag_names), handles, pool.core.notes.users > 0
@@ -250,6 +252,8 @@ cdef class Recording:
 
         if self.cached is not None:
             return self.cached
+        if self.pool is None:
+            raise ValueError("the Recording was not made by Pool.record")
         if self.running and self.made != fork_count:
             forked_raise(self)
         parts = self.take() if self.running else self.parts

@@ -8,12 +8,14 @@ soon as it runs Python again (`acl.inside._books.refusals_tell`).
 Thread rule: any thread, without GIL and locks.
 """
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Source
+from acl._core cimport Pool, Source
 from acl._device cimport leaving
-from acl.core._lock cimport spin_enter, spin_leave
+from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_ns, record_ticks
+
+from acl._log import warning
 
 cdef extern from "Python.h" nogil:
     int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)
@@ -39,8 +41,38 @@ cdef void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
         Py_AddPendingCall(on_pending, NULL)
 
 
-cdef int on_pending(void *argument) noexcept with gil:
-    from acl.inside._books import refusals_tell
+cdef object loaded_books = None
 
-    refusals_tell()
+
+def refusals_prepare():
+    """Import what telling needs: a pending call may run in the middle of any import."""
+    global loaded_books
+    from acl.inside import _books, _findings
+
+    loaded_books = _books
+    _findings.findings_prepare()
+
+
+cdef object books():
+    return loaded_books
+
+
+cdef int on_pending(void *argument) noexcept with gil:
+    if loaded_books is not None:                # else there is no Pool to tell of
+        loaded_books.refusals_tell()
+    return 0
+
+
+cdef uint64_t waits_failed(Pool *pool) noexcept nogil:
+    cdef uint64_t failed = 0
+    cdef uint32_t i
+    for i in range(count_read(&pool.arena_count)):
+        failed += stale_read(<size_t *> &pool.arenas[i].counters.sync_failures)
+    return failed
+
+
+cdef int busy_tell(Pool *pool, str name, str what, uint64_t failed) except -1:
+    if failed:
+        warning("pool", "%s: %s gave up on %d waits, of at most %d ms, for streams that are busy; "
+                "their memory stays", name, what, failed, pool.options.sync_timeout_ms)
     return 0

@@ -93,7 +93,8 @@ class StreamStats:
     stream : int
         The stream's handle; 0 for the default stream.
     kind : str
-        ``"stream"``, ``"user"`` (what `Pool.alloc` takes where a framework frees early) or ``"capture"``.
+        ``"stream"``, ``"user"`` (what `Pool.alloc` takes where a framework frees early), ``"capture"`` or
+        ``"framework"`` (torch_npu's or MindSpore's tensors).
     allocated, allocated_peak : int
         Bytes of live blocks, rounded as the pool rounds.
     requested, requested_peak : int

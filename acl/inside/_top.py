@@ -58,8 +58,8 @@ def top_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"aclpool-{os.getuid()}"
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that another user could write to.
+def check_folder(folder: Path, *, reading: bool = False) -> None:
+    """Refuse a folder that is another user's, or that another could write to; root may read one that it names.
 
     Raises
     ------
@@ -69,10 +69,38 @@ def check_folder(folder: Path) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         raise PermissionError(f"{folder}: expected a folder for aclpool top's sockets, got something else")
-    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+    ours = found.st_uid in (os.geteuid(), 0)
+    named = reading and os.geteuid() == 0 and bool(os.environ.get("ACL_POOL_TOP_DIR"))
+    if not (ours or named) or found.st_mode & 0o022:
         raise PermissionError(
-            f"{folder}: expected a folder that is user {os.geteuid()}'s alone, got one of user {found.st_uid} with "
-            f"mode {found.st_mode & 0o777:o}; remove it, or set ACL_POOL_TOP_DIR")
+            f"{folder}: expected a folder of user {os.geteuid()} to which nobody else may write, got one of user "
+            f"{found.st_uid} with mode {found.st_mode & 0o777:o}; remove it, or set ACL_POOL_TOP_DIR")
+
+
+def process_lives(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sweep(folder: Path) -> None:
+    """Remove the sockets of processes that are gone; they end without a word by `os._exit` and signals."""
+    for path in folder.glob("*.sock"):
+        pid = path.name.split("-", 1)[0]
+        if pid.isdigit() and not process_lives(int(pid)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def peer_of(connection: socket.socket) -> int:
+    """The user at the other end."""
+    user: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+    return user
 
 
 # ---- what ----
@@ -149,7 +177,9 @@ class TopServer:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_folder(folder)
+        sweep(folder)
         self.pid = os.getpid()
+        self.closing = False
         self.path = str(folder / f"{self.pid}-{secrets.token_hex(4)}.sock")
         if len(os.fsencode(self.path)) > LONGEST_PATH:
             raise ValueError(f"expected a socket's path of at most {LONGEST_PATH} bytes, got {self.path!r}; "
@@ -167,7 +197,10 @@ class TopServer:
             try:
                 caller, _ = self.socket.accept()
             except OSError:
-                return
+                if self.closing or self.socket.fileno() < 0:
+                    return
+                time.sleep(0.1)                 # no descriptor is free, say; there will be one again
+                continue
             with caller:
                 try:
                     self.answer(caller)
@@ -177,8 +210,7 @@ class TopServer:
     def answer(self, caller: socket.socket) -> None:
         """One snapshot for one caller, if it is the user or root."""
         caller.settimeout(ANSWER_SECONDS)
-        _, user, _ = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user not in (os.geteuid(), 0):
+        if peer_of(caller) not in (os.geteuid(), 0):
             return
         caller.sendall(json.dumps(snapshot()).encode() + b"\n")
 
@@ -186,6 +218,7 @@ class TopServer:
         """Stop answering and remove the socket; may be called twice."""
         if self.pid != os.getpid():   # the parent's, in a child
             return
+        self.closing = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
@@ -250,7 +283,10 @@ def serve_in_child() -> None:
         return
     server.socket.close()
     try:
-        serve_top()
+        made = serve_top()
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:                    # its children end by os._exit, after its own finalizers
+            util.register_after_fork(made, lambda server: util.Finalize(server, server.close, exitpriority=0))
     except (OSError, ValueError) as error:
         warning("top", "the child of a fork cannot be seen by aclpool top: %s", error)
 

@@ -2,11 +2,13 @@
 #define _GNU_SOURCE
 #include "pages.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -38,10 +40,73 @@ static int file = -1;
 static atomic_llong file_end;
 static atomic_size_t physical;
 
-static bool file_ready(void)
+/* --- fork --- */
+
+static int fork_pipe[2] = {-1, -1}; /* the child closes it when it has its copies */
+
+/* A private copy of mapped pages takes their place; without memory, nothing that can be touched. */
+static void pages_copy(char *address, size_t size)
+{
+    void *copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy != MAP_FAILED) {
+        memcpy(copy, address, size);
+        if (mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, address) != MAP_FAILED) {
+            return;
+        }
+    }
+    (void)mmap(address, size, PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+static void fork_prepare(void)
 {
     pthread_mutex_lock(&lock);
-    if (file < 0) {
+    if (reservations != NULL && pipe2(fork_pipe, O_CLOEXEC) != 0) {
+        fork_pipe[0] = fork_pipe[1] = -1; /* without it the parent goes on at once */
+    }
+}
+
+/* The file's pages are shared, and what a child writes is its own: it gets copies of what is mapped.
+   Nothing is mapped or given back in a child (`_ort.pyx`). */
+static void fork_child(void)
+{
+    for (Reservation *one = reservations; one != NULL; one = one->next) {
+        for (size_t unit = 0; unit < one->size / UNIT;) {
+            size_t count = one->units[unit];
+            if (count != 0) {
+                pages_copy(one->base + unit * UNIT, count * UNIT);
+            }
+            unit += count != 0 ? count : 1;
+        }
+    }
+    reservations = NULL;
+    (void)close(fork_pipe[0]);
+    (void)close(fork_pipe[1]);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Waits for the child's copies, as what this thread writes next is not to be in them. */
+static void fork_parent(void)
+{
+    if (fork_pipe[0] >= 0) {
+        char nothing;
+        (void)close(fork_pipe[1]);
+        while (read(fork_pipe[0], &nothing, 1) < 0 && errno == EINTR) {
+        }
+        (void)close(fork_pipe[0]);
+        fork_pipe[0] = fork_pipe[1] = -1;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static bool file_ready(void)
+{
+    static bool watched; /* whether forks are */
+    pthread_mutex_lock(&lock);
+    if (!watched) {
+        watched = pthread_atfork(fork_prepare, fork_parent, fork_child) == 0;
+    }
+    if (file < 0 && watched) {
         file = memfd_create("aclpool host pages", MFD_CLOEXEC);
         if (file >= 0 && ftruncate(file, FILE_BYTES) != 0) {
             (void)close(file);

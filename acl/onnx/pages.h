@@ -5,7 +5,8 @@
    space without access.  Work on the host is done when the call that asked for it returns: streams are
    always complete.  There is no `malloc` of segments and there are no events: 207000.
 
-   Any thread may call anything.  The file is shared with children of a fork: they must not touch it. */
+   Any thread may call anything.  The file is shared with children of a fork: they get copies of
+   what is mapped, and must not map or give back. */
 #ifndef ONNX_PAGES_H
 #define ONNX_PAGES_H
 

@@ -17,6 +17,7 @@ from acl._core cimport (
 )
 from acl._device cimport current_ensure, fork_count, forked_raise
 from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
+from acl.inside._refusals cimport books
 from acl._pool cimport Pool
 from acl._registry cimport handle_of
 from acl._sleep cimport block_sleep, block_wake
@@ -67,10 +68,8 @@ cdef class Blocks:
             with nogil:
                 block = arena_alloc(self.arena, wanted, index)
         if block is NULL:
-            from acl.inside import _books
-
-            report = _books.oom_of(self.pool, before, <size_t> self.arena.stream, wanted)
-            raise _books.oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool")
+            report = books().oom_of(self.pool, before, <size_t> self.arena.stream, wanted)
+            raise books().oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool")
         self.live[<size_t> block.addr] = <size_t> block
         return <size_t> block.addr
 

@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 else:  # importlib.abc imports much that `import acl` has no time for
     Loader = MetaPathFinder = object
 
-__all__ = ["ONLY_VENDOR", "adopt", "find_spec", "load", "lookup", "set_aside"]
+__all__ = ["ONLY_VENDOR", "absence", "adopt", "find_spec", "load", "lookup", "set_aside"]
 
 #: Modules of pyACL that this package leaves to CANN's.
 ONLY_VENDOR = frozenset({"blas", "fv", "himpi", "media"})
 
 _vendor: ModuleType | None = None
+
+
+def absence(module: str, name: str) -> str:
+    """What is said wherever something is asked for that only CANN's module has."""
+    return (f"module {module!r} has no attribute {name!r}: it needs CANN's own acl module, which comes with CANN's "
+            "toolkit and serves it once it is on PYTHONPATH")
 
 
 def adopt(module: ModuleType | None) -> None:
@@ -110,7 +116,7 @@ def lookup(name: str) -> object:
         standin = _standin(name)
         if standin is not None:
             return standin
-        raise AttributeError(f"module 'acl' has no attribute {name!r}: it needs CANN's own acl module")
+        raise AttributeError(absence("acl", name))
     raise AttributeError(f"module 'acl' has no attribute {name!r}")
 
 
@@ -138,8 +144,8 @@ class _Finder(MetaPathFinder):
             return None
         try:
             found = lookup(name)
-        except AttributeError:
-            return None
+        except AttributeError as error:
+            raise ModuleNotFoundError(f"No module named {fullname!r}: {error}", name=fullname) from None
         if not isinstance(found, ModuleType):
             return None
         return importlib.util.spec_from_loader(fullname, _Loader(found))

@@ -11,25 +11,30 @@ thread may call anything; `configure` and `reset` want a moment when no device i
 from __future__ import annotations
 
 import ctypes
-import re
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 __all__ = [
     "Fault",
     "configuration",
     "configure",
     "counters",
+    "declare_kernel",
     "device_lost",
     "fail_stream",
     "fault",
+    "lend_stack",
     "library_dir",
     "live_handles",
     "parse_sizes",
     "physical_bytes",
     "physical_peak",
+    "races",
+    "races_muted",
     "reset",
     "reset_counters",
     "reset_physical_peak",
@@ -37,7 +42,6 @@ __all__ = [
     "trace",
 ]
 
-_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _library: ctypes.CDLL | None = None
 
 #: What each keyword of `configure` sets.
@@ -49,6 +53,7 @@ _SETTINGS = {
     "strict": "ACL_SIM_STRICT",
     "strict_allocators": "ACL_SIM_STRICT_ALLOCATORS",
     "allocators": "ACL_SIM_ALLOCATORS",
+    "reuse_handles": "ACL_SIM_REUSE_HANDLES",
     "device_code": "ACL_SIM_DEVICE_CODE",
     "latency": "ACL_SIM_LATENCY",
 }
@@ -74,10 +79,10 @@ def _sim() -> ctypes.CDLL:
             ("function", ctypes.c_char_p), ("kind", ctypes.c_char_p), ("calls", ctypes.c_uint64),
             ("live", ctypes.c_size_t), ("get", ctypes.c_size_t), ("fault_hits", ctypes.c_uint64),
             ("physical_bytes", ctypes.c_size_t), ("physical_peak", ctypes.c_size_t), ("soc", ctypes.c_char_p),
-            ("message", ctypes.c_char_p),
+            ("message", ctypes.c_char_p), ("races", ctypes.c_uint64), ("race", ctypes.c_char_p),
         ):
             getattr(opened, f"acl_sim_{name}").restype = result
-        for name in ("function", "kind", "calls", "live", "soc"):
+        for name in ("function", "kind", "calls", "live", "soc", "race"):
             getattr(opened, f"acl_sim_{name}").argtypes = [ctypes.c_size_t]
         _library = opened
     return _library
@@ -107,7 +112,8 @@ def parse_sizes(value: object) -> str:
     ----------
     value : int, str or sequence of these
         Bytes, or a text with a unit: `8 * 2**30`, `"8GiB"`, `"512M"`, `"8G,4G"`, `["8G", 4 * 2**30]`.
-        Units are powers of 1024.  The last size also serves the devices after it.
+        Units are those of a pool's options: K and KiB are 1024 bytes, KB is 1000.  The last size also
+        serves the devices after it.
 
     Returns
     -------
@@ -119,18 +125,19 @@ def parse_sizes(value: object) -> str:
     ValueError
         If a text is no size, or a size is not positive.
     """
+    from acl._options import bytes_of
+
     if isinstance(value, str):
-        parts: Sequence[object] = value.split(",")
+        parts: Sequence[Any] = value.split(",")
     elif isinstance(value, Sequence):
         parts = value
     else:
         parts = [value]
     found = []
     for part in parts:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", str(part), re.IGNORECASE)
-        size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
-        if size <= 0:
-            raise ValueError(f"capacity is {part!r}, expected a positive size such as 8GiB, 512M or 4096")
+        size = bytes_of(part, "capacity")
+        if size == 0:
+            raise ValueError(f"capacity must be at least 1 byte, not {part!r}")
         found.append(str(size))
     if not found:
         raise ValueError("capacity is empty, expected at least one size")
@@ -156,6 +163,8 @@ def configure(**settings: object) -> None:
         Whether registering an allocator with a function never set, or on a dead stream, is refused.
     allocators : bool
         Whether aclrtAllocatorRegister works (where the chip has it).
+    reuse_handles : bool
+        Whether a destroyed handle's value is given to the next object of its kind at once.
     device_code : str
         What launching code that the host cannot run does: "refuse" or "skip".
     latency : str
@@ -388,6 +397,58 @@ def trace(path: str | Path) -> Iterator[Path]:
         yield target
     finally:
         _check(_sim().acl_sim_set(b"ACL_SIM_TRACE", b""))
+
+
+def races() -> list[dict[str, Any]]:
+    """What the order checker found in this process so far (`ACL_SIM_RACES=1`; docs/races.md).
+
+    Returns
+    -------
+    list of dict
+        In the order in which they were found; each place once.  Empty when nothing is checked.
+    """
+    library = _sim()
+    return [json.loads(library.acl_sim_race(i)) for i in range(library.acl_sim_races())]
+
+
+def declare_kernel(name: str, offset: int, nbytes: int, *, writes: bool) -> None:
+    """Tell the order checker what a kernel does with the memory that an argument names (docs/races.md).
+
+    Parameters
+    ----------
+    name : str
+        Of the kernel; all kernels of that name are meant.
+    offset : int
+        Where the pointer stands in the kernel's arguments, in bytes.
+    nbytes : int
+        How much of the memory the kernel touches, from the pointer on.
+    writes : bool
+        Whether it writes there; else it only reads.
+
+    Raises
+    ------
+    ValueError
+        For the 257th argument.
+    """
+    touches = _sim().acl_sim_kernel_touches
+    _check(touches(name.encode(), ctypes.c_uint32(offset), ctypes.c_size_t(nbytes), int(writes)))
+
+
+def lend_stack() -> None:
+    """Let the order checker name Python's lines; `import acl` does it if `ACL_SIM_RACES` is set."""
+    from acl.sim._pystack import stack_function
+
+    _sim().acl_sim_races_python(ctypes.c_void_p(stack_function()))
+
+
+@contextmanager
+def races_muted() -> Iterator[None]:
+    """Leave out what the order checker finds while the `with` statement lasts; orders are still kept."""
+    _sim().acl_sim_races_mute(1)
+    try:
+        yield
+    finally:
+        _sim().acl_sim_races_mute(0)
 
 
 def reset() -> None:

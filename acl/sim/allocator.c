@@ -4,11 +4,11 @@
    handle.  As in the runtime, nothing here needs a device or a context, the handle is not
    looked at, and destroying a stream or resetting a device leaves its entry behind.
 
-   Two traps of the runtime stay traps here, but loud ones.  A function pointer that was never set
-   is not NULL, so registering cannot see it: here it leads to a function that says so and aborts.
-   An entry outlives its stream.  With the strict allocator mode on, both are refused: registering
-   with a function not set (100000), and registering on or asking about a stream that is not alive
-   (107017).
+   Registering asks for alloc, free and getAddrFromBlock.  Two traps of the runtime stay traps here,
+   but loud ones.  allocAdvise may be missing and is called all the same: here that leads to a
+   function that says so and aborts.  An entry outlives its stream.  With the strict allocator mode
+   on, both are refused: registering without allocAdvise (100000), and registering on or asking
+   about a stream that is not alive (107017).
 
    Thread rule: one mutex around the map, a leaf lock; it is never held over a user's function
    (nothing here calls one).  A descriptor belongs to the thread that fills it. */
@@ -32,44 +32,18 @@ typedef struct Entry {
 
 enum { BUCKETS = 1024 }; /* a power of two */
 
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(registry_lock);
 static Entry *registry[BUCKETS];
-
-_Noreturn static void unset_called(const char *function)
-{
-    fprintf(stderr,
-            "acl.sim: an allocator's %s function was called but never set: in the runtime a new "
-            "descriptor's function pointers are uninitialised, so set all five\n",
-            function);
-    abort();
-}
-
-static void *unset_alloc(aclrtAllocator allocator, size_t size)
-{
-    (void)allocator;
-    (void)size;
-    unset_called("alloc");
-}
-
-static void unset_free(aclrtAllocator allocator, void *block)
-{
-    (void)allocator;
-    (void)block;
-    unset_called("free");
-}
 
 static void *unset_advise(aclrtAllocator allocator, size_t size, void *address)
 {
     (void)allocator;
     (void)size;
     (void)address;
-    unset_called("allocAdvise");
-}
-
-static void *unset_address(void *block)
-{
-    (void)block;
-    unset_called("getAddrFromBlock");
+    fprintf(stderr,
+            "acl.sim: an allocator's allocAdvise function was called but never set: in the runtime a "
+            "new descriptor's function pointers are uninitialised, so set all five\n");
+    abort();
 }
 
 static Entry **registry_slot(aclrtStream stream)
@@ -106,13 +80,7 @@ aclrtAllocatorDesc sim_aclrtAllocatorCreateDesc(void)
 {
     Descriptor *descriptor = handle_new(HANDLE_ALLOCATOR_DESC, sizeof(Descriptor));
     if (descriptor != NULL) {
-        descriptor->allocator = (Allocator){
-            .object = NULL,
-            .alloc = unset_alloc,
-            .free = unset_free,
-            .advise = unset_advise,
-            .address = unset_address,
-        };
+        descriptor->allocator = (Allocator){.advise = unset_advise};
     }
     return descriptor;
 }
@@ -168,21 +136,20 @@ aclError sim_aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allo
     return ACL_SUCCESS;
 }
 
-/* What only the strict mode refuses. */
-static aclError strict_check(aclrtStream stream, const Allocator *allocator, const char *function)
+/* The function that was never set and that registering asks for, or NULL; the advice may be left
+   out unless the mode is strict. */
+static const char *function_missing(const Allocator *allocator)
 {
-    if (allocator != NULL) {
-        const char *missing = allocator->alloc == unset_alloc       ? "alloc"
-                              : allocator->free == unset_free       ? "free"
-                              : allocator->advise == unset_advise   ? "allocAdvise"
-                              : allocator->address == unset_address ? "getAddrFromBlock"
-                                                                    : NULL;
-        if (missing != NULL) {
-            return error_set(function, ACL_ERROR_INVALID_PARAM,
-                             "strict allocators: the %s function was never set; the runtime would "
-                             "take an uninitialised pointer", missing);
-        }
-    }
+    return allocator->alloc == NULL     ? "alloc"
+           : allocator->free == NULL    ? "free"
+           : allocator->address == NULL ? "getAddrFromBlock"
+           : config.strict_allocators && allocator->advise == unset_advise ? "allocAdvise"
+                                                                           : NULL;
+}
+
+/* What only the strict mode refuses. */
+static aclError strict_check(aclrtStream stream, const char *function)
+{
     if (!handle_is(stream, HANDLE_STREAM)) {
         return error_set(function, ACL_ERROR_RT_INVALID_HANDLE,
                          "strict allocators: %p is no live stream; unregister an allocator before "
@@ -201,8 +168,12 @@ aclError sim_aclrtAllocatorRegister(aclrtStream stream, aclrtAllocatorDesc alloc
         return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                     "%s does not support allocators of the user's", config.soc);
     }
+    const char *missing = function_missing(allocator);
+    if (missing != NULL) {
+        return fail(ACL_ERROR_INVALID_PARAM, "the descriptor's %s function was never set", missing);
+    }
     if (config.strict_allocators) {
-        TRY(strict_check(stream, allocator, __func__));
+        TRY(strict_check(stream, __func__));
     }
     Registration registration = {.descriptor = allocatorDesc, .allocator = *allocator};
     Entry *fresh = malloc(sizeof *fresh);
@@ -249,7 +220,7 @@ aclError sim_aclrtAllocatorGetByStream(aclrtStream stream, aclrtAllocatorDesc *a
         return fail(ACL_ERROR_INVALID_PARAM, "no allocator is registered for stream %p", stream);
     }
     if (config.strict_allocators) {
-        TRY(strict_check(stream, NULL, __func__));
+        TRY(strict_check(stream, __func__));
     }
     *allocatorDesc = found.descriptor;
     if (allocator != NULL) {

@@ -1,7 +1,9 @@
 /* Arenas: where the malloc families take their memory from; see memory.h.
  *
  * Refuses to do: policies and messages of the API (memory.c, hostmem.c). */
+#include "fork.h"
 #include "memory.h"
+#include "race.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,11 +12,13 @@
 /* Address space by zone.  Fragmentation costs addresses, not memory: so there is several times the
  * capacity. */
 static const size_t LEAST_SPAN = (size_t)64 << 30;
+static const size_t LESS_SPAN = (size_t)4 << 30; /* where the host refuses so many: valgrind */
 static const size_t MOST_SPAN = (size_t)1 << 42;
+static const size_t MOST_SMALL = (size_t)1 << 40; /* a zone has fewer than 2^32 units */
 static const size_t UNITS[ZONE_COUNT] = {512, (size_t)1 << 12, (size_t)1 << 21};
 static const size_t HUGE = (size_t)1 << 21;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of making arenas */
+FILE_LOCK(lock); /* of making arenas */
 static _Atomic(Arena *) arenas[BOOK_COUNT];
 static Arena arena_memory[BOOK_COUNT];
 static atomic_int strictness = -1; /* -1 until the first arena or reservation is made */
@@ -32,7 +36,11 @@ bool memory_strict(void)
 int file_in_memory(const char *name, size_t bytes)
 {
     int fd = memfd_create(name, MFD_CLOEXEC);
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+    bool sized = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0;
+    if (!sized) {
+        refusal_note(fd < 0 ? "memfd_create" : "ftruncate", bytes);
+    }
+    if (fd >= 0 && !sized) {
         close(fd);
         fd = -1;
     }
@@ -64,6 +72,7 @@ static uintptr_t span_reserve(size_t bytes)
     void *memory = mmap(NULL, bytes + HUGE, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
+        refusal_note("mmap", bytes + HUGE);
         return 0;
     }
     uintptr_t begin = (uintptr_t)memory;
@@ -81,6 +90,7 @@ static bool span_map(const Arena *arena, uintptr_t at, int protection)
     flags |= arena->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     void *memory = mmap((void *)at, arena->bytes, protection, flags, arena->fd, 0);
     if (memory == MAP_FAILED) {
+        refusal_note("mmap", arena->bytes);
         return false;
     }
     madvise(memory, arena->bytes, MADV_DONTDUMP);
@@ -106,14 +116,19 @@ static bool arena_map(Arena *arena)
            (!strict || arena_map_inner(arena));
 }
 
-static bool arena_divide(Arena *arena, size_t span)
+/* Blocks below 4 KiB may fill the device, but no more: they are charged by their unit. */
+static bool arena_divide(Arena *arena, size_t capacity, size_t least)
 {
-    const size_t spans[ZONE_COUNT] = {span / 4, 2 * span, 4 * span};
+    size_t span = capacity < least ? least : capacity > MOST_SPAN ? MOST_SPAN : capacity;
+    size_t small = capacity < span / 4 ? span / 4 : capacity;
+    small = small > MOST_SMALL ? MOST_SMALL : small;
+    const size_t spans[ZONE_COUNT] = {small, 2 * span, 4 * span};
     for (int i = 0; i < ZONE_COUNT; i++) {
         size_t bytes = (spans[i] + HUGE - 1) / HUGE * HUGE;
         arena->parts[i] = (ArenaPart){arena, arena->bytes};
         arena->bytes += bytes;
         if (!zone_open(&arena->zones[i], bytes, UNITS[i], arena_purge, &arena->parts[i])) {
+            refusal_note("mmap", bytes / UNITS[i] * sizeof(ZoneBlock));
             return false;
         }
     }
@@ -127,24 +142,44 @@ static bool arena_announce(Arena *arena)
     return range_add(&range, NULL);
 }
 
-static bool arena_make(Arena *arena, int32_t device)
+static bool arena_make(Arena *arena, int32_t device, size_t least)
 {
-    size_t span = device == BOOK_HOST ? 0 : config.capacity[device];
-    span = span < LEAST_SPAN ? LEAST_SPAN : span > MOST_SPAN ? MOST_SPAN : span;
     *arena = (Arena){.device = device, .fd = -1};
-    if (!arena_divide(arena, span)) {
-        return false;
-    }
-    if (device != BOOK_HOST) {
+    bool divided = arena_divide(arena, device == BOOK_HOST ? 0 : config.capacity[device], least);
+    if (divided && device != BOOK_HOST) {
         arena->fd = file_in_memory("acl-sim-device", arena->bytes);
-        if (arena->fd < 0) {
-            return false;
+        divided = arena->fd >= 0;
+    }
+    return divided && arena_map(arena) && arena_announce(arena);
+}
+
+/* Gives back what was made of an arena that the host refused a part of. */
+static void arena_unmake(Arena *arena)
+{
+    for (int i = 0; i < ZONE_COUNT; i++) {
+        zone_close(&arena->zones[i]);
+    }
+    if (arena->base != 0) {
+        munmap((void *)arena->base, arena->bytes);
+    }
+    if (arena->alias != 0) {
+        munmap((void *)(arena->base + (uintptr_t)arena->alias), arena->bytes);
+    }
+    if (arena->fd >= 0) {
+        close(arena->fd);
+    }
+}
+
+static bool arena_open(Arena *arena, int32_t device)
+{
+    const size_t leasts[] = {LEAST_SPAN, LESS_SPAN};
+    for (size_t i = 0; i < sizeof leasts / sizeof leasts[0]; i++) {
+        if (arena_make(arena, device, leasts[i])) {
+            return true;
         }
+        arena_unmake(arena);
     }
-    if (!arena_map(arena)) {
-        return false;
-    }
-    return arena_announce(arena);
+    return false;
 }
 
 /* Makes an arena's memory follow the mode; false, and nothing changes, without address space. */
@@ -158,9 +193,36 @@ static bool arena_follow(Arena *arena, bool strict)
     return arena_announce(arena);
 }
 
+/* No longer there; the next request makes it anew. */
+static void arena_forget(int32_t device)
+{
+    Arena *arena = arena_existing(device);
+    range_remove(arena->base, RANGE_ARENA, NULL);
+    arena_unmake(arena);
+    atomic_store(&arenas[device], NULL);
+}
+
+/* A device that has grown needs more addresses; one that nothing lives on gets them. */
+static void arenas_grow(void)
+{
+    BookView view;
+    pthread_mutex_lock(&lock);
+    for (int32_t device = 0; device < DEVICE_MAX; device++) {
+        const Arena *arena = arena_existing(device);
+        size_t capacity = config.capacity[device];
+        size_t wanted = capacity < MOST_SMALL ? capacity : MOST_SMALL;
+        books_view(device, &view);
+        if (arena != NULL && arena->parts[ZONE_PAGE].begin < wanted && view.total == 0) {
+            arena_forget(device);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void memory_config_changed(void)
 {
     bool strict = config.strict;
+    arenas_grow();
     if (atomic_load(&strictness) < 0 || memory_strict() == strict) {
         return;
     }
@@ -181,6 +243,16 @@ Arena *arena_existing(int32_t device)
     return atomic_load_explicit(&arenas[device], memory_order_acquire);
 }
 
+/* Pages of a device would be the parent's, too; those of the host were copied. */
+void arenas_forked(void)
+{
+    for (int32_t device = 0; device < DEVICE_MAX; device++) {
+        if (arena_existing(device) != NULL) {
+            arena_forget(device);
+        }
+    }
+}
+
 Arena *arena_of(int32_t device)
 {
     Arena *arena = arena_existing(device);
@@ -189,7 +261,7 @@ Arena *arena_of(int32_t device)
     }
     pthread_mutex_lock(&lock);
     arena = arena_existing(device);
-    if (arena == NULL && arena_make(&arena_memory[device], device)) {
+    if (arena == NULL && arena_open(&arena_memory[device], device)) {
         arena = &arena_memory[device];
         atomic_store_explicit(&arenas[device], arena, memory_order_release);
     }
@@ -266,6 +338,9 @@ void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, Book
 {
     size_t offset;
     Zone *zone = zone_at(arena, address, &offset);
+    if (races_on()) {
+        race_forget(address, view->bytes);
+    }
     zone_give(zone, offset);
     books_give(arena->device, book, (PageKind)view->info.page, view->bytes);
 }
@@ -278,6 +353,14 @@ bool arena_give(Arena *arena, uintptr_t address, BookKind book)
         arena_give_held(arena, address, &view, book);
     }
     return held;
+}
+
+void arena_split(Arena *arena, uintptr_t address, size_t bytes, const BlockInfo *front,
+                 const BlockInfo *rest)
+{
+    size_t offset;
+    Zone *zone = zone_at(arena, address, &offset);
+    zone_split(zone, offset, bytes, front, rest);
 }
 
 bool arena_mark_exported(Arena *arena, uintptr_t address)

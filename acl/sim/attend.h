@@ -2,7 +2,8 @@
    made of it.
 
    An operator describes where heads lie in its tensors (Heads) and which keys a query may see;
-   the arithmetic is float32, whatever the tensors hold. Nothing here allocates. */
+   the arithmetic is float32, or float64 if asked for, whatever the tensors hold. Nothing here
+   allocates. */
 #ifndef SIM_ATTEND_H
 #define SIM_ATTEND_H
 
@@ -24,6 +25,7 @@ typedef struct Attend {
     int64_t queries, size, value_size;
     int64_t past, fresh;        /* keys before those of this call, and of this call */
     Heads q, k, v, past_k, past_v, out;
+    bool wide;                  /* float64 arithmetic */
     double scale, softcap;      /* a cap of 0 is none */
     bool causal;                /* query i sees keys up to offset + i */
     int64_t left, right;        /* a window about offset + i; -1 = open */
@@ -41,7 +43,7 @@ typedef struct Attend {
 /* Heads of a tensor [batch, head, row, c], or of one [batch, row, head * c]. */
 Heads heads_of(const Tensor *tensor, int64_t heads);
 
-int64_t attend_workspace(const Attend *attend, unsigned threads);
+int64_t attend_workspace(const Attend *attend);
 void attend_run(const Attend *attend, void *workspace, unsigned threads);
 
 /* Writes the keys or values of a call after those before it, as [batch, head, row, size]. */

@@ -80,7 +80,8 @@ static aclError library_open(Code *code)
 static bool has_function(const void *bytes, size_t length)
 {
     ElfSymbol symbol;
-    for (size_t i = 0; elf64_symbol(bytes, length, i, &symbol); i++) {
+    ElfSymbols symbols = elf64_symbols(bytes, length);
+    while (elf64_next(&symbols, &symbol)) {
         if (symbol.function) {
             return true;
         }
@@ -157,7 +158,7 @@ static aclError binary_new(const void *bytes, size_t length, bool opaque, aclrtB
 {
     Code *code;
     TRY(code_new(bytes, length, opaque, &code));
-    Binary *binary = handle_new(HANDLE_BINARY, sizeof *binary);
+    Binary *binary = handle_prepare(HANDLE_BINARY, sizeof *binary);
     if (binary == NULL) {
         code_release(code);
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many binaries");
@@ -165,6 +166,7 @@ static aclError binary_new(const void *bytes, size_t length, bool opaque, aclrtB
     binary->code = code;
     pthread_mutex_init(&binary->lock, NULL);
     *handle = binary;
+    handle_show(binary);
     return ACL_SUCCESS;
 }
 
@@ -179,6 +181,19 @@ aclError sim_aclrtBinaryLoadFromData(const void *data, size_t length,
     REQUIRE_RT(
         cpu_mode == -1 || cpu_mode == 2); /* from data, only the bytes of a library make sense */
     return binary_new(data, length, cpu_mode == 2, binHandle);
+}
+
+/* Of a file, the file itself says what it is. */
+static aclError file_options_check(const aclrtBinaryLoadOptions *options)
+{
+    for (size_t i = 0; options != NULL && i < options->numOpt; i++) {
+        if (options->options[i].type != ACL_RT_BINARY_LOAD_OPT_LAZY_LOAD) {
+            return fail(ACL_ERROR_RT_PARAM_INVALID,
+                "load option %zu: type %d is for binaries from memory", i,
+                (int)options->options[i].type);
+        }
+    }
+    return ACL_SUCCESS;
 }
 
 static aclError file_read(const char *path, void **bytes, size_t *length)
@@ -214,6 +229,7 @@ aclError sim_aclrtBinaryLoadFromFile(
     REQUIRE(binPath);
     REQUIRE(binHandle);
     TRY(options_check(options, &cpu_mode));
+    TRY(file_options_check(options));
     TRY(file_read(binPath, &bytes, &length));
     aclError status = binary_new(bytes, length, false, binHandle);
     free(bytes);
@@ -247,18 +263,21 @@ aclError sim_aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle
     return binary_new(data->bytes, data->length, false, binHandle);
 }
 
-aclError sim_aclrtBinaryUnLoad(aclrtBinHandle binHandle)
+static aclError binary_require(const void *handle, Binary **binary)
 {
-    Binary *binary = binHandle;
-    REQUIRE(binHandle);
-    if (!handle_is(binHandle, HANDLE_BINARY) || !handle_kill(binHandle)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no binary that lives", binHandle);
+    if (!handle_follow(handle, HANDLE_BINARY)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no binary that lives", handle);
     }
+    *binary = (Binary *)(uintptr_t)handle;
+    return ACL_SUCCESS;
+}
+
+static void binary_free(Binary *binary)
+{
     args_binary_gone(binary);
     while (binary->functions != NULL) {
         Function *function = binary->functions;
         binary->functions = function->next;
-        (void)handle_kill(function);
         free(function->name);
         function->name = NULL;
         handle_retire(function);
@@ -266,16 +285,59 @@ aclError sim_aclrtBinaryUnLoad(aclrtBinHandle binHandle)
     code_release(binary->code);
     pthread_mutex_destroy(&binary->lock);
     handle_retire(binary);
+}
+
+void binary_unref(Binary *const *binary)
+{
+    if (*binary != NULL && handle_drop(*binary)) {
+        binary_free(*binary);
+    }
+}
+
+/* A part dies before its binary's slot is given back: if it lives when a live binary is held, that is
+ * its own. */
+bool binary_of_part(const void *part, HandleKind kind, size_t offset, Binary **binary)
+{
+    if (!handle_follow(part, kind)) {
+        return false;
+    }
+    Binary *found = *(Binary *const *)(const void *)((const char *)part + offset);
+    bool held = handle_follow(found, HANDLE_BINARY);
+    if (held && !handle_is(part, kind)) {
+        binary_unref(&found);
+        held = false;
+    }
+    handle_drop(part);
+    *binary = held ? found : NULL;
+    return held;
+}
+
+aclError function_require(const void *handle, Binary **binary)
+{
+    if (!binary_of_part(handle, HANDLE_FUNCTION, offsetof(Function, binary), binary)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no function that lives", handle);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtBinaryUnLoad(aclrtBinHandle binHandle)
+{
+    BINARY_REF(binary);
+    REQUIRE(binHandle);
+    TRY(binary_require(binHandle, &binary));
+    if (!handle_kill(binary)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was unloaded by another thread", binHandle);
+    }
+    pthread_mutex_lock(&binary->lock);
+    args_binary_ends(binary);
+    for (Function *function = binary->functions; function != NULL; function = function->next) {
+        (void)handle_kill(function);
+    }
+    pthread_mutex_unlock(&binary->lock);
     return ACL_SUCCESS;
 }
 
 /* --- functions --- */
-
-static aclError binary_require(const void *handle)
-{
-    return handle_is(handle, HANDLE_BINARY) ? ACL_SUCCESS
-        : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no binary that lives", handle);
-}
 
 static Function *function_known(const Binary *binary, const char *name, bool cpu)
 {
@@ -296,10 +358,13 @@ static void *library_symbol(const Code *code, const char *name, const char *suff
 
 static Function *function_new(Binary *binary, const char *name, uint64_t value, bool cpu)
 {
-    Function *function = handle_new(HANDLE_FUNCTION, sizeof *function);
+    Function *function = handle_prepare(HANDLE_FUNCTION, sizeof *function);
     char *copy = strdup(name);
     if (function == NULL || copy == NULL) {
         free(copy);
+        if (function != NULL) {
+            handle_retire(function);
+        }
         return NULL;
     }
     Code *code = binary->code;
@@ -312,6 +377,7 @@ static Function *function_new(Binary *binary, const char *name, uint64_t value, 
         function->sizes = library_symbol(code, name, "_params");
     }
     binary->functions = function;
+    handle_show(function);
     return function;
 }
 
@@ -323,7 +389,7 @@ aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *
     REQUIRE(binary);
     REQUIRE(function);
     Code *holder = calloc(1, sizeof *holder);
-    Binary *made = holder == NULL ? NULL : handle_new(HANDLE_BINARY, sizeof *made);
+    Binary *made = holder == NULL ? NULL : handle_prepare(HANDLE_BINARY, sizeof *made);
     if (made == NULL) {
         free(holder);
         return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for a kernel");
@@ -334,12 +400,13 @@ aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *
     pthread_mutex_init(&made->lock, NULL);
     Function *only = function_new(made, name, 0, false);
     if (only == NULL) {
-        (void)sim_aclrtBinaryUnLoad(made);
+        binary_free(made);
         return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for a kernel");
     }
     only->run = code;
     only->sizes = sizes;
     memcpy(&only->address, &code, sizeof only->address);
+    handle_show(made);
     *binary = made;
     *function = only;
     return ACL_SUCCESS;
@@ -362,11 +429,11 @@ static aclError function_find(
     Binary *binary, const char *name, uint64_t key, aclrtFuncHandle *handle)
 {
     ElfSymbol symbol;
+    ElfSymbols symbols = elf64_symbols(binary->code->bytes, binary->code->length);
     Function *found = NULL;
     bool exists = false;
     pthread_mutex_lock(&binary->lock);
-    for (size_t i = 0;
-        !exists && elf64_symbol(binary->code->bytes, binary->code->length, i, &symbol); i++) {
+    while (!exists && elf64_next(&symbols, &symbol)) {
         exists = symbol.function
             && (name != NULL ? strcmp(symbol.name, name) == 0 : name_key(symbol.name) == key);
     }
@@ -386,33 +453,35 @@ static aclError function_find(
 aclError sim_aclrtBinaryGetFunction(
     const aclrtBinHandle binHandle, const char *kernelName, aclrtFuncHandle *funcHandle)
 {
+    BINARY_REF(binary);
     REQUIRE(binHandle);
     REQUIRE(kernelName);
     REQUIRE(funcHandle);
-    TRY(binary_require(binHandle));
+    TRY(binary_require(binHandle, &binary));
     REQUIRE_RT(context_current() != NULL);
-    return function_find(binHandle, kernelName, 0, funcHandle);
+    return function_find(binary, kernelName, 0, funcHandle);
 }
 
 aclError sim_aclrtBinaryGetFunctionByEntry(
     aclrtBinHandle binHandle, uint64_t funcEntry, aclrtFuncHandle *funcHandle)
 {
+    BINARY_REF(binary);
     REQUIRE(binHandle);
     REQUIRE(funcHandle);
-    TRY(binary_require(binHandle));
+    TRY(binary_require(binHandle, &binary));
     REQUIRE_RT(context_current() != NULL);
-    return function_find(binHandle, NULL, funcEntry, funcHandle);
+    return function_find(binary, NULL, funcEntry, funcHandle);
 }
 
 aclError sim_aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcName,
     const char *kernelName, aclrtFuncHandle *funcHandle)
 {
-    Binary *binary = handle;
+    BINARY_REF(binary);
     REQUIRE(handle);
     REQUIRE(funcName);
     REQUIRE(kernelName);
     REQUIRE(funcHandle);
-    TRY(binary_require(handle));
+    TRY(binary_require(handle, &binary));
     REQUIRE_RT(binary->code->kind == CODE_OPAQUE);
     pthread_mutex_lock(&binary->lock);
     Function *function = function_known(binary, kernelName, true);
@@ -425,33 +494,41 @@ aclError sim_aclrtRegisterCpuFunc(const aclrtBinHandle handle, const char *funcN
 aclError sim_aclrtBinaryGetDevAddress(
     const aclrtBinHandle binHandle, void **binAddr, size_t *binSize)
 {
-    const Binary *binary = binHandle;
+    BINARY_REF(binary);
     REQUIRE(binHandle);
     REQUIRE_RT(binAddr);
     REQUIRE_RT(binSize);
-    TRY(binary_require(binHandle));
+    TRY(binary_require(binHandle, &binary));
     *binAddr = binary->code->bytes;
     *binSize = binary->code->length;
     return ACL_SUCCESS;
+}
+
+/* Of code that the host cannot run, a variable's memory is its bytes in the file. */
+static bool variable_fits(const Code *code, const ElfSymbol *symbol)
+{
+    return code->kind == CODE_HOST
+        || (symbol->value <= code->length && symbol->size <= code->length - symbol->value);
 }
 
 aclError sim_aclrtBinaryGetGlobal(
     aclrtBinHandle binHandle, const char *name, void **dptr, size_t *size)
 {
     ElfSymbol symbol;
-    const Binary *binary = binHandle;
+    BINARY_REF(binary);
     REQUIRE(binHandle);
     REQUIRE(name);
     REQUIRE(dptr != NULL || size != NULL);
-    TRY(binary_require(binHandle));
+    TRY(binary_require(binHandle, &binary));
     const Code *code = binary->code;
-    for (size_t i = 0; elf64_symbol(code->bytes, code->length, i, &symbol); i++) {
-        if (symbol.function || strcmp(symbol.name, name) != 0) {
+    ElfSymbols symbols = elf64_symbols(code->bytes, code->length);
+    while (elf64_next(&symbols, &symbol)) {
+        if (symbol.function || strcmp(symbol.name, name) != 0 || !variable_fits(code, &symbol)) {
             continue;
         }
         if (dptr != NULL) {
             *dptr = code->kind == CODE_HOST ? library_symbol(code, name, "")
-                : (char *)code->bytes + (symbol.value < code->length ? symbol.value : 0);
+                                            : (char *)code->bytes + symbol.value;
         }
         if (size != NULL) {
             *size = (size_t)symbol.size;
@@ -464,10 +541,10 @@ aclError sim_aclrtBinaryGetGlobal(
 aclError sim_aclrtBinarySetExceptionCallback(
     aclrtBinHandle binHandle, aclrtOpExceptionCallback callback, void *userData)
 {
-    Binary *binary = binHandle;
+    BINARY_REF(binary);
     REQUIRE(binHandle);
     REQUIRE(callback);
-    TRY(binary_require(binHandle));
+    TRY(binary_require(binHandle, &binary));
     binary->code->on_exception = callback;
     binary->code->exception_data = userData;
     return ACL_SUCCESS;

@@ -100,9 +100,9 @@ static aclTensorDesc *b_new(const Form *form)
 static void ends_free(Ends *ends)
 {
     for (int i = 0; i < GEMM_INPUTS; i++) {
-        aclDestroyTensorDesc(ends->descs[i]);
+        sim_aclDestroyTensorDesc(ends->descs[i]);
     }
-    aclopDestroyAttr(ends->attr);
+    sim_aclopDestroyAttr(ends->attr);
 }
 
 static aclError ends_new(const Form *form, Ends *ends)
@@ -111,11 +111,11 @@ static aclError ends_new(const Form *form, Ends *ends)
                        matrix_new(form->type_c, form->trans_c, form->m, form->n),
                        tensordesc_new(form->type_c, 0, NULL, ACL_FORMAT_ND),
                        tensordesc_new(form->type_c, 0, NULL, ACL_FORMAT_ND)},
-        aclopCreateAttr()};
+        sim_aclopCreateAttr()};
     bool made = ends->attr != NULL &&
-                aclopSetAttrBool(ends->attr, "transpose_a", form->trans_a == ACL_TRANS_T) ==
+                sim_aclopSetAttrBool(ends->attr, "transpose_a", form->trans_a == ACL_TRANS_T) ==
                     ACL_SUCCESS &&
-                aclopSetAttrBool(ends->attr, "transpose_b", form->trans_b == ACL_TRANS_T) ==
+                sim_aclopSetAttrBool(ends->attr, "transpose_b", form->trans_b == ACL_TRANS_T) ==
                     ACL_SUCCESS;
     for (int i = 0; i < GEMM_INPUTS; i++) {
         made = made && ends->descs[i] != NULL;
@@ -145,8 +145,8 @@ static aclError gemm_queue(
     TRY(ends_new(form, &ends));
     bool made = true;
     for (int i = 0; i < GEMM_INPUTS; i++) {
-        buffers[i] = aclCreateDataBuffer(
-            (void *)(uintptr_t)data[i], aclGetTensorDescSize(ends.descs[i]));
+        buffers[i] = sim_aclCreateDataBuffer(
+            (void *)(uintptr_t)data[i], sim_aclGetTensorDescSize(ends.descs[i]));
         made = made && buffers[i] != NULL;
     }
     factor_place(ends.descs[3], data[3]);
@@ -155,7 +155,7 @@ static aclError gemm_queue(
     aclError status = made ? op_execute("GEMM", &call, ends.attr, stream)
                            : fail(ACL_ERROR_BAD_ALLOC, "no memory for the buffers of a product");
     for (int i = 0; i < GEMM_INPUTS; i++) {
-        (void)aclDestroyDataBuffer(buffers[i]);
+        (void)sim_aclDestroyDataBuffer(buffers[i]);
     }
     ends_free(&ends);
     return status;

@@ -7,6 +7,7 @@
  * Thread rule: building is one thread's affair per graph; the graph's lock guards the tasks. */
 #include "build_graph.h"
 #include "exports.h"
+#include "memory.h"
 
 #include <stdlib.h>
 
@@ -27,7 +28,7 @@ typedef struct StreamSwitch {
     const void *left, *right; /* device memory */
     aclrtCondition condition;
     aclrtCompareDataType type;
-    Stream *if_true, *if_false;
+    Stream *if_true;
 } StreamSwitch;
 
 /* Control tasks do nothing by themselves: lane_run interprets them. */
@@ -38,10 +39,42 @@ static aclError control_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
+static void choice_touch(const void *payload, Touch *touch)
+{
+    (void)payload;
+    touch_choice(touch);
+}
+
 static const TaskClass label_task = {.name = "label", .run = control_run};
-static const TaskClass label_switch_task = {.name = "switch label", .run = control_run};
-static const TaskClass active_task = {.name = "active stream", .run = control_run};
-static const TaskClass stream_switch_task = {.name = "switch stream", .run = control_run};
+static void list_release(LabelList *list)
+{
+    if (handle_drop(list)) {
+        free(list->labels);
+        handle_retire(list);
+    }
+}
+
+static void label_switch_drop(void *payload)
+{
+    list_release(((LabelSwitch *)payload)->list);
+}
+
+static const TaskClass label_switch_task = {
+    .name = "switch label",
+    .run = control_run,
+    .drop = label_switch_drop,
+    .touch = choice_touch,
+};
+static const TaskClass active_task = {
+    .name = "active stream",
+    .run = control_run,
+    .touch = choice_touch,
+};
+static const TaskClass stream_switch_task = {
+    .name = "switch stream",
+    .run = control_run,
+    .touch = choice_touch,
+};
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
@@ -58,33 +91,38 @@ static aclError stream_run(const Graph *graph, Stream *on, const Stream *bound, 
 }
 
 /* The position after the label that the value in memory chooses (the last one if it is too big). */
-static bool label_find(const Graph *graph, const LabelSwitch *jump, uint32_t *lane, size_t *at)
+static aclError label_find(const Graph *graph, const Stream *on, const LabelSwitch *jump,
+                           uint32_t *lane, size_t *at)
 {
-    const _Atomic uint32_t *index = memory_inner(jump->index, sizeof *jump->index);
-    uint32_t chosen = atomic_load(index);
+    void *index;
+    TRY(memory_for_task(on, "a label's number", jump->index, sizeof(uint32_t), false, &index));
+    uint32_t chosen = atomic_load((const _Atomic uint32_t *)index);
     const Label *label = jump->list->labels[chosen < jump->count ? chosen : jump->count - 1];
     for (size_t i = 0; i < graph->count; i++) {
         const Task *task = &graph->tasks[i]->task;
         if (task->sort == &label_task && *(Label *const *)task_payload(task) == label) {
             *lane = graph->tasks[i]->lane;
             *at = i + 1;
-            return true;
+            return ACL_SUCCESS;
         }
     }
-    return false;
+    return ACL_ERROR_RT_PARAM_INVALID;
 }
 
-static bool condition_holds(const StreamSwitch *jump)
+static aclError operand_read(const Stream *on, const StreamSwitch *jump, const void *address,
+                             int64_t *value)
 {
-    int64_t left, right;
-    if (jump->type == ACL_RT_SWITCH_INT32) {
-        left = atomic_load((const _Atomic int32_t *)memory_inner(jump->left, sizeof(int32_t)));
-        right = atomic_load((const _Atomic int32_t *)memory_inner(jump->right, sizeof(int32_t)));
-    } else {
-        left = atomic_load((const _Atomic int64_t *)memory_inner(jump->left, sizeof(int64_t)));
-        right = atomic_load((const _Atomic int64_t *)memory_inner(jump->right, sizeof(int64_t)));
-    }
-    switch (jump->condition) {
+    size_t size = jump->type == ACL_RT_SWITCH_INT32 ? sizeof(int32_t) : sizeof(int64_t);
+    void *at;
+    TRY(memory_for_task(on, "a switch's operand", address, size, false, &at));
+    *value = size == sizeof(int32_t) ? atomic_load((const _Atomic int32_t *)at)
+                                     : atomic_load((const _Atomic int64_t *)at);
+    return ACL_SUCCESS;
+}
+
+static bool condition_holds(aclrtCondition condition, int64_t left, int64_t right)
+{
+    switch (condition) {
     case ACL_RT_EQUAL:
         return left == right;
     case ACL_RT_NOT_EQUAL:
@@ -100,6 +138,16 @@ static bool condition_holds(const StreamSwitch *jump)
     }
 }
 
+/* The stream to run, or NULL. */
+static aclError switch_decide(const Stream *on, const StreamSwitch *jump, const Stream **next)
+{
+    int64_t left, right;
+    TRY(operand_read(on, jump, jump->left, &left));
+    TRY(operand_read(on, jump, jump->right, &right));
+    *next = condition_holds(jump->condition, left, right) ? jump->if_true : NULL;
+    return ACL_SUCCESS;
+}
+
 static aclError lane_run(const Graph *graph, Stream *on, uint32_t lane, size_t from, int depth)
 {
     if (depth > DEPTH_MAX) {
@@ -113,15 +161,13 @@ static aclError lane_run(const Graph *graph, Stream *on, uint32_t lane, size_t f
         }
         if (entry->task.sort == &label_switch_task) {
             size_t target;
-            if (!label_find(graph, payload, &lane, &target)) {
-                return ACL_ERROR_RT_PARAM_INVALID;
-            }
+            TRY(label_find(graph, on, payload, &lane, &target));
             i = target - 1;
         } else if (entry->task.sort == &active_task) {
             TRY(stream_run(graph, on, *(Stream *const *)payload, depth + 1));
         } else if (entry->task.sort == &stream_switch_task) {
-            const StreamSwitch *jump = payload;
-            const Stream *next = condition_holds(jump) ? jump->if_true : jump->if_false;
+            const Stream *next;
+            TRY(switch_decide(on, payload, &next));
             if (next != NULL) {
                 return stream_run(graph, on, next, depth + 1);
             }
@@ -171,31 +217,45 @@ static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **g
     return ACL_SUCCESS;
 }
 
+/* Both locks are held. */
+static aclError stream_bind_locked(Graph *graph, Stream *stream, bool is_head)
+{
+    if (atomic_load(&graph->state) != GRAPH_BUILDING) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "modelRI %u is complete", graph->id);
+    }
+    if (atomic_load(&stream->graph) != NULL || atomic_load(&stream->closing)) {
+        return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u is bound already", stream->id);
+    }
+    uint32_t lane = graph_lane(graph, stream);
+    if (lane == UINT32_MAX) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    graph->lanes[lane].is_head = is_head;
+    atomic_store(&stream->graph, graph);
+    return ACL_SUCCESS;
+}
+
+static aclError stream_bind(Graph *graph, Stream *stream, bool is_head)
+{
+    pthread_mutex_lock(&stream->lock);
+    pthread_mutex_lock(&graph->lock);
+    aclError status = stream_bind_locked(graph, stream, is_head);
+    pthread_mutex_unlock(&graph->lock);
+    pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
 aclError sim_aclmdlRIBindStream(aclmdlRI modelRI, aclrtStream stream, uint32_t flag)
 {
-    Graph *graph;
-    Stream *bound;
-    Graph *none = NULL;
+    GRAPH_REF(graph);
+    STREAM_REF(bound);
     REQUIRE(modelRI != NULL);
     if (flag != ACL_MODEL_STREAM_FLAG_HEAD && flag != ACL_MODEL_STREAM_FLAG_DEFAULT) {
         return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "flag is 0x%x", flag);
     }
     TRY(building_resolve(modelRI, stream, &graph, &bound));
     REQUIRE_RT((bound->flags & ACL_STREAM_PERSISTENT) != 0);
-    if (atomic_load(&graph->state) != GRAPH_BUILDING) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "modelRI %u is complete", graph->id);
-    }
-    if (!atomic_compare_exchange_strong(&bound->graph, &none, graph)) {
-        return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u is bound already", bound->id);
-    }
-    pthread_mutex_lock(&graph->lock);
-    uint32_t lane = graph_lane(graph, bound);
-    if (lane != UINT32_MAX) {
-        graph->lanes[lane].is_head = flag == ACL_MODEL_STREAM_FLAG_HEAD;
-    }
-    pthread_mutex_unlock(&graph->lock);
-    return lane != UINT32_MAX ? ACL_SUCCESS
-                              : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    return stream_bind(graph, bound, flag == ACL_MODEL_STREAM_FLAG_HEAD);
 }
 
 static aclError bound_check(const Graph *graph, const Stream *stream)
@@ -209,25 +269,28 @@ static aclError bound_check(const Graph *graph, const Stream *stream)
 
 aclError sim_aclmdlRIUnbindStream(aclmdlRI modelRI, aclrtStream stream)
 {
-    Graph *graph;
-    Stream *bound;
+    GRAPH_REF(graph);
+    STREAM_REF(bound);
     TRY(building_resolve(modelRI, stream, &graph, &bound));
     TRY(bound_check(graph, bound));
-    atomic_store(&bound->graph, NULL);
+    pthread_mutex_lock(&bound->lock);
+    Graph *expected = graph;
+    atomic_compare_exchange_strong(&bound->graph, &expected, NULL);
+    pthread_mutex_unlock(&bound->lock);
     return ACL_SUCCESS;
 }
 
 aclError sim_aclmdlRIEndTask(aclmdlRI modelRI, aclrtStream stream)
 {
-    Graph *graph;
-    Stream *bound;
+    GRAPH_REF(graph);
+    STREAM_REF(bound);
     TRY(building_resolve(modelRI, stream, &graph, &bound));
     return bound_check(graph, bound);
 }
 
 aclError sim_aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     GraphState state = GRAPH_BUILDING;
     REQUIRE(modelRI != NULL);
     REQUIRE(reserve == NULL);
@@ -241,10 +304,13 @@ aclError sim_aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve)
 /* ---- labels and switches --------------------------------------------------------------------- */
 
 /* 107005 unless the stream is bound to a graph that is being built. */
-static aclError model_check(const Stream *stream)
+static aclError model_check(Stream *stream)
 {
+    pthread_mutex_lock(&stream->lock);
     const Graph *graph = atomic_load(&stream->graph);
-    if (graph == NULL || !graph->is_built) {
+    bool bound = graph != NULL && graph->is_built;
+    pthread_mutex_unlock(&stream->lock);
+    if (!bound) {
         return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u is not bound to a model", stream->id);
     }
     return ACL_SUCCESS;
@@ -281,7 +347,7 @@ aclError sim_aclrtDestroyLabel(aclrtLabel label)
 aclError sim_aclrtSetLabel(aclrtLabel label, aclrtStream stream)
 {
     Label *resolved;
-    Stream *on;
+    STREAM_REF(on);
     REQUIRE(label != NULL);
     REQUIRE(stream != NULL);
     TRY(label_resolve(label, &resolved));
@@ -307,10 +373,13 @@ aclError sim_aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList
         REQUIRE_RT(labels[i] != NULL);
         TRY(label_resolve(labels[i], &label));
     }
-    LabelList *list = handle_new(HANDLE_LABEL_LIST, sizeof *list);
+    LabelList *list = handle_prepare(HANDLE_LABEL_LIST, sizeof *list);
     Label **copy = calloc(num, sizeof *copy);
     if (list == NULL || copy == NULL) {
         free(copy);
+        if (list != NULL) {
+            handle_retire(list);
+        }
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
     }
     for (size_t i = 0; i < num; i++) {
@@ -319,12 +388,15 @@ aclError sim_aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList
     list->count = num;
     list->labels = copy;
     *labelList = list;
+    handle_show(list);
     return ACL_SUCCESS;
 }
 
-static aclError list_check(const void *handle)
+/* Held for a task. */
+static aclError list_resolve(aclrtLabelList handle, LabelList **list)
 {
-    if (!handle_is(handle, HANDLE_LABEL_LIST)) {
+    *list = handle;
+    if (!handle_follow(handle, HANDLE_LABEL_LIST)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no label list that lives", handle);
     }
     return ACL_SUCCESS;
@@ -333,33 +405,44 @@ static aclError list_check(const void *handle)
 aclError sim_aclrtDestroyLabelList(aclrtLabelList labelList)
 {
     REQUIRE(labelList != NULL);
-    if (!handle_is(labelList, HANDLE_LABEL_LIST)) {
+    bool won = false;
+    if (handle_follow(labelList, HANDLE_LABEL_LIST)) {
+        won = handle_kill(labelList);
+        list_release(labelList);
+    }
+    if (!won) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no list of labels", labelList);
     }
-    free(((LabelList *)labelList)->labels);
-    handle_retire(labelList);
     return ACL_SUCCESS;
 }
 
 aclError sim_aclrtSwitchLabelByIndex(void *ptr, uint32_t maxValue, aclrtLabelList labelList,
                                      aclrtStream stream)
 {
-    Stream *on;
+    STREAM_REF(on);
     REQUIRE(ptr != NULL);
     REQUIRE(labelList != NULL);
     REQUIRE(stream != NULL);
     TRY(stream_resolve(stream, &on));
     TRY(model_check(on));
-    TRY(list_check(labelList));
-    LabelSwitch jump = {ptr, maxValue, labelList};
-    REQUIRE_RT(maxValue != 0 && maxValue <= jump.list->count);
-    return stream_submit(on, &label_switch_task, &jump, sizeof jump);
+    LabelSwitch jump = {ptr, maxValue, NULL};
+    TRY(list_resolve(labelList, &jump.list));
+    aclError status = maxValue != 0 && maxValue <= jump.list->count
+                          ? stream_submit(on, &label_switch_task, &jump, sizeof jump)
+                          : fail(ACL_ERROR_RT_PARAM_INVALID, "maxValue %u, the list has %zu labels",
+                                 maxValue, jump.list->count);
+    if (status != ACL_SUCCESS) {
+        list_release(jump.list);
+    }
+    return status;
 }
 
 aclError sim_aclrtActiveStream(aclrtStream activeStream, aclrtStream stream)
 {
-    Stream *target, *on;
+    STREAM_REF(target);
+    STREAM_REF(on);
     REQUIRE(activeStream != NULL);
+    REQUIRE(stream != NULL);
     TRY(stream_resolve(activeStream, &target));
     TRY(stream_resolve(stream, &on));
     TRY(model_check(on));
@@ -371,18 +454,18 @@ aclError sim_aclrtSwitchStream(void *leftValue, aclrtCondition cond, void *right
                                aclrtCompareDataType dataType, aclrtStream trueStream,
                                aclrtStream falseStream, aclrtStream stream)
 {
-    Stream *if_true, *if_false = NULL, *on;
+    STREAM_REF(if_true);
+    STREAM_REF(on);
     REQUIRE(leftValue != NULL);
     REQUIRE(rightValue != NULL);
     REQUIRE(trueStream != NULL);
+    REQUIRE(stream != NULL);
+    REQUIRE(falseStream == NULL); /* reserved */
     REQUIRE_RT((unsigned)cond <= ACL_RT_LESS_OR_EQUAL);
     REQUIRE_RT((unsigned)dataType <= ACL_RT_SWITCH_INT64);
     TRY(stream_resolve(trueStream, &if_true));
-    if (falseStream != NULL) {
-        TRY(stream_resolve(falseStream, &if_false));
-    }
     TRY(stream_resolve(stream, &on));
     TRY(model_check(on));
-    StreamSwitch jump = {leftValue, rightValue, cond, dataType, if_true, if_false};
+    StreamSwitch jump = {leftValue, rightValue, cond, dataType, if_true};
     return stream_submit(on, &stream_switch_task, &jump, sizeof jump);
 }

@@ -10,6 +10,8 @@
 #include "callback.h"
 #include "door.h"
 #include "exports.h"
+#include "fork.h"
+#include "race.h"
 #include "stream.h"
 
 #include <string.h>
@@ -55,7 +57,7 @@ void callback_waits(Stream *stream, bool waits)
     }
 }
 
-/* A function that waits for its device's thread. */
+/* A function that waits for its device's thread, which takes it out of the queue to begin it. */
 typedef struct HostCall {
     struct HostCall *next;
     Stream *stream;
@@ -80,6 +82,13 @@ __attribute__((constructor(105))) static void threads_make(void)
     }
 }
 
+void host_threads_forked(void)
+{
+    memset(threads, 0, sizeof threads);
+    threads_make();
+    atomic_store(&inside, 0);
+}
+
 static bool calls_are_queued(const void *argument)
 {
     const HostThread *thread = argument;
@@ -90,10 +99,31 @@ static HostCall *call_take(HostThread *thread)
 {
     pthread_mutex_lock(&thread->lock);
     HostCall *call = thread->first;
-    thread->first = call->next;
-    atomic_fetch_sub(&thread->queued, 1);
+    if (call != NULL) { /* the last one may have been withdrawn */
+        thread->first = call->next;
+        atomic_fetch_sub(&thread->queued, 1);
+        callback_waits(call->stream, true);
+    }
     pthread_mutex_unlock(&thread->lock);
     return call;
+}
+
+/* False if it has begun. */
+static bool call_withdraw(HostThread *thread, const HostCall *call)
+{
+    pthread_mutex_lock(&thread->lock);
+    HostCall *before = NULL, *at = thread->first;
+    while (at != NULL && at != call) {
+        before = at;
+        at = at->next;
+    }
+    if (at != NULL) {
+        *(before != NULL ? &before->next : &thread->first) = at->next;
+        thread->last = at->next == NULL ? before : thread->last;
+        atomic_fetch_sub(&thread->queued, 1);
+    }
+    pthread_mutex_unlock(&thread->lock);
+    return at != NULL;
 }
 
 static void *host_thread_work(void *argument)
@@ -102,14 +132,18 @@ static void *host_thread_work(void *argument)
     for (;;) {
         park_wait(&thread->queued, calls_are_queued, thread, FOREVER);
         HostCall *call = call_take(thread);
-        if (callback_begin()) {
+        if (call == NULL) {
+            continue;
+        }
+        /* The stream may have been aborted, and its worker not have withdrawn it yet. */
+        if (!stream_is_dropping(call->stream) && callback_begin()) {
             stream_set_running(call->stream);
             call->function(call->argument);
             stream_set_running(NULL);
             callback_end();
         }
         atomic_store(&call->done, true);
-        park_wake(thread);
+        park_wake(call); /* only its address: it may be gone */
     }
     return NULL;
 }
@@ -140,6 +174,9 @@ static aclError host_function_run(Stream *stream, const void *payload)
 {
     const HostFunction *task = payload;
     HostThread *thread = &threads[stream->device];
+    if (races_on()) {
+        race_seen(stream);
+    }
     HostCall call = {NULL, stream, task->function, task->argument, false};
     pthread_mutex_lock(&thread->lock);
     int error = host_thread_start(thread);
@@ -148,7 +185,6 @@ static aclError host_function_run(Stream *stream, const void *payload)
         return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no thread for host functions: %s",
                     strerror(error));
     }
-    callback_waits(stream, true);
     if (thread->first == NULL) {
         thread->first = &call;
     } else {
@@ -158,28 +194,44 @@ static aclError host_function_run(Stream *stream, const void *payload)
     atomic_fetch_add(&thread->queued, 1);
     pthread_mutex_unlock(&thread->lock);
     park_wake(&thread->queued);
-    park_wait(thread, call_is_done, &call, FOREVER);
+    if (!stream_park(stream, &call, call_is_done, &call, FOREVER)
+        && !call_withdraw(thread, &call)) {
+        park_wait(&call, call_is_done, &call, FOREVER); /* it runs: it cannot be ended */
+    }
     callback_waits(stream, false);
+    if (races_on()) {
+        race_take_host(stream);
+    }
     return ACL_SUCCESS;
 }
 
-static const TaskClass host_function_task = {.name = "host function", .run = host_function_run};
+/* What the function waits for, and so what comes after it, nobody knows before it returned. */
+static void host_function_touch(const void *payload, Touch *touch)
+{
+    (void)payload;
+    touch_late(touch);
+}
+
+static const TaskClass host_function_task = {
+    .name = "host function",
+    .run = host_function_run,
+    .touch = host_function_touch,
+};
 
 aclError sim_aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc fn, void *args)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     HostFunction task = {fn, args};
     TRY(stream_check(stream));
     REQUIRE_RT(fn != NULL);
     TRY(stream_resolve(stream, &resolved));
-    switch (report_subscription(resolved)) {
-    case SUBSCRIBED_REPORTS:
+    if (report_subscribed(resolved, SUBSCRIBED_HOST_FUNCTIONS)) {
+        return report_launch(resolved, SUBSCRIBED_HOST_FUNCTIONS, fn, args, true);
+    }
+    if (report_subscribed(resolved, SUBSCRIBED_REPORTS)) {
         return fail(ACL_ERROR_RT_STREAM_SUBSCRIBE,
                     "stream %u is subscribed by aclrtSubscribeReport", resolved->id);
-    case SUBSCRIBED_HOST_FUNCTIONS:
-        return report_launch(resolved, fn, args, true);
-    default:
-        atomic_store_explicit(&resolved->host_functions, true, memory_order_relaxed);
-        return stream_submit(resolved, &host_function_task, &task, sizeof task);
     }
+    atomic_store_explicit(&resolved->host_functions, true, memory_order_relaxed);
+    return stream_submit(resolved, &host_function_task, &task, sizeof task);
 }

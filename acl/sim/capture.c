@@ -9,24 +9,25 @@
 #include "capture.h"
 #include "exports.h"
 
-static _Atomic uint32_t active; /* captures going on */
 static _Thread_local aclmdlRICaptureMode thread_mode = ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
 
-bool captures_are_active(void)
+Graph *capture_of(Stream *stream)
 {
-    return atomic_load_explicit(&active, memory_order_relaxed) != 0;
-}
-
-/* The capture that the stream takes part in, or NULL. */
-static Graph *capture_of(const Stream *stream)
-{
-    Graph *graph = atomic_load_explicit(&stream->graph, memory_order_acquire);
-    return graph != NULL && !graph->is_built ? graph : NULL;
+    if (SIM_LIKELY(atomic_load_explicit(&stream->graph, memory_order_relaxed) == NULL)) {
+        return NULL;
+    }
+    pthread_mutex_lock(&stream->lock);
+    Graph *graph = atomic_load(&stream->graph);
+    bool found = graph != NULL && !graph->is_built && graph_try_hold(graph);
+    pthread_mutex_unlock(&stream->lock);
+    return found ? graph : NULL;
 }
 
 bool stream_is_capturing(const Stream *stream)
 {
-    return capture_of(stream) != NULL;
+    GRAPH_REF(graph);
+    graph = capture_of((Stream *)(uintptr_t)stream);
+    return graph != NULL;
 }
 
 aclError capture_check_stream(const Stream *stream)
@@ -37,10 +38,10 @@ aclError capture_check_stream(const Stream *stream)
     return ACL_SUCCESS;
 }
 
-static bool capture_forbids_here(const Graph *graph)
+static bool capture_forbids_here(const Graph *graph, const void *argument)
 {
-    if (atomic_load(&graph->state) != GRAPH_CAPTURING
-        || graph->mode == ACL_MODEL_RI_CAPTURE_MODE_RELAXED) {
+    (void)argument;
+    if (graph->mode == ACL_MODEL_RI_CAPTURE_MODE_RELAXED) {
         return false;
     }
     return pthread_equal(graph->owner, pthread_self())
@@ -53,14 +54,11 @@ aclError capture_forbids_sync(void)
     if (SIM_LIKELY(!captures_are_active()) || thread_mode == ACL_MODEL_RI_CAPTURE_MODE_RELAXED) {
         return ACL_SUCCESS;
     }
-    for (Graph *g = handle_next(HANDLE_MODEL_RI, NULL); g != NULL;
-         g = handle_next(HANDLE_MODEL_RI, g)) {
-        if (capture_forbids_here(g)) {
-            return fail(ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
-                        "a capture that is not relaxed is going on: the call would block");
-        }
-    }
-    return ACL_SUCCESS;
+    GRAPH_REF(graph);
+    graph = capture_find(capture_forbids_here, NULL);
+    return graph == NULL ? ACL_SUCCESS
+                         : fail(ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
+                                "a capture that is not relaxed is going on: the call would block");
 }
 
 aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const void *payload,
@@ -82,12 +80,18 @@ aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const
 aclError capture_record_event(Stream *stream, Event *event)
 {
     pthread_mutex_lock(&stream->lock);
-    Graph *graph = capture_of(stream);
+    Graph *graph = atomic_load(&stream->graph);
+    graph = graph != NULL && !graph->is_built ? graph : NULL;
     if (graph != NULL) {
         pthread_mutex_lock(&graph->lock);
         event->captured_lane = graph_lane(graph, stream);
         event->captured_steps = graph->lanes[event->captured_lane].steps;
+        event->captured_tasks = graph->count;
+        event->captured_edges = graph->edge_count;
         atomic_store(&event->capture, graph->number);
+        if (races_on()) {
+            race_captured_record(graph, event->captured_lane, event);
+        }
         pthread_mutex_unlock(&graph->lock);
     }
     pthread_mutex_unlock(&stream->lock);
@@ -95,36 +99,37 @@ aclError capture_record_event(Stream *stream, Event *event)
                          : fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the capture has ended");
 }
 
-/* The capture of that number, if it is still going on. */
-static Graph *capture_find(uint64_t number)
+static bool graph_has_number(const Graph *graph, const void *number)
 {
-    for (Graph *g = handle_next(HANDLE_MODEL_RI, NULL); g != NULL;
-         g = handle_next(HANDLE_MODEL_RI, g)) {
-        if (g->number == number && atomic_load(&g->state) == GRAPH_CAPTURING) {
-            return g;
-        }
-    }
-    return NULL;
+    return graph->number == *(const uint64_t *)number;
 }
 
-/* Notes that lane `to` waited for the event; the graph's lock is held. */
-static void lane_join(Graph *graph, const Event *event, uint32_t to)
+/* Notes that lane `to` waited for the event; false without memory.  The graph's lock is held. */
+static bool lane_join(Graph *graph, const Event *event, uint32_t to)
 {
     GraphLane *from = &graph->lanes[event->captured_lane];
-    if (event->captured_lane != to && from->joined < event->captured_steps) {
+    if (event->captured_lane == to) {
+        return true;
+    }
+    if (!graph_edge(graph, (GraphEdge){to, event->captured_lane, graph->count,
+                                       event->captured_tasks, event->captured_edges})) {
+        return false;
+    }
+    if (from->joined < event->captured_steps) {
         from->joined = event->captured_steps;
     }
-    if (event->captured_lane != to) {
-        graph->lanes[to].steps++;
-    }
+    graph->lanes[to].steps++;
+    return true;
 }
 
 aclError capture_wait_event(Stream *stream, Event *event)
 {
-    Graph *graph = capture_find(atomic_load(&event->capture));
+    GRAPH_REF(graph);
     aclError status = ACL_SUCCESS;
+    uint64_t number = atomic_load(&event->capture);
+    graph = number != 0 ? capture_find(graph_has_number, &number) : NULL;
     if (graph == NULL) {
-        return atomic_load(&event->capture) != 0
+        return number != 0
                    ? fail(ACL_ERROR_RT_EVENT_CAPTURED, "event %u belongs to a capture that ended",
                           event->id)
                    : fail(ACL_ERROR_RT_CAPTURE_DEPENDENCY,
@@ -139,10 +144,12 @@ aclError capture_wait_event(Stream *stream, Event *event)
     } else {
         pthread_mutex_lock(&graph->lock);
         uint32_t lane = graph_lane(graph, stream);
-        if (lane == UINT32_MAX) {
+        if (lane == UINT32_MAX || !lane_join(graph, event, lane)) {
             status = fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
         } else {
-            lane_join(graph, event, lane);
+            if (races_on()) {
+                race_captured_wait(graph, lane, event);
+            }
             atomic_store(&stream->graph, graph);
         }
         pthread_mutex_unlock(&graph->lock);
@@ -153,20 +160,50 @@ aclError capture_wait_event(Stream *stream, Event *event)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static aclError capture_start(Stream *stream, Graph *graph, aclmdlRICaptureMode mode)
+/* The stream's lane begins anew; what others did before is joined.  `from` is the state in which the
+ * graph must be. */
+static aclError graph_open(Graph *graph, Stream *stream, GraphState from, aclmdlRICaptureMode mode)
 {
+    if (atomic_load(&graph->state) != from || graph->is_built
+        || atomic_load(&graph->running) != 0) {
+        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is in use, or was built", graph->id);
+    }
+    uint32_t lane = graph_lane(graph, stream);
+    if (lane == UINT32_MAX) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    for (uint32_t i = 0; i < graph->lane_count; i++) {
+        graph->lanes[i].joined = graph->lanes[i].steps;
+        if (i != lane && !graph_edge(graph, (GraphEdge){lane, i, graph->count, graph->count,
+                                                        graph->edge_count})) {
+            return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+        }
+    }
+    graph->origin = lane;
     graph->mode = mode;
     graph->owner = pthread_self();
+    atomic_store(&graph->state, GRAPH_CAPTURING);
+    return ACL_SUCCESS;
+}
+
+static aclError capture_start(Stream *stream, Graph *graph, GraphState from,
+                              aclmdlRICaptureMode mode)
+{
+    aclError status = ACL_SUCCESS;
     pthread_mutex_lock(&stream->lock);
-    bool taken = atomic_load(&stream->graph) != NULL;
-    if (!taken && graph_lane(graph, stream) != UINT32_MAX) {
-        atomic_store(&graph->state, GRAPH_CAPTURING);
+    if (atomic_load(&stream->graph) != NULL || atomic_load(&stream->closing)) {
+        status = fail(ACL_ERROR_RT_STREAM_CAPTURED, "stream %u is being captured", stream->id);
+    } else {
+        pthread_mutex_lock(&graph->lock);
+        status = graph_open(graph, stream, from, mode);
+        pthread_mutex_unlock(&graph->lock);
+    }
+    if (status == ACL_SUCCESS) {
         atomic_store(&stream->graph, graph);
-        atomic_fetch_add(&active, 1);
+        capture_enter(graph);
     }
     pthread_mutex_unlock(&stream->lock);
-    return taken ? fail(ACL_ERROR_RT_STREAM_CAPTURED, "stream %u is being captured", stream->id)
-                 : ACL_SUCCESS;
+    return status;
 }
 
 static aclError capture_check_begin(aclrtStream handle, aclmdlRICaptureMode mode, Stream **stream)
@@ -183,12 +220,12 @@ static aclError capture_check_begin(aclrtStream handle, aclmdlRICaptureMode mode
 
 aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     Graph *graph;
     REQUIRE(stream != NULL);
     TRY(capture_check_begin(stream, mode, &resolved));
     TRY(graph_new(resolved->context, GRAPH_INVALID, &graph));
-    aclError status = capture_start(resolved, graph, mode);
+    aclError status = capture_start(resolved, graph, GRAPH_INVALID, mode);
     if (status != ACL_SUCCESS) {
         handle_kill(graph);
         graph_release(graph);
@@ -199,42 +236,53 @@ aclError sim_aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode)
 aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI,
                                            aclmdlRICaptureMode mode)
 {
-    Stream *resolved;
-    Graph *graph;
+    STREAM_REF(resolved);
+    GRAPH_REF(graph);
     REQUIRE(stream != NULL);
     REQUIRE(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     TRY(capture_check_begin(stream, mode, &resolved));
-    if (atomic_load(&graph->state) != GRAPH_READY || atomic_load(&graph->running) != 0) {
-        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is in use", graph->id);
-    }
-    return capture_start(resolved, graph, mode);
+    return capture_start(resolved, graph, GRAPH_READY, mode);
 }
 
-static void capture_leave(Graph *graph)
-{
-    graph_unbind(graph);
-    atomic_fetch_sub(&active, 1);
-}
-
-static bool lanes_are_joined(const Graph *graph, const Stream *origin)
+/* The graph's lock is held. */
+static bool lanes_are_joined(const Graph *graph)
 {
     for (uint32_t i = 0; i < graph->lane_count; i++) {
-        const GraphLane *lane = &graph->lanes[i];
-        if (lane->stream != origin && lane->joined < lane->steps) {
+        if (i != graph->origin && graph->lanes[i].joined < graph->lanes[i].steps) {
             return false;
         }
     }
     return true;
 }
 
-static aclError capture_check_end(const Graph *graph, const Stream *stream)
+/* Whether the capture began with that stream. */
+static bool capture_is_of(Graph *graph, const Stream *stream)
+{
+    pthread_mutex_lock(&graph->lock);
+    const GraphLane *lane = &graph->lanes[graph->origin];
+    bool is = lane->stream == stream && lane->stream_id == stream->id;
+    pthread_mutex_unlock(&graph->lock);
+    return is;
+}
+
+/* It becomes a graph that can be executed, if it is as it should be. */
+static bool capture_complete(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    bool valid = atomic_load(&graph->state) == GRAPH_CAPTURING && lanes_are_joined(graph);
+    atomic_store(&graph->state, valid ? GRAPH_READY : GRAPH_INVALID);
+    pthread_mutex_unlock(&graph->lock);
+    return valid;
+}
+
+static aclError capture_check_end(Graph *graph, const Stream *stream)
 {
     if (graph == NULL) {
         return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "stream %u is not being captured",
                     stream->id);
     }
-    if (graph->lanes[0].stream != stream) {
+    if (!capture_is_of(graph, stream)) {
         return fail(ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, "the capture began with another stream");
     }
     if (graph->mode != ACL_MODEL_RI_CAPTURE_MODE_RELAXED
@@ -247,19 +295,17 @@ static aclError capture_check_end(const Graph *graph, const Stream *stream)
 
 aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
+    GRAPH_REF(graph);
     REQUIRE(stream != NULL);
     REQUIRE_RT(modelRI != NULL);
     TRY(stream_resolve(stream, &resolved));
-    Graph *graph = capture_of(resolved);
+    graph = capture_of(resolved);
     TRY(capture_check_end(graph, resolved));
-    GraphState state = GRAPH_CAPTURING;
-    bool valid = lanes_are_joined(graph, resolved);
-    if (!atomic_compare_exchange_strong(&graph->state, &state,
-                                        valid ? GRAPH_READY : GRAPH_INVALID)) {
-        valid = false;
+    if (!capture_leave(graph)) {
+        return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "another thread ended the capture");
     }
-    capture_leave(graph);
+    bool valid = capture_complete(graph);
     *modelRI = valid ? graph : NULL;
     if (valid) {
         return ACL_SUCCESS;
@@ -271,30 +317,40 @@ aclError sim_aclmdlRICaptureEnd(aclrtStream stream, aclmdlRI *modelRI)
                 "a stream that joined the capture was not joined back");
 }
 
+static void capture_invalidate(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    if (atomic_load(&graph->state) == GRAPH_CAPTURING) {
+        atomic_store(&graph->state, GRAPH_INVALID);
+    }
+    pthread_mutex_unlock(&graph->lock);
+}
+
 void capture_stream_gone(Stream *stream)
 {
-    Graph *graph = capture_of(stream);
-    GraphState state = GRAPH_CAPTURING;
-    if (graph == NULL || !atomic_compare_exchange_strong(&graph->state, &state, GRAPH_INVALID)) {
+    GRAPH_REF(graph);
+    graph = capture_of(stream);
+    stream_leave_graphs(stream);
+    group_leave(stream);
+    if (graph == NULL) {
         return;
     }
-    if (graph->lanes[0].stream == stream) {
-        capture_leave(graph);
-        if (handle_kill(graph)) {
-            graph_release(graph);
-        }
+    capture_invalidate(graph);
+    if (capture_is_of(graph, stream) && capture_leave(graph) && handle_kill(graph)) {
+        graph_release(graph);
     }
 }
 
 aclError sim_aclmdlRICaptureGetInfo(aclrtStream stream, aclmdlRICaptureStatus *status,
                                     aclmdlRI *modelRI)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     aclmdlRICaptureStatus found = ACL_MODEL_RI_CAPTURE_STATUS_NONE;
     REQUIRE(stream != NULL);
     REQUIRE(status != NULL || modelRI != NULL);
     TRY(stream_resolve_any(stream, &resolved));
-    Graph *graph = capture_of(resolved);
+    GRAPH_REF(graph);
+    graph = capture_of(resolved);
     if (graph != NULL) {
         found = atomic_load(&graph->state) == GRAPH_CAPTURING
                     ? ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE

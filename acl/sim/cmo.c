@@ -47,7 +47,7 @@ aclError sim_aclrtCmoAsync(void *src, size_t size, aclrtCmoType cmoType, aclrtSt
 {
     REQUIRE(src);
     REQUIRE(size > 0);
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     TRY(cmo_type_check(__func__, cmoType));
     return cmo_submit(__func__, queue, src, size);
@@ -59,7 +59,7 @@ aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoTy
 {
     REQUIRE(src);
     (void)barrierId; /* what it names is done when a later task of the stream runs */
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(size > 0);
     TRY(cmo_type_check(__func__, cmoType));
@@ -69,7 +69,7 @@ aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoTy
 aclError sim_aclrtCmoWaitBarrier(aclrtBarrierTaskInfo *taskInfo, aclrtStream stream, uint32_t flag)
 {
     REQUIRE(taskInfo);
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(flag == 0);
     REQUIRE_RT(taskInfo->barrierNum > 0 && taskInfo->barrierNum <= ACL_RT_CMO_MAX_BARRIER_NUM);
@@ -134,7 +134,7 @@ aclError sim_aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStr
                                    const void *reserve)
 {
     REQUIRE_RT(cmoDesc);
-    Stream *queue;
+    STREAM_REF(queue);
     MemoryKind kind;
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(reserve == NULL);

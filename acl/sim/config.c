@@ -1,13 +1,14 @@
 /* Configuration: what the ACL_SIM_* environment variables say, read once when the library loads.
  *
  * ACL_SIM_DEVICES       how many devices (2; 0 to 64)
- * ACL_SIM_MEMORY        device memory of each, "32G"; or of one after another, "32G,16G" (the last
+ * ACL_SIM_MEMORY        device memory of each, "32G" (or "32GiB"; "32GB" is less); or of one after another, "32G,16G" (the last
  *                       one is repeated)
  * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
  * ACL_SIM_VERSION       of CANN (9.0.0)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
  * ACL_SIM_ALLOCATORS    0: aclrtAllocatorRegister is not supported
  * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
+ * ACL_SIM_REUSE_HANDLES 1: a destroyed handle's value is given to the next object of its kind
  * ACL_SIM_SHARED        a file: processes that name the same one share the devices' capacity
  *                       (neighbours.c)
  * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
@@ -59,12 +60,17 @@ bool size_parse(const char *text, size_t *bytes)
     errno = 0;
     unsigned long long number = strtoull(text, &end, 10);
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
-    size_t shift = unit != NULL ? ((size_t)(unit - units) + 1) * 10 : 0;
     end += unit != NULL;
-    if (errno != 0 || *end != '\0' || number > (SIZE_MAX >> shift)) {
+    bool thousands = unit != NULL && strcmp(end, "B") == 0; /* 8GB; but 8G and 8GiB go by 1024 */
+    size_t factor = 1;
+    for (const char *each = units; unit != NULL && each <= unit; each++) {
+        factor *= thousands ? 1000 : 1024;
+    }
+    bool known = *end == '\0' || thousands || (unit != NULL && strcmp(end, "iB") == 0);
+    if (errno != 0 || !known || number > SIZE_MAX / factor) {
         return false;
     }
-    *bytes = (size_t)number << shift;
+    *bytes = (size_t)number * factor;
     return true;
 }
 
@@ -171,6 +177,7 @@ static void config_fill(void)
     flag_read("ACL_SIM_STRICT", &config.strict);
     flag_read("ACL_SIM_ALLOCATORS", &config.allocators);
     flag_read("ACL_SIM_STRICT_ALLOCATORS", &config.strict_allocators);
+    flag_read("ACL_SIM_REUSE_HANDLES", &config.reuse_handles);
     device_code_read();
 }
 

@@ -4,6 +4,7 @@
  * thread destroyed counts as none. */
 #include "device.h"
 #include "exports.h"
+#include "memory.h"
 #include "state.h"
 #include "stream.h"
 
@@ -31,7 +32,6 @@ static aclError context_find(Context **out, bool remembered)
     static const char text[] = "no context is current in this thread, "
                                "call aclrtSetDevice or aclrtSetCurrentContext first";
     Context *context = context_current();
-    error_note_text = NULL;
     int32_t device = device_get_default();
     if (context == NULL && device >= 0) {
         TRY(device_retain(device, &context));
@@ -64,12 +64,15 @@ aclError context_new(int32_t device, bool is_default, Context **out)
     }
     Context *context = handle_prepare(HANDLE_CONTEXT, sizeof *context);
     if (context == NULL) {
-        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many contexts");
+        return handles_possible() ? fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many contexts")
+                                  : refusal_tell(__func__, "handles");
     }
     context->device = device;
     context->is_default = is_default;
     context->number = atomic_fetch_add(&next_number, 1);
-    aclError status = stream_new(context, 0, 0, &context->default_stream);
+    Stream *stream = NULL;
+    aclError status = stream_new(context, 0, 0, &stream);
+    atomic_store(&context->default_stream, stream);
     if (status != ACL_SUCCESS) {
         handle_retire(context);
         return status;
@@ -84,8 +87,8 @@ bool context_end(Context *context)
     if (!handle_kill(context)) {
         return false;
     }
-    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
-         s = handle_next(HANDLE_STREAM, s)) {
+    for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next_held(HANDLE_STREAM, s)) {
         if (stream_context(s) == context) {
             stream_end(s, STREAM_END_NOW);
         }
@@ -124,6 +127,9 @@ aclError sim_aclrtDestroyContext(aclrtContext context)
     }
     if (((Context *)context)->is_default) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
+    }
+    if (stream_running() == NULL) { /* a task would wait for itself */
+        streams_drain(context);
     }
     if (!context_end(context)) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p was destroyed by another thread", context);

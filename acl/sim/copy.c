@@ -6,8 +6,8 @@
 #include "copy.h"
 
 #include "capture.h"
-#include "capture.h"
 #include "exports.h"
+#include "race.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,31 @@ static void copy_drop(void *payload)
     free(((CopyTask *)payload)->staged);
 }
 
-static const TaskClass copy_class = {.name = "memcpy", .run = copy_run, .drop = copy_drop};
+static void copy_touch(const void *payload, Touch *touch)
+{
+    const Copy *copy = &((const CopyTask *)payload)->copy;
+    touch_rows(touch, copy->src, copy->src_pitch, copy->width, copy->height, TOUCH_READ);
+    touch_rows(touch, copy->dst, copy->dst_pitch, copy->width, copy->height, TOUCH_WRITE);
+}
+
+static const TaskClass copy_class = {
+    .name = "memcpy",
+    .run = copy_run,
+    .drop = copy_drop,
+    .touch = copy_touch,
+};
+
+void copy_now(const char *function, const Copy *copy)
+{
+    if (races_on()) {
+        size_t src_bytes, dst_bytes;
+        copy_span(copy->src_pitch, copy->width, copy->height, &src_bytes);
+        copy_span(copy->dst_pitch, copy->width, copy->height, &dst_bytes);
+        race_host(function, copy->src, src_bytes, TOUCH_READ);
+        race_host(function, copy->dst, dst_bytes, TOUCH_WRITE);
+    }
+    copy_move(copy);
+}
 
 /* Waits for the stream and copies on this thread. */
 static aclError copy_in_step(const char *function, Stream *stream, const Copy *copy)
@@ -93,7 +117,7 @@ static aclError copy_in_step(const char *function, Stream *stream, const Copy *c
                          "that is not relaxed forbids");
     }
     TRY(stream_synchronize(stream, FOREVER));
-    copy_move(copy);
+    copy_now(function, copy);
     return ACL_SUCCESS;
 }
 
@@ -149,7 +173,7 @@ aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t coun
     Copy copy = {.dst = dst, .src = src, .width = count, .height = 1};
     CopyEnds ends;
     TRY(copy_check(__func__, &copy, &ends));
-    copy_move(&copy);
+    copy_now(__func__, &copy);
     return ACL_SUCCESS;
 }
 
@@ -191,7 +215,7 @@ static aclrtMemcpyKind kind_revised(Side src, Side dst, aclrtMemcpyKind kind)
 static aclError copy_async(const char *function, const Copy *copy, size_t room,
                            aclrtMemcpyKind kind, aclrtStream handle)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     TRY(stream_check(handle));
     if (copy->width > room) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,

@@ -23,6 +23,8 @@ bool copy_span(size_t pitch, size_t width, size_t height, size_t *span);
 aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends);
 /* Moves the bytes. */
 void copy_move(const Copy *copy);
+/* The same for the host itself, in the calling thread. */
+void copy_now(const char *function, const Copy *copy);
 /* As a task of the stream.  If an end is host memory that is neither pinned nor registered, waits
  * for the stream and copies at once, as the runtime does. */
 aclError copy_submit(const char *function, Stream *stream, const Copy *copy, CopyEnds ends);

@@ -48,7 +48,7 @@ aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spi
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
     TRY(copy_check(__func__, &copy, &ends));
-    copy_move(&copy);
+    copy_now(__func__, &copy);
     return ACL_SUCCESS;
 }
 
@@ -60,7 +60,7 @@ aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_
         return ACL_SUCCESS;
     }
     Copy copy = {dst, src, dpitch, spitch, width, height};
-    Stream *queue;
+    STREAM_REF(queue);
     CopyEnds ends;
     TRY(rows_check(__func__, &copy, kind));
     TRY(stream_check(stream));

@@ -133,7 +133,7 @@ static aclError batch_copy(const char *function, const Batch *batch, Stream *str
         if (status == ACL_SUCCESS && stream != NULL) {
             status = copy_submit(function, stream, &copy, ends);
         } else if (status == ACL_SUCCESS) {
-            copy_move(&copy);
+            copy_now(function, &copy);
         }
         if (status != ACL_SUCCESS) {
             batch_failed_at(batch, i);
@@ -156,7 +156,7 @@ static aclError batch_sync(const char *function, const Batch *batch)
 
 static aclError batch_async(const char *function, const Batch *batch, aclrtStream handle)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     TRY(batch_check(function, batch));
     batch_failed_at(batch, SIZE_MAX);
     TRY(stream_resolve(handle, &stream));

@@ -2,6 +2,7 @@
  * pointers, or by a descriptor.  Within one device only. */
 #include "copy.h"
 #include "exports.h"
+#include "race.h"
 
 #include <string.h>
 
@@ -44,7 +45,19 @@ static aclError offset_run(Stream *stream, const void *payload)
     return indirect_move(stream, dst + task->dst_offset, src + task->src_offset, task->bytes);
 }
 
-static const TaskClass offset_class = {.name = "memcpy with offsets", .run = offset_run};
+/* Where the pointers lead shows when the copy runs. */
+static void offset_touch(const void *payload, Touch *touch)
+{
+    const OffsetTask *task = payload;
+    touch_bytes(touch, task->dst, sizeof(void *), TOUCH_READ);
+    touch_bytes(touch, task->src, sizeof(void *), TOUCH_READ);
+}
+
+static const TaskClass offset_class = {
+    .name = "memcpy with offsets",
+    .run = offset_run,
+    .touch = offset_touch,
+};
 
 aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDataOffset,
                                         const void **src, size_t count, size_t srcDataOffset,
@@ -53,7 +66,7 @@ aclError sim_aclrtMemcpyAsyncWithOffset(void **dst, size_t destMax, size_t dstDa
     if (count == 0) {
         return ACL_SUCCESS;
     }
-    Stream *queue;
+    STREAM_REF(queue);
     REQUIRE_RT(dst);
     REQUIRE_RT(src);
     TRY(stream_resolve(stream, &queue));
@@ -161,14 +174,23 @@ static aclError desc_run(Stream *stream, const void *payload)
     return indirect_move(stream, content.dst, content.src, content.bytes);
 }
 
-static const TaskClass desc_class = {.name = "memcpy by descriptor", .run = desc_run};
+static void desc_touch(const void *payload, Touch *touch)
+{
+    touch_bytes(touch, *(void *const *)payload, DESC_BYTES, TOUCH_READ);
+}
+
+static const TaskClass desc_class = {
+    .name = "memcpy by descriptor",
+    .run = desc_run,
+    .touch = desc_touch,
+};
 
 aclError sim_aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStream stream)
 {
     REQUIRE(desc);
     TRY(desc_kind_check(__func__, kind));
     REQUIRE(stream);
-    Stream *queue;
+    STREAM_REF(queue);
     int32_t device;
     TRY(stream_resolve(stream, &queue));
     TRY(desc_kind_supported(__func__, kind));

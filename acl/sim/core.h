@@ -20,6 +20,14 @@
 #define SIM_SHARED __attribute__((visibility("default")))
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 
+/* A lock of a file.  A fork takes all of them, so that its child finds what they guard whole, and them
+ * free (fork.c). */
+#define FORK_TAKES(lock) \
+    static pthread_mutex_t *const lock##_of_forks __attribute__((used, section("sim_locks"))) = &(lock)
+#define FILE_LOCK(lock)                                       \
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; \
+    FORK_TAKES(lock)
+
 #ifdef SIM_DEBUG
 #define SIM_ASSERT(x) ((x) ? (void)0 : sim_panic(#x, __FILE__, __LINE__))
 #else
@@ -49,8 +57,8 @@ void error_sign(const char *function, aclError status, const char *names, ...)
  * For threads of the simulator, whose messages nobody asks for. */
 void error_take(char *text, size_t size);
 
-/* A message without an error; gone at the thread's next call that needs a context. */
-extern _Thread_local const char *error_note_text;
+/* The thread's unread messages, which stay unread; NULL if there are none. */
+const char *error_peek(void);
 
 /* Leaves a message for aclGetRecentErrMsg, remembers the last error, and is `code` (which is
  * evaluated twice: the compiler then sees that it is not success). */
@@ -94,7 +102,8 @@ enum { CLASS_POINTER = 5 };
 /* ---- handles (handle.c) ---------------------------------------------------------------------
  * Objects that users hold by address.  They live in one reserved range, each kind in a part of its
  * own with slots of one size, so that any bit pattern can be checked and a dead object's memory
- * stays readable.  A dead slot is given out again only after many others died. */
+ * stays readable.  A dead slot is given out again only after many others died; or at once, as
+ * drivers do, with ACL_SIM_REUSE_HANDLES=1. */
 typedef enum HandleKind {
     HANDLE_CONTEXT,
     HANDLE_STREAM,
@@ -151,8 +160,22 @@ bool handle_is(const void *handle, HandleKind kind);
 bool handle_kill(void *handle);
 /* Dead, and the slot may be given out again (much later). */
 void handle_retire(void *handle);
-/* The live object of that kind after `after` (NULL: the first), or NULL at the end. */
+/* As handle_is, and holds the slot: it is not given out again until handle_drop, even if another
+ * thread destroys the object.  Whatever is read after handle_is alone may be another object's. */
+bool handle_follow(const void *handle, HandleKind kind);
+/* Holds the slot of an object that may be destroyed already; false if it is too late.  Only for what
+ * was a handle once. */
+bool handle_hold(const void *handle);
+/* True if that was the last hold of an object that was killed and not retired: where each user of an
+ * object holds it (events, notifies), the caller frees what it owns and retires it. */
+bool handle_drop(const void *handle);
+/* Whether the host gave addresses for handles at all. */
+bool handles_possible(void);
+/* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
+ * may destroy it at any moment: only what its slot holds may be read. */
 void *handle_next(HandleKind kind, const void *after);
+/* The same, held; `after`, which was, is dropped.  Who leaves the walk early drops the last one. */
+void *handle_next_held(HandleKind kind, const void *after);
 size_t handle_live(HandleKind kind);
 const char *handle_kind_name(HandleKind kind);
 
@@ -169,6 +192,7 @@ typedef struct Config {
     bool strict;                 /* the host must not touch device memory outside copies */
     bool allocators;             /* whether aclrtAllocatorRegister works, if the SoC has it */
     bool strict_allocators;      /* refuse what the runtime's allocator registry only survives */
+    bool reuse_handles;          /* a dead handle's value goes to the next object of its kind */
     DeviceCode device_code;      /* what launching code that the host cannot run does */
     char problem[256];           /* what was wrong with an ACL_SIM_* variable; "" if nothing */
 } Config;
@@ -239,7 +263,7 @@ typedef struct Stream Stream;
 typedef struct Context {
     int32_t device;
     bool is_default;          /* made by aclrtSetDevice, gone with the last reset */
-    Stream *default_stream;   /* what NULL means while this context is current */
+    Stream *_Atomic default_stream; /* what NULL means while this context is current; NULL: destroyed */
     uint64_t number;          /* never used twice */
     _Atomic int64_t sys_params[8]; /* aclrtCtxSetSysParamOpt; misc */
 } Context;
@@ -265,6 +289,8 @@ uint64_t device_refusals(int32_t device);
 aclError device_alive(const char *function, int32_t device);
 
 /* ---- streams and tasks (stream.c, worker.c) -------------------------------------------------- */
+struct Touch;
+
 /* What a task does.  One static object for each sort of task.
  * `run` works on the stream's thread, outside all locks; not ACL_SUCCESS is an error of the stream.
  * It must not change the payload: a captured task runs as often as its graph is executed.
@@ -279,9 +305,19 @@ typedef struct TaskClass {
      * takes others, which changes the payload. */
     void (*describe)(const void *payload, aclmdlRITaskParams *params);
     aclError (*adopt)(void *payload, const aclmdlRITaskParams *params);
+    /* For the order checker (race.h): which bytes it touches, what it records or waits for; NULL:
+     * nothing.  Called when the task is queued, or a graph that has it. */
+    void (*touch)(const void *payload, struct Touch *touch);
+    /* For a captured task, may be NULL: whether `run` would wait now for what another stream does. */
+    bool (*waits)(const void *payload);
 } TaskClass;
 
-/* For submission.  NULL is the current context's default stream (107002 without a context);
+/* A variable for a stream that a call follows: its slot is held until the end of the block. */
+void stream_unref(Stream *const *stream);
+#define STREAM_REF(name) Stream *name __attribute__((cleanup(stream_unref))) = NULL
+/* The live stream of that handle, held, in any context; 107017 for what is no live stream. */
+aclError stream_follow(aclrtStream handle, Stream **stream);
+/* For submission; held.  NULL is the current context's default stream (107002 without a context);
  * 107017 for what is no live stream; 107003 for a stream of another context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
 /* The part of it that calls make before they look at sizes and flags, the rest comes after them:

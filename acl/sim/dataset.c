@@ -21,7 +21,7 @@ aclmdlDataset *sim_aclmdlCreateDataset(void)
 static void desc_drop(DatasetEntry *entry)
 {
     if (handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
-        aclDestroyTensorDesc(entry->desc);
+        sim_aclDestroyTensorDesc(entry->desc);
     }
     entry->desc = NULL;
 }

@@ -18,7 +18,7 @@ typedef struct Device {
     atomic_ullong refusals; /* calls that were told so */
 } Device;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Device devices[DEVICE_MAX];
 static _Atomic int32_t default_device = -1;
 

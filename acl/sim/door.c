@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "device.h"
 #include "exports.h"
@@ -17,7 +18,7 @@
 static const char *const configured[] = {
     "ACL_SIM_DEVICES", "ACL_SIM_MEMORY",     "ACL_SIM_SOC",
     "ACL_SIM_VERSION", "ACL_SIM_STRICT",     "ACL_SIM_STRICT_ALLOCATORS",
-    "ACL_SIM_ALLOCATORS", "ACL_SIM_DEVICE_CODE",
+    "ACL_SIM_ALLOCATORS", "ACL_SIM_DEVICE_CODE", "ACL_SIM_REUSE_HANDLES",
 };
 
 static bool is_configured(const char *variable)
@@ -35,7 +36,7 @@ aclError acl_sim_set(const char *variable, const char *value)
     REQUIRE(variable);
     REQUIRE(value);
     if (strcmp(variable, "ACL_SIM_TRACE") == 0) {
-        return trace_open(value);
+        return trace_open(value, true);
     }
     if (strcmp(variable, "ACL_SIM_LATENCY") == 0) {
         return latency_choose(value);
@@ -72,6 +73,7 @@ size_t acl_sim_get(const char *variable, char *value, size_t size)
         {"ACL_SIM_STRICT", config.strict},
         {"ACL_SIM_STRICT_ALLOCATORS", config.strict_allocators},
         {"ACL_SIM_ALLOCATORS", config.allocators},
+        {"ACL_SIM_REUSE_HANDLES", config.reuse_handles},
     };
     const struct {
         const char *variable, *text;
@@ -99,7 +101,7 @@ size_t acl_sim_get(const char *variable, char *value, size_t size)
 
 const char *acl_sim_message(void)
 {
-    return sim_aclGetRecentErrMsg();
+    return error_peek();
 }
 
 const char *acl_sim_function(size_t index)
@@ -163,7 +165,7 @@ __attribute__((constructor(105))) static void environment_apply(void)
     const char *trace = getenv("ACL_SIM_TRACE");
     const char *latency = getenv("ACL_SIM_LATENCY");
     faults_from_environment();
-    if (trace != NULL && *trace != '\0' && trace_open(trace) != ACL_SUCCESS) {
+    if (trace != NULL && *trace != '\0' && trace_open(trace, false) != ACL_SUCCESS) {
         complain("ACL_SIM_TRACE");
     }
     if (latency != NULL && *latency != '\0' && latency_choose(latency) != ACL_SUCCESS) {
@@ -171,7 +173,14 @@ __attribute__((constructor(105))) static void environment_apply(void)
     }
 }
 
-/* ACL_SIM_COUNTERS=FILE ('-': standard error): the counters as JSON when the process ends. */
+/* A forked child counts its own calls. */
+__attribute__((constructor(105))) static void counters_watch(void)
+{
+    pthread_atfork(NULL, NULL, acl_sim_calls_clear);
+}
+
+/* ACL_SIM_COUNTERS=FILE ('-': standard error): the counters as a line of JSON when the process
+   ends.  Programs that this one started add a line each, or have a file each if FILE has a "%p". */
 __attribute__((destructor)) static void counters_write(void)
 {
     const char *path = getenv("ACL_SIM_COUNTERS");
@@ -179,21 +188,29 @@ __attribute__((destructor)) static void counters_write(void)
         return;
     }
     bool to_stderr = strcmp(path, "-") == 0;
-    FILE *file = to_stderr ? stderr : fopen(path, "w");
-    if (file == NULL) {
+    char *line = NULL;
+    size_t length = 0;
+    int fd = to_stderr ? STDERR_FILENO : output_open(path, false);
+    FILE *text = fd < 0 ? NULL : open_memstream(&line, &length);
+    if (text == NULL) {
         fprintf(stderr, "acl.sim: ACL_SIM_COUNTERS: cannot write %s\n", path);
         return;
     }
     const char *separator = "{";
     for (size_t i = 0; i < FN_COUNT; i++) {
         if (acl_sim_calls(i) != 0) {
-            fprintf(file, "%s\"%s\": %llu", separator, function_names[i],
+            fprintf(text, "%s\"%s\": %llu", separator, function_names[i],
                     (unsigned long long)acl_sim_calls(i));
             separator = ", ";
         }
     }
-    fputs(*separator == '{' ? "{}\n" : "}\n", file);
+    fputs(*separator == '{' ? "{}\n" : "}\n", text);
+    /* In one piece, so that the lines of two processes do not mix. */
+    if (fclose(text) != 0 || write(fd, line, length) != (ssize_t)length) {
+        fprintf(stderr, "acl.sim: ACL_SIM_COUNTERS: cannot write %s\n", path);
+    }
+    free(line);
     if (!to_stderr) {
-        fclose(file);
+        close(fd);
     }
 }

@@ -15,7 +15,7 @@ SIM_SHARED aclError acl_sim_set(const char *variable, const char *value);
 /* The value in effect, as acl_sim_set takes it; 0 if there is no such setting, else its length. */
 SIM_SHARED size_t acl_sim_get(const char *variable, char *value, size_t size);
 
-/* As aclGetRecentErrMsg, but not counted as a call of it. */
+/* The thread's messages that aclGetRecentErrMsg would give; they stay unread. */
 SIM_SHARED const char *acl_sim_message(void);
 
 /* Counters: functions are numbered from 0; NULL ends the names. */
@@ -50,8 +50,10 @@ aclError fault_due(unsigned function);
 void trace_write(unsigned function, aclError status);
 void latency_wait(unsigned function);
 
-/* Traces to that file from now on; "" ends it. */
-aclError trace_open(const char *path);
+/* Traces to that file from now on, emptied first if `fresh`; "" ends it. */
+aclError trace_open(const char *name, bool fresh);
+/* A file to write to, at its end; "%p" in its name is the process's number.  -1, and errno. */
+int output_open(const char *name, bool fresh);
 /* A preset by name: "off", "pcie" or "memory". */
 aclError latency_choose(const char *name);
 const char *latency_chosen(void);

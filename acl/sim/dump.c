@@ -15,7 +15,7 @@
 #include "device.h"
 #include "exports.h"
 
-static pthread_mutex_t dump_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(dump_lock);
 static bool dump_started;
 
 static aclError initialised_check(const char *function)

@@ -51,47 +51,66 @@ static bool section_read(
     return section->sh_type == SHT_NOBITS || inside(length, section->sh_offset, section->sh_size);
 }
 
-/* The name, if it ends inside its string table. */
+/* The name. A table of strings ends with a zero, so each name in it ends inside. */
 static const char *name_at(const void *bytes, const Elf64_Shdr *strings, uint32_t offset)
 {
-    const char *name = (const char *)bytes + strings->sh_offset + offset;
-    if (strings->sh_type != SHT_STRTAB || offset >= strings->sh_size) {
-        return NULL;
-    }
-    return memchr(name, '\0', strings->sh_size - offset) == NULL ? NULL : name;
+    const char *table = (const char *)bytes + strings->sh_offset;
+    bool usable = strings->sh_type == SHT_STRTAB && offset < strings->sh_size
+        && table[strings->sh_size - 1] == '\0';
+    return usable ? table + offset : NULL;
 }
 
-/* The n-th wanted symbol of one table; *index counts down by what the table has. */
-static bool table_symbol(const void *bytes, const Elf64_Shdr *table, const Elf64_Shdr *strings,
-    size_t *index, ElfSymbol *out)
+static bool symbol_read(
+    const void *bytes, const Elf64_Sym *symbol, const Elf64_Shdr *strings, ElfSymbol *out)
 {
-    for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table->sh_size; at += sizeof(Elf64_Sym)) {
+    unsigned type = ELF64_ST_TYPE(symbol->st_info), bind = ELF64_ST_BIND(symbol->st_info);
+    bool wanted = (type == STT_FUNC || type == STT_OBJECT)
+        && (bind == STB_GLOBAL || bind == STB_WEAK) && symbol->st_shndx != SHN_UNDEF;
+    const char *name = wanted ? name_at(bytes, strings, symbol->st_name) : NULL;
+    if (name == NULL || name[0] == '\0') {
+        return false;
+    }
+    *out = (ElfSymbol){name, symbol->st_value, symbol->st_size, type == STT_FUNC};
+    return true;
+}
+
+/* The next wanted symbol of one table. */
+static bool table_next(
+    ElfSymbols *symbols, const Elf64_Shdr *table, const Elf64_Shdr *strings, ElfSymbol *out)
+{
+    while (symbols->left != 0 && symbols->at + sizeof(Elf64_Sym) <= table->sh_size) {
         Elf64_Sym symbol;
-        memcpy(&symbol, (const char *)bytes + table->sh_offset + at, sizeof symbol);
-        unsigned type = ELF64_ST_TYPE(symbol.st_info), bind = ELF64_ST_BIND(symbol.st_info);
-        bool wanted = (type == STT_FUNC || type == STT_OBJECT)
-            && (bind == STB_GLOBAL || bind == STB_WEAK) && symbol.st_shndx != SHN_UNDEF;
-        const char *name = wanted ? name_at(bytes, strings, symbol.st_name) : NULL;
-        if (name != NULL && name[0] != '\0' && (*index)-- == 0) {
-            *out = (ElfSymbol){name, symbol.st_value, symbol.st_size, type == STT_FUNC};
+        const char *bytes = symbols->bytes;
+        memcpy(&symbol, bytes + table->sh_offset + symbols->at, sizeof symbol);
+        symbols->at += sizeof symbol;
+        symbols->left--;
+        if (symbol_read(bytes, &symbol, strings, out)) {
             return true;
         }
     }
     return false;
 }
 
-bool elf64_symbol(const void *bytes, size_t length, size_t index, ElfSymbol *symbol)
+ElfSymbols elf64_symbols(const void *bytes, size_t length)
+{
+    bool valid = elf64_valid(bytes, length);
+    return (ElfSymbols){bytes, length, 0, 0, valid ? length / sizeof(Elf64_Sym) : 0};
+}
+
+bool elf64_next(ElfSymbols *symbols, ElfSymbol *symbol)
 {
     Elf64_Ehdr header;
     Elf64_Shdr table, strings;
-    Elf64_Word wanted = elf64_native(bytes, length) ? SHT_DYNSYM : SHT_SYMTAB;
-    if (!elf64_valid(bytes, length) || !header_read(bytes, length, &header)) {
+    size_t length = symbols->length;
+    Elf64_Word wanted = elf64_native(symbols->bytes, length) ? SHT_DYNSYM : SHT_SYMTAB;
+    if (symbols->left == 0 || !header_read(symbols->bytes, length, &header)) {
         return false;
     }
-    for (uint64_t s = 0; s < header.e_shnum; s++) {
-        if (section_read(bytes, length, &header, s, &table) && table.sh_type == wanted
-            && section_read(bytes, length, &header, table.sh_link, &strings)
-            && table_symbol(bytes, &table, &strings, &index, symbol)) {
+    for (; symbols->section < header.e_shnum; symbols->section++, symbols->at = 0) {
+        if (section_read(symbols->bytes, length, &header, symbols->section, &table)
+            && table.sh_type == wanted
+            && section_read(symbols->bytes, length, &header, table.sh_link, &strings)
+            && table_next(symbols, &table, &strings, symbol)) {
             return true;
         }
     }

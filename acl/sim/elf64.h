@@ -18,7 +18,17 @@ bool elf64_valid(const void *bytes, size_t length);
 /* Whether this machine could load it as a shared object. */
 bool elf64_native(const void *bytes, size_t length);
 
-/* The n-th defined global function or object; false past the last one. */
-bool elf64_symbol(const void *bytes, size_t length, size_t index, ElfSymbol *symbol);
+/* Goes over the defined global functions and objects. */
+typedef struct ElfSymbols {
+    const void *bytes;
+    size_t length;
+    uint64_t section, at; /* the table's number, and the offset of the next symbol in it */
+    uint64_t left;        /* symbols to look at: tables may overlap, and no file has more than fit */
+} ElfSymbols;
+
+/* Before the first symbol; a file that is not valid has none. */
+ElfSymbols elf64_symbols(const void *bytes, size_t length);
+/* The next one; false behind the last. */
+bool elf64_next(ElfSymbols *symbols, ElfSymbol *symbol);
 
 #endif

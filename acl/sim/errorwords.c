@@ -75,6 +75,20 @@ static bool part_is_name(const char *part, size_t length)
     return length > 0;
 }
 
+/* The length of the text without its ending; 0 if it ends otherwise. */
+static size_t length_before(const char *text, const char *ending)
+{
+    size_t length = strlen(text), end = strlen(ending);
+    return length > end && strcmp(text + length - end, ending) == 0 ? length - end : 0;
+}
+
+/* A comparison is an int, so CONDITION has put " != 0" behind it; a bare name is a pointer. */
+bool condition_is_pointer(const char *condition)
+{
+    size_t compared = length_before(condition, " != NULL != 0");
+    return part_is_name(condition, compared > 0 ? compared : strlen(condition));
+}
+
 static void kind_add(Text *text, const char *kind, size_t length)
 {
     const char *end = kind + length;

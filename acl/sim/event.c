@@ -1,8 +1,9 @@
 /* Events: made, recorded, reset, waited for by streams.  (What the host asks: event_query.c.)
  *
  * Every record has a number.  An event is complete when the last record that was queued has been
- * reached.  What a stream's wait waits for differs by sort (event.h): the plain and the Ex ones fix
- * the record at the call, the flagged ones look at a flag when the stream gets there.
+ * reached.  A stream's wait is for the record that was the last one at the call, and for that one
+ * only, whoever records the event again (in a graph: at the execution).  The flagged ones look at a
+ * flag besides, when the stream gets there.
  *
  * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
  * is safe. */
@@ -11,7 +12,7 @@
 #include "exports.h"
 #include "stream.h"
 
-#include <unistd.h>
+#include <stdlib.h>
 
 enum {
     FLAGS_KNOWN = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | 4 | ACL_EVENT_TIME_LINE,
@@ -22,7 +23,7 @@ static _Atomic uint32_t next_id;
 
 aclError event_new(EventSort sort, uint32_t flags, Event **out)
 {
-    Event *event = handle_new(HANDLE_EVENT, sizeof *event);
+    Event *event = handle_prepare(HANDLE_EVENT, sizeof *event);
     if (event == NULL) {
         return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "too many events");
     }
@@ -30,7 +31,6 @@ aclError event_new(EventSort sort, uint32_t flags, Event **out)
     event->flags = flags;
     event->id = atomic_fetch_add(&next_id, 1) % EVENT_IDS;
     event->counts = &event->own;
-    atomic_store(&event->users, 1);
     pthread_mutex_init(&event->lock, NULL);
     *out = event;
     return ACL_SUCCESS;
@@ -38,7 +38,7 @@ aclError event_new(EventSort sort, uint32_t flags, Event **out)
 
 aclError event_resolve(aclrtEvent handle, Event **event)
 {
-    if (!handle_is(handle, HANDLE_EVENT)) {
+    if (!handle_follow(handle, HANDLE_EVENT)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no event that lives", handle);
     }
     *event = handle;
@@ -47,34 +47,122 @@ aclError event_resolve(aclrtEvent handle, Event **event)
 
 void event_use(Event *event)
 {
-    atomic_fetch_add_explicit(&event->users, 1, memory_order_relaxed);
+    (void)handle_hold(event);
+}
+
+void event_discard(Event *event)
+{
+    if (event->ipc != NULL) {
+        ipc_event_drop(event);
+    }
+    if (event->order != NULL) {
+        race_drop(&event->order);
+        race_drop(&event->flag_order);
+        race_drop(&event->flag_seen);
+    }
+    handle_retire(event);
 }
 
 void event_release(Event *event)
 {
-    if (atomic_fetch_sub(&event->users, 1) == 1) {
-        if (event->ipc != NULL) {
-            ipc_event_drop(event);
+    if (handle_drop(event)) {
+        event_discard(event);
+    }
+}
+
+void event_unref(Event *const *event)
+{
+    if (*event != NULL) {
+        event_release(*event);
+    }
+}
+
+static EventCounts counts_copy(const EventCounts *counts)
+{
+    EventCounts copy;
+    atomic_init(&copy.recorded, atomic_load(&counts->recorded));
+    atomic_init(&copy.done, atomic_load(&counts->done));
+    atomic_init(&copy.stamped, atomic_load(&counts->stamped));
+    atomic_init(&copy.time_ns, atomic_load(&counts->time_ns));
+    return copy;
+}
+
+EventCounts event_counts(Event *event)
+{
+    if (SIM_LIKELY(event->flags != ACL_EVENT_IPC)) {
+        return counts_copy(&event->own);
+    }
+    EventCounts copy = counts_copy(event->counts);
+    if (copy.done < copy.recorded) {
+        ipc_event_reap(event);
+        copy = counts_copy(event->counts);
+    }
+    return copy;
+}
+
+/* ---- one record ------------------------------------------------------------------------------ */
+
+static void record_unref(EventRecord *record)
+{
+    if (record != NULL && atomic_fetch_sub(&record->users, 1) == 1) {
+        free(record);
+    }
+}
+
+/* The event's last record is this one from now on (NULL: it was reached); the lock is held. */
+static void last_set(Event *event, EventRecord *record)
+{
+    EventRecord *before = event->last;
+    event->last = record;
+    record_unref(before);
+}
+
+EventMark event_mark(Event *event)
+{
+    EventMark mark = {NULL, 0, 0};
+    if (event->flags == ACL_EVENT_IPC) {
+        return ipc_event_mark(event);
+    }
+    pthread_mutex_lock(&event->lock);
+    mark.record = event->last;
+    if (mark.record != NULL) {
+        atomic_fetch_add(&mark.record->users, 1);
+    }
+    pthread_mutex_unlock(&event->lock);
+    return mark;
+}
+
+void event_unmark(EventMark *mark)
+{
+    record_unref(mark->record);
+    mark->record = NULL;
+}
+
+/* A record ends: reached at that time, or (0) thrown away, which must not leave anybody waiting.  In
+ * a graph it begins and ends here, with number 0. */
+static void record_end(Event *event, const EventMark *mark, int64_t time_ns)
+{
+    EventCounts *counts = &event->own;
+    pthread_mutex_lock(&event->lock);
+    uint64_t number = mark->number;
+    if (mark->record == NULL) {
+        number = atomic_fetch_add(&counts->recorded, 1) + 1;
+        last_set(event, NULL);
+    } else {
+        atomic_store(&mark->record->reached, true);
+        if (event->last == mark->record) {
+            last_set(event, NULL);
         }
-        handle_retire(event);
     }
-}
-
-static void number_raise(_Atomic uint64_t *number, uint64_t to)
-{
-    uint64_t seen = atomic_load(number);
-    while (seen < to && !atomic_compare_exchange_weak(number, &seen, to)) {
+    if (time_ns != 0 && number > atomic_load(&counts->stamped)) {
+        atomic_store(&counts->time_ns, time_ns);
+        atomic_store(&counts->stamped, number);
     }
-}
-
-void event_complete(Event *event, uint64_t number, int64_t time_ns)
-{
-    if (number > atomic_load(&event->counts->stamped)) {
-        atomic_store(&event->counts->time_ns, time_ns);
-        number_raise(&event->counts->stamped, number);
+    if (number > atomic_load(&counts->done)) {
+        atomic_store(&counts->done, number);
     }
-    number_raise(&event->counts->done, number);
     atomic_store(&event->flag, 1);
+    pthread_mutex_unlock(&event->lock);
     park_wake(event);
 }
 
@@ -88,10 +176,11 @@ static aclError event_create(aclrtEvent *out, EventSort sort, uint32_t flags)
     TRY(event_new(sort, flags, &event));
     aclError status = flags == ACL_EVENT_IPC ? ipc_event_make(event) : ACL_SUCCESS;
     if (status != ACL_SUCCESS) {
-        event_release(event);
+        event_discard(event);
         return status;
     }
     *out = event;
+    handle_show(event);
     return ACL_SUCCESS;
 }
 
@@ -127,13 +216,12 @@ aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
 
 aclError sim_aclrtDestroyEvent(aclrtEvent event)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
     if (!handle_kill(resolved)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", event);
     }
-    event_release(resolved);
     return ACL_SUCCESS;
 }
 
@@ -141,32 +229,36 @@ aclError sim_aclrtDestroyEvent(aclrtEvent event)
 
 typedef struct EventTask {
     Event *event;
-    uint64_t number;    /* of the record; 0 in a graph: the next one at each execution */
+    EventMark mark;     /* of a record: itself; of a wait: what it is for */
     int64_t timeout_ns; /* of a wait; FOREVER */
-    bool is_flag;       /* a wait for the flag instead of a record */
+    bool in_graph;      /* one record, or the record to wait for, at each execution */
 } EventTask;
 
 static aclError record_run(Stream *stream, const void *payload)
 {
     const EventTask *task = payload;
-    uint64_t number = task->number;
-    (void)stream;
-    if (number == 0) {
-        number = atomic_fetch_add(&task->event->counts->recorded, 1) + 1;
+    if (races_on() && task->event->sort == EVENT_FLAGGED) {
+        race_put(stream, &task->event->flag_seen);
+    } else if (races_on() && task->event->ipc != NULL) {
+        race_put(stream, race_elsewhere());
     }
-    event_complete(task->event, number, now_ns());
+    if (task->event->ipc != NULL) {
+        ipc_event_close(task->event, &task->mark, now_ns());
+    } else {
+        record_end(task->event, &task->mark, now_ns());
+    }
     return ACL_SUCCESS;
 }
 
-/* A record that was thrown away must not leave anybody waiting.  (The worker may be here before
- * record_queue has made the number known.) */
 static void record_drop(void *payload)
 {
     EventTask *task = payload;
-    if (atomic_load(&task->event->counts->done) < task->number) {
-        number_raise(&task->event->counts->done, task->number);
-        park_wake(task->event);
+    if (task->event->ipc != NULL) {
+        ipc_event_close(task->event, &task->mark, 0);
+    } else if (task->mark.record != NULL && !atomic_load(&task->mark.record->reached)) {
+        record_end(task->event, &task->mark, 0);
     }
+    event_unmark(&task->mark);
     event_release(task->event);
 }
 
@@ -178,41 +270,71 @@ static void record_describe(const void *payload, aclmdlRITaskParams *params)
     params->eventRecordTaskParams.recordFlag = ACL_EVENT_RECORD_EXTERNAL;
 }
 
+static void record_touch(const void *payload, Touch *touch)
+{
+    Event *event = ((const EventTask *)payload)->event;
+    touch_record(touch, &event->order);
+    if (event->sort == EVENT_FLAGGED) {
+        touch_marked(touch);
+        race_drop(&event->flag_order);
+        touch_share(&event->flag_order, &event->order);
+    } else if (event->ipc != NULL) {
+        touch_marked(touch);
+    }
+}
+
 static const TaskClass record_task = {
     .name = "event record",
+    .touch = record_touch,
     .run = record_run,
     .drop = record_drop,
     .type = ACL_MODEL_RI_TASK_EVENT_RECORD,
     .describe = record_describe,
 };
 
-/* The next record's number.  Other processes take numbers of an IPC event, too, so it is taken at
- * once, and a record that then fails counts as reached. */
-static uint64_t record_number(Event *event)
+static aclError record_submit(Event *event, Stream *stream, EventTask *task)
 {
-    if (event->ipc == NULL) {
-        return atomic_load(&event->counts->recorded) + 1;
+    event_use(event);
+    aclError status = stream_submit(stream, &record_task, task, sizeof *task);
+    if (status != ACL_SUCCESS) {
+        event_release(event);
     }
-    atomic_store(&event->counts->recorder, (int32_t)getpid());
-    return atomic_fetch_add(&event->counts->recorded, 1) + 1;
+    return status;
 }
 
-static aclError record_queue(Event *event, Stream *stream, bool in_graph)
+/* Other processes take numbers of an IPC event, too: one whose record then fails counts as reached. */
+static aclError record_queue_ipc(Event *event, Stream *stream)
 {
+    EventTask task = {.event = event, .timeout_ns = FOREVER};
+    TRY(ipc_event_open(event, &task.mark));
+    aclError status = record_submit(event, stream, &task);
+    if (status != ACL_SUCCESS) {
+        ipc_event_close(event, &task.mark, 0);
+    }
+    return status;
+}
+
+/* The worker may be there at once; it then waits for the lock. */
+static aclError record_queue(Event *event, Stream *stream)
+{
+    EventRecord *record = malloc(sizeof *record);
+    if (record == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    atomic_init(&record->users, 2); /* the task's and the event's */
+    atomic_init(&record->reached, false);
     pthread_mutex_lock(&event->lock);
-    uint64_t number = in_graph ? 0 : record_number(event);
-    EventTask task = {event, number, FOREVER, false};
-    event_use(event);
-    aclError status = stream_submit(stream, &record_task, &task, sizeof task);
-    if (status == ACL_SUCCESS && !in_graph) {
-        number_raise(&event->counts->recorded, number);
+    EventTask task = {.event = event, .timeout_ns = FOREVER};
+    task.mark = (EventMark){record, atomic_load(&event->own.recorded) + 1, 0};
+    aclError status = record_submit(event, stream, &task);
+    if (status == ACL_SUCCESS) {
+        atomic_store(&event->own.recorded, task.mark.number);
+        last_set(event, record);
         atomic_store(&event->capture, 0);
     }
     pthread_mutex_unlock(&event->lock);
-    if (status != ACL_SUCCESS && event->ipc != NULL) {
-        record_drop(&task);
-    } else if (status != ACL_SUCCESS) {
-        event_release(event); /* the number is the next record's */
+    if (status != ACL_SUCCESS) {
+        free(record); /* the number is the next record's */
     }
     return status;
 }
@@ -225,6 +347,12 @@ static aclError capture_takes(const Event *event)
                           "IPC events do not go into captures");
     }
     return ACL_SUCCESS;
+}
+
+/* One that a graph and its outside meet at: in a capture it is no edge of the graph, but a task. */
+static bool is_external(const Event *event)
+{
+    return event->flags == ACL_EVENT_EXTERNAL;
 }
 
 /* An event is recorded either always for the graph's outside or never, and so with waiting. */
@@ -240,18 +368,22 @@ static aclError way_check(_Atomic uint32_t *way, uint32_t flag)
 
 aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 {
-    Event *resolved;
-    Stream *on;
+    EVENT_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
     TRY(stream_check(stream));
     TRY(way_check(&resolved->record_way, ACL_EVENT_RECORD_DEFAULT));
     TRY(stream_resolve(stream, &on));
+    if (stream_is_capturing(on) && is_external(resolved)) {
+        EventTask task = {.event = resolved, .timeout_ns = FOREVER, .in_graph = true};
+        return record_submit(resolved, on, &task);
+    }
     if (stream_is_capturing(on)) {
         TRY(capture_takes(resolved));
         return capture_record_event(on, resolved);
     }
-    return record_queue(resolved, on, false);
+    return resolved->ipc != NULL ? record_queue_ipc(resolved, on) : record_queue(resolved, on);
 }
 
 /* Records and waits that a graph does towards the world outside it. */
@@ -276,8 +408,8 @@ static aclError capturing_check(const Stream *stream)
 
 aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag)
 {
-    Event *resolved;
-    Stream *on;
+    EVENT_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(event != NULL);
     REQUIRE(flag <= ACL_EVENT_RECORD_EXTERNAL);
     if (flag == ACL_EVENT_RECORD_DEFAULT) {
@@ -289,7 +421,8 @@ aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint
     TRY(way_check(&resolved->record_way, flag));
     TRY(stream_resolve(stream, &on));
     TRY(capturing_check(on));
-    return record_queue(resolved, on, true);
+    EventTask task = {.event = resolved, .timeout_ns = FOREVER, .in_graph = true};
+    return record_submit(resolved, on, &task);
 }
 
 static aclError reset_run(Stream *stream, const void *payload)
@@ -312,8 +445,16 @@ static void reset_describe(const void *payload, aclmdlRITaskParams *params)
     params->eventResetTaskParams.eventFlag = task->event->flags;
 }
 
+/* A wait behind the reset is let through by a later record. */
+static void reset_touch(const void *payload, Touch *touch)
+{
+    (void)touch;
+    race_drop(&((const EventTask *)payload)->event->flag_order);
+}
+
 static const TaskClass reset_task = {
     .name = "event reset",
+    .touch = reset_touch,
     .run = reset_run,
     .drop = event_task_drop,
     .type = ACL_MODEL_RI_TASK_EVENT_RESET,
@@ -332,8 +473,8 @@ static aclError waitable_check(const Event *event)
 
 aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
 {
-    Event *resolved;
-    Stream *on;
+    EVENT_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
     TRY(stream_check(stream));
@@ -343,7 +484,7 @@ aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
     }
     TRY(waitable_check(resolved));
     TRY(stream_resolve(stream, &on));
-    EventTask task = {resolved, 0, FOREVER, false};
+    EventTask task = {.event = resolved, .timeout_ns = FOREVER};
     event_use(resolved);
     aclError status = stream_submit(on, &reset_task, &task, sizeof task);
     if (status != ACL_SUCCESS) {
@@ -354,47 +495,74 @@ aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
 
 /* ---- a stream waits -------------------------------------------------------------------------- */
 
-static bool flag_is_set(const void *argument)
-{
-    return atomic_load(&((const Event *)argument)->flag) != 0;
-}
-
 typedef struct Reached {
     const Event *event;
-    uint64_t number;
+    const EventMark *mark;
+    bool wants_flag;
 } Reached;
 
-static bool record_is_reached(const void *argument)
+/* A flagged event's flag may have been cleared since, or never been set. */
+static bool wait_is_over(const void *argument)
 {
     const Reached *wait = argument;
-    return atomic_load(&wait->event->counts->done) >= wait->number;
+    return (wait->mark->record == NULL || atomic_load(&wait->mark->record->reached))
+           && (!wait->wants_flag || atomic_load(&wait->event->flag) != 0);
 }
 
-bool event_wait(Event *event, uint64_t number, Stream *stream, int64_t deadline_ns)
+bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns)
 {
-    Reached wait = {event, number};
+    Reached wait = {event, mark, stream != NULL && event->sort == EVENT_FLAGGED};
     if (event->ipc != NULL) {
-        return ipc_event_wait(event, number, stream, deadline_ns);
+        return ipc_event_wait(event, mark, stream, deadline_ns);
     }
-    return stream != NULL ? stream_park(stream, event, record_is_reached, &wait, deadline_ns)
-                          : park_wait(event, record_is_reached, &wait, deadline_ns);
+    return stream != NULL ? stream_park(stream, event, wait_is_over, &wait, deadline_ns)
+                          : park_wait(event, wait_is_over, &wait, deadline_ns);
 }
 
 static aclError wait_run(Stream *stream, const void *payload)
 {
     const EventTask *task = payload;
     int64_t deadline = task->timeout_ns < 0 ? FOREVER : now_ns() + task->timeout_ns;
-    bool reached = task->is_flag
-                       ? stream_park(stream, task->event, flag_is_set, task->event, deadline)
-                       : event_wait(task->event, task->number, stream, deadline);
+    EventMark fresh = task->in_graph ? event_mark(task->event) : (EventMark){NULL, 0, 0};
+    const EventMark *mark = task->in_graph ? &fresh : &task->mark;
+    bool reached = event_wait(task->event, mark, stream, deadline);
+    event_unmark(&fresh);
     bool expired = !reached && deadline >= 0 && now_ns() >= deadline;
+    if (races_on() && reached && task->event->sort == EVENT_FLAGGED) {
+        race_take(stream, &task->event->flag_seen);
+    } else if (races_on() && reached && task->event->ipc != NULL) {
+        race_take(stream, race_elsewhere());
+    }
     return expired ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
+}
+
+/* Without a record since the last reset, whichever comes lets a wait for the flag through; and what
+ * other processes record is not known. */
+static void wait_touch(const void *payload, Touch *touch)
+{
+    Event *event = ((const EventTask *)payload)->event;
+    bool is_set = touch_wait(touch, &event->flag_order);
+    (void)touch_wait(touch, &event->order);
+    if ((event->sort == EVENT_FLAGGED && !is_set) || event->ipc != NULL) {
+        touch_late(touch);
+    }
+}
+
+static bool wait_waits(const void *payload)
+{
+    const EventTask *task = payload;
+    EventMark mark = event_mark(task->event);
+    Reached wait = {task->event, &mark, task->event->sort == EVENT_FLAGGED};
+    bool waits = !wait_is_over(&wait);
+    event_unmark(&mark);
+    return waits;
 }
 
 static void wait_drop(void *payload)
 {
     EventTask *task = payload;
     atomic_fetch_sub(&task->event->waits, 1);
+    event_unmark(&task->mark);
     event_release(task->event);
 }
 
@@ -408,19 +576,23 @@ static void wait_describe(const void *payload, aclmdlRITaskParams *params)
 
 static const TaskClass wait_task = {
     .name = "event wait",
+    .touch = wait_touch,
     .run = wait_run,
     .drop = wait_drop,
     .type = ACL_MODEL_RI_TASK_EVENT_WAIT,
     .describe = wait_describe,
+    .waits = wait_waits,
 };
 
-static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns)
+static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns, bool in_graph)
 {
-    bool is_flag = event->sort == EVENT_FLAGGED;
     if (timeout_ns < 0 && op_wait_timeout_s() != 0) {
         timeout_ns = (int64_t)op_wait_timeout_s() * 1000000000;
     }
-    EventTask task = {event, atomic_load(&event->counts->recorded), timeout_ns, is_flag};
+    EventTask task = {.event = event, .timeout_ns = timeout_ns, .in_graph = in_graph};
+    if (!in_graph) {
+        task.mark = event_mark(event);
+    }
     event_use(event);
     atomic_fetch_add(&event->waits, 1);
     aclError status = stream_submit(stream, &wait_task, &task, sizeof task);
@@ -432,13 +604,16 @@ static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns)
 
 static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t timeout_ns)
 {
-    Event *resolved;
-    Stream *on;
+    EVENT_REF(resolved);
+    STREAM_REF(on);
     TRY(event_resolve(event, &resolved));
     TRY(stream_check(stream));
     TRY(waitable_check(resolved));
     TRY(way_check(&resolved->wait_way, ACL_EVENT_WAIT_DEFAULT));
     TRY(stream_resolve(stream, &on));
+    if (stream_is_capturing(on) && is_external(resolved)) {
+        return wait_queue(resolved, on, timeout_ns, true);
+    }
     if (stream_is_capturing(on) || atomic_load(&resolved->capture) != 0) {
         TRY(capture_takes(resolved));
         return capture_wait_event(on, resolved);
@@ -449,7 +624,7 @@ static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t 
     if (!event_is_recorded(resolved) && resolved->sort == EVENT_EX) {
         return ACL_SUCCESS;
     }
-    return wait_queue(resolved, on, timeout_ns);
+    return wait_queue(resolved, on, timeout_ns, false);
 }
 
 aclError sim_aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
@@ -470,8 +645,8 @@ aclError sim_aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent even
 aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout,
                                           uint32_t flag)
 {
-    Event *resolved;
-    Stream *on;
+    EVENT_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(event != NULL);
     REQUIRE(flag <= ACL_EVENT_WAIT_EXTERNAL);
     REQUIRE(flag == ACL_EVENT_WAIT_DEFAULT || timeout == 0);
@@ -485,5 +660,5 @@ aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, 
     TRY(way_check(&resolved->wait_way, flag));
     TRY(stream_resolve(stream, &on));
     TRY(capturing_check(on));
-    return wait_queue(resolved, on, FOREVER);
+    return wait_queue(resolved, on, FOREVER, true);
 }

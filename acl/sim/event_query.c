@@ -1,7 +1,8 @@
 /* Events, as the host asks about them: queries, waiting, time.
  *
- * The three queries differ in polarity: QueryEventStatus says COMPLETE = 1, the other two 0.  None
- * of these calls needs a current context.
+ * The three queries differ in polarity: QueryEventStatus says COMPLETE = 1, the other two 0.  An
+ * event that was never recorded is complete for them, but for QueryEventStatus on those that are
+ * not Ex.  None of these calls needs a current context.
  *
  * Thread rule: any thread; queries take no lock. */
 #include "event.h"
@@ -27,14 +28,25 @@ static aclError captured_check(const Event *event)
     return ACL_SUCCESS;
 }
 
+/* The host knows now that what is before the last record is done. */
+static void event_seen(const Event *event, bool complete)
+{
+    if (races_on() && complete) {
+        race_saw_event(event->ipc != NULL ? race_elsewhere() : &event->order);
+        race_saw_event(&event->order);
+    }
+}
+
 aclError sim_aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     REQUIRE(event != NULL);
     REQUIRE(status != NULL);
     TRY(event_resolve(event, &resolved));
     TRY(captured_check(resolved));
-    bool complete = event_is_recorded(resolved) && event_is_done(resolved);
+    bool complete = event_is_recorded(resolved) ? event_is_done(resolved)
+                                                : resolved->sort == EVENT_EX;
+    event_seen(resolved, complete);
     *status = complete ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return ACL_SUCCESS;
 }
@@ -51,35 +63,38 @@ static aclError old_query_resolve(aclrtEvent event, Event **resolved)
 
 aclError sim_aclrtQueryEvent(aclrtEvent event, aclrtEventStatus *status)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     REQUIRE(event != NULL);
     REQUIRE(status != NULL);
     TRY(old_query_resolve(event, &resolved));
-    *status = event_is_done(resolved) ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
+    bool complete = event_is_done(resolved);
+    event_seen(resolved, complete);
+    *status = complete ? ACL_EVENT_STATUS_COMPLETE : ACL_EVENT_STATUS_NOT_READY;
     return ACL_SUCCESS;
 }
 
 aclError sim_aclrtQueryEventWaitStatus(aclrtEvent event, aclrtEventWaitStatus *status)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     REQUIRE(event != NULL);
     REQUIRE(status != NULL);
     TRY(old_query_resolve(event, &resolved));
     bool waiting = atomic_load_explicit(&resolved->waits, memory_order_acquire) != 0;
+    event_seen(resolved, !waiting && event_is_done(resolved));
     *status = waiting ? ACL_EVENT_WAIT_STATUS_NOT_READY : ACL_EVENT_WAIT_STATUS_COMPLETE;
     return ACL_SUCCESS;
 }
 
 static aclError event_synchronize(aclrtEvent event, int64_t deadline_ns)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     TRY(event_resolve(event, &resolved));
     TRY(captured_check(resolved));
     TRY(capture_forbids_sync());
-    uint64_t number = atomic_load(&resolved->counts->recorded);
-    event_use(resolved);
-    bool reached = event_wait(resolved, number, NULL, deadline_ns);
-    event_release(resolved);
+    EventMark mark = event_mark(resolved);
+    bool reached = event_wait(resolved, &mark, NULL, deadline_ns);
+    event_unmark(&mark);
+    event_seen(resolved, reached);
     if (!reached) {
         return fail(ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "the event is not reached in time");
     }
@@ -94,7 +109,7 @@ aclError sim_aclrtSynchronizeEvent(aclrtEvent event)
 
 aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     if (timeout < -1) {
         return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
                           timeout);
@@ -105,28 +120,43 @@ aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
     return event_synchronize(event, deadline_after_ms(timeout));
 }
 
-/* When the last record was reached. */
-static aclError event_time(const Event *event, int64_t *time_ns)
+/* An event that was never recorded has no time, which is found before one that is pending. */
+static aclError recorded_check(Event *event)
 {
     TRY(captured_check(event));
-    uint64_t recorded = atomic_load(&event->counts->recorded);
-    if (recorded == 0 || atomic_load(&event->counts->stamped) < recorded) {
-        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "event %u has no time: its record is not reached",
+    EventCounts counts = event_counts(event);
+    if (counts.recorded == 0) {
+        return fail(ACL_ERROR_RT_INTERNAL_ERROR, "event %u has no time: it was never recorded",
                     event->id);
     }
-    *time_ns = atomic_load(&event->counts->time_ns);
+    return ACL_SUCCESS;
+}
+
+/* When the last record was reached. */
+static aclError event_time(Event *event, int64_t *time_ns)
+{
+    EventCounts counts = event_counts(event);
+    if (counts.stamped < counts.recorded) {
+        return fail(ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID,
+                    "event %u has no time: its record is not reached", event->id);
+    }
+    *time_ns = counts.time_ns;
+    event_seen(event, true);
     return ACL_SUCCESS;
 }
 
 aclError sim_aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
 {
-    Event *start, *end;
+    EVENT_REF(start);
+    EVENT_REF(end);
     int64_t start_ns, end_ns;
     REQUIRE(ms != NULL);
     REQUIRE(startEvent != NULL);
     REQUIRE(endEvent != NULL);
     TRY(event_resolve(startEvent, &start));
     TRY(event_resolve(endEvent, &end));
+    TRY(recorded_check(start));
+    TRY(recorded_check(end));
     TRY(event_time(start, &start_ns));
     TRY(event_time(end, &end_ns));
     *ms = (float)((double)(end_ns - start_ns) * 1e-6);
@@ -135,11 +165,12 @@ aclError sim_aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent 
 
 aclError sim_aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     int64_t time_ns;
     REQUIRE(event != NULL);
     REQUIRE(timestamp != NULL);
     TRY(event_resolve(event, &resolved));
+    TRY(recorded_check(resolved));
     TRY(event_time(resolved, &time_ns));
     *timestamp = (uint64_t)time_ns / 1000;
     return ACL_SUCCESS;
@@ -147,7 +178,7 @@ aclError sim_aclrtEventGetTimestamp(aclrtEvent event, uint64_t *timestamp)
 
 aclError sim_aclrtGetEventId(aclrtEvent event, uint32_t *eventId)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     REQUIRE(event != NULL);
     REQUIRE(eventId != NULL);
     TRY(event_resolve(event, &resolved));

@@ -8,7 +8,7 @@
 
 enum { CALLBACKS_MAX = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static aclrtExceptionInfoCallback only; /* aclrtSetExceptionInfoCallback's */
 static aclrtExceptionInfoCallback list[CALLBACKS_MAX];
 static size_t count;

@@ -370,6 +370,8 @@ const char *const function_names[FN_COUNT] = {
     "aclrtLaunchKernelV2",
     "aclrtLaunchKernelWithHostArgs",
     "aclrtLaunchKernelWithArgsArray",
+    "aclrtLaunchSIMTKernelWithArgsArray",
+    "aclrtLaunchSIMTKernelWithHostArgs",
     "aclrtCtxGetFloatOverflowAddr",
     "aclrtGetFloatOverflowStatus",
     "aclrtResetFloatOverflowStatus",
@@ -488,6 +490,19 @@ const char *const function_names[FN_COUNT] = {
     "aclmdlBundleUnload",
     "aclmdlBundleGetModelNum",
     "aclmdlBundleGetModelId",
+    "aclmdlBundleCreateQueryInfo",
+    "aclmdlBundleDestroyQueryInfo",
+    "aclmdlBundleQueryInfoFromFile",
+    "aclmdlBundleQueryInfoFromMem",
+    "aclmdlBundleGetQueryModelNum",
+    "aclmdlBundleGetVarWeightSize",
+    "aclmdlBundleGetSize",
+    "aclmdlBundleInitFromFile",
+    "aclmdlBundleInitFromMem",
+    "aclmdlBundleLoadModel",
+    "aclmdlBundleLoadModelWithMem",
+    "aclmdlBundleLoadModelWithConfig",
+    "aclmdlBundleUnloadModel",
     "aclmdlLoadFromMem",
     "aclmdlLoadFromFileWithMem",
     "aclmdlLoadFromMemWithMem",
@@ -674,7 +689,7 @@ float aclFloat16ToFloat(aclFloat16 value)
     if (gate_enter(FN_aclFloat16ToFloat) == ACL_SUCCESS) {
         gate_result = sim_aclFloat16ToFloat(value);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclFloat16ToFloat", ERROR_ANY,
             "value:u",
             UNSIGNED(value));
@@ -689,7 +704,7 @@ aclFloat16 aclFloatToFloat16(float value)
     if (gate_enter(FN_aclFloatToFloat16) == ACL_SUCCESS) {
         gate_result = sim_aclFloatToFloat16(value);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclFloatToFloat16", ERROR_ANY,
             "value:d",
             REAL(value));
@@ -704,7 +719,7 @@ aclDataBuffer *aclCreateDataBuffer(void *data, size_t size)
     if (gate_enter(FN_aclCreateDataBuffer) == ACL_SUCCESS) {
         gate_result = sim_aclCreateDataBuffer(data, size);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclCreateDataBuffer", ERROR_ANY,
             "data:p size:u",
             POINTER(data), UNSIGNED(size));
@@ -747,7 +762,7 @@ void *aclGetDataBufferAddr(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferAddr) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferAddr(dataBuffer);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclGetDataBufferAddr", ERROR_ANY,
             "dataBuffer:p",
             POINTER(dataBuffer));
@@ -762,7 +777,7 @@ uint32_t aclGetDataBufferSize(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferSize(dataBuffer);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetDataBufferSize", ERROR_ANY,
             "dataBuffer:p",
             POINTER(dataBuffer));
@@ -777,7 +792,7 @@ size_t aclGetDataBufferSizeV2(const aclDataBuffer *dataBuffer)
     if (gate_enter(FN_aclGetDataBufferSizeV2) == ACL_SUCCESS) {
         gate_result = sim_aclGetDataBufferSizeV2(dataBuffer);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetDataBufferSizeV2", ERROR_ANY,
             "dataBuffer:p",
             POINTER(dataBuffer));
@@ -792,7 +807,7 @@ size_t aclDataTypeSize(aclDataType dataType)
     if (gate_enter(FN_aclDataTypeSize) == ACL_SUCCESS) {
         gate_result = sim_aclDataTypeSize(dataType);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclDataTypeSize", ERROR_ANY,
             "dataType:i",
             SIGNED(dataType));
@@ -807,7 +822,7 @@ const char *aclrtGetSocName(void)
     if (gate_enter(FN_aclrtGetSocName) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetSocName();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclrtGetSocName", ERROR_ANY,
             "");
     }
@@ -863,7 +878,7 @@ aclTensorDesc *aclCreateTensorDesc(aclDataType dataType, int numDims, const int6
     if (gate_enter(FN_aclCreateTensorDesc) == ACL_SUCCESS) {
         gate_result = sim_aclCreateTensorDesc(dataType, numDims, dims, format);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclCreateTensorDesc", ERROR_ANY,
             "dataType:i numDims:i dims:p format:i",
             SIGNED(dataType), SIGNED(numDims), POINTER(dims), SIGNED(format));
@@ -917,7 +932,7 @@ aclDataType aclGetTensorDescType(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescType) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescType(desc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetTensorDescType", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -932,7 +947,7 @@ aclFormat aclGetTensorDescFormat(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescFormat) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescFormat(desc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetTensorDescFormat", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -947,7 +962,7 @@ size_t aclGetTensorDescSize(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescSize(desc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetTensorDescSize", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -962,7 +977,7 @@ size_t aclGetTensorDescElementCount(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescElementCount) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescElementCount(desc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetTensorDescElementCount", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -977,7 +992,7 @@ size_t aclGetTensorDescNumDims(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescNumDims) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescNumDims(desc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetTensorDescNumDims", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -992,7 +1007,7 @@ int64_t aclGetTensorDescDim(const aclTensorDesc *desc, size_t index)
     if (gate_enter(FN_aclGetTensorDescDim) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescDim(desc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclGetTensorDescDim", ERROR_ANY,
             "desc:p index:u",
             POINTER(desc), UNSIGNED(index));
@@ -1046,7 +1061,7 @@ const char *aclGetTensorDescName(aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescName) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescName(desc);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclGetTensorDescName", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -1159,7 +1174,7 @@ aclTensorDesc *aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index)
     if (gate_enter(FN_aclGetTensorDescByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescByIndex(desc, index);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclGetTensorDescByIndex", ERROR_ANY,
             "desc:p index:u",
             POINTER(desc), UNSIGNED(index));
@@ -1174,7 +1189,7 @@ void *aclGetTensorDescAddress(const aclTensorDesc *desc)
     if (gate_enter(FN_aclGetTensorDescAddress) == ACL_SUCCESS) {
         gate_result = sim_aclGetTensorDescAddress(desc);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclGetTensorDescAddress", ERROR_ANY,
             "desc:p",
             POINTER(desc));
@@ -1231,7 +1246,7 @@ aclrtAllocatorDesc aclrtAllocatorCreateDesc(void)
     if (gate_enter(FN_aclrtAllocatorCreateDesc) == ACL_SUCCESS) {
         gate_result = sim_aclrtAllocatorCreateDesc();
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtAllocatorCreateDesc", ERROR_ANY,
             "");
     }
@@ -1516,7 +1531,7 @@ uint32_t aclrtGetTaskIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetTaskIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetTaskIdFromExceptionInfo(info);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtGetTaskIdFromExceptionInfo", ERROR_ANY,
             "info:p",
             POINTER(info));
@@ -1531,7 +1546,7 @@ uint32_t aclrtGetStreamIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetStreamIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetStreamIdFromExceptionInfo(info);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtGetStreamIdFromExceptionInfo", ERROR_ANY,
             "info:p",
             POINTER(info));
@@ -1546,7 +1561,7 @@ uint32_t aclrtGetThreadIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetThreadIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetThreadIdFromExceptionInfo(info);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtGetThreadIdFromExceptionInfo", ERROR_ANY,
             "info:p",
             POINTER(info));
@@ -1561,7 +1576,7 @@ uint32_t aclrtGetDeviceIdFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetDeviceIdFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetDeviceIdFromExceptionInfo(info);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtGetDeviceIdFromExceptionInfo", ERROR_ANY,
             "info:p",
             POINTER(info));
@@ -1576,7 +1591,7 @@ uint32_t aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     if (gate_enter(FN_aclrtGetErrorCodeFromExceptionInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtGetErrorCodeFromExceptionInfo(info);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtGetErrorCodeFromExceptionInfo", ERROR_ANY,
             "info:p",
             POINTER(info));
@@ -2816,7 +2831,7 @@ aclrtStreamConfigHandle *aclrtCreateStreamConfigHandle(void)
     if (gate_enter(FN_aclrtCreateStreamConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateStreamConfigHandle();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclrtCreateStreamConfigHandle", ERROR_ANY,
             "");
     }
@@ -3068,7 +3083,7 @@ aclrtGroupInfo *aclrtCreateGroupInfo(void)
     if (gate_enter(FN_aclrtCreateGroupInfo) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateGroupInfo();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclrtCreateGroupInfo", ERROR_ANY,
             "");
     }
@@ -3405,7 +3420,7 @@ aclrtBinary aclrtCreateBinary(const void *data, size_t dataLen)
     if (gate_enter(FN_aclrtCreateBinary) == ACL_SUCCESS) {
         gate_result = sim_aclrtCreateBinary(data, dataLen);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclrtCreateBinary", ERROR_ANY,
             "data:p dataLen:u",
             POINTER(data), UNSIGNED(dataLen));
@@ -5755,6 +5770,36 @@ aclError aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStr
     return gate_leave(FN_aclrtLaunchKernelWithArgsArray, gate_status);
 }
 
+aclError aclrtLaunchSIMTKernelWithArgsArray(void *func, dim3 gridDim, dim3 blockDim, size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchSIMTKernelWithArgsArray);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchSIMTKernelWithArgsArray(func, gridDim, blockDim, dynUbufSize, stream, cfg, args);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchSIMTKernelWithArgsArray", gate_status,
+            "func:p dynUbufSize:u stream:p cfg:p args:p",
+            POINTER(func), UNSIGNED(dynUbufSize), POINTER(stream), POINTER(cfg), POINTER(args));
+    }
+    return gate_leave(FN_aclrtLaunchSIMTKernelWithArgsArray, gate_status);
+}
+
+aclError aclrtLaunchSIMTKernelWithHostArgs(void *func, dim3 gridDim, dim3 blockDim, size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
+{
+    aclError gate_status = gate_enter(FN_aclrtLaunchSIMTKernelWithHostArgs);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclrtLaunchSIMTKernelWithHostArgs(func, gridDim, blockDim, dynUbufSize, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclrtLaunchSIMTKernelWithHostArgs", gate_status,
+            "func:p dynUbufSize:u stream:p cfg:p hostArgs:p argsSize:u placeHolderArray:p "
+            "placeHolderNum:u",
+            POINTER(func), UNSIGNED(dynUbufSize), POINTER(stream), POINTER(cfg), POINTER(hostArgs),
+            UNSIGNED(argsSize), POINTER(placeHolderArray), UNSIGNED(placeHolderNum));
+    }
+    return gate_leave(FN_aclrtLaunchSIMTKernelWithHostArgs, gate_status);
+}
+
 aclError aclrtCtxGetFloatOverflowAddr(void **overflowAddr)
 {
     aclError gate_status = gate_enter(FN_aclrtCtxGetFloatOverflowAddr);
@@ -6687,7 +6732,7 @@ aclopAttr *aclopCreateAttr(void)
     if (gate_enter(FN_aclopCreateAttr) == ACL_SUCCESS) {
         gate_result = sim_aclopCreateAttr();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclopCreateAttr", ERROR_ANY,
             "");
     }
@@ -7084,7 +7129,7 @@ aclmdlDesc *aclmdlCreateDesc(void)
     if (gate_enter(FN_aclmdlCreateDesc) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateDesc();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlCreateDesc", ERROR_ANY,
             "");
     }
@@ -7154,7 +7199,7 @@ size_t aclmdlGetNumInputs(aclmdlDesc *modelDesc)
     if (gate_enter(FN_aclmdlGetNumInputs) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetNumInputs(modelDesc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetNumInputs", ERROR_ANY,
             "modelDesc:p",
             POINTER(modelDesc));
@@ -7169,7 +7214,7 @@ size_t aclmdlGetNumOutputs(aclmdlDesc *modelDesc)
     if (gate_enter(FN_aclmdlGetNumOutputs) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetNumOutputs(modelDesc);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetNumOutputs", ERROR_ANY,
             "modelDesc:p",
             POINTER(modelDesc));
@@ -7184,7 +7229,7 @@ size_t aclmdlGetInputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputSizeByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputSizeByIndex(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetInputSizeByIndex", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7199,7 +7244,7 @@ size_t aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputSizeByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputSizeByIndex(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetOutputSizeByIndex", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7214,7 +7259,7 @@ aclmdlExecConfigHandle *aclmdlCreateExecConfigHandle(void)
     if (gate_enter(FN_aclmdlCreateExecConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateExecConfigHandle();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlCreateExecConfigHandle", ERROR_ANY,
             "");
     }
@@ -7242,7 +7287,7 @@ aclmdlDataset *aclmdlCreateDataset(void)
     if (gate_enter(FN_aclmdlCreateDataset) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateDataset();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlCreateDataset", ERROR_ANY,
             "");
     }
@@ -7298,7 +7343,7 @@ aclTensorDesc *aclmdlGetDatasetTensorDesc(const aclmdlDataset *dataset, size_t i
     if (gate_enter(FN_aclmdlGetDatasetTensorDesc) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetTensorDesc(dataset, index);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlGetDatasetTensorDesc", ERROR_ANY,
             "dataset:p index:u",
             POINTER(dataset), UNSIGNED(index));
@@ -7313,7 +7358,7 @@ size_t aclmdlGetDatasetNumBuffers(const aclmdlDataset *dataset)
     if (gate_enter(FN_aclmdlGetDatasetNumBuffers) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetNumBuffers(dataset);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetDatasetNumBuffers", ERROR_ANY,
             "dataset:p",
             POINTER(dataset));
@@ -7328,7 +7373,7 @@ aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index
     if (gate_enter(FN_aclmdlGetDatasetBuffer) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetDatasetBuffer(dataset, index);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlGetDatasetBuffer", ERROR_ANY,
             "dataset:p index:u",
             POINTER(dataset), UNSIGNED(index));
@@ -7419,6 +7464,190 @@ aclError aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *model
             UNSIGNED(bundleId), UNSIGNED(index), POINTER(modelId));
     }
     return gate_leave(FN_aclmdlBundleGetModelId, gate_status);
+}
+
+aclmdlBundleQueryInfo *aclmdlBundleCreateQueryInfo(void)
+{
+    aclmdlBundleQueryInfo *gate_result = NULL;
+    if (gate_enter(FN_aclmdlBundleCreateQueryInfo) == ACL_SUCCESS) {
+        gate_result = sim_aclmdlBundleCreateQueryInfo();
+    }
+    if (gate_result == NULL) {
+        error_sign("aclmdlBundleCreateQueryInfo", ERROR_ANY,
+            "");
+    }
+    (void)gate_leave(FN_aclmdlBundleCreateQueryInfo, ACL_SUCCESS);
+    return gate_result;
+}
+
+aclError aclmdlBundleDestroyQueryInfo(aclmdlBundleQueryInfo *queryInfo)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleDestroyQueryInfo);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleDestroyQueryInfo(queryInfo);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleDestroyQueryInfo", gate_status,
+            "queryInfo:p",
+            POINTER(queryInfo));
+    }
+    return gate_leave(FN_aclmdlBundleDestroyQueryInfo, gate_status);
+}
+
+aclError aclmdlBundleQueryInfoFromFile(const char *fileName, aclmdlBundleQueryInfo *queryInfo)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleQueryInfoFromFile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleQueryInfoFromFile(fileName, queryInfo);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleQueryInfoFromFile", gate_status,
+            "fileName:p queryInfo:p",
+            POINTER(fileName), POINTER(queryInfo));
+    }
+    return gate_leave(FN_aclmdlBundleQueryInfoFromFile, gate_status);
+}
+
+aclError aclmdlBundleQueryInfoFromMem(const void *model, size_t modelSize, aclmdlBundleQueryInfo *queryInfo)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleQueryInfoFromMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleQueryInfoFromMem(model, modelSize, queryInfo);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleQueryInfoFromMem", gate_status,
+            "model:p modelSize:u queryInfo:p",
+            POINTER(model), UNSIGNED(modelSize), POINTER(queryInfo));
+    }
+    return gate_leave(FN_aclmdlBundleQueryInfoFromMem, gate_status);
+}
+
+aclError aclmdlBundleGetQueryModelNum(const aclmdlBundleQueryInfo *queryInfo, size_t *modelNum)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleGetQueryModelNum);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleGetQueryModelNum(queryInfo, modelNum);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleGetQueryModelNum", gate_status,
+            "queryInfo:p modelNum:p",
+            POINTER(queryInfo), POINTER(modelNum));
+    }
+    return gate_leave(FN_aclmdlBundleGetQueryModelNum, gate_status);
+}
+
+aclError aclmdlBundleGetVarWeightSize(const aclmdlBundleQueryInfo *queryInfo, size_t *variableWeightSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleGetVarWeightSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleGetVarWeightSize(queryInfo, variableWeightSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleGetVarWeightSize", gate_status,
+            "queryInfo:p variableWeightSize:p",
+            POINTER(queryInfo), POINTER(variableWeightSize));
+    }
+    return gate_leave(FN_aclmdlBundleGetVarWeightSize, gate_status);
+}
+
+aclError aclmdlBundleGetSize(const aclmdlBundleQueryInfo *queryInfo, size_t index, size_t *workSize, size_t *constWeightSize)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleGetSize);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleGetSize(queryInfo, index, workSize, constWeightSize);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleGetSize", gate_status,
+            "queryInfo:p index:u workSize:p constWeightSize:p",
+            POINTER(queryInfo), UNSIGNED(index), POINTER(workSize), POINTER(constWeightSize));
+    }
+    return gate_leave(FN_aclmdlBundleGetSize, gate_status);
+}
+
+aclError aclmdlBundleInitFromFile(const char *modelPath, void *varWeightPtr, size_t varWeightSize, uint32_t *bundleId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleInitFromFile);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleInitFromFile(modelPath, varWeightPtr, varWeightSize, bundleId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleInitFromFile", gate_status,
+            "modelPath:p varWeightPtr:p varWeightSize:u bundleId:p",
+            POINTER(modelPath), POINTER(varWeightPtr), UNSIGNED(varWeightSize), POINTER(bundleId));
+    }
+    return gate_leave(FN_aclmdlBundleInitFromFile, gate_status);
+}
+
+aclError aclmdlBundleInitFromMem(const void *model, size_t modelSize, void *varWeightPtr, size_t varWeightSize, uint32_t *bundleId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleInitFromMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleInitFromMem(model, modelSize, varWeightPtr, varWeightSize, bundleId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleInitFromMem", gate_status,
+            "model:p modelSize:u varWeightPtr:p varWeightSize:u bundleId:p",
+            POINTER(model), UNSIGNED(modelSize), POINTER(varWeightPtr), UNSIGNED(varWeightSize),
+            POINTER(bundleId));
+    }
+    return gate_leave(FN_aclmdlBundleInitFromMem, gate_status);
+}
+
+aclError aclmdlBundleLoadModel(uint32_t bundleId, size_t index, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleLoadModel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleLoadModel(bundleId, index, modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleLoadModel", gate_status,
+            "bundleId:u index:u modelId:p",
+            UNSIGNED(bundleId), UNSIGNED(index), POINTER(modelId));
+    }
+    return gate_leave(FN_aclmdlBundleLoadModel, gate_status);
+}
+
+aclError aclmdlBundleLoadModelWithMem(uint32_t bundleId, size_t index, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleLoadModelWithMem);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleLoadModelWithMem(bundleId, index, workPtr, workSize, weightPtr, weightSize, modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleLoadModelWithMem", gate_status,
+            "bundleId:u index:u workPtr:p workSize:u weightPtr:p weightSize:u modelId:p",
+            UNSIGNED(bundleId), UNSIGNED(index), POINTER(workPtr), UNSIGNED(workSize),
+            POINTER(weightPtr), UNSIGNED(weightSize), POINTER(modelId));
+    }
+    return gate_leave(FN_aclmdlBundleLoadModelWithMem, gate_status);
+}
+
+aclError aclmdlBundleLoadModelWithConfig(uint32_t bundleId, size_t index, aclmdlConfigHandle *handle, uint32_t *modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleLoadModelWithConfig);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleLoadModelWithConfig(bundleId, index, handle, modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleLoadModelWithConfig", gate_status,
+            "bundleId:u index:u handle:p modelId:p",
+            UNSIGNED(bundleId), UNSIGNED(index), POINTER(handle), POINTER(modelId));
+    }
+    return gate_leave(FN_aclmdlBundleLoadModelWithConfig, gate_status);
+}
+
+aclError aclmdlBundleUnloadModel(uint32_t bundleId, uint32_t modelId)
+{
+    aclError gate_status = gate_enter(FN_aclmdlBundleUnloadModel);
+    if (gate_status == ACL_SUCCESS) {
+        gate_status = sim_aclmdlBundleUnloadModel(bundleId, modelId);
+    }
+    if (!SIM_LIKELY(gate_status == ACL_SUCCESS)) {
+        error_sign("aclmdlBundleUnloadModel", gate_status,
+            "bundleId:u modelId:u",
+            UNSIGNED(bundleId), UNSIGNED(modelId));
+    }
+    return gate_leave(FN_aclmdlBundleUnloadModel, gate_status);
 }
 
 aclError aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId)
@@ -7753,7 +7982,7 @@ const char *aclmdlGetInputNameByIndex(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputNameByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputNameByIndex(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlGetInputNameByIndex", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7768,7 +7997,7 @@ const char *aclmdlGetOutputNameByIndex(const aclmdlDesc *modelDesc, size_t index
     if (gate_enter(FN_aclmdlGetOutputNameByIndex) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputNameByIndex(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlGetOutputNameByIndex", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7783,7 +8012,7 @@ aclFormat aclmdlGetInputFormat(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputFormat) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputFormat(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetInputFormat", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7798,7 +8027,7 @@ aclFormat aclmdlGetOutputFormat(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputFormat) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputFormat(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetOutputFormat", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7813,7 +8042,7 @@ aclDataType aclmdlGetInputDataType(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetInputDataType) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetInputDataType(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetInputDataType", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7828,7 +8057,7 @@ aclDataType aclmdlGetOutputDataType(const aclmdlDesc *modelDesc, size_t index)
     if (gate_enter(FN_aclmdlGetOutputDataType) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetOutputDataType(modelDesc, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclmdlGetOutputDataType", ERROR_ANY,
             "modelDesc:p index:u",
             POINTER(modelDesc), UNSIGNED(index));
@@ -7927,7 +8156,7 @@ aclmdlAIPP *aclmdlCreateAIPP(uint64_t batchSize)
     if (gate_enter(FN_aclmdlCreateAIPP) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateAIPP(batchSize);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlCreateAIPP", ERROR_ANY,
             "batchSize:u",
             UNSIGNED(batchSize));
@@ -8232,7 +8461,7 @@ aclmdlConfigHandle *aclmdlCreateConfigHandle(void)
     if (gate_enter(FN_aclmdlCreateConfigHandle) == ACL_SUCCESS) {
         gate_result = sim_aclmdlCreateConfigHandle();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlCreateConfigHandle", ERROR_ANY,
             "");
     }
@@ -8288,7 +8517,7 @@ const char *aclmdlGetTensorRealName(const aclmdlDesc *modelDesc, const char *nam
     if (gate_enter(FN_aclmdlGetTensorRealName) == ACL_SUCCESS) {
         gate_result = sim_aclmdlGetTensorRealName(modelDesc, name);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclmdlGetTensorRealName", ERROR_ANY,
             "modelDesc:p name:p",
             POINTER(modelDesc), POINTER(name));
@@ -8303,7 +8532,7 @@ acltdtTensorType acltdtGetTensorTypeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetTensorTypeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetTensorTypeFromItem(dataItem);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("acltdtGetTensorTypeFromItem", ERROR_ANY,
             "dataItem:p",
             POINTER(dataItem));
@@ -8318,7 +8547,7 @@ aclDataType acltdtGetDataTypeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataTypeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataTypeFromItem(dataItem);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("acltdtGetDataTypeFromItem", ERROR_ANY,
             "dataItem:p",
             POINTER(dataItem));
@@ -8333,7 +8562,7 @@ void *acltdtGetDataAddrFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataAddrFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataAddrFromItem(dataItem);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtGetDataAddrFromItem", ERROR_ANY,
             "dataItem:p",
             POINTER(dataItem));
@@ -8348,7 +8577,7 @@ size_t acltdtGetDataSizeFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDataSizeFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataSizeFromItem(dataItem);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("acltdtGetDataSizeFromItem", ERROR_ANY,
             "dataItem:p",
             POINTER(dataItem));
@@ -8363,7 +8592,7 @@ size_t acltdtGetDimNumFromItem(const acltdtDataItem *dataItem)
     if (gate_enter(FN_acltdtGetDimNumFromItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDimNumFromItem(dataItem);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("acltdtGetDimNumFromItem", ERROR_ANY,
             "dataItem:p",
             POINTER(dataItem));
@@ -8406,7 +8635,7 @@ acltdtDataItem *acltdtCreateDataItem(acltdtTensorType tdtType, const int64_t *di
     if (gate_enter(FN_acltdtCreateDataItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateDataItem(tdtType, dims, dimNum, dataType, data, size);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateDataItem", ERROR_ANY,
             "tdtType:i dims:p dimNum:u dataType:i data:p size:u",
             SIGNED(tdtType), POINTER(dims), UNSIGNED(dimNum), SIGNED(dataType), POINTER(data),
@@ -8436,7 +8665,7 @@ acltdtDataset *acltdtCreateDataset(void)
     if (gate_enter(FN_acltdtCreateDataset) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateDataset();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateDataset", ERROR_ANY,
             "");
     }
@@ -8464,7 +8693,7 @@ acltdtDataItem *acltdtGetDataItem(const acltdtDataset *dataset, size_t index)
     if (gate_enter(FN_acltdtGetDataItem) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDataItem(dataset, index);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtGetDataItem", ERROR_ANY,
             "dataset:p index:u",
             POINTER(dataset), UNSIGNED(index));
@@ -8493,7 +8722,7 @@ size_t acltdtGetDatasetSize(const acltdtDataset *dataset)
     if (gate_enter(FN_acltdtGetDatasetSize) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDatasetSize(dataset);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("acltdtGetDatasetSize", ERROR_ANY,
             "dataset:p",
             POINTER(dataset));
@@ -8508,7 +8737,7 @@ const char *acltdtGetDatasetName(const acltdtDataset *dataset)
     if (gate_enter(FN_acltdtGetDatasetName) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetDatasetName(dataset);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtGetDatasetName", ERROR_ANY,
             "dataset:p",
             POINTER(dataset));
@@ -8537,7 +8766,7 @@ acltdtChannelHandle *acltdtCreateChannel(uint32_t deviceId, const char *name)
     if (gate_enter(FN_acltdtCreateChannel) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateChannel(deviceId, name);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateChannel", ERROR_ANY,
             "deviceId:u name:p",
             UNSIGNED(deviceId), POINTER(name));
@@ -8552,7 +8781,7 @@ acltdtChannelHandle *acltdtCreateChannelWithCapacity(uint32_t deviceId, const ch
     if (gate_enter(FN_acltdtCreateChannelWithCapacity) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateChannelWithCapacity(deviceId, name, capacity);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateChannelWithCapacity", ERROR_ANY,
             "deviceId:u name:p capacity:u",
             UNSIGNED(deviceId), POINTER(name), UNSIGNED(capacity));
@@ -8947,7 +9176,7 @@ acltdtQueueAttr *acltdtCreateQueueAttr(void)
     if (gate_enter(FN_acltdtCreateQueueAttr) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueAttr();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateQueueAttr", ERROR_ANY,
             "");
     }
@@ -9003,7 +9232,7 @@ acltdtQueueRoute *acltdtCreateQueueRoute(uint32_t srcId, uint32_t dstId)
     if (gate_enter(FN_acltdtCreateQueueRoute) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRoute(srcId, dstId);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateQueueRoute", ERROR_ANY,
             "srcId:u dstId:u",
             UNSIGNED(srcId), UNSIGNED(dstId));
@@ -9046,7 +9275,7 @@ acltdtQueueRouteList *acltdtCreateQueueRouteList(void)
     if (gate_enter(FN_acltdtCreateQueueRouteList) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRouteList();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateQueueRouteList", ERROR_ANY,
             "");
     }
@@ -9102,7 +9331,7 @@ size_t acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList)
     if (gate_enter(FN_acltdtGetQueueRouteNum) == ACL_SUCCESS) {
         gate_result = sim_acltdtGetQueueRouteNum(routeList);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("acltdtGetQueueRouteNum", ERROR_ANY,
             "routeList:p",
             POINTER(routeList));
@@ -9117,7 +9346,7 @@ acltdtQueueRouteQueryInfo *acltdtCreateQueueRouteQueryInfo(void)
     if (gate_enter(FN_acltdtCreateQueueRouteQueryInfo) == ACL_SUCCESS) {
         gate_result = sim_acltdtCreateQueueRouteQueryInfo();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("acltdtCreateQueueRouteQueryInfo", ERROR_ANY,
             "");
     }
@@ -9200,7 +9429,7 @@ aclprofConfig *aclprofCreateConfig(uint32_t *deviceIdList, uint32_t deviceNums, 
     if (gate_enter(FN_aclprofCreateConfig) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateConfig(deviceIdList, deviceNums, aicoreMetrics, aicoreEvents, dataTypeConfig);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclprofCreateConfig", ERROR_ANY,
             "deviceIdList:p deviceNums:u aicoreMetrics:i aicoreEvents:p dataTypeConfig:u",
             POINTER(deviceIdList), UNSIGNED(deviceNums), SIGNED(aicoreMetrics), POINTER(aicoreEvents),
@@ -9286,7 +9515,7 @@ aclprofSubscribeConfig *aclprofCreateSubscribeConfig(int8_t timeInfoSwitch, aclp
     if (gate_enter(FN_aclprofCreateSubscribeConfig) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateSubscribeConfig(timeInfoSwitch, aicoreMetrics, fd);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclprofCreateSubscribeConfig", ERROR_ANY,
             "timeInfoSwitch:i aicoreMetrics:i fd:p",
             SIGNED(timeInfoSwitch), SIGNED(aicoreMetrics), POINTER(fd));
@@ -9401,7 +9630,7 @@ uint64_t aclprofGetOpStart(const void *opInfo, size_t opInfoLen, uint32_t index)
     if (gate_enter(FN_aclprofGetOpStart) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpStart(opInfo, opInfoLen, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclprofGetOpStart", ERROR_ANY,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
@@ -9416,7 +9645,7 @@ uint64_t aclprofGetOpEnd(const void *opInfo, size_t opInfoLen, uint32_t index)
     if (gate_enter(FN_aclprofGetOpEnd) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpEnd(opInfo, opInfoLen, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclprofGetOpEnd", ERROR_ANY,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
@@ -9431,7 +9660,7 @@ uint64_t aclprofGetOpDuration(const void *opInfo, size_t opInfoLen, uint32_t ind
     if (gate_enter(FN_aclprofGetOpDuration) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpDuration(opInfo, opInfoLen, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclprofGetOpDuration", ERROR_ANY,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
@@ -9446,7 +9675,7 @@ size_t aclprofGetModelId(const void *opInfo, size_t opInfoLen, uint32_t index)
     if (gate_enter(FN_aclprofGetModelId) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetModelId(opInfo, opInfoLen, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclprofGetModelId", ERROR_ANY,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
@@ -9461,7 +9690,7 @@ aclprofSubscribeOpFlag aclprofGetOpFlag(const void *opInfo, size_t opInfoLen, ui
     if (gate_enter(FN_aclprofGetOpFlag) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpFlag(opInfo, opInfoLen, index);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclprofGetOpFlag", ERROR_ANY,
             "opInfo:p opInfoLen:u index:u",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index));
@@ -9476,7 +9705,7 @@ const char *aclprofGetOpAttriValue(const void *opInfo, size_t opInfoLen, uint32_
     if (gate_enter(FN_aclprofGetOpAttriValue) == ACL_SUCCESS) {
         gate_result = sim_aclprofGetOpAttriValue(opInfo, opInfoLen, index, attri);
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclprofGetOpAttriValue", ERROR_ANY,
             "opInfo:p opInfoLen:u index:u attri:i",
             POINTER(opInfo), UNSIGNED(opInfoLen), UNSIGNED(index), SIGNED(attri));
@@ -9505,7 +9734,7 @@ aclprofStepInfo *aclprofCreateStepInfo(void)
     if (gate_enter(FN_aclprofCreateStepInfo) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateStepInfo();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclprofCreateStepInfo", ERROR_ANY,
             "");
     }
@@ -9530,7 +9759,7 @@ void *aclprofCreateStamp(void)
     if (gate_enter(FN_aclprofCreateStamp) == ACL_SUCCESS) {
         gate_result = sim_aclprofCreateStamp();
     }
-    if (!gate_result) {
+    if (gate_result == NULL) {
         error_sign("aclprofCreateStamp", ERROR_ANY,
             "");
     }
@@ -9652,7 +9881,7 @@ uint64_t aclprofStr2Id(const char *message)
     if (gate_enter(FN_aclprofStr2Id) == ACL_SUCCESS) {
         gate_result = sim_aclprofStr2Id(message);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         error_sign("aclprofStr2Id", ERROR_ANY,
             "message:p",
             POINTER(message));

@@ -383,6 +383,8 @@ enum {
     FN_aclrtLaunchKernelV2,
     FN_aclrtLaunchKernelWithHostArgs,
     FN_aclrtLaunchKernelWithArgsArray,
+    FN_aclrtLaunchSIMTKernelWithArgsArray,
+    FN_aclrtLaunchSIMTKernelWithHostArgs,
     FN_aclrtCtxGetFloatOverflowAddr,
     FN_aclrtGetFloatOverflowStatus,
     FN_aclrtResetFloatOverflowStatus,
@@ -501,6 +503,19 @@ enum {
     FN_aclmdlBundleUnload,
     FN_aclmdlBundleGetModelNum,
     FN_aclmdlBundleGetModelId,
+    FN_aclmdlBundleCreateQueryInfo,
+    FN_aclmdlBundleDestroyQueryInfo,
+    FN_aclmdlBundleQueryInfoFromFile,
+    FN_aclmdlBundleQueryInfoFromMem,
+    FN_aclmdlBundleGetQueryModelNum,
+    FN_aclmdlBundleGetVarWeightSize,
+    FN_aclmdlBundleGetSize,
+    FN_aclmdlBundleInitFromFile,
+    FN_aclmdlBundleInitFromMem,
+    FN_aclmdlBundleLoadModel,
+    FN_aclmdlBundleLoadModelWithMem,
+    FN_aclmdlBundleLoadModelWithConfig,
+    FN_aclmdlBundleUnloadModel,
     FN_aclmdlLoadFromMem,
     FN_aclmdlLoadFromFileWithMem,
     FN_aclmdlLoadFromMemWithMem,
@@ -1046,6 +1061,8 @@ aclError sim_aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream);
 aclError sim_aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks, const void *argsData, size_t argsSize, aclrtLaunchKernelCfg *cfg, aclrtStream stream);
 aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum);
 aclError sim_aclrtLaunchKernelWithArgsArray(void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args);
+aclError sim_aclrtLaunchSIMTKernelWithArgsArray(void *func, dim3 gridDim, dim3 blockDim, size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args);
+aclError sim_aclrtLaunchSIMTKernelWithHostArgs(void *func, dim3 gridDim, dim3 blockDim, size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum);
 aclError sim_aclrtCtxGetFloatOverflowAddr(void **overflowAddr);
 aclError sim_aclrtGetFloatOverflowStatus(void *outputAddr, uint64_t outputSize, aclrtStream stream);
 aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream);
@@ -1164,6 +1181,19 @@ aclError sim_aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32
 aclError sim_aclmdlBundleUnload(uint32_t bundleId);
 aclError sim_aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum);
 aclError sim_aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *modelId);
+aclmdlBundleQueryInfo *sim_aclmdlBundleCreateQueryInfo(void);
+aclError sim_aclmdlBundleDestroyQueryInfo(aclmdlBundleQueryInfo *queryInfo);
+aclError sim_aclmdlBundleQueryInfoFromFile(const char *fileName, aclmdlBundleQueryInfo *queryInfo);
+aclError sim_aclmdlBundleQueryInfoFromMem(const void *model, size_t modelSize, aclmdlBundleQueryInfo *queryInfo);
+aclError sim_aclmdlBundleGetQueryModelNum(const aclmdlBundleQueryInfo *queryInfo, size_t *modelNum);
+aclError sim_aclmdlBundleGetVarWeightSize(const aclmdlBundleQueryInfo *queryInfo, size_t *variableWeightSize);
+aclError sim_aclmdlBundleGetSize(const aclmdlBundleQueryInfo *queryInfo, size_t index, size_t *workSize, size_t *constWeightSize);
+aclError sim_aclmdlBundleInitFromFile(const char *modelPath, void *varWeightPtr, size_t varWeightSize, uint32_t *bundleId);
+aclError sim_aclmdlBundleInitFromMem(const void *model, size_t modelSize, void *varWeightPtr, size_t varWeightSize, uint32_t *bundleId);
+aclError sim_aclmdlBundleLoadModel(uint32_t bundleId, size_t index, uint32_t *modelId);
+aclError sim_aclmdlBundleLoadModelWithMem(uint32_t bundleId, size_t index, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize, uint32_t *modelId);
+aclError sim_aclmdlBundleLoadModelWithConfig(uint32_t bundleId, size_t index, aclmdlConfigHandle *handle, uint32_t *modelId);
+aclError sim_aclmdlBundleUnloadModel(uint32_t bundleId, uint32_t modelId);
 aclError sim_aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *modelId);
 aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);
 aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint32_t *modelId, void *workPtr, size_t workSize, void *weightPtr, size_t weightSize);

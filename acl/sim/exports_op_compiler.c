@@ -78,7 +78,7 @@ size_t aclGetCompileoptSize(aclCompileOpt opt)
     if (acl_sim_gate_enter(FN_aclGetCompileoptSize) == ACL_SUCCESS) {
         gate_result = sim_aclGetCompileoptSize(opt);
     }
-    if (!gate_result) {
+    if (gate_result == 0) {
         acl_sim_error_sign("aclGetCompileoptSize", ERROR_ANY,
             "opt:i",
             SIGNED(opt));

@@ -10,8 +10,11 @@
    Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for
    functions that get memory and 507899 (driver) for the rest.  Rules are separated by commas.
 
-   Thread rule: the rules are under one leaf mutex; only calls made while there are rules come
-   here. */
+   A rule's number is never given to another rule, so who removes a rule twice, or after all were
+   cleared, ends no rule made since.  A removed rule keeps its hits until its slot is needed.
+
+   Thread rule: the rules, and the gate's bit that says that there are some, are under one leaf
+   mutex; only calls made while there are rules come here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +22,26 @@
 #include "door.h"
 #include "exports.h"
 
-enum { RULES = 64, ANY_FUNCTION = -1, TEXT_MAX = 128 };
+enum { RULES = 64, ANY_FUNCTION = -1, UNKNOWN_FUNCTION = -2, DEVICE_LOST = -3, TEXT_MAX = 128 };
 
 typedef struct Rule {
     bool used;
-    int function; /* ANY_FUNCTION, or its number */
+    uint32_t number; /* 0: the slot was never used */
+    int function;    /* ANY_FUNCTION, or its number; DEVICE_LOST: the rule strikes no call */
+    int32_t device;  /* DEVICE_LOST: which one */
     aclError code;
     uint64_t nth;   /* fails the call of that number; 0: no such rule */
     uint64_t every; /* fails each call whose number is a multiple; 0: no such rule */
     double chance;  /* fails calls with this probability; negative: no such rule */
     uint64_t random;
     uint64_t times; /* how many more failures there may be */
-    uint64_t calls;
+    uint64_t calls; /* DEVICE_LOST: what the device had refused before */
     uint64_t hits;
 } Rule;
 
-static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(rules_lock);
 static Rule rules[RULES];
-static uint64_t removed_hits[RULES];
+static uint32_t newest; /* the number given out last */
 
 static int function_find(const char *name)
 {
@@ -45,7 +50,7 @@ static int function_find(const char *name)
             return i;
         }
     }
-    return ANY_FUNCTION - 1;
+    return UNKNOWN_FUNCTION;
 }
 
 static aclError default_code(const char *function)
@@ -165,10 +170,10 @@ static aclError rule_read(const char *text, Rule *rule)
     char *rest = NULL;
     const char *name = strtok_r(copy, ":", &rest);
     *rule = (Rule){.used = true, .chance = -1, .random = 0x9e3779b97f4a7c15u, .times = UINT64_MAX};
-    rule->function = name == NULL               ? ANY_FUNCTION - 1
+    rule->function = name == NULL               ? UNKNOWN_FUNCTION
                      : strcmp(name, "*") == 0 ? ANY_FUNCTION
                                                 : function_find(name);
-    if (rule->function < ANY_FUNCTION) {
+    if (rule->function == UNKNOWN_FUNCTION) {
         return fail(ACL_ERROR_INVALID_PARAM, "'%s': the simulator has no function %s", text,
                     name != NULL ? name : "''");
     }
@@ -186,14 +191,7 @@ static aclError rule_read(const char *text, Rule *rule)
     return ACL_SUCCESS;
 }
 
-/* ---- lost devices: faults with the numbers after those of the rules -------------------------- */
-
-typedef struct Loss {
-    unsigned faults;      /* how many of them are in force */
-    uint64_t begin, hits; /* refusals before the first of them; what they came to in the end */
-} Loss;
-
-static Loss losses[DEVICE_MAX]; /* under rules_lock */
+/* ---- the rules in force ---------------------------------------------------------------------- */
 
 /* "device1:lost=507899": true if the text is of that form. */
 static bool lost_read(const char *text, int32_t *device, aclError *code)
@@ -202,100 +200,121 @@ static bool lost_read(const char *text, int32_t *device, aclError *code)
     return sscanf(text, "device%d:lost=%d%n", device, code, &length) == 2 && text[length] == '\0';
 }
 
-static void loss_begin(int32_t device)
+/* The slot of a rule, in force or removed; NULL if none has the number.  The lock is held. */
+static Rule *rule_find(uint32_t number)
 {
-    pthread_mutex_lock(&rules_lock);
-    Loss *loss = &losses[device];
-    if (loss->faults++ == 0) {
-        loss->begin = device_refusals(device);
+    for (size_t i = 0; number != 0 && i < RULES; i++) {
+        if (rules[i].number == number) {
+            return &rules[i];
+        }
     }
-    pthread_mutex_unlock(&rules_lock);
+    return NULL;
 }
 
-/* The last fault's end repairs the device; false if none is in force. */
-static bool loss_end(int32_t device)
+/* Puts the rule where the one that was removed longest ago stood; 0 if all are in force. */
+static uint32_t rule_put(const Rule *rule)
 {
-    pthread_mutex_lock(&rules_lock);
-    Loss *loss = &losses[device];
-    bool known = loss->faults > 0;
-    if (known && --loss->faults == 0) {
-        loss->hits = device_refusals(device) - loss->begin;
-        device_set_lost(device, ACL_SUCCESS);
+    Rule *slot = NULL;
+    for (size_t i = 0; i < RULES; i++) {
+        if (!rules[i].used && (slot == NULL || rules[i].number < slot->number)) {
+            slot = &rules[i];
+        }
     }
-    pthread_mutex_unlock(&rules_lock);
-    return known;
+    if (slot == NULL) {
+        return 0;
+    }
+    *slot = *rule;
+    slot->number = ++newest;
+    return slot->number;
 }
 
-static uint64_t loss_hits(int32_t device)
+/* What a rule came to so far. */
+static uint64_t rule_hits(const Rule *rule)
 {
-    pthread_mutex_lock(&rules_lock);
-    const Loss *loss = &losses[device];
-    uint64_t hits = loss->faults > 0 ? device_refusals(device) - loss->begin : loss->hits;
-    pthread_mutex_unlock(&rules_lock);
-    return hits;
+    bool lost = rule->used && rule->function == DEVICE_LOST;
+    return lost ? device_refusals(rule->device) - rule->calls : rule->hits;
+}
+
+/* The device answers as the newest rule about it says; the last one's end repairs it. */
+static void device_follow(int32_t device)
+{
+    const Rule *last = NULL;
+    for (size_t i = 0; i < RULES; i++) {
+        bool concerned = rules[i].used && rules[i].function == DEVICE_LOST &&
+                         rules[i].device == device;
+        if (concerned && (last == NULL || rules[i].number > last->number)) {
+            last = &rules[i];
+        }
+    }
+    device_set_lost(device, last == NULL ? ACL_SUCCESS : last->code);
+}
+
+/* Ends a rule that is in force; the lock is held. */
+static void rule_end(Rule *rule)
+{
+    rule->hits = rule_hits(rule);
+    rule->used = false;
+    if (rule->function == DEVICE_LOST) {
+        device_follow(rule->device);
+    }
+}
+
+/* The gate's bit follows the rules; the lock is held. */
+static void gate_follow(void)
+{
+    bool some = false;
+    for (size_t i = 0; i < RULES; i++) {
+        some = some || (rules[i].used && rules[i].function != DEVICE_LOST);
+    }
+    if (some) {
+        atomic_fetch_or(&gate_watch, GATE_FAULTS);
+    } else {
+        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_FAULTS);
+    }
 }
 
 aclError acl_sim_fault_add(const char *text, uint32_t *number)
 {
-    Rule rule;
-    int32_t device;
-    aclError code;
-    if (text != NULL && lost_read(text, &device, &code)) {
-        TRY(acl_sim_device_lost(device, code));
-        loss_begin(device);
-        *number = RULES + (uint32_t)device;
-        return ACL_SUCCESS;
+    Rule rule = {.used = true, .function = DEVICE_LOST};
+    if (text != NULL && lost_read(text, &rule.device, &rule.code)) {
+        TRY(device_check(rule.device));
+        rule.calls = device_refusals(rule.device);
+    } else {
+        TRY(rule_read(text, &rule));
     }
-    TRY(rule_read(text, &rule));
-    uint32_t free_slot = 0;
     pthread_mutex_lock(&rules_lock);
-    while (free_slot < RULES && rules[free_slot].used) {
-        free_slot++;
+    uint32_t given = rule_put(&rule);
+    if (given != 0 && rule.function == DEVICE_LOST) {
+        device_follow(rule.device);
     }
-    if (free_slot < RULES) {
-        rules[free_slot] = rule;
-    }
+    gate_follow();
     pthread_mutex_unlock(&rules_lock);
-    if (free_slot == RULES) {
+    if (given == 0) {
         return fail(ACL_ERROR_STORAGE_OVER_LIMIT, "more than %d faults at a time", RULES);
     }
-    atomic_fetch_or(&gate_watch, GATE_FAULTS);
-    *number = free_slot;
+    *number = given;
     return ACL_SUCCESS;
 }
 
 aclError acl_sim_fault_remove(uint32_t number)
 {
-    bool known = false;
-    bool left = false;
-    if (number >= RULES && number < RULES + DEVICE_MAX) {
-        return loss_end((int32_t)(number - RULES))
-            ? ACL_SUCCESS
-            : fail(ACL_ERROR_INVALID_PARAM, "no fault has number %u", number);
-    }
     pthread_mutex_lock(&rules_lock);
-    if (number < RULES && rules[number].used) {
-        known = true;
-        removed_hits[number] = rules[number].hits;
-        rules[number].used = false;
-    }
-    for (size_t i = 0; i < RULES; i++) {
-        left = left || rules[i].used;
+    Rule *rule = rule_find(number);
+    bool known = rule != NULL && rule->used;
+    if (known) {
+        rule_end(rule);
+        gate_follow();
     }
     pthread_mutex_unlock(&rules_lock);
-    if (!left) {
-        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_FAULTS);
-    }
-    return known ? ACL_SUCCESS : fail(ACL_ERROR_INVALID_PARAM, "no fault has number %u", number);
+    return known ? ACL_SUCCESS
+                 : fail(ACL_ERROR_INVALID_PARAM, "no fault in force has number %u", number);
 }
 
 uint64_t acl_sim_fault_hits(uint32_t number)
 {
-    if (number >= RULES) {
-        return number < RULES + DEVICE_MAX ? loss_hits((int32_t)(number - RULES)) : 0;
-    }
     pthread_mutex_lock(&rules_lock);
-    uint64_t hits = rules[number].used ? rules[number].hits : removed_hits[number];
+    const Rule *rule = rule_find(number);
+    uint64_t hits = rule == NULL ? 0 : rule_hits(rule);
     pthread_mutex_unlock(&rules_lock);
     return hits;
 }
@@ -303,10 +322,13 @@ uint64_t acl_sim_fault_hits(uint32_t number)
 void acl_sim_fault_clear(void)
 {
     pthread_mutex_lock(&rules_lock);
-    memset(rules, 0, sizeof rules);
-    memset(losses, 0, sizeof losses);
+    for (size_t i = 0; i < RULES; i++) {
+        if (rules[i].used) {
+            rule_end(&rules[i]);
+        }
+    }
+    gate_follow();
     pthread_mutex_unlock(&rules_lock);
-    atomic_fetch_and(&gate_watch, ~(unsigned)GATE_FAULTS);
     for (int32_t device = 0; device < (int32_t)config.devices; device++) {
         device_set_lost(device, ACL_SUCCESS);
     }
@@ -329,7 +351,7 @@ static const TaskClass failing_task = {.name = "ordered failure", .run = failing
 
 aclError acl_sim_stream_fail(aclrtStream handle, aclError code)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     TRY(stream_resolve_any(handle, &stream));
     return stream_submit(stream, &failing_task, &code, sizeof code);
 }

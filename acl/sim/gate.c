@@ -2,27 +2,11 @@
  *
  * Thread rule: any thread; the counters are relaxed atomics. */
 #include "core.h"
-#include "device.h"
 #include "door.h"
 #include "exports.h"
 
-#include <pthread.h>
-
 atomic_ullong gate_calls[FN_COUNT + 1];
 atomic_uint gate_watch;
-
-/* In a child of a process that uses devices there are handles but no worker threads. */
-static void fork_in_child(void)
-{
-    if (devices_in_use()) {
-        atomic_fetch_or(&gate_watch, GATE_FORKED);
-    }
-}
-
-__attribute__((constructor(104))) static void fork_watch(void)
-{
-    pthread_atfork(NULL, NULL, fork_in_child);
-}
 
 aclError gate_enter_watched(unsigned function)
 {

@@ -9,11 +9,9 @@
    Few rows (single-token decoding) gain nothing from packing: those go through gemm_rows. */
 #include "gemm.h"
 #include "op.h"
+#include "vmath.h"
 
 #include <string.h>
-
-/* ISO mode forbids fusing a multiplication with an addition, which halves the speed. */
-#pragma GCC optimize("fp-contract=fast")
 
 enum {
     KC = 256,       /* depth of a panel: an A panel and a B panel fit the first-level cache */
@@ -21,6 +19,7 @@ enum {
     MR_MAX = 12,
     NR_MAX = 32,
     ROWS_FEW = 4,   /* up to this many rows are done without packing */
+    PARTS_MAX = 16, /* threads that share the strips of rows */
 };
 
 typedef float Vec __attribute__((vector_size(64), aligned(4)));
@@ -110,6 +109,13 @@ static void line_pack(const void *from, aclDataType type, int64_t stride, int64_
         }
         return;
     }
+    if (type != ACL_BF16 && type != ACL_FLOAT16) {
+        Tensor other = {.type = type, .data = (void *)(uintptr_t)from};
+        for (int64_t i = 0; i < count; i++) {
+            out[i * gap] = (float)tensor_get_real(&other, i * stride);
+        }
+        return;
+    }
     const uint16_t *in = from;
     for (int64_t i = 0; i < count; i++) {
         uint16_t bits = in[i * stride];
@@ -152,7 +158,8 @@ typedef struct Block {
     int64_t depth_first, depth;
     int64_t column_first, columns;
     const float *b_packed;
-    float *a_packed;       /* one panel for each strip of rows */
+    float *a_packed;       /* one panel for each part */
+    int64_t parts;         /* each does every so many-th strip of rows */
 } Block;
 
 /* The kernel works on whole tiles: a tile at the edge goes through a small copy. */
@@ -169,14 +176,11 @@ static void tile_edge(const Block *block, const float *a, const float *b, float 
     }
 }
 
-static void strip_run(void *context, int64_t strip)
+static void strip_run(const Block *block, int64_t first, float *a)
 {
-    const Block *block = context;
     const Gemm *gemm = block->gemm;
     int64_t mr = block->tile.rows, nr = block->tile.columns;
-    int64_t first = strip * mr;
     int64_t rows = smaller(mr, gemm->m - first);
-    float *a = block->a_packed + strip * mr * KC;
     const char *corner = (const char *)gemm->a
         + (first * gemm->a_row + block->depth_first * gemm->a_column) * type_size(gemm->a_type);
     panel_pack(corner, gemm->a_type, gemm->a_row, gemm->a_column, rows, block->depth, mr, a);
@@ -194,6 +198,15 @@ static void strip_run(void *context, int64_t strip)
         } else {
             tile_edge(block, a, b, c, rows, columns);
         }
+    }
+}
+
+static void part_run(void *context, int64_t part)
+{
+    const Block *block = context;
+    int64_t mr = block->tile.rows;
+    for (int64_t first = part * mr; first < block->gemm->m; first += block->parts * mr) {
+        strip_run(block, first, block->a_packed + part * mr * block->depth);
     }
 }
 
@@ -221,7 +234,7 @@ static void rows_axpy(const Gemm *gemm, int64_t row, float *scratch)
 }
 
 /* The sum of products of two lines of float32, in lanes. */
-static float line_dot(const float *a, const float *b, int64_t n)
+INLINED float line_dot(const float *a, const float *b, int64_t n)
 {
     float lanes[16] = {0}, sum = 0.0F;
     int64_t i = 0;
@@ -237,6 +250,32 @@ static float line_dot(const float *a, const float *b, int64_t n)
         sum += a[i] * b[i];
     }
     return sum;
+}
+
+/* Adds the products of `m` lines of A with one of B to a column of C. */
+WIDE static void column_add(const Gemm *gemm, const float *a, const float *b, int64_t n, float *c)
+{
+    for (int64_t i = 0; i < gemm->m; i++) {
+        c[i * gemm->c_row] += gemm->alpha * line_dot(a + i * gemm->a_row, b, n);
+    }
+}
+
+/* Few columns fill no tile: each, packed in parts, is multiplied with the rows of A as they lie. */
+static bool columns_dot(const Gemm *gemm, float *scratch)
+{
+    if (gemm->n > ROWS_FEW || gemm->a_column != 1 || gemm->a_type != ACL_FLOAT) {
+        return false;
+    }
+    int64_t size = type_size(gemm->b_type);
+    for (int64_t j = 0; j < gemm->n; j++) {
+        const char *column = (const char *)gemm->b + j * gemm->b_column * size;
+        for (int64_t p = 0; p < gemm->k; p += KC) {
+            int64_t depth = smaller(KC, gemm->k - p);
+            line_pack(column + p * gemm->b_row * size, gemm->b_type, gemm->b_row, depth, scratch, 1);
+            column_add(gemm, (const float *)gemm->a + p, scratch, depth, gemm->c + j);
+        }
+    }
+    return true;
 }
 
 /* B lies transposed: each number of C is the product of two lines. */
@@ -258,15 +297,12 @@ static bool rows_dot(const Gemm *gemm)
 
 /* --- the whole product --- */
 
-int64_t gemm_scratch(int64_t m, int64_t n, int64_t k, unsigned threads)
+int64_t gemm_scratch(int64_t m, int64_t n, int64_t k)
 {
-    (void)threads;
-    if (m <= ROWS_FEW) {
-        int64_t packed = round_up(smaller(n, NC), NR_MAX) * smaller(k, KC) + MR_MAX * KC;
-        return (n > packed ? n : packed) * (int64_t)sizeof(float);
-    }
     int64_t columns = round_up(smaller(n, NC), NR_MAX);
-    return (columns * smaller(k, KC) + (m + MR_MAX) * KC) * (int64_t)sizeof(float);
+    int64_t rows = smaller(m + MR_MAX, PARTS_MAX * MR_MAX);
+    int64_t packed = (columns + rows) * smaller(k, KC);
+    return (m <= ROWS_FEW && n > packed ? n : packed) * (int64_t)sizeof(float);
 }
 
 static void c_prepare(const Gemm *gemm)
@@ -294,7 +330,8 @@ static void block_run(Block *block, float *scratch, unsigned threads)
     block->a_packed = scratch + round_up(block->columns, NR_MAX) * block->depth;
     int64_t strips = (gemm->m + block->tile.rows - 1) / block->tile.rows;
     bool small = gemm->m * block->columns * block->depth < 1 << 20;
-    parallel_for(small ? 1 : threads, strips, strip_run, block);
+    block->parts = small ? 1 : smaller(smaller(threads, PARTS_MAX), strips);
+    parallel_for(threads, block->parts, part_run, block);
 }
 
 void gemm_run(const Gemm *gemm, void *scratch, unsigned threads)
@@ -306,7 +343,7 @@ void gemm_run(const Gemm *gemm, void *scratch, unsigned threads)
         }
         return;
     }
-    if (gemm->m <= ROWS_FEW && rows_dot(gemm)) {
+    if ((gemm->m <= ROWS_FEW && rows_dot(gemm)) || columns_dot(gemm, scratch)) {
         return;
     }
     Block block = {.gemm = gemm, .tile = tile_choose()};

@@ -2,10 +2,10 @@
  *
  * The tasks are kept in the order in which they were recorded.  That order respects every edge
  * (an event is recorded before it is waited for), so an execution runs them one after another on
- * the stream that it was given to; branches of a graph do not overlap.
+ * the stream that it was given to; its lanes take turns only where one would wait (graph_run.c).
  *
  * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do not
- * change while an execution is queued. */
+ * change while an execution is queued.  Whoever follows a pointer to a graph holds it. */
 #include "build_graph.h"
 #include "exports.h"
 
@@ -33,29 +33,51 @@ aclError graph_new(Context *context, GraphState state, Graph **out)
     return ACL_SUCCESS;
 }
 
+bool graph_try_hold(Graph *graph)
+{
+    uint32_t users = atomic_load(&graph->users);
+    while (users != 0 && !atomic_compare_exchange_weak(&graph->users, &users, users + 1)) {
+    }
+    return users != 0;
+}
+
+void graph_ref_end(Graph **graph)
+{
+    if (*graph != NULL) {
+        graph_release(*graph);
+    }
+}
+
 aclError graph_resolve(aclmdlRI handle, Graph **graph)
 {
-    if (!handle_is(handle, HANDLE_MODEL_RI)) {
+    Graph *found = handle;
+    bool held = false;
+    if (handle_follow(found, HANDLE_MODEL_RI)) {
+        held = graph_try_hold(found);
+        handle_drop(found);
+    }
+    if (!held) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives", handle);
     }
-    *graph = handle;
+    *graph = found;
     return ACL_SUCCESS;
 }
 
-uint32_t graph_lane(Graph *graph, Stream *stream)
+/* A part's handle dies before its graph's slot is given back: if it lives when the graph is held, that
+ * is its graph. */
+Graph *graph_of_part(const void *part, HandleKind kind)
 {
-    for (uint32_t i = 0; i < graph->lane_count; i++) {
-        if (graph->lanes[i].stream == stream) {
-            return i;
-        }
+    if (!handle_follow(part, kind)) {
+        return NULL;
     }
-    GraphLane *more = realloc(graph->lanes, (graph->lane_count + 1) * sizeof *more);
-    if (more == NULL) {
-        return UINT32_MAX;
+    Graph *graph = *(Graph *const *)part;
+    bool held = graph_try_hold(graph);
+    if (held && !handle_is(part, kind)) {
+        graph_release(graph);
+        held = false;
     }
-    graph->lanes = more;
-    graph->lanes[graph->lane_count] = (GraphLane){.stream = stream, .stream_id = stream->id};
-    return graph->lane_count++;
+    handle_drop(part);
+    return held ? graph : NULL;
 }
 
 aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload,
@@ -84,6 +106,9 @@ aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const vo
     made->task.id = (uint32_t)graph->count;
     graph->lanes[lane].steps++;
     graph->tasks[graph->count++] = made;
+    if (races_on()) {
+        race_captured_task(graph, lane);
+    }
     return ACL_SUCCESS;
 }
 
@@ -91,6 +116,7 @@ static void graph_free(Graph *graph)
 {
     conditions_end(graph);
     groups_end(graph);
+    race_graph_gone(graph);
     for (size_t i = 0; i < graph->count; i++) {
         GraphTask *task = graph->tasks[i];
         task_drop(&task->task);
@@ -100,22 +126,13 @@ static void graph_free(Graph *graph)
         free(task);
     }
     free(graph->tasks);
-    free(graph->lanes);
+    graph_lanes_free(graph);
     while (graph->on_destroy != NULL) {
         DestroyCallback *next = graph->on_destroy->next;
         free(graph->on_destroy);
         graph->on_destroy = next;
     }
     handle_retire(graph);
-}
-
-/* Streams that fed it queue their tasks again. */
-void graph_unbind(Graph *graph)
-{
-    for (uint32_t i = 0; i < graph->lane_count; i++) {
-        Graph *expected = graph;
-        atomic_compare_exchange_strong(&graph->lanes[i].stream->graph, &expected, NULL);
-    }
 }
 
 void graph_release(Graph *graph)
@@ -127,23 +144,72 @@ void graph_release(Graph *graph)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-static aclError captured_run(const Graph *graph, Stream *stream)
+/* How long aclmdlRIDestroy waits for an execution, as the runtime does. */
+enum { DESTROY_PATIENCE_MS = 10000 };
+
+static bool graph_is_still(const void *argument)
 {
-    for (size_t i = 0; i < graph->count && !stream_is_dropping(stream); i++) {
-        const GraphTask *task = graph->tasks[i];
-        if (!task->disabled) {
-            TRY(task->task.sort->run(stream, task_payload(&task->task)));
-        }
+    return atomic_load(&((const Graph *)argument)->running) == 0;
+}
+
+aclError graph_check_still(const Graph *graph)
+{
+    if (atomic_load(&graph->running) != 0) {
+        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is being executed", graph->id);
     }
     return ACL_SUCCESS;
 }
 
+aclError graph_begin(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    bool ready = atomic_load(&graph->state) == GRAPH_READY;
+    if (ready) {
+        atomic_fetch_add(&graph->running, 1);
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return ready ? ACL_SUCCESS
+                 : fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is not complete", graph->id);
+}
+
+void graph_finish(Graph *graph)
+{
+    atomic_fetch_sub(&graph->running, 1);
+    park_wake(&graph->running);
+}
+
+static aclError captured_run(const Graph *graph, Stream *stream)
+{
+    for (size_t i = 0; i < graph->count && !stream_is_dropping(stream); i++) {
+        const GraphTask *task = graph->tasks[i];
+        const void *payload = task_payload(&task->task);
+        if (task->disabled) {
+            continue;
+        }
+        if (graph->edge_count != 0 && task->task.sort->waits != NULL
+            && task->task.sort->waits(payload)) {
+            return graph_run_lanes(graph, stream, i);
+        }
+        TRY(task->task.sort->run(stream, payload));
+    }
+    return ACL_SUCCESS;
+}
+
+/* Graphs run others as branches, in the end perhaps themselves. */
 aclError graph_execute(Graph *graph, Stream *on)
 {
+    enum { DEPTH_MAX = 64 };
+    static _Thread_local int depth;
+    if (depth == DEPTH_MAX) {
+        return fail(ACL_ERROR_RT_OVER_LIMIT, "modelRI %u runs as a branch, %d graphs deep",
+                    graph->id, depth);
+    }
+    depth++;
     conditions_begin(graph);
     atomic_store(&graph->runner, on);
     aclError status = graph->is_built ? built_run(graph, on) : captured_run(graph, on);
     atomic_store(&graph->runner, NULL);
+    depth--;
     return status;
 }
 
@@ -155,19 +221,26 @@ static aclError graph_run(Stream *stream, const void *payload)
 static void graph_drop(void *payload)
 {
     Graph *graph = *(Graph **)payload;
-    atomic_fetch_sub(&graph->running, 1);
+    graph_finish(graph);
     graph_release(graph);
 }
 
-static const TaskClass graph_task = {.name = "graph", .run = graph_run, .drop = graph_drop};
+static void graph_touch(const void *payload, Touch *touch)
+{
+    touch_graph(touch, *(Graph *const *)payload);
+}
+
+static const TaskClass graph_task = {
+    .name = "graph",
+    .run = graph_run,
+    .drop = graph_drop,
+    .touch = graph_touch,
+};
 
 aclError graph_submit(Graph *graph, Stream *stream)
 {
-    if (atomic_load(&graph->state) != GRAPH_READY) {
-        return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is not complete", graph->id);
-    }
+    TRY(graph_begin(graph));
     atomic_fetch_add(&graph->users, 1);
-    atomic_fetch_add(&graph->running, 1);
     aclError status = stream_submit(stream, &graph_task, &graph, sizeof graph);
     if (status != ACL_SUCCESS) {
         graph_drop(&graph);
@@ -177,8 +250,8 @@ aclError graph_submit(Graph *graph, Stream *stream)
 
 aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
 {
-    Graph *graph;
-    Stream *on;
+    GRAPH_REF(graph);
+    STREAM_REF(on);
     REQUIRE(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     TRY(stream_resolve(stream, &on));
@@ -188,7 +261,7 @@ aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
 /* On a stream of its own, which ends with the call: at the timeout the rest is dropped. */
 aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     Stream *stream;
     Context *context;
     REQUIRE(modelRI != NULL);
@@ -208,42 +281,60 @@ aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
     return status;
 }
 
-static bool graph_is_still(const void *argument)
+static void callbacks_call(Graph *graph)
 {
-    const Graph *graph = argument;
-    return atomic_load(&graph->running) == 0;
+    pthread_mutex_lock(&graph->lock);
+    DestroyCallback *call = graph->on_destroy;
+    graph->on_destroy = NULL;
+    pthread_mutex_unlock(&graph->lock);
+    while (call != NULL) {
+        DestroyCallback *next = call->next;
+        call->function(call->argument);
+        free(call);
+        call = next;
+    }
+}
+
+bool graph_end(Graph *graph)
+{
+    if (!handle_kill(graph)) {
+        return false;
+    }
+    (void)capture_leave(graph);
+    graph_unbind(graph);
+    callbacks_call(graph);
+    graph_release(graph); /* the handle's */
+    return true;
 }
 
 aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     if (atomic_load(&graph->state) == GRAPH_CAPTURING) {
         return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is being captured", graph->id);
     }
-    if (!graph_is_still(graph)) {
-        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is being executed", graph->id);
+    if (stream_running() == NULL) { /* a task would wait for itself */
+        park_wait(&graph->running, graph_is_still, graph, deadline_after_ms(DESTROY_PATIENCE_MS));
     }
-    if (!handle_kill(graph)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", modelRI);
-    }
-    graph_unbind(graph);
-    for (DestroyCallback *call = graph->on_destroy; call != NULL; call = call->next) {
-        call->function(call->argument);
-    }
-    graph_release(graph);
-    return ACL_SUCCESS;
+    TRY(graph_check_still(graph));
+    return graph_end(graph) ? ACL_SUCCESS
+                            : fail(ACL_ERROR_RT_INVALID_HANDLE,
+                                   "%p was destroyed by another thread", modelRI);
 }
 
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     Stream *runner = atomic_load(&graph->runner);
-    if (runner != NULL) {
-        stream_abort(runner);
+    if (runner != NULL && handle_hold(runner)) {
+        if (atomic_load(&graph->runner) == runner) {
+            stream_abort(runner);
+        }
+        handle_drop(runner);
     }
     return ACL_SUCCESS;
 }
@@ -252,7 +343,7 @@ aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 
 aclError sim_aclmdlRISetName(aclmdlRI modelRI, const char *name)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE(modelRI != NULL);
     REQUIRE(name != NULL);
     TRY(graph_resolve(modelRI, &graph));
@@ -265,7 +356,7 @@ aclError sim_aclmdlRISetName(aclmdlRI modelRI, const char *name)
 
 aclError sim_aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE(modelRI != NULL);
     REQUIRE(name != NULL);
     TRY(graph_resolve(modelRI, &graph));
@@ -281,7 +372,7 @@ aclError sim_aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
 
 aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE(modelRI != NULL);
     REQUIRE(modelRIId != NULL);
     TRY(graph_resolve(modelRI, &graph));
@@ -291,7 +382,7 @@ aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
 
 aclError sim_aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void *userData)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     REQUIRE_RT(func != NULL);
     TRY(graph_resolve(modelRI, &graph));
@@ -310,7 +401,7 @@ aclError sim_aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback fun
 
 aclError sim_aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     DestroyCallback *found;
     REQUIRE_RT(modelRI != NULL);
     REQUIRE_RT(func != NULL);

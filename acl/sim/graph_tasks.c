@@ -16,20 +16,13 @@ typedef struct TaskHandle {
     GraphTask *task;
 } TaskHandle;
 
-static aclError task_resolve(aclmdlRITask handle, TaskHandle **task)
+static aclError task_resolve(aclmdlRITask handle, Graph **graph, GraphTask **task)
 {
-    if (!handle_is(handle, HANDLE_MODEL_RI_TASK)) {
+    *graph = graph_of_part(handle, HANDLE_MODEL_RI_TASK);
+    if (*graph == NULL) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no task of a modelRI that lives", handle);
     }
-    *task = handle;
-    return ACL_SUCCESS;
-}
-
-static aclError still_check(const Graph *graph)
-{
-    if (atomic_load(&graph->running) != 0) {
-        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is being executed", graph->id);
-    }
+    *task = ((TaskHandle *)handle)->task;
     return ACL_SUCCESS;
 }
 
@@ -48,7 +41,7 @@ static aclError room_check(uint32_t have, uint32_t needed)
  * becomes that. */
 aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     REQUIRE_RT(numStreams != NULL);
     TRY(graph_resolve(modelRI, &graph));
@@ -60,25 +53,6 @@ aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t
     pthread_mutex_unlock(&graph->lock);
     *numStreams = count;
     return streams != NULL ? room_check(room, count) : ACL_SUCCESS;
-}
-
-/* The youngest graph that the stream is part of, and as which lane. */
-static Graph *graph_of(const Stream *stream, uint32_t *lane)
-{
-    Graph *found = NULL;
-    for (Graph *g = handle_next(HANDLE_MODEL_RI, NULL); g != NULL;
-         g = handle_next(HANDLE_MODEL_RI, g)) {
-        pthread_mutex_lock(&g->lock);
-        for (uint32_t i = 0; i < g->lane_count; i++) {
-            if (g->lanes[i].stream == stream && g->lanes[i].stream_id == stream->id
-                && (found == NULL || g->number > found->number)) {
-                found = g;
-                *lane = i;
-            }
-        }
-        pthread_mutex_unlock(&g->lock);
-    }
-    return found;
 }
 
 /* The task's handle, made if need be; NULL without memory.  The graph's lock is held. */
@@ -116,12 +90,13 @@ static aclError lane_tasks(Graph *graph, uint32_t lane, aclmdlRITask *tasks, uin
 
 aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, uint32_t *numTasks)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     uint32_t lane = 0, count;
+    GRAPH_REF(graph);
     REQUIRE_RT(stream != NULL);
     REQUIRE_RT(numTasks != NULL);
     TRY(stream_resolve_any(stream, &resolved));
-    Graph *graph = graph_of(resolved, &lane);
+    graph = graph_of_stream(resolved, &lane);
     if (graph == NULL) {
         return fail(ACL_ERROR_RT_STREAM_MODEL, "stream %u is part of no modelRI", resolved->id);
     }
@@ -133,21 +108,23 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
 
 aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
 {
-    TaskHandle *resolved;
+    GRAPH_REF(graph);
+    GraphTask *resolved;
     REQUIRE_RT(task != NULL);
     REQUIRE_RT(type != NULL);
-    TRY(task_resolve(task, &resolved));
-    *type = resolved->task->task.sort->type;
+    TRY(task_resolve(task, &graph, &resolved));
+    *type = resolved->task.sort->type;
     return ACL_SUCCESS;
 }
 
 aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
 {
-    TaskHandle *resolved;
+    GRAPH_REF(graph);
+    GraphTask *resolved;
     REQUIRE_RT(task != NULL);
     REQUIRE_RT(id != NULL);
-    TRY(task_resolve(task, &resolved));
-    *id = resolved->task->task.id;
+    TRY(task_resolve(task, &graph, &resolved));
+    *id = resolved->task.id;
     return ACL_SUCCESS;
 }
 
@@ -155,63 +132,78 @@ aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
 
 aclError sim_aclmdlRITaskGetParams(aclmdlRITask task, aclmdlRITaskParams *params)
 {
-    TaskHandle *resolved;
+    GRAPH_REF(graph);
+    GraphTask *resolved;
     REQUIRE_RT(task != NULL);
     REQUIRE_RT(params != NULL);
-    TRY(task_resolve(task, &resolved));
-    const Task *inner = &resolved->task->task;
+    TRY(task_resolve(task, &graph, &resolved));
     memset(params, 0, sizeof *params);
+    pthread_mutex_lock(&graph->lock);
+    const Task *inner = &resolved->task;
     params->type = inner->sort->type;
     if (inner->sort->describe != NULL) {
         inner->sort->describe(task_payload(inner), params);
     }
+    pthread_mutex_unlock(&graph->lock);
     return ACL_SUCCESS;
+}
+
+static aclError task_adopt(const Graph *graph, Task *task, const aclmdlRITaskParams *params)
+{
+    TRY(graph_check_still(graph));
+    REQUIRE_RT(params->type == task->sort->type);
+    if (task->sort->adopt == NULL) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT_UPDATE_OP,
+                    "the parameters of a task '%s' cannot be changed", task->sort->name);
+    }
+    return task->sort->adopt(task->far != NULL ? task->far : task->near, params);
 }
 
 aclError sim_aclmdlRITaskSetParams(aclmdlRITask task, aclmdlRITaskParams *params)
 {
-    TaskHandle *resolved;
+    GRAPH_REF(graph);
+    GraphTask *resolved;
     REQUIRE_RT(task != NULL);
     REQUIRE_RT(params != NULL);
-    TRY(task_resolve(task, &resolved));
-    TRY(still_check(resolved->graph));
-    Task *inner = &resolved->task->task;
-    REQUIRE_RT(params->type == inner->sort->type);
-    if (inner->sort->adopt == NULL) {
-        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT_UPDATE_OP,
-                    "the parameters of a task '%s' cannot be changed", inner->sort->name);
-    }
-    return inner->sort->adopt(inner->far != NULL ? inner->far : inner->near, params);
+    TRY(task_resolve(task, &graph, &resolved));
+    pthread_mutex_lock(&graph->lock);
+    aclError status = task_adopt(graph, &resolved->task, params);
+    pthread_mutex_unlock(&graph->lock);
+    return status;
 }
 
 aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernelAttrId attrId,
                                             aclrtLaunchKernelAttrValue *attrValue)
 {
-    TaskHandle *resolved;
+    GRAPH_REF(graph);
+    GraphTask *resolved;
     REQUIRE(task != NULL);
     REQUIRE(attrValue != NULL);
-    TRY(task_resolve(task, &resolved));
-    REQUIRE_RT(resolved->task->task.sort->type == ACL_MODEL_RI_TASK_KERNEL);
+    TRY(task_resolve(task, &graph, &resolved));
+    REQUIRE_RT(resolved->task.sort->type == ACL_MODEL_RI_TASK_KERNEL);
     return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                 "launch attribute %d has no effect here and is not kept", (int)attrId);
 }
 
 aclError sim_aclmdlRITaskDisable(aclmdlRITask task)
 {
-    TaskHandle *resolved;
+    GRAPH_REF(graph);
+    GraphTask *resolved;
     REQUIRE_RT(task != NULL);
-    TRY(task_resolve(task, &resolved));
-    TRY(still_check(resolved->graph));
-    resolved->task->disabled = true;
-    return ACL_SUCCESS;
+    TRY(task_resolve(task, &graph, &resolved));
+    pthread_mutex_lock(&graph->lock);
+    aclError status = graph_check_still(graph);
+    resolved->disabled = resolved->disabled || status == ACL_SUCCESS;
+    pthread_mutex_unlock(&graph->lock);
+    return status;
 }
 
 aclError sim_aclmdlRIUpdate(aclmdlRI modelRI)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
-    return still_check(graph);
+    return graph_check_still(graph);
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -237,7 +229,7 @@ static void graph_print(Graph *graph, FILE *to, bool verbose)
 
 aclError sim_aclmdlRIDebugPrint(aclmdlRI modelRI)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
     graph_print(graph, stdout, false);
@@ -246,7 +238,7 @@ aclError sim_aclmdlRIDebugPrint(aclmdlRI modelRI)
 
 aclError sim_aclmdlRIDebugJsonPrint(aclmdlRI modelRI, const char *path, uint32_t flags)
 {
-    Graph *graph;
+    GRAPH_REF(graph);
     REQUIRE(modelRI != NULL);
     REQUIRE(path != NULL);
     TRY(graph_resolve(modelRI, &graph));

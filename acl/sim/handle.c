@@ -3,11 +3,13 @@
  * One range of address space is reserved once; each kind owns a part of it, cut into slots of one
  * size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late
  * reader of a dead object sees old bytes, never a fault.  A dead slot waits in a queue until
- * others of its kind, of a MiB together, died after it.
+ * others of its kind, of a MiB together, died after it; with ACL_SIM_REUSE_HANDLES the slot that
+ * died last is the next one to be given out.
  *
- * Thread rule: any thread.  handle_is takes no lock.  Not done here: counting references; whoever
- * kills an object keeps its slot until the last user is done (handle_kill, later handle_retire). */
-#include "core.h"
+ * Thread rule: any thread.  handle_is takes no lock.  A slot is given out again only when it was
+ * retired and nobody holds it; what the object owns besides its slot is its kind's to count. */
+#include "fork.h"
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +18,11 @@
 enum { HEADER = 64, QUARANTINE_BYTES = 1 << 20 };
 static const size_t SPAN = (size_t)1 << 30; /* address space of one kind */
 
-enum SlotState { SLOT_HIDDEN, SLOT_LIVE, SLOT_KILLED, SLOT_RETIRED };
+/* The low bits of a slot's word; above them is the number of holds. */
+enum SlotState { SLOT_HIDDEN, SLOT_LIVE, SLOT_KILLED, SLOT_RETIRED, SLOT_STATE = 3, SLOT_HOLD };
 
 typedef struct Slot {
-    _Atomic int state;
+    _Atomic uint32_t word;
     HandleKind kind;
     struct Slot *next; /* in the kind's quarantine */
     char pad[HEADER - sizeof(int) - sizeof(HandleKind) - sizeof(void *)];
@@ -86,9 +89,31 @@ __attribute__((constructor(101))) static void range_reserve(void)
     void *found = mmap(NULL, SPAN * HANDLE_KINDS, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     range = found == MAP_FAILED ? NULL : found;
+    if (range == NULL) {
+        refusal_note("mmap", SPAN * HANDLE_KINDS);
+    }
     for (size_t i = 0; i < HANDLE_KINDS; i++) {
         pthread_mutex_init(&kinds[i].lock, NULL);
     }
+}
+
+void handles_fork_begins(void)
+{
+    for (size_t i = 0; i < HANDLE_KINDS; i++) {
+        pthread_mutex_lock(&kinds[i].lock);
+    }
+}
+
+void handles_fork_ends(void)
+{
+    for (size_t i = 0; i < HANDLE_KINDS; i++) {
+        pthread_mutex_unlock(&kinds[i].lock);
+    }
+}
+
+bool handles_possible(void)
+{
+    return range != NULL;
 }
 
 static Slot *slot_at(HandleKind kind, size_t index)
@@ -101,10 +126,11 @@ static Slot *slot_of(const void *handle)
     return (Slot *)((uintptr_t)handle - HEADER);
 }
 
-/* The oldest quarantined slot once enough wait behind it, else a new one; the lock is held. */
+/* The first quarantined slot once enough wait behind it, else a new one; the lock is held. */
 static Slot *slot_take(Kind *kind, HandleKind number)
 {
-    if (kind->waiting << kind->shift > QUARANTINE_BYTES) {
+    size_t kept = config.reuse_handles ? 0 : QUARANTINE_BYTES;
+    if (kind->waiting << kind->shift > kept) {
         Slot *slot = kind->oldest;
         kind->oldest = slot->next;
         kind->waiting--;
@@ -138,7 +164,7 @@ void *handle_prepare(HandleKind number, size_t size)
         return NULL;
     }
     void *object = (char *)slot + HEADER;
-    atomic_store_explicit(&slot->state, SLOT_HIDDEN, memory_order_relaxed);
+    atomic_store_explicit(&slot->word, SLOT_HIDDEN, memory_order_relaxed);
     memset(object, 0, size);
     return object;
 }
@@ -147,7 +173,7 @@ void handle_show(void *handle)
 {
     Slot *slot = slot_of(handle);
     atomic_fetch_add_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
-    atomic_store_explicit(&slot->state, SLOT_LIVE, memory_order_release);
+    atomic_store_explicit(&slot->word, SLOT_LIVE, memory_order_release);
 }
 
 void *handle_new(HandleKind number, size_t size)
@@ -157,6 +183,11 @@ void *handle_new(HandleKind number, size_t size)
         handle_show(object);
     }
     return object;
+}
+
+static bool slot_is_live(const Slot *slot)
+{
+    return (atomic_load_explicit(&slot->word, memory_order_acquire) & SLOT_STATE) == SLOT_LIVE;
 }
 
 bool handle_is(const void *handle, HandleKind number)
@@ -169,39 +200,100 @@ bool handle_is(const void *handle, HandleKind number)
     if (offset >= SPAN || index >= count || index << kind->shift != offset) {
         return false;
     }
-    return atomic_load_explicit(&slot_of(handle)->state, memory_order_acquire) == SLOT_LIVE;
+    return slot_is_live(slot_of(handle));
+}
+
+/* Changes the state; false if it was none of those in `from` (a set of bits). */
+static bool slot_change(Slot *slot, unsigned from, enum SlotState to, uint32_t *before)
+{
+    uint32_t after;
+    *before = atomic_load(&slot->word);
+    do {
+        if ((from >> (*before & SLOT_STATE) & 1) == 0) {
+            return false;
+        }
+        after = (*before & ~(uint32_t)SLOT_STATE) | to;
+    } while (!atomic_compare_exchange_weak(&slot->word, before, after));
+    return true;
 }
 
 bool handle_kill(void *handle)
 {
     Slot *slot = slot_of(handle);
-    int expected = SLOT_LIVE;
-    if (!atomic_compare_exchange_strong(&slot->state, &expected, SLOT_KILLED)) {
+    uint32_t before;
+    if (!slot_change(slot, 1U << SLOT_LIVE, SLOT_KILLED, &before)) {
         return false;
     }
     atomic_fetch_sub_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
     return true;
 }
 
+/* Into the quarantine: where slot_take finds it after those that died before, or at once. */
+static void slot_keep(Slot *slot)
+{
+    Kind *kind = &kinds[slot->kind];
+    pthread_mutex_lock(&kind->lock);
+    if (kind->waiting == 0) {
+        slot->next = NULL;
+        kind->oldest = kind->newest = slot;
+    } else if (config.reuse_handles) {
+        slot->next = kind->oldest;
+        kind->oldest = slot;
+    } else {
+        slot->next = NULL;
+        kind->newest->next = slot;
+        kind->newest = slot;
+    }
+    kind->waiting++;
+    pthread_mutex_unlock(&kind->lock);
+}
+
 void handle_retire(void *handle)
 {
     Slot *slot = slot_of(handle);
-    int killed = SLOT_KILLED, hidden = SLOT_HIDDEN;
+    uint32_t before;
     handle_kill(handle);
-    if (!atomic_compare_exchange_strong(&slot->state, &killed, SLOT_RETIRED)
-        && !atomic_compare_exchange_strong(&slot->state, &hidden, SLOT_RETIRED)) {
-        return;
+    if (slot_change(slot, 1U << SLOT_KILLED | 1U << SLOT_HIDDEN, SLOT_RETIRED, &before)
+        && before < SLOT_HOLD) {
+        slot_keep(slot);
     }
-    Kind *kind = &kinds[slot->kind];
-    pthread_mutex_lock(&kind->lock);
-    slot->next = NULL;
-    if (kind->waiting++ == 0) {
-        kind->oldest = slot;
-    } else {
-        kind->newest->next = slot;
+}
+
+bool handle_follow(const void *handle, HandleKind number)
+{
+    if (!handle_is(handle, number)) {
+        return false;
     }
-    kind->newest = slot;
-    pthread_mutex_unlock(&kind->lock);
+    Slot *slot = slot_of(handle);
+    uint32_t word = atomic_load(&slot->word);
+    do {
+        if ((word & SLOT_STATE) != SLOT_LIVE) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&slot->word, &word, word + SLOT_HOLD));
+    return true;
+}
+
+bool handle_hold(const void *handle)
+{
+    Slot *slot = slot_of(handle);
+    uint32_t word = atomic_load(&slot->word);
+    do {
+        if ((word & SLOT_STATE) != SLOT_LIVE && (word & SLOT_STATE) != SLOT_KILLED) {
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&slot->word, &word, word + SLOT_HOLD));
+    return true;
+}
+
+bool handle_drop(const void *handle)
+{
+    Slot *slot = slot_of(handle);
+    uint32_t left = atomic_fetch_sub(&slot->word, SLOT_HOLD) - SLOT_HOLD;
+    if (left == SLOT_RETIRED) {
+        slot_keep(slot);
+    }
+    return left == SLOT_KILLED;
 }
 
 void *handle_next(HandleKind number, const void *after)
@@ -218,11 +310,23 @@ void *handle_next(HandleKind number, const void *after)
     }
     for (; index < count; index++) {
         Slot *slot = slot_at(number, index);
-        if (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_LIVE) {
+        if (slot_is_live(slot)) {
             return (char *)slot + HEADER;
         }
     }
     return NULL;
+}
+
+void *handle_next_held(HandleKind number, const void *after)
+{
+    void *next = handle_next(number, after);
+    while (next != NULL && !handle_hold(next)) {
+        next = handle_next(number, next);
+    }
+    if (after != NULL) {
+        handle_drop(after);
+    }
+    return next;
 }
 
 size_t handle_live(HandleKind kind)

@@ -78,7 +78,7 @@ static const TaskClass trace_task = {.name = "profiling trace", .run = trace_run
 
 aclError sim_aclrtProfTrace(void *userdata, int32_t length, aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(userdata);
     REQUIRE(length > 0);
     TRY(stream_resolve(stream, &resolved));
@@ -95,7 +95,7 @@ typedef struct SnapshotCallback {
     void *argument;
 } SnapshotCallback;
 
-static pthread_mutex_t snapshot_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(snapshot_lock);
 static SnapshotCallback callbacks[CALLBACKS_MAX];
 static size_t callback_count;
 static bool process_locked;

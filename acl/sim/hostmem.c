@@ -5,12 +5,20 @@
 #include "exports.h"
 #include "memory.h"
 
+#include <stdlib.h>
+#include "race.h"
+
 /* ---- pinned --------------------------------------------------------------------- */
+static bool pinned_forget(const void *address);
+
 static aclError host_take(const char *function, void **out, size_t bytes)
 {
     Arena *arena = arena_of(BOOK_HOST);
+    if (arena == NULL) {
+        return refusal_tell(function, "pinned memory");
+    }
     BlockInfo info = {.size = bytes, .kind = MEMORY_HOST, .page = PAGE_NORMAL};
-    uintptr_t at = arena == NULL ? 0 : arena_take(arena, bytes, PAGE_NORMAL, BOOK_MALLOC, &info);
+    uintptr_t at = arena_take(arena, bytes, PAGE_NORMAL, BOOK_MALLOC, &info);
     if (at == 0) {
         return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
                          "size: no address space for %zu bytes of pinned host memory", bytes);
@@ -60,10 +68,16 @@ static aclError host_free(const char *function, void *address)
 {
     uintptr_t at = (uintptr_t)address;
     Arena *arena = arena_existing(BOOK_HOST);
+    ZoneView view;
+    if (races_on() && arena != NULL && arena_has(arena, at) && arena_find(arena, at, &view)
+        && arena->base + view.offset == at) {
+        race_freed(function, at, view.bytes);
+    }
     if (arena == NULL || !arena_has(arena, at) || !arena_give(arena, at, BOOK_MALLOC)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "hostPtr = %p is not the beginning of pinned host memory", address);
     }
+    (void)pinned_forget(address);
     return ACL_SUCCESS;
 }
 
@@ -97,6 +111,82 @@ static aclError host_register(const char *function, void *address, size_t bytes,
                          address, bytes, (void *)other.begin, (void *)other.end);
     }
     return ACL_SUCCESS;
+}
+
+/* Pinned memory that was registered: its bytes are mapped already, but the device's address may be
+   asked for only in between. */
+typedef struct Pinned {
+    struct Pinned *next;
+    const void *address;
+    size_t bytes;
+} Pinned;
+
+FILE_LOCK(pinned_lock);
+static Pinned *pinned;
+
+static bool memory_is_of_malloc_host(const void *address, size_t bytes)
+{
+    Memory memory;
+    memory_find(address, &memory);
+    uintptr_t end;
+    return memory.kind == MEMORY_HOST && !__builtin_add_overflow((uintptr_t)address, bytes, &end) &&
+           end <= memory.base + memory.bytes;
+}
+
+/* The link that leads to the address, or the last; the lock is held. */
+static Pinned **pinned_find(const void *address)
+{
+    Pinned **link = &pinned;
+    while (*link != NULL && (*link)->address != address) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+/* Whether the address is in pinned memory that was registered. */
+static bool pinned_is_mapped(const void *address)
+{
+    pthread_mutex_lock(&pinned_lock);
+    const Pinned *one = pinned;
+    while (one != NULL && (uintptr_t)address - (uintptr_t)one->address >= one->bytes) {
+        one = one->next;
+    }
+    pthread_mutex_unlock(&pinned_lock);
+    return one != NULL;
+}
+
+static aclError pinned_register(const char *function, const void *address, size_t bytes)
+{
+    Pinned *made = malloc(sizeof *made);
+    if (made == NULL) {
+        return error_set(function, ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no host memory");
+    }
+    pthread_mutex_lock(&pinned_lock);
+    Pinned **link = pinned_find(address);
+    bool known = *link != NULL;
+    if (!known) {
+        *made = (Pinned){.address = address, .bytes = bytes};
+        *link = made;
+    }
+    pthread_mutex_unlock(&pinned_lock);
+    if (known) {
+        free(made);
+        return error_set(function, ACL_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+                         "ptr = %p is registered already", address);
+    }
+    return ACL_SUCCESS;
+}
+
+static bool pinned_forget(const void *address)
+{
+    pthread_mutex_lock(&pinned_lock);
+    Pinned **link = pinned_find(address), *found = *link;
+    if (found != NULL) {
+        *link = found->next;
+    }
+    pthread_mutex_unlock(&pinned_lock);
+    free(found);
+    return found != NULL;
 }
 
 /* Whether exactly that range is registered: aclrtHostRegister may say so twice. */
@@ -140,6 +230,9 @@ aclError sim_aclrtHostRegisterV2(void *ptr, uint64_t size, uint32_t flag)
     }
     Context *context;
     TRY(context_require(&context));
+    if ((flag & ACL_HOST_REG_MAPPED) != 0 && memory_is_of_malloc_host(ptr, size)) {
+        return pinned_register(__func__, ptr, size);
+    }
     return host_register(__func__, ptr, size, context->device, flag);
 }
 
@@ -148,7 +241,7 @@ aclError sim_aclrtHostUnregister(void *ptr)
     REQUIRE(ptr);
     Context *context;
     TRY(context_require(&context));
-    if (!range_remove((uintptr_t)ptr, RANGE_REGISTERED, NULL)) {
+    if (!pinned_forget(ptr) && !range_remove((uintptr_t)ptr, RANGE_REGISTERED, NULL)) {
         return fail(ACL_ERROR_HOST_MEMORY_NOT_REGISTERED,
                     "ptr = %p is not the beginning of registered memory", ptr);
     }
@@ -167,7 +260,7 @@ aclError sim_aclrtHostGetDevicePointer(void *pHost, void **pDevice, uint32_t fla
     Range range;
     bool mapped = memory.kind == MEMORY_REGISTERED && range_find((uintptr_t)pHost, &range) &&
                   (range.flags & ACL_HOST_REG_MAPPED) != 0;
-    if (!mapped && memory.kind != MEMORY_MANAGED) {
+    if (!mapped && memory.kind != MEMORY_MANAGED && !pinned_is_mapped(pHost)) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
                     "pHost = %p is not registered with ACL_HOST_REG_MAPPED", pHost);
     }

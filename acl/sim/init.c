@@ -27,7 +27,7 @@ typedef struct Callback {
     void *argument;
 } Callback;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static pthread_cond_t settled = PTHREAD_COND_INITIALIZER;
 static bool starting;    /* the first aclInit is under way, in the thread `starter` */
 static pthread_t starter;

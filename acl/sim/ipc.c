@@ -6,6 +6,7 @@
 #include "ipc.h"
 
 #include "exports.h"
+#include "fork.h"
 #include "share.h"
 
 #include <stdio.h>
@@ -46,10 +47,19 @@ typedef struct Import {
     struct Import *next;
 } Import;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Export *exports;
+static Export *closed; /* whose keys are dead, and which have importers */
 static Lingering *lingering;
 static Import *imports;
+
+void exports_forked(void)
+{
+    exports = NULL;
+    closed = NULL;
+    lingering = NULL;
+    imports = NULL;
+}
 
 static bool key_parse(const char *key, uint64_t *token)
 {
@@ -74,7 +84,7 @@ static void exports_collect(Export **list)
 {
     while (*list != NULL) {
         Export *one = *list;
-        if (share_in_use(one->entry)) {
+        if (!share_is_over(one->entry)) {
             list = &one->next;
         } else {
             *list = one->next;
@@ -86,6 +96,7 @@ static void exports_collect(Export **list)
 /* Gives back what importers are done with; the lock is held. */
 static void lingering_collect_locked(void)
 {
+    exports_collect(&closed);
     for (Lingering **at = &lingering; *at != NULL;) {
         Lingering *one = *at;
         exports_collect(&one->used);
@@ -99,23 +110,46 @@ static void lingering_collect_locked(void)
     }
 }
 
+/* Moves the block's exports from one list to another. */
+static void exports_move(Export **from, uintptr_t block, Export **to)
+{
+    while (*from != NULL) {
+        Export *one = *from;
+        if (one->block != block) {
+            from = &one->next;
+            continue;
+        }
+        *from = one->next;
+        one->next = *to;
+        *to = one;
+    }
+}
+
 /* Ends the block's exports and takes out those that have importers; the lock is held. */
 static Export *exports_end_locked(uintptr_t block)
 {
-    Export *ended = NULL;
-    for (Export **at = &exports; *at != NULL;) {
-        Export *one = *at;
-        if (one->block != block) {
-            at = &one->next;
-            continue;
+    Export *ended = NULL, *used = NULL;
+    exports_move(&exports, block, &ended);
+    while (ended != NULL) {
+        Export *one = ended;
+        ended = one->next;
+        if (share_owner_gone(one->entry)) {
+            free(one);
+        } else {
+            one->next = used;
+            used = one;
         }
-        *at = one->next;
-        share_owner_gone(one->entry);
-        one->next = ended;
-        ended = one;
     }
-    exports_collect(&ended);
-    return ended;
+    exports_move(&closed, block, &used);
+    exports_collect(&used);
+    return used;
+}
+
+void ipc_collect(void)
+{
+    pthread_mutex_lock(&lock);
+    lingering_collect_locked();
+    pthread_mutex_unlock(&lock);
 }
 
 bool ipc_block_freed(Arena *arena, uintptr_t address, const ZoneView *view)
@@ -167,11 +201,11 @@ static bool export_block(Arena *arena, const ZoneView *view, size_t size, uint64
     entry->size = size;
     entry->bytes = (entry->skip + size + PAGE - 1) / PAGE * PAGE;
     atomic_store(&entry->anyone, flags == ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION);
-    share_publish(entry);
     pthread_mutex_lock(&lock);
     lingering_collect_locked();
     *one = (Export){arena->base + view->offset, entry, exports};
     exports = one;
+    share_publish(entry);
     pthread_mutex_unlock(&lock);
     return arena_mark_exported(arena, arena->base + view->offset);
 }
@@ -336,14 +370,26 @@ static bool import_close_locked(uint64_t token)
 }
 
 /* The exporter's side of a close: the key dies.  The export is remembered while importers have the
- * memory, for its block must not be used again before. */
-static bool export_close(uint64_t token)
+ * memory, for its block must not be used again before; its share entry neither. */
+static bool export_close_locked(uint64_t token)
 {
     ShareEntry *entry = share_own(token, SHARE_IPC);
-    if (entry != NULL) {
-        share_owner_gone(entry);
+    Export **at = &exports;
+    while (*at != NULL && (*at)->entry != entry) {
+        at = &(*at)->next;
     }
-    return entry != NULL;
+    Export *one = *at;
+    if (entry == NULL || one == NULL) {
+        return false;
+    }
+    *at = one->next;
+    if (share_owner_gone(entry)) {
+        free(one);
+    } else {
+        one->next = closed;
+        closed = one;
+    }
+    return true;
 }
 
 aclError sim_aclrtIpcMemClose(const char *key)
@@ -354,7 +400,7 @@ aclError sim_aclrtIpcMemClose(const char *key)
         return key_unknown(__func__);
     }
     pthread_mutex_lock(&lock);
-    bool closed = import_close_locked(token) || export_close(token);
+    bool closed = import_close_locked(token) || export_close_locked(token);
     lingering_collect_locked();
     pthread_mutex_unlock(&lock);
     return closed ? ACL_SUCCESS : key_unknown(__func__);

@@ -8,4 +8,7 @@
  * importers still have it, and it will be when they are done. */
 bool ipc_block_freed(Arena *arena, uintptr_t address, const ZoneView *view);
 
+/* Gives back what importers are done with, or died with. */
+void ipc_collect(void);
+
 #endif

@@ -5,13 +5,14 @@
    works as long as the exporting process lives, for processes of the same user.  The page goes with
    the last process that has it; nothing is left behind if one dies.
 
-   Nobody wakes a waiter in another process, so waits look again every millisecond or less.  A record
-   whose process died while it was pending counts as reached.
+   The page lists the records that are queued and not reached, each with its process.  A wait is for
+   one of them.  Nobody wakes a waiter in another process, so waits look again every millisecond or
+   less; and the records of a process that died are ended by whoever notices.
 
-   Thread rule: as for all events; the page holds only atomics. */
+   Thread rule: as for all events; the page's lock, which survives its holder, guards the list.  Only
+   the number at a place is read without it. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 
 #include "event.h"
 #include "exports.h"
+#include "process.h"
 #include "soc.h"
 
 #define PAGE_MAGIC UINT64_C(0x61636c73696d6576) /* "aclsimev" */
@@ -29,10 +31,20 @@
 static const int64_t FIRST_LOOK_NS = 50000;
 static const int64_t LAST_LOOK_NS = 1000000;
 
+enum { OPEN_RECORDS = 1024 };
+
+/* A record that is queued and not reached. */
+typedef struct OpenRecord {
+    _Atomic uint64_t number; /* 0: nobody's place */
+    Process by;
+} OpenRecord;
+
 typedef struct SharedPage {
     uint64_t magic;
     uint64_t token; /* tells this event from a later one with the same descriptor */
     EventCounts counts;
+    pthread_mutex_t lock;
+    OpenRecord open[OPEN_RECORDS];
 } SharedPage;
 
 struct IpcEvent {
@@ -40,6 +52,7 @@ struct IpcEvent {
     int file;      /* -1: imported, the exporter has it */
     int32_t owner; /* the process whose descriptor it is */
     int descriptor;
+    _Atomic int64_t reaped_ns; /* when this process last looked for dead ones */
 };
 
 /* What the 64 bytes of a handle hold. */
@@ -100,6 +113,12 @@ aclError ipc_event_make(Event *event)
     if (getrandom(&page->token, sizeof page->token, 0) != (ssize_t)sizeof page->token) {
         page->token = (uint64_t)now_ns();
     }
+    pthread_mutexattr_t shared;
+    pthread_mutexattr_init(&shared);
+    pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&shared, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&page->lock, &shared);
+    pthread_mutexattr_destroy(&shared);
     page->magic = PAGE_MAGIC;
     return ACL_SUCCESS;
 }
@@ -116,29 +135,122 @@ void ipc_event_drop(Event *event)
     free(kept);
 }
 
-/* Whether the process that queued the last record is gone, so that nobody will reach it. */
-static bool recorder_is_dead(const EventCounts *counts)
+/* ---- records --------------------------------------------------------------------------------- */
+
+/* A process that died with the lock has changed at most one place, which is as good as before. */
+static SharedPage *page_lock(const Event *event)
 {
-    int32_t process = atomic_load(&counts->recorder);
-    return process > 0 && kill((pid_t)process, 0) != 0 && errno == ESRCH;
+    SharedPage *page = event->ipc->page;
+    if (pthread_mutex_lock(&page->lock) == EOWNERDEAD) {
+        pthread_mutex_consistent(&page->lock);
+    }
+    return page;
 }
 
-static void number_raise(_Atomic uint64_t *number, uint64_t to)
+/* The lock is held. */
+static void record_close(SharedPage *page, OpenRecord *record, int64_t time_ns)
 {
-    uint64_t seen = atomic_load(number);
-    while (seen < to && !atomic_compare_exchange_weak(number, &seen, to)) {
+    uint64_t number = atomic_load(&record->number);
+    if (time_ns != 0 && number > atomic_load(&page->counts.stamped)) {
+        atomic_store(&page->counts.time_ns, time_ns);
+        atomic_store(&page->counts.stamped, number);
+    }
+    if (number > atomic_load(&page->counts.done)) {
+        atomic_store(&page->counts.done, number);
+    }
+    atomic_store(&record->number, 0);
+}
+
+static void page_reap(SharedPage *page)
+{
+    for (size_t i = 0; i < OPEN_RECORDS; i++) {
+        OpenRecord *record = &page->open[i];
+        if (atomic_load(&record->number) != 0 && !process_lives(record->by)) {
+            record_close(page, record, 0);
+        }
     }
 }
 
+void ipc_event_reap(Event *event)
+{
+    int64_t now = now_ns();
+    if (now - atomic_exchange(&event->ipc->reaped_ns, now) < LAST_LOOK_NS) {
+        return;
+    }
+    SharedPage *page = page_lock(event);
+    page_reap(page);
+    pthread_mutex_unlock(&page->lock);
+}
+
+static OpenRecord *place_find(SharedPage *page)
+{
+    for (size_t i = 0; i < OPEN_RECORDS; i++) {
+        if (atomic_load(&page->open[i].number) == 0) {
+            return &page->open[i];
+        }
+    }
+    return NULL;
+}
+
+aclError ipc_event_open(Event *event, EventMark *mark)
+{
+    SharedPage *page = page_lock(event);
+    OpenRecord *record = place_find(page);
+    if (record == NULL) {
+        page_reap(page);
+        record = place_find(page);
+    }
+    if (record != NULL) {
+        uint64_t number = atomic_load(&page->counts.recorded) + 1;
+        record->by = process_self();
+        atomic_store(&record->number, number);
+        atomic_store(&page->counts.recorded, number);
+        *mark = (EventMark){NULL, number, (uint32_t)(record - page->open)};
+    }
+    pthread_mutex_unlock(&page->lock);
+    return record != NULL ? ACL_SUCCESS
+                          : fail(ACL_ERROR_RT_NO_EVENT_RESOURCE,
+                                 "event %u has %d records that are not reached, the most that an "
+                                 "event between processes can have", event->id, OPEN_RECORDS);
+}
+
+void ipc_event_close(Event *event, const EventMark *mark, int64_t time_ns)
+{
+    SharedPage *page = page_lock(event);
+    OpenRecord *record = &page->open[mark->place];
+    if (atomic_load(&record->number) == mark->number) {
+        record_close(page, record, time_ns);
+    }
+    pthread_mutex_unlock(&page->lock);
+    park_wake(event);
+}
+
+EventMark ipc_event_mark(Event *event)
+{
+    EventMark mark = {NULL, 0, 0};
+    SharedPage *page = page_lock(event);
+    uint64_t last = atomic_load(&page->counts.recorded);
+    for (uint32_t i = 0; last != 0 && i < OPEN_RECORDS; i++) {
+        if (atomic_load(&page->open[i].number) == last) {
+            mark = (EventMark){NULL, last, i};
+        }
+    }
+    pthread_mutex_unlock(&page->lock);
+    return mark;
+}
+
+/* ---- waits ----------------------------------------------------------------------------------- */
+
 typedef struct SharedWait {
-    EventCounts *counts;
-    uint64_t number;
+    SharedPage *page;
+    const EventMark *mark;
 } SharedWait;
 
-static bool number_is_reached(const void *argument)
+static bool record_is_over(const void *argument)
 {
     const SharedWait *wait = argument;
-    return atomic_load(&wait->counts->done) >= wait->number;
+    return wait->mark->number == 0
+           || atomic_load(&wait->page->open[wait->mark->place].number) != wait->mark->number;
 }
 
 /* Waits until `until_ns`: true if that was enough.  *aborted: the stream ends the wait. */
@@ -146,15 +258,15 @@ static bool wait_slice(const SharedWait *wait, Event *event, Stream *stream, int
                        bool *aborted)
 {
     bool reached = stream != NULL
-                       ? stream_park(stream, event, number_is_reached, wait, until_ns)
-                       : park_wait(event, number_is_reached, wait, until_ns);
+                       ? stream_park(stream, event, record_is_over, wait, until_ns)
+                       : park_wait(event, record_is_over, wait, until_ns);
     *aborted = stream != NULL && !reached && now_ns() < until_ns;
     return reached;
 }
 
-bool ipc_event_wait(Event *event, uint64_t number, Stream *stream, int64_t deadline_ns)
+bool ipc_event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns)
 {
-    SharedWait wait = {event->counts, number};
+    SharedWait wait = {event->ipc->page, mark};
     int64_t pause_ns = FIRST_LOOK_NS;
     bool aborted = false;
     for (;;) {
@@ -168,19 +280,21 @@ bool ipc_event_wait(Event *event, uint64_t number, Stream *stream, int64_t deadl
         }
         if (pause_ns < LAST_LOOK_NS) {
             pause_ns *= 2;
-        } else if (recorder_is_dead(wait.counts)) {
-            number_raise(&wait.counts->done, atomic_load(&wait.counts->recorded));
+        } else {
+            ipc_event_reap(event);
         }
     }
 }
 
+/* ---- between processes ----------------------------------------------------------------------- */
+
 aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handle)
 {
-    Event *resolved;
+    EVENT_REF(resolved);
     REQUIRE(event);
     REQUIRE(handle);
     TRY(event_resolve(event, &resolved));
-    if (resolved->ipc == NULL) {
+    if (resolved->flags != ACL_EVENT_IPC) {
         return fail(ACL_ERROR_RT_PARAM_INVALID,
                     "event %u was not made by aclrtCreateEventExWithFlag(ACL_EVENT_IPC)",
                     resolved->id);
@@ -230,10 +344,10 @@ aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *eve
     TRY(event_new(EVENT_EX, ACL_EVENT_IPC, &made));
     aclError status = page_open(&exported, made);
     if (status != ACL_SUCCESS) {
-        handle_kill(made);
-        event_release(made);
+        event_discard(made);
         return status;
     }
     *event = made;
+    handle_show(made);
     return ACL_SUCCESS;
 }

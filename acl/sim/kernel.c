@@ -73,12 +73,6 @@ static aclError config_read(const aclrtLaunchKernelCfg *cfg, int64_t *timeout)
 
 /* --- launching --- */
 
-static aclError function_require(const void *handle)
-{
-    return handle_is(handle, HANDLE_FUNCTION) ? ACL_SUCCESS
-        : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no function that lives", handle);
-}
-
 /* Code that the host cannot run: refused, or taken as run (ACL_SIM_DEVICE_CODE=skip). */
 static aclError code_check(const Function *function)
 {
@@ -117,9 +111,10 @@ static aclError function_launch(const Function *function, Stream *stream, uint32
 static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const void *args,
     size_t size, const aclrtLaunchKernelCfg *cfg, aclrtStream stream_handle)
 {
-    Stream *stream;
+    BINARY_REF(binary);
+    STREAM_REF(stream);
     int64_t timeout;
-    TRY(function_require(handle));
+    TRY(function_require(handle, &binary));
     TRY(stream_check(stream_handle));
     REQUIRE_RT(blocks > 0);
     REQUIRE_RT((uint32_t)size > 0); /* cut to 32 bits, as the runtime does */
@@ -148,14 +143,15 @@ aclError sim_aclrtLaunchKernelV2(aclrtFuncHandle funcHandle, uint32_t numBlocks,
 aclError sim_aclrtLaunchKernelWithConfig(aclrtFuncHandle funcHandle, uint32_t numBlocks,
     aclrtStream stream, aclrtLaunchKernelCfg *cfg, aclrtArgsHandle argsHandle, void *reserve)
 {
-    Stream *found;
+    BINARY_REF(binary);
+    STREAM_REF(found);
     ArgsCopy copy;
     int64_t timeout;
     REQUIRE(funcHandle);
     REQUIRE(argsHandle);
     REQUIRE(numBlocks > 0);
     REQUIRE(reserve == NULL);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     TRY(stream_check(stream));
     TRY(args_check(argsHandle));
     TRY(config_read(cfg, &timeout));
@@ -201,7 +197,7 @@ static aclError host_launch(const Function *function, uint32_t blocks, aclrtStre
 {
     void *copy;
     int64_t timeout;
-    Stream *stream;
+    STREAM_REF(stream);
     uint32_t size = (uint32_t)args_size;
     TRY(stream_check(handle));
     REQUIRE_RT(blocks > 0);
@@ -217,9 +213,10 @@ aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t 
     aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs, size_t argsSize,
     aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
 {
+    BINARY_REF(binary);
     REQUIRE(funcHandle);
     REQUIRE(hostArgs);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     return host_launch(
         funcHandle, numBlocks, stream, cfg, hostArgs, argsSize, placeHolderArray, placeHolderNum);
 }
@@ -227,13 +224,14 @@ aclError sim_aclrtLaunchKernelWithHostArgs(aclrtFuncHandle funcHandle, uint32_t 
 aclError sim_aclrtLaunchKernelWithArgsArray(
     void *func, uint32_t numBlocks, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args)
 {
-    Stream *found;
+    BINARY_REF(binary);
+    STREAM_REF(found);
     ArgsCopy copy = {NULL, 0};
     int64_t timeout;
     const Function *function = func;
     REQUIRE(func);
     REQUIRE(numBlocks > 0);
-    TRY(function_require(func));
+    TRY(function_require(func, &binary));
     TRY(stream_check(stream));
     if (function->cpu) {
         return fail(
@@ -248,14 +246,47 @@ aclError sim_aclrtLaunchKernelWithArgsArray(
     return function_launch(function, found, numBlocks, copy.copy, copy.copy, copy.size, timeout);
 }
 
+/* --- kernels of threads: no simulated chip has them --- */
+
+static aclError simt_refuse(const char *function, void *func, aclrtStream stream)
+{
+    BINARY_REF(binary);
+    TRY(function_require(func, &binary));
+    TRY(stream_check(stream));
+    return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "%s has no kernels of threads (SIMT)",
+        config.soc);
+}
+
+aclError sim_aclrtLaunchSIMTKernelWithArgsArray(void *func, dim3 gridDim, dim3 blockDim,
+    size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void **args)
+{
+    (void)gridDim, (void)blockDim, (void)dynUbufSize, (void)cfg;
+    REQUIRE(func);
+    REQUIRE(args);
+    return simt_refuse(__func__, func, stream);
+}
+
+aclError sim_aclrtLaunchSIMTKernelWithHostArgs(void *func, dim3 gridDim, dim3 blockDim,
+    size_t dynUbufSize, aclrtStream stream, aclrtLaunchKernelCfg *cfg, void *hostArgs,
+    size_t argsSize, aclrtPlaceHolderInfo *placeHolderArray, size_t placeHolderNum)
+{
+    (void)gridDim, (void)blockDim, (void)dynUbufSize, (void)cfg;
+    REQUIRE(func);
+    REQUIRE(hostArgs);
+    REQUIRE(argsSize > 0);
+    REQUIRE(placeHolderNum == 0 || placeHolderArray != NULL);
+    return simt_refuse(__func__, func, stream);
+}
+
 /* --- functions about themselves --- */
 
 aclError sim_aclrtGetFunctionAttribute(
     aclrtFuncHandle funcHandle, aclrtFuncAttribute attrType, int64_t *attrValue)
 {
+    BINARY_REF(binary);
     REQUIRE(funcHandle);
     REQUIRE(attrValue);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     switch ((int)attrType) {
     case 1: /* the kernel's type and */
     case 3: /* its ratio of cores: plain host code has neither */
@@ -271,11 +302,12 @@ aclError sim_aclrtGetFunctionAttribute(
 
 aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, void **aivAddr)
 {
+    BINARY_REF(binary);
     const Function *function = funcHandle;
     REQUIRE(funcHandle);
     REQUIRE(aicAddr);
     REQUIRE(aivAddr);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     *aicAddr = function->address;
     *aivAddr = NULL;
     return ACL_SUCCESS;
@@ -289,7 +321,8 @@ static size_t function_size(const Function *function)
     if (code->kind != CODE_HOST && code->kind != CODE_DEVICE) {
         return 0;
     }
-    for (size_t i = 0; elf64_symbol(code->bytes, code->length, i, &symbol); i++) {
+    ElfSymbols symbols = elf64_symbols(code->bytes, code->length);
+    while (elf64_next(&symbols, &symbol)) {
         if (symbol.function && strcmp(symbol.name, function->name) == 0) {
             return (size_t)symbol.size;
         }
@@ -299,10 +332,11 @@ static size_t function_size(const Function *function)
 
 aclError sim_aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize, size_t *aivSize)
 {
+    BINARY_REF(binary);
     REQUIRE_RT(funcHandle);
     REQUIRE_RT(aicSize);
     REQUIRE_RT(aivSize);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     *aicSize = function_size(funcHandle);
     *aivSize = 0;
     return ACL_SUCCESS;
@@ -310,11 +344,12 @@ aclError sim_aclrtGetFunctionSize(aclrtFuncHandle funcHandle, size_t *aicSize, s
 
 aclError sim_aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, char *name)
 {
+    BINARY_REF(binary);
     const Function *function = funcHandle;
     REQUIRE_RT(funcHandle);
     REQUIRE(name);
     REQUIRE_RT(maxLen > 0);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     size_t length = strlen(function->name);
     REQUIRE_RT(length < maxLen);
     memcpy(name, function->name, length + 1);
@@ -323,19 +358,20 @@ aclError sim_aclrtGetFunctionName(aclrtFuncHandle funcHandle, uint32_t maxLen, c
 
 aclError sim_aclrtFunctionGetBinary(const aclrtFuncHandle funcHandle, aclrtBinHandle *binHandle)
 {
+    BINARY_REF(binary);
     const Function *function = funcHandle;
     REQUIRE_RT(funcHandle);
     REQUIRE_RT(binHandle);
-    TRY(function_require(funcHandle));
+    TRY(function_require(funcHandle, &binary));
     *binHandle = function->binary;
     return ACL_SUCCESS;
 }
 
-static aclError sizes_require(const void *func)
+static aclError sizes_require(const void *func, Binary **binary)
 {
     const Function *function = func;
     REQUIRE(func);
-    TRY(function_require(func));
+    TRY(function_require(func, binary));
     return function->sizes != NULL ? ACL_SUCCESS
                                    : fail(ACL_ERROR_RT_PARAM_INVALID,
                                          "kernel %s does not tell its parameters", function->name);
@@ -343,10 +379,11 @@ static aclError sizes_require(const void *func)
 
 aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
 {
+    BINARY_REF(binary);
     const Function *function = func;
     REQUIRE(func);
     REQUIRE(paramCount);
-    TRY(sizes_require(func));
+    TRY(sizes_require(func, &binary));
     *paramCount = 0;
     while (function->sizes[*paramCount] != 0) {
         (*paramCount)++;
@@ -357,9 +394,10 @@ aclError sim_aclrtFunctionGetParamCount(const void *func, size_t *paramCount)
 aclError sim_aclrtFunctionGetParamInfo(
     const void *func, size_t paramIndex, size_t *paramOffset, size_t *paramSize)
 {
+    BINARY_REF(binary);
     const Function *function = func;
     size_t place = 0;
-    TRY(sizes_require(func));
+    TRY(sizes_require(func, &binary));
     REQUIRE(paramOffset);
     REQUIRE(paramSize);
     for (size_t i = 0; function->sizes[i] != 0; i++) {

@@ -50,6 +50,16 @@ struct Binary {
 void code_hold(Code *code);
 void code_release(Code *code);
 
+/* A binary that a call follows, by its own handle or one of its functions' or arguments': it is unloaded
+ * at the end of the last such call. */
+void binary_unref(Binary *const *binary);
+#define BINARY_REF(name) Binary *name __attribute__((cleanup(binary_unref))) = NULL
+/* Holds the binary that `part` (a function, or arguments) was made for, and names at this offset; false if one of
+ * them is dead. */
+bool binary_of_part(const void *part, HandleKind kind, size_t offset, Binary **binary);
+/* The binary of a function, held; 107017 for what is not a live function. */
+aclError function_require(const void *handle, Binary **binary);
+
 /* --- kernelargs.c --- */
 
 enum { PARAMS_MAX = 128, ARGS_BYTES_MAX = 65536 };
@@ -68,7 +78,9 @@ aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy);
 /* The arguments that `args` points at, laid out by the function's parameter sizes. */
 aclError args_gather(const Function *function, void *const *args, ArgsCopy *copy);
 
-/* Forgets the handles that were made for a binary's functions. */
+/* Ends the handles that were made for a binary's functions; the binary's lock is held. */
+void args_binary_ends(const Binary *binary);
+/* Gives back what they own. */
 void args_binary_gone(Binary *binary);
 
 /* Where a parameter of that size goes, after what is there. */
@@ -79,6 +91,12 @@ size_t param_place(size_t used, size_t size);
    process's. `sizes` (may be NULL) are its parameters' sizes, ended by 0. */
 SIM_SHARED aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *sizes,
     aclrtBinHandle *binary, aclrtFuncHandle *function);
+
+/* For the order checker (race.h): in the arguments of kernels of that name, the pointer at `offset`
+   names `bytes` that they write, or only read.  Of such kernels no other argument is looked at.
+   207001 when 256 arguments were declared. */
+SIM_SHARED aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t bytes,
+    int writes);
 
 /* --- kernelrun.c --- */
 

@@ -1,7 +1,7 @@
 /* kernelargs.c: argument handles (aclrtKernelArgs*): a kernel's arguments put together one by one.
 
-   A handle belongs to the simulator, or lies in the user's memory (InitByUserMem); the latter is
-   known by its address. A placeholder is a pointer to a buffer that is filled before the launch and
+   A handle belongs to the simulator, one for each thread, which aclrtKernelArgsInit empties and hands
+   out again; or it lies in the user's memory (InitByUserMem) and is known by its address. A placeholder is a pointer to a buffer that is filled before the launch and
    travels with the arguments. One thread at a time uses a handle; it may be launched many times. */
 #include <stdlib.h>
 #include <string.h>
@@ -24,15 +24,18 @@ typedef struct Args {
     struct Args *next;     /* of the same binary */
     struct Args *next_user;
     const void *user;      /* the user's memory that stands for it, or NULL */
+    const void *thread;    /* whose own handle it is (its `own`), or NULL */
     Binary *binary;
     Param *params;         /* PARAMS_MAX of them */
     int count;
     unsigned char *bytes;  /* ARGS_BYTES_MAX of them */
     size_t used, buffers;  /* bytes of arguments and of placeholders' buffers */
     bool finalized, closed; /* closed: a buffer was given out, so the layout is fixed */
+    bool updating;          /* a parameter was changed: to be finalized again */
 } Args;
 
-static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local Args *own; /* may have died with its binary, and be another thread's now */
+FILE_LOCK(users_lock);
 static Args *users;
 
 size_t param_place(size_t used, size_t size)
@@ -44,23 +47,28 @@ size_t param_place(size_t used, size_t size)
     return (used + unit - 1) / unit * unit;
 }
 
-static Args *args_find(const void *handle)
+/* As long as their binary is held, so are the arguments; NULL if there are none of that handle. */
+static Args *args_find(const void *handle, Binary **binary)
 {
-    if (handle_is(handle, HANDLE_ARGS)) {
-        return (Args *)(uintptr_t)handle;
+    Args *args = (Args *)(uintptr_t)handle;
+    if (binary_of_part(args, HANDLE_ARGS, offsetof(Args, binary), binary)) {
+        return args;
     }
     pthread_mutex_lock(&users_lock);
-    Args *args = users;
-    while (args != NULL && args->user != handle) {
-        args = args->next_user;
+    for (args = users; args != NULL && args->user != handle; args = args->next_user) {
     }
+    bool followed = args != NULL && handle_follow(args, HANDLE_ARGS);
     pthread_mutex_unlock(&users_lock);
-    return args;
+    bool held = followed && binary_of_part(args, HANDLE_ARGS, offsetof(Args, binary), binary);
+    if (followed) {
+        handle_drop(args);
+    }
+    return held ? args : NULL;
 }
 
-static aclError args_require(const void *handle, Args **args)
+static aclError args_require(const void *handle, Args **args, Binary **binary)
 {
-    *args = args_find(handle);
+    *args = args_find(handle, binary);
     return *args != NULL
         ? ACL_SUCCESS
         : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no argument handle that lives", handle);
@@ -69,13 +77,8 @@ static aclError args_require(const void *handle, Args **args)
 aclError args_check(aclrtArgsHandle handle)
 {
     Args *args;
-    return args_require(handle, &args);
-}
-
-static aclError function_require(const void *handle)
-{
-    return handle_is(handle, HANDLE_FUNCTION) ? ACL_SUCCESS
-        : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no function that lives", handle);
+    BINARY_REF(binary);
+    return args_require(handle, &args, &binary);
 }
 
 /* --- life --- */
@@ -110,7 +113,7 @@ static void binary_unlink(Args *args)
 
 static Args *args_new(const Function *function)
 {
-    Args *args = handle_new(HANDLE_ARGS, sizeof *args);
+    Args *args = handle_prepare(HANDLE_ARGS, sizeof *args);
     Param *params = calloc(PARAMS_MAX, sizeof *params);
     unsigned char *bytes = calloc(1, PARAMS_MAX * 8 + ARGS_BYTES_MAX);
     if (args == NULL || params == NULL || bytes == NULL) {
@@ -124,6 +127,7 @@ static Args *args_new(const Function *function)
     args->params = params;
     args->bytes = bytes;
     binary_link(args, function->binary);
+    handle_show(args);
     return args;
 }
 
@@ -139,13 +143,19 @@ static void user_forget(const Args *args)
     pthread_mutex_unlock(&users_lock);
 }
 
+void args_binary_ends(const Binary *binary)
+{
+    for (Args *args = binary->args; args != NULL; args = args->next) {
+        (void)handle_kill(args);
+    }
+}
+
 void args_binary_gone(Binary *binary)
 {
     while (binary->args != NULL) {
         Args *args = binary->args;
         binary->args = args->next;
         user_forget(args);
-        (void)handle_kill(args);
         buffers_free(args);
         free(args->params);
         free(args->bytes);
@@ -163,19 +173,28 @@ static void args_reset(Args *args, Binary *binary)
     buffers_free(args);
     args->count = 0;
     args->used = args->buffers = 0;
-    args->finalized = args->closed = false;
+    args->finalized = args->closed = args->updating = false;
 }
 
 aclError sim_aclrtKernelArgsInit(aclrtFuncHandle funcHandle, aclrtArgsHandle *argsHandle)
 {
     REQUIRE(funcHandle);
     REQUIRE(argsHandle);
-    TRY(function_require(funcHandle));
-    Args *args = args_new(funcHandle);
-    if (args == NULL) {
+    BINARY_REF(binary);
+    BINARY_REF(before);
+    TRY(function_require(funcHandle, &binary));
+    if (own != NULL && binary_of_part(own, HANDLE_ARGS, offsetof(Args, binary), &before)
+        && own->thread == &own) {
+        args_reset(own, binary);
+    }
+    if (own == NULL || !handle_is(own, HANDLE_ARGS) || own->thread != &own) {
+        own = args_new(funcHandle);
+    }
+    if (own == NULL) {
         return fail(ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for arguments");
     }
-    *argsHandle = args;
+    own->thread = &own;
+    *argsHandle = own;
     return ACL_SUCCESS;
 }
 
@@ -186,10 +205,12 @@ aclError sim_aclrtKernelArgsInitByUserMem(aclrtFuncHandle funcHandle, aclrtArgsH
     REQUIRE(argsHandle);
     REQUIRE(userHostMem);
     REQUIRE(actualArgsSize > 0);
-    TRY(function_require(funcHandle));
-    Args *args = args_find(argsHandle);
+    BINARY_REF(binary);
+    BINARY_REF(before);
+    TRY(function_require(funcHandle, &binary));
+    Args *args = args_find(argsHandle, &before);
     if (args != NULL) {
-        args_reset(args, ((const Function *)funcHandle)->binary);
+        args_reset(args, binary);
         return ACL_SUCCESS;
     }
     args = args_new(funcHandle);
@@ -208,7 +229,8 @@ aclError sim_aclrtKernelArgsGetHandleMemSize(aclrtFuncHandle funcHandle, size_t 
 {
     REQUIRE(funcHandle);
     REQUIRE(memSize);
-    TRY(function_require(funcHandle));
+    BINARY_REF(binary);
+    TRY(function_require(funcHandle, &binary));
     *memSize = HANDLE_BYTES;
     return ACL_SUCCESS;
 }
@@ -218,7 +240,8 @@ aclError sim_aclrtKernelArgsGetMemSize(
 {
     REQUIRE(funcHandle);
     REQUIRE(actualArgsSize);
-    TRY(function_require(funcHandle));
+    BINARY_REF(binary);
+    TRY(function_require(funcHandle, &binary));
     *actualArgsSize = userArgsSize + ARGS_OVERHEAD;
     return ACL_SUCCESS;
 }
@@ -247,12 +270,13 @@ aclError sim_aclrtKernelArgsAppend(
     aclrtArgsHandle argsHandle, void *param, size_t paramSize, aclrtParamHandle *paramHandle)
 {
     Args *args;
+    BINARY_REF(binary);
     Param *made;
     REQUIRE(argsHandle);
     REQUIRE(param);
     REQUIRE(paramSize > 0);
     REQUIRE(paramHandle);
-    TRY(args_require(argsHandle, &args));
+    TRY(args_require(argsHandle, &args, &binary));
     TRY(param_add(args, paramSize, false, &made));
     memcpy(args->bytes + made->offset, param, paramSize);
     *paramHandle = made;
@@ -263,10 +287,11 @@ aclError sim_aclrtKernelArgsAppendPlaceHolder(
     aclrtArgsHandle argsHandle, aclrtParamHandle *paramHandle)
 {
     Args *args;
+    BINARY_REF(binary);
     Param *made;
     REQUIRE(argsHandle);
     REQUIRE(paramHandle);
-    TRY(args_require(argsHandle, &args));
+    TRY(args_require(argsHandle, &args, &binary));
     TRY(param_add(args, sizeof(uint64_t), true, &made));
     *paramHandle = made;
     return ACL_SUCCESS;
@@ -281,21 +306,26 @@ static aclError param_require(const Args *args, const void *handle, Param **para
             return ACL_SUCCESS;
         }
     }
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no parameter of these arguments", handle);
+    return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a parameter of these arguments", handle);
 }
 
 aclError sim_aclrtKernelArgsGetPlaceHolderBuffer(
     aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, size_t dataSize, void **bufferAddr)
 {
     Args *args;
+    BINARY_REF(binary);
     Param *param;
     REQUIRE(argsHandle);
     REQUIRE(paramHandle);
     REQUIRE(dataSize > 0);
     REQUIRE(bufferAddr);
-    TRY(args_require(argsHandle, &args));
+    TRY(args_require(argsHandle, &args, &binary));
     TRY(param_require(args, paramHandle, &param));
     REQUIRE_RT(param->holds_place);
+    if (args->finalized) {
+        return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+            "the arguments are finalized: no buffer can be added");
+    }
     REQUIRE_RT(dataSize <= ARGS_BYTES_MAX - args->buffers + param->buffer_size);
     void *buffer = calloc(1, dataSize);
     if (buffer == NULL) {
@@ -314,26 +344,31 @@ aclError sim_aclrtKernelArgsParaUpdate(
     aclrtArgsHandle argsHandle, aclrtParamHandle paramHandle, void *param, size_t paramSize)
 {
     Args *args;
+    BINARY_REF(binary);
     Param *known;
     REQUIRE(argsHandle);
     REQUIRE(paramHandle);
     REQUIRE(param);
     REQUIRE(paramSize > 0);
-    TRY(args_require(argsHandle, &args));
+    TRY(args_require(argsHandle, &args, &binary));
     TRY(param_require(args, paramHandle, &known));
     REQUIRE_RT(!known->holds_place);
     REQUIRE_RT(paramSize == known->size);
     memcpy(args->bytes + known->offset, param, paramSize);
-    args->finalized = false;
+    args->updating = true;
     return ACL_SUCCESS;
 }
 
 aclError sim_aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle)
 {
     Args *args;
+    BINARY_REF(binary);
+    Context *context;
     REQUIRE(argsHandle);
-    TRY(args_require(argsHandle, &args));
+    TRY(args_require(argsHandle, &args, &binary));
+    TRY(context_require(&context));
     args->finalized = true;
+    args->updating = false;
     return ACL_SUCCESS;
 }
 
@@ -342,8 +377,9 @@ aclError sim_aclrtKernelArgsFinalize(aclrtArgsHandle argsHandle)
 aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy)
 {
     Args *args;
-    TRY(args_require(handle, &args));
-    if (!args->finalized) {
+    BINARY_REF(binary);
+    TRY(args_require(handle, &args, &binary));
+    if (!args->finalized || args->updating) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "the arguments were not finalized");
     }
     size_t head = (args->used + 63) / 64 * 64;

@@ -2,7 +2,9 @@
 
    A fault inside a kernel, and the signal of its timer, come to one handler. If the thread is
    inside a kernel the handler jumps out of it, and the stream gets an error; otherwise whatever was
-   installed before is called, so other programs' handlers keep working. What a kernel held when it
+   installed before is called, so other programs' handlers keep working. The handler is there only
+   while a kernel runs: a program that puts its own in front of "the one before" at another time never
+   gets ours for that, so that the two do not call each other in a ring. What a kernel held when it
    was left (a lock, an allocation) is lost: that is the price of not losing the process. */
 #include <errno.h>
 #include <setjmp.h>
@@ -17,6 +19,7 @@
 #include "kernel.h"
 #include "memory.h"
 #include "modelrun.h"
+#include "race.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -26,10 +29,13 @@ enum { SIGNALS = 5 };
 
 static const int fault_signals[SIGNALS - 1] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 static struct sigaction previous[SIGNALS];
-static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sigaction oldest[SIGNALS]; /* where one that we had kept calls us as its own previous */
+FILE_LOCK(install_lock);
+static unsigned launches; /* kernels that run */
 
 static _Thread_local sigjmp_buf way_out;
 static _Thread_local volatile sig_atomic_t inside;
+static _Thread_local const void *volatile passing; /* the context of the signal that is passed on */
 static _Thread_local unsigned char *signal_stack; /* a kernel may have overrun the normal one */
 
 /* --- signals --- */
@@ -44,18 +50,27 @@ static int signal_at(int index)
     return index < SIGNALS - 1 ? fault_signals[index] : timer_signal();
 }
 
+static void action_call(const struct sigaction *action, int number, siginfo_t *info, void *context)
+{
+    if ((action->sa_flags & SA_SIGINFO) != 0) {
+        action->sa_sigaction(number, info, context);
+    } else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN) {
+        action->sa_handler(number);
+    } else if (number != timer_signal()) {
+        (void)signal(number, SIG_DFL); /* the fault happens again and ends the process */
+    }
+}
+
+/* A handler that was installed while a kernel ran has ours as its previous: the same signal then comes
+ * back to us, and goes on to what was there before both. */
 static void signal_pass(int number, siginfo_t *info, void *context)
 {
+    bool again = passing == context;
     for (int i = 0; i < SIGNALS; i++) {
-        if (signal_at(i) != number) {
-            continue;
-        }
-        if ((previous[i].sa_flags & SA_SIGINFO) != 0) {
-            previous[i].sa_sigaction(number, info, context);
-        } else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN) {
-            previous[i].sa_handler(number);
-        } else if (number != timer_signal()) {
-            (void)signal(number, SIG_DFL); /* the fault happens again and ends the process */
+        if (signal_at(i) == number) {
+            passing = context;
+            action_call(again ? &oldest[i] : &previous[i], number, info, context);
+            passing = NULL;
         }
     }
 }
@@ -71,18 +86,40 @@ static void on_signal(int number, siginfo_t *info, void *context)
     errno = kept;
 }
 
-/* Before each launch, as others may have put theirs in place since. */
+static bool is_ours(const struct sigaction *action)
+{
+    return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_signal;
+}
+
+/* Others may have put theirs in place since the last launch, or since one that still runs. */
 static void handlers_install(void)
 {
     pthread_mutex_lock(&install_lock);
+    launches++;
     for (int i = 0; i < SIGNALS; i++) {
         struct sigaction now,
             ours = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
         (void)sigemptyset(&ours.sa_mask);
         (void)sigaction(signal_at(i), NULL, &now);
-        if ((now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_signal) {
+        if (!is_ours(&now)) {
+            oldest[i] = launches == 1 ? now : oldest[i];
             previous[i] = now;
             (void)sigaction(signal_at(i), &ours, NULL);
+        }
+    }
+    pthread_mutex_unlock(&install_lock);
+}
+
+/* The timer's handler stays: its signal may come late. */
+static void handlers_remove(void)
+{
+    pthread_mutex_lock(&install_lock);
+    launches--;
+    for (int i = 0; launches == 0 && i < SIGNALS - 1; i++) {
+        struct sigaction now;
+        (void)sigaction(signal_at(i), NULL, &now);
+        if (is_ours(&now)) {
+            (void)sigaction(signal_at(i), &previous[i], NULL);
         }
     }
     pthread_mutex_unlock(&install_lock);
@@ -229,11 +266,18 @@ static aclError launch_run(Stream *stream, const void *payload)
     if (launch->copy == NULL && !memory_reachable(launch->args, launch->args_size, false)) {
         return launch_fail(stream, launch, SIGSEGV);
     }
+    if (races_on() && launch->code->kind == CODE_CALLBACK) {
+        race_seen(stream);
+    }
     work.deadline_ns = launch->timeout_us == 0 ? 0 : now_ns() + launch->timeout_us * 1000;
     handlers_install();
     memory_window_open(stream_device(stream));
     parallel_for(kernel_threads(), launch->blocks, block_work, &work);
     memory_window_close(stream_device(stream));
+    handlers_remove();
+    if (races_on() && launch->code->kind == CODE_CALLBACK) {
+        race_take_host(stream);
+    }
     int number = atomic_load(&work.signal);
     if (number == 0) {
         return ACL_SUCCESS;
@@ -283,8 +327,80 @@ static aclError launch_adopt(void *payload, const aclmdlRITaskParams *params)
     return ACL_SUCCESS;
 }
 
+/* --- what the order checker is told --- */
+
+typedef struct KernelTouch {
+    char *kernel;
+    uint32_t offset;
+    bool writes;
+    size_t bytes;
+} KernelTouch;
+
+enum { KERNEL_TOUCHES = 256 };
+
+static KernelTouch declared[KERNEL_TOUCHES];
+static _Atomic uint32_t declared_count; /* entries below it do not change */
+FILE_LOCK(declare_lock);
+
+aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t bytes, int writes)
+{
+    REQUIRE(kernel != NULL);
+    pthread_mutex_lock(&declare_lock);
+    uint32_t count = atomic_load(&declared_count);
+    char *name = count < KERNEL_TOUCHES ? strdup(kernel) : NULL;
+    if (name != NULL) {
+        declared[count] = (KernelTouch){name, offset, writes != 0, bytes};
+        atomic_store(&declared_count, count + 1);
+    }
+    pthread_mutex_unlock(&declare_lock);
+    return name != NULL ? ACL_SUCCESS
+                        : fail(ACL_ERROR_RT_MEMORY_ALLOCATION,
+                            "%d arguments of kernels are declared already", KERNEL_TOUCHES);
+}
+
+/* False if nothing was declared for kernels of that name. */
+static bool declared_touch(const Launch *launch, const char *kernel, Touch *touch)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < atomic_load(&declared_count); i++) {
+        const KernelTouch *one = &declared[i];
+        void *pointer = NULL;
+        if (strcmp(one->kernel, kernel) != 0) {
+            continue;
+        }
+        found = true;
+        if (one->offset + sizeof pointer <= launch->args_size) {
+            memcpy(&pointer, (const char *)launch->copy + one->offset, sizeof pointer);
+        }
+        touch_bytes(touch, pointer, one->bytes, one->writes ? TOUCH_WRITE : TOUCH_READ);
+    }
+    return found;
+}
+
+/* A function of the program itself may wait for anything, as a host function may. */
+static void launch_touch(const void *payload, Touch *touch)
+{
+    const Launch *launch = payload;
+    BINARY_REF(binary);
+    const Function *function = launch->handle;
+    if (!binary_of_part(function, HANDLE_FUNCTION, offsetof(Function, binary), &binary)) {
+        function = NULL;
+    }
+    if (launch->copy != NULL) {
+        if (function == NULL || !declared_touch(launch, function->name, touch)) {
+            touch_pointers(touch, launch->copy, launch->args_size);
+        }
+    } else {
+        touch_bytes(touch, launch->args, launch->args_size, TOUCH_READ);
+    }
+    if (launch->code->kind == CODE_CALLBACK) {
+        touch_late(touch);
+    }
+}
+
 static const TaskClass launch_task = {
     .name = "kernel",
+    .touch = launch_touch,
     .run = launch_run,
     .drop = launch_drop,
     .type = ACL_MODEL_RI_TASK_KERNEL,

@@ -24,7 +24,7 @@ typedef struct StreamLimits {
     uint32_t values[KINDS];
 } StreamLimits;
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(table_lock);
 static StreamLimits *table;
 static _Thread_local struct {
     const Stream *stream;
@@ -128,7 +128,7 @@ static bool stream_limit(const Stream *stream, uint32_t id, aclrtDevResLimitType
 
 aclError sim_aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t *value)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(value);
     TRY(stream_resolve_any(stream, &resolved));
     TRY(type_check(type, __func__));
@@ -140,7 +140,7 @@ aclError sim_aclrtGetStreamResLimit(aclrtStream stream, aclrtDevResLimitType typ
 
 aclError sim_aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType type, uint32_t value)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     TRY(stream_resolve_any(stream, &resolved));
     TRY(type_check(type, __func__));
     TRY(value_check(type, value, __func__));
@@ -164,7 +164,7 @@ aclError sim_aclrtSetStreamResLimit(aclrtStream stream, aclrtDevResLimitType typ
 
 aclError sim_aclrtResetStreamResLimit(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     TRY(stream_resolve_any(stream, &resolved));
     pthread_mutex_lock(&table_lock);
     StreamLimits **slot = table_slot(resolved, stream_id(resolved));
@@ -179,7 +179,7 @@ aclError sim_aclrtResetStreamResLimit(aclrtStream stream)
 
 aclError sim_aclrtUseStreamResInCurrentThread(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     TRY(stream_resolve_any(stream, &resolved));
     in_use.stream = resolved;
     in_use.id = stream_id(resolved);
@@ -188,7 +188,7 @@ aclError sim_aclrtUseStreamResInCurrentThread(aclrtStream stream)
 
 aclError sim_aclrtUnuseStreamResInCurrentThread(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     TRY(stream_resolve_any(stream, &resolved));
     in_use.stream = NULL;
     return ACL_SUCCESS;

@@ -1,12 +1,12 @@
 /* What an address belongs to, whether it may be touched, and the simulator's own view of it.
  *
- * Addresses that the simulator never gave out are taken for ordinary host memory: a copy from a
- * wild pointer faults, as any program's would. */
+ * Addresses that the simulator never gave out are taken for ordinary host memory, of which the
+ * kernel says whether touching it would fault (hostprobe.c). */
 #include "memory.h"
 
 #include <sys/mman.h>
 
-static pthread_mutex_t window_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(window_lock);
 static unsigned windows[DEVICE_MAX];
 
 static void arena_describe(Arena *arena, uintptr_t address, Memory *memory)
@@ -63,15 +63,16 @@ static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bo
     if (begin + bytes < begin) {
         return false;
     }
-    if (memory->kind == MEMORY_UNKNOWN || memory->kind == MEMORY_REGISTERED) {
-        return true;
+    bool inside = begin + bytes <= memory->base + memory->bytes;
+    if (memory->kind == MEMORY_UNKNOWN || (memory->kind == MEMORY_REGISTERED && !inside)) {
+        return host_reach((const void *)begin, bytes, write) == bytes;
     }
     if (memory->kind == MEMORY_MAPPED || memory->kind == MEMORY_MAPPED_HOST) {
         Range range;
         return range_find(begin, &range) && range.kind == RANGE_RESERVATION &&
                reservation_covers(&range, begin, begin + bytes, write);
     }
-    return memory->kind != MEMORY_HOLE && begin + bytes <= memory->base + memory->bytes;
+    return memory->kind != MEMORY_HOLE && inside;
 }
 
 bool memory_reachable(const void *address, size_t bytes, bool write)
@@ -101,6 +102,12 @@ aclError memory_check(const char *function, const char *argument, const void *ad
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "%s = %p: no memory is allocated or mapped there", argument, address);
     }
+    if (memory.kind == MEMORY_UNKNOWN || memory.kind == MEMORY_REGISTERED) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "%s = %p: %zu bytes of host memory expected there, but only %zu are %s",
+                         argument, address, bytes, host_reach(address, bytes, write),
+                         write ? "writable" : "readable");
+    }
     return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                      "%s = %p: %zu bytes expected there, but the allocation at %p has %zu",
                      argument, address, bytes, (void *)memory.base, memory.bytes);
@@ -115,6 +122,17 @@ void *memory_inner(const void *address, size_t bytes)
         at += (uintptr_t)range.alias;
     }
     return (void *)at;
+}
+
+aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
+                         bool write, void **inner)
+{
+    if (bytes != 0 && !memory_reachable(address, bytes, write)) {
+        return fail(ACL_ERROR_RT_SYS_DMA, "%s: %zu bytes at %p are not there (any more); stream %u",
+                    what, bytes, address, stream_id(stream));
+    }
+    *inner = memory_inner(address, bytes);
+    return ACL_SUCCESS;
 }
 
 /* ---- windows for kernels, which get the users' addresses ------------------------ */

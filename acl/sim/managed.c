@@ -21,7 +21,7 @@ typedef struct Managed {
     bool host_accesses;
 } Managed;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 
 static const aclrtMemManagedLocation NOWHERE = {ACL_MEM_LOCATIONTYPE_INVALID, LOCATION_NONE};
 
@@ -33,9 +33,12 @@ aclError sim_aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag)
     Context *context;
     TRY(context_require(&context));
     Arena *arena = arena_of(BOOK_HOST);
+    if (arena == NULL) {
+        return refusal_tell(__func__, "managed memory");
+    }
     Managed *managed = calloc(1, sizeof *managed);
     BlockInfo info = {.size = size, .owner = managed, .kind = MEMORY_MANAGED, .page = PAGE_NORMAL};
-    uintptr_t at = arena == NULL || managed == NULL
+    uintptr_t at = managed == NULL
                        ? 0
                        : arena_take(arena, size, PAGE_NORMAL, BOOK_MALLOC, &info);
     if (at == 0) {
@@ -175,7 +178,7 @@ aclError sim_aclrtMemManagedPrefetchAsync(const void *ptr, size_t size,
     REQUIRE(ptr);
     REQUIRE(size > 0);
     REQUIRE(flags == 0);
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     return prefetch(__func__, ptr, size, &location, queue);
 }
@@ -192,7 +195,7 @@ aclError sim_aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes,
     REQUIRE(prefetchLocIdxs);
     REQUIRE(numPrefetchLocs > 0);
     REQUIRE(flags == 0);
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(numPrefetchLocs <= count && prefetchLocIdxs[0] == 0);
     size_t location = 0;

@@ -8,6 +8,7 @@
 #include "exports.h"
 #include "ipc.h"
 #include "managed.h"
+#include "race.h"
 #include "soc.h"
 #include "soma.h"
 
@@ -84,12 +85,19 @@ static aclError take(const char *function, void **out, size_t bytes, PagePlan pl
                          "policy: %s has no pages of 1 GiB", config.soc);
     }
     Arena *arena = arena_of(context->device);
+    if (arena == NULL) {
+        return refusal_tell(function, "the device's memory");
+    }
     BlockInfo info = {.size = bytes, .kind = MEMORY_DEVICE, .page = (uint8_t)plan.page,
                       .module = module};
-    uintptr_t at = arena == NULL ? 0 : arena_take(arena, bytes, plan.page, BOOK_MALLOC, &info);
-    if (at == 0 && arena != NULL && plan.or_normal) {
+    uintptr_t at = arena_take(arena, bytes, plan.page, BOOK_MALLOC, &info);
+    if (at == 0 && plan.or_normal) {
         info.page = PAGE_NORMAL;
         at = arena_take(arena, bytes, PAGE_NORMAL, BOOK_MALLOC, &info);
+    }
+    if (at == 0 && arena != NULL) {
+        ipc_collect();
+        at = arena_take(arena, bytes, info.page, BOOK_MALLOC, &info);
     }
     if (at == 0) {
         return error_set(function, ACL_ERROR_RT_MEMORY_ALLOCATION,
@@ -208,6 +216,9 @@ aclError memory_free(const char *function, void *address)
     if (arena == NULL || !arena_hold(arena, at, &view)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "%p is not the beginning of an allocation", address);
+    }
+    if (races_on() && view.info.kind != MEMORY_POOL && stream_running() == NULL) {
+        race_freed(function, at, view.bytes);
     }
     if (view.info.kind == MEMORY_POOL) {
         return pool_free_now(function, view.info.owner, arena, &view);

@@ -70,7 +70,7 @@ typedef struct Arena {
     Zone zones[ZONE_COUNT];
 } Arena;
 
-/* A device's arena, made when first asked for; NULL without memory (a message is left). */
+/* A device's arena, made when first asked for; NULL if the host refuses it (refusal_tell). */
 Arena *arena_of(int32_t device);
 /* The same, but NULL if it was never made. */
 Arena *arena_existing(int32_t device);
@@ -83,6 +83,9 @@ bool arena_give(Arena *arena, uintptr_t address, BookKind book);
 bool arena_hold(Arena *arena, uintptr_t address, ZoneView *view);
 void arena_unhold(Arena *arena, uintptr_t address);
 void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, BookKind book);
+/* Two blocks of the live one that begins there; `bytes` are whole units and less than it has. */
+void arena_split(Arena *arena, uintptr_t address, size_t bytes, const BlockInfo *front,
+                 const BlockInfo *rest);
 bool arena_mark_exported(Arena *arena, uintptr_t address);
 bool arena_find(Arena *arena, uintptr_t address, ZoneView *view);
 static inline bool arena_has(const Arena *arena, uintptr_t address)
@@ -102,14 +105,26 @@ void memory_config_changed(void);
 /* What the address belongs to; false if the simulator does not know it. */
 bool memory_find(const void *address, Memory *memory);
 /* 107000, with a message that names the argument, unless `bytes` at the address may be touched:
- * inside one allocation, or in mapped pages throughout, or in memory that the simulator does not
- * know.  *kind (may be NULL) is what the first byte belongs to. */
+ * inside one allocation, or in mapped pages throughout, or in host memory that does not fault.
+ * *kind (may be NULL) is what the first byte belongs to. */
 aclError memory_check(const char *function, const char *argument, const void *address,
                       size_t bytes, bool write, MemoryKind *kind);
 /* What tasks ask when they run: whether touching the bytes would fault.  Memory of an arena never
  * does, even if it was freed since (a program that frees what is in flight is served as on a device
  * whose pages were not reused yet); unmapped pages do. */
 bool memory_reachable(const void *address, size_t bytes, bool write);
+
+/* What every task does with an address: the simulator's own pointer to the bytes, or the failure of its
+ * stream, which is not the process's, if touching them would fault. */
+aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
+                         bool write, void **inner);
+
+/* Remembers errno of a call that the kernel refused, for the message of refusal_tell (207005). */
+void refusal_note(const char *call, size_t bytes);
+aclError refusal_tell(const char *function, const char *purpose);
+
+/* How many of the bytes the host can touch before the first page that would fault; hostprobe.c. */
+size_t host_reach(const void *address, size_t bytes, bool write);
 
 /* Frees what the malloc families and the pools gave; 107000 for anything else. */
 aclError memory_free(const char *function, void *address);

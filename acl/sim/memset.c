@@ -1,6 +1,7 @@
 /* Setting memory: bytes and 32-bit words, at once or as a task. */
 #include "copy.h"
 #include "exports.h"
+#include "race.h"
 
 #include <string.h>
 
@@ -34,7 +35,21 @@ static aclError fill_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass fill_class = {.name = "memset", .run = fill_run};
+static void fill_touch(const void *payload, Touch *touch)
+{
+    const FillTask *task = payload;
+    touch_bytes(touch, task->address, task->bytes, TOUCH_WRITE);
+}
+
+static const TaskClass fill_class = {.name = "memset", .run = fill_run, .touch = fill_touch};
+
+static void fill_now(const char *function, const FillTask *task)
+{
+    if (races_on()) {
+        race_host(function, task->address, task->bytes, TOUCH_WRITE);
+    }
+    fill(task);
+}
 
 aclError sim_aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
 {
@@ -47,7 +62,7 @@ aclError sim_aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t co
     TRY(capture_forbids_sync());
     REQUIRE_RT(count <= maxCount);
     TRY(memory_check(__func__, "devPtr", devPtr, count, true, NULL));
-    fill(&(FillTask){devPtr, count, (uint32_t)value, false});
+    fill_now(__func__, &(FillTask){devPtr, count, (uint32_t)value, false});
     return ACL_SUCCESS;
 }
 
@@ -58,7 +73,7 @@ aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size
         return ACL_SUCCESS;
     }
     REQUIRE(devPtr);
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_check(stream));
     REQUIRE_RT(count <= maxCount);
     TRY(stream_resolve(stream, &queue));
@@ -109,7 +124,7 @@ aclError sim_aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N)
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
     TRY(words_reach(__func__, ptr, N));
-    fill(&(FillTask){ptr, N * sizeof value, value, true});
+    fill_now(__func__, &(FillTask){ptr, N * sizeof value, value, true});
     return ACL_SUCCESS;
 }
 
@@ -119,7 +134,7 @@ aclError sim_aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size
     if (N == 0) {
         return ACL_SUCCESS;
     }
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(words_check(__func__, ptr, memSize, N));
     TRY(stream_resolve(stream, &queue));
     TRY(words_reach(__func__, ptr, N));

@@ -10,12 +10,15 @@
 
 #include "exports.h"
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(table_lock);
 static Model **table;     /* by number - 1; NULL = unloaded */
 static uint32_t table_count, table_room;
+static Model *newest;     /* of those that are loaded */
+static size_t loaded;     /* how many */
 static pthread_once_t listen_once = PTHREAD_ONCE_INIT;
 
 static const size_t WEIGHT_ALIGN = 512;
+static const size_t WORK_BYTES = 512;
 
 /* --- the table --- */
 
@@ -38,35 +41,80 @@ aclError model_find(uint32_t id, Model **model)
         : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", id);
 }
 
-static bool table_put(Model *model)
+/* Room for one more, under the lock; false without memory. */
+static bool table_widen(void)
 {
-    bool done = true;
-    pthread_mutex_lock(&table_lock);
-    if (table_count == table_room) {
-        uint32_t room = table_room == 0 ? 16 : 2 * table_room;
-        Model **wider = realloc(table, room * sizeof(Model *));
-        done = wider != NULL;
-        table = done ? wider : table;
-        table_room = done ? room : table_room;
+    if (table_count < table_room) {
+        return true;
     }
+    uint32_t room = table_room == 0 ? 16 : 2 * table_room;
+    Model **wider = realloc(table, room * sizeof(Model *));
+    table = wider != NULL ? wider : table;
+    table_room = wider != NULL ? room : table_room;
+    return wider != NULL;
+}
+
+bool model_number(uint32_t *id)
+{
+    pthread_mutex_lock(&table_lock);
+    bool done = table_widen();
     if (done) {
-        table[table_count++] = model;
-        model->id = table_count;
+        table[table_count++] = NULL;
+        *id = table_count;
     }
     pthread_mutex_unlock(&table_lock);
     return done;
 }
 
-static Model *table_take(uint32_t id)
+static bool table_put(Model *model)
 {
-    Model *model = NULL;
     pthread_mutex_lock(&table_lock);
-    if (id >= 1 && id <= table_count) {
-        model = table[id - 1];
+    bool done = table_widen();
+    if (done) {
+        table[table_count++] = model;
+        model->id = table_count;
+        model->older = newest;
+        if (newest != NULL) {
+            newest->newer = model;
+        }
+        newest = model;
+        loaded++;
+    }
+    pthread_mutex_unlock(&table_lock);
+    return done;
+}
+
+/* The model, no longer in the table; NULL if there is none, or one of the other sort. */
+static Model *table_take(uint32_t id, bool bundled)
+{
+    pthread_mutex_lock(&table_lock);
+    Model *model = id >= 1 && id <= table_count ? table[id - 1] : NULL;
+    model = model != NULL && model->bundled == bundled ? model : NULL;
+    if (model != NULL) {
         table[id - 1] = NULL;
+        if (model->older != NULL) {
+            model->older->newer = model->newer;
+        }
+        *(model->newer != NULL ? &model->newer->older : &newest) = model->older;
+        loaded--;
     }
     pthread_mutex_unlock(&table_lock);
     return model;
+}
+
+/* All that are loaded, each with a reference, in memory of the caller's; NULL if there are none (or
+ * there is no memory). */
+static Model **table_all(size_t *count)
+{
+    *count = 0;
+    pthread_mutex_lock(&table_lock);
+    Model **all = loaded != 0 ? malloc(loaded * sizeof(Model *)) : NULL;
+    for (Model *model = all != NULL ? newest : NULL; model != NULL; model = model->older) {
+        atomic_fetch_add(&model->references, 1);
+        all[(*count)++] = model;
+    }
+    pthread_mutex_unlock(&table_lock);
+    return all;
 }
 
 /* --- life --- */
@@ -81,9 +129,10 @@ static void model_destroy(Model *model)
     }
     pool_free(model->idle_pool);
     if (model->weights_owned) {
-        (void)aclrtFree(model->weights);
+        (void)sim_aclrtFree(model->weights);
     }
     free(model->last);
+    free(model->geared);
     pthread_mutex_destroy(&model->lock);
     ort_free(model->ort);
     net_free(&model->net);
@@ -125,20 +174,17 @@ static void pool_drop(void *pool)
 static void on_stream_state(aclrtStream handle, aclrtStreamState state, void *argument)
 {
     (void)argument;
-    pthread_mutex_lock(&table_lock);
-    uint32_t count = state == ACL_RT_STREAM_STATE_DESTROY_PRE ? table_count : 0;
-    pthread_mutex_unlock(&table_lock);
-    for (uint32_t id = 1; id <= count; id++) {
-        Model *model = table_look(id);
-        Pool *pool = model == NULL ? NULL : pool_unlink(model, handle);
+    size_t count;
+    Model **all = state == ACL_RT_STREAM_STATE_DESTROY_PRE ? table_all(&count) : NULL;
+    for (size_t i = 0; all != NULL && i < count; i++) {
+        Pool *pool = pool_unlink(all[i], handle);
         if (pool != NULL) {
-            model_leftovers_give(model, pool);
+            model_leftovers_give(all[i], pool);
             stream_finally(handle, pool_drop, pool);
         }
-        if (model != NULL) {
-            model_release(model);
-        }
+        model_release(all[i]);
     }
+    free(all);
 }
 
 static void listen_start(void)
@@ -201,7 +247,7 @@ static aclError weights_place(Model *model, void *given, size_t given_bytes)
     }
     model->weights = given;
     if (given == NULL && model->weight_bytes > 0) {
-        TRY(aclrtMalloc(&model->weights, model->weight_bytes, ACL_MEM_MALLOC_HUGE_FIRST));
+        TRY(sim_aclrtMalloc(&model->weights, model->weight_bytes, ACL_MEM_MALLOC_HUGE_FIRST));
         model->weights_owned = true;
     }
     char *place = model->weights;
@@ -219,12 +265,7 @@ static aclError weights_place(Model *model, void *given, size_t given_bytes)
 
 /* --- loading --- */
 
-typedef struct Memories {
-    void *weight;
-    size_t weight_bytes;
-} Memories;
-
-static aclError model_load(const ModelFile *file, const Memories *memories, uint32_t *id)
+aclError model_load(const ModelFile *file, const Memories *memories, bool bundled, uint32_t *id)
 {
     Context *context;
     TRY(context_require(&context));
@@ -239,7 +280,11 @@ static aclError model_load(const ModelFile *file, const Memories *memories, uint
     }
     atomic_init(&model->references, 1);
     pthread_mutex_init(&model->lock, NULL);
-    status = weights_place(model, memories->weight, memories->weight_bytes);
+    model->bundled = bundled;
+    status = model_gears_infer(model);
+    if (status == ACL_SUCCESS) {
+        status = weights_place(model, memories->weight, memories->weight_bytes);
+    }
     if (status == ACL_SUCCESS && !table_put(model)) {
         status = fail(ACL_ERROR_BAD_ALLOC, "no host memory for a model");
     }
@@ -255,7 +300,7 @@ static aclError file_load(const char *path, const Memories *memories, uint32_t *
 {
     ModelFile file;
     TRY(modelfile_open(path, &file));
-    aclError status = model_load(&file, memories, id);
+    aclError status = model_load(&file, memories, false, id);
     modelfile_close(&file);
     return status;
 }
@@ -264,7 +309,7 @@ static aclError memory_load(
     const void *bytes, size_t length, const Memories *memories, uint32_t *id)
 {
     ModelFile file = {.bytes = (void *)(uintptr_t)bytes, .length = length};
-    return model_load(&file, memories, id);
+    return model_load(&file, memories, false, id);
 }
 
 aclError sim_aclmdlLoadFromFile(const char *modelPath, uint32_t *modelId)
@@ -305,23 +350,38 @@ aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint3
 }
 
 /* Blocks of a user's allocator go back now, on this thread; the rest with the last queued work. */
+static void model_part(Model *model)
+{
+    model_leftovers_give(model, NULL);
+    model_release(model);
+}
+
+void model_unload(uint32_t id)
+{
+    Model *model = table_take(id, true);
+    if (model != NULL) {
+        model_part(model);
+    }
+}
+
 aclError sim_aclmdlUnload(uint32_t modelId)
 {
     Context *context;
     TRY(context_require(&context));
-    Model *model = table_take(modelId);
-    if (model == NULL) {
-        return fail(
-            (aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", modelId);
+    Model *model = table_take(modelId, false);
+    if (model != NULL) {
+        model_part(model);
+        return ACL_SUCCESS;
     }
-    model_leftovers_give(model, NULL);
+    TRY(model_find(modelId, &model));
     model_release(model);
-    return ACL_SUCCESS;
+    return fail(ACL_ERROR_INVALID_PARAM,
+        "model %u belongs to a bundle: aclmdlBundleUnload unloads it", modelId);
 }
 
 /* --- sizes --- */
 
-static aclError sizes_query(const ModelFile *file, size_t *work, size_t *weight)
+aclError model_sizes(const ModelFile *file, size_t *work, size_t *weight)
 {
     Net net;
     struct OrtModel *ort;
@@ -332,7 +392,7 @@ static aclError sizes_query(const ModelFile *file, size_t *work, size_t *weight)
     aclError status = modelfile_parse(file, &net, gears, &ort);
     free(gears);
     if (status == ACL_SUCCESS) {
-        *work = 0; /* of a dynamic-shape model it is not known beforehand */
+        *work = WORK_BYTES; /* what a run takes is its allocator's; programs take this, so not 0 */
         *weight = model_weight_bytes(&net);
         ort_free(ort);
         net_free(&net);
@@ -347,7 +407,7 @@ aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *wei
     REQUIRE(workSize);
     REQUIRE(weightSize);
     TRY(modelfile_open(fileName, &file));
-    aclError status = sizes_query(&file, workSize, weightSize);
+    aclError status = model_sizes(&file, workSize, weightSize);
     modelfile_close(&file);
     return status;
 }
@@ -360,7 +420,7 @@ aclError sim_aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPart
     REQUIRE(mdlPartitionSize);
     TRY(modelfile_open(fileName, &file));
     aclmdlExeOMDesc sizes = {0};
-    aclError status = sizes_query(&file, &sizes.workSize, &sizes.weightSize);
+    aclError status = model_sizes(&file, &sizes.workSize, &sizes.weightSize);
     modelfile_close(&file);
     if (status == ACL_SUCCESS) {
         *mdlPartitionSize = sizes;
@@ -376,7 +436,7 @@ aclError sim_aclmdlQuerySizeFromMem(
     REQUIRE(workSize);
     REQUIRE(weightSize);
     ModelFile file = {.bytes = (void *)(uintptr_t)model, .length = modelSize};
-    return sizes_query(&file, workSize, weightSize);
+    return model_sizes(&file, workSize, weightSize);
 }
 
 /* --- attributes --- */

@@ -35,6 +35,7 @@ typedef struct Leftover {
 typedef struct Model {
     _Atomic int references;
     uint32_t id;
+    struct Model *newer, *older; /* of those that are loaded; guarded by model.c's table */
     Net net;
     Gears gears;
     struct OrtModel *ort;   /* ONNX Runtime's session, if the node loop cannot run the model */
@@ -42,12 +43,15 @@ typedef struct Model {
     void *weights;
     size_t weight_bytes;
     bool weights_owned;
+    bool bundled;           /* a bundle unloads it */
     int32_t priority;
     pthread_mutex_t lock;   /* of the lists below; never held over a callback */
     PoolEntry *pools;
     Leftover *leftovers; /* blocks of runs that failed: given back by the next run or at unload */
     Pool *idle_pool;        /* for synchronous runs, while none of them uses it */
     Tensor *last;           /* the outputs' shapes of the newest run; rank -1 = none yet */
+    Tensor *geared;         /* the outputs' shapes under each gear, one gear after another */
+    _Atomic int gear;       /* the one that was set last, for whichever dataset; -1 = none yet */
 } Model;
 
 /* --- model.c --- */
@@ -55,6 +59,22 @@ typedef struct Model {
 /* The model of that number with a reference, or 145003. */
 aclError model_find(uint32_t id, Model **model);
 void model_release(Model *model);
+
+/* A number that no model has or will have; false without memory. */
+bool model_number(uint32_t *id);
+
+typedef struct ModelFile ModelFile;
+
+/* The user's memory for the weights; NULL = the model has its own. */
+typedef struct Memories {
+    void *weight;
+    size_t weight_bytes;
+} Memories;
+
+aclError model_load(const ModelFile *file, const Memories *memories, bool bundled, uint32_t *id);
+/* Of a bundle's model. */
+void model_unload(uint32_t id);
+aclError model_sizes(const ModelFile *file, size_t *work, size_t *weight);
 
 /* Bytes that the constants take on the device. */
 size_t model_weight_bytes(const Net *net);
@@ -65,17 +85,22 @@ Pool *model_pool(Model *model, const Stream *stream);
 
 /* --- modelfile.c --- */
 
-typedef struct ModelFile {
+struct ModelFile {
     void *bytes;        /* mapped, if from a file */
     size_t length;
     const char *path;   /* NULL: the user's memory */
-} ModelFile;
+    const char *name;   /* in messages, where there is no path; or NULL */
+};
 
 aclError modelfile_open(const char *path, ModelFile *file);
 void modelfile_close(ModelFile *file);
 /* Reads and prepares; 100013 with a message that names file and node. What the node loop cannot run
    goes to ONNX Runtime, if that is there: then *ort is its session (ort_free). */
 aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears, struct OrtModel **ort);
+
+/* --- bundle.c --- */
+
+aclError bundle_load(uint32_t id, size_t index, const Memories *memories, uint32_t *model);
 
 /* --- dataset.c --- */
 
@@ -107,6 +132,13 @@ void model_leftovers_give(Model *model, const Pool *only);
    0; computes nothing but shape arithmetic. False if they depend on data or are not known. */
 bool model_output_shapes(
     const Model *model, const int64_t *gear, int gear_values, Tensor *outputs);
+
+/* Fills model->geared, with rank -1 for what is not known; 0 gears need nothing. */
+aclError model_gears_infer(Model *model);
+
+/* The shape of an output under a gear, or of the gear that makes it largest if `gear` is -1; NULL if
+   it is not known. */
+const Tensor *model_geared_output(const Model *model, int gear, int output);
 
 /* --- modelio.c --- */
 

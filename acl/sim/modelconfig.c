@@ -1,5 +1,5 @@
 /* modelconfig.c: loading by a list of options (aclmdlLoadWithConfig), and the ways of loading that
-   the simulator refuses: queues, bundles.
+   the simulator refuses: queues.
 
    An option's value is copied by its size; pointers among them must be valid until the load. */
 #include <string.h>
@@ -101,6 +101,15 @@ aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *mo
     }
 }
 
+/* Of the options, the memory for weights: where the model comes from is the bundle's to say. */
+aclError sim_aclmdlBundleLoadModelWithConfig(
+    uint32_t bundleId, size_t index, aclmdlConfigHandle *handle, uint32_t *modelId)
+{
+    REQUIRE(handle_is(handle, HANDLE_MODEL_CONFIG));
+    REQUIRE(modelId);
+    return bundle_load(bundleId, index, &(Memories){handle->weight, handle->weight_size}, modelId);
+}
+
 /* --- refused, by name --- */
 
 static aclError refuse(const char *what)
@@ -127,42 +136,4 @@ aclError sim_aclmdlLoadFromMemWithQ(const void *model, size_t modelSize, uint32_
     REQUIRE(inputQ != NULL && inputQNum > 0);
     REQUIRE(outputQ != NULL && outputQNum > 0);
     return refuse("models with queues");
-}
-
-aclError sim_aclmdlBundleLoadFromFile(const char *modelPath, uint32_t *bundleId)
-{
-    REQUIRE(modelPath);
-    REQUIRE(bundleId);
-    return refuse("bundles of models");
-}
-
-aclError sim_aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32_t *bundleId)
-{
-    REQUIRE(model);
-    REQUIRE(modelSize > 0);
-    REQUIRE(bundleId);
-    return refuse("bundles of models");
-}
-
-static aclError bundle_unknown(uint32_t bundle)
-{
-    return fail(ACL_ERROR_INVALID_BUNDLE_MODEL_ID, "no bundle has the number %u", bundle);
-}
-
-aclError sim_aclmdlBundleUnload(uint32_t bundleId)
-{
-    return bundle_unknown(bundleId);
-}
-
-aclError sim_aclmdlBundleGetModelNum(uint32_t bundleId, size_t *modelNum)
-{
-    REQUIRE(modelNum);
-    return bundle_unknown(bundleId);
-}
-
-aclError sim_aclmdlBundleGetModelId(uint32_t bundleId, size_t index, uint32_t *modelId)
-{
-    REQUIRE(modelId);
-    (void)index;
-    return bundle_unknown(bundleId);
 }

@@ -5,10 +5,13 @@
    kernel computes is waited for. A value that a body hands out is shared, not copied: the block
    goes back when its last user is queued. Scanned slices of the first axis are views. The outputs
    that a Loop or a Scan collects are joined after its last turn. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory.h"
 #include "modelrun.h"
+#include "stream.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -44,8 +47,8 @@ aclError value_look(Run *run, int value, Tensor *view)
         return ACL_SUCCESS;
     }
     TRY(stream_synchronize(run->stream, FOREVER));
-    view->data = memory_inner(slot->tensor.data, (size_t)tensor_bytes(view));
-    return ACL_SUCCESS;
+    return memory_for_task(run->stream, "a value that decides", slot->tensor.data,
+                           (size_t)tensor_bytes(view), false, &view->data);
 }
 
 aclError number_read(Run *run, const NetNode *node, int value, int64_t *number)
@@ -269,12 +272,37 @@ static aclError turns_deliver(const Turns *turns, const int64_t *directions)
 
 /* --- Loop --- */
 
+enum { LOOP_TURNS_MAX = 1000000 };
+
+/* ACL_SIM_LOOP_TURNS: a body that says "once more" for ever must end some time. */
+static int64_t loop_limit(void)
+{
+    const char *text = setting("ACL_SIM_LOOP_TURNS");
+    return text == NULL ? LOOP_TURNS_MAX : strtoll(text, NULL, 10);
+}
+
+static aclError loop_stop(const Turns *turns, int64_t turn, bool aborted)
+{
+    char message[OP_MESSAGE_ROOM];
+    (void)snprintf(message, sizeof message,
+        aborted ? "interrupted after %lld turns: its stream was aborted or is being destroyed"
+                : "the loop ran %lld turns, which is the work limit (ACL_SIM_LOOP_TURNS)",
+        (long long)turn);
+    return node_fail(turns->run, turns->node, (aclError)ACL_ERROR_GE_INTERNAL_ERROR, message);
+}
+
 static aclError loop_turns(Turns *turns, int64_t trip, bool more)
 {
     static const uint8_t yes = 1;
     Run *run = turns->run;
     const Body *body = turns->body;
+    uint64_t dropped = atomic_load(&run->stream->drop_until);
+    int64_t most = loop_limit();
     for (int64_t turn = 0; turn < trip && more; turn++) {
+        bool aborted = atomic_load(&run->stream->drop_until) != dropped;
+        if (aborted || turn >= most) {
+            return loop_stop(turns, turn, aborted);
+        }
         Slot *counter = &run->slots[body->inputs[0]], *condition = &run->slots[body->inputs[1]];
         int64_t again;
         counter->tensor = (Tensor){.type = ACL_INT64};

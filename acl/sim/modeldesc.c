@@ -1,7 +1,8 @@
 /* modeldesc.c: aclmdlDesc: what a model's inputs and outputs are called and look like.
 
    A description is a copy: it does not keep its model loaded. Dynamic dimensions show as -1, and
-   the size of an input or output that has one is 0. A name longer than ACL allows is replaced by
+   the size of an input or output that has one is 0; of a model with gears, sizes and the outputs'
+   dimensions are those of the largest gear. A name longer than ACL allows is replaced by
    one made from its place; aclmdlGetTensorRealName leads back. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,24 +69,30 @@ static void end_grow(End *end, const Tensor *shape)
     end->bytes = bytes > end->bytes ? bytes : end->bytes;
 }
 
-/* A model with gears needs memory for its largest one. */
+static void end_shape(End *end, const Tensor *shape)
+{
+    end->type = shape->type;
+    end->rank = shape->rank;
+    memcpy(end->dims, shape->dims, sizeof end->dims);
+    end_grow(end, shape);
+}
+
+/* A model with gears needs memory for its largest one, and says its outputs' dimensions. */
 static void gears_measure(const Model *model, End *inputs, End *outputs)
 {
-    Tensor *shapes = calloc((size_t)model->net.output_count + 1, sizeof *shapes);
     for (int g = 0; g < model->gears.count; g++) {
-        const int64_t *gear = model->gears.value[g];
         for (int i = 0; i < model->net.input_count; i++) {
             Tensor shape;
-            model_input_dims(model, i, gear, model->gears.values, &shape);
+            model_input_dims(model, i, model->gears.value[g], model->gears.values, &shape);
             end_grow(&inputs[i], &shape);
         }
-        bool known =
-            shapes != NULL && model_output_shapes(model, gear, model->gears.values, shapes);
-        for (int i = 0; known && i < model->net.output_count; i++) {
-            end_grow(&outputs[i], &shapes[i]);
+    }
+    for (int i = 0; i < model->net.output_count; i++) {
+        const Tensor *largest = model_geared_output(model, -1, i);
+        if (largest != NULL) {
+            end_shape(&outputs[i], largest);
         }
     }
-    free(shapes);
 }
 
 /* Outputs whose shapes the file leaves open, of a model whose inputs it does not. */
@@ -94,10 +101,7 @@ static void outputs_complete(const Model *model, End *outputs)
     Tensor *shapes = calloc((size_t)model->net.output_count + 1, sizeof *shapes);
     bool known = shapes != NULL && model_output_shapes(model, NULL, 0, shapes);
     for (int i = 0; known && i < model->net.output_count; i++) {
-        outputs[i].type = shapes[i].type;
-        outputs[i].rank = shapes[i].rank;
-        memcpy(outputs[i].dims, shapes[i].dims, sizeof outputs[i].dims);
-        end_grow(&outputs[i], &shapes[i]);
+        end_shape(&outputs[i], &shapes[i]);
     }
     free(shapes);
 }
@@ -158,7 +162,9 @@ static aclError desc_from(aclmdlDesc *desc, const ModelFile *file)
     }
     aclError status = modelfile_parse(file, &model->net, &model->gears, &model->ort);
     if (status == ACL_SUCCESS) {
-        status = desc_fill(desc, model);
+        status = model_gears_infer(model);
+        status = status == ACL_SUCCESS ? desc_fill(desc, model) : status;
+        free(model->geared);
         ort_free(model->ort);
         net_free(&model->net);
     }
@@ -262,17 +268,20 @@ aclError sim_aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclm
     return dims_tell(modelDesc, OUTPUTS, index, dims);
 }
 
-/* The shape that the newest run of the model gave, or the declared one. */
+/* What the model's next run is to give: the shape under the gear that was set last, else what its
+   newest run gave; before either, what aclmdlGetOutputDims says. */
 aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
 {
     Model *model;
     TRY(dims_tell(modelDesc, OUTPUTS, index, dims));
     TRY(model_find(modelDesc->model, &model));
+    int gear = atomic_load(&model->gear);
+    const Tensor *geared = gear < 0 ? NULL : model_geared_output(model, gear, (int)index);
     pthread_mutex_lock(&model->lock);
-    const Tensor *last = &model->last[index];
-    if (last->rank >= 0) {
-        dims->dimCount = (size_t)last->rank;
-        memcpy(dims->dims, last->dims, (size_t)last->rank * sizeof last->dims[0]);
+    const Tensor *known = geared != NULL ? geared : &model->last[index];
+    if (known->rank >= 0) {
+        dims->dimCount = (size_t)known->rank;
+        memcpy(dims->dims, known->dims, (size_t)known->rank * sizeof known->dims[0]);
     }
     pthread_mutex_unlock(&model->lock);
     model_release(model);

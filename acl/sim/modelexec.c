@@ -42,7 +42,7 @@ static aclError run_async(
     uint32_t id, const aclmdlDataset *input, aclmdlDataset *output, aclrtStream handle)
 {
     Model *model;
-    Stream *stream;
+    STREAM_REF(stream);
     Source source;
     TRY(stream_resolve(handle, &stream));
     TRY(model_find(id, &model));
@@ -118,7 +118,7 @@ aclError sim_aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlD
 aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output,
     aclrtStream stream, const aclmdlExecConfigHandle *handle)
 {
-    Stream *found;
+    STREAM_REF(found);
     TRY(datasets_check(input, output));
     REQUIRE(handle_is(handle, HANDLE_EXEC_CONFIG));
     TRY(stream_resolve_any(stream, &found));
@@ -187,7 +187,8 @@ aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecCo
 
 /* --- gears --- */
 
-static bool gear_exists(const Gears *gears, const int64_t *gear)
+/* The gear's number, or -1. */
+static int gear_find(const Gears *gears, const int64_t *gear)
 {
     for (int g = 0; g < gears->count; g++) {
         bool same = true;
@@ -195,10 +196,21 @@ static bool gear_exists(const Gears *gears, const int64_t *gear)
             same = gears->value[g][i] == gear[i];
         }
         if (same) {
-            return true;
+            return g;
         }
     }
-    return false;
+    return -1;
+}
+
+/* What runs under other gears gave says nothing of the next one. */
+static void gear_choose(Model *model, int gear)
+{
+    pthread_mutex_lock(&model->lock);
+    for (int i = 0; gear != model->gear && i < model->net.output_count; i++) {
+        model->last[i].rank = -1;
+    }
+    model->gear = gear;
+    pthread_mutex_unlock(&model->lock);
 }
 
 static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, GearKind kind,
@@ -208,15 +220,17 @@ static aclError gear_set(uint32_t id, aclmdlDataset *dataset, size_t index, Gear
     REQUIRE(handle_is(dataset, HANDLE_DATASET));
     TRY(model_find(id, &model));
     aclError status = ACL_SUCCESS;
+    int number = values == model->gears.values ? gear_find(&model->gears, gear) : -1;
     if (model->gears.kind != kind) {
         status = fail(ACL_ERROR_MODEL_NOT_DYNAMIC, "the model was not made for gears of this kind");
     } else if (index != (size_t)model->net.input_count || index >= dataset->count) {
         status = fail(
             ACL_ERROR_INVALID_PARAM, "index %zu is not that of " ACL_DYNAMIC_TENSOR_NAME, index);
-    } else if (values != model->gears.values || !gear_exists(&model->gears, gear)) {
+    } else if (number < 0) {
         status = fail(ACL_ERROR_INVALID_PARAM, "the model has no such gear (first value %lld)",
             (long long)gear[0]);
     } else {
+        gear_choose(model, number);
         dataset->gear_values = values;
         for (int i = 0; i < values; i++) {
             dataset->gear[i] = gear[i];

@@ -168,8 +168,9 @@ static bool builtin_read(const ModelFile *file, Net *net)
         (void)snprintf(folder, sizeof folder, "%s", file->path);
     }
     bool read =
-        onnx_read(net, file->bytes, file->length, file->path == NULL ? NULL : dirname(folder))
-        && net_prepare(net);
+        onnx_read(net, file->bytes, file->length, file->path == NULL ? NULL : dirname(folder));
+    net->folded_max = FOLDED_MAX + (int64_t)file->length * FOLDED_RATIO;
+    read = read && net_prepare(net);
     net->folder = NULL;
     return read;
 }
@@ -177,7 +178,9 @@ static bool builtin_read(const ModelFile *file, Net *net)
 aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears, struct OrtModel **ort)
 {
     char first[NET_MESSAGE_ROOM] = "", second[OP_MESSAGE_ROOM] = "";
-    const char *name = file->path == NULL ? "the model" : file->path;
+    const char *name = file->path != NULL ? file->path
+        : file->name != NULL              ? file->name
+                                          : "the model";
     *ort = NULL;
     memset(net, 0, sizeof *net);
     bool read = engine_allowed("builtin") && builtin_read(file, net);

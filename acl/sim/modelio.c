@@ -7,6 +7,7 @@
 
 #include "databuffer.h"
 #include "modelrun.h"
+#include "exports.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -177,7 +178,7 @@ static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
 static aclError output_give(const DatasetEntry *entry, size_t bytes)
 {
     void *memory = NULL;
-    TRY(aclrtMalloc(&memory, bytes == 0 ? 1 : bytes, ACL_MEM_MALLOC_HUGE_FIRST));
+    TRY(sim_aclrtMalloc(&memory, bytes == 0 ? 1 : bytes, ACL_MEM_MALLOC_HUGE_FIRST));
     entry->buffer->address = memory;
     entry->buffer->size = bytes;
     return ACL_SUCCESS;

@@ -256,7 +256,7 @@ static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
 {
     inputs_view(run, node, scratch->views, scratch->inputs);
     if (!node_run_host(
-            node, scratch->inputs, scratch->outputs, scratch->message)) {
+            node, scratch->inputs, scratch->outputs, HOST_VALUE_MAX, scratch->message)) {
         return node_fail(run, node, (aclError)ACL_ERROR_GE_SHAPE_INVALID, scratch->message);
     }
     for (int i = 0; i < node->output_count; i++) {

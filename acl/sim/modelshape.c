@@ -5,7 +5,9 @@
    for their outputs' shapes; what is shape arithmetic is computed on the host.  A node that needs
    the value of a tensor that only a kernel computes ends it, and so does control flow.
 
-   Any thread; reads the model and changes nothing. */
+   The shapes under each gear are inferred once, at load.
+
+   Any thread; after the load it reads the model and changes nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,8 +73,9 @@ static bool node_walk(Walk *walk, const NetNode *node)
     if (node->control != CONTROL_NONE || !inputs_collect(walk, node)) {
         return false;
     }
-    bool known = node->host ? node_run_host(node, walk->inputs, walk->outputs, walk->message)
-                            : node_shapes(walk, node);
+    bool known = node->host
+        ? node_run_host(node, walk->inputs, walk->outputs, HOST_VALUE_MAX, walk->message)
+        : node_shapes(walk, node);
     for (int i = 0; known && i < node->output_count; i++) {
         if (node->host) {
             walk->made[walk->made_count++] = walk->outputs[i].data;
@@ -156,4 +159,37 @@ bool model_output_shapes(
     bool known = room && walk_all(&walk, gear, gear_values, outputs);
     walk_free(&walk);
     return known;
+}
+
+aclError model_gears_infer(Model *model)
+{
+    size_t count = (size_t)model->net.output_count;
+    model->gear = -1;
+    model->geared = calloc((size_t)model->gears.count * count + 1, sizeof *model->geared);
+    if (model->geared == NULL) {
+        return fail(ACL_ERROR_BAD_ALLOC, "no host memory for the shapes of %d gears",
+            model->gears.count);
+    }
+    for (int g = 0; g < model->gears.count; g++) {
+        Tensor *shapes = &model->geared[(size_t)g * count];
+        bool known = model_output_shapes(
+            model, model->gears.value[g], model->gears.values, shapes);
+        for (size_t i = 0; !known && i < count; i++) {
+            shapes[i].rank = -1;
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+const Tensor *model_geared_output(const Model *model, int gear, int output)
+{
+    const Tensor *found = NULL;
+    for (int g = 0; g < model->gears.count; g++) {
+        const Tensor *shape = &model->geared[g * model->net.output_count + output];
+        bool wanted = shape->rank >= 0 && (gear < 0 || g == gear);
+        if (wanted && (found == NULL || tensor_bytes(shape) > tensor_bytes(found))) {
+            found = shape;
+        }
+    }
+    return found;
 }

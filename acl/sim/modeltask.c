@@ -10,6 +10,7 @@
 #include "memory.h"
 #include "modelrun.h"
 #include "opfailure.h"
+#include "race.h"
 #include "subscription.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
@@ -35,6 +36,12 @@ unsigned kernel_threads(void)
     const char *text = setting("ACL_SIM_THREADS");
     long threads = text == NULL ? 1 : strtol(text, NULL, 10);
     return threads < 1 ? 1 : threads > 64 ? 64 : (unsigned)threads;
+}
+
+bool stream_interrupted(void)
+{
+    const Stream *stream = stream_running();
+    return stream != NULL && stream_is_dropping(stream);
 }
 
 static aclError memory_missing(
@@ -83,6 +90,7 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
         .inputs = inputs,
         .outputs = tensors + node->input_count,
         .message = message,
+        .interrupted = stream_interrupted,
     };
     if (task->workspace != NULL) {
         if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
@@ -139,8 +147,19 @@ static void node_task_drop(void *payload)
     free(task);
 }
 
+static void node_touch(const void *payload, Touch *touch)
+{
+    const NodeTask *task = *(NodeTask *const *)payload;
+    int inputs = task->node->input_count, count = inputs + task->node->output_count;
+    for (int i = 0; i < count; i++) {
+        touch_tensor(touch, &task->tensors[i], i < inputs ? TOUCH_READ : TOUCH_WRITE);
+    }
+    touch_bytes(touch, task->workspace, task->workspace_bytes, TOUCH_WRITE);
+}
+
 static const TaskClass node_task = {
     .name = "model node",
+    .touch = node_touch,
     .run = node_task_run,
     .drop = node_task_drop,
     .type = ACL_MODEL_RI_TASK_KERNEL,
@@ -207,8 +226,16 @@ static void copy_task_drop(void *payload)
     run_release(task->run);
 }
 
+static void copy_touch(const void *payload, Touch *touch)
+{
+    const Rows *copy = &((const CopyTask *)payload)->copy;
+    touch_rows(touch, copy->from, copy->from_pitch, copy->bytes, copy->rows, TOUCH_READ);
+    touch_rows(touch, copy->to, copy->to_pitch, copy->bytes, copy->rows, TOUCH_WRITE);
+}
+
 static const TaskClass copy_task = {
     .name = "model copy",
+    .touch = copy_touch,
     .run = copy_task_run,
     .drop = copy_task_drop,
 };

@@ -1,45 +1,53 @@
 /* Other processes on the same devices: see neighbours.h. */
 #include "neighbours.h"
+#include "fork.h"
+#include "process.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 enum { SLOTS = 128 };
 
 typedef struct Slot {
     _Atomic int32_t pid; /* 0: nobody's */
+    _Atomic uint64_t start;
     _Atomic size_t bytes[DEVICE_MAX];
 } Slot;
 
 static Slot *slots; /* NULL: the devices are ours alone */
 static Slot *own;
 
-static bool is_alive(int32_t pid)
+static bool slot_lives(const Slot *slot)
 {
-    return pid != 0 && (kill(pid, 0) == 0 || errno == EPERM);
+    return process_lives((Process){atomic_load(&slot->pid), atomic_load(&slot->start)});
 }
 
-/* A slot that is nobody's, or of a process that has died. */
+/* A slot that is nobody's, or of a process that has died; the file is locked, so one process looks at
+ * a time. */
 static Slot *slot_claim(void)
 {
-    int32_t self = (int32_t)getpid();
+    Process self = process_self();
     for (int i = 0; i < SLOTS; i++) {
-        int32_t owner = atomic_load(&slots[i].pid);
-        if (!is_alive(owner) && atomic_compare_exchange_strong(&slots[i].pid, &owner, self)) {
+        Slot *slot = &slots[i];
+        if (!slot_lives(slot)) {
             for (int device = 0; device < DEVICE_MAX; device++) {
-                atomic_store(&slots[i].bytes[device], 0);
+                atomic_store(&slot->bytes[device], 0);
             }
-            return &slots[i];
+            atomic_store(&slot->start, self.start);
+            atomic_store(&slot->pid, self.pid);
+            return slot;
         }
     }
     return NULL;
 }
+
+static void slots_from_environment(void);
 
 static bool slots_open(const char *path)
 {
@@ -51,13 +59,24 @@ static bool slots_open(const char *path)
     if (ftruncate(file, SLOTS * (off_t)sizeof(Slot)) == 0) {
         base = mmap(NULL, SLOTS * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
-    close(file);
-    if (base == MAP_FAILED) {
-        return false;
+    if (base != MAP_FAILED && flock(file, LOCK_EX) == 0) {
+        slots = base;
+        own = slot_claim();
+        flock(file, LOCK_UN); /* the mapping would keep it */
     }
-    slots = base;
-    own = slot_claim();
+    close(file);
     return own != NULL;
+}
+
+/* The parent's slot is not the child's: what the child takes goes when it does. */
+void neighbours_forked(void)
+{
+    own = NULL;
+    if (slots != NULL) {
+        munmap(slots, SLOTS * sizeof(Slot));
+        slots = NULL;
+        slots_from_environment();
+    }
 }
 
 __attribute__((constructor(104))) static void slots_from_environment(void)
@@ -86,7 +105,7 @@ size_t neighbours_bytes(int32_t device)
     }
     for (int i = 0; i < SLOTS; i++) {
         size_t bytes = atomic_load(&slots[i].bytes[device]);
-        if (bytes != 0 && &slots[i] != own && is_alive(atomic_load(&slots[i].pid))) {
+        if (bytes != 0 && &slots[i] != own && slot_lives(&slots[i])) {
             sum += bytes;
         }
     }

@@ -191,13 +191,14 @@ void net_free(Net *net)
 /* --- running one node on the host --- */
 
 bool node_run_host(
-    const NetNode *node, const Tensor **inputs, Tensor *outputs, char *message)
+    const NetNode *node, const Tensor **inputs, Tensor *outputs, int64_t most, char *message)
 {
     OpCall call = {
         .kind = node->kind,
         .attrs = &node->attrs,
         .opset = node->opset,
         .threads = 1,
+        .steps_max = OP_STEPS_HOST,
         .message = message,
         .input_count = node->input_count,
         .output_count = node->output_count,
@@ -210,13 +211,18 @@ bool node_run_host(
     int64_t room = op_workspace(&call);
     call.workspace = room > 0 ? malloc((size_t)room) : NULL;
     bool done = room <= 0 || call.workspace != NULL;
-    for (int i = 0; done && i < node->output_count; i++) {
-        int64_t bytes = tensor_bytes(&outputs[i]);
-        outputs[i].data = bytes > HOST_VALUE_MAX ? NULL : malloc((size_t)bytes + 1);
-        done = outputs[i].data != NULL;
-    }
     if (!done) {
         (void)snprintf(message, OP_MESSAGE_ROOM, "no host memory");
+    }
+    for (int i = 0; done && i < node->output_count; i++) {
+        int64_t bytes = tensor_bytes(&outputs[i]);
+        outputs[i].data = bytes > most ? NULL : malloc((size_t)bytes + 1);
+        done = outputs[i].data != NULL;
+        if (!done) {
+            (void)snprintf(message, OP_MESSAGE_ROOM,
+                "output %d has %lld bytes, which is more than the host has or a constant may have "
+                "(%lld)", i, (long long)bytes, (long long)most);
+        }
     }
     done = done && op_run(&call);
     free(call.workspace);

@@ -13,8 +13,12 @@
 
 enum { NET_MESSAGE_ROOM = 512 };
 
-/* The most bytes that a value of shape arithmetic or a folded constant may have. */
-#define HOST_VALUE_MAX ((int64_t)1 << 32)
+/* The most bytes that a value of shape arithmetic may have. */
+#define HOST_VALUE_MAX ((int64_t)1 << 30)
+/* The most that all folded constants take: so much, and for each byte of the file so many. A file of a
+   hundred bytes can ask for any number. */
+#define FOLDED_MAX ((int64_t)1 << 28)
+#define FOLDED_RATIO 64
 
 /* Memory that is freed all at once. */
 typedef struct Pile {
@@ -106,6 +110,8 @@ typedef struct Net {
     int *inputs, *outputs;  /* values; those of `main` */
     int name_count, name_room;
     NetName *names;         /* hash table */
+    int64_t folded;         /* bytes of the constants that were computed here, */
+    int64_t folded_max;     /* and how many there may be */
     char message[NET_MESSAGE_ROOM];
 } Net;
 
@@ -143,8 +149,9 @@ const char *node_name(const Net *net, const NetNode *node);
 /* Room for one more of `size` bytes in an array; NULL without memory. Doubles as it grows. */
 void *net_grow(Net *net, void *items, int count, int *room, size_t size);
 
-/* Runs one node on the host into outputs of malloc'ed memory (or NULL where not wanted). */
+/* Runs one node on the host into outputs of malloc'ed memory (or NULL where not wanted); an output of
+   more than `most` bytes is refused before it is made. */
 bool node_run_host(
-    const NetNode *node, const Tensor **inputs, Tensor *outputs, char *message);
+    const NetNode *node, const Tensor **inputs, Tensor *outputs, int64_t most, char *message);
 
 #endif

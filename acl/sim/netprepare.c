@@ -241,19 +241,27 @@ static bool node_fold(Net *net, const NetNode *node)
     for (int i = 0; i < node->input_count; i++) {
         inputs[i] = node->inputs[i] < 0 ? NULL : net->values[node->inputs[i]].constant;
     }
-    if (!node_run_host(node, inputs, outputs, message)) {
+    if (!node_run_host(node, inputs, outputs, net->folded_max - net->folded, message)) {
         return net_fail(net, "node %s (%s): %s", node_name(net, node), node->type, message);
     }
     for (int i = 0; i < node->output_count; i++) {
         size_t bytes = (size_t)tensor_bytes(&outputs[i]);
-        void *kept = pile_take(&net->pile, bytes + 1);
+        net->folded += (int64_t)bytes;
+        bool fits = net->folded <= net->folded_max;
+        void *kept = fits ? pile_take(&net->pile, bytes + 1) : NULL;
         if (kept != NULL) {
             memcpy(kept, outputs[i].data, bytes);
         }
         free(outputs[i].data);
         outputs[i].data = kept;
         if (kept == NULL) {
-            return net_fail(net, "no host memory");
+            for (int j = i + 1; j < node->output_count; j++) {
+                free(outputs[j].data);
+            }
+            return fits ? net_fail(net, "no host memory")
+                        : net_fail(net, "node %s (%s): the model's computed constants take more "
+                            "than %lld bytes", node_name(net, node), node->type,
+                            (long long)net->folded_max);
         }
         if (node->outputs[i] >= 0) {
             net->values[node->outputs[i]].constant = &outputs[i];

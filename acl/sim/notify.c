@@ -11,11 +11,11 @@ static _Atomic uint32_t next_id;
 
 static Notify *notify_new(HandleKind kind)
 {
-    Notify *notify = handle_new(kind, sizeof *notify);
+    Notify *notify = handle_prepare(kind, sizeof *notify);
     if (notify != NULL) {
         notify->id = atomic_fetch_add(&next_id, 1);
         notify->value = &notify->own_value;
-        atomic_store(&notify->users, 1);
+        pthread_mutex_init(&notify->lock, NULL);
     }
     return notify;
 }
@@ -30,12 +30,13 @@ aclError notify_create(void **out, HandleKind kind)
     }
     notify->device = context->device;
     *out = notify;
+    handle_show(notify);
     return ACL_SUCCESS;
 }
 
 aclError notify_resolve(const void *handle, Notify **notify)
 {
-    if (!handle_is(handle, HANDLE_NOTIFY)) {
+    if (!handle_follow(handle, HANDLE_NOTIFY)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no notify that lives", handle);
     }
     *notify = (Notify *)(uintptr_t)handle;
@@ -44,14 +45,24 @@ aclError notify_resolve(const void *handle, Notify **notify)
 
 static void notify_use(Notify *notify)
 {
-    atomic_fetch_add_explicit(&notify->users, 1, memory_order_relaxed);
+    (void)handle_hold(notify);
 }
 
 static void notify_release(Notify *notify)
 {
-    if (atomic_fetch_sub(&notify->users, 1) == 1) {
+    if (handle_drop(notify)) {
         notify_unshare(notify);
+        if (notify->order != NULL) {
+            race_drop(&notify->order);
+        }
         handle_retire(notify);
+    }
+}
+
+void notify_unref(Notify *const *notify)
+{
+    if (*notify != NULL) {
+        notify_release(*notify);
     }
 }
 
@@ -60,7 +71,6 @@ static aclError notify_destroy(Notify *notify)
     if (!handle_kill(notify)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "the notify was destroyed by another thread");
     }
-    notify_release(notify);
     return ACL_SUCCESS;
 }
 
@@ -75,15 +85,17 @@ aclError sim_aclrtCreateNotify(aclrtNotify *notify, uint64_t flag)
 
 aclError sim_aclrtDestroyNotify(aclrtNotify notify)
 {
-    Notify *resolved;
+    NOTIFY_REF(resolved);
+    Context *context;
     REQUIRE(notify != NULL);
     TRY(notify_resolve(notify, &resolved));
+    TRY(context_require(&context));
     return notify_destroy(resolved);
 }
 
 aclError sim_aclrtGetNotifyId(aclrtNotify notify, uint32_t *notifyId)
 {
-    Notify *resolved;
+    NOTIFY_REF(resolved);
     REQUIRE(notify != NULL);
     REQUIRE(notifyId != NULL);
     TRY(notify_resolve(notify, &resolved));
@@ -116,21 +128,60 @@ static aclError notify_submit(Stream *stream, const TaskClass *sort, const Notif
     return status;
 }
 
+/* Records that have run come before the waits that they let through; other processes' too. */
+static void record_order(Stream *stream, Notify *notify)
+{
+    if (races_on()) {
+        race_put(stream, &notify->order);
+        race_put(stream, atomic_load(&notify->shared) != NULL ? race_elsewhere() : &notify->order);
+    }
+}
+
+static void wait_order(Stream *stream, Notify *notify)
+{
+    if (races_on()) {
+        race_take(stream, &notify->order);
+        race_take(stream, atomic_load(&notify->shared) != NULL ? race_elsewhere() : &notify->order);
+    }
+}
+
+static void record_touch(const void *payload, Touch *touch)
+{
+    (void)payload;
+    touch_marked(touch);
+}
+
+static void wait_touch(const void *payload, Touch *touch)
+{
+    (void)payload;
+    touch_late(touch);
+}
+
+static void value_set(Notify *notify, uint32_t value)
+{
+    pthread_mutex_lock(&notify->lock);
+    atomic_store(notify->value, value);
+    pthread_mutex_unlock(&notify->lock);
+    notify_wake(notify);
+}
+
 static aclError record_run(Stream *stream, const void *payload)
 {
     const NotifyTask *task = payload;
-    (void)stream;
-    atomic_store(task->notify->value, 1);
-    notify_wake(task->notify);
+    record_order(stream, task->notify);
+    value_set(task->notify, 1);
     return ACL_SUCCESS;
 }
 
 /* Takes the bit if it is set, so that each record lets one wait through. */
 static bool bit_taken(const void *argument)
 {
-    const NotifyTask *task = argument;
+    Notify *notify = ((const NotifyTask *)argument)->notify;
     uint32_t set = 1;
-    return atomic_compare_exchange_strong(task->notify->value, &set, 0);
+    pthread_mutex_lock(&notify->lock);
+    bool taken = atomic_compare_exchange_strong(notify->value, &set, 0);
+    pthread_mutex_unlock(&notify->lock);
+    return taken;
 }
 
 static aclError wait_end(bool reached, int64_t deadline_ns)
@@ -148,24 +199,38 @@ static aclError wait_run(Stream *stream, const void *payload)
 {
     const NotifyTask *task = payload;
     int64_t deadline = task_deadline(task);
-    return wait_end(notify_park(stream, task->notify, bit_taken, task, deadline), deadline);
+    bool reached = notify_park(stream, task->notify, bit_taken, task, deadline);
+    wait_order(stream, task->notify);
+    return wait_end(reached, deadline);
+}
+
+static bool wait_waits(const void *payload)
+{
+    Notify *notify = ((const NotifyTask *)payload)->notify;
+    pthread_mutex_lock(&notify->lock);
+    bool waits = atomic_load(notify->value) == 0;
+    pthread_mutex_unlock(&notify->lock);
+    return waits;
 }
 
 static const TaskClass record_task = {
     .name = "notify record",
+    .touch = record_touch,
     .run = record_run,
     .drop = notify_task_drop,
 };
 static const TaskClass wait_task = {
     .name = "notify wait",
+    .touch = wait_touch,
     .run = wait_run,
+    .waits = wait_waits,
     .drop = notify_task_drop,
 };
 
 aclError sim_aclrtRecordNotify(aclrtNotify notify, aclrtStream stream)
 {
-    Notify *resolved;
-    Stream *on;
+    NOTIFY_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(notify != NULL);
     TRY(notify_resolve(notify, &resolved));
     TRY(stream_resolve(stream, &on));
@@ -175,8 +240,8 @@ aclError sim_aclrtRecordNotify(aclrtNotify notify, aclrtStream stream)
 
 aclError sim_aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uint32_t timeout)
 {
-    Notify *resolved;
-    Stream *on;
+    NOTIFY_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(notify != NULL);
     TRY(notify_resolve(notify, &resolved));
     TRY(stream_resolve(stream, &on));
@@ -188,16 +253,13 @@ aclError sim_aclrtWaitAndResetNotify(aclrtNotify notify, aclrtStream stream, uin
 
 aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
 {
-    Notify *resolved;
     REQUIRE(notifies != NULL);
     REQUIRE_RT(num != 0);
-    for (size_t i = 0; i < num; i++) {
+    for (size_t i = 0; i < num; i++) { /* those before a bad one are reset */
+        NOTIFY_REF(resolved);
         REQUIRE_RT(notifies[i] != NULL);
         TRY(notify_resolve(notifies[i], &resolved));
-    }
-    for (size_t i = 0; i < num; i++) {
-        TRY(notify_resolve(notifies[i], &resolved));
-        atomic_store(resolved->value, 0);
+        value_set(resolved, 0);
     }
     return ACL_SUCCESS;
 }
@@ -207,7 +269,7 @@ aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
 static aclError count_resolve(const void *handle, Notify **notify)
 {
     REQUIRE_RT(handle != NULL);
-    if (!handle_is(handle, HANDLE_CNT_NOTIFY)) {
+    if (!handle_follow(handle, HANDLE_CNT_NOTIFY)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no cntNotify that lives", handle);
     }
     *notify = (Notify *)(uintptr_t)handle;
@@ -223,14 +285,16 @@ aclError sim_aclrtCntNotifyCreate(aclrtCntNotify *cntNotify, uint64_t flag)
 
 aclError sim_aclrtCntNotifyDestroy(aclrtCntNotify cntNotify)
 {
-    Notify *resolved;
+    NOTIFY_REF(resolved);
+    Context *context;
     TRY(count_resolve(cntNotify, &resolved));
+    TRY(context_require(&context));
     return notify_destroy(resolved);
 }
 
 aclError sim_aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId)
 {
-    Notify *resolved;
+    NOTIFY_REF(resolved);
     TRY(count_resolve(cntNotify, &resolved));
     REQUIRE_RT(notifyId != NULL);
     *notifyId = resolved->id;
@@ -240,29 +304,28 @@ aclError sim_aclrtCntNotifyGetId(aclrtCntNotify cntNotify, uint32_t *notifyId)
 static aclError count_record_run(Stream *stream, const void *payload)
 {
     const NotifyTask *task = payload;
-    (void)stream;
+    _Atomic uint32_t *value = task->notify->value; /* counting notifies are not exported */
+    record_order(stream, task->notify);
     switch (task->mode) {
     case ACL_RT_CNT_NOTIFY_RECORD_ADD_MODE:
-        atomic_fetch_add(task->notify->value, task->operand);
+        atomic_fetch_add(value, task->operand);
         break;
     case ACL_RT_CNT_NOTIFY_RECORD_BIT_OR_MODE:
-        atomic_fetch_or(task->notify->value, task->operand);
+        atomic_fetch_or(value, task->operand);
         break;
     case ACL_RT_CNT_NOTIFY_RECORD_BIT_AND_MODE:
-        atomic_fetch_and(task->notify->value, task->operand);
+        atomic_fetch_and(value, task->operand);
         break;
     default:
-        atomic_store(task->notify->value, task->operand);
+        atomic_store(value, task->operand);
         break;
     }
     notify_wake(task->notify);
     return ACL_SUCCESS;
 }
 
-static bool count_fits(const void *argument)
+static bool value_fits(const NotifyTask *task, uint32_t value)
 {
-    const NotifyTask *task = argument;
-    uint32_t value = atomic_load(task->notify->value);
     switch (task->mode) {
     case ACL_RT_CNT_NOTIFY_WAIT_LESS_MODE:
         return value < task->operand;
@@ -277,38 +340,59 @@ static bool count_fits(const void *argument)
     }
 }
 
+/* A value that fits is cleared, if so asked, before any other change. */
+static bool count_fits(const void *argument)
+{
+    const NotifyTask *task = argument;
+    _Atomic uint32_t *place = task->notify->value;
+    uint32_t value = atomic_load(place);
+    while (value_fits(task, value)) {
+        if (!task->clears || atomic_compare_exchange_weak(place, &value, 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static aclError count_wait_run(Stream *stream, const void *payload)
 {
     const NotifyTask *task = payload;
     int64_t deadline = task_deadline(task);
     bool reached = notify_park(stream, task->notify, count_fits, task, deadline);
-    if (reached && task->clears) {
-        atomic_store(task->notify->value, 0);
-    }
+    wait_order(stream, task->notify);
     return wait_end(reached, deadline);
 }
 
 static aclError count_reset_run(Stream *stream, const void *payload)
 {
     const NotifyTask *task = payload;
-    (void)stream;
-    atomic_store(task->notify->value, 0);
-    notify_wake(task->notify);
+    record_order(stream, task->notify);
+    value_set(task->notify, 0);
     return ACL_SUCCESS;
+}
+
+static bool count_waits(const void *payload)
+{
+    const NotifyTask *task = payload;
+    return !value_fits(task, atomic_load(task->notify->value));
 }
 
 static const TaskClass count_record_task = {
     .name = "cnt record",
+    .touch = record_touch,
     .run = count_record_run,
     .drop = notify_task_drop,
 };
 static const TaskClass count_wait_task = {
     .name = "cnt wait",
+    .touch = wait_touch,
     .run = count_wait_run,
+    .waits = count_waits,
     .drop = notify_task_drop,
 };
 static const TaskClass count_reset_task = {
     .name = "cnt reset",
+    .touch = record_touch,
     .run = count_reset_run,
     .drop = notify_task_drop,
 };
@@ -316,9 +400,8 @@ static const TaskClass count_reset_task = {
 aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream,
                                   aclrtCntNotifyRecordInfo *info)
 {
-    Notify *resolved;
-    Stream *on;
-    REQUIRE_RT(cntNotify != NULL);
+    NOTIFY_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(info != NULL);
     TRY(count_resolve(cntNotify, &resolved));
     TRY(stream_resolve(stream, &on));
@@ -331,9 +414,8 @@ aclError sim_aclrtCntNotifyRecord(aclrtCntNotify cntNotify, aclrtStream stream,
 aclError sim_aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream stream,
                                            aclrtCntNotifyWaitInfo *info)
 {
-    Notify *resolved;
-    Stream *on;
-    REQUIRE_RT(cntNotify != NULL);
+    NOTIFY_REF(resolved);
+    STREAM_REF(on);
     REQUIRE(info != NULL);
     TRY(count_resolve(cntNotify, &resolved));
     TRY(stream_resolve(stream, &on));
@@ -347,8 +429,8 @@ aclError sim_aclrtCntNotifyWaitWithTimeout(aclrtCntNotify cntNotify, aclrtStream
 
 aclError sim_aclrtCntNotifyReset(aclrtCntNotify cntNotify, aclrtStream stream)
 {
-    Notify *resolved;
-    Stream *on;
+    NOTIFY_REF(resolved);
+    STREAM_REF(on);
     TRY(count_resolve(cntNotify, &resolved));
     TRY(stream_resolve(stream, &on));
     NotifyTask task = {.notify = resolved};

@@ -1,82 +1,83 @@
-/* Notifies between processes: the value moves into a shared memory object that the key names.
+/* Notifies between processes: the value moves into a file in memory that the key names.
  *
- * The exporter owns the name and takes it away with the notify; importers keep their mapping.
- * Unless it was exported without the check, a process must have been named by SetImportPid before
- * it can import.  Waiters of other processes are woken by a futex on the value.
+ * A key names process, descriptor and a random number; importers open the file through /proc, which
+ * works as long as the exporter lives and has the notify, and keep their mapping.  A process that dies
+ * leaves nothing behind.  Unless it was exported without the check, a process must have been named by
+ * SetImportPid before it can import.  Waiters of other processes are woken by a futex on the value.
  *
- * Thread rule: any thread; a notify is shared once and stays so. */
+ * Thread rule: any thread; a notify is shared once, under its lock, and stays so. */
 #include "notify.h"
 #include "exports.h"
+#include "memory.h"
 #include "stream.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { KEY_BYTES = 65, PIDS_MAX = 64, LOOK_MS = 20 };
+static const char KEY_FORMAT[] = "acl-sim-notify-%d-%d-%016llx";
 
 /* What processes share. */
 typedef struct SharedPart {
     _Atomic uint32_t value;
     uint32_t open_to_all;
+    _Atomic uint64_t token; /* 0 until the rest is there */
     _Atomic uint32_t pid_count;
     int32_t pids[PIDS_MAX];
 } SharedPart;
 
 typedef struct SharedNotify {
     SharedPart *part;
-    char name[KEY_BYTES];
-    bool is_owner;
+    char key[KEY_BYTES];
+    int file; /* -1: imported, the exporter has it */
 } SharedNotify;
 
-static _Atomic uint32_t next_key;
-
-static SharedPart *part_open(const char *name, int flags)
+static SharedPart *part_map(int file)
 {
-    int file = shm_open(name, flags, 0600);
-    if (file < 0) {
+    struct stat status;
+    if (fstat(file, &status) != 0 || status.st_size != (off_t)sizeof(SharedPart)) {
         return NULL;
     }
-    bool sized = (flags & O_CREAT) == 0 || ftruncate(file, sizeof(SharedPart)) == 0;
-    void *part = sized ? mmap(NULL, sizeof(SharedPart), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-                       : MAP_FAILED;
-    close(file);
+    void *part = mmap(NULL, sizeof(SharedPart), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     return part != MAP_FAILED ? part : NULL;
 }
 
-static bool notify_share(Notify *notify, SharedPart *part, const char *name, bool is_owner)
+static void part_drop(SharedNotify *shared)
 {
-    SharedNotify *shared = malloc(sizeof *shared);
-    if (shared == NULL) {
-        munmap(part, sizeof *part);
-        return false;
+    if (shared->part != NULL) {
+        munmap(shared->part, sizeof *shared->part);
     }
-    shared->part = part;
-    shared->is_owner = is_owner;
-    snprintf(shared->name, sizeof shared->name, "%s", name);
+    if (shared->file >= 0) {
+        close(shared->file);
+    }
+    free(shared);
+}
+
+/* The value moves; the notify's lock is held. */
+static void notify_share(Notify *notify, SharedNotify *shared)
+{
+    notify->value = &shared->part->value;
     atomic_store(&notify->shared, shared);
-    notify->value = &part->value;
-    return true;
 }
 
 void notify_unshare(Notify *notify)
 {
     SharedNotify *shared = atomic_load(&notify->shared);
-    if (shared == NULL) {
-        return;
+    if (shared != NULL) {
+        notify->value = &notify->own_value;
+        atomic_store(&notify->shared, NULL);
+        part_drop(shared);
     }
-    if (shared->is_owner) {
-        shm_unlink(shared->name);
-    }
-    munmap(shared->part, sizeof *shared->part);
-    free(shared);
-    atomic_store(&notify->shared, NULL);
 }
 
 void notify_wake(Notify *notify)
@@ -87,13 +88,25 @@ void notify_wake(Notify *notify)
     park_wake(notify);
 }
 
-/* Looks again at least every LOOK_MS, so that an abort of the stream is seen. */
-bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
-                 int64_t deadline_ns)
+/* A wait in this process; it ends when the notify becomes one between processes, too. */
+typedef struct LocalWait {
+    Notify *notify;
+    ParkReady ready;
+    const void *argument;
+    bool reached;
+} LocalWait;
+
+static bool local_is_over(const void *argument)
 {
-    if (atomic_load(&notify->shared) == NULL) {
-        return stream_park(stream, notify, ready, argument, deadline_ns);
-    }
+    LocalWait *wait = (LocalWait *)(uintptr_t)argument;
+    wait->reached = wait->ready(wait->argument);
+    return wait->reached || atomic_load(&wait->notify->shared) != NULL;
+}
+
+/* Looks again at least every LOOK_MS, so that an abort of the stream is seen. */
+static bool shared_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
+                        int64_t deadline_ns)
+{
     const struct timespec look = {0, LOOK_MS * 1000000};
     for (;;) {
         uint32_t seen = atomic_load(notify->value);
@@ -107,38 +120,69 @@ bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *ar
     }
 }
 
+bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
+                 int64_t deadline_ns)
+{
+    LocalWait wait = {notify, ready, argument, false};
+    stream_park(stream, notify, local_is_over, &wait, deadline_ns);
+    return wait.reached || (atomic_load(&notify->shared) != NULL
+                            && shared_park(stream, notify, ready, argument, deadline_ns));
+}
+
+/* ---- exporting ------------------------------------------------------------------------------- */
+
+static SharedNotify *part_make(bool open_to_all)
+{
+    SharedNotify *made = calloc(1, sizeof *made);
+    uint64_t token;
+    if (made == NULL) {
+        return NULL;
+    }
+    made->file = file_in_memory("acl-sim-notify", sizeof(SharedPart));
+    made->part = made->file >= 0 ? part_map(made->file) : NULL;
+    if (made->part == NULL) {
+        part_drop(made);
+        return NULL;
+    }
+    if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token || token == 0) {
+        token = (uint64_t)now_ns();
+    }
+    snprintf(made->key, sizeof made->key, KEY_FORMAT, (int)getpid(), made->file,
+             (unsigned long long)token);
+    made->part->open_to_all = open_to_all;
+    atomic_store(&made->part->token, token);
+    return made;
+}
+
 aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, uint64_t flags)
 {
-    Notify *resolved;
-    char name[KEY_BYTES];
+    NOTIFY_REF(resolved);
     REQUIRE(notify != NULL);
     REQUIRE(key != NULL);
-    REQUIRE_RT(len != 0);
+    TRY(notify_resolve(notify, &resolved));
     REQUIRE_RT(flags == ACL_RT_NOTIFY_EXPORT_FLAG_DEFAULT
                || flags == ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION);
-    TRY(notify_resolve(notify, &resolved));
     REQUIRE_RT(len >= KEY_BYTES);
-    const SharedNotify *shared = atomic_load(&resolved->shared);
+    pthread_mutex_lock(&resolved->lock);
+    SharedNotify *shared = atomic_load(&resolved->shared);
+    if (shared == NULL) {
+        shared = part_make(flags != ACL_RT_NOTIFY_EXPORT_FLAG_DEFAULT);
+        if (shared != NULL) {
+            atomic_store(&shared->part->value, atomic_load(resolved->value));
+            notify_share(resolved, shared);
+        }
+    }
     if (shared != NULL) {
-        memcpy(key, shared->name, KEY_BYTES);
-        return ACL_SUCCESS;
+        memcpy(key, shared->key, KEY_BYTES);
     }
-    memset(name, 0, sizeof name);
-    snprintf(name, sizeof name, "/acl_sim_notify_%d_%u", (int)getpid(),
-             atomic_fetch_add(&next_key, 1));
-    SharedPart *part = part_open(name, O_CREAT | O_EXCL | O_RDWR);
-    if (part == NULL) {
-        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no shared memory for the notify");
-    }
-    part->open_to_all = flags != ACL_RT_NOTIFY_EXPORT_FLAG_DEFAULT;
-    atomic_store(&part->value, atomic_load(resolved->value));
-    if (!notify_share(resolved, part, name, true)) {
-        shm_unlink(name);
-        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many shared notifies");
-    }
-    memcpy(key, name, KEY_BYTES);
-    return ACL_SUCCESS;
+    pthread_mutex_unlock(&resolved->lock);
+    park_wake(resolved); /* who waits goes on waiting where other processes wake it */
+    return shared != NULL ? ACL_SUCCESS
+                          : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
+                                 "no shared memory for the notify: %s", strerror(errno));
 }
+
+/* ---- importing ------------------------------------------------------------------------------- */
 
 static bool import_is_allowed(const SharedPart *part)
 {
@@ -154,6 +198,34 @@ static bool import_is_allowed(const SharedPart *part)
     return false;
 }
 
+/* What the key names, mapped; NULL if there is no such notify (any more). */
+static SharedNotify *part_import(const char *key)
+{
+    int pid, descriptor;
+    unsigned long long token;
+    char path[64], again[KEY_BYTES];
+    if (sscanf(key, "acl-sim-notify-%d-%d-%16llx", &pid, &descriptor, &token) != 3) {
+        return NULL;
+    }
+    snprintf(again, sizeof again, KEY_FORMAT, pid, descriptor, token);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);
+    int file = strcmp(key, again) == 0 ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    SharedNotify *made = file >= 0 ? calloc(1, sizeof *made) : NULL;
+    if (made != NULL) {
+        made->file = -1;
+        made->part = part_map(file);
+        memcpy(made->key, again, sizeof made->key);
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    if (made != NULL && (made->part == NULL || atomic_load(&made->part->token) != token)) {
+        part_drop(made);
+        made = NULL;
+    }
+    return made;
+}
+
 aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64_t flags)
 {
     Notify *made;
@@ -161,40 +233,46 @@ aclError sim_aclrtNotifyImportByKey(aclrtNotify *notify, const char *key, uint64
     REQUIRE(key != NULL);
     REQUIRE_RT(flags == ACL_RT_NOTIFY_IMPORT_FLAG_DEFAULT
                || flags == ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS);
-    SharedPart *part = strncmp(key, "/acl_sim_notify_", 16) == 0 ? part_open(key, O_RDWR) : NULL;
-    if (part == NULL) {
+    SharedNotify *shared = part_import(key);
+    if (shared == NULL) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "no notify was exported under that key");
     }
-    if (!import_is_allowed(part)) {
-        munmap(part, sizeof *part);
+    if (!import_is_allowed(shared->part)) {
+        part_drop(shared);
         return fail(ACL_ERROR_RT_NO_PERMISSION, "process %d is not named by SetImportPid",
                     (int)getpid());
     }
     aclError status = notify_create(notify, HANDLE_NOTIFY);
     if (status != ACL_SUCCESS) {
-        munmap(part, sizeof *part);
+        part_drop(shared);
         return status;
     }
     made = *notify;
-    return notify_share(made, part, key, false)
-               ? ACL_SUCCESS
-               : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many shared notifies");
+    pthread_mutex_lock(&made->lock);
+    notify_share(made, shared);
+    pthread_mutex_unlock(&made->lock);
+    return ACL_SUCCESS;
 }
 
 static aclError pids_allow(aclrtNotify notify, const int32_t *pids, size_t count)
 {
-    Notify *resolved;
+    NOTIFY_REF(resolved);
     TRY(notify_resolve(notify, &resolved));
     SharedNotify *shared = atomic_load(&resolved->shared);
     if (shared == NULL) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "the notify was not exported");
     }
+    pthread_mutex_lock(&resolved->lock);
     uint32_t have = atomic_load(&shared->part->pid_count);
-    REQUIRE_RT(count <= PIDS_MAX - have);
-    for (size_t i = 0; i < count; i++) {
+    bool fit = have <= PIDS_MAX && count <= PIDS_MAX - have;
+    for (size_t i = 0; fit && i < count; i++) {
         shared->part->pids[have + i] = pids[i];
     }
-    atomic_store(&shared->part->pid_count, have + (uint32_t)count);
+    if (fit) {
+        atomic_store(&shared->part->pid_count, have + (uint32_t)count);
+    }
+    pthread_mutex_unlock(&resolved->lock);
+    REQUIRE_RT(fit);
     return ACL_SUCCESS;
 }
 

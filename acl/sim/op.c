@@ -8,11 +8,11 @@
 #include <string.h>
 
 static const OpKind *const tables[] = {
-    ops_unary, ops_binary, ops_reduce, ops_norm, ops_matmul, ops_conv, ops_pool, ops_reshape,
-    ops_move, ops_gather, ops_make, ops_select, ops_rnn, ops_resize, ops_cast, ops_einsum,
-    ops_quant, ops_qmatmul, ops_qconv, ops_grid, ops_pick, ops_local, ops_attention,
-    ops_rotary, ops_fused, ops_heads, ops_group, ops_fourier, ops_fusedconv, ops_loss,
-    ops_acl, ops_blas,
+    ops_unary, ops_binary, ops_reduce, ops_along, ops_norm, ops_matmul, ops_conv, ops_pool,
+    ops_reshape, ops_move, ops_gather, ops_make, ops_select, ops_rnn, ops_resize, ops_cast,
+    ops_einsum, ops_quant, ops_qmatmul, ops_qconv, ops_grid, ops_pick, ops_local, ops_attention,
+    ops_rotary, ops_fused, ops_heads, ops_group, ops_fourier, ops_fusedconv, ops_loss, ops_acl,
+    ops_blas,
 };
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
@@ -61,7 +61,10 @@ int64_t attr_int(const OpCall *call, const char *name, int64_t otherwise)
 double attr_float(const OpCall *call, const char *name, double otherwise)
 {
     const Attr *attr = attr_find(call, name);
-    return attr != NULL && attr->kind == ATTR_FLOAT ? attr->f : otherwise;
+    if (attr == NULL || (attr->kind != ATTR_INT && attr->kind != ATTR_FLOAT)) {
+        return (double)(float)otherwise; /* as an attribute would have it */
+    }
+    return attr->kind == ATTR_INT ? (double)attr->i : attr->f;
 }
 
 const char *attr_string(const OpCall *call, const char *name, const char *otherwise)
@@ -75,10 +78,10 @@ static bool ints_of_tensor(const OpCall *call, const Tensor *tensor, const char 
 {
     enum { ROOM = sizeof list->values / sizeof list->values[0] };
     list->count = tensor_count(tensor);
-    if (list->count > ROOM || tensor->rank > 1) {
+    if (list->count > ROOM || tensor->rank > 1 || !type_is_integer(tensor->type)) {
         char text[128];
-        return op_fail(call, "%s: expected a vector of at most %d integers, got shape %s", what,
-            (int)ROOM, shape_text(tensor, text, sizeof text));
+        return op_fail(call, "%s: expected a vector of at most %d integers, got %s of shape %s", what,
+            (int)ROOM, type_name(tensor->type), shape_text(tensor, text, sizeof text));
     }
     for (int64_t i = 0; i < list->count; i++) {
         list->values[i] = tensor_get_int(tensor, i);
@@ -111,6 +114,20 @@ bool op_ints(const OpCall *call, const char *attribute, int input, IntList *list
         list->values[i] = attr->ints[i];
     }
     return true;
+}
+
+bool op_affords(const OpCall *call, double steps)
+{
+    double most = call->steps_max > 0 ? call->steps_max : OP_STEPS_MAX;
+    return steps <= most
+        || op_fail(
+            call, "the attributes ask for %.3g steps; the work limit is %.3g", steps, most);
+}
+
+bool op_goes_on(const OpCall *call)
+{
+    return call->interrupted == NULL || !call->interrupted()
+        || op_fail(call, "interrupted: its stream was aborted or is being destroyed");
 }
 
 bool op_same(OpCall *call, int from)
@@ -153,7 +170,7 @@ static const struct {
 bool op_accept(const OpCall *call)
 {
     call->message[0] = '\0';
-    if (!counts_check(call)) {
+    if (!counts_check(call) || !form_accept(call)) {
         return false;
     }
     if (call->kind->domain == OP_ORT && strcmp(call->kind->name, "Attention") == 0) {
@@ -179,7 +196,7 @@ static bool inputs_check(const OpCall *call)
             return op_fail(call, "input %d: data type %d is not supported", i, (int)input->type);
         }
     }
-    return true;
+    return form_check_inputs(call);
 }
 
 bool op_infer_reads(const OpKind *kind, int input)
@@ -195,6 +212,10 @@ bool op_infer(OpCall *call)
     }
     for (int i = 0; i < call->output_count; i++) {
         char text[128];
+        if (type_size(call->outputs[i].type) == 0) {
+            return op_fail(call, "output %d would have the data type %d, which is not supported", i,
+                (int)call->outputs[i].type);
+        }
         if (!tensor_fits(&call->outputs[i])) {
             return op_fail(call, "output %d would have the shape %s", i,
                 shape_text(&call->outputs[i], text, sizeof text));

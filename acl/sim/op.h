@@ -61,6 +61,8 @@ typedef struct OpCall {
     Tensor *outputs;         /* data NULL = optional output not wanted */
     void *workspace;
     char *message;           /* OP_MESSAGE_ROOM bytes for what went wrong */
+    bool (*interrupted)(void); /* true when op_run is to end early; NULL = never */
+    double steps_max;        /* the work limit; 0: OP_STEPS_MAX */
 } OpCall;
 
 struct OpKind {
@@ -79,6 +81,8 @@ struct OpKind {
 
 enum {
     OP_VIEW = 1,       /* output 0 is input 0 under another shape: a caller may share the memory */
+    OP_IN_PLACE = 4,   /* output 0 is input 0's memory, described as its caller likes */
+    OP_STRIDED = 8,    /* inputs 0 and 4 are followed by a view of them: size, stride, offset */
     OP_DATA_SIZED = 2, /* infer needs all values: the outputs' sizes depend on them */
 };
 
@@ -92,9 +96,19 @@ bool op_accept(const OpCall *call);
 /* Whether op_infer looks at the values of an input, not at its shape alone. */
 bool op_infer_reads(const OpKind *kind, int input);
 
+/* Whether the operator has these attributes, each of the right kind; false with a message. */
+bool form_accept(const OpCall *call);
+
+/* Whether no input is left out that may not be, and those of one value have one. */
+bool form_check_inputs(const OpCall *call);
+
 /* Fills outputs' types and shapes; false with a message in call->message. */
 bool op_infer(OpCall *call);
 int64_t op_workspace(const OpCall *call);
+
+/* How many elements of an input, from its beginning on, the view that follows it reaches: the others
+   need not be there. -1 = all of them count. */
+int64_t op_reach(const OpCall *call, int input);
 bool op_run(const OpCall *call);
 
 /* Puts the reason into call->message; op_fail is false besides, and the compiler knows it. */
@@ -113,6 +127,17 @@ static inline const Tensor *op_input(const OpCall *call, int i)
 {
     return i >= 0 && i < call->input_count ? call->inputs[i] : NULL;
 }
+
+/* The most steps that one call may take where attributes alone say how many: a minute or so. */
+#define OP_STEPS_MAX 0x1p36
+/* And where nothing can interrupt it, on the host: a second or so. */
+#define OP_STEPS_HOST 0x1p30
+
+/* False with a message if the call would take more steps than that. */
+bool op_affords(const OpCall *call, double steps);
+
+/* False with a message if the call is to end early; for loops whose length attributes give. */
+bool op_goes_on(const OpCall *call);
 
 /* A list of integers that some opsets pass as an attribute and others as an input. */
 typedef struct IntList {
@@ -139,10 +164,10 @@ bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),
 
 /* --- the tables, one per source file --- */
 
-extern const OpKind ops_unary[], ops_binary[], ops_reduce[], ops_norm[], ops_matmul[], ops_conv[],
-    ops_pool[], ops_reshape[], ops_move[], ops_gather[], ops_make[], ops_select[], ops_rnn[],
-    ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[], ops_grid[],
-    ops_pick[], ops_local[], ops_attention[], ops_rotary[], ops_fused[], ops_heads[],
+extern const OpKind ops_unary[], ops_binary[], ops_reduce[], ops_along[], ops_norm[], ops_matmul[],
+    ops_conv[], ops_pool[], ops_reshape[], ops_move[], ops_gather[], ops_make[], ops_select[],
+    ops_rnn[], ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[],
+    ops_grid[], ops_pick[], ops_local[], ops_attention[], ops_rotary[], ops_fused[], ops_heads[],
     ops_group[], ops_fourier[], ops_fusedconv[], ops_loss[], ops_acl[], ops_blas[];
 
 #endif

@@ -34,13 +34,41 @@ static bool view_read(const OpCall *call, int first, const Tensor *within, View 
         view->size[d] = size.values[d];
         view->stride[d] = stride.values[d];
         empty = empty || size.values[d] == 0;
-        int64_t span = (size.values[d] - 1) * stride.values[d];
-        low += span < 0 ? span : 0;
-        high += span > 0 ? span : 0;
+        int64_t span;
+        if (size.values[d] < 0
+            || __builtin_mul_overflow(size.values[d] - 1, stride.values[d], &span)
+            || __builtin_add_overflow(low, span < 0 ? span : 0, &low)
+            || __builtin_add_overflow(high, span > 0 ? span : 0, &high)) {
+            return op_fail(call, "size and stride: dimension %d is %lld by %lld", d,
+                (long long)size.values[d], (long long)stride.values[d]);
+        }
     }
     return empty || (low >= 0 && high < tensor_count(within))
         || op_fail(call, "the view reaches [%lld, %lld] of %lld elements", (long long)low,
             (long long)high, (long long)tensor_count(within));
+}
+
+/* From the beginning of its tensor to behind the last element of a view. */
+static int64_t view_reach(const OpCall *call, int first, const Tensor *within)
+{
+    View view;
+    if (!view_read(call, first, within, &view)) {
+        return -1;
+    }
+    int64_t end = view.offset + 1;
+    for (int d = 0; d < view.rank; d++) {
+        if (view.size[d] == 0) {
+            return 0;
+        }
+        end += view.stride[d] > 0 ? (view.size[d] - 1) * view.stride[d] : 0;
+    }
+    return end;
+}
+
+int64_t op_reach(const OpCall *call, int input)
+{
+    bool viewed = (call->kind->flags & OP_STRIDED) != 0 && (input == 0 || input == 4);
+    return viewed ? view_reach(call, input + 1, call->inputs[input]) : -1;
 }
 
 static bool strided_infer(OpCall *call)
@@ -271,6 +299,7 @@ static bool triangle_run(const OpCall *call)
     int64_t k = attr_int(call, "diagonal", 0), size = type_size(in->type);
     int64_t rows = in->dims[in->rank - 2], columns = in->dims[in->rank - 1];
     bool upper = call->kind->variant != 0;
+    k = k < -rows ? -rows : k > columns ? columns : k;
     for (int64_t i = 0; i < tensor_count(in); i++) {
         int64_t column = i % columns, row = i / columns % rows;
         bool kept = upper ? column >= row + k : column <= row + k;
@@ -411,8 +440,9 @@ static bool argvalue_run(const OpCall *call)
 }
 
 const OpKind ops_acl[] = {
-    {"AsStrided", OP_ACL, 3, 4, 1, 14, strided_infer, NULL, strided_run, 0, 0},
-    {"ViewCopy", OP_ACL, 8, 8, 1, 238, viewcopy_infer, NULL, viewcopy_run, 0, 0},
+    {"AsStrided", OP_ACL, 3, 4, 1, 14, strided_infer, NULL, strided_run, 0, OP_STRIDED},
+    {"ViewCopy", OP_ACL, 8, 8, 1, 238, viewcopy_infer, NULL, viewcopy_run, 0,
+        OP_IN_PLACE | OP_STRIDED},
     {"AxpyV2", OP_ACL, 3, 3, 1, 0, factor_infer, NULL, factor_run, AXPY, 0},
     {"Axpy", OP_ACL, 2, 2, 1, 0, factor_infer, NULL, factor_run, AXPY, 0},
     {"Addcmul", OP_ACL, 4, 4, 1, 0, factor_infer, NULL, factor_run, ADDCMUL, 0},

@@ -1,7 +1,8 @@
 /* op_attention.c: Attention and RotaryEmbedding of ONNX's own operators, and TensorScatter.
 
    Attention follows the operator sets from 24 on also for 23, as corrected there: a cap comes
-   before the mask, and what is causal counts from the keys of the past. Arithmetic is float32. */
+   before the mask, and what is causal counts from the keys of the past. Arithmetic is float32, for
+   float64 float64. */
 #include "attend.h"
 #include "op.h"
 
@@ -79,7 +80,7 @@ static bool past_plan(const OpCall *call, Attend *a)
         if (past != NULL
             && (past->rank != 4 || past->dims[0] != a->batches || past->dims[1] != a->kv_heads
                 || past->dims[2] != a->past || past->dims[3] != size
-                || past->type != call->inputs[Q]->type)) {
+                || past->type != call->inputs[i == PAST_K ? K : V]->type)) {
             return attention_fail(call, i, "[batch, heads, past, size] like inputs 1 and 2");
         }
     }
@@ -132,7 +133,10 @@ static bool attention_plan(const OpCall *call, Attend *a)
         || !lengths_plan(call, a) || !mask_plan(call, a)) {
         return false;
     }
-    a->scale = attr_float(call, "scale", a->size == 0 ? 1.0 : 1.0 / sqrt((double)a->size));
+    a->wide = call->inputs[Q]->type == ACL_DOUBLE;
+    a->scale = attr_find(call, "scale") != NULL ? attr_float(call, "scale", 1.0)
+        : a->size == 0                          ? 1.0
+                                                : 1.0 / sqrt((double)a->size);
     a->softcap = attr_float(call, "softcap", 0.0);
     a->causal = attr_int(call, "is_causal", 0) != 0;
     a->left = attr_int(call, "left_window_size", -1);
@@ -177,7 +181,7 @@ static bool attention_infer(OpCall *call)
 static int64_t attention_workspace(const OpCall *call)
 {
     Attend a;
-    return attention_plan(call, &a) ? attend_workspace(&a, call->threads) : 0;
+    return attention_plan(call, &a) ? attend_workspace(&a) : 0;
 }
 
 static Heads heads_out(const OpCall *call, int output, int64_t heads)
@@ -257,12 +261,12 @@ static bool cache_run(const OpCall *call)
     memcpy(out, past->data, (size_t)tensor_bytes(past));
     for (int64_t o = 0; o < c.outer; o++) {
         int64_t first = at == NULL ? 0 : tensor_get_int(at, o / c.batch);
-        if (first < 0 || (!circular && first + c.fresh > c.length)) {
+        if (first < 0 || (!circular && first > c.length - c.fresh)) {
             return op_fail(call, "index %lld: %lld rows do not fit a cache of %lld",
                 (long long)first, (long long)c.fresh, (long long)c.length);
         }
         for (int64_t i = 0; i < c.fresh; i++) {
-            memcpy(out + (o * c.length + (first + i) % c.length) * c.run,
+            memcpy(out + (o * c.length + (first % c.length + i) % c.length) * c.run,
                 (const char *)update->data + (o * c.fresh + i) * c.run, (size_t)c.run);
         }
     }

@@ -1,6 +1,6 @@
 /* op_binary.c: operators of two operands under broadcasting, and their n-ary folds.
 
-   Each has a loop for the four types that arithmetic is done in (tensor.h, type_compute); the other
+   Each has a loop for the five types that arithmetic is done in (tensor.h, type_compute); the other
    types pass through blocks of those. Integer arithmetic wraps; division by zero gives 0. */
 #include "op.h"
 #include "spread.h"
@@ -37,23 +37,25 @@ typedef void (*Loop)(const void *a, int64_t sa, const void *b, int64_t sb, void 
         } \
     }
 
-#define WHOLES(NAME, EXPRESSION) \
+#define WHOLES(NAME, EXPRESSION, UNSIGNED) \
     LOOP(NAME##_i32, int32_t, int32_t, EXPRESSION) \
-    LOOP(NAME##_i64, int64_t, int64_t, EXPRESSION)
+    LOOP(NAME##_i64, int64_t, int64_t, EXPRESSION) \
+    LOOP(NAME##_u64, uint64_t, uint64_t, UNSIGNED)
 
-#define LOOPS(NAME, REAL, WHOLE) \
+#define LOOPS(NAME, REAL, WHOLE, UNSIGNED) \
     LOOP(NAME##_f32, float, float, REAL) \
     LOOP(NAME##_f64, double, double, REAL) \
-    WHOLES(NAME, WHOLE)
+    WHOLES(NAME, WHOLE, UNSIGNED)
 
 #define TESTS(NAME, EXPRESSION) \
     LOOP(NAME##_f32, float, uint8_t, EXPRESSION) \
     LOOP(NAME##_f64, double, uint8_t, EXPRESSION) \
     LOOP(NAME##_i32, int32_t, uint8_t, EXPRESSION) \
-    LOOP(NAME##_i64, int64_t, uint8_t, EXPRESSION)
+    LOOP(NAME##_i64, int64_t, uint8_t, EXPRESSION) \
+    LOOP(NAME##_u64, uint64_t, uint8_t, EXPRESSION)
 
-#define WHOLE_ROW(NAME) {NULL, NULL, NAME##_i32, NAME##_i64}
-#define ROW(NAME) {NAME##_f32, NAME##_f64, NAME##_i32, NAME##_i64}
+#define WHOLE_ROW(NAME) {NULL, NULL, NAME##_i32, NAME##_i64, NAME##_u64}
+#define ROW(NAME) {NAME##_f32, NAME##_f64, NAME##_i32, NAME##_i64, NAME##_u64}
 
 /* --- integer helpers: nothing here may trap or overflow --- */
 
@@ -95,6 +97,15 @@ static int64_t whole_pow(int64_t x, int64_t y)
     return (int64_t)result;
 }
 
+static uint64_t unsigned_pow(uint64_t x, uint64_t y)
+{
+    uint64_t result = 1;
+    for (; y != 0; y >>= 1, x *= x) {
+        result *= (y & 1) != 0 ? x : 1;
+    }
+    return result;
+}
+
 static double real_mod(double x, double y)
 {
     double rest = fmod(x, y);
@@ -108,23 +119,25 @@ static double real_pow(double x, double y)
 
 #define NAN_OR(TEST) (isnan(x) ? x : isnan(y) ? y : (TEST) ? x : y)
 
-LOOPS(add, x + y, (uint64_t)x + (uint64_t)y)
-LOOPS(sub, x - y, (uint64_t)x - (uint64_t)y)
-LOOPS(mul, x *y, (uint64_t)x * (uint64_t)y)
-LOOPS(div, x / y, whole_div(x, y))
-LOOPS(floordiv, floor((double)x / (double)y), floor_div(x, y))
-LOOPS(mod, real_mod((double)x, (double)y), floor_mod(x, y))
-LOOPS(fmod, fmod((double)x, (double)y), whole_rem(x, y))
-LOOPS(pow, real_pow((double)x, (double)y), whole_pow(x, y))
-LOOPS(min, NAN_OR(x < y), x < y ? x : y)
-LOOPS(max, NAN_OR(x > y), x > y ? x : y)
-LOOPS(prelu, x >= 0 ? x : x * y, x >= 0 ? (uint64_t)x : (uint64_t)x * (uint64_t)y)
-LOOPS(sqdiff, (x - y) * (x - y), ((uint64_t)x - (uint64_t)y) * ((uint64_t)x - (uint64_t)y))
-WHOLES(bitand, x &y)
-WHOLES(bitor, x | y)
-WHOLES(bitxor, x ^ y)
-WHOLES(shiftleft, y < 0 || y > 63 ? 0 : (uint64_t)x << y)
-WHOLES(shiftright, y < 0 || y > 63 ? 0 : (uint64_t)x >> y)
+LOOPS(add, x + y, (uint64_t)x + (uint64_t)y, x + y)
+LOOPS(sub, x - y, (uint64_t)x - (uint64_t)y, x - y)
+LOOPS(mul, x *y, (uint64_t)x * (uint64_t)y, x *y)
+LOOPS(div, x / y, whole_div(x, y), y == 0 ? 0 : x / y)
+LOOPS(floordiv, floor((double)x / (double)y), floor_div(x, y), y == 0 ? 0 : x / y)
+LOOPS(mod, real_mod((double)x, (double)y), floor_mod(x, y), y == 0 ? 0 : x % y)
+LOOPS(fmod, fmod((double)x, (double)y), whole_rem(x, y), y == 0 ? 0 : x % y)
+LOOPS(pow, real_pow((double)x, (double)y), whole_pow(x, y), unsigned_pow(x, y))
+LOOPS(min, NAN_OR(x < y), x < y ? x : y, x < y ? x : y)
+LOOPS(max, NAN_OR(x > y), x > y ? x : y, x > y ? x : y)
+LOOPS(prelu, x >= 0 ? x : x * y, x >= 0 ? (uint64_t)x : (uint64_t)x * (uint64_t)y,
+    ((void)y, x))
+LOOPS(sqdiff, (x - y) * (x - y), ((uint64_t)x - (uint64_t)y) * ((uint64_t)x - (uint64_t)y),
+    (x - y) * (x - y))
+WHOLES(bitand, x &y, x &y)
+WHOLES(bitor, x | y, x | y)
+WHOLES(bitxor, x ^ y, x ^ y)
+WHOLES(shiftleft, y < 0 || y > 63 ? 0 : (uint64_t)x << y, y > 63 ? 0 : x << y)
+WHOLES(shiftright, (int64_t)x >> (y < 0 || y > 63 ? 63 : y), y > 63 ? 0 : x >> y)
 TESTS(equal, x == y)
 TESTS(unequal, x != y)
 TESTS(less, x < y)
@@ -134,13 +147,17 @@ TESTS(greaterequal, x >= y)
 TESTS(and, x != 0 && y != 0)
 TESTS(or, x != 0 || y != 0)
 TESTS(xor, (x != 0) != (y != 0))
+LOOP(and_u8, uint8_t, uint8_t, (x != 0) & (y != 0))
+LOOP(or_u8, uint8_t, uint8_t, (x != 0) | (y != 0))
+LOOP(xor_u8, uint8_t, uint8_t, (x != 0) != (y != 0))
 
 enum {
-    ADD, SUB, MUL, DIV, FLOORDIV, MOD, FMOD, POW, MIN, MAX, PRELU, SQDIFF, BITAND, BITOR, BITXOR, SHIFTLEFT, SHIFTRIGHT,
+    ADD, SUB, MUL, DIV, FLOORDIV, MOD, FMOD, POW, MIN, MAX, PRELU, SQDIFF, BITAND, BITOR, BITXOR,
+    SHIFTLEFT, SHIFTRIGHT,
     EQUAL, UNEQUAL, LESS, LESSEQUAL, GREATER, GREATEREQUAL, AND, OR, XOR, MEAN,
 };
 
-static const Loop loops[][4] = {
+static const Loop loops[][5] = {
     [ADD] = ROW(add), [SUB] = ROW(sub), [MUL] = ROW(mul), [DIV] = ROW(div),
     [FLOORDIV] = ROW(floordiv), [MOD] = ROW(mod), [FMOD] = ROW(fmod), [POW] = ROW(pow),
     [MIN] = ROW(min), [MAX] = ROW(max), [PRELU] = ROW(prelu), [SQDIFF] = ROW(sqdiff),
@@ -161,7 +178,8 @@ static Loop loop_for(int variant, aclDataType compute)
     int column = compute == ACL_FLOAT ? 0
         : compute == ACL_DOUBLE       ? 1
         : compute == ACL_INT32        ? 2
-                                      : 3;
+        : compute == ACL_INT64        ? 3
+                                      : 4;
     return loops[variant][column];
 }
 
@@ -193,7 +211,7 @@ static void row_converted(Loop loop, aclDataType compute, const Operand *a, cons
 static aclDataType pair_compute(int variant, const Tensor *a, const Tensor *b)
 {
     if (variant == POW && a->type != b->type) {
-        return ACL_DOUBLE;
+        return type_is_float(a->type) || type_is_float(b->type) ? ACL_DOUBLE : ACL_INT64;
     }
     return type_compute(a->type);
 }
@@ -206,6 +224,10 @@ static void pair_run(int variant, const Tensor *a, const Tensor *b, const Tensor
     bool tests = variant_tests(variant);
     Loop loop = loop_for(variant, compute);
     bool native = a->type == compute && b->type == compute && (tests || out->type == compute);
+    if (a->type == ACL_BOOL && (variant == AND || variant == OR || variant == XOR)) {
+        loop = variant == AND ? and_u8 : variant == OR ? or_u8 : xor_u8;
+        native = true;
+    }
     int64_t out_size = type_size(out->type);
     for (int64_t row = 0; row < spread.rows; row++) {
         int64_t offsets[2];
@@ -248,7 +270,7 @@ static bool types_check(const OpCall *call)
     }
     bool is_signed = a->type == ACL_INT8 || a->type == ACL_INT16 || a->type == ACL_INT32
         || a->type == ACL_INT64;
-    if (variant == SHIFTLEFT && is_signed) {
+    if (variant == SHIFTLEFT && is_signed && call->opset < 28) {
         return op_fail(call, "input 0: expected an unsigned type, got %s", type_name(a->type));
     }
     return true;

@@ -140,7 +140,7 @@ static bool must_unpack(const Plan *plan, const Layout *layout)
     return layout->width != 0 || (plan->whole && layout->swapped);
 }
 
-static Room room_plan(const Plan *plan, unsigned threads)
+static Room room_plan(const Plan *plan)
 {
     int64_t size = plan->whole ? 1 : 2;
     Room room = {.a = room_round(plan->m * plan->n * 4)};
@@ -148,14 +148,14 @@ static Room room_plan(const Plan *plan, unsigned threads)
     room.scratch = room.b
         + (must_unpack(plan, &plan->b) ? room_round(plan->k * plan->n * size) : 0);
     room.total =
-        room.scratch + (plan->whole ? 0 : gemm_scratch(plan->m, plan->n, plan->k, threads));
+        room.scratch + (plan->whole ? 0 : gemm_scratch(plan->m, plan->n, plan->k));
     return room;
 }
 
 static int64_t blas_workspace(const OpCall *call)
 {
     Plan plan;
-    return plan_make(call, &plan) ? room_plan(&plan, call->threads).total : 0;
+    return plan_make(call, &plan) ? room_plan(&plan).total : 0;
 }
 
 /* The matrix row by row, at `to` if it does not lie so already; its layout becomes that. */
@@ -263,7 +263,7 @@ static bool blas_run(const OpCall *call)
     if (!plan_make(call, &plan)) {
         return op_fail(call, "the shapes do not multiply");
     }
-    Room room = room_plan(&plan, call->threads);
+    Room room = room_plan(&plan);
     char *memory = call->workspace;
     const void *a = unpacked(&plan, call->inputs[INPUT_A], &plan.a, plan.m, plan.k,
         memory + room.a);

@@ -38,7 +38,8 @@ bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv)
     conv->groups = attr_int(call, "group", 1);
     conv->filters = weight->dims[0];
     conv->in_group = weight->dims[1];
-    if (conv->groups < 1 || conv->in_group * conv->groups != conv->w.channels
+    if (conv->groups < 1 || conv->groups > conv->filters
+        || conv->in_group * conv->groups != conv->w.channels
         || conv->filters % conv->groups != 0) {
         return op_fail(call, "input 0 has %lld channels; %lld groups of %lld were expected",
             (long long)conv->w.channels, (long long)conv->groups, (long long)conv->in_group);
@@ -100,7 +101,7 @@ int64_t conv_workspace(const OpCall *call)
         return (conv.w.in_plane + conv.w.out_plane) * (int64_t)sizeof(float);
     }
     int64_t tile = conv_pointwise(&conv.w) ? conv.w.out_plane : conv.tile;
-    int64_t bytes = gemm_scratch(conv.out_group, tile, conv.depth, call->threads);
+    int64_t bytes = gemm_scratch(conv.out_group, tile, conv.depth);
     bytes += conv_pointwise(&conv.w) ? 0 : conv.depth * conv.tile * (int64_t)sizeof(float);
     if (call->inputs[0]->type != ACL_FLOAT) {
         bytes += conv.out_group * tile * (int64_t)sizeof(float);
@@ -326,7 +327,7 @@ static int64_t transposed_workspace(const OpCall *call)
     }
     int64_t floats = conv.depth * conv.w.in_plane + conv.out_group * conv.w.out_plane;
     return floats * (int64_t)sizeof(float)
-        + gemm_scratch(conv.depth, conv.w.in_plane, conv.in_group, call->threads);
+        + gemm_scratch(conv.depth, conv.w.in_plane, conv.in_group);
 }
 
 /* Adds one row of products, over all input places, into the output plane. */

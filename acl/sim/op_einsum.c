@@ -5,9 +5,11 @@
    an operand has twice is its diagonal: the strides add up. Two operands of small floats become
    products of matrices (gemm.h), as they lie or packed first; all else is a loop over
    everything. */
+#include "exact.h"
 #include "gemm.h"
 #include "op.h"
 #include "strided.h"
+#include "vmath.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -161,6 +163,9 @@ static bool equation_read(const OpCall *call, Sum *sum)
     }
     char *rest = text;
     for (int i = 0; i < call->input_count; i++) {
+        if (call->inputs[i] == NULL) {
+            return op_fail(call, "input %d was left out; Einsum has no optional inputs", i);
+        }
         char *comma = strchr(rest, ',');
         if ((comma == NULL) != (i == call->input_count - 1)) {
             return op_fail(call, "the equation does not have %d terms", call->input_count);
@@ -252,7 +257,7 @@ typedef struct Packed {
 
 static bool pair_packs(const OpCall *call)
 {
-    return call->input_count == 2 && type_compute(call->inputs[0]->type) == ACL_FLOAT;
+    return call->input_count == 2 && call->inputs[0]->type != ACL_BOOL;
 }
 
 static int64_t rounded(int64_t bytes)
@@ -278,7 +283,7 @@ static Packed pair_plan(const OpCall *call, const Sum *sum, char *base)
     at += rounded(all * (int64_t)sizeof(float));
     p.scratch = base == NULL ? NULL : base + at;
     p.bytes = at
-        + gemm_scratch(p.count[ROWS], p.count[COLUMNS], p.count[DEPTH], call->threads);
+        + gemm_scratch(p.count[ROWS], p.count[COLUMNS], p.count[DEPTH]);
     return p;
 }
 
@@ -313,7 +318,15 @@ static void pair_run(const OpCall *call, const Sum *sum)
     int64_t m = p.count[ROWS], n = p.count[COLUMNS], k = p.count[DEPTH];
     pair_copy(sum, a_order, 0, true, p.a, a->data, size);
     pair_copy(sum, b_order, 1, true, p.b, b->data, size);
-    for (int64_t i = 0; i < p.count[BATCH]; i++) {
+    bool exact = type_compute(a->type) != ACL_FLOAT;
+    for (int64_t i = 0; exact && i < p.count[BATCH]; i++) {
+        exact_run(&(Exact){
+            .m = m, .n = n, .k = k, .type = a->type, .c = p.out + i * m * n * size,
+            .a = p.a + i * m * k * size, .a_row = k, .a_column = 1,
+            .b = p.b + i * k * n * size, .b_row = n, .b_column = 1,
+        });
+    }
+    for (int64_t i = 0; !exact && i < p.count[BATCH]; i++) {
         Gemm gemm = {
             .m = m, .n = n, .k = k, .alpha = 1.0F, .c = p.c + i * m * n, .c_row = n,
             .a = p.a + i * m * k * size, .a_type = a->type, .a_row = k, .a_column = 1,
@@ -321,7 +334,9 @@ static void pair_run(const OpCall *call, const Sum *sum)
         };
         gemm_run(&gemm, p.scratch, call->threads);
     }
-    convert(p.out, out->type, p.c, ACL_FLOAT, 1, p.count[BATCH] * m * n);
+    if (!exact) {
+        convert(p.out, out->type, p.c, ACL_FLOAT, 1, p.count[BATCH] * m * n);
+    }
     pair_copy(sum, out_order, OPERANDS, false, out->data, p.out, size);
 }
 
@@ -336,7 +351,7 @@ static int64_t einsum_workspace(const OpCall *call)
         return pair_packs(call) ? pair_plan(call, &sum, NULL).bytes : 0;
     }
     int64_t m = sum.length[roles.m], n = sum.length[roles.n];
-    return gemm_scratch(m, n, sum.length[roles.k], call->threads) + m * n * (int64_t)sizeof(float);
+    return gemm_scratch(m, n, sum.length[roles.k]) + m * n * (int64_t)sizeof(float);
 }
 
 static void product_run(const OpCall *call, const Sum *sum, const Roles *roles)
@@ -365,39 +380,143 @@ static void product_run(const OpCall *call, const Sum *sum, const Roles *roles)
             .b_row = sum->stride[1][roles->k], .b_column = sum->stride[1][roles->n],
         };
         gemm_run(&gemm, c + m * n, call->threads);
-        for (int64_t i = 0; i < m * n; i++) {
-            int64_t to = offset[OPERANDS] + i / n * sum->stride[OPERANDS][roles->m]
-                + i % n * sum->stride[OPERANDS][roles->n];
-            convert(
-                (char *)out->data + to * type_size(out->type), out->type, c + i, ACL_FLOAT, 1, 1);
+        int64_t row = sum->stride[OPERANDS][roles->m], column = sum->stride[OPERANDS][roles->n];
+        int64_t size = type_size(out->type);
+        char *to = (char *)out->data + offset[OPERANDS] * size;
+        for (int64_t i = 0; i < m && column == 1; i++) {
+            convert(to + i * row * size, out->type, c + i * n, ACL_FLOAT, 1, n);
+        }
+        for (int64_t i = 0; i < m * n && column != 1; i++) {
+            int64_t at = i / n * row + i % n * column;
+            convert(to + at * size, out->type, c + i, ACL_FLOAT, 1, 1);
         }
     }
 }
 
 /* --- the general sum --- */
 
-static double place_sum(const OpCall *call, const Sum *sum, const int64_t *base, int letter)
+/* Of integers as uint64_t: they wrap, and are exact. */
+typedef union Number {
+    double real;
+    uint64_t whole;
+} Number;
+
+enum { BLOCK = 256 };
+
+typedef union Block {
+    double real[BLOCK];
+    uint64_t whole[BLOCK];
+} Block;
+
+WIDE static void block_multiply(Block *by, const Block *x, int64_t n, bool real)
+{
+    for (int64_t i = 0; i < n && real; i++) {
+        by->real[i] *= x->real[i];
+    }
+    for (int64_t i = 0; i < n && !real; i++) {
+        by->whole[i] *= x->whole[i];
+    }
+}
+
+WIDE static Number block_sum(const Block *x, int64_t n, bool real)
+{
+    enum { LANES = 16 };
+    Number lanes[LANES] = {{.whole = 0}}, total = {.whole = 0};
+    int64_t i = 0;
+    for (; i + LANES <= n && real; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            lanes[l].real += x->real[i + l];
+        }
+    }
+    for (int l = 0; l < LANES && i > 0; l++) {
+        total.real += lanes[l].real;
+    }
+    for (; i < n; i++) {
+        if (real) {
+            total.real += x->real[i];
+        } else {
+            total.whole += x->whole[i];
+        }
+    }
+    return total;
+}
+
+/* The products of `n` places, the operands' `step` apart. */
+static void block_products(const OpCall *call, const int64_t *at, const int64_t (*step)[LETTERS],
+    int letter, int64_t n, Block *products)
+{
+    bool real = type_is_float(call->outputs[0].type);
+    for (int o = 0; o < call->input_count; o++) {
+        Block x;
+        const Tensor *in = call->inputs[o];
+        const char *from = (const char *)in->data + at[o] * type_size(in->type);
+        convert(o == 0 ? products : &x, real ? ACL_DOUBLE : ACL_INT64, from, in->type,
+            step[o][letter], n);
+        if (o > 0) {
+            block_multiply(products, &x, n, real);
+        }
+    }
+}
+
+/* The first letter from `letter` on that is not kept; as many as there are if none is. */
+static int letter_next(const Sum *sum, int letter)
 {
     while (letter < sum->letters && sum->kept[letter]) {
         letter++;
     }
-    if (letter == sum->letters) {
-        double product = 1.0;
-        for (int o = 0; o < call->input_count; o++) {
-            product *= tensor_get_real(call->inputs[o], base[o]);
-        }
-        return product;
-    }
-    double total = 0.0;
-    int64_t at[OPERANDS];
+    return letter;
+}
+
+/* The sum over the letters from `letter` on that are not kept, of which `last` is the last; -1 =
+   all are kept. */
+static Number place_sum(
+    const OpCall *call, const Sum *sum, const int64_t *base, int letter, int last)
+{
+    bool real = type_is_float(call->outputs[0].type);
+    Number total = {.whole = 0}, more; /* which is 0.0 too */
+    Block products;
+    int64_t at[OPERANDS], step = letter >= last ? BLOCK : 1;
+    int64_t length = last < 0 ? 1 : sum->length[letter];
     memcpy(at, base, sizeof at);
-    for (int64_t i = 0; i < sum->length[letter]; i++) {
-        total += place_sum(call, sum, at, letter + 1);
+    for (int64_t i = 0; i < length; i += step) {
+        int64_t n = length - i < step ? length - i : step;
+        if (letter >= last) {
+            block_products(call, at, sum->stride, letter, n, &products);
+            more = block_sum(&products, n, real);
+        } else {
+            more = place_sum(call, sum, at, letter_next(sum, letter + 1), last);
+        }
+        if (real) {
+            total.real += more.real;
+        } else {
+            total.whole += more.whole;
+        }
         for (int o = 0; o < OPERANDS; o++) {
-            at[o] += sum->stride[o][letter];
+            at[o] += n * sum->stride[o][letter];
         }
     }
     return total;
+}
+
+/* One operand of which nothing is summed: its elements in another order. */
+static bool einsum_moves(const OpCall *call, const Sum *sum)
+{
+    Strided box = {.rank = sum->letters};
+    for (int i = 0; i < sum->letters; i++) {
+        if (!sum->kept[i] || call->input_count > 1) {
+            return false;
+        }
+    }
+    for (int i = 0, d = 0; i < sum->letters; i++, d++) {
+        const char *place = memchr(sum->name, sum->output[i], (size_t)sum->letters);
+        int64_t letter = place - sum->name;
+        box.dims[d] = sum->length[letter];
+        box.from[d] = sum->stride[0][letter];
+        box.to[d] = sum->stride[OPERANDS][letter];
+    }
+    strided_copy(&box, call->outputs[0].data, call->inputs[0]->data,
+        type_size(call->inputs[0]->type));
+    return true;
 }
 
 static bool einsum_run(const OpCall *call)
@@ -408,6 +527,9 @@ static bool einsum_run(const OpCall *call)
     if (!equation_read(call, &sum)) {
         return false;
     }
+    if (tensor_count(out) > 0 && einsum_moves(call, &sum)) {
+        return true;
+    }
     if (call->workspace != NULL && roles_find(call, &sum, &roles)) {
         product_run(call, &sum, &roles);
         return true;
@@ -415,6 +537,10 @@ static bool einsum_run(const OpCall *call)
     if (call->workspace != NULL && pair_packs(call)) {
         pair_run(call, &sum);
         return true;
+    }
+    int first = letter_next(&sum, 0), last = -1;
+    for (int i = first; i < sum.letters; i = letter_next(&sum, i + 1)) {
+        last = i;
     }
     for (int64_t i = 0; i < tensor_count(out); i++) {
         int64_t rest = i, base[OPERANDS] = {0};
@@ -425,8 +551,12 @@ static bool einsum_run(const OpCall *call)
             }
             rest /= out->dims[d];
         }
-        double value = place_sum(call, &sum, base, 0);
-        convert((char *)out->data + i * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
+        if (i % 1024 == 1023 && !op_goes_on(call)) {
+            return false;
+        }
+        Number value = place_sum(call, &sum, base, last < 0 ? 0 : first, last);
+        convert((char *)out->data + i * type_size(out->type), out->type, &value,
+            type_is_float(out->type) ? ACL_DOUBLE : ACL_INT64, 1, 1);
     }
     return true;
 }

@@ -19,12 +19,15 @@ static Complex product(Complex a, Complex b)
     return (Complex){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 
+enum { LONG_FACTOR = 4096 }; /* terms of a sum; before a longer one, look whether to go on */
+
 /* Tables and memory for one length. */
 typedef struct Fourier {
     int64_t length;
     bool inverse;
     Complex *turns;         /* the powers of the first root */
     Complex *in, *out, *few;
+    const OpCall *call;     /* may be interrupted */
 } Fourier;
 
 static int64_t factor_of(int64_t n)
@@ -35,6 +38,26 @@ static int64_t factor_of(int64_t n)
         }
     }
     return n;
+}
+
+/* Whether so many transforms of a length are affordable: a prime one takes its square. */
+static bool fourier_affords(const OpCall *call, int64_t lines, int64_t length)
+{
+    double factors = 1.0;
+    for (int64_t n = length; n > 1; n /= factor_of(n)) {
+        factors += (double)factor_of(n);
+    }
+    return op_affords(call, (double)lines * (double)length * factors);
+}
+
+/* The transform of 2m numbers from those of every second one, and of the others behind it. */
+static void halves_join(const Complex *turns, int64_t gap, Complex *out, int64_t m)
+{
+    for (int64_t k = 0; k < m; k++) {
+        Complex a = out[k], b = product(out[m + k], turns[k * gap]);
+        out[k] = (Complex){a.re + b.re, a.im + b.im};
+        out[m + k] = (Complex){a.re - b.re, a.im - b.im};
+    }
 }
 
 /* The transform of n numbers, `step` apart, from those of its parts: n is length / gap. */
@@ -48,11 +71,18 @@ static void transform(const Fourier *f, const Complex *in, int64_t step, Complex
     for (int64_t r = 0; r < p; r++) {
         transform(f, in + r * step, step * p, out + r * m, m);
     }
+    if (p == 2) {
+        halves_join(f->turns, gap, out, m);
+        return;
+    }
     for (int64_t k = 0; k < m; k++) {
         for (int64_t r = 0; r < p; r++) {
             f->few[r] = product(out[r * m + k], f->turns[r * k * gap % f->length]);
         }
         for (int64_t q = 0; q < p; q++) {
+            if (p > LONG_FACTOR && !op_goes_on(f->call)) {
+                return;
+            }
             Complex sum = {0.0, 0.0};
             for (int64_t r = 0; r < p; r++) {
                 Complex x = product(f->few[r], f->turns[r * q % p * (f->length / p)]);
@@ -69,10 +99,11 @@ static int64_t fourier_bytes(int64_t length)
     return 4 * (length + 1) * (int64_t)sizeof(Complex);
 }
 
-static Fourier fourier_open(int64_t length, bool inverse, void *memory)
+static Fourier fourier_open(const OpCall *call, int64_t length, bool inverse)
 {
-    Complex *base = memory;
-    Fourier f = {.length = length, .inverse = inverse, .turns = base, .in = base + length,
+    Complex *base = call->workspace;
+    Fourier f = {.call = call, .length = length, .inverse = inverse, .turns = base,
+        .in = base + length,
         .out = base + 2 * length, .few = base + 3 * length};
     for (int64_t i = 0; i < length; i++) {
         double angle = TURN * (double)i / (double)length;
@@ -81,13 +112,15 @@ static Fourier fourier_open(int64_t length, bool inverse, void *memory)
     return f;
 }
 
-static void fourier_run(const Fourier *f)
+/* False if the call was interrupted. */
+static bool fourier_run(const Fourier *f)
 {
     transform(f, f->in, 1, f->out, f->length);
     for (int64_t i = 0; f->inverse && i < f->length; i++) {
         f->out[i].re /= (double)f->length;
         f->out[i].im /= (double)f->length;
     }
+    return op_goes_on(f->call);
 }
 
 static void real_put(const Tensor *out, int64_t at, double value)
@@ -145,6 +178,10 @@ static bool dft_infer(OpCall *call)
     if (!dft_plan(call, &plan)) {
         return false;
     }
+    int64_t numbers = tensor_count(call->inputs[0]), line = plan.given * plan.parts;
+    if (!fourier_affords(call, line == 0 ? 0 : numbers / line, plan.length)) {
+        return false;
+    }
     op_same(call, 0);
     call->outputs[0].dims[plan.axis] = plan.kept;
     call->outputs[0].dims[call->inputs[0]->rank - 1] = plan.out_parts;
@@ -182,11 +219,13 @@ static bool dft_run(const OpCall *call)
     }
     int64_t outer = dims_count(in->dims, plan.axis);
     int64_t inner = dims_count(in->dims + plan.axis + 1, in->rank - plan.axis - 2);
-    Fourier f = fourier_open(plan.length, plan.inverse, call->workspace);
+    Fourier f = fourier_open(call, plan.length, plan.inverse);
     for (int64_t line = 0; line < outer * inner; line++) {
         int64_t o = line / inner, i = line % inner;
         line_load(&plan, &f, in, (o * plan.given * inner + i) * plan.parts, inner);
-        fourier_run(&f);
+        if (!fourier_run(&f)) {
+            return false;
+        }
         for (int64_t k = 0; k < plan.kept; k++) {
             int64_t to = ((o * plan.kept + k) * inner + i) * plan.out_parts;
             real_put(out, to, f.out[k].re);
@@ -233,7 +272,8 @@ static bool frames_plan(const OpCall *call, Frames *frames)
 static bool stft_infer(OpCall *call)
 {
     Frames frames;
-    if (!frames_plan(call, &frames)) {
+    if (!frames_plan(call, &frames)
+        || !fourier_affords(call, call->inputs[0]->dims[0] * frames.count, frames.length)) {
         return false;
     }
     call->outputs[0] = (Tensor){.type = call->inputs[0]->type, .rank = 4,
@@ -255,7 +295,7 @@ static bool stft_run(const OpCall *call)
     if (!frames_plan(call, &frames)) {
         return false;
     }
-    Fourier f = fourier_open(frames.length, false, call->workspace);
+    Fourier f = fourier_open(call, frames.length, false);
     for (int64_t at = 0; at < signal->dims[0] * frames.count; at++) {
         int64_t first = at / frames.count * signal->dims[1] + at % frames.count * frames.step;
         for (int64_t i = 0; i < frames.length; i++) {
@@ -264,7 +304,9 @@ static bool stft_run(const OpCall *call)
             f.in[i].re = weight * tensor_get_real(signal, from);
             f.in[i].im = frames.parts == 2 ? weight * tensor_get_real(signal, from + 1) : 0.0;
         }
-        fourier_run(&f);
+        if (!fourier_run(&f)) {
+            return false;
+        }
         for (int64_t k = 0; k < frames.kept; k++) {
             real_put(&call->outputs[0], (at * frames.kept + k) * 2, f.out[k].re);
             real_put(&call->outputs[0], (at * frames.kept + k) * 2 + 1, f.out[k].im);

@@ -4,6 +4,7 @@
    run reports it, and the stream fails as it does on a device. */
 #include "op.h"
 #include "strided.h"
+#include "vmath.h"
 
 #include <string.h>
 
@@ -120,37 +121,100 @@ static bool pick_infer(OpCall *call)
     return true;
 }
 
-/* Where in the data the index at place `at` of the index tensor points. */
-static bool element_place(
-    const OpCall *call, int axis, const int64_t *strides, int64_t at, int64_t *place)
+/* Where in the data the index at place `at` of the index tensor points. `row` is kept from call to
+   call: the places go up by one. */
+typedef struct ElementRow {
+    int64_t strides[TENSOR_RANK_MAX];
+    int64_t base;       /* of the row, without the axis */
+    int axis, last;
+} ElementRow;
+
+static ElementRow row_start(const OpCall *call)
 {
-    const Tensor *in = call->inputs[0], *indices = call->inputs[1];
-    int64_t rest = at, index;
-    *place = 0;
-    for (int d = in->rank - 1; d >= 0; d--) {
-        if (d != axis) {
-            *place += rest % indices->dims[d] * strides[d];
-        }
+    const Tensor *in = call->inputs[0];
+    ElementRow row = {.axis = elements_axis(call), .last = in->rank - 1};
+    strides_of(in, row.strides);
+    return row;
+}
+
+static void row_base(const OpCall *call, ElementRow *row, int64_t rest)
+{
+    const Tensor *indices = call->inputs[1];
+    row->base = 0;
+    for (int d = row->last - 1; d >= 0; d--) {
+        row->base += d != row->axis ? rest % indices->dims[d] * row->strides[d] : 0;
         rest /= indices->dims[d];
     }
-    if (!index_get(call, indices, at, in->dims[axis], &index)) {
+}
+
+static bool element_place(const OpCall *call, ElementRow *row, int64_t at, int64_t *place)
+{
+    const Tensor *in = call->inputs[0], *indices = call->inputs[1];
+    int64_t width = indices->dims[row->last], column = at % width, index;
+    if (column == 0) {
+        row_base(call, row, at / width);
+    }
+    if (!index_get(call, indices, at, in->dims[row->axis], &index)) {
         return false;
     }
-    *place += index * strides[axis];
+    *place = row->base + index * row->strides[row->axis]
+        + (row->axis != row->last ? column * row->strides[row->last] : 0);
     return true;
+}
+
+/* A part of a row of indices, those of one axis of `length`: counted from the front, or refused. */
+WIDE static bool places_count(int64_t *index, int64_t n, int64_t length)
+{
+    int64_t outside = 0;
+    for (int64_t i = 0; i < n; i++) {
+        index[i] += index[i] < 0 ? length : 0;
+        outside |= index[i] < 0 || index[i] >= length;
+    }
+    return outside == 0;
+}
+
+#define PICK(T) \
+    for (int64_t i = 0; i < n; i++) { \
+        ((T *)to)[i] = ((const T *)from)[index[i] * stride + i * step]; \
+    } \
+    break
+
+/* Element i lies at index[i] * stride + i * step. */
+static void places_pick(void *to, const void *from, const int64_t *index, int64_t n,
+    int64_t stride, int64_t step, int64_t size)
+{
+    switch (size) {
+    case 1: PICK(uint8_t);
+    case 2: PICK(uint16_t);
+    case 4: PICK(uint32_t);
+    default: PICK(uint64_t);
+    }
 }
 
 static bool pick_run(const OpCall *call)
 {
-    const Tensor *in = call->inputs[0];
-    int64_t strides[TENSOR_RANK_MAX], size = type_size(in->type), place;
-    strides_of(in, strides);
-    for (int64_t i = 0; i < tensor_count(call->inputs[1]); i++) {
-        if (!element_place(call, elements_axis(call), strides, i, &place)) {
-            return false;
+    enum { BLOCK = 512 };
+    const Tensor *in = call->inputs[0], *indices = call->inputs[1];
+    int64_t size = type_size(in->type), count = tensor_count(indices), place, index[BLOCK];
+    ElementRow row = row_start(call);
+    int64_t width = count == 0 ? 1 : indices->dims[row.last];
+    int64_t stride = row.strides[row.axis], step = row.axis != row.last;
+    for (int64_t at = 0; at < count; at += width) {
+        for (int64_t i = 0; i < width; i += BLOCK) {
+            int64_t n = width - i < BLOCK ? width - i : BLOCK;
+            const char *from = (const char *)indices->data + (at + i) * type_size(indices->type);
+            convert(index, ACL_INT64, from, indices->type, 1, n);
+            bool inside = places_count(index, n, in->dims[row.axis]);
+            for (int64_t j = i; !inside && j < i + n; j++) { /* says which one is not */
+                if (!element_place(call, &row, at + j, &place)) {
+                    return false;
+                }
+            }
+            row_base(call, &row, at / width);
+            places_pick((char *)call->outputs[0].data + (at + i) * size,
+                (const char *)in->data + (row.base + i * step) * size, index, n, stride, step,
+                size);
         }
-        memcpy((char *)call->outputs[0].data + i * size, (const char *)in->data + place * size,
-            (size_t)size);
     }
     return true;
 }
@@ -169,36 +233,29 @@ static int reduction_read(const OpCall *call)
     return SCATTER_UNKNOWN;
 }
 
-static double real_join(int how, double a, double b)
+#define JOIN(EXPRESSION) \
+    for (int64_t i = 0; i < n; i++) { \
+        a[i] = (EXPRESSION); \
+    } \
+    break
+
+WIDE static void reals_join(int how, double *a, const double *b, int64_t n)
 {
     switch (how) {
-    case SCATTER_ADD: return a + b;
-    case SCATTER_MUL: return a * b;
-    case SCATTER_MAX: return a > b ? a : b;
-    default: return a < b ? a : b;
+    case SCATTER_ADD: JOIN(a[i] + b[i]);
+    case SCATTER_MUL: JOIN(a[i] * b[i]);
+    case SCATTER_MAX: JOIN(a[i] > b[i] ? a[i] : b[i]);
+    default: JOIN(a[i] < b[i] ? a[i] : b[i]);
     }
 }
 
-static int64_t whole_join(int how, int64_t a, int64_t b)
+WIDE static void wholes_join(int how, int64_t *a, const int64_t *b, int64_t n)
 {
     switch (how) {
-    case SCATTER_ADD: return (int64_t)((uint64_t)a + (uint64_t)b);
-    case SCATTER_MUL: return (int64_t)((uint64_t)a * (uint64_t)b);
-    case SCATTER_MAX: return a > b ? a : b;
-    default: return a < b ? a : b;
-    }
-}
-
-static void element_join(
-    const Tensor *out, int64_t to, const Tensor *updates, int64_t from, int how)
-{
-    char *place = (char *)out->data + to * type_size(out->type);
-    if (type_is_float(out->type)) {
-        double value = real_join(how, tensor_get_real(out, to), tensor_get_real(updates, from));
-        convert(place, out->type, &value, ACL_DOUBLE, 1, 1);
-    } else {
-        int64_t value = whole_join(how, tensor_get_int(out, to), tensor_get_int(updates, from));
-        convert(place, out->type, &value, ACL_INT64, 1, 1);
+    case SCATTER_ADD: JOIN((int64_t)((uint64_t)a[i] + (uint64_t)b[i]));
+    case SCATTER_MUL: JOIN((int64_t)((uint64_t)a[i] * (uint64_t)b[i]));
+    case SCATTER_MAX: JOIN(a[i] > b[i] ? a[i] : b[i]);
+    default: JOIN(a[i] < b[i] ? a[i] : b[i]);
     }
 }
 
@@ -211,8 +268,28 @@ static void run_join(
             (size_t)(count * size));
         return;
     }
-    for (int64_t i = 0; i < count; i++) {
-        element_join(out, to + i, updates, from + i, how);
+    if (count == 1 && out->type == ACL_FLOAT) { /* what most elements come to */
+        float *place = (float *)out->data + to;
+        double so_far = (double)*place, more = (double)((const float *)updates->data)[from];
+        reals_join(how, &so_far, &more, 1);
+        *place = (float)so_far;
+        return;
+    }
+    enum { BLOCK = 256 };
+    bool real = type_is_float(out->type);
+    aclDataType compute = real ? ACL_DOUBLE : ACL_INT64;
+    double a[BLOCK], b[BLOCK];
+    for (int64_t i = 0; i < count; i += BLOCK) {
+        int64_t n = count - i < BLOCK ? count - i : BLOCK;
+        char *place = (char *)out->data + (to + i) * size;
+        convert(a, compute, place, out->type, 1, n);
+        convert(b, compute, (const char *)updates->data + (from + i) * size, out->type, 1, n);
+        if (real) {
+            reals_join(how, a, b, n);
+        } else {
+            wholes_join(how, (int64_t *)(void *)a, (const int64_t *)(const void *)b, n);
+        }
+        convert(place, out->type, a, compute, 1, n);
     }
 }
 
@@ -242,12 +319,12 @@ static bool put_infer(OpCall *call)
 static bool put_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0];
-    int64_t strides[TENSOR_RANK_MAX], place;
+    int64_t place;
     int how = reduction_read(call);
-    strides_of(in, strides);
+    ElementRow row = row_start(call);
     memcpy(call->outputs[0].data, in->data, (size_t)tensor_bytes(in));
     for (int64_t i = 0; i < tensor_count(call->inputs[1]); i++) {
-        if (!element_place(call, elements_axis(call), strides, i, &place)) {
+        if (!element_place(call, &row, i, &place)) {
             return false;
         }
         run_join(&call->outputs[0], place, call->inputs[2], i, 1, how);

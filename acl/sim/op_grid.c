@@ -13,21 +13,29 @@ enum { NEAREST, LINEAR, CUBIC, PIXELS_MAX = 16 };
 typedef struct Sample {
     int count;
     int64_t at[PIXELS_MAX];
-    float weight[PIXELS_MAX];
+    double weight[PIXELS_MAX];
 } Sample;
 
-static float sample_value(const Tensor *in, int64_t plane, const Sample *sample)
+static double sample_value(const Tensor *in, int64_t plane, const Sample *sample)
 {
-    float value = 0.0F;
-    for (int i = 0; i < sample->count; i++) {
-        value += sample->weight[i] * (float)tensor_get_real(in, plane + sample->at[i]);
+    double value = 0.0;
+    const float *floats = in->type == ACL_FLOAT ? (const float *)in->data + plane : NULL;
+    for (int i = 0; floats != NULL && i < sample->count; i++) {
+        value += sample->weight[i] * (double)floats[sample->at[i]];
+    }
+    for (int i = 0; floats == NULL && i < sample->count; i++) {
+        value += sample->weight[i] * tensor_get_real(in, plane + sample->at[i]);
     }
     return value;
 }
 
-static void value_store(const Tensor *out, int64_t at, float value)
+static void value_store(const Tensor *out, int64_t at, double value)
 {
-    convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_FLOAT, 1, 1);
+    if (out->type == ACL_FLOAT) {
+        ((float *)out->data)[at] = (float)value;
+        return;
+    }
+    convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
 }
 
 /* --- GridSample --- */
@@ -93,27 +101,29 @@ static bool grid_infer(OpCall *call)
     return true;
 }
 
-static float reflected(float x, float low, float high)
+static double reflected(double x, double low, double high)
 {
-    float range = high - low, over = x < low ? low - x : x - high;
-    if (!(over > 0.0F) || !(range > 0.0F)) {
-        return range > 0.0F ? x : low;
+    double range = high - low, over = x < low ? low - x : x - high;
+    if (!(over > 0.0) || !(range > 0.0)) {
+        return range > 0.0 ? x : low;
     }
-    float turns = floorf(over / range), rest = over - turns * range;
-    bool even = fmodf(turns, 2.0F) < 1.0F;
+    double turns = floor(over / range), rest = over - turns * range;
+    bool even = fmod(turns, 2.0) < 1.0;
     return (x < low) == even ? low + rest : high - rest;
 }
 
-/* A coordinate of [-1, 1] as a place in pixels, brought inside as the padding says. */
-static float place_of(const Grid *grid, int axis, double normal)
+/* A coordinate of [-1, 1] as a place in pixels, brought inside as the padding says. The pixels of
+   a cubic are brought inside one by one instead (pixel_of), as torch, where the operator comes
+   from, does. */
+static double place_of(const Grid *grid, int axis, double normal)
 {
-    float size = (float)grid->size[axis], x = (float)normal;
-    float low = grid->corners ? 0.0F : -0.5F, high = grid->corners ? size - 1.0F : size - 0.5F;
-    x = grid->corners ? (x + 1.0F) / 2.0F * (size - 1.0F) : ((x + 1.0F) * size - 1.0F) / 2.0F;
-    x = x > -0x1p24F && x < 0x1p24F ? x : -100.0F; /* NaN and what is far outside */
-    x = grid->mode == NEAREST ? rintf(x) : x;
-    if (x < low || x > high) {
-        x = grid->padding == BORDER  ? fminf(fmaxf(x, 0.0F), size - 1.0F)
+    double size = (double)grid->size[axis], x = normal;
+    double low = grid->corners ? 0.0 : -0.5, high = grid->corners ? size - 1.0 : size - 0.5;
+    x = grid->corners ? (x + 1.0) / 2.0 * (size - 1.0) : ((x + 1.0) * size - 1.0) / 2.0;
+    x = isnan(x) ? -100.0 : fmin(fmax(x, -0x1p40), 0x1p40);
+    x = grid->mode == NEAREST ? rint(x) : x;
+    if (grid->mode != CUBIC && (x < low || x > high)) {
+        x = grid->padding == BORDER  ? fmin(fmax(x, 0.0), size - 1.0)
             : grid->padding == ZEROS ? x
                                      : reflected(x, low, high);
     }
@@ -131,41 +141,41 @@ static int64_t pixel_of(const Grid *grid, int axis, int64_t at)
         return -1;
     }
     if (grid->padding == REFLECTION) {
-        float low = grid->corners ? 0.0F : -0.5F;
-        at = (int64_t)reflected((float)at, low, (float)size - 1.0F - low);
+        double low = grid->corners ? 0.0 : -0.5;
+        at = (int64_t)reflected((double)at, low, (double)size - 1.0 - low);
     }
     return at < 0 ? 0 : at >= size ? size - 1 : at;
 }
 
-static int weights_of(int mode, float part, float *weight)
+static int weights_of(int mode, double part, double *weight)
 {
     if (mode == NEAREST) {
-        weight[0] = 1.0F;
+        weight[0] = 1.0;
         return 1;
     }
     if (mode == LINEAR) {
-        weight[0] = 1.0F - part;
+        weight[0] = 1.0 - part;
         weight[1] = part;
         return 2;
     }
-    const float a = -0.75F;
-    float away[4] = {part + 1.0F, part, 1.0F - part, 2.0F - part};
+    const double a = -0.75;
+    double away[4] = {part + 1.0, part, 1.0 - part, 2.0 - part};
     for (int i = 0; i < 4; i++) {
-        float x = away[i];
-        weight[i] = i == 1 || i == 2 ? ((a + 2.0F) * x - (a + 3.0F)) * x * x + 1.0F
-                                     : ((a * x - 5.0F * a) * x + 8.0F * a) * x - 4.0F * a;
+        double x = away[i];
+        weight[i] = i == 1 || i == 2 ? ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+                                     : ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
     }
     return 4;
 }
 
 static void grid_sample(const Grid *grid, double normal_x, double normal_y, Sample *sample)
 {
-    float place[2] = {place_of(grid, 0, normal_y), place_of(grid, 1, normal_x)};
-    float weight[2][4];
+    double place[2] = {place_of(grid, 0, normal_y), place_of(grid, 1, normal_x)};
+    double weight[2][4];
     int64_t first[2];
     int taps = 0;
     for (int axis = 0; axis < 2; axis++) {
-        float low = floorf(place[axis]);
+        double low = floor(place[axis]);
         taps = weights_of(grid->mode, place[axis] - low, weight[axis]);
         first[axis] = (int64_t)low - (grid->mode == CUBIC);
     }
@@ -204,7 +214,12 @@ static bool roi_infer(OpCall *call)
 {
     const Tensor *in = call->inputs[0], *rois = call->inputs[1], *images = call->inputs[2];
     int64_t height = attr_int(call, "output_height", 1), width = attr_int(call, "output_width", 1);
+    double ratio = (double)attr_int(call, "sampling_ratio", 0);
+    const char *mode = attr_string(call, "mode", "avg");
     char a[128], b[128];
+    if (strcmp(mode, "avg") != 0 && strcmp(mode, "max") != 0) {
+        return op_fail(call, "attribute mode: %s is not supported", mode);
+    }
     if (!type_is_float(in->type) || rois->type != in->type || type_is_float(images->type)) {
         return op_fail(call, "expected two float tensors and integers, got %s, %s and %s",
             type_name(in->type), type_name(rois->type), type_name(images->type));
@@ -216,7 +231,7 @@ static bool roi_infer(OpCall *call)
     }
     call->outputs[0] = (Tensor){.type = in->type, .rank = 4,
         .dims = {rois->dims[0], in->dims[1], height, width}};
-    return true;
+    return op_affords(call, ratio * ratio * (double)height * (double)width);
 }
 
 typedef struct Roi {
@@ -259,59 +274,105 @@ static void roi_sample(const Tensor *in, double y, double x, Sample *sample)
     x = x < 0.0 ? 0.0 : x > (double)(width - 1) ? (double)(width - 1) : x;
     int64_t top = (int64_t)y, left = (int64_t)x;
     int64_t bottom = top + 1 < height ? top + 1 : top, right = left + 1 < width ? left + 1 : left;
-    float down = (float)(y - (double)top), over = (float)(x - (double)left);
+    double down = y - (double)top, over = x - (double)left;
     *sample = (Sample){
         .count = 4,
         .at = {top * width + left, top * width + right, bottom * width + left,
             bottom * width + right},
-        .weight = {(1.0F - down) * (1.0F - over), (1.0F - down) * over, down * (1.0F - over),
+        .weight = {(1.0 - down) * (1.0 - over), (1.0 - down) * over, down * (1.0 - over),
             down * over},
     };
 }
 
 /* ONNX Runtime's maximum: of the weighted pixels, not of the samples. */
-static float sample_largest(const Tensor *in, int64_t plane, const Sample *sample, float largest)
+static double sample_largest(
+    const Tensor *in, int64_t plane, const Sample *sample, double largest)
 {
     for (int i = 0; i < sample->count; i++) {
-        float value = sample->weight[i] * (float)tensor_get_real(in, plane + sample->at[i]);
+        double value = sample->weight[i] * tensor_get_real(in, plane + sample->at[i]);
         largest = value > largest ? value : largest;
     }
     return largest;
 }
 
-static float bin_value(
-    const Tensor *in, const Roi *roi, int64_t channel, const int64_t *bin, bool largest)
+static bool bin_value(const OpCall *call, const Roi *roi, int64_t channel, const int64_t *bin,
+    bool largest, double *result)
 {
+    const Tensor *in = call->inputs[0];
     int64_t count = roi->grid[0] * roi->grid[1];
     int64_t plane = (roi->image * in->dims[1] + channel) * in->dims[2] * in->dims[3];
-    float value = largest && count > 0 ? -INFINITY : 0.0F;
+    double value = largest && count > 0 ? -INFINITY : 0.0;
     for (int64_t i = 0; i < count; i++) {
         Sample sample;
         double y = (double)(i / roi->grid[1]) + 0.5, x = (double)(i % roi->grid[1]) + 0.5;
+        if (i % 65536 == 65535 && !op_goes_on(call)) {
+            return false;
+        }
         roi_sample(in,
             roi->start[0] + ((double)bin[0] + y / (double)roi->grid[0]) * roi->bin[0],
             roi->start[1] + ((double)bin[1] + x / (double)roi->grid[1]) * roi->bin[1], &sample);
         value = !largest ? value + sample_value(in, plane, &sample)
-            : sample.count == 0 ? fmaxf(value, 0.0F)
+            : sample.count == 0 ? fmax(value, 0.0)
                                 : sample_largest(in, plane, &sample, value);
     }
-    return largest || count == 0 ? value : value / (float)count;
+    *result = largest || count == 0 ? value : value / (double)count;
+    return true;
+}
+
+enum { SAMPLES_MAX = 64 };
+
+/* The average of each channel in one bin of few samples: where they lie is found once for all. */
+static void bin_average(const OpCall *call, const Roi *roi, int64_t r, const int64_t *bin)
+{
+    Sample samples[SAMPLES_MAX];
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    int64_t count = roi->grid[0] * roi->grid[1], plane = in->dims[2] * in->dims[3];
+    int64_t wanted = out->dims[2] * out->dims[3], place = bin[0] * out->dims[3] + bin[1];
+    for (int64_t i = 0; i < count; i++) {
+        double y = (double)(i / roi->grid[1]) + 0.5, x = (double)(i % roi->grid[1]) + 0.5;
+        roi_sample(in,
+            roi->start[0] + ((double)bin[0] + y / (double)roi->grid[0]) * roi->bin[0],
+            roi->start[1] + ((double)bin[1] + x / (double)roi->grid[1]) * roi->bin[1], &samples[i]);
+    }
+    for (int64_t c = 0; c < in->dims[1]; c++) {
+        int64_t base = (roi->image * in->dims[1] + c) * plane;
+        double value = 0.0;
+        for (int64_t i = 0; i < count; i++) {
+            value += sample_value(in, base, &samples[i]);
+        }
+        value_store(out, (r * in->dims[1] + c) * wanted + place,
+            count == 0 ? 0.0 : value / (double)count);
+    }
 }
 
 static bool roi_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
     bool largest = strcmp(attr_string(call, "mode", "avg"), "max") == 0;
-    int64_t plane = out->dims[2] * out->dims[3];
+    int64_t plane = out->dims[2] * out->dims[3], values = in->dims[1] * plane;
+    double steps = 0.0;
     for (int64_t r = 0; r < out->dims[0]; r++) {
         Roi roi = roi_read(call, r);
         if (roi.image < 0 || roi.image >= in->dims[0] || in->dims[2] == 0 || in->dims[3] == 0) {
             return op_fail(call, "input 2: there is no image %lld", (long long)roi.image);
         }
-        for (int64_t i = 0; i < in->dims[1] * plane; i++) {
+        steps += (double)values * (double)roi.grid[0] * (double)roi.grid[1];
+        if (!op_affords(call, steps)) {
+            return false;
+        }
+        bool few = !largest && roi.grid[0] <= SAMPLES_MAX && roi.grid[1] <= SAMPLES_MAX
+            && roi.grid[0] * roi.grid[1] <= SAMPLES_MAX;
+        for (int64_t i = 0; few && i < plane; i++) {
+            int64_t bin[2] = {i / out->dims[3], i % out->dims[3]};
+            bin_average(call, &roi, r, bin);
+        }
+        for (int64_t i = 0; !few && i < values; i++) {
             int64_t bin[2] = {i % plane / out->dims[3], i % out->dims[3]};
-            value_store(out, r * in->dims[1] * plane + i,
-                bin_value(in, &roi, i / plane, bin, largest));
+            double value;
+            if (!bin_value(call, &roi, i / plane, bin, largest, &value)) {
+                return false;
+            }
+            value_store(out, r * values + i, value);
         }
     }
     return true;

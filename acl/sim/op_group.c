@@ -158,7 +158,7 @@ typedef struct Carved {
     int64_t bytes;
 } Carved;
 
-static Carved workspace_carve(const OpCall *call, const Plan *plan, char *base)
+static Carved workspace_carve(const Plan *plan, char *base)
 {
     const Attend *a = &plan->attend;
     Carved carved = {0};
@@ -172,14 +172,14 @@ static Carved workspace_carve(const OpCall *call, const Plan *plan, char *base)
         at += (counts[i] * (int64_t)sizeof(float) + 63) / 64 * 64;
     }
     carved.scratch = base == NULL ? NULL : base + at;
-    carved.bytes = at + attend_workspace(a, call->threads);
+    carved.bytes = at + attend_workspace(a);
     return carved;
 }
 
 static int64_t group_workspace(const OpCall *call)
 {
     Plan plan;
-    return group_plan(call, &plan) ? workspace_carve(call, &plan, NULL).bytes : 0;
+    return group_plan(call, &plan) ? workspace_carve(&plan, NULL).bytes : 0;
 }
 
 /* --- running --- */
@@ -278,7 +278,7 @@ static bool group_run(const OpCall *call)
         return false;
     }
     Attend *a = &plan.attend;
-    Carved carved = workspace_carve(call, &plan, call->workspace);
+    Carved carved = workspace_carve(&plan, call->workspace);
     int64_t turns = plan.rotary.half * plan.table;
     if (turns > 0) {
         convert(carved.cosine, ACL_FLOAT, call->inputs[COSINE]->data, call->inputs[COSINE]->type,

@@ -276,11 +276,11 @@ static Carved workspace_carve(const OpCall *call, const Plan *plan, char *base)
     carved.bias = carve(base, plan->bias == NULL ? 0 : all, &at);
     carved.mask = carve(base,
         a->batches * plan->mask_heads * a->queries * (a->past + a->fresh), &at);
-    int64_t room = attend_workspace(a, call->threads);
+    int64_t room = attend_workspace(a);
     if (call->kind->variant == PROJECTED) {
         int64_t most = plan->sizes[0] > plan->sizes[2] ? plan->sizes[0] : plan->sizes[2];
-        int64_t product = gemm_scratch(
-            a->batches * a->queries, most, call->inputs[1]->dims[0], call->threads);
+        int64_t product =
+            gemm_scratch(a->batches * a->queries, most, call->inputs[1]->dims[0]);
         room = product > room ? product : room;
     }
     carved.scratch = base == NULL ? NULL : base + at;

@@ -1,5 +1,6 @@
 /* op_local.c: sums over neighbourhoods that are neither a convolution nor a maximum: LRN, LpPool and
    its global form, and Col2Im, the fold that undoes an unfolding. */
+#include "vmath.h"
 #include "window.h"
 
 #include <math.h>
@@ -31,24 +32,69 @@ static bool lrn_infer(OpCall *call)
     return op_same(call, 0);
 }
 
-static bool lrn_run(const OpCall *call)
+enum { BLOCK = 256 };
+
+WIDE static void squares_add(double *sums, const double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        sums[i] += x[i] * x[i];
+    }
+}
+
+typedef struct Response {
+    int64_t size;
+    double scale, beta, bias;
+} Response;
+
+/* The usual power of three quarters is that of two roots. */
+WIDE static void response_divide(const Response *r, const double *sums, double *x, int64_t n)
+{
+    if (r->beta >= 0.75 && r->beta <= 0.75) {
+        for (int64_t i = 0; i < n; i++) {
+            double root = sqrt(r->bias + r->scale * sums[i]);
+            x[i] /= root * sqrt(root);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        x[i] /= pow(r->bias + r->scale * sums[i], r->beta);
+    }
+}
+
+/* `n` elements of one channel, `at` the first: their neighbours lie a plane apart each. */
+static void lrn_block(const OpCall *call, const Response *r, int64_t channel, int64_t at, int64_t n)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
-    int64_t size = attr_int(call, "size", 1), channels = in->dims[1];
+    double sums[BLOCK] = {0}, x[BLOCK];
+    int64_t plane = dims_count(in->dims + 2, in->rank - 2), channels = in->dims[1];
+    int64_t before = (r->size - 1) / 2, after = r->size / 2, size = type_size(in->type);
+    int64_t from = channel < before ? 0 : channel - before;
+    int64_t to = channels - 1 - channel < after ? channels - 1 : channel + after;
+    for (int64_t k = from; k <= to; k++) {
+        convert(x, ACL_DOUBLE, (const char *)in->data + (at + (k - channel) * plane) * size,
+            in->type, 1, n);
+        squares_add(sums, x, n);
+    }
+    convert(x, ACL_DOUBLE, (const char *)in->data + at * size, in->type, 1, n);
+    response_divide(r, sums, x, n);
+    convert((char *)out->data + at * size, out->type, x, ACL_DOUBLE, 1, n);
+}
+
+static bool lrn_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0];
     int64_t plane = dims_count(in->dims + 2, in->rank - 2);
-    double alpha = attr_float(call, "alpha", 1e-4), beta = attr_float(call, "beta", 0.75);
-    double bias = attr_float(call, "bias", 1.0);
-    for (int64_t i = 0; i < tensor_count(in); i++) {
-        int64_t c = i / plane % channels, sum_from = c - (size - 1) / 2, sum_to = c + size / 2;
-        double squares = 0.0;
-        sum_from = sum_from < 0 ? 0 : sum_from;
-        sum_to = sum_to >= channels ? channels - 1 : sum_to;
-        for (int64_t k = sum_from; k <= sum_to; k++) {
-            double x = tensor_get_real(in, i + (k - c) * plane);
-            squares += x * x;
+    Response r = {attr_int(call, "size", 1), attr_float(call, "alpha", 1e-4),
+        attr_float(call, "beta", 0.75), attr_float(call, "bias", 1.0)};
+    r.scale /= (double)r.size;
+    for (int64_t line = 0; line < in->dims[0] * in->dims[1]; line++) {
+        for (int64_t i = 0; i < plane; i += BLOCK) {
+            int64_t n = plane - i < BLOCK ? plane - i : BLOCK;
+            lrn_block(call, &r, line % in->dims[1], line * plane + i, n);
         }
-        double x = tensor_get_real(in, i);
-        value_store(out, i, x / pow(bias + alpha / (double)size * squares, beta));
+        if (!op_goes_on(call)) {
+            return false;
+        }
     }
     return true;
 }
@@ -83,22 +129,30 @@ static bool lp_infer(OpCall *call)
     return true;
 }
 
-/* The place in a plane under one step of the kernel; -1 in the padding. */
-static int64_t place_under(const Window *w, int64_t out, int64_t step)
+/* The norm of what one output place sees of the input; the padding adds nothing. */
+static double lp_norm(const OpCall *call, const Window *w, int64_t i)
 {
+    int64_t p = attr_int(call, "p", 2), out = i % w->out_plane;
     int64_t at[SPATIAL] = {
         out / w->out[2] / w->out[1], out / w->out[2] % w->out[1], out % w->out[2]};
-    int64_t tap[SPATIAL] = {step / w->kernel[2] / w->kernel[1],
-        step / w->kernel[2] % w->kernel[1], step % w->kernel[2]};
-    int64_t place = 0;
+    int64_t start[SPATIAL], first[SPATIAL], last[SPATIAL];
+    double sum = 0.0;
     for (int d = 0; d < SPATIAL; d++) {
-        int64_t x = at[d] * w->stride[d] - w->pad_begin[d] + tap[d] * w->dilation[d];
-        if (x < 0 || x >= w->in[d]) {
-            return -1;
-        }
-        place = place * w->in[d] + x;
+        start[d] = at[d] * w->stride[d] - w->pad_begin[d];
+        window_steps(w->kernel[d], w->dilation[d], start[d], w->in[d], &first[d], &last[d]);
     }
-    return place;
+    for (int64_t z = first[0]; z < last[0]; z++) {
+        for (int64_t y = first[1]; y < last[1]; y++) {
+            int64_t row = i / w->out_plane * w->in_plane
+                + ((start[0] + z * w->dilation[0]) * w->in[1] + start[1] + y * w->dilation[1])
+                    * w->in[2] + start[2];
+            for (int64_t x = first[2]; x < last[2]; x++) {
+                double value = fabs(tensor_get_real(call->inputs[0], row + x * w->dilation[2]));
+                sum += p == 1 ? value : p == 2 ? value * value : pow(value, (double)p);
+            }
+        }
+    }
+    return p == 1 ? sum : p == 2 ? sqrt(sum) : pow(sum, 1.0 / (double)p);
 }
 
 static bool lp_run(const OpCall *call)
@@ -107,17 +161,11 @@ static bool lp_run(const OpCall *call)
     if (!lp_plan(call, &w)) {
         return false;
     }
-    double p = (double)attr_int(call, "p", 2);
     for (int64_t i = 0; i < w.batch * w.channels * w.out_plane; i++) {
-        double sum = 0.0;
-        for (int64_t step = 0; step < w.kernel_plane; step++) {
-            int64_t place = place_under(&w, i % w.out_plane, step);
-            double x = place < 0 ? 0.0
-                                 : fabs(tensor_get_real(call->inputs[0],
-                                       i / w.out_plane * w.in_plane + place));
-            sum += pow(x, p);
+        if (i % w.out_plane == 0 && !op_goes_on(call)) {
+            return false;
         }
-        value_store(&call->outputs[0], i, pow(sum, 1.0 / p));
+        value_store(&call->outputs[0], i, lp_norm(call, &w, i));
     }
     return true;
 }
@@ -159,6 +207,51 @@ static bool fold_infer(OpCall *call)
     return fold_plan(call, &call->outputs[0], &w);
 }
 
+#define ADD_LOOP(T) \
+    for (int64_t i = 0; i < n; i++) { \
+        ((T *)to)[i * stride] += ((const T *)from)[i]; \
+    } \
+    break
+
+/* A run of one row of columns, added to a row of the image. */
+static void run_add(aclDataType type, void *to, const void *from, int64_t stride, int64_t n)
+{
+    const Tensor row = {.type = type, .data = to};
+    const Tensor run = {.type = type, .data = (void *)(uintptr_t)from};
+    switch (type) {
+    case ACL_FLOAT: ADD_LOOP(float);
+    case ACL_DOUBLE: ADD_LOOP(double);
+    default:
+        for (int64_t i = 0; i < n; i++) {
+            value_store(
+                &row, i * stride, tensor_get_real(&row, i * stride) + tensor_get_real(&run, i));
+        }
+    }
+}
+
+/* One row of the input, which has the element under one step of the kernel at each place. */
+static void columns_add(const Tensor *out, const Window *w, int64_t row, const char *columns)
+{
+    int64_t step = row % w->kernel_plane, size = type_size(out->type);
+    int64_t tap[SPATIAL] = {step / w->kernel[2] / w->kernel[1],
+        step / w->kernel[2] % w->kernel[1], step % w->kernel[2]};
+    int64_t offset[SPATIAL], first[SPATIAL], last[SPATIAL];
+    for (int d = 0; d < SPATIAL; d++) {
+        offset[d] = tap[d] * w->dilation[d] - w->pad_begin[d];
+        window_steps(w->out[d], w->stride[d], offset[d], w->in[d], &first[d], &last[d]);
+    }
+    char *image = (char *)out->data + row / w->kernel_plane * w->in_plane * size;
+    for (int64_t z = first[0]; z < last[0]; z++) {
+        for (int64_t y = first[1]; y < last[1] && first[2] < last[2]; y++) {
+            int64_t from = (z * w->out[1] + y) * w->out[2] + first[2];
+            int64_t to = ((z * w->stride[0] + offset[0]) * w->in[1] + y * w->stride[1] + offset[1])
+                    * w->in[2] + first[2] * w->stride[2] + offset[2];
+            run_add(out->type, image + to * size, columns + from * size, w->stride[2],
+                last[2] - first[2]);
+        }
+    }
+}
+
 static bool fold_run(const OpCall *call)
 {
     Window w;
@@ -169,12 +262,11 @@ static bool fold_run(const OpCall *call)
     }
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
     memset(out->data, 0, (size_t)tensor_bytes(out));
-    for (int64_t i = 0; i < tensor_count(in); i++) {
-        int64_t row = i / w.out_plane, step = row % w.kernel_plane;
-        int64_t place = place_under(&w, i % w.out_plane, step);
-        if (place >= 0) {
-            int64_t at = row / w.kernel_plane * w.in_plane + place;
-            value_store(out, at, tensor_get_real(out, at) + tensor_get_real(in, i));
+    for (int64_t row = 0; row < in->dims[0] * in->dims[1]; row++) {
+        columns_add(out, &w, row,
+            (const char *)in->data + row * w.out_plane * type_size(in->type));
+        if (!op_goes_on(call)) {
+            return false;
         }
     }
     return true;

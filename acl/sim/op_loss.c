@@ -3,6 +3,7 @@
 
    Scores are [batch, class, place...] and labels [batch, place...]; sums are double. */
 #include "op.h"
+#include "vmath.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,16 +64,58 @@ static void real_put(const Tensor *out, int64_t at, double value)
     convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
 }
 
+enum { BLOCK = 256, LANES = 16 };
+
+/* A block of the scores of one place, whose classes are `places` apart. */
+static void scores_load(const Tensor *in, const Plan *plan, int64_t at, int64_t n, double *to)
+{
+    const char *from = (const char *)in->data + at * type_size(in->type);
+    convert(to, ACL_DOUBLE, from, in->type, plan->places, n);
+}
+
+/* The sum of the powers of e that `x` is above `top`; of what came as float32 in float32. */
+WIDE static double powers_sum(const double *x, double top, int64_t n)
+{
+    double lanes[LANES] = {0}, sum = 0.0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            lanes[l] += (double)exp_fast((float)(x[i + l] - top));
+        }
+    }
+    for (; i < n; i++) {
+        sum += (double)exp_fast((float)(x[i] - top));
+    }
+    for (int l = 0; l < LANES; l++) {
+        sum += lanes[l];
+    }
+    return sum;
+}
+
+static double powers_sum_exact(const double *x, double top, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp(x[i] - top);
+    }
+    return sum;
+}
+
 /* What the logarithm of a softmax takes off each score of a place. */
 static double softmax_shift(const Tensor *in, const Plan *plan, int64_t base)
 {
-    double top = -INFINITY, sum = 0.0;
-    for (int64_t c = 0; c < plan->classes; c++) {
-        double x = tensor_get_real(in, base + c * plan->places);
-        top = x > top ? x : top;
+    double block[BLOCK], top = -INFINITY, sum = 0.0;
+    for (int64_t c = 0; c < plan->classes; c += BLOCK) {
+        int64_t n = plan->classes - c < BLOCK ? plan->classes - c : BLOCK;
+        scores_load(in, plan, base + c * plan->places, n, block);
+        for (int64_t i = 0; i < n; i++) {
+            top = block[i] > top ? block[i] : top;
+        }
     }
-    for (int64_t c = 0; c < plan->classes; c++) {
-        sum += exp(tensor_get_real(in, base + c * plan->places) - top);
+    for (int64_t c = 0; c < plan->classes; c += BLOCK) {
+        int64_t n = plan->classes - c < BLOCK ? plan->classes - c : BLOCK;
+        scores_load(in, plan, base + c * plan->places, n, block);
+        sum += (in->type == ACL_DOUBLE ? powers_sum_exact : powers_sum)(block, top, n);
     }
     return top + log(sum);
 }

@@ -2,6 +2,7 @@
 #include "op.h"
 #include "spread.h"
 #include "strided.h"
+#include "vmath.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static bool shape_run(const OpCall *call)
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
     int64_t start = attr_int(call, "start", 0);
     start = start < 0 ? start + in->rank : start;
-    start = start < 0 ? 0 : start;
+    start = start < 0 ? 0 : start > in->rank ? in->rank : start;
     memcpy(out->data, in->dims + start, (size_t)tensor_bytes(out));
     return true;
 }
@@ -129,6 +130,7 @@ static bool eye_run(const OpCall *call)
 {
     const Tensor *out = &call->outputs[0];
     int64_t size = type_size(out->type), shift = attr_int(call, "k", 0);
+    shift = shift < -out->dims[0] ? -out->dims[0] : shift > out->dims[1] ? out->dims[1] : shift;
     int32_t one = 1;
     memset(out->data, 0, (size_t)tensor_bytes(out));
     for (int64_t row = 0; row < out->dims[0]; row++) {
@@ -142,22 +144,35 @@ static bool eye_run(const OpCall *call)
 
 /* --- Range --- */
 
+/* How many numbers there are from `start` to before `limit`, `delta` apart; wraps nowhere. */
+static uint64_t whole_count(int64_t start, int64_t limit, int64_t delta)
+{
+    if (delta > 0 ? limit <= start : limit >= start) {
+        return 0;
+    }
+    uint64_t span = delta > 0 ? (uint64_t)limit - (uint64_t)start
+                              : (uint64_t)start - (uint64_t)limit;
+    uint64_t step = delta > 0 ? (uint64_t)delta : 0 - (uint64_t)delta;
+    return (span - 1) / step + 1;
+}
+
 static bool range_infer(OpCall *call)
 {
     const Tensor *start = call->inputs[0], *limit = call->inputs[1], *delta = call->inputs[2];
-    double count;
-    if (type_is_float(start->type)) {
-        double step = tensor_get_real(delta, 0);
-        count = step == 0.0 ? -1.0
-                            : ceil((tensor_get_real(limit, 0) - tensor_get_real(start, 0)) / step);
-    } else {
-        double step = (double)tensor_get_int(delta, 0);
-        count = step == 0.0
-            ? -1.0
-            : ceil((double)(tensor_get_int(limit, 0) - tensor_get_int(start, 0)) / step);
+    double step = tensor_get_real(delta, 0), count;
+    if (limit->type != start->type || delta->type != start->type || start->type == ACL_BOOL) {
+        return op_fail(call, "expected three numbers of one type, got %s, %s and %s",
+            type_name(start->type), type_name(limit->type), type_name(delta->type));
     }
-    if (tensor_get_real(delta, 0) == 0.0 || count > 0x1p40) {
-        return op_fail(call, "the range is endless");
+    if (type_is_float(start->type)) {
+        count = ceil((tensor_get_real(limit, 0) - tensor_get_real(start, 0)) / step);
+    } else {
+        count = tensor_get_int(delta, 0) == 0 ? NAN
+            : (double)whole_count(tensor_get_int(start, 0), tensor_get_int(limit, 0),
+                  tensor_get_int(delta, 0));
+    }
+    if (!(step < 0.0 || step > 0.0) || !(count <= 0x1p40)) {
+        return op_fail(call, "the range is endless, or has no number");
     }
     call->outputs[0].type = start->type;
     call->outputs[0].rank = 1;
@@ -169,13 +184,22 @@ static bool range_run(const OpCall *call)
 {
     const Tensor *start = call->inputs[0], *delta = call->inputs[2], *out = &call->outputs[0];
     bool real = type_is_float(out->type);
-    for (int64_t i = 0; i < out->dims[0]; i++) {
+    double from = tensor_get_real(start, 0), by = tensor_get_real(delta, 0);
+    uint64_t first = (uint64_t)tensor_get_int(start, 0), step = (uint64_t)tensor_get_int(delta, 0);
+    for (int64_t i = 0; out->type == ACL_INT64 && i < out->dims[0]; i++) {
+        ((uint64_t *)out->data)[i] = first + (uint64_t)i * step;
+    }
+    for (int64_t i = 0; out->type == ACL_FLOAT && i < out->dims[0]; i++) {
+        ((float *)out->data)[i] = (float)(from + (double)i * by);
+    }
+    bool done = out->type == ACL_INT64 || out->type == ACL_FLOAT;
+    for (int64_t i = 0; !done && i < out->dims[0]; i++) {
         char *place = (char *)out->data + i * type_size(out->type);
         if (real) {
-            double value = tensor_get_real(start, 0) + (double)i * tensor_get_real(delta, 0);
+            double value = from + (double)i * by;
             convert(place, out->type, &value, ACL_DOUBLE, 1, 1);
         } else {
-            int64_t value = tensor_get_int(start, 0) + i * tensor_get_int(delta, 0);
+            uint64_t value = first + (uint64_t)i * step;
             convert(place, out->type, &value, ACL_INT64, 1, 1);
         }
     }
@@ -236,6 +260,7 @@ static bool trilu_run(const OpCall *call)
     const Tensor *in = call->inputs[0], *out = &call->outputs[0], *shift = op_input(call, 1);
     int64_t k = shift == NULL ? 0 : tensor_get_int(shift, 0), size = type_size(in->type);
     int64_t rows = in->dims[in->rank - 2], columns = in->dims[in->rank - 1];
+    k = k < -rows ? -rows : k > columns ? columns : k;
     bool upper = attr_int(call, "upper", 1) != 0;
     memset(out->data, 0, (size_t)tensor_bytes(out));
     for (int64_t row = 0; columns > 0 && row < tensor_count(in) / columns; row++) {
@@ -276,12 +301,19 @@ static bool where_infer(OpCall *call)
         const T *a = yes; \
         const T *b = no; \
         T *o = out; \
+        if (stride[0] == 1 && stride[1] == 1 && stride[2] == 1) { \
+            for (int64_t i = 0; i < n; i++) { \
+                T x = a[i], y = b[i]; \
+                o[i] = c[i] != 0 ? x : y; \
+            } \
+            break; \
+        } \
         for (int64_t i = 0; i < n; i++) { \
             o[i] = c[i * stride[0]] != 0 ? a[i * stride[1]] : b[i * stride[2]]; \
         } \
     } while (0)
 
-static void row_choose(const uint8_t *c, const void *yes, const void *no, void *out,
+WIDE static void row_choose(const uint8_t *c, const void *yes, const void *no, void *out,
     const int64_t *stride, int64_t n, int64_t size)
 {
     switch (size) {
@@ -317,6 +349,9 @@ static bool where_run(const OpCall *call)
 
 /* --- Pad --- */
 
+/* Sums of these do not overflow. */
+#define PAD_MAX ((int64_t)1 << 47)
+
 typedef struct Pads {
     int64_t before[TENSOR_RANK_MAX], after[TENSOR_RANK_MAX];
 } Pads;
@@ -347,21 +382,48 @@ static bool pads_read(const OpCall *call, Pads *pads)
     return true;
 }
 
+/* What a mode does, by its first letter; 0 = there is no such mode. */
+static char pad_mode(const OpCall *call)
+{
+    static const char *const modes[] = {"constant", "edge", "reflect", "wrap"};
+    const char *mode = attr_string(call, "mode", modes[0]);
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(mode, modes[i]) == 0) {
+            return mode[0];
+        }
+    }
+    return 0;
+}
+
+/* How much of a dimension is left once negative pads have cut it. */
+static int64_t pad_kept(const Pads *pads, int d, int64_t length)
+{
+    int64_t before = pads->before[d] < 0 ? pads->before[d] : 0;
+    return length + before + (pads->after[d] < 0 ? pads->after[d] : 0);
+}
+
 static bool pad_infer(OpCall *call)
 {
     Pads pads;
     const Tensor *in = call->inputs[0];
-    bool constant = strcmp(attr_string(call, "mode", "constant"), "constant") == 0;
-    bool reflect = strcmp(attr_string(call, "mode", "constant"), "reflect") == 0;
+    char mode = pad_mode(call);
+    if (mode == 0) {
+        return op_fail(
+            call, "attribute mode: %s is not supported", attr_string(call, "mode", ""));
+    }
     if (!pads_read(call, &pads)) {
         return false;
     }
     op_same(call, 0);
     for (int d = 0; d < in->rank; d++) {
         int64_t most = pads.before[d] > pads.after[d] ? pads.before[d] : pads.after[d];
-        if (!constant && most > 0 && (in->dims[d] == 0 || (reflect && most >= in->dims[d]))) {
-            return op_fail(call, "pads: %lld is too much for dimension %d of %lld", (long long)most,
-                d, (long long)in->dims[d]);
+        int64_t least = pads.before[d] < pads.after[d] ? pads.before[d] : pads.after[d];
+        bool fits = most < PAD_MAX && least > -PAD_MAX;
+        int64_t kept = fits ? pad_kept(&pads, d, in->dims[d]) : -1;
+        bool filled = mode == 'c' || most <= 0 || (mode == 'r' ? most < kept : kept > 0);
+        if (kept < 0 || !filled) {
+            return op_fail(call, "pads: %lld and %lld do not fit dimension %d of %lld",
+                (long long)pads.before[d], (long long)pads.after[d], d, (long long)in->dims[d]);
         }
         call->outputs[0].dims[d] += pads.before[d] + pads.after[d];
     }
@@ -369,19 +431,21 @@ static bool pad_infer(OpCall *call)
 }
 
 /* Where an output place along one axis comes from; -1 = the constant. */
-static int64_t pad_source(int64_t at, int64_t before, int64_t length, char mode)
+static int64_t pad_source(const Pads *pads, int d, int64_t at, int64_t length, char mode)
 {
-    int64_t from = at - before;
-    if (from >= 0 && from < length) {
-        return from;
+    int64_t first = pads->before[d] < 0 ? -pads->before[d] : 0;
+    int64_t from = at - (pads->before[d] > 0 ? pads->before[d] : 0);
+    int64_t kept = pad_kept(pads, d, length);
+    if (from >= 0 && from < kept) {
+        return first + from;
     }
     switch (mode) {
     case 'e':
-        return from < 0 ? 0 : length - 1;
+        return first + (from < 0 ? 0 : kept - 1);
     case 'r':
-        return from < 0 ? -from : 2 * (length - 1) - from;
+        return first + (from < 0 ? -from : 2 * (kept - 1) - from);
     case 'w':
-        return ((from % length) + length) % length;
+        return first + ((from % kept) + kept) % kept;
     default:
         return -1;
     }
@@ -394,9 +458,10 @@ static bool pad_run(const OpCall *call)
     int64_t strides[TENSOR_RANK_MAX], size = type_size(in->type);
     uint64_t other = 0;
     double given = attr_float(call, "value", 0.0); /* before operator set 11 */
-    char mode = attr_string(call, "mode", "constant")[0];
+    char mode = pad_mode(call);
     convert(&other, in->type, &given, ACL_DOUBLE, 1, 1);
-    const char *fill = value == NULL || value->type != in->type ? (char *)&other : value->data;
+    const char *fill =
+        value == NULL || tensor_count(value) == 0 ? (char *)&other : (const char *)value->data;
     if (!pads_read(call, &pads)) {
         return false;
     }
@@ -406,17 +471,16 @@ static bool pad_run(const OpCall *call)
         int64_t rest = i, from = 0;
         bool inside = true;
         for (int d = in->rank - 1; d >= 0 && inside; d--) {
-            int64_t source = pad_source(rest % out->dims[d], pads.before[d], in->dims[d], mode);
+            int64_t source = pad_source(&pads, d, rest % out->dims[d], in->dims[d], mode);
             inside = source >= 0;
             from += source * strides[d];
             rest /= out->dims[d];
         }
         int64_t run = 1; /* what follows in the input follows in the output, to the row's end */
         if (inside && last >= 0) {
-            int64_t place = i % out->dims[last] - pads.before[last];
-            run = place >= 0 && place < in->dims[last] ? in->dims[last] - place : 1;
-            int64_t left = out->dims[last] - i % out->dims[last];
-            run = run < left ? run : left;
+            int64_t place = i % out->dims[last] - (pads.before[last] > 0 ? pads.before[last] : 0);
+            int64_t kept = pad_kept(&pads, last, in->dims[last]);
+            run = place >= 0 && place < kept ? kept - place : 1;
         }
         memcpy((char *)out->data + i * size, inside ? (const char *)in->data + from * size : fill,
             (size_t)(run * size));

@@ -1,13 +1,15 @@
 /* op_matmul.c: matrix products: MatMul, Gemm, and ACL's MatMul and BatchMatMul.
 
    Every form becomes a batch of gemm_run calls (gemm.h). Products of float32 go straight into the
-   output; those of smaller types are accumulated in float32 in the workspace. Integers have a plain
-   loop: they are rare, and exact. */
+   output; those of smaller types are accumulated in float32 in the workspace. float64 and integers
+   have a product of their own (exact.h). */
+#include "exact.h"
 #include "gemm.h"
 #include "op.h"
 #include "product.h"
 #include "spread.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MATMUL, GEMM, ACL_MATMUL, ACL_BATCH, FUSED };
@@ -45,6 +47,12 @@ bool fused_accept(const OpCall *call)
 {
     return (attr_int(call, "transBatchA", 0) == 0 && attr_int(call, "transBatchB", 0) == 0)
         || op_fail(call, "attributes transBatchA and transBatchB: only 0 is supported");
+}
+
+static double product_factor(const OpCall *call)
+{
+    bool scaled = call->kind->variant == GEMM || call->kind->variant == FUSED;
+    return scaled ? attr_float(call, "alpha", 1.0) : 1.0;
 }
 
 static bool product_fail(const OpCall *call)
@@ -151,42 +159,24 @@ static int64_t matmul_workspace(const OpCall *call)
         return 0;
     }
     product_flatten(&p, call->inputs[0]);
-    int64_t bytes = gemm_scratch(p.m, p.n, p.k, call->threads);
+    int64_t bytes = gemm_scratch(p.m, p.n, p.k);
     if (accumulates_apart(type)) {
         bytes += p.m * p.n * (int64_t)sizeof(float);
     }
     return bytes;
 }
 
-/* The other number types: sums of products in double or int64_t. */
-static void plain_run(const Product *p, const Tensor *a, const Tensor *b, const Tensor *out)
-{
-    bool real = type_is_float(a->type);
-    int64_t a_row = p->a_transposed ? 1 : p->k, a_column = p->a_transposed ? p->m : 1;
-    int64_t b_row = p->b_transposed ? 1 : p->n, b_column = p->b_transposed ? p->k : 1;
-    for (int64_t at = 0; at < p->m * p->n; at++) {
-        int64_t i = at / p->n, j = at % p->n;
-        double sum = 0.0;
-        uint64_t whole = 0;
-        for (int64_t q = 0; q < p->k; q++) {
-            int64_t x = i * a_row + q * a_column, y = q * b_row + j * b_column;
-            if (real) {
-                sum += tensor_get_real(a, x) * tensor_get_real(b, y);
-            } else {
-                whole += (uint64_t)tensor_get_int(a, x) * (uint64_t)tensor_get_int(b, y);
-            }
-        }
-        char *place = (char *)out->data + at * type_size(out->type);
-        convert(place, out->type, real ? (void *)&sum : (void *)&whole,
-            real ? ACL_DOUBLE : ACL_INT64, 1, 1);
-    }
-}
-
 static void one_product(const OpCall *call, const Product *p, const Tensor *a, const Tensor *b,
     const Tensor *out)
 {
     if (type_compute(a->type) != ACL_FLOAT) {
-        plain_run(p, a, b, out);
+        exact_run(&(Exact){
+            .m = p->m, .n = p->n, .k = p->k, .type = a->type, .c = out->data,
+            .a = a->data, .a_row = p->a_transposed ? 1 : p->k,
+            .a_column = p->a_transposed ? p->m : 1,
+            .b = b->data, .b_row = p->b_transposed ? 1 : p->n,
+            .b_column = p->b_transposed ? p->k : 1,
+        });
         return;
     }
     float *c = out->data;
@@ -200,7 +190,7 @@ static void one_product(const OpCall *call, const Product *p, const Tensor *a, c
         .a = a->data, .a_type = a->type, .b = b->data, .b_type = b->type,
         .a_row = p->a_transposed ? 1 : p->k, .a_column = p->a_transposed ? p->m : 1,
         .b_row = p->b_transposed ? 1 : p->n, .b_column = p->b_transposed ? p->k : 1,
-        .alpha = (float)attr_float(call, "alpha", 1.0), .beta = 0.0F,
+        .alpha = (float)product_factor(call), .beta = 0.0F,
     };
     gemm_run(&gemm, scratch, call->threads);
     if (c != out->data) {
@@ -208,26 +198,47 @@ static void one_product(const OpCall *call, const Product *p, const Tensor *a, c
     }
 }
 
-/* out += beta * bias, broadcast. */
-static void bias_add(const OpCall *call, const Tensor *bias)
+/* alpha * sum + beta * bias. Factors that are whole keep integers exact. */
+static void element_join(
+    const Tensor *out, int64_t at, double alpha, double beta, const Tensor *bias, int64_t from)
+{
+    char *place = (char *)out->data + at * type_size(out->type);
+    bool whole = !type_is_float(out->type) && alpha >= trunc(alpha) && alpha <= trunc(alpha)
+        && beta >= trunc(beta) && beta <= trunc(beta) && fabs(alpha) < 0x1p53
+        && fabs(beta) < 0x1p53;
+    if (whole) {
+        uint64_t add = bias == NULL ? 0 : (uint64_t)tensor_get_int(bias, from);
+        uint64_t value = (uint64_t)(int64_t)alpha * (uint64_t)tensor_get_int(out, at)
+            + (uint64_t)(int64_t)beta * add;
+        convert(place, out->type, &value, ACL_INT64, 1, 1);
+    } else {
+        double add = bias == NULL ? 0.0 : beta * tensor_get_real(bias, from);
+        double value = alpha * tensor_get_real(out, at) + add;
+        convert(place, out->type, &value, ACL_DOUBLE, 1, 1);
+    }
+}
+
+/* out = alpha * out + beta * bias, broadcast; `bias` may be NULL. */
+static void bias_join(const OpCall *call, const Tensor *bias, double alpha)
 {
     const Tensor *out = &call->outputs[0];
     Spread spread;
-    double beta = attr_float(call, "beta", 1.0);
-    spread_plan(&spread, out, &bias, 1);
+    double beta = call->kind->variant == GEMM ? attr_float(call, "beta", 1.0) : 1.0;
+    spread_plan(&spread, out, &bias, bias == NULL ? 0 : 1);
     for (int64_t row = 0; row < spread.rows; row++) {
-        int64_t from;
+        int64_t from = 0, stride = bias == NULL ? 0 : spread.inner_stride[0];
         spread_offsets(&spread, row, &from);
-        for (int64_t j = 0; j < spread.inner; j++) {
-            int64_t at = row * spread.inner + j;
-            double add = beta * tensor_get_real(bias, from + j * spread.inner_stride[0]);
-            if (out->type == ACL_FLOAT) {
-                ((float *)out->data)[at] += (float)add;
-                continue;
+        int64_t at = row * spread.inner;
+        if (out->type == ACL_FLOAT && bias != NULL && bias->type == ACL_FLOAT) {
+            const float *add = (const float *)bias->data + from;
+            float *to = (float *)out->data + at, factor = (float)beta;
+            for (int64_t j = 0; j < spread.inner; j++) {
+                to[j] += factor * add[j * stride];
             }
-            double value = tensor_get_real(out, at) + add;
-            convert(
-                (char *)out->data + at * type_size(out->type), out->type, &value, ACL_DOUBLE, 1, 1);
+            continue;
+        }
+        for (int64_t j = 0; j < spread.inner; j++) {
+            element_join(out, at + j, alpha, beta, bias, from + j * stride);
         }
     }
 }
@@ -252,9 +263,14 @@ static bool matmul_run(const OpCall *call)
         b.data = (char *)call->inputs[1]->data + y * p.k * p.n * type_size(b.type);
         out.data = (char *)call->outputs[0].data + i * p.m * p.n * type_size(out.type);
         one_product(call, &p, &a, &b, &out);
+        if (!op_goes_on(call)) {
+            return false;
+        }
     }
-    if (op_input(call, 2) != NULL && call->kind->variant != MATMUL) {
-        bias_add(call, call->inputs[2]);
+    const Tensor *bias = call->kind->variant == MATMUL ? NULL : op_input(call, 2);
+    double alpha = type_compute(out.type) == ACL_FLOAT ? 1.0 : product_factor(call);
+    if (bias != NULL || alpha < 1.0 || alpha > 1.0) {
+        bias_join(call, bias, alpha);
     }
     return true;
 }

@@ -5,13 +5,20 @@
 
 #include <string.h>
 
-/* --- Transpose --- */
+/* --- Transpose, Permute --- */
+
+enum { TRANSPOSE, PERMUTE };
 
 static bool permutation_read(const OpCall *call, IntList *order)
 {
     const Tensor *in = call->inputs[0];
-    if (!op_ints(call, "perm", call->kind->domain == OP_ACL ? 1 : -1, order)) {
+    bool permute = call->kind->variant == PERMUTE;
+    if (!op_ints(call, permute ? "order" : "perm", call->kind->domain == OP_ACL ? 1 : -1, order)) {
         return false;
+    }
+    if (permute && order->count < 0) {
+        order->count = 1; /* its own default: the first dimension alone */
+        order->values[0] = 0;
     }
     bool seen[TENSOR_RANK_MAX] = {false};
     if (order->count < 0) {
@@ -29,7 +36,8 @@ static bool permutation_read(const OpCall *call, IntList *order)
             order->values[d] = axis;
         }
     }
-    return right || op_fail(call, "perm is not a permutation of %d dimensions", in->rank);
+    return right || op_fail(call, "%s is not a permutation of %d dimensions",
+                        permute ? "order" : "perm", in->rank);
 }
 
 static bool transpose_infer(OpCall *call)
@@ -90,8 +98,8 @@ static void cut_axis(Cut *cut, int axis, int64_t length, int64_t start, int64_t 
     int64_t span = step > 0 ? end - start : start - end;
     int64_t stride = step > 0 ? step : -step;
     cut->start[axis] = start;
-    cut->step[axis] = step;
     cut->count[axis] = span <= 0 || length == 0 ? 0 : (span - 1) / stride + 1;
+    cut->step[axis] = cut->count[axis] > 1 ? step : 1; /* of one element the step says nothing */
 }
 
 static void cut_whole(const Tensor *in, Cut *cut)
@@ -324,6 +332,10 @@ static bool split_infer(OpCall *call)
     for (int i = 0; i < parts; i++) {
         int64_t left = length - total;
         int64_t here = sizes.count >= 0 ? sizes.values[i] : left < each ? left : each;
+        if (here < 0 || here > left) {
+            return op_fail(call, "split: size %d is %lld, of dimension %d are %lld left", i,
+                (long long)here, axis, (long long)left);
+        }
         call->outputs[i].type = in->type;
         tensor_shape_copy(&call->outputs[i], in);
         call->outputs[i].dims[axis] = here;
@@ -436,7 +448,8 @@ static bool tile_run(const OpCall *call)
 const OpKind ops_move[] = {
     {"Transpose", OP_ONNX, 1, 1, 1, 0, transpose_infer, NULL, transpose_run, 0, 0},
     {"Transpose", OP_ACL, 1, 2, 1, 2, transpose_infer, NULL, transpose_run, 0, 0},
-    {"TransposeD", OP_ACL, 1, 1, 1, 0, transpose_infer, NULL, transpose_run, 0, 0},
+    {"TransposeD", OP_ACL, 1, 1, 1, 0, transpose_infer, NULL, transpose_run, TRANSPOSE, 0},
+    {"Permute", OP_ACL, 1, 1, 1, 0, transpose_infer, NULL, transpose_run, PERMUTE, 0},
     {"Slice", OP_ONNX, 1, 5, 1, 30, slice_infer, NULL, slice_run, SLICE, 0},
     {"Slice", OP_ACL, 1, 3, 1, 6, slice_infer, NULL, slice_run, SLICE_SIZES, 0},
     {"SliceD", OP_ACL, 1, 1, 1, 0, slice_infer, NULL, slice_run, SLICE_SIZES, 0},

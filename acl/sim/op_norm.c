@@ -1,7 +1,7 @@
 /* op_norm.c: Softmax and the normalisations.
 
-   All work on lines of float32: a float32 line that is contiguous is used in place, any other is
-   brought into the workspace first. float64 is computed in float32 too. */
+   All work on lines of float, or of double for float64 (norm_lines.h): a line of that type that is
+   contiguous is used in place, any other is brought into the workspace first. */
 #include "op.h"
 #include "vmath.h"
 
@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { SOFTMAX, LOGSOFTMAX, LP };
+enum { STORE_BLOCK = 64 };
 
 /* A set of equal lines: element j of line (o, i) is at (o * length + j) * inner + i. */
 typedef struct Lines {
@@ -24,111 +25,49 @@ static Lines lines_along(const Tensor *tensor, int axis)
     };
 }
 
-static const float *line_load(const Tensor *in, const Lines *lines, int64_t line, float *buffer)
-{
-    int64_t at = line / lines->inner * lines->length * lines->inner + line % lines->inner;
-    const char *place = (const char *)in->data + at * type_size(in->type);
-    if (in->type == ACL_FLOAT && lines->inner == 1) {
-        return (const float *)(const void *)place;
-    }
-    convert(buffer, ACL_FLOAT, place, in->type, lines->inner, lines->length);
-    return buffer;
-}
+#define SPREAD_LOOP(T) \
+    for (int64_t i = 0; i < n; i++) { \
+        ((T *)to)[i * stride] = ((const T *)from)[i]; \
+    } \
+    break
 
-static void line_store(const Tensor *out, const Lines *lines, int64_t line, const float *buffer)
+/* Writes `n` elements `stride` apart. */
+static void elements_spread(void *to, int64_t stride, const void *from, int64_t size, int64_t n)
 {
-    int64_t size = type_size(out->type);
-    int64_t at = line / lines->inner * lines->length * lines->inner + line % lines->inner;
-    char *place = (char *)out->data + at * size;
-    if (lines->inner == 1) {
-        convert(place, out->type, buffer, ACL_FLOAT, 1, lines->length);
-        return;
-    }
-    for (int64_t j = 0; j < lines->length; j++) {
-        convert(place + j * lines->inner * size, out->type, buffer + j, ACL_FLOAT, 1, 1);
+    switch (size) {
+    case 2:
+        SPREAD_LOOP(uint16_t);
+    case 4:
+        SPREAD_LOOP(uint32_t);
+    default:
+        SPREAD_LOOP(uint64_t);
     }
 }
 
-/* --- arithmetic on one line --- */
+#define REAL float
+#define REAL_TYPE ACL_FLOAT
+#define NAME(x) x##_f32
+#define EXP exp_fast
+#define LOG logf
+#define SQRT sqrtf
+#include "norm_lines.h"
 
-WIDE static float line_max(const float *in, int64_t n)
+#define REAL double
+#define REAL_TYPE ACL_DOUBLE
+#define NAME(x) x##_f64
+#define EXP exp
+#define LOG log
+#define SQRT sqrt
+#include "norm_lines.h"
+
+static bool in_double(const OpCall *call)
 {
-    float best = -INFINITY;
-    for (int64_t i = 0; i < n; i++) {
-        best = in[i] > best ? in[i] : best;
-    }
-    return best;
+    return call->inputs[0]->type == ACL_DOUBLE;
 }
 
-WIDE static float line_sum(const float *in, int64_t n)
+static int64_t real_size(const OpCall *call)
 {
-    float lanes[16] = {0};
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        for (int l = 0; l < 16; l++) {
-            lanes[l] += in[i + l];
-        }
-    }
-    double total = 0.0;
-    for (int l = 0; l < 16; l++) {
-        total += (double)lanes[l];
-    }
-    for (; i < n; i++) {
-        total += (double)in[i];
-    }
-    return (float)total;
-}
-
-WIDE static float line_spread(const float *in, float mean, int64_t n)
-{
-    float lanes[16] = {0};
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-        for (int l = 0; l < 16; l++) {
-            float d = in[i + l] - mean;
-            lanes[l] += d * d;
-        }
-    }
-    double total = 0.0;
-    for (int l = 0; l < 16; l++) {
-        total += (double)lanes[l];
-    }
-    for (; i < n; i++) {
-        total += (double)((in[i] - mean) * (in[i] - mean));
-    }
-    return (float)total;
-}
-
-WIDE static void line_softmax(const float *in, float *out, int64_t n, bool logarithm)
-{
-    float top = line_max(in, n);
-    for (int64_t i = 0; i < n; i++) {
-        out[i] = exp_fast(in[i] - top);
-    }
-    float sum = line_sum(out, n);
-    if (logarithm) {
-        float shift = top + logf(sum);
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = in[i] - shift;
-        }
-        return;
-    }
-    float scale = 1.0F / sum;
-    for (int64_t i = 0; i < n; i++) {
-        out[i] *= scale;
-    }
-}
-
-static void line_lp(const float *in, float *out, int64_t n, int64_t p)
-{
-    double total = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        total += p == 1 ? fabs((double)in[i]) : (double)in[i] * (double)in[i];
-    }
-    double norm = p == 1 ? total : sqrt(total);
-    for (int64_t i = 0; i < n; i++) {
-        out[i] = norm > 0.0 ? (float)((double)in[i] / norm) : 0.0F;
-    }
+    return in_double(call) ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
 }
 
 /* --- Softmax, LogSoftmax, LpNormalization --- */
@@ -181,31 +120,16 @@ static Lines softmax_lines(const OpCall *call)
 
 static int64_t softmax_workspace(const OpCall *call)
 {
-    const Tensor *in = call->inputs[0];
+    aclDataType type = call->inputs[0]->type;
     Lines lines = softmax_lines(call);
-    return in->type == ACL_FLOAT && lines.inner == 1 ? 0
-                                                     : 2 * lines.length * (int64_t)sizeof(float);
+    bool direct = (type == ACL_FLOAT || type == ACL_DOUBLE) && lines.inner == 1;
+    return direct ? 0 : 2 * lines.length * real_size(call);
 }
 
 static bool softmax_run(const OpCall *call)
 {
-    const Tensor *in = call->inputs[0];
-    Tensor *out = &call->outputs[0];
     Lines lines = softmax_lines(call);
-    bool direct = call->workspace == NULL;
-    for (int64_t line = 0; line < lines.outer * lines.inner && lines.length > 0; line++) {
-        float *buffer = call->workspace;
-        const float *from = line_load(in, &lines, line, buffer);
-        float *to = direct ? (float *)out->data + line * lines.length : buffer + lines.length;
-        if (call->kind->variant == LP) {
-            line_lp(from, to, lines.length, attr_int(call, "p", 2));
-        } else {
-            line_softmax(from, to, lines.length, call->kind->variant == LOGSOFTMAX);
-        }
-        if (!direct) {
-            line_store(out, &lines, line, to);
-        }
-    }
+    (in_double(call) ? softmax_lines_run_f64 : softmax_lines_run_f32)(call, &lines);
     return true;
 }
 
@@ -258,50 +182,13 @@ static bool layer_infer(OpCall *call)
 
 static int64_t layer_workspace(const OpCall *call)
 {
-    return 4 * layer_lines(call).length * (int64_t)sizeof(float);
-}
-
-/* Scale and bias as float32, ones and zeros where they are left out. */
-static void affine_load(
-    const OpCall *call, int scale, int bias, int64_t length, float *gamma, float *beta)
-{
-    const Tensor *s = op_input(call, scale), *b = op_input(call, bias);
-    float one = 1.0F, zero = 0.0F;
-    convert(gamma, ACL_FLOAT, s == NULL ? &one : s->data, s == NULL ? ACL_FLOAT : s->type,
-        s != NULL, length);
-    convert(beta, ACL_FLOAT, b == NULL ? &zero : b->data, b == NULL ? ACL_FLOAT : b->type,
-        b != NULL, length);
-}
-
-static void output_put(const OpCall *call, int output, int64_t index, float value)
-{
-    if (output < call->output_count && call->outputs[output].data != NULL) {
-        const Tensor *out = &call->outputs[output];
-        convert(
-            (char *)out->data + index * type_size(out->type), out->type, &value, ACL_FLOAT, 1, 1);
-    }
+    return 4 * layer_lines(call).length * real_size(call);
 }
 
 static bool layer_run(const OpCall *call)
 {
     Lines lines = layer_lines(call);
-    int64_t n = lines.length;
-    float *buffer = call->workspace, *to = buffer + n, *gamma = to + n, *beta = gamma + n;
-    bool acl = call->kind->domain == OP_ACL, plain = call->kind->variant != 0;
-    float epsilon = (float)attr_float(call, "epsilon", acl ? 1e-7 : 1e-5);
-    affine_load(call, 1, 2, n, gamma, beta);
-    for (int64_t line = 0; line < lines.outer && n > 0; line++) {
-        const float *from = line_load(call->inputs[0], &lines, line, buffer);
-        float mean = plain ? 0.0F : line_sum(from, n) / (float)n;
-        float variance = line_spread(from, mean, n) / (float)n;
-        float scale = 1.0F / sqrtf(variance + epsilon);
-        for (int64_t j = 0; j < n; j++) {
-            to[j] = (from[j] - mean) * scale * gamma[j] + beta[j];
-        }
-        line_store(&call->outputs[0], &lines, line, to);
-        output_put(call, 1, line, plain ? scale : mean);
-        output_put(call, 2, line, acl ? variance : scale);
-    }
+    (in_double(call) ? layer_lines_run_f64 : layer_lines_run_f32)(call, &lines);
     return true;
 }
 
@@ -345,7 +232,9 @@ static int64_t channel_lines(const OpCall *call, Lines *lines)
 {
     const Tensor *in = call->inputs[0];
     int64_t plane = dims_count(in->dims + 2, in->rank - 2);
-    int64_t groups = call->kind->variant == GROUP ? attr_int(call, "num_groups", 1) : in->dims[1];
+    int64_t groups = call->kind->variant == GROUP ? attr_int(call, "num_groups", 1)
+        : call->kind->variant == BATCH            ? 1
+                                                  : in->dims[1];
     int64_t together = groups == 0 ? 0 : in->dims[1] / groups;
     *lines = (Lines){in->dims[0] * groups, together * plane, 1};
     return plane;
@@ -355,39 +244,17 @@ static int64_t channel_workspace(const OpCall *call)
 {
     Lines lines;
     (void)channel_lines(call, &lines);
-    return 2 * lines.length * (int64_t)sizeof(float);
-}
-
-static float channel_value(const Tensor *tensor, int64_t channel, int64_t channels)
-{
-    int64_t count = tensor_count(tensor);
-    return (float)tensor_get_real(tensor, count == channels ? channel : channel * count / channels);
+    return (call->kind->variant == BATCH ? 5 : 2) * lines.length * real_size(call);
 }
 
 static bool channel_run(const OpCall *call)
 {
     Lines lines;
-    int64_t plane = channel_lines(call, &lines), channels = call->inputs[0]->dims[1];
-    int64_t n = lines.length;
-    float *buffer = call->workspace, *to = buffer + n;
-    float epsilon = (float)attr_float(call, "epsilon", 1e-5);
-    bool batch = call->kind->variant == BATCH;
-    for (int64_t line = 0; line < lines.outer && n > 0; line++) {
-        const float *from = line_load(call->inputs[0], &lines, line, buffer);
-        int64_t first = line * (n / plane) % channels;
-        float mean =
-            batch ? channel_value(call->inputs[3], first, channels) : line_sum(from, n) / (float)n;
-        float variance = batch ? channel_value(call->inputs[4], first, channels)
-            : line_spread(from, mean, n) / (float)n;
-        float scale = 1.0F / sqrtf(variance + epsilon);
-        for (int64_t c = 0; c < n / plane; c++) {
-            float gamma = channel_value(call->inputs[1], first + c, channels) * scale;
-            float beta = channel_value(call->inputs[2], first + c, channels) - mean * gamma;
-            for (int64_t j = c * plane; j < (c + 1) * plane; j++) {
-                to[j] = from[j] * gamma + beta;
-            }
-        }
-        line_store(&call->outputs[0], &lines, line, to);
+    int64_t plane = channel_lines(call, &lines);
+    if (call->kind->variant == BATCH) {
+        (in_double(call) ? batch_lines_run_f64 : batch_lines_run_f32)(call, &lines, plane);
+    } else {
+        (in_double(call) ? channel_lines_run_f64 : channel_lines_run_f32)(call, &lines, plane);
     }
     return true;
 }

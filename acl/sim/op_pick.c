@@ -162,7 +162,11 @@ static bool hardmax_run(const OpCall *call)
     memset(out->data, 0, (size_t)tensor_bytes(out));
     for (int64_t i = 0; length > 0 && i < lines; i++) {
         int64_t base = i / inner * length * inner + i % inner, best = 0;
-        for (int64_t j = 1; j < length; j++) {
+        const float *floats = in->type == ACL_FLOAT ? in->data : NULL;
+        for (int64_t j = 1; floats != NULL && j < length; j++) {
+            best = floats[base + j * inner] > floats[base + best * inner] ? j : best;
+        }
+        for (int64_t j = 1; floats == NULL && j < length; j++) {
             if (tensor_get_real(in, base + j * inner)
                 > tensor_get_real(in, base + best * inner)) {
                 best = j;

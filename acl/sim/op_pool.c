@@ -1,4 +1,10 @@
-/* op_pool.c: MaxPool and AveragePool, and their global forms. */
+/* op_pool.c: MaxPool and AveragePool, and their global forms.
+
+   A plane is computed as float, or as double for float64 (pool_planes.h), a row of output places at
+   a time: each step of the kernel is taken up by the whole row. Where the kernel is wider than the
+   row, and where the places of the largest are wanted, each output place goes through its own
+   window instead. */
+#include "vmath.h"
 #include "window.h"
 
 #include <math.h>
@@ -41,11 +47,17 @@ static bool pool_infer(OpCall *call)
     return true;
 }
 
+static bool in_double(const OpCall *call)
+{
+    return call->inputs[0]->type == ACL_DOUBLE;
+}
+
 static int64_t pool_workspace(const OpCall *call)
 {
     Window w;
-    bool direct = call->inputs[0]->type == ACL_FLOAT;
-    return direct || !pool_plan(call, &w) ? 0 : w.in_plane * (int64_t)sizeof(float);
+    bool direct = call->inputs[0]->type == ACL_FLOAT || in_double(call);
+    int64_t size = in_double(call) ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
+    return pool_plan(call, &w) ? (2 * w.out[2] + w.in[2] + (direct ? 0 : w.in_plane)) * size : 0;
 }
 
 /* The part of the window at one output place that lies inside the input, in steps of the kernel. */
@@ -53,58 +65,33 @@ typedef struct Reach {
     int64_t start[SPATIAL], first[SPATIAL], last[SPATIAL];
 } Reach;
 
+static void reach_dimension(const Window *w, int d, int64_t at, Reach *reach)
+{
+    reach->start[d] = at * w->stride[d] - w->pad_begin[d];
+    window_steps(w->kernel[d], w->dilation[d], reach->start[d], w->in[d], &reach->first[d],
+        &reach->last[d]);
+}
+
+/* At the first place of an output row. */
 static Reach reach_at(const Window *w, int64_t place)
 {
-    int64_t at[SPATIAL] = {
-        place / w->out[2] / w->out[1], place / w->out[2] % w->out[1], place % w->out[2],
-    };
     Reach reach;
-    for (int d = 0; d < SPATIAL; d++) {
-        reach.start[d] = at[d] * w->stride[d] - w->pad_begin[d];
-        window_steps(w->kernel[d], w->dilation[d], reach.start[d], w->in[d], &reach.first[d],
-            &reach.last[d]);
-    }
+    reach_dimension(w, 0, place / w->out[2] / w->out[1], &reach);
+    reach_dimension(w, 1, place / w->out[2] % w->out[1], &reach);
+    reach_dimension(w, 2, 0, &reach);
     return reach;
 }
 
-static float reach_fold(
-    const Window *w, const Reach *r, const float *plane, bool largest, int64_t *where)
+/* How many places an average sees along a dimension: those inside the input, or with the padding
+   that was asked for. */
+static int64_t reach_size(const Window *w, const Reach *r, int d, bool padded)
 {
-    float value = largest ? -INFINITY : 0.0F;
-    *where = 0;
-    for (int64_t z = r->first[0]; z < r->last[0]; z++) {
-        for (int64_t y = r->first[1]; y < r->last[1]; y++) {
-            int64_t row =
-                ((r->start[0] + z * w->dilation[0]) * w->in[1] + r->start[1] + y * w->dilation[1])
-                * w->in[2];
-            for (int64_t x = r->first[2]; x < r->last[2]; x++) {
-                int64_t at = row + r->start[2] + x * w->dilation[2];
-                if (!largest) {
-                    value += plane[at];
-                } else if (plane[at] > value || isnan(plane[at])) {
-                    value = plane[at];
-                    *where = at;
-                }
-            }
-        }
+    int64_t first = r->first[d], last = r->last[d];
+    if (padded) {
+        window_steps(w->kernel[d], w->dilation[d], r->start[d] + w->pad_begin[d],
+            w->in[d] + w->pad_begin[d] + w->pad_end[d], &first, &last);
     }
-    return value;
-}
-
-/* What an average divides by: the places inside the input, or with the padding that was asked for.
- */
-static float reach_size(const Window *w, const Reach *r, bool padded)
-{
-    int64_t size = 1;
-    for (int d = 0; d < SPATIAL; d++) {
-        int64_t first = r->first[d], last = r->last[d];
-        if (padded) {
-            window_steps(w->kernel[d], w->dilation[d], r->start[d] + w->pad_begin[d],
-                w->in[d] + w->pad_begin[d] + w->pad_end[d], &first, &last);
-        }
-        size *= last - first;
-    }
-    return size == 0 ? 1.0F : (float)size;
+    return last - first;
 }
 
 /* A place in a plane, counted with the first axis fastest instead of the last. */
@@ -114,30 +101,23 @@ static int64_t column_major(const Window *w, int64_t at)
     return (x * w->in[1] + y) * w->in[0] + z;
 }
 
-static void plane_run(const OpCall *call, const Window *w, int64_t index)
+static void place_put(
+    const OpCall *call, const Window *w, int64_t index, int64_t at, int64_t where)
 {
-    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
-    bool largest = call->kind->variant == MAX || call->kind->variant == GLOBAL_MAX;
-    bool padded = attr_int(call, "count_include_pad", 0) != 0;
     bool columns = attr_int(call, "storage_order", 0) != 0;
-    const char *place = (const char *)in->data + index * w->in_plane * type_size(in->type);
-    const float *plane = (const float *)(const void *)place;
-    if (in->type != ACL_FLOAT) {
-        convert(call->workspace, ACL_FLOAT, place, in->type, 1, w->in_plane);
-        plane = call->workspace;
-    }
-    for (int64_t i = 0; i < w->out_plane; i++) {
-        Reach reach = reach_at(w, i);
-        int64_t where, at = index * w->out_plane + i;
-        float value = reach_fold(w, &reach, plane, largest, &where);
-        value = largest ? value : value / reach_size(w, &reach, padded);
-        convert((char *)out->data + at * type_size(out->type), out->type, &value, ACL_FLOAT, 1, 1);
-        if (call->output_count > 1 && call->outputs[1].data != NULL) {
-            where = columns ? column_major(w, where) : where;
-            ((int64_t *)call->outputs[1].data)[at] = index * w->in_plane + where;
-        }
-    }
+    where = where < 0 ? 0 : columns ? column_major(w, where) : where;
+    ((int64_t *)call->outputs[1].data)[at] = index * w->in_plane + where;
 }
+
+#define REAL float
+#define REAL_TYPE ACL_FLOAT
+#define NAME(x) x##_f32
+#include "pool_planes.h"
+
+#define REAL double
+#define REAL_TYPE ACL_DOUBLE
+#define NAME(x) x##_f64
+#include "pool_planes.h"
 
 static bool pool_run(const OpCall *call)
 {
@@ -146,7 +126,10 @@ static bool pool_run(const OpCall *call)
         return false;
     }
     for (int64_t i = 0; i < w.batch * w.channels; i++) {
-        plane_run(call, &w, i);
+        (in_double(call) ? plane_run_f64 : plane_run_f32)(call, &w, i);
+        if (!op_goes_on(call)) {
+            return false;
+        }
     }
     return true;
 }

@@ -96,7 +96,7 @@ static void *room_take(char *base, int64_t *bytes, int64_t count)
     return taken;
 }
 
-static Room room_plan(const Conv *conv, void *base, unsigned threads)
+static Room room_plan(const Conv *conv, void *base)
 {
     Room room = {.bytes = 0};
     room.image = room_take(base, &room.bytes, conv->in_group * conv->w.in_plane);
@@ -105,14 +105,14 @@ static Room room_plan(const Conv *conv, void *base, unsigned threads)
     room.partial = room_take(base, &room.bytes, conv->out_group * conv->tile);
     room.sums = room_take(base, &room.bytes, conv->out_group * conv->tile);
     room.scratch = base == NULL ? NULL : (char *)base + room.bytes;
-    room.bytes += gemm_scratch(conv->out_group, conv->tile, conv->depth, threads);
+    room.bytes += gemm_scratch(conv->out_group, conv->tile, conv->depth);
     return room;
 }
 
 static int64_t workspace(const OpCall *call)
 {
     Conv conv;
-    return plan(call, &conv) ? room_plan(&conv, NULL, call->threads).bytes : 0;
+    return plan(call, &conv) ? room_plan(&conv, NULL).bytes : 0;
 }
 
 /* --- one group of one image --- */
@@ -191,7 +191,7 @@ static bool run(const OpCall *call)
     if (!plan(call, &conv)) {
         return false;
     }
-    Room room = room_plan(&conv, call->workspace, call->threads);
+    Room room = room_plan(&conv, call->workspace);
     for (int64_t i = 0; i < conv.w.batch * conv.groups; i++) {
         group_run(call, &conv, i, &room);
     }

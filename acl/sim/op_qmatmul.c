@@ -103,7 +103,7 @@ static int64_t workspace(const OpCall *call)
     }
     rows_join(call, &p);
     int64_t numbers = rounded(p.m * p.k) + rounded(p.k * p.n) + 2 * rounded(p.m * p.n);
-    return numbers * (int64_t)sizeof(float) + gemm_scratch(p.m, p.n, p.k, call->threads);
+    return numbers * (int64_t)sizeof(float) + gemm_scratch(p.m, p.n, p.k);
 }
 
 /* `rows` x `columns` numbers as floats without their zero points; a zero point goes with a row if

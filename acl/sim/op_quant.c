@@ -4,6 +4,7 @@
    one axis. Rounding is to the nearest even, results saturate. The arithmetic is float32. */
 #include "op.h"
 #include "quant.h"
+#include "vmath.h"
 
 #include <math.h>
 
@@ -27,13 +28,6 @@ bool quant_limits(aclDataType type, int32_t *low, int32_t *high)
     default:
         return false;
     }
-}
-
-/* NaN becomes `low`: fmaxf returns its other argument. */
-int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high)
-{
-    float bounded = fminf(fmaxf(value, (float)(low - zero)), (float)(high - zero));
-    return (int32_t)rintf(bounded) + zero;
 }
 
 double quant_parameter(const Tensor *tensor, int64_t line)
@@ -121,6 +115,14 @@ static void parameters_load(
 
 typedef void (*Line)(const OpCall *call, int64_t at, int64_t count, const Parameters *with);
 
+WIDE static void numbers_quantize(const float *values, const Parameters *with, int64_t count,
+    int32_t low, int32_t high, int32_t *made)
+{
+    for (int64_t i = 0; i < count; i++) {
+        made[i] = quant_round(values[i] / with->scale[i], with->zero[i], low, high);
+    }
+}
+
 static void quantize_line(const OpCall *call, int64_t at, int64_t count, const Parameters *with)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
@@ -129,10 +131,17 @@ static void quantize_line(const OpCall *call, int64_t at, int64_t count, const P
     (void)quant_limits(out->type, &low, &high);
     convert(values, ACL_FLOAT, (const char *)in->data + at * type_size(in->type), in->type, 1,
         count);
-    for (int64_t i = 0; i < count; i++) {
-        made[i] = quant_round(values[i] / with->scale[i], with->zero[i], low, high);
-    }
+    numbers_quantize(values, with, count, low, high, made);
     convert((char *)out->data + at * type_size(out->type), out->type, made, ACL_INT32, 1, count);
+}
+
+/* Differences of numbers of 32 bits are exact in double. */
+WIDE static void numbers_dequantize(
+    const int32_t *values, const Parameters *with, int64_t count, float *made)
+{
+    for (int64_t i = 0; i < count; i++) {
+        made[i] = (float)((double)values[i] - (double)with->zero[i]) * with->scale[i];
+    }
 }
 
 static void dequantize_line(const OpCall *call, int64_t at, int64_t count, const Parameters *with)
@@ -142,9 +151,7 @@ static void dequantize_line(const OpCall *call, int64_t at, int64_t count, const
     float made[BLOCK];
     convert(values, ACL_INT32, (const char *)in->data + at * type_size(in->type), in->type, 1,
         count);
-    for (int64_t i = 0; i < count; i++) {
-        made[i] = (float)((int64_t)values[i] - with->zero[i]) * with->scale[i];
-    }
+    numbers_dequantize(values, with, count, made);
     convert((char *)out->data + at * type_size(out->type), out->type, made, ACL_FLOAT, 1, count);
 }
 
@@ -272,20 +279,51 @@ static bool dynamic_infer(OpCall *call)
     return true;
 }
 
+/* The least and the largest with what is there already; NaN counts for nothing. */
+WIDE static void numbers_bound(const float *in, int64_t count, float *low, float *high)
+{
+    enum { LANES = 16 };
+    float least[LANES], most[LANES];
+    int64_t i = 0;
+    for (int l = 0; l < LANES; l++) {
+        least[l] = *low;
+        most[l] = *high;
+    }
+    for (; i + LANES <= count; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            least[l] = in[i + l] < least[l] ? in[i + l] : least[l];
+            most[l] = in[i + l] > most[l] ? in[i + l] : most[l];
+        }
+    }
+    for (int l = 0; l < LANES; l++) {
+        *low = least[l] < *low ? least[l] : *low;
+        *high = most[l] > *high ? most[l] : *high;
+    }
+    for (; i < count; i++) {
+        *low = in[i] < *low ? in[i] : *low;
+        *high = in[i] > *high ? in[i] : *high;
+    }
+}
+
+WIDE static void bytes_quantize(
+    const float *in, float scale, int32_t zero, int64_t count, uint8_t *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (uint8_t)quant_round(in[i] / scale, zero, 0, UINT8_MAX);
+    }
+}
+
 static bool dynamic_run(const OpCall *call)
 {
     const float *in = call->inputs[0]->data;
     int64_t count = tensor_count(call->inputs[0]);
     float low = 0.0F, high = 0.0F;
-    for (int64_t i = 0; i < count; i++) {
-        low = fminf(low, in[i]);
-        high = fmaxf(high, in[i]);
-    }
+    numbers_bound(in, count, &low, &high);
     float scale = high > low ? (high - low) / 255.0F : 1.0F;
     int32_t zero = quant_round(-low / scale, 0, 0, UINT8_MAX);
     uint8_t *out = call->outputs[0].data;
-    for (int64_t i = 0; out != NULL && i < count; i++) {
-        out[i] = (uint8_t)quant_round(in[i] / scale, zero, 0, UINT8_MAX);
+    if (out != NULL) {
+        bytes_quantize(in, scale, zero, count, out);
     }
     if (call->output_count > 1 && call->outputs[1].data != NULL) {
         *(float *)call->outputs[1].data = scale;

@@ -1,9 +1,11 @@
-/* op_reduce.c: sums, means, extremes and norms along axes; ArgMax and ArgMin; CumSum.
+/* op_reduce.c: sums, means, extremes and norms along axes.
 
-   The input is seen as [outer, reduced, inner] runs. Axes that do not form one run are moved there
-   first, by walking with strides, so a reduction over any set of axes is one loop nest. Sums of
-   float32 and smaller accumulate in pairs of blocks to keep rounding errors small. */
+   Each dimension is kept or goes. Where the last one goes, each output element folds runs of the
+   input; where it is kept, a row of output elements takes up one row of the input after another.
+   Either way the input is read in order, in blocks of the type that is computed in: double for the
+   float types, int64_t or uint64_t for integers. */
 #include "op.h"
+#include "vmath.h"
 
 #include <math.h>
 #include <string.h>
@@ -71,9 +73,8 @@ static bool reduce_infer(OpCall *call)
     return true;
 }
 
-/* --- one output element --- */
+/* --- the places: a walk over the kept dimensions, and one over those that go --- */
 
-/* The places that make up one output element: a walk over the reduced dimensions. */
 typedef struct Walk {
     int rank;
     int64_t dims[TENSOR_RANK_MAX];
@@ -93,6 +94,10 @@ static void walks_make(const Tensor *in, const bool *reduced, Walk *kept, Walk *
     for (int d = 0; d < in->rank; d++) {
         Walk *walk = reduced[d] ? gone : kept;
         int last = walk->rank - 1;
+        walk->count *= in->dims[d];
+        if (in->dims[d] == 1) {
+            continue;
+        }
         if (last >= 0 && walk->strides[last] == stride[d + 1] * in->dims[d]) {
             walk->dims[last] *= in->dims[d]; /* one run with its neighbour */
             walk->strides[last] = stride[d + 1];
@@ -100,260 +105,378 @@ static void walks_make(const Tensor *in, const bool *reduced, Walk *kept, Walk *
             walk->dims[walk->rank] = in->dims[d];
             walk->strides[walk->rank++] = stride[d + 1];
         }
-        walk->count *= in->dims[d];
     }
 }
 
-static int64_t walk_offset(const Walk *walk, int64_t index)
+/* The offset of place `index` of the first `rank` dimensions. */
+static int64_t walk_offset(const Walk *walk, int rank, int64_t index)
 {
     int64_t offset = 0;
-    for (int d = walk->rank - 1; d >= 0; d--) {
+    for (int d = rank - 1; d >= 0; d--) {
         offset += index % walk->dims[d] * walk->strides[d];
         index /= walk->dims[d];
     }
     return offset;
 }
 
+/* The length of the walk's last dimension, and how many times it is walked. */
+static int64_t walk_run(const Walk *walk, int64_t *times)
+{
+    int64_t run = walk->rank == 0 ? 1 : walk->dims[walk->rank - 1];
+    *times = run == 0 ? 0 : walk->count / run;
+    return run;
+}
 
-static double element_term(int variant, double value, double shift)
+/* --- folding --- */
+
+enum { BLOCK = 512, LANES = 32 };
+
+static double real_larger(double a, double b)
+{
+    return b > a || isnan(b) ? b : a; /* beside a NaN, nothing is larger */
+}
+
+static double real_smaller(double a, double b)
+{
+    return b < a || isnan(b) ? b : a;
+}
+
+/* For each variant a row of `T` taken up into a row, and a run into one number. X is the element,
+   S what is subtracted before exp, and A what there is so far. */
+#define FOLD_ROW(EXPRESSION) \
+    for (int64_t i = 0; i < n; i++) { \
+        FOLD_TYPE X = x[i], A = to[i], S = shift[i]; \
+        (void)S; \
+        to[i] = (FOLD_TYPE)(EXPRESSION); \
+    } \
+    break
+
+#define FOLD_RUN(EXPRESSION, TERM) \
+    for (; i + LANES <= n; i += LANES) { \
+        for (int l = 0; l < LANES; l++) { \
+            FOLD_TYPE X = x[i + l]; \
+            lanes[l] += (FOLD_TYPE)(TERM); \
+        } \
+    } \
+    for (int l = 0; l < LANES; l++) { \
+        A += lanes[l]; \
+    } \
+    for (; i < n; i++) { \
+        FOLD_TYPE X = x[i]; \
+        A = (FOLD_TYPE)(EXPRESSION); \
+    } \
+    break
+
+#define FOLD_BEST(BEFORE) \
+    for (int l = 0; l < LANES; l++) { \
+        lanes[l] = A; \
+    } \
+    for (; i + LANES <= n; i += LANES) { \
+        for (int l = 0; l < LANES; l++) { \
+            lanes[l] = x[i + l] BEFORE lanes[l] ? x[i + l] : lanes[l]; \
+        } \
+    } \
+    for (int l = 0; l < LANES; l++) { \
+        A = lanes[l] BEFORE A ? lanes[l] : A; \
+    } \
+    for (; i < n; i++) { \
+        A = x[i] BEFORE A ? x[i] : A; \
+    } \
+    break
+
+#define FOLD_ALONG(EXPRESSION) \
+    for (; i < n; i++) { \
+        FOLD_TYPE X = x[i]; \
+        A = (FOLD_TYPE)(EXPRESSION); \
+    } \
+    break
+
+#define FOLD_TYPE double
+WIDE static void rows_real(
+    int variant, double *to, const double *shift, const double *x, int64_t n)
 {
     switch (variant) {
-    case L1:
-        return fabs(value);
-    case L2: case SUMSQUARE:
-        return value * value;
-    case LOGSUMEXP:
-        return exp(value - shift);
-    default:
-        return value;
+    case MAX: FOLD_ROW(real_larger(A, X));
+    case MIN: FOLD_ROW(real_smaller(A, X));
+    case PROD: FOLD_ROW(A * X);
+    case L1: FOLD_ROW(A + fabs(X));
+    case L2: case SUMSQUARE: FOLD_ROW(A + X * X);
+    case LOGSUMEXP: FOLD_ROW(A + exp(X - S));
+    default: FOLD_ROW(A + X);
     }
 }
 
-static double run_extreme(const Tensor *in, const Walk *gone, int64_t base, bool largest)
+/* The largest of sign * x and `so_far`; a NaN stays. */
+WIDE static double run_extreme(double so_far, double sign, const double *x, int64_t n)
 {
-    double best = largest ? -INFINITY : INFINITY;
-    for (int64_t i = 0; i < gone->count; i++) {
-        double value = tensor_get_real(in, base + walk_offset(gone, i));
-        if (isnan(value)) {
-            return value;
-        }
-        best = (largest ? value > best : value < best) ? value : best;
+    double lanes[LANES], best = so_far;
+    int64_t odd[LANES] = {0}, any = 0, i = 0;
+    for (int l = 0; l < LANES; l++) {
+        lanes[l] = so_far;
     }
-    return best;
-}
-
-static double real_reduce(int variant, const Tensor *in, const Walk *gone, int64_t base)
-{
-    if (variant == MAX || variant == MIN) {
-        return run_extreme(in, gone, base, variant == MAX);
-    }
-    double shift = variant == LOGSUMEXP ? run_extreme(in, gone, base, true) : 0.0;
-    shift = isinf(shift) ? 0.0 : shift;
-    double total = variant == PROD ? 1.0 : 0.0;
-    for (int64_t i = 0; i < gone->count; i++) {
-        double value = tensor_get_real(in, base + walk_offset(gone, i));
-        if (variant == PROD) {
-            total *= value;
-        } else {
-            total += element_term(variant, value, shift);
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            double value = sign * x[i + l];
+            odd[l] |= isnan(value);
+            lanes[l] = value > lanes[l] ? value : lanes[l];
         }
     }
-    switch (variant) {
-    case MEAN:
-        return total / (double)gone->count;
-    case L2:
-        return sqrt(total);
-    case LOGSUM:
-        return log(total);
-    case LOGSUMEXP:
-        return log(total) + shift;
-    default:
-        return total;
+    for (int l = 0; l < LANES; l++) {
+        best = real_larger(best, lanes[l]);
+        any |= odd[l];
     }
+    for (; i < n; i++) {
+        best = real_larger(best, sign * x[i]);
+    }
+    return any != 0 ? (double)NAN : best;
 }
 
-static int64_t whole_reduce(int variant, const Tensor *in, const Walk *gone, int64_t base)
+WIDE static double run_real(int variant, double A, double S, const double *x, int64_t n)
 {
-    uint64_t total = variant == PROD ? 1 : 0;
-    int64_t best = 0;
-    for (int64_t i = 0; i < gone->count; i++) {
-        int64_t value = tensor_get_int(in, base + walk_offset(gone, i));
-        uint64_t term = variant == L1 && value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-        best = i == 0 || (variant == MAX || variant == ANY ? value > best : value < best) ? value
-                                                                                          : best;
-        if (variant == PROD) {
-            total *= term;
-        } else {
-            total += variant == SUMSQUARE || variant == L2 ? term * term : term;
-        }
-    }
-    if (variant == MAX || variant == MIN || variant == ALL || variant == ANY) {
-        return gone->count == 0 ? variant == ALL : best;
-    }
-    if (variant == MEAN) {
-        return gone->count == 0 ? 0 : (int64_t)total / gone->count;
-    }
-    return variant == L2 ? (int64_t)sqrt((double)total) : (int64_t)total;
-}
-
-/* --- the fast path: float32 sums and extremes over the last dimension --- */
-
-static float line_sum(const float *in, int64_t count)
-{
-    enum { LANES = 16 };
-    float lanes[LANES] = {0};
-    double total = 0.0;
+    double lanes[LANES] = {0};
     int64_t i = 0;
-    while (i + LANES <= count) { /* short runs in float, joined in double */
-        int64_t stop = i + 64 * LANES < count ? i + 64 * LANES : count;
-        memset(lanes, 0, sizeof lanes);
-        for (; i + LANES <= stop; i += LANES) {
-            for (int l = 0; l < LANES; l++) {
-                lanes[l] += in[i + l];
+    switch (variant) {
+    case MAX: return run_extreme(A, 1.0, x, n);
+    case MIN: return -run_extreme(-A, -1.0, x, n);
+    case PROD: FOLD_ALONG(A * X);
+    case L1: FOLD_RUN(A + fabs(X), fabs(X));
+    case L2: case SUMSQUARE: FOLD_RUN(A + X * X, X * X);
+    case LOGSUMEXP: FOLD_ALONG(A + exp(X - S));
+    default: FOLD_RUN(A + X, X);
+    }
+    return A;
+}
+#undef FOLD_TYPE
+
+/* Integers wrap. Those of 64 bits without a sign need their own order, and nothing else. */
+#define WHOLE_FOLDS(NAME, T, ABSOLUTE) \
+    WIDE static void rows_##NAME(int variant, T *to, const T *shift, const T *x, int64_t n) \
+    { \
+        switch (variant) { \
+        case MAX: case ANY: FOLD_ROW(X > A ? X : A); \
+        case MIN: case ALL: FOLD_ROW(X < A ? X : A); \
+        case PROD: FOLD_ROW((uint64_t)A * (uint64_t)X); \
+        case L1: FOLD_ROW((uint64_t)A + (ABSOLUTE)); \
+        case SUMSQUARE: FOLD_ROW((uint64_t)A + (uint64_t)X * (uint64_t)X); \
+        default: FOLD_ROW((uint64_t)A + (uint64_t)X); \
+        } \
+    } \
+    WIDE static T run_##NAME(int variant, T A, const T *x, int64_t n) \
+    { \
+        T lanes[LANES]; \
+        int64_t i = 0; \
+        switch (variant) { \
+        case MAX: case ANY: FOLD_BEST(>); \
+        case MIN: case ALL: FOLD_BEST(<); \
+        case PROD: FOLD_ALONG((uint64_t)A * (uint64_t)X); \
+        case L1: FOLD_ALONG((uint64_t)A + (ABSOLUTE)); \
+        case SUMSQUARE: FOLD_ALONG((uint64_t)A + (uint64_t)X * (uint64_t)X); \
+        default: FOLD_ALONG((uint64_t)A + (uint64_t)X); \
+        } \
+        return A; \
+    }
+
+#define FOLD_TYPE int64_t
+WHOLE_FOLDS(whole, int64_t, X < 0 ? 0 - (uint64_t)X : (uint64_t)X)
+#undef FOLD_TYPE
+#define FOLD_TYPE uint64_t
+WHOLE_FOLDS(unsigned, uint64_t, X)
+#undef FOLD_TYPE
+
+/* --- a block of numbers, of any of the three types --- */
+
+typedef union Block {
+    double real[BLOCK];
+    int64_t whole[BLOCK];
+    uint64_t bits[BLOCK];
+} Block;
+
+typedef struct Job {
+    int variant;
+    aclDataType compute; /* ACL_DOUBLE, ACL_INT64 or ACL_UINT64 */
+    const Tensor *in, *out;
+    Walk kept, gone;
+} Job;
+
+/* Logarithms and roots are real, whatever the type. */
+static aclDataType compute_of(int variant, aclDataType type)
+{
+    bool real = variant == LOGSUM || variant == LOGSUMEXP || variant == L2;
+    return real || type_is_float(type) ? ACL_DOUBLE
+        : type == ACL_UINT64           ? ACL_UINT64
+                                       : ACL_INT64;
+}
+
+/* The least or the largest number of an integer type. */
+static int64_t type_bound(aclDataType type, bool largest)
+{
+    int bits = type == ACL_BOOL ? 1 : 8 * (int)type_size(type);
+    bool is_signed = type == ACL_INT8 || type == ACL_INT16 || type == ACL_INT32
+        || type == ACL_INT64;
+    uint64_t all = bits == 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1;
+    int64_t top = (int64_t)(is_signed ? all >> 1 : all);
+    return largest ? top : is_signed ? -top - 1 : 0;
+}
+
+/* What folding nothing gives. */
+static void block_begin(const Job *job, int variant, Block *block, int64_t n)
+{
+    bool extreme = variant == MAX || variant == MIN || variant == ALL || variant == ANY;
+    bool least = variant == MAX || variant == ANY;
+    int64_t whole = variant == PROD ? 1 : extreme ? type_bound(job->in->type, !least) : 0;
+    double real = variant == PROD ? 1.0 : !extreme ? 0.0 : least ? -INFINITY : INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        if (job->compute == ACL_DOUBLE) {
+            block->real[i] = real;
+        } else {
+            block->whole[i] = whole;
+        }
+    }
+}
+
+static void block_load(const Job *job, int64_t at, int64_t n, Block *block)
+{
+    const char *from = (const char *)job->in->data + at * type_size(job->in->type);
+    convert(block, job->compute, from, job->in->type, 1, n);
+}
+
+static void block_rows(const Job *job, int variant, Block *to, const Block *shift, const Block *x,
+    int64_t first, int64_t n)
+{
+    if (job->compute == ACL_DOUBLE) {
+        rows_real(variant, to->real, shift->real, x->real + first, n);
+    } else if (job->compute == ACL_INT64) {
+        rows_whole(variant, to->whole, shift->whole, x->whole + first, n);
+    } else {
+        rows_unsigned(variant, to->bits, shift->bits, x->bits + first, n);
+    }
+}
+
+static void block_run(const Job *job, int variant, Block *to, const Block *shift, const Block *x,
+    int64_t place, int64_t first, int64_t n)
+{
+    if (job->compute == ACL_DOUBLE) {
+        double from = shift->real[place];
+        to->real[place] = run_real(variant, to->real[place], from, x->real + first, n);
+    } else if (job->compute == ACL_INT64) {
+        to->whole[place] = run_whole(variant, to->whole[place], x->whole + first, n);
+    } else {
+        to->bits[place] = run_unsigned(variant, to->bits[place], x->bits + first, n);
+    }
+}
+
+/* What the folded numbers become, written to the output from place `at` on. */
+static void block_end(const Job *job, Block *block, const Block *shift, int64_t at, int64_t n)
+{
+    double count = (double)job->gone.count;
+    for (int64_t i = 0; i < n && job->compute == ACL_DOUBLE; i++) {
+        double total = block->real[i];
+        block->real[i] = job->variant == MEAN ? total / count
+            : job->variant == L2              ? sqrt(total)
+            : job->variant == LOGSUM          ? log(total)
+            : job->variant == LOGSUMEXP       ? log(total) + shift->real[i]
+                                              : total;
+    }
+    for (int64_t i = 0; i < n && job->compute != ACL_DOUBLE && job->variant == MEAN; i++) {
+        int64_t by = job->gone.count == 0 ? 1 : job->gone.count;
+        block->whole[i] = job->compute == ACL_INT64 ? block->whole[i] / by
+                                                    : (int64_t)(block->bits[i] / (uint64_t)by);
+    }
+    char *place = (char *)job->out->data + at * type_size(job->out->type);
+    convert(place, job->out->type, block, job->compute, 1, n);
+}
+
+/* --- the last dimension goes: runs of the input --- */
+
+/* Folds the runs of `n` output elements from `first` on. */
+static void runs_fold(
+    const Job *job, int variant, int64_t first, int64_t n, Block *to, const Block *shift)
+{
+    Block x;
+    int64_t times, run = walk_run(&job->gone, &times);
+    bool whole_lines = times == 1 && job->kept.rank <= 1 && run <= BLOCK
+        && (job->kept.rank == 0 || job->kept.strides[0] == run);
+    int64_t lines = whole_lines ? BLOCK / run : 1;
+    for (int64_t i = 0; i < n; i += lines) {
+        int64_t here = n - i < lines ? n - i : lines;
+        int64_t base = walk_offset(&job->kept, job->kept.rank, first + i);
+        for (int64_t t = 0; t < times; t++) {
+            int64_t at = base + walk_offset(&job->gone, job->gone.rank - 1, t);
+            for (int64_t j = 0; j < run; j += BLOCK) {
+                int64_t part = run - j < BLOCK ? run - j : BLOCK;
+                block_load(job, at + j, here * part, &x);
+                for (int64_t l = 0; l < here; l++) {
+                    block_run(job, variant, to, shift, &x, i + l, l * part, part);
+                }
             }
         }
-        for (int l = 0; l < LANES; l++) {
-            total += (double)lanes[l];
-        }
     }
-    for (; i < count; i++) {
-        total += (double)in[i];
-    }
-    return (float)total;
 }
 
-static bool lines_reduce(const OpCall *call, const Walk *gone)
+/* --- the last dimension is kept: rows of the input --- */
+
+/* Folds `n` neighbouring output elements, whose first has its numbers from `base` on. */
+static void rows_fold(
+    const Job *job, int variant, int64_t base, int64_t n, Block *to, const Block *shift)
 {
-    const Tensor *in = call->inputs[0];
-    int variant = call->kind->variant;
-    bool line = gone->rank == 1 && gone->strides[0] == 1 && gone->count > 0;
-    if (!line || in->type != ACL_FLOAT || (variant != SUM && variant != MEAN)) {
-        return false;
+    Block x;
+    int64_t times, run = walk_run(&job->gone, &times);
+    int64_t stride = job->gone.rank == 0 ? 0 : job->gone.strides[job->gone.rank - 1];
+    int64_t rows = stride == n && n > 0 ? BLOCK / n : 1; /* read together */
+    for (int64_t t = 0; t < times; t++) {
+        int64_t at = base + walk_offset(&job->gone, job->gone.rank - 1, t);
+        for (int64_t r = 0; r < run; r += rows) {
+            int64_t here = run - r < rows ? run - r : rows;
+            block_load(job, at + r * stride, here * n, &x);
+            for (int64_t i = 0; i < here; i++) {
+                block_rows(job, variant, to, shift, &x, i * n, n);
+            }
+        }
     }
-    float *out = call->outputs[0].data;
-    const float *from = in->data;
-    int64_t lines = tensor_count(&call->outputs[0]);
-    for (int64_t i = 0; i < lines; i++) {
-        float total = line_sum(from + i * gone->count, gone->count);
-        out[i] = variant == MEAN ? total / (float)gone->count : total;
+}
+
+/* --- all of it --- */
+
+static void part_fold(const Job *job, bool rows, int64_t first, int64_t base, int64_t n)
+{
+    Block to, shift;
+    memset(&shift, 0, sizeof shift);
+    if (job->variant == LOGSUMEXP) {
+        block_begin(job, MAX, &shift, n);
+        Block none = {{0.0}};
+        rows ? rows_fold(job, MAX, base, n, &shift, &none)
+             : runs_fold(job, MAX, first, n, &shift, &none);
+        for (int64_t i = 0; i < n; i++) {
+            shift.real[i] = isinf(shift.real[i]) ? 0.0 : shift.real[i];
+        }
     }
-    return true;
+    block_begin(job, job->variant, &to, n);
+    if (rows) {
+        rows_fold(job, job->variant, base, n, &to, &shift);
+    } else {
+        runs_fold(job, job->variant, first, n, &to, &shift);
+    }
+    block_end(job, &to, &shift, first, n);
 }
 
 static bool reduce_run(const OpCall *call)
 {
     bool reduced[TENSOR_RANK_MAX];
-    Walk kept, gone;
-    const Tensor *in = call->inputs[0];
-    Tensor *out = &call->outputs[0];
+    int variant = call->kind->variant;
+    Job job = {.variant = variant, .in = call->inputs[0], .out = &call->outputs[0],
+        .compute = compute_of(variant, call->inputs[0]->type)};
     if (!axes_mark(call, reduced)) {
         return false;
     }
-    walks_make(in, reduced, &kept, &gone);
-    if (lines_reduce(call, &gone)) {
-        return true;
-    }
-    int64_t size = type_size(out->type);
-    for (int64_t i = 0; i < kept.count; i++) {
-        int64_t base = walk_offset(&kept, i);
-        char *place = (char *)out->data + i * size;
-        if (type_is_float(in->type)) {
-            double value = real_reduce(call->kind->variant, in, &gone, base);
-            convert(place, out->type, &value, ACL_DOUBLE, 1, 1);
-        } else {
-            int64_t value = whole_reduce(call->kind->variant, in, &gone, base);
-            convert(place, out->type, &value, ACL_INT64, 1, 1);
-        }
-    }
-    return true;
-}
-
-/* --- ArgMax, ArgMin --- */
-
-static bool arg_infer(OpCall *call)
-{
-    const Tensor *in = call->inputs[0];
-    const Tensor *dimension = call->kind->domain == OP_ACL ? op_input(call, 1) : NULL;
-    int64_t asked = dimension != NULL ? tensor_get_int(dimension, 0) : attr_int(call, "axis", 0);
-    int axis = axis_normal(asked, in->rank);
-    if (axis < 0 || in->dims[axis] == 0) {
-        return op_fail(call, "axis %lld of input 0 does not exist or is empty", (long long)asked);
-    }
-    Tensor *out = &call->outputs[0];
-    bool keep = call->kind->domain == OP_ONNX && attr_int(call, "keepdims", 1) != 0;
-    out->type =
-        call->kind->domain == OP_ONNX ? ACL_INT64 : (aclDataType)attr_int(call, "dtype", ACL_INT32);
-    out->rank = 0;
-    for (int d = 0; d < in->rank; d++) {
-        if (d != axis || keep) {
-            out->dims[out->rank++] = d == axis ? 1 : in->dims[d];
-        }
-    }
-    return true;
-}
-
-static bool arg_run(const OpCall *call)
-{
-    const Tensor *in = call->inputs[0];
-    const Tensor *dimension = call->kind->domain == OP_ACL ? op_input(call, 1) : NULL;
-    int64_t asked = dimension != NULL ? tensor_get_int(dimension, 0) : attr_int(call, "axis", 0);
-    int axis = axis_normal(asked, in->rank);
-    bool last = attr_int(call, "select_last_index", 0) != 0, largest = call->kind->variant == MAX;
-    int64_t inner = dims_count(in->dims + axis + 1, in->rank - axis - 1);
-    int64_t length = in->dims[axis], outer = dims_count(in->dims, axis);
-    Tensor *out = &call->outputs[0];
-    for (int64_t i = 0; i < outer * inner; i++) {
-        int64_t base = i / inner * length * inner + i % inner, best = 0;
-        double value = tensor_get_real(in, base);
-        for (int64_t j = 1; j < length; j++) {
-            double other = tensor_get_real(in, base + j * inner);
-            if ((largest ? other > value : other < value)
-                || (last && other >= value && other <= value)) {
-                value = other;
-                best = j;
-            }
-        }
-        convert((char *)out->data + i * type_size(out->type), out->type, &best, ACL_INT64, 1, 1);
-    }
-    return true;
-}
-
-/* --- CumSum --- */
-
-static bool cumsum_infer(OpCall *call)
-{
-    const Tensor *in = call->inputs[0];
-    if (axis_normal(tensor_get_int(call->inputs[1], 0), in->rank) < 0) {
-        return op_fail(call, "axis %lld is outside the rank %d of input 0",
-            (long long)tensor_get_int(call->inputs[1], 0), in->rank);
-    }
-    return op_same(call, 0);
-}
-
-static bool cumsum_run(const OpCall *call)
-{
-    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
-    int axis = axis_normal(tensor_get_int(call->inputs[1], 0), in->rank);
-    bool exclusive = attr_int(call, "exclusive", 0) != 0,
-         reverse = attr_int(call, "reverse", 0) != 0;
-    int64_t inner = dims_count(in->dims + axis + 1, in->rank - axis - 1);
-    int64_t length = in->dims[axis], outer = dims_count(in->dims, axis), size = type_size(in->type);
-    for (int64_t i = 0; i < outer * inner; i++) {
-        int64_t base = i / inner * length * inner + i % inner;
-        double real = 0.0;
-        uint64_t whole = 0;
-        for (int64_t j = 0; j < length; j++) {
-            int64_t at = base + (reverse ? length - 1 - j : j) * inner;
-            double before = real;
-            uint64_t whole_before = whole;
-            char *place = (char *)out->data + at * size;
-            if (type_is_float(in->type)) {
-                real += tensor_get_real(in, at);
-                convert(place, out->type, exclusive ? &before : &real, ACL_DOUBLE, 1, 1);
-            } else {
-                whole += (uint64_t)tensor_get_int(in, at);
-                convert(place, out->type, exclusive ? &whole_before : &whole, ACL_INT64, 1, 1);
-            }
+    walks_make(job.in, reduced, &job.kept, &job.gone);
+    int last = job.kept.rank - 1;
+    bool rows = last >= 0 && job.kept.strides[last] == 1;
+    int64_t line = rows ? job.kept.dims[last] : job.kept.count, times;
+    times = line == 0 ? 0 : job.kept.count / line;
+    for (int64_t t = 0; t < times; t++) {
+        int64_t base = rows ? walk_offset(&job.kept, last, t) : 0;
+        for (int64_t i = 0; i < line; i += BLOCK) {
+            part_fold(&job, rows, t * line + i, base + i, line - i < BLOCK ? line - i : BLOCK);
         }
     }
     return true;
@@ -374,10 +497,5 @@ const OpKind ops_reduce[] = {
     REDUCE("ReduceMin", OP_ACL, MIN), REDUCE("ReduceMinD", OP_ACL, MIN),
     REDUCE("ReduceProd", OP_ACL, PROD), REDUCE("ReduceAll", OP_ACL, ALL),
     REDUCE("ReduceAny", OP_ACL, ANY),
-    {"ArgMax", OP_ONNX, 1, 1, 1, 0, arg_infer, NULL, arg_run, MAX, 0},
-    {"ArgMin", OP_ONNX, 1, 1, 1, 0, arg_infer, NULL, arg_run, MIN, 0},
-    {"ArgMaxV2", OP_ACL, 2, 2, 1, 2, arg_infer, NULL, arg_run, MAX, 0},
-    {"CumSum", OP_ONNX, 2, 2, 1, 2, cumsum_infer, NULL, cumsum_run, 0, 0},
-    {"Cumsum", OP_ACL, 2, 2, 1, 2, cumsum_infer, NULL, cumsum_run, 0, 0},
     {0},
 };

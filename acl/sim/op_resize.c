@@ -13,7 +13,7 @@ enum { AXES = 3, TAPS = 4 };
 
 typedef struct Tap {
     int64_t index[TAPS];
-    float weight[TAPS];
+    double weight[TAPS];
 } Tap;
 
 typedef struct Resize {
@@ -157,7 +157,9 @@ static int64_t resize_workspace(const OpCall *call)
     for (int a = 0; a < AXES; a++) {
         places += axis_or_one(resize.out, call->inputs[0]->rank, a);
     }
-    return places * (int64_t)sizeof(Tap);
+    int64_t row = axis_or_one(call->inputs[0]->dims, call->inputs[0]->rank, AXES - 1);
+    int64_t wide = 2 * row + axis_or_one(resize.out, call->inputs[0]->rank, AXES - 1);
+    return places * (int64_t)sizeof(Tap) + wide * (int64_t)sizeof(double);
 }
 
 /* --- where an output place lies in the input --- */
@@ -196,14 +198,13 @@ static int64_t nearest_place(const char *mode, double x)
     return (int64_t)ceil(x - 0.5);
 }
 
-static void cubic_weights(double t, double a, float *weight)
+static void cubic_weights(double t, double a, double *weight)
 {
     double d[TAPS] = {1.0 + t, t, 1.0 - t, 2.0 - t};
     for (int i = 0; i < TAPS; i++) {
         double x = d[i];
-        double value = x <= 1.0 ? ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-                                : ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-        weight[i] = (float)value;
+        weight[i] = x <= 1.0 ? ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+                             : ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
     }
 }
 
@@ -218,12 +219,12 @@ static void taps_fill(const OpCall *call, const Resize *resize, int d, Tap *taps
     for (int64_t i = 0; i < count; i++) {
         double x = still ? (double)i : source_place(transform, i, resize->scale[d], length, count);
         int64_t low = resize->taps == 1 ? nearest_place(nearest, x) : (int64_t)floor(x);
-        float part = (float)(x - floor(x));
-        taps[i] = (Tap){.weight = {1.0F - part, part}};
+        double part = x - floor(x);
+        taps[i] = (Tap){.weight = {1.0 - part, part}};
         if (resize->taps == TAPS) {
-            cubic_weights(x - floor(x), attr_float(call, "cubic_coeff_a", -0.75), taps[i].weight);
+            cubic_weights(part, attr_float(call, "cubic_coeff_a", -0.75), taps[i].weight);
         } else if (resize->taps == 1) {
-            taps[i].weight[0] = 1.0F;
+            taps[i].weight[0] = 1.0;
         }
         for (int t = 0; t < resize->taps; t++) {
             int64_t at = low + t - (resize->taps == TAPS ? 1 : 0);
@@ -238,41 +239,101 @@ typedef struct Plane {
     int count[AXES];    /* taps that matter along each axis */
 } Plane;
 
-static double place_sum(
-    const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y, const Tap *x)
+/* The rows of the input that an output row is made of, weighted, as one row of doubles. */
+static void rows_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y,
+    double *sum, double *load)
 {
-    double sum = 0.0;
+    int64_t width = p->in[2], size = type_size(in->type);
     for (int a = 0; a < p->count[0]; a++) {
         for (int b = 0; b < p->count[1]; b++) {
-            int64_t row = base + (z->index[a] * p->in[1] + y->index[b]) * p->in[2];
-            double weight = (double)z->weight[a] * (double)y->weight[b];
-            for (int c = 0; c < p->count[2]; c++) {
-                sum += weight * (double)x->weight[c] * tensor_get_real(in, row + x->index[c]);
+            int64_t row = base + (z->index[a] * p->in[1] + y->index[b]) * width;
+            double weight = z->weight[a] * y->weight[b];
+            bool first = a + b == 0;
+            double *to = first ? sum : load;
+            convert(to, ACL_DOUBLE, (const char *)in->data + row * size, in->type, 1, width);
+            for (int64_t i = 0; i < width; i++) {
+                sum[i] = first ? sum[i] * weight : sum[i] + weight * load[i];
             }
         }
     }
-    return sum;
 }
 
-static void plane_run(const OpCall *call, const Plane *p, bool nearest, int64_t index)
+/* What an integer type makes of a weighted sum: rounding errors are not what truncates it, and it
+   does not wrap. */
+static double whole_of(double value, double low, double high)
+{
+    double near = rint(value);
+    double whole = fabs(value - near) < 1e-6 ? near : trunc(value);
+    return whole < low ? low : whole > high ? high : whole;
+}
+
+static void row_bound(aclDataType type, double *row, int64_t n)
+{
+    bool is_signed = type == ACL_INT8 || type == ACL_INT16 || type == ACL_INT32
+        || type == ACL_INT64;
+    double span = exp2(8.0 * (double)type_size(type) - (is_signed ? 1.0 : 0.0));
+    for (int64_t i = 0; i < n; i++) {
+        row[i] = whole_of(row[i], is_signed ? -span : 0.0, span - 1.0);
+    }
+}
+
+static void row_interpolate(const Plane *p, const double *from, double *to)
+{
+    int taps = p->count[2];
+    for (int64_t i = 0; i < p->out[2]; i++) {
+        const Tap *x = &p->taps[2][i];
+        double sum = x->weight[0] * from[x->index[0]];
+        for (int c = 1; c < taps; c++) {
+            sum += x->weight[c] * from[x->index[c]];
+        }
+        to[i] = sum;
+    }
+}
+
+#define PICK_LOOP(T) \
+    for (int64_t i = 0; i < p->out[2]; i++) { \
+        ((T *)to)[i] = ((const T *)from)[p->taps[2][i].index[0]]; \
+    } \
+    break
+
+static void row_pick(const Plane *p, const void *from, void *to, int64_t size)
+{
+    switch (size) {
+    case 1: PICK_LOOP(uint8_t);
+    case 2: PICK_LOOP(uint16_t);
+    case 4: PICK_LOOP(uint32_t);
+    default: PICK_LOOP(uint64_t);
+    }
+}
+
+static void plane_run(
+    const OpCall *call, const Plane *p, bool nearest, int64_t index, double *buffers)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
-    int64_t size = type_size(in->type), to = index * p->out[0] * p->out[1] * p->out[2];
+    int64_t size = type_size(in->type);
     int64_t base = index * p->in[0] * p->in[1] * p->in[2];
+    double *sum = buffers, *load = sum + p->in[2], *made = load + p->in[2];
+    int64_t before = -1;
     for (int64_t row = 0; row < p->out[0] * p->out[1]; row++) {
         const Tap *z = &p->taps[0][row / p->out[1]], *y = &p->taps[1][row % p->out[1]];
-        for (int64_t i = 0; i < p->out[2]; i++, to++) {
-            const Tap *x = &p->taps[2][i];
-            char *place = (char *)out->data + to * size;
-            if (nearest) {
-                int64_t from =
-                    base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2] + x->index[0];
-                memcpy(place, (const char *)in->data + from * size, (size_t)size);
+        int64_t to = (index * p->out[0] * p->out[1] + row) * p->out[2];
+        char *place = (char *)out->data + to * size;
+        if (nearest) {
+            int64_t from = base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2];
+            if (from == before) { /* the same row of the input once more */
+                memcpy(place, place - p->out[2] * size, (size_t)(p->out[2] * size));
             } else {
-                double value = place_sum(p, in, base, z, y, x);
-                convert(place, out->type, &value, ACL_DOUBLE, 1, 1);
+                row_pick(p, (const char *)in->data + from * size, place, size);
             }
+            before = from;
+            continue;
         }
+        rows_sum(p, in, base, z, y, sum, load);
+        row_interpolate(p, sum, made);
+        if (!type_is_float(out->type)) {
+            row_bound(out->type, made, p->out[2]);
+        }
+        convert(place, out->type, made, ACL_DOUBLE, 1, p->out[2]);
     }
 }
 
@@ -294,7 +355,7 @@ static bool resize_run(const OpCall *call)
         taps_fill(call, &resize, d, taps);
         if (still) {
             for (int64_t i = 0; i < plane.out[a]; i++) {
-                taps[i] = (Tap){.index = {i}, .weight = {1.0F}};
+                taps[i] = (Tap){.index = {i}, .weight = {1.0}};
             }
         }
         plane.taps[a] = taps;
@@ -303,7 +364,7 @@ static bool resize_run(const OpCall *call)
     int planes = in->rank > AXES ? in->rank - AXES : 0;
     for (int64_t i = 0; i < dims_count(in->dims, planes) && tensor_count(&call->outputs[0]) > 0;
         i++) {
-        plane_run(call, &plane, resize.taps == 1, i);
+        plane_run(call, &plane, resize.taps == 1, i, (double *)(void *)taps);
     }
     return true;
 }
@@ -315,7 +376,7 @@ static bool blocks_infer(OpCall *call)
     const Tensor *in = call->inputs[0];
     int64_t b = attr_int(call, "blocksize", 0);
     bool deep = call->kind->variant == 0;
-    bool fits = in->rank == 4 && b > 0
+    bool fits = in->rank == 4 && b > 0 && b < 1 << 20
         && (deep ? in->dims[1] % (b * b) == 0 : in->dims[2] % b == 0 && in->dims[3] % b == 0);
     if (!fits) {
         char text[128];

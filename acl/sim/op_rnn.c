@@ -28,7 +28,15 @@ static bool net_plan(const OpCall *call, Net *net)
     net->width = x->dims[2];
     net->hidden = r->dims[2];
     net->directions = w->dims[0];
-    bool both = strcmp(attr_string(call, "direction", "forward"), "bidirectional") == 0;
+    const char *direction = attr_string(call, "direction", "forward");
+    bool both = strcmp(direction, "bidirectional") == 0;
+    if (!both && strcmp(direction, "forward") != 0 && strcmp(direction, "reverse") != 0) {
+        return op_fail(call, "attribute direction: %s is not supported", direction);
+    }
+    if (attr_int(call, "hidden_size", net->hidden) != net->hidden) {
+        return op_fail(call, "attribute hidden_size is %lld, the weights are for %lld",
+            (long long)attr_int(call, "hidden_size", 0), (long long)net->hidden);
+    }
     if (net->directions != (both ? 2 : 1) || w->dims[1] != net->gates * net->hidden
         || w->dims[2] != net->width || r->dims[0] != net->directions || r->dims[1] != w->dims[1]) {
         char a[128], b[128];
@@ -81,8 +89,9 @@ static bool state_check(const OpCall *call, const Net *net)
             (long long)(net->directions * 2 * net->gates * net->hidden),
             (long long)tensor_count(bias));
     }
-    return lengths == NULL || tensor_count(lengths) == net->batch
-        || op_fail(call, "input 4: expected %lld lengths", (long long)net->batch);
+    return lengths == NULL
+        || (tensor_count(lengths) == net->batch && type_is_integer(lengths->type))
+        || op_fail(call, "input 4: expected %lld lengths, integers", (long long)net->batch);
 }
 
 static bool net_infer(OpCall *call)
@@ -123,8 +132,8 @@ static int64_t net_workspace(const OpCall *call)
         return 0;
     }
     int64_t wide = net.gates * net.hidden;
-    int64_t a = gemm_scratch(net.steps * net.batch, wide, net.width, call->threads);
-    int64_t b = gemm_scratch(net.batch, wide, net.hidden, call->threads);
+    int64_t a = gemm_scratch(net.steps * net.batch, wide, net.width);
+    int64_t b = gemm_scratch(net.batch, wide, net.hidden);
     return room_floats(&net) * (int64_t)sizeof(float) + (a > b ? a : b);
 }
 
@@ -197,32 +206,69 @@ static bool direction_relu(const OpCall *call, int64_t direction)
         && direction < attr->count && strcmp(attr->strings[direction], "Relu") == 0;
 }
 
-/* One row of one step. x and s are the products with the input and the state, in gate order. */
-static void row_step(const OpCall *call, const Net *net, const float *x, const float *s,
-    const float *bias, bool relu, float *h, float *c)
+/* One row of one step. x and s are the products with the input and the state, in gate order; w
+   and r the biases of each. */
+typedef struct Row {
+    int64_t n;
+    const float *x, *s, *w, *r;
+    float *h, *c;
+} Row;
+
+INLINED float row_gate(const Row *row, int64_t gate, int64_t j)
 {
-    int64_t n = net->hidden;
-    const float *wb = bias, *rb = bias + net->gates * n;
-    bool late = attr_int(call, "linear_before_reset", 0) != 0;
-    for (int64_t j = 0; j < n; j++) {
-        if (call->kind->variant == LSTM) { /* gates: i o f c */
-            float in = sigmoid_fast(x[j] + s[j] + wb[j] + rb[j]);
-            float out = sigmoid_fast(x[n + j] + s[n + j] + wb[n + j] + rb[n + j]);
-            float forget =
-                sigmoid_fast(x[2 * n + j] + s[2 * n + j] + wb[2 * n + j] + rb[2 * n + j]);
-            float fresh = tanh_fast(x[3 * n + j] + s[3 * n + j] + wb[3 * n + j] + rb[3 * n + j]);
-            c[j] = forget * c[j] + in * fresh;
-            h[j] = out * tanh_fast(c[j]);
-        } else if (call->kind->variant == RNN) {
-            float sum = x[j] + s[j] + wb[j] + rb[j];
-            h[j] = relu ? fmaxf(sum, 0.0F) : tanh_fast(sum);
-        } else { /* gates: z r h; with late reset the state's product is reset, else c holds it */
-            float keep = sigmoid_fast(x[j] + s[j] + wb[j] + rb[j]);
-            float reset = sigmoid_fast(x[n + j] + s[n + j] + wb[n + j] + rb[n + j]);
-            float past = late ? reset * (s[2 * n + j] + rb[2 * n + j]) : c[j] + rb[2 * n + j];
-            float fresh = tanh_fast(x[2 * n + j] + past + wb[2 * n + j]);
-            h[j] = (1.0F - keep) * fresh + keep * h[j];
-        }
+    int64_t at = gate * row->n + j;
+    return row->x[at] + row->s[at] + row->w[at] + row->r[at];
+}
+
+/* Gates: i o f c. */
+WIDE static void lstm_step(const Row *row)
+{
+    float *restrict h = row->h, *restrict c = row->c;
+    const Row own = *row;
+    for (int64_t j = 0; j < own.n; j++) {
+        float in = sigmoid_fast(row_gate(&own, 0, j));
+        float out = sigmoid_fast(row_gate(&own, 1, j));
+        float forget = sigmoid_fast(row_gate(&own, 2, j));
+        float fresh = tanh_fast(row_gate(&own, 3, j));
+        c[j] = forget * c[j] + in * fresh;
+        h[j] = out * tanh_fast(c[j]);
+    }
+}
+
+/* Gates: z r h. With late reset the state's product is reset, else c holds it. */
+WIDE static void gru_step(const Row *row, bool late)
+{
+    float *restrict h = row->h;
+    const float *restrict c = row->c;
+    const Row own = *row;
+    for (int64_t j = 0; j < own.n; j++) {
+        float keep = sigmoid_fast(row_gate(&own, 0, j));
+        float reset = sigmoid_fast(row_gate(&own, 1, j));
+        float bias = own.r[2 * own.n + j];
+        float past = late ? reset * (own.s[2 * own.n + j] + bias) : c[j] + bias;
+        float fresh = tanh_fast(own.x[2 * own.n + j] + past + own.w[2 * own.n + j]);
+        h[j] = (1.0F - keep) * fresh + keep * h[j];
+    }
+}
+
+WIDE static void rnn_step(const Row *row, bool relu)
+{
+    float *restrict h = row->h;
+    const Row own = *row;
+    for (int64_t j = 0; j < own.n; j++) {
+        float sum = row_gate(&own, 0, j);
+        h[j] = !relu ? tanh_fast(sum) : sum > 0.0F ? sum : 0.0F;
+    }
+}
+
+static void row_step(const OpCall *call, const Row *row, bool relu)
+{
+    if (call->kind->variant == LSTM) {
+        lstm_step(row);
+    } else if (call->kind->variant == RNN) {
+        rnn_step(row, relu);
+    } else {
+        gru_step(row, attr_int(call, "linear_before_reset", 0) != 0);
     }
 }
 
@@ -281,8 +327,9 @@ static void step_run(
             }
             continue;
         }
-        row_step(call, net, x + b * wide, room->state + b * wide, room->bias,
-            direction_relu(call, direction), h, room->c + b * n);
+        Row row = {n, x + b * wide, room->state + b * wide, room->bias, room->bias + wide, h,
+            room->c + b * n};
+        row_step(call, &row, direction_relu(call, direction));
         output_store(call, 0, at, h, n);
     }
 }

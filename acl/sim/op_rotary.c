@@ -23,6 +23,22 @@ void rotary_row(const Rotary *rotary, int64_t place, const float *in, float *out
     }
 }
 
+/* The same in double; the tables are double too. */
+static void rotary_row_wide(const Rotary *rotary, const double *cosine, const double *sine,
+    int64_t place, const double *in, double *out)
+{
+    const double *c = cosine + place * rotary->half, *s = sine + place * rotary->half;
+    for (int64_t i = 0; i < rotary->half; i++) {
+        int64_t a = rotary->interleaved ? 2 * i : i;
+        int64_t b = rotary->interleaved ? 2 * i + 1 : i + rotary->half;
+        out[a] = c[i] * in[a] - s[i] * in[b];
+        out[b] = s[i] * in[a] + c[i] * in[b];
+    }
+    for (int64_t i = 2 * rotary->half; i < rotary->size; i++) {
+        out[i] = in[i];
+    }
+}
+
 typedef struct Plan {
     Rotary rotary;
     const Tensor *places, *cosine, *sine;
@@ -111,7 +127,7 @@ static int64_t rotary_workspace(const OpCall *call)
     if (!rotary_plan(call, &plan)) {
         return 0;
     }
-    return (2 * plan.rotary.size + 2 * plan.rotary.half * plan.table) * (int64_t)sizeof(float);
+    return (2 * plan.rotary.size + 2 * plan.rotary.half * plan.table) * (int64_t)sizeof(double);
 }
 
 /* The table's row for a row of a batch; -1 with a message if there is none. */
@@ -137,9 +153,13 @@ static bool rotary_run(const OpCall *call)
         return false;
     }
     int64_t size = plan.rotary.size, numbers = plan.rotary.half * plan.table;
+    bool wide = in->type == ACL_DOUBLE;
+    double *from_wide = call->workspace, *to_wide = from_wide + size, *tables = to_wide + size;
     float *from = call->workspace, *to = from + size, *cosine = to + size, *sine = cosine + numbers;
-    convert(cosine, ACL_FLOAT, plan.cosine->data, plan.cosine->type, 1, numbers);
-    convert(sine, ACL_FLOAT, plan.sine->data, plan.sine->type, 1, numbers);
+    convert(wide ? (void *)tables : cosine, wide ? ACL_DOUBLE : ACL_FLOAT, plan.cosine->data,
+        plan.cosine->type, 1, numbers);
+    convert(wide ? (void *)(tables + numbers) : sine, wide ? ACL_DOUBLE : ACL_FLOAT,
+        plan.sine->data, plan.sine->type, 1, numbers);
     plan.rotary.cosine = cosine;
     plan.rotary.sine = sine;
     for (int64_t r = 0; r < plan.batches * plan.heads * plan.rows && size > 0; r++) {
@@ -150,10 +170,16 @@ static bool rotary_run(const OpCall *call)
             return false;
         }
         const char *source = (const char *)in->data + r * size * type_size(in->type);
+        char *target = (char *)out->data + r * size * type_size(out->type);
+        if (wide) {
+            memcpy(from_wide, source, (size_t)size * sizeof(double));
+            rotary_row_wide(&plan.rotary, tables, tables + numbers, place, from_wide, to_wide);
+            memcpy(target, to_wide, (size_t)size * sizeof(double));
+            continue;
+        }
         convert(from, ACL_FLOAT, source, in->type, 1, size);
         rotary_row(&plan.rotary, place, from, to);
-        convert((char *)out->data + r * size * type_size(out->type), out->type, to, ACL_FLOAT, 1,
-            size);
+        convert(target, out->type, to, ACL_FLOAT, 1, size);
     }
     return true;
 }

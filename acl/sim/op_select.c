@@ -3,32 +3,69 @@
 
    For the latter infer does the work of counting; run repeats it and writes. */
 #include "op.h"
+#include "vmath.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A number as a key that says where it stands among those of its type, the best highest. */
 typedef struct Ranked {
-    double value;
+    uint64_t key;
     int64_t index;
 } Ranked;
 
+enum { BLOCK = 256 };
+
 /* --- TopK: a heap of the best k, its root the worst of them --- */
 
-static bool ranks_before(const Ranked *a, const Ranked *b, bool largest)
+static bool ranks_before(const Ranked *a, const Ranked *b)
 {
-    if (a->value > b->value || a->value < b->value) {
-        return (a->value > b->value) == largest;
-    }
-    return a->index < b->index;
+    return a->key != b->key ? a->key > b->key : a->index < b->index;
 }
 
-static void heap_sink(Ranked *heap, int64_t count, int64_t at, bool largest)
+/* NaN is more than everything; both zeros are one. */
+INLINED uint64_t real_key(double value)
+{
+    uint64_t bits;
+    value = value != value ? (double)NAN : value + 0.0;
+    memcpy(&bits, &value, sizeof bits);
+    return bits ^ ((0 - (bits >> 63)) | (uint64_t)1 << 63);
+}
+
+WIDE static void keys_of_reals(uint64_t *keys, const double *values, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        keys[i] = real_key(values[i]);
+    }
+}
+
+/* The keys of up to BLOCK elements, `stride` apart. */
+static void keys_load(
+    const Tensor *in, int64_t at, int64_t stride, int64_t n, bool largest, uint64_t *keys)
+{
+    bool wide = in->type == ACL_UINT64;
+    uint64_t flip = largest ? 0 : ~(uint64_t)0;
+    double values[BLOCK];
+    const char *from = (const char *)in->data + at * type_size(in->type);
+    if (type_is_float(in->type)) {
+        convert(values, ACL_DOUBLE, from, in->type, stride, n);
+        keys_of_reals(keys, values, n);
+    } else {
+        convert(keys, wide ? ACL_UINT64 : ACL_INT64, from, in->type, stride, n);
+        flip ^= wide ? 0 : (uint64_t)1 << 63;
+    }
+    for (int64_t i = 0; i < n && flip != 0; i++) {
+        keys[i] ^= flip;
+    }
+}
+
+static void heap_sink(Ranked *heap, int64_t count, int64_t at)
 {
     for (;;) {
         int64_t worst = at, left = 2 * at + 1;
         for (int64_t child = left; child < left + 2 && child < count; child++) {
-            if (ranks_before(&heap[worst], &heap[child], largest)) {
+            if (ranks_before(&heap[worst], &heap[child])) {
                 worst = child;
             }
         }
@@ -45,23 +82,28 @@ static void heap_sink(Ranked *heap, int64_t count, int64_t at, bool largest)
 static void line_rank(const Tensor *in, int64_t base, int64_t step, int64_t length, int64_t k,
     bool largest, Ranked *heap)
 {
-    for (int64_t i = 0; i < length && k > 0; i++) {
-        Ranked next = {tensor_get_real(in, base + i * step), i};
-        if (i < k) {
-            heap[i] = next;
-            for (int64_t at = k / 2; i == k - 1 && at-- > 0;) {
-                heap_sink(heap, k, at, largest);
+    uint64_t keys[BLOCK];
+    for (int64_t first = 0; first < length && k > 0; first += BLOCK) {
+        int64_t n = length - first < BLOCK ? length - first : BLOCK, i = 0;
+        keys_load(in, base + first * step, step, n, largest, keys);
+        for (; i < n && first + i < k; i++) {
+            heap[first + i] = (Ranked){keys[i], first + i};
+            for (int64_t at = k / 2; first + i == k - 1 && at-- > 0;) {
+                heap_sink(heap, k, at);
             }
-        } else if (ranks_before(&next, &heap[0], largest)) {
-            heap[0] = next;
-            heap_sink(heap, k, 0, largest);
+        }
+        for (; i < n; i++) {
+            if (keys[i] > heap[0].key) { /* of equal ones the first is the best */
+                heap[0] = (Ranked){keys[i], first + i};
+                heap_sink(heap, k, 0);
+            }
         }
     }
     for (int64_t count = k; count > 1; count--) { /* the worst to the end, again and again */
         Ranked worst = heap[0];
         heap[0] = heap[count - 1];
         heap[count - 1] = worst;
-        heap_sink(heap, count - 1, 0, largest);
+        heap_sink(heap, count - 1, 0);
     }
 }
 
@@ -71,10 +113,13 @@ static int topk_axis(const OpCall *call)
         attr_int(call, call->kind->domain == OP_ACL ? "dim" : "axis", -1), call->inputs[0]->rank);
 }
 
-/* An attribute before operator set 10. */
+/* An attribute before operator set 10, and of TopKD, whose second input is a list of numbers that
+   chips count by. */
+enum { TOPK, TOPK_D };
+
 static int64_t topk_count(const OpCall *call)
 {
-    const Tensor *k = op_input(call, 1);
+    const Tensor *k = call->kind->variant == TOPK_D ? NULL : op_input(call, 1);
     return k == NULL ? attr_int(call, "k", -1) : tensor_count(k) == 1 ? tensor_get_int(k, 0) : -1;
 }
 
@@ -192,16 +237,41 @@ static Box box_at(const Tensor *boxes, int64_t at, bool centered)
     return (Box){fmin(v[0], v[2]), fmin(v[1], v[3]), fmax(v[0], v[2]), fmax(v[1], v[3])};
 }
 
-static double box_overlap(const Box *a, const Box *b)
+/* The boxes of one class that survive, and what an overlap with them is computed from. */
+typedef struct Survivors {
+    int64_t count;
+    int64_t *index;
+    double *y1, *x1, *y2, *x2, *area;
+} Survivors;
+
+/* Whether the overlap with any of them, both over either, passes `limit`. */
+WIDE static bool survivors_cover(const Survivors *s, const Box *box, double limit)
 {
-    double height = fmin(a->y2, b->y2) - fmax(a->y1, b->y1);
-    double width = fmin(a->x2, b->x2) - fmax(a->x1, b->x1);
-    if (height <= 0.0 || width <= 0.0) {
-        return 0.0;
+    enum { PART = 64 };
+    double area = (box->y2 - box->y1) * (box->x2 - box->x1);
+    int64_t covered = 0;
+    for (int64_t at = 0; at < s->count && covered == 0; at += PART) {
+        int64_t end = s->count - at < PART ? s->count : at + PART;
+        for (int64_t j = at; j < end; j++) {
+            double bottom = box->y2 < s->y2[j] ? box->y2 : s->y2[j];
+            double top = box->y1 > s->y1[j] ? box->y1 : s->y1[j];
+            double right = box->x2 < s->x2[j] ? box->x2 : s->x2[j];
+            double left = box->x1 > s->x1[j] ? box->x1 : s->x1[j];
+            double both = (bottom - top) * (right - left);
+            double overlap = both / (area + s->area[j] - both);
+            overlap = bottom <= top || right <= left ? 0.0 : overlap;
+            covered |= !(overlap <= limit);
+        }
     }
-    double both = height * width;
-    double sum = (a->y2 - a->y1) * (a->x2 - a->x1) + (b->y2 - b->y1) * (b->x2 - b->x1);
-    return both / (sum - both);
+    return covered != 0;
+}
+
+static void survivors_add(Survivors *s, const Box *box, int64_t index)
+{
+    int64_t at = s->count++;
+    s->index[at] = index;
+    s->y1[at] = box->y1, s->x1[at] = box->x1, s->y2[at] = box->y2, s->x2[at] = box->x2;
+    s->area[at] = (box->y2 - box->y1) * (box->x2 - box->x1);
 }
 
 typedef struct Suppression {
@@ -226,34 +296,29 @@ static Suppression suppression_read(const OpCall *call)
 
 static int ranked_compare(const void *a, const void *b)
 {
-    return ranks_before(a, b, true) ? -1 : 1;
+    return ranks_before(a, b) ? -1 : 1;
 }
 
-/* The boxes of one class that survive, best first, into `kept`; returns how many. */
-static int64_t class_suppress(const OpCall *call, const Suppression *s, int64_t batch, int64_t row,
-    Ranked *ranked, int64_t *kept)
+/* The boxes of one class that survive, best first. */
+static void class_suppress(const OpCall *call, const Suppression *s, int64_t batch, int64_t row,
+    Ranked *ranked, Survivors *kept)
 {
     const Tensor *boxes = call->inputs[0], *scores = call->inputs[1];
-    int64_t count = scores->dims[2], candidates = 0, survivors = 0;
+    int64_t count = scores->dims[2], candidates = 0;
     for (int64_t i = 0; i < count; i++) {
         double value = tensor_get_real(scores, row * count + i);
         if (!s->scored || value > s->score) {
-            ranked[candidates++] = (Ranked){value, i};
+            ranked[candidates++] = (Ranked){real_key(value), i};
         }
     }
     qsort(ranked, (size_t)candidates, sizeof *ranked, ranked_compare);
-    for (int64_t i = 0; i < candidates && survivors < s->most; i++) {
+    kept->count = 0;
+    for (int64_t i = 0; i < candidates && kept->count < s->most; i++) {
         Box box = box_at(boxes, batch * count + ranked[i].index, s->centered);
-        bool free = true;
-        for (int64_t j = 0; j < survivors && free; j++) {
-            Box other = box_at(boxes, batch * count + kept[j], s->centered);
-            free = box_overlap(&box, &other) <= s->overlap;
-        }
-        if (free) {
-            kept[survivors++] = ranked[i].index;
+        if (!survivors_cover(kept, &box, s->overlap)) {
+            survivors_add(kept, &box, ranked[i].index);
         }
     }
-    return survivors;
 }
 
 /* Writes [batch, class, box] triples where out is not NULL; returns their number, -1 without
@@ -264,22 +329,25 @@ static int64_t boxes_suppress(const OpCall *call, int64_t *out)
     Suppression s = suppression_read(call);
     size_t count = (size_t)scores->dims[2] + 1;
     Ranked *ranked = malloc(count * sizeof *ranked);
-    int64_t *kept = malloc(count * sizeof *kept), total = 0;
-    for (int64_t row = 0; ranked != NULL && kept != NULL && row < scores->dims[0] * scores->dims[1];
-        row++) {
+    double *places = malloc(5 * count * sizeof *places);
+    int64_t *index = malloc(count * sizeof *index), total = 0;
+    bool failed = ranked == NULL || places == NULL || index == NULL;
+    for (int64_t row = 0; !failed && row < scores->dims[0] * scores->dims[1]; row++) {
         int64_t batch = row / scores->dims[1];
-        int64_t found = class_suppress(call, &s, batch, row, ranked, kept);
-        for (int64_t i = 0; out != NULL && i < found; i++) {
+        Survivors kept = {.index = index, .y1 = places, .x1 = places + count,
+            .y2 = places + 2 * count, .x2 = places + 3 * count, .area = places + 4 * count};
+        class_suppress(call, &s, batch, row, ranked, &kept);
+        for (int64_t i = 0; out != NULL && i < kept.count; i++) {
             int64_t *triple = out + 3 * (total + i);
             triple[0] = batch;
             triple[1] = row % scores->dims[1];
-            triple[2] = kept[i];
+            triple[2] = index[i];
         }
-        total += found;
+        total += kept.count;
     }
-    bool failed = ranked == NULL || kept == NULL;
     free(ranked);
-    free(kept);
+    free(places);
+    free(index);
     return failed ? -1 : total;
 }
 
@@ -310,7 +378,8 @@ static bool nms_run(const OpCall *call)
 
 const OpKind ops_select[] = {
     {"TopK", OP_ONNX, 1, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
-    {"TopKV2", OP_ACL, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
+    {"TopKV2", OP_ACL, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, TOPK, 0},
+    {"TopKD", OP_ACL, 1, 2, 2, 0, topk_infer, topk_workspace, topk_run, TOPK_D, 0},
     {"NonZero", OP_ACL, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonZero", OP_ONNX, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonMaxSuppression", OP_ONNX, 2, 5, 1, 31, nms_infer, NULL, nms_run, 0, OP_DATA_SIZED},

@@ -1,7 +1,7 @@
 /* op_unary.c: operators that map each element by itself.
 
    float16 and bfloat16 pass through blocks of float32; integers have loops where ONNX defines the
-   operator for them. Two parameters (alpha, beta and the like) reach every loop. */
+   operator for them. Up to three parameters (alpha, beta and the like) reach every loop. */
 #include "op.h"
 #include "vmath.h"
 
@@ -10,16 +10,18 @@
 
 enum { BLOCK = 512 };
 
-typedef void (*Loop)(const void *in, void *out, int64_t n, double p, double q);
+/* `by` holds the parameters p, q and r. */
+typedef void (*Loop)(const void *in, void *out, int64_t n, const double *by);
 
 #define LOOP(NAME, T, R, EXPRESSION) \
-    WIDE static void NAME(const void *pin, void *pout, int64_t n, double dp, double dq) \
+    WIDE static void NAME(const void *pin, void *pout, int64_t n, const double *by) \
     { \
         const T *in = pin; \
         R *out = pout; \
-        T p = (T)dp, q = (T)dq; \
+        T p = (T)by[0], q = (T)by[1], r = (T)by[2]; \
         (void)p; \
         (void)q; \
+        (void)r; \
         for (int64_t i = 0; i < n; i++) { \
             T x = in[i]; \
             out[i] = (R)(EXPRESSION); \
@@ -30,27 +32,43 @@ typedef void (*Loop)(const void *in, void *out, int64_t n, double p, double q);
     LOOP(NAME##_f32, float, float, SINGLE) \
     LOOP(NAME##_f64, double, double, TWICE)
 
-#define WHOLE(NAME, EXPRESSION) \
-    LOOP(NAME##_i32, int32_t, int32_t, EXPRESSION) \
-    LOOP(NAME##_i64, int64_t, int64_t, EXPRESSION)
+/* Integers of 64 bits have no parameters: theirs would not survive as doubles. */
+#define WHOLE_LOOP(NAME, T, EXPRESSION) \
+    WIDE static void NAME(const void *pin, void *pout, int64_t n, const double *by) \
+    { \
+        const T *in = pin; \
+        T *out = pout; \
+        (void)by; \
+        for (int64_t i = 0; i < n; i++) { \
+            T x = in[i]; \
+            out[i] = (T)(EXPRESSION); \
+        } \
+    }
+
+#define WHOLE(NAME, EXPRESSION, UNSIGNED) \
+    WHOLE_LOOP(NAME##_i32, int32_t, EXPRESSION) \
+    WHOLE_LOOP(NAME##_i64, int64_t, EXPRESSION) \
+    WHOLE_LOOP(NAME##_u64, uint64_t, UNSIGNED)
 
 #define INF_TEST (isinf(x) && (x > 0 ? q != 0 : p != 0))
+/* NaN stays NaN. */
+#define BETWEEN(X, LOW, HIGH) ((X) < (LOW) ? (LOW) : (X) > (HIGH) ? (HIGH) : (X))
 #define GELU_TANH(T, TANH) \
     ((T)0.5 * x * ((T)1 + TANH((T)0.7978845608028654 * (x + (T)0.044715 * x * x * x))))
 
 REAL(abs, fabsf(x), fabs(x))
-WHOLE(abs, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
+WHOLE(abs, x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x)
 REAL(neg, -x, -x)
-WHOLE(neg, 0 - (uint64_t)x)
+WHOLE(neg, 0 - (uint64_t)x, 0 - x)
 REAL(sign, x > 0 ? 1 : x < 0 ? -1 : x, x > 0 ? 1 : x < 0 ? -1 : x)
-WHOLE(sign, x > 0 ? 1 : x < 0 ? -1 : 0)
+WHOLE(sign, x > 0 ? 1 : x < 0 ? -1 : 0, x != 0)
 REAL(exp, exp_fast(x), exp(x))
 REAL(log, logf(x), log(x))
 REAL(sqrt, sqrtf(x), sqrt(x))
 REAL(rsqrt, 1.0F / sqrtf(x), 1.0 / sqrt(x))
 REAL(reciprocal, 1.0F / x, 1.0 / x)
 REAL(square, x *x, x *x)
-WHOLE(square, (uint64_t)x * (uint64_t)x)
+WHOLE(square, (uint64_t)x * (uint64_t)x, x *x)
 REAL(floor, floorf(x), floor(x))
 REAL(ceil, ceilf(x), ceil(x))
 REAL(round, rintf(x), rint(x))
@@ -62,26 +80,27 @@ REAL(gelu, 0.5F * x * (1.0F + erf_fast(x * 0.70710678F)),
 REAL(gelutanh, GELU_TANH(float, tanh_fast), GELU_TANH(double, tanh))
 REAL(fastgelu, x *sigmoid_fast(1.702F * x), x / (1.0 + exp(-1.702 * x)))
 REAL(relu, x < 0 ? 0 : x, x < 0 ? 0 : x)
-WHOLE(relu, x < 0 ? 0 : x)
+WHOLE(relu, x < 0 ? 0 : x, x)
 REAL(leaky, x < 0 ? p * x : x, x < 0 ? p * x : x)
-REAL(elu, x < 0 ? p *expm1f(x) : x, x < 0 ? p *expm1(x) : x)
+REAL(elu, q *(x < 0 ? p * expm1f(r * x) : x), q *(x < 0 ? p * expm1(r * x) : x))
+REAL(expof, exp_fast(p * x + q), exp(p *x + q))
+REAL(logof, p *logf(q *x + r), p *log(q *x + r))
 REAL(selu, q *(x > 0 ? x : p * expm1f(x)), q *(x > 0 ? x : p * expm1(x)))
 REAL(celu, x < 0 ? p *expm1f(x / p) : x, x < 0 ? p *expm1(x / p) : x)
 REAL(softplus, (x > 0 ? x : 0) + log1pf(expf(-fabsf(x))), (x > 0 ? x : 0) + log1p(exp(-fabs(x))))
 REAL(softsign, x / (1.0F + fabsf(x)), x / (1.0 + fabs(x)))
-REAL(hardsigmoid, fminf(1.0F, fmaxf(0.0F, p * x + q)), fmin(1.0, fmax(0.0, p * x + q)))
-REAL(
-    hardswish, x *fminf(1.0F, fmaxf(0.0F, x / 6.0F + 0.5F)), x *fmin(1.0, fmax(0.0, x / 6.0 + 0.5)))
+REAL(hardsigmoid, BETWEEN(p * x + q, 0, 1), BETWEEN(p *x + q, 0, 1))
+REAL(hardswish, x *BETWEEN(x / 6.0F + 0.5F, 0, 1), x *BETWEEN(x / 6.0 + 0.5, 0, 1))
 REAL(swish, x *sigmoid_fast(p * x), x / (1.0 + exp(-p * x)))
-REAL(mish, x *tanhf(log1pf(expf(x))), x *tanh(log1p(exp(x))))
+REAL(mish, mish_fast(x), x *tanh(log1p(exp(x))))
 REAL(threshold, x > p ? x : 0, x > p ? x : 0)
 REAL(shrink, x < -p ? x + q : x > p ? x - q : 0, x < -p ? x + q : x > p ? x - q : 0)
-REAL(sin, sinf(x), sin(x))
-REAL(cos, cosf(x), cos(x))
+LOOP(sin_f64, double, double, sin(x))
+LOOP(cos_f64, double, double, cos(x))
 REAL(tan, tanf(x), tan(x))
-REAL(asin, asinf(x), asin(x))
-REAL(acos, acosf(x), acos(x))
-REAL(atan, atanf(x), atan(x))
+REAL(asin, asin_fast(x), asin(x))
+REAL(acos, acos_fast(x), acos(x))
+REAL(atan, atan_fast(x), atan(x))
 REAL(sinh, sinhf(x), sinh(x))
 REAL(cosh, coshf(x), cosh(x))
 REAL(asinh, asinhf(x), asinh(x))
@@ -90,9 +109,9 @@ REAL(atanh, atanhf(x), atanh(x))
 REAL(log1p, log1pf(x), log1p(x))
 REAL(expm1, expm1f(x), expm1(x))
 REAL(same, x, x)
-WHOLE(same, x)
-WHOLE(not, x == 0)
-WHOLE(bitnot, ~x)
+WHOLE(same, x, x)
+WHOLE(not, x == 0, x == 0)
+WHOLE(bitnot, ~x, ~x)
 LOOP(isnan_f32, float, uint8_t, isnan(x))
 LOOP(isnan_f64, double, uint8_t, isnan(x))
 LOOP(isfinite_f32, float, uint8_t, isfinite(x))
@@ -101,39 +120,85 @@ LOOP(isinf_f32, float, uint8_t, INF_TEST)
 LOOP(isinf_f64, double, uint8_t, INF_TEST)
 REAL(clip, x < p ? (p > q ? q : p) : x > q ? q : x, x < p ? (p > q ? q : p) : x > q ? q : x)
 
-/* int64_t bounds do not survive as doubles: clip's integers carry them in the bits instead. */
-static void clip_i64(const void *pin, void *pout, int64_t n, double dp, double dq)
+WIDE static bool angles_are_small(const float *x, int64_t n)
 {
-    const int64_t *in = pin;
-    int64_t *out = pout;
-    int64_t low, high;
-    memcpy(&low, &dp, sizeof low);
-    memcpy(&high, &dq, sizeof high);
+    int large = 0;
     for (int64_t i = 0; i < n; i++) {
-        int64_t x = in[i] < low ? low : in[i];
-        out[i] = x > high ? high : x;
+        large |= fabsf(x[i]) > ANGLE_MAX;
+    }
+    return large == 0;
+}
+
+WIDE static void small_sines(const float *in, float *out, int64_t n, int64_t quarters)
+{
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = sine_fast(in[i], quarters);
     }
 }
+
+/* Where a block has large angles, those are libm's. */
+static void sines(const float *in, float *out, int64_t count, int64_t quarters,
+    float (*exact)(float))
+{
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        bool small = angles_are_small(in + at, n);
+        if (small) {
+            small_sines(in + at, out + at, n, quarters);
+        }
+        for (int64_t i = at; !small && i < at + n; i++) {
+            out[i] = fabsf(in[i]) > ANGLE_MAX ? exact(in[i]) : sine_fast(in[i], quarters);
+        }
+    }
+}
+
+static void sin_f32(const void *in, void *out, int64_t n, const double *by)
+{
+    (void)by;
+    sines(in, out, n, 0, sinf);
+}
+
+static void cos_f32(const void *in, void *out, int64_t n, const double *by)
+{
+    (void)by;
+    sines(in, out, n, 1, cosf);
+}
+
+/* Bounds of 64 bits do not survive as doubles: those of integers are carried in the bits. */
+#define CLIP_WHOLE(NAME, T) \
+    WIDE static void NAME(const void *pin, void *pout, int64_t n, const double *by) \
+    { \
+        const T *in = pin; \
+        T *out = pout, bounds[2]; \
+        memcpy(bounds, by, sizeof bounds); \
+        for (int64_t i = 0; i < n; i++) { \
+            T x = in[i] < bounds[0] ? bounds[0] : in[i]; \
+            out[i] = x > bounds[1] ? bounds[1] : x; \
+        } \
+    }
+CLIP_WHOLE(clip_i64, int64_t)
+CLIP_WHOLE(clip_u64, uint64_t)
 
 enum { FLOATS = 1, WHOLES = 2, ANY = 3, BOOLS = 4 };
 
 typedef struct Family {
-    Loop f32, f64, i32, i64;
+    Loop f32, f64, i32, i64, u64;
     int accepts;
     bool tests;            /* the output is bool */
-    const char *p_name, *q_name;
-    double p, q;           /* where the attributes are absent */
+    const char *p_name, *q_name, *r_name;
+    double p, q, r;        /* where the attributes are absent */
 } Family;
 
 enum {
     ABS, NEG, SIGN, EXP, LOG, SQRT, RSQRT, RECIPROCAL, SQUARE, FLOOR, CEIL, ROUND, SIGMOID, TANH,
     ERF, GELU, GELUTANH, FASTGELU, RELU, LEAKY, ELU, SELU, CELU, SOFTPLUS, SOFTSIGN, HARDSIGMOID,
     HARDSWISH, SWISH, SILU, MISH, THRESHOLD, SHRINK, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH,
-    ASINH, ACOSH, ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISFINITE, ISINF, CLIP,
+    ASINH, ACOSH, ATANH, LOG1P, EXPM1, SAME, NOT, BITNOT, ISNAN, ISFINITE, ISINF, CLIP, EXPOF,
+    LOGOF, HARDSIGMOID_ACL,
 };
 
 #define F(NAME) .f32 = NAME##_f32, .f64 = NAME##_f64
-#define I(NAME) .i32 = NAME##_i32, .i64 = NAME##_i64
+#define I(NAME) .i32 = NAME##_i32, .i64 = NAME##_i64, .u64 = NAME##_u64
 #define ONLY(NAME) {F(NAME), .accepts = FLOATS}
 
 static const Family families[] = {
@@ -145,7 +210,11 @@ static const Family families[] = {
     [ERF] = ONLY(erf), [GELU] = ONLY(gelu), [GELUTANH] = ONLY(gelutanh),
     [FASTGELU] = ONLY(fastgelu), [RELU] = {F(relu), I(relu), .accepts = ANY},
     [LEAKY] = {F(leaky), .accepts = FLOATS, .p_name = "alpha", .p = 0.01},
-    [ELU] = {F(elu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
+    [ELU] = {F(elu), .accepts = FLOATS, .p_name = "alpha", .q_name = "scale",
+        .r_name = "input_scale", .p = 1.0, .q = 1.0, .r = 1.0},
+    [EXPOF] = {F(expof), .accepts = FLOATS}, [LOGOF] = {F(logof), .accepts = FLOATS},
+    [HARDSIGMOID_ACL] = {F(hardsigmoid), .accepts = FLOATS, .p_name = "alpha", .q_name = "beta",
+        .p = 0.16666666, .q = 0.5},
     [SELU] = {F(selu), .accepts = FLOATS, .p_name = "alpha", .q_name = "gamma",
         .p = 1.67326319217681884765625, .q = 1.05070102214813232421875},
     [CELU] = {F(celu), .accepts = FLOATS, .p_name = "alpha", .p = 1.0},
@@ -167,7 +236,7 @@ static const Family families[] = {
     [ISFINITE] = {F(isfinite), .accepts = FLOATS, .tests = true},
     [ISINF] = {F(isinf), .accepts = FLOATS, .tests = true, .p_name = "detect_negative",
         .q_name = "detect_positive", .p = 1.0, .q = 1.0},
-    [CLIP] = {F(clip), .i32 = NULL, .i64 = clip_i64, .accepts = ANY},
+    [CLIP] = {F(clip), .i64 = clip_i64, .u64 = clip_u64, .accepts = ANY},
 };
 
 static bool unary_infer(OpCall *call)
@@ -191,16 +260,23 @@ static void blocks_run(Loop loop, aclDataType compute, const Tensor *in, const T
 {
     int64_t count = tensor_count(in);
     if (in->type == compute && (tests || out->type == compute)) {
-        loop(in->data, out->data, count, parameters[0], parameters[1]);
+        loop(in->data, out->data, count, parameters);
         return;
     }
     _Alignas(64) char x[BLOCK * 8], y[BLOCK * 8];
     for (int64_t at = 0; at < count; at += BLOCK) {
         int64_t n = count - at < BLOCK ? count - at : BLOCK;
         convert(x, compute, (const char *)in->data + at * type_size(in->type), in->type, 1, n);
-        loop(x, y, n, parameters[0], parameters[1]);
+        loop(x, y, n, parameters);
         convert((char *)out->data + at * type_size(out->type), out->type, y,
             tests ? ACL_BOOL : compute, 1, n);
+    }
+}
+
+WIDE static void bytes_not(const uint8_t *in, uint8_t *out, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = in[i] == 0;
     }
 }
 
@@ -212,18 +288,13 @@ static void family_run(const Family *family, const Tensor *in, const Tensor *out
         compute = ACL_INT64;
     }
     Loop loop = compute == ACL_FLOAT ? family->f32 : compute == ACL_DOUBLE ? family->f64
-        : compute == ACL_INT32 ? family->i32 : family->i64;
+        : compute == ACL_INT32 ? family->i32 : compute == ACL_UINT64 ? family->u64 : family->i64;
     blocks_run(loop, compute, in, out, family->tests, parameters);
 }
 
-/* A parameter may be a float or an integer attribute. */
 static double parameter(const OpCall *call, const char *name, double otherwise)
 {
-    if (name == NULL) {
-        return otherwise;
-    }
-    return attr_float(call, name, (double)attr_int(call, name, INT64_MIN) == (double)INT64_MIN
-        ? otherwise : (double)attr_int(call, name, 0));
+    return name == NULL ? otherwise : attr_float(call, name, otherwise);
 }
 
 static bool unary_run(const OpCall *call)
@@ -233,11 +304,38 @@ static bool unary_run(const OpCall *call)
         variant = GELUTANH;
     }
     const Family *family = &families[variant];
-    double parameters[2] = {
+    if (variant == NOT) {
+        bytes_not(call->inputs[0]->data, call->outputs[0].data, tensor_count(call->inputs[0]));
+        return true;
+    }
+    double parameters[] = {
         parameter(call, family->p_name, family->p), parameter(call, family->q_name, family->q),
+        parameter(call, family->r_name, family->r),
     };
     family_run(family, call->inputs[0], &call->outputs[0], parameters);
     return true;
+}
+
+/* --- ACL's Exp and Log: base ^ (scale * x + shift), and its inverse. A base of -1 is e. --- */
+
+static bool power_run(const OpCall *call)
+{
+    double base = attr_float(call, "base", -1.0), scale = attr_float(call, "scale", 1.0);
+    double shift = attr_float(call, "shift", 0.0);
+    double logarithm = base <= 0.0 ? 1.0 : log(base);
+    double exponent[] = {scale * logarithm, shift * logarithm, 0.0};
+    double inverse[] = {1.0 / logarithm, scale, shift};
+    family_run(&families[call->kind->variant], call->inputs[0], &call->outputs[0],
+        call->kind->variant == EXPOF ? exponent : inverse);
+    return true;
+}
+
+static bool power_infer(OpCall *call)
+{
+    double base = attr_float(call, "base", -1.0);
+    bool known = base > 0.0 || (base >= -1.0 && base <= -1.0);
+    return known ? unary_infer(call)
+                 : op_fail(call, "attribute base: expected -1 or more than 0, got %g", base);
 }
 
 /* --- Clip: its bounds are inputs --- */
@@ -246,10 +344,9 @@ static bool clip_infer(OpCall *call)
 {
     for (int i = 1; i < call->input_count; i++) {
         const Tensor *bound = call->inputs[i];
-        if (bound != NULL && tensor_count(bound) != 1) {
-            char text[128];
-            return op_fail(call, "input %d: expected a scalar bound, got shape %s", i,
-                shape_text(bound, text, sizeof text));
+        if (bound != NULL && bound->type != call->inputs[0]->type) {
+            return op_fail(call, "input %d: expected %s like input 0, got %s", i,
+                type_name(call->inputs[0]->type), type_name(bound->type));
         }
     }
     return unary_infer(call);
@@ -258,16 +355,17 @@ static bool clip_infer(OpCall *call)
 static bool clip_run(const OpCall *call)
 {
     const Tensor *low = op_input(call, 1), *high = op_input(call, 2);
-    double parameters[2] = {
+    double parameters[3] = {
         low == NULL ? attr_float(call, "min", -INFINITY) : tensor_get_real(low, 0),
         high == NULL ? attr_float(call, "max", INFINITY) : tensor_get_real(high, 0),
     };
     if (!type_is_float(call->inputs[0]->type)) {
+        bool wide = call->inputs[0]->type == ACL_UINT64;
         int64_t bounds[2] = {
-            low == NULL ? INT64_MIN : tensor_get_int(low, 0),
-            high == NULL ? INT64_MAX : tensor_get_int(high, 0),
+            low != NULL ? tensor_get_int(low, 0) : wide ? 0 : INT64_MIN,
+            high != NULL ? tensor_get_int(high, 0) : wide ? -1 : INT64_MAX,
         };
-        memcpy(parameters, bounds, sizeof parameters);
+        memcpy(parameters, bounds, sizeof bounds);
     }
     family_run(&families[CLIP], call->inputs[0], &call->outputs[0], parameters);
     return true;
@@ -276,9 +374,13 @@ static bool clip_run(const OpCall *call)
 #define MAP(NAME, DOMAIN, VARIANT) \
     {NAME, DOMAIN, 1, 1, 1, 0, unary_infer, NULL, unary_run, VARIANT, 0}
 
+#define POWER(NAME, VARIANT) \
+    {NAME, OP_ACL, 1, 1, 1, 0, power_infer, NULL, power_run, VARIANT, 0}
+
 const OpKind ops_unary[] = {
     MAP("Abs", OP_BOTH, ABS), MAP("Neg", OP_BOTH, NEG), MAP("Sign", OP_BOTH, SIGN),
-    MAP("Exp", OP_BOTH, EXP), MAP("Log", OP_BOTH, LOG), MAP("Sqrt", OP_BOTH, SQRT),
+    MAP("Exp", OP_ONNX, EXP), MAP("Log", OP_ONNX, LOG), POWER("Exp", EXPOF), POWER("Log", LOGOF),
+    MAP("Sqrt", OP_BOTH, SQRT),
     MAP("Rsqrt", OP_ACL, RSQRT), MAP("Reciprocal", OP_BOTH, RECIPROCAL),
     MAP("Square", OP_ACL, SQUARE), MAP("Floor", OP_BOTH, FLOOR), MAP("Ceil", OP_BOTH, CEIL),
     MAP("Round", OP_BOTH, ROUND), MAP("Sigmoid", OP_BOTH, SIGMOID), MAP("Tanh", OP_BOTH, TANH),
@@ -286,7 +388,8 @@ const OpKind ops_unary[] = {
     MAP("FastGelu", OP_ACL, FASTGELU), MAP("Relu", OP_BOTH, RELU),
     MAP("LeakyRelu", OP_ONNX, LEAKY), MAP("Elu", OP_BOTH, ELU), MAP("Selu", OP_BOTH, SELU),
     MAP("Celu", OP_ONNX, CELU), MAP("Softplus", OP_BOTH, SOFTPLUS),
-    MAP("Softsign", OP_BOTH, SOFTSIGN), MAP("HardSigmoid", OP_BOTH, HARDSIGMOID),
+    MAP("Softsign", OP_BOTH, SOFTSIGN), MAP("HardSigmoid", OP_ONNX, HARDSIGMOID),
+    MAP("HardSigmoid", OP_ACL, HARDSIGMOID_ACL),
     MAP("HardSwish", OP_BOTH, HARDSWISH), MAP("Swish", OP_ACL, SWISH),
     MAP("Swish", OP_ONNX, SILU), MAP("Mish", OP_BOTH, MISH),
     MAP("ThresholdedRelu", OP_ONNX, THRESHOLD), MAP("Shrink", OP_ONNX, SHRINK),

@@ -120,8 +120,8 @@ static aclError shape_read(const OpKind *kind, const aclTensorDesc *desc,
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     TRY(tensordesc_read(desc, "an input", tensor));
     size_t bytes = (size_t)tensor_bytes(tensor);
-    void *data = desc->constant != NULL ? desc->constant : aclGetDataBufferAddr(buffer);
-    size_t room = desc->constant != NULL ? desc->constant_bytes : aclGetDataBufferSizeV2(buffer);
+    void *data = desc->constant != NULL ? desc->constant : sim_aclGetDataBufferAddr(buffer);
+    size_t room = desc->constant != NULL ? desc->constant_bytes : sim_aclGetDataBufferSizeV2(buffer);
     if (room < bytes) {
         return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
             "input %d needs %zu bytes, its data buffer has %zu", i, bytes, room);
@@ -180,9 +180,9 @@ aclError sim_aclopInferShape(const char *opType, int numInputs, aclTensorDesc *i
 
 static aclError cast_attr(aclDataType to, aclopAttr **attr)
 {
-    *attr = aclopCreateAttr();
+    *attr = sim_aclopCreateAttr();
     return *attr == NULL ? fail(ACL_ERROR_BAD_ALLOC, "no memory for an attribute")
-                         : aclopSetAttrInt(*attr, "dst_type", to);
+                         : sim_aclopSetAttrInt(*attr, "dst_type", to);
 }
 
 aclError sim_aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuffer,
@@ -195,7 +195,7 @@ aclError sim_aclopCast(const aclTensorDesc *srcDesc, const aclDataBuffer *srcBuf
     TRY(cast_attr(dstDesc->type, &attr));
     aclError status = ends_execute("Cast", 1, UNCONST_DESCS(&srcDesc), UNCONST_BUFFERS(&srcBuffer),
         1, UNCONST_DESCS(&dstDesc), &dstBuffer, attr, false, stream);
-    aclopDestroyAttr(attr);
+    sim_aclopDestroyAttr(attr);
     return status;
 }
 
@@ -213,8 +213,8 @@ static aclTensorDesc *desc_copy(const aclTensorDesc *desc)
     aclTensorDesc *copy =
         tensordesc_new(desc->type, desc->dims.count, dims_list(&desc->dims), desc->format);
     if (copy != NULL && desc->constant != NULL
-        && aclSetTensorConst(copy, desc->constant, desc->constant_bytes) != ACL_SUCCESS) {
-        aclDestroyTensorDesc(copy);
+        && sim_aclSetTensorConst(copy, desc->constant, desc->constant_bytes) != ACL_SUCCESS) {
+        sim_aclDestroyTensorDesc(copy);
         return NULL;
     }
     if (copy != NULL) {
@@ -229,9 +229,9 @@ void sim_aclopDestroyHandle(aclopHandle *handle)
         return;
     }
     for (int i = 0; handle->descs != NULL && i < handle->input_count + handle->output_count; i++) {
-        aclDestroyTensorDesc(handle->descs[i]);
+        sim_aclDestroyTensorDesc(handle->descs[i]);
     }
-    aclopDestroyAttr(handle->attr);
+    sim_aclopDestroyAttr(handle->attr);
     free(handle->descs);
     free(handle->type);
     handle->descs = NULL;
@@ -291,7 +291,7 @@ aclError sim_aclopCreateHandleForCast(
     TRY(cast_attr(dstDesc->type, &attr));
     aclError status = sim_aclopCreateHandle("Cast", 1, (const aclTensorDesc *const[]){srcDesc}, 1,
         (const aclTensorDesc *const[]){dstDesc}, attr, handle);
-    aclopDestroyAttr(attr);
+    sim_aclopDestroyAttr(attr);
     return status;
 }
 
@@ -336,7 +336,7 @@ aclError sim_aclopLoad(const void *model, size_t modelSize)
 
 enum { OPTIONS = ACL_OP_DEBUG_OPTION + 1, OPTION_ROOM = 256 };
 
-static pthread_mutex_t options_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(options_lock);
 static char options[OPTIONS][OPTION_ROOM];
 
 static aclError option_check(aclCompileOpt opt)

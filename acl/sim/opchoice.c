@@ -14,7 +14,7 @@
 
 enum { BUCKETS_FIRST = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Choice **buckets;
 static size_t bucket_count; /* a power of two, or 0 */
 static size_t choice_count;

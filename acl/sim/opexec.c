@@ -12,6 +12,7 @@
 #include "memory.h"
 #include "modelrun.h"
 #include "opapi.h"
+#include "race.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -57,6 +58,15 @@ static aclError tensors_map(
     return ACL_SUCCESS;
 }
 
+/* Inputs left out at the end are not there. An operator of any number of inputs has none to spare. */
+static void inputs_trim(OpCall *call)
+{
+    while (call->kind->inputs_max != OP_INPUTS_ALL && call->input_count > 0
+        && call->inputs[call->input_count - 1] == NULL) {
+        call->input_count--;
+    }
+}
+
 static aclError kernel_run(
     Stream *stream, const OpTask *task, Tensor *tensors, const Tensor **inputs)
 {
@@ -71,7 +81,9 @@ static aclError kernel_run(
         .inputs = inputs,
         .outputs = tensors + task->input_count,
         .message = message,
+        .interrupted = stream_interrupted,
     };
+    inputs_trim(&call);
     if (task->workspace != NULL) {
         if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
             return task_fail(stream, task, "its workspace was freed before the kernel ran");
@@ -109,8 +121,18 @@ static void op_task_drop(void *payload)
     task_free(*(OpTask **)payload);
 }
 
+static void op_touch(const void *payload, Touch *touch)
+{
+    const OpTask *task = *(OpTask *const *)payload;
+    for (int i = 0; i < task->input_count + task->output_count; i++) {
+        touch_tensor(touch, &task->tensors[i], i < task->input_count ? TOUCH_READ : TOUCH_WRITE);
+    }
+    touch_bytes(touch, task->workspace, task->workspace_bytes, TOUCH_WRITE);
+}
+
 static const TaskClass op_task = {
     .name = "operator",
+    .touch = op_touch,
     .run = op_task_run,
     .drop = op_task_drop,
     .type = ACL_MODEL_RI_TASK_KERNEL,
@@ -204,7 +226,8 @@ static aclError values_wait(
 /* --- outputs --- */
 
 /* Inferred shape against the described one: unknown dimensions take the inferred value. */
-static aclError output_settle(const OpKind *kind, const OpEnds *ends, int i, Tensor *tensor)
+static aclError output_settle(
+    const OpKind *kind, const OpEnds *ends, int i, bool in_place, Tensor *tensor)
 {
     aclTensorDesc *desc = ends->output_descs[i];
     const aclDataBuffer *buffer = ends->outputs[i];
@@ -214,7 +237,7 @@ static aclError output_settle(const OpKind *kind, const OpEnds *ends, int i, Ten
     Tensor asked = {
         .type = desc->type, .rank = desc->dims.count > TENSOR_RANK_MAX ? 0 : desc->dims.count};
     memcpy(asked.dims, dims_list(&desc->dims), (size_t)asked.rank * sizeof asked.dims[0]);
-    bool open = (kind->flags & OP_DATA_SIZED) != 0; /* described as large as it may become */
+    bool open = in_place || (kind->flags & OP_DATA_SIZED) != 0; /* as large as it may become */
     for (int d = 0; d < asked.rank; d++) {
         open = open || asked.dims[d] < 0;
     }
@@ -230,13 +253,40 @@ static aclError output_settle(const OpKind *kind, const OpEnds *ends, int i, Ten
             buffer->address);
     }
     tensor->data = buffer->address;
-    if (ends->describe && open && !tensordesc_write(desc, tensor)) {
+    if (ends->describe && open && !in_place && !tensordesc_write(desc, tensor)) {
         return fail(ACL_ERROR_BAD_ALLOC, "no host memory");
     }
     return ACL_SUCCESS;
 }
 
 /* --- the call --- */
+
+/* Whether output 0 is input 0, and is given as that. */
+static bool runs_in_place(const OpKind *kind, const OpEnds *ends)
+{
+    return (kind->flags & OP_IN_PLACE) != 0 && ends->output_count > 0
+        && handle_is(ends->outputs[0], HANDLE_DATA_BUFFER)
+        && handle_is(ends->inputs[0], HANDLE_DATA_BUFFER)
+        && ends->outputs[0]->address == ends->inputs[0]->address;
+}
+
+/* Frameworks describe a view by its whole storage, at the address where the view begins: what lies
+   behind the view's end may be nobody's memory. */
+static void reach_narrow(const OpCall *call, OpTask *task, bool in_place)
+{
+    const OpKind *kind = task->kind;
+    for (int i = 0; i < task->input_count; i++) {
+        bool whole = i == 0 && (kind->flags & OP_IN_PLACE) != 0 && !in_place;
+        int64_t count = whole || task->tensors[i].rank < 0 ? -1 : op_reach(call, i);
+        if (count >= 0) {
+            task->tensors[i].rank = 1;
+            task->tensors[i].dims[0] = count;
+        }
+    }
+    if (in_place) {
+        task->tensors[task->input_count] = task->tensors[0];
+    }
+}
 
 static aclError call_infer(const OpEnds *ends, OpTask *task, Stream *stream, int64_t *workspace)
 {
@@ -264,14 +314,17 @@ static aclError call_infer(const OpEnds *ends, OpTask *task, Stream *stream, int
         .outputs = task->tensors + count,
         .message = message,
     };
-    while (call.input_count > 0 && inputs[call.input_count - 1] == NULL) {
-        call.input_count--;
-    }
+    inputs_trim(&call);
     bool good = op_infer(&call);
     aclError status = good ? ACL_SUCCESS
         : fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "operator %s: %s", task->kind->name, message);
+    bool in_place = good && runs_in_place(task->kind, ends);
+    if (good) {
+        reach_narrow(&call, task, in_place);
+    }
     for (int i = 0; i < ends->output_count && status == ACL_SUCCESS; i++) {
-        status = output_settle(task->kind, ends, i, &task->tensors[count + i]);
+        status = output_settle(
+            task->kind, ends, i, in_place && i == 0, &task->tensors[count + i]);
     }
     *workspace = status == ACL_SUCCESS ? op_workspace(&call) : 0;
     free(views);
@@ -325,7 +378,7 @@ static aclError library_execute(
 
 aclError op_execute(const char *type, const OpEnds *ends, const aclopAttr *attr, aclrtStream handle)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     AttrSet *attrs;
     REQUIRE(type);
     REQUIRE(ends->input_count >= 0 && ends->output_count >= 0);

@@ -23,7 +23,7 @@ typedef struct Failure {
     Tensor *tensors;
 } Failure;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Failure failures[FAILURES_KEPT];
 static size_t next_failure;
 static _Thread_local Failure noted;
@@ -100,7 +100,7 @@ static aclTensorDesc *row_new(const Tensor *tensors, int count)
         aclTensorDesc *made =
             tensordesc_new(tensors[i].type, rank, tensors[i].dims, ACL_FORMAT_ND);
         if (made == NULL) {
-            aclDestroyTensorDesc(first);
+            sim_aclDestroyTensorDesc(first);
             return NULL;
         }
         made->address = tensors[i].data;

@@ -28,7 +28,7 @@ typedef struct UserKernel {
     aclrtFuncHandle function;
 } UserKernel;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Selector *selectors;
 static UserKernel *kernels;
 

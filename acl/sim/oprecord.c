@@ -21,7 +21,7 @@ typedef struct Names {
     char *text[NAME_SORTS]; /* NULL: fetched, or there was no memory */
 } Names;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Names *names; /* a ring, by number */
 static uint64_t last_number;
 

@@ -8,6 +8,7 @@
 
 #include "exports.h"
 #include "opapi.h"
+#include "race.h"
 
 struct StreamMemory {
     struct StreamMemory *next;
@@ -18,7 +19,7 @@ struct StreamMemory {
     size_t workspace_bytes;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static StreamMemory *list;
 static pthread_once_t listen_once = PTHREAD_ONCE_INIT;
 
@@ -44,7 +45,7 @@ static void entry_free(void *given)
     StreamMemory *entry = given;
     pool_free(entry->pool);
     if (entry->workspace != NULL) {
-        (void)aclrtFree(entry->workspace);
+        (void)sim_aclrtFree(entry->workspace);
     }
     pthread_mutex_destroy(&entry->in_use);
     free(entry);
@@ -131,17 +132,20 @@ static aclError workspace_settle(StreamMemory *entry, Stream *stream, size_t byt
         waited = true;
         pthread_mutex_lock(&entry->in_use);
     }
+    if (races_on() && waited) {
+        race_saw_stream(stream); /* it is idle: other threads queued more while this one waited */
+    }
     return ACL_SUCCESS;
 }
 
 static aclError workspace_grow(StreamMemory *entry, size_t bytes)
 {
     if (entry->workspace != NULL) {
-        (void)aclrtFree(entry->workspace);
+        (void)sim_aclrtFree(entry->workspace);
         entry->workspace = NULL;
         entry->workspace_bytes = 0;
     }
-    TRY(aclrtMalloc(&entry->workspace, bytes, ACL_MEM_MALLOC_NORMAL_ONLY));
+    TRY(sim_aclrtMalloc(&entry->workspace, bytes, ACL_MEM_MALLOC_NORMAL_ONLY));
     entry->workspace_bytes = bytes;
     return ACL_SUCCESS;
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "databuffer.h"
+#include "memory.h"
 #include "ortapi.h"
 #include "subscription.h"
 
@@ -25,7 +26,7 @@ struct OrtModel {
     OrtSession *session;
 };
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows, until it is open */
+FILE_LOCK(open_lock); /* of what follows, until it is open */
 static bool is_open;
 static OrtApi api;
 static OrtEnv *environment;
@@ -342,6 +343,11 @@ static bool inputs_make(const Run *run, Values *in, char *reason, size_t room)
         const Slot *slot = &run->slots[run->net->inputs[i]];
         size_t bytes = (size_t)tensor_bytes(&slot->tensor);
         in->names[i] = run->net->values[run->net->inputs[i]].name;
+        if (bytes != 0 && !memory_reachable(slot->tensor.data, bytes, false)) {
+            snprintf(reason, room, "input %d at %p was freed or unmapped before the model ran", i,
+                slot->tensor.data);
+            return false;
+        }
         if (!status_good(api.create_tensor(host_memory, memory_inner(slot->tensor.data, bytes),
                              bytes, slot->tensor.dims, (size_t)slot->tensor.rank,
                              type_number(slot->tensor.type), &in->values[i]),

@@ -6,8 +6,9 @@
    Thread rule: a device's mode and a stream's switch are atomic. */
 #include <string.h>
 
-#include "core.h"
 #include "exports.h"
+#include "memory.h"
+#include "race.h"
 #include "soc.h"
 #include "stream.h"
 
@@ -50,7 +51,7 @@ aclError sim_aclrtGetDeviceSatMode(aclrtFloatOverflowMode *mode)
 
 aclError sim_aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(flag <= 1);
     TRY(stream_resolve_any(stream, &resolved));
     atomic_store(&resolved->overflow_switch, flag);
@@ -59,7 +60,7 @@ aclError sim_aclrtSetStreamOverflowSwitch(aclrtStream stream, uint32_t flag)
 
 aclError sim_aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(flag);
     TRY(stream_resolve_any(stream, &resolved));
     *flag = atomic_load(&resolved->overflow_switch);
@@ -69,8 +70,9 @@ aclError sim_aclrtGetStreamOverflowSwitch(aclrtStream stream, uint32_t *flag)
 static aclError status_write(Stream *stream, const void *payload)
 {
     void *const *output = payload;
-    (void)stream;
-    memset(memory_inner(*output, STATUS_SIZE), 0, STATUS_SIZE);
+    void *at;
+    TRY(memory_for_task(stream, "the overflow status", *output, STATUS_SIZE, true, &at));
+    memset(at, 0, STATUS_SIZE);
     return ACL_SUCCESS;
 }
 
@@ -81,13 +83,22 @@ static aclError status_reset(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass write_task = {.name = "overflow status", .run = status_write};
+static void status_touch(const void *payload, Touch *touch)
+{
+    touch_bytes(touch, *(void *const *)payload, STATUS_SIZE, TOUCH_WRITE);
+}
+
+static const TaskClass write_task = {
+    .name = "overflow status",
+    .run = status_write,
+    .touch = status_touch,
+};
 static const TaskClass reset_task = {.name = "overflow reset", .run = status_reset};
 
 /* The checks in the runtime's order: the output, its size, then the stream. */
 static aclError status_submit(void *output, uint64_t size, aclrtStream handle, const char *function)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     if (output == NULL) {
         return error_argument(function, ACL_ERROR_INVALID_PARAM, "outputAddr");
     }
@@ -101,7 +112,7 @@ static aclError status_submit(void *output, uint64_t size, aclrtStream handle, c
 
 static aclError reset_submit(aclrtStream handle)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     TRY(stream_resolve(handle, &stream));
     return stream_submit(stream, &reset_task, NULL, 0);
 }

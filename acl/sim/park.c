@@ -1,21 +1,33 @@
 /* Waiting: until a condition that some other thread makes true holds, or a deadline passes.
  *
- * Waiters are kept in buckets chosen by a key's address, as in a futex: the waiter counts itself
- * in, then looks; the waker makes the condition true, then looks for waiters.  One of the two sees
- * the other, because both sides put a sequentially consistent fence between their two steps.
+ * Waiters are kept in buckets chosen by a key's address, as in a futex: the waiter puts itself in,
+ * then looks; the waker makes the condition true, then looks for waiters.  One of the two sees the
+ * other, because both sides put a sequentially consistent fence between their two steps.  A waker wakes
+ * the waiters of its key only: threads that sleep for others cost nothing.
  *
  * Thread rule: any thread.  A waker with nobody waiting pays one fence and one load. */
 #include "core.h"
+#include "fork.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { BUCKETS = 128, SPINS_MIN = 16, SPINS_MAX = 1024 };
+enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, SPINS_MIN = 16, SPINS_MAX = 1024 };
+
+/* A thread that waits; on its stack. */
+typedef struct Waiter {
+    const void *key;
+    _Atomic uint32_t woken; /* a futex */
+    struct Waiter *next, **link;
+} Waiter;
 
 typedef struct Bucket {
     _Alignas(64) pthread_mutex_t lock;
-    pthread_cond_t changed;
+    Waiter *first;
     atomic_int waiters;
 } Bucket;
 
@@ -24,14 +36,18 @@ static _Thread_local int patience = 256; /* looks before sleeping: grows where l
 
 __attribute__((constructor(102))) static void buckets_make(void)
 {
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     for (size_t i = 0; i < BUCKETS; i++) {
         pthread_mutex_init(&buckets[i].lock, NULL);
-        pthread_cond_init(&buckets[i].changed, &clock);
     }
-    pthread_condattr_destroy(&clock);
+}
+
+void park_forked(void)
+{
+    for (size_t i = 0; i < BUCKETS; i++) {
+        buckets[i].first = NULL;
+        atomic_store(&buckets[i].waiters, 0);
+    }
+    buckets_make();
 }
 
 int64_t now_ns(void)
@@ -49,7 +65,7 @@ int64_t deadline_after_ms(int32_t timeout_ms)
 static Bucket *bucket_of(const void *key)
 {
     uint64_t mixed = (uint64_t)(uintptr_t)key * UINT64_C(0x9E3779B97F4A7C15);
-    return &buckets[mixed >> 57];
+    return &buckets[mixed >> (64 - BUCKET_BITS)];
 }
 
 static void pause_cpu(void)
@@ -76,39 +92,84 @@ static bool spin_until(ParkReady ready, const void *argument)
     return false;
 }
 
+/* ThreadSanitizer knows no fences; a change of an atomic is one for it. */
+static void fence(Bucket *bucket)
+{
+#ifdef __SANITIZE_THREAD__
+    atomic_fetch_add(&bucket->waiters, 0);
+#else
+    (void)bucket;
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+static void waiter_enter(Bucket *bucket, Waiter *waiter)
+{
+    pthread_mutex_lock(&bucket->lock);
+    waiter->next = bucket->first;
+    waiter->link = &bucket->first;
+    if (waiter->next != NULL) {
+        waiter->next->link = &waiter->next;
+    }
+    bucket->first = waiter;
+    atomic_fetch_add(&bucket->waiters, 1);
+    pthread_mutex_unlock(&bucket->lock);
+    fence(bucket);
+}
+
+static void waiter_leave(Bucket *bucket, Waiter *waiter)
+{
+    pthread_mutex_lock(&bucket->lock);
+    *waiter->link = waiter->next;
+    if (waiter->next != NULL) {
+        waiter->next->link = waiter->link;
+    }
+    atomic_fetch_sub(&bucket->waiters, 1);
+    pthread_mutex_unlock(&bucket->lock);
+}
+
+/* Until somebody sets `woken`; false at the deadline. */
+static bool waiter_sleep(Waiter *waiter, int64_t deadline_ns)
+{
+    struct timespec until = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
+    long done = syscall(SYS_futex, &waiter->woken, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0,
+                        deadline_ns < 0 ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    return done == 0 || errno != ETIMEDOUT;
+}
+
 bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns)
 {
     if (ready(argument) || spin_until(ready, argument)) {
         return true;
     }
     Bucket *bucket = bucket_of(key);
-    struct timespec until = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};
-    bool done = false;
-    int waited = 0;
-    pthread_mutex_lock(&bucket->lock);
-    atomic_fetch_add(&bucket->waiters, 1);
-    atomic_thread_fence(memory_order_seq_cst);
-    while (!(done = ready(argument)) && waited != ETIMEDOUT) {
-        if (deadline_ns < 0) {
-            pthread_cond_wait(&bucket->changed, &bucket->lock);
-        } else {
-            waited = pthread_cond_timedwait(&bucket->changed, &bucket->lock, &until);
+    Waiter waiter = {.key = key};
+    bool done = false, in_time = true;
+    waiter_enter(bucket, &waiter);
+    for (;;) {
+        atomic_store(&waiter.woken, 0); /* before the look: a change after it wakes us */
+        done = ready(argument);
+        if (done || !in_time) {
+            break;
         }
+        in_time = waiter_sleep(&waiter, deadline_ns);
     }
-    atomic_fetch_sub(&bucket->waiters, 1);
-    pthread_mutex_unlock(&bucket->lock);
+    waiter_leave(bucket, &waiter);
     return done;
 }
 
 void park_wake(const void *key)
 {
     Bucket *bucket = bucket_of(key);
-    atomic_thread_fence(memory_order_seq_cst);
+    fence(bucket);
     if (atomic_load_explicit(&bucket->waiters, memory_order_relaxed) == 0) {
         return;
     }
-    /* Once the lock was had, a waiter that counted itself in sleeps or will see the change. */
-    pthread_mutex_lock(&bucket->lock);
+    pthread_mutex_lock(&bucket->lock); /* no waiter leaves, and takes its futex away, meanwhile */
+    for (Waiter *waiter = bucket->first; waiter != NULL; waiter = waiter->next) {
+        if (waiter->key == key && atomic_exchange(&waiter->woken, 1) == 0) {
+            syscall(SYS_futex, &waiter->woken, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+        }
+    }
     pthread_mutex_unlock(&bucket->lock);
-    pthread_cond_broadcast(&bucket->changed);
 }

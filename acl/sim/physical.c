@@ -2,6 +2,8 @@
 #include "physical.h"
 
 #include "exports.h"
+#include "fork.h"
+#include "race.h"
 #include "share.h"
 #include "soc.h"
 
@@ -25,8 +27,9 @@ static const uint64_t FILE_BYTES = UINT64_C(1) << 60;
 static const size_t SPILL_BYTES = (size_t)1 << 42;
 
 static Backing backings[BOOK_COUNT];
-static pthread_mutex_t physicals_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(physicals_lock);
 static Physical *physicals_unused;
+static struct Lingering *lingering; /* guarded by physicals_lock */
 
 /* ---- backing files -------------------------------------------------------------- */
 static void file_punch(int fd, uint64_t offset, size_t bytes)
@@ -57,6 +60,19 @@ __attribute__((constructor)) static void backings_init(void)
 {
     for (int i = 0; i < BOOK_COUNT; i++) {
         pthread_mutex_init(&backings[i].lock, NULL);
+    }
+}
+
+void backings_forked(void)
+{
+    backings_init();
+    lingering = NULL;
+    for (int i = 0; i < BOOK_COUNT; i++) {
+        if (backings[i].open) {
+            close(backings[i].fd);
+            backings[i].open = false;
+            backings[i].unused = NULL;
+        }
     }
 }
 
@@ -150,9 +166,56 @@ static void home_give(Home *home, size_t granule, size_t count)
     pthread_mutex_unlock(&home->lock);
 }
 
+/* ---- places that importers have ------------------------------------------------- */
+/* A place that an importer has, of a Physical that is gone. */
+typedef struct Lingering {
+    struct Lingering *next;
+    ShareEntry *share;
+    int32_t device;
+    int fd;
+    Home *home; /* NULL: in the spill */
+    uint64_t offset;
+    size_t bytes;
+} Lingering;
+
+static void place_give(const Lingering *place)
+{
+    if (place->home != NULL) {
+        size_t granule = (place->offset - place->home->offset) / GRANULE;
+        file_punch(place->fd, place->offset, place->bytes);
+        home_give(place->home, granule, place->bytes / GRANULE);
+        home_unref(place->home);
+        return;
+    }
+    Backing *backing = &backings[place->device];
+    ZoneView view;
+    size_t offset = place->offset - backing->spill_offset;
+    if (zone_hold(&backing->spill, offset, &view)) {
+        zone_give(&backing->spill, offset);
+    }
+}
+
+/* Gives back what importers are done with. */
+static void lingering_collect(void)
+{
+    pthread_mutex_lock(&physicals_lock);
+    for (Lingering **at = &lingering; *at != NULL;) {
+        Lingering *one = *at;
+        if (!share_is_over(one->share)) {
+            at = &one->next;
+            continue;
+        }
+        *at = one->next;
+        place_give(one);
+        free(one);
+    }
+    pthread_mutex_unlock(&physicals_lock);
+}
+
 /* ---- physical memory ------------------------------------------------------------ */
 Physical *physical_blank(void)
 {
+    lingering_collect();
     pthread_mutex_lock(&physicals_lock);
     Physical *memory = physicals_unused;
     if (memory != NULL) {
@@ -207,25 +270,22 @@ bool physical_place(Physical *memory, Home *home, size_t granule)
     return placed;
 }
 
-/* What was placed goes back, unless an importer still has it: then its place is never used again
- * and the pages live as long as the file. */
+/* What was placed goes back, when the last importer is done with it. */
 static void physical_unplace(Physical *memory)
 {
-    if (memory->share != NULL && !share_owner_gone(memory->share)) {
+    Lingering place = {NULL, memory->share, memory->device, memory->fd, memory->home,
+                       memory->offset, memory->bytes};
+    if (memory->share == NULL || share_owner_gone(memory->share)) {
+        place_give(&place);
         return;
     }
-    if (memory->home != NULL) {
-        size_t granule = (memory->offset - memory->home->offset) / GRANULE;
-        file_punch(memory->fd, memory->offset, memory->bytes);
-        home_give(memory->home, granule, memory->bytes / GRANULE);
-        home_unref(memory->home);
-        return;
-    }
-    Backing *backing = &backings[memory->device];
-    ZoneView view;
-    size_t offset = memory->offset - backing->spill_offset;
-    if (zone_hold(&backing->spill, offset, &view)) {
-        zone_give(&backing->spill, offset);
+    Lingering *kept = malloc(sizeof *kept);
+    if (kept != NULL) { /* else its place is lost, not its pages */
+        *kept = place;
+        pthread_mutex_lock(&physicals_lock);
+        kept->next = lingering;
+        lingering = kept;
+        pthread_mutex_unlock(&physicals_lock);
     }
 }
 
@@ -238,6 +298,9 @@ void physical_unref(Physical *memory)
 {
     if (atomic_fetch_sub(&memory->refs, 1) != 1) {
         return;
+    }
+    if (races_on()) {
+        race_physical_gone(memory, memory->bytes);
     }
     if (memory->imported) {
         share_import_gone(memory->share, memory->fd);
@@ -266,39 +329,69 @@ static bool physical_try_ref(Physical *memory)
     return false;
 }
 
-aclError physical_of(const char *function, aclrtDrvMemHandle handle, Physical **memory)
+static aclError handle_unknown(const char *function, aclrtDrvMemHandle handle)
 {
-    PhysicalHandle *slot = (PhysicalHandle *)handle;
-    if (handle_is(slot, HANDLE_PHYSICAL) && slot->memory != NULL &&
-        physical_try_ref(slot->memory)) {
-        *memory = slot->memory;
-        if (handle_is(slot, HANDLE_PHYSICAL)) {
-            return ACL_SUCCESS;
-        }
-        physical_unref(*memory);
-    }
     return error_set(function, ACL_ERROR_RT_INVALID_HANDLE,
                      "handle = %p is no handle of physical memory (or it was freed)",
                      (void *)handle);
 }
 
+/* What a slot that is held stands for: its memory may be another's if the handle is dead. */
+static bool handle_memory(const PhysicalHandle *slot, Physical **memory)
+{
+    *memory = slot->memory;
+    if (!physical_try_ref(*memory)) {
+        return false;
+    }
+    if (handle_is(slot, HANDLE_PHYSICAL)) {
+        return true;
+    }
+    physical_unref(*memory);
+    return false;
+}
+
+aclError physical_of(const char *function, aclrtDrvMemHandle handle, Physical **memory)
+{
+    PhysicalHandle *slot = (PhysicalHandle *)handle;
+    if (handle_follow(slot, HANDLE_PHYSICAL)) {
+        bool held = handle_memory(slot, memory);
+        handle_drop(slot);
+        if (held) {
+            return ACL_SUCCESS;
+        }
+    }
+    return handle_unknown(function, handle);
+}
+
 PhysicalHandle *physical_handle(Physical *memory)
 {
-    PhysicalHandle *handle = handle_new(HANDLE_PHYSICAL, sizeof *handle);
+    PhysicalHandle *handle = handle_prepare(HANDLE_PHYSICAL, sizeof *handle);
     if (handle != NULL) {
         handle->memory = memory;
         atomic_store(&handle->users, 1);
+        handle_show(handle);
         atomic_store(&memory->handle, handle);
     }
     return handle;
 }
 
+/* Adds to how often the handle has to be freed; false if that was done the last time. */
+static bool users_add(PhysicalHandle *handle, int change)
+{
+    unsigned users = atomic_load(&handle->users);
+    while (users != 0
+           && !atomic_compare_exchange_weak(&handle->users, &users, users + (unsigned)change)) {
+    }
+    return users != 0;
+}
+
 PhysicalHandle *physical_retain(Physical *memory)
 {
     PhysicalHandle *handle = atomic_load(&memory->handle);
-    unsigned users = handle == NULL ? 0 : atomic_load(&handle->users);
-    while (users != 0) {
-        if (atomic_compare_exchange_weak(&handle->users, &users, users + 1)) {
+    if (handle != NULL && handle_follow(handle, HANDLE_PHYSICAL)) {
+        bool retained = handle->memory == memory && users_add(handle, 1);
+        handle_drop(handle);
+        if (retained) {
             return handle;
         }
     }
@@ -452,17 +545,19 @@ aclError sim_aclrtMallocPhysical(aclrtDrvMemHandle *handle, size_t size,
 aclError sim_aclrtFreePhysical(aclrtDrvMemHandle handle)
 {
     REQUIRE(handle);
-    Physical *memory;
-    TRY(physical_of(__func__, handle, &memory));
     PhysicalHandle *slot = (PhysicalHandle *)handle;
-    if (atomic_fetch_sub(&slot->users, 1) == 1 && handle_kill(slot)) {
-        PhysicalHandle *latest = slot;
-        atomic_compare_exchange_strong(&memory->handle, &latest, NULL);
-        handle_retire(slot);
-        physical_unref(memory); /* the handle's own reference */
+    bool freed = false;
+    if (handle_follow(slot, HANDLE_PHYSICAL)) {
+        freed = users_add(slot, -1);
+        if (freed && atomic_load(&slot->users) == 0 && handle_kill(slot)) {
+            PhysicalHandle *latest = slot;
+            atomic_compare_exchange_strong(&slot->memory->handle, &latest, NULL);
+            physical_unref(slot->memory); /* the handle's own reference */
+            handle_retire(slot);
+        }
+        handle_drop(slot);
     }
-    physical_unref(memory);
-    return ACL_SUCCESS;
+    return freed ? ACL_SUCCESS : handle_unknown(__func__, handle);
 }
 
 aclError sim_aclrtMemGetAllocationPropertiesFromHandle(aclrtDrvMemHandle handle,

@@ -75,7 +75,7 @@ typedef struct Record {
     bool on_stream;
 } Record;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static char *folder;     /* NULL: not initialised */
 static uint32_t profile; /* from aclprofInit to aclprofFinalize: the 1st, 2nd ... */
 static uint32_t marking; /* configurations that are started and have ACL_PROF_MSPROFTX */
@@ -370,7 +370,7 @@ static const TaskClass mark_task = {.name = "profiler mark", .run = mark_run};
 
 static aclError mark_submit(aclrtStream handle, const char *text, size_t length, const char *sort)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     StreamMark mark = {.sort = sort};
     memcpy(mark.text, text, length);
     TRY(stream_resolve(handle, &stream));

@@ -16,7 +16,13 @@ static inline bool quant_is_byte(aclDataType type)
 }
 
 /* The nearest even integer to `value`, plus `zero`, kept within [low, high]. */
-int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high);
+static inline int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high)
+{
+    float least = (float)(low - zero), most = (float)(high - zero);
+    float bounded = !(value > least) ? least : value < most ? value : most; /* NaN is the least */
+    /* Adding 1.5 * 2^23 rounds to an integer, to the even one of two. */
+    return (int32_t)((bounded + 12582912.0F) - 12582912.0F) + zero;
+}
 
 /* A scale or zero point for one filter, row or column: the only one if there is one, 0 for NULL. */
 double quant_parameter(const Tensor *tensor, int64_t line);

@@ -9,8 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "core.h"
 #include "exports.h"
+#include "memory.h"
+#include "race.h"
 #include "soc.h"
 
 enum { COUNTER_BYTES = 16, ROUNDS = 10, WORDS = 4 };
@@ -71,23 +72,25 @@ static double draw_normal(Generator *generator)
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* A parameter's bytes: in place, or where it points, in device memory. */
-static void parameter_copy(const aclrtRandomParaInfo *parameter, void *value, size_t size)
+/* A parameter's bytes in place, where they are in device memory. */
+static aclError parameter_fetch(const Stream *stream, aclrtRandomParaInfo *parameter, size_t size)
 {
+    void *address, *at;
     if (parameter->isAddr == 0) {
-        memcpy(value, parameter->valueOrAddr, size);
-        return;
+        return ACL_SUCCESS;
     }
-    void *address;
     memcpy(&address, parameter->valueOrAddr, sizeof address);
-    memcpy(value, memory_inner(address, size), size);
+    TRY(memory_for_task(stream, "a parameter of random numbers", address, size, false, &at));
+    memcpy(parameter->valueOrAddr, at, size);
+    parameter->isAddr = 0;
+    return ACL_SUCCESS;
 }
 
 static uint64_t parameter_long(const aclrtRandomParaInfo *parameter)
 {
     uint64_t value = 0;
     size_t size = parameter->size == 4 ? 4 : 8;
-    parameter_copy(parameter, &value, size);
+    memcpy(&value, parameter->valueOrAddr, size);
     return value;
 }
 
@@ -96,10 +99,10 @@ static double parameter_real(const aclrtRandomParaInfo *parameter, aclDataType t
     uint16_t half;
     float value;
     if (type == ACL_FLOAT) {
-        parameter_copy(parameter, &value, sizeof value);
+        memcpy(&value, parameter->valueOrAddr, sizeof value);
         return (double)value;
     }
-    parameter_copy(parameter, &half, sizeof half);
+    memcpy(&half, parameter->valueOrAddr, sizeof half);
     if (type == ACL_FLOAT16) {
         return (double)sim_aclFloat16ToFloat(half);
     }
@@ -155,8 +158,8 @@ static void uniform_integers(Generator *generator, const aclrtRandomNumTaskInfo 
     size_t size = wide ? 8 : 4;
     uint64_t low = 0;
     uint64_t high = 0;
-    parameter_copy(&range->min, &low, size);
-    parameter_copy(&range->max, &high, size);
+    memcpy(&low, range->min.valueOrAddr, size);
+    memcpy(&high, range->max.valueOrAddr, size);
     if (info->dataType == ACL_INT32) {
         low = (uint64_t)(int64_t)(int32_t)low;
         high = (uint64_t)(int64_t)(int32_t)high;
@@ -215,46 +218,81 @@ static size_t result_bytes(const aclrtRandomNumTaskInfo *info, uint64_t count)
     return count * sim_aclDataTypeSize(info->dataType);
 }
 
+/* All parameters in place. */
+static aclError parameters_fetch(const Stream *stream, aclrtRandomNumTaskInfo *info)
+{
+    size_t size = sim_aclDataTypeSize(info->dataType);
+    aclrtRandomNumFuncParaInfo *function = &info->randomNumFuncParaInfo;
+    bool one = function->funcType == ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK;
+    aclrtUniformDisInfo *pair = &function->paramInfo.uniformDisInfo; /* the others begin alike */
+    TRY(parameter_fetch(stream, &info->randomNum, info->randomNum.size == 4 ? 4 : 8));
+    TRY(parameter_fetch(stream, &info->randomSeed, info->randomSeed.size == 4 ? 4 : 8));
+    TRY(parameter_fetch(stream, &pair->min, size));
+    return one ? ACL_SUCCESS : parameter_fetch(stream, &pair->max, size);
+}
+
+static void numbers_draw(Generator *generator, const aclrtRandomNumTaskInfo *info, void *out,
+                         uint64_t count)
+{
+    switch (info->randomNumFuncParaInfo.funcType) {
+    case ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK:
+        dropout_bits(generator, info, out, count);
+        break;
+    case ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS:
+        if (type_is_real(info->dataType)) {
+            uniform_reals(generator, info, out, count);
+        } else {
+            uniform_integers(generator, info, out, count);
+        }
+        break;
+    default:
+        normal_reals(generator, info, out, count);
+        break;
+    }
+}
+
 static aclError random_run(Stream *stream, const void *payload)
 {
-    const aclrtRandomNumTaskInfo *info = payload;
+    aclrtRandomNumTaskInfo info;
+    memcpy(&info, payload, sizeof info);
+    TRY(parameters_fetch(stream, &info));
     Generator generator = {.used = WORDS};
-    uint64_t count = parameter_long(&info->randomNum);
-    uint64_t seed = parameter_long(&info->randomSeed);
-    (void)stream;
+    uint64_t count = parameter_long(&info.randomNum);
+    uint64_t seed = parameter_long(&info.randomSeed);
+    void *counter, *out;
     if (count > SIZE_MAX / 8) {
         return ACL_ERROR_RT_PARAM_INVALID;
     }
     generator.key[0] = (uint32_t)seed;
     generator.key[1] = (uint32_t)(seed >> 32);
-    void *counter = memory_inner(info->randomCounterAddr, COUNTER_BYTES);
-    void *out = memory_inner(info->randomResultAddr, result_bytes(info, count));
+    TRY(memory_for_task(stream, "the counter of random numbers", info.randomCounterAddr,
+                        COUNTER_BYTES, true, &counter));
+    TRY(memory_for_task(stream, "the room for random numbers", info.randomResultAddr,
+                        result_bytes(&info, count), true, &out));
     memcpy(generator.counter, counter, COUNTER_BYTES);
-    switch (info->randomNumFuncParaInfo.funcType) {
-    case ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK:
-        dropout_bits(&generator, info, out, count);
-        break;
-    case ACL_RT_RANDOM_NUM_FUNC_TYPE_UNIFORM_DIS:
-        if (type_is_real(info->dataType)) {
-            uniform_reals(&generator, info, out, count);
-        } else {
-            uniform_integers(&generator, info, out, count);
-        }
-        break;
-    default:
-        normal_reals(&generator, info, out, count);
-        break;
-    }
+    numbers_draw(&generator, &info, out, count);
     memcpy(counter, generator.counter, COUNTER_BYTES);
     return ACL_SUCCESS;
 }
 
-static const TaskClass random_task = {.name = "random numbers", .run = random_run};
+static void random_touch(const void *payload, Touch *touch)
+{
+    const aclrtRandomNumTaskInfo *info = payload;
+    touch_bytes(touch, info->randomCounterAddr, COUNTER_BYTES, TOUCH_WRITE);
+    touch_bytes(touch, info->randomResultAddr, result_bytes(info, parameter_long(&info->randomNum)),
+                TOUCH_WRITE);
+}
+
+static const TaskClass random_task = {
+    .name = "random numbers",
+    .run = random_run,
+    .touch = random_touch,
+};
 
 aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const aclrtStream stream,
     void *reserve)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(taskInfo);
     REQUIRE(reserve == NULL);
     TRY(stream_resolve(stream, &resolved));
@@ -276,9 +314,10 @@ aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const a
 aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId,
     aclrtTaskUpdateInfo *info, aclrtStream execStream)
 {
-    Stream *resolved;
+    STREAM_REF(of_task);
+    STREAM_REF(resolved);
     REQUIRE(info);
-    TRY(stream_resolve_any(taskStream, &resolved));
+    TRY(stream_resolve_any(taskStream, &of_task));
     TRY(stream_resolve(execStream, &resolved));
     return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "task %u cannot be changed once it is queued",
                 taskId);

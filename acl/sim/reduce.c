@@ -3,6 +3,7 @@
  * Integers wrap around.  16-bit floats are computed in 32 bits and rounded to even once. */
 #include "copy.h"
 #include "exports.h"
+#include "race.h"
 #include "tensor.h"
 
 typedef struct ReduceTask {
@@ -107,7 +108,18 @@ static aclError reduce_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-static const TaskClass reduce_class = {.name = "reduce", .run = reduce_run};
+static void reduce_touch(const void *payload, Touch *touch)
+{
+    const ReduceTask *task = payload;
+    touch_bytes(touch, task->src, task->bytes, TOUCH_READ);
+    touch_bytes(touch, task->dst, task->bytes, TOUCH_WRITE);
+}
+
+static const TaskClass reduce_class = {
+    .name = "reduce",
+    .run = reduce_run,
+    .touch = reduce_touch,
+};
 
 static aclError kind_check(const char *function, aclrtReduceKind kind)
 {
@@ -132,7 +144,7 @@ aclError sim_aclrtReduceAsync(void *dst, const void *src, uint64_t count, aclrtR
     REQUIRE(reserve == NULL);
     const ReduceType *known = type_find(type);
     REQUIRE(known != NULL);
-    Stream *queue;
+    STREAM_REF(queue);
     TRY(stream_check(stream));
     REQUIRE_RT(count > 0);
     TRY(kind_check(__func__, kind));

@@ -2,12 +2,14 @@
  *
  * A thread subscribes streams; a launched callback is put into the thread's queue when the stream
  * gets there, and the thread runs it inside aclrtProcessReport.  aclrtSubscribeHostFunc does the
- * same for host functions.
+ * same for host functions, and a stream may have both.
  *
  * Thread rule: `lock` guards the list of threads, their queues and who subscribed a stream.  It is
  * not held while a callback runs. */
 #include "callback.h"
 #include "exports.h"
+#include "fork.h"
+#include "race.h"
 #include "stream.h"
 
 #include <stdlib.h>
@@ -19,6 +21,7 @@ typedef struct ReportCall {
     void *argument;
     _Atomic int users; /* the queue, and the task that waits */
     _Atomic bool done;
+    bool blocks;       /* the task waits for it */
 } ReportCall;
 
 /* A thread that subscribed; kept for good, as threads that do so are few. */
@@ -31,8 +34,13 @@ typedef struct Reporter {
     _Atomic uint32_t queued;
 } Reporter;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Reporter *reporters;
+
+void reports_forked(void)
+{
+    reporters = NULL;
+}
 
 static void call_release(ReportCall *call)
 {
@@ -43,9 +51,8 @@ static void call_release(ReportCall *call)
 
 static void call_finish(ReportCall *call)
 {
-    Stream *stream = call->stream;
     atomic_store(&call->done, true);
-    park_wake(&stream->in_callback);
+    park_wake(call);
     call_release(call);
 }
 
@@ -71,12 +78,12 @@ static Reporter *reporter_make(uint64_t thread, Subscription sort)
     return made;
 }
 
-Subscription report_subscription(Stream *stream)
+bool report_subscribed(Stream *stream, Subscription sort)
 {
     pthread_mutex_lock(&lock);
-    Subscription sort = stream->subscriber != NULL ? stream->subscriber->sort : SUBSCRIBED_NOT;
+    bool subscribed = stream->subscribers[sort] != NULL;
     pthread_mutex_unlock(&lock);
-    return sort;
+    return subscribed;
 }
 
 /* The runtime itself serves a stream of host functions, which then takes no thread of the user's;
@@ -94,16 +101,16 @@ static aclError served_check(aclrtStream handle)
 
 static aclError report_subscribe(uint64_t thread, aclrtStream handle, Subscription sort)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     aclError status = ACL_SUCCESS;
     TRY(stream_resolve_any(handle, &stream));
     pthread_mutex_lock(&lock);
-    if (stream->subscriber != NULL) {
+    if (stream->subscribers[sort] != NULL) {
         status = fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u is subscribed already", stream->id);
     } else {
         Reporter *reporter = reporter_find(thread, sort);
         reporter = reporter != NULL ? reporter : reporter_make(thread, sort);
-        stream->subscriber = reporter;
+        stream->subscribers[sort] = reporter;
         if (reporter == NULL) {
             status = fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
         } else {
@@ -114,15 +121,15 @@ static aclError report_subscribe(uint64_t thread, aclrtStream handle, Subscripti
     return status;
 }
 
-/* Takes the stream's calls out of the queue; the lock is held. */
-static ReportCall *calls_withdraw(Reporter *reporter, const Stream *stream)
+/* Takes the stream's calls, or only that one, out of the queue; the lock is held. */
+static ReportCall *calls_withdraw(Reporter *reporter, const Stream *stream, const ReportCall *only)
 {
     ReportCall *taken = NULL;
     ReportCall **link = &reporter->first;
     reporter->last = NULL;
     while (*link != NULL) {
         ReportCall *call = *link;
-        if (call->stream == stream) {
+        if (call->stream == stream && (only == NULL || only == call)) {
             *link = call->next;
             call->next = taken;
             taken = call;
@@ -135,12 +142,12 @@ static ReportCall *calls_withdraw(Reporter *reporter, const Stream *stream)
     return taken;
 }
 
-static ReportCall *subscription_end(Stream *stream)
+static ReportCall *subscription_end(Stream *stream, Subscription sort)
 {
-    Reporter *reporter = stream->subscriber;
-    stream->subscriber = NULL;
+    Reporter *reporter = stream->subscribers[sort];
+    stream->subscribers[sort] = NULL;
     reporter->streams--;
-    return calls_withdraw(reporter, stream);
+    return calls_withdraw(reporter, stream, NULL);
 }
 
 static void calls_finish(ReportCall *call)
@@ -154,18 +161,18 @@ static void calls_finish(ReportCall *call)
 
 void report_stream_gone(Stream *stream)
 {
-    ReportCall *withdrawn = NULL;
-    pthread_mutex_lock(&lock);
-    if (stream->subscriber != NULL) {
-        withdrawn = subscription_end(stream);
+    for (Subscription sort = 0; sort < SUBSCRIPTIONS; sort++) {
+        pthread_mutex_lock(&lock);
+        bool subscribed = stream->subscribers[sort] != NULL;
+        ReportCall *withdrawn = subscribed ? subscription_end(stream, sort) : NULL;
+        pthread_mutex_unlock(&lock);
+        calls_finish(withdrawn);
     }
-    pthread_mutex_unlock(&lock);
-    calls_finish(withdrawn);
 }
 
 static aclError report_unsubscribe(uint64_t thread, aclrtStream handle, Subscription sort)
 {
-    Stream *stream;
+    STREAM_REF(stream);
     aclError status = ACL_SUCCESS;
     ReportCall *withdrawn = NULL;
     TRY(stream_resolve_any(handle, &stream));
@@ -173,12 +180,11 @@ static aclError report_unsubscribe(uint64_t thread, aclrtStream handle, Subscrip
     if (reporter_find(thread, sort) == NULL) {
         status = fail(ACL_ERROR_RT_THREAD_SUBSCRIBE, "thread %llu never subscribed a stream",
                       (unsigned long long)thread);
-    } else if (stream->subscriber == NULL || stream->subscriber->thread != thread
-               || stream->subscriber->sort != sort) {
+    } else if (stream->subscribers[sort] == NULL || stream->subscribers[sort]->thread != thread) {
         status = fail(ACL_ERROR_RT_STREAM_SUBSCRIBE, "stream %u is not subscribed by that thread",
                       stream->id);
     } else {
-        withdrawn = subscription_end(stream);
+        withdrawn = subscription_end(stream, sort);
     }
     pthread_mutex_unlock(&lock);
     calls_finish(withdrawn);
@@ -188,6 +194,7 @@ static aclError report_unsubscribe(uint64_t thread, aclrtStream handle, Subscrip
 /* ---- the stream's side ----------------------------------------------------------------------- */
 
 typedef struct ReportTask {
+    Subscription sort;
     aclrtCallback function;
     void *argument;
     bool blocks;
@@ -200,10 +207,10 @@ static bool call_is_done(const void *argument)
 }
 
 /* False if nobody subscribes the stream any more. */
-static bool call_queue(Stream *stream, ReportCall *call)
+static bool call_queue(Stream *stream, Subscription sort, ReportCall *call)
 {
     pthread_mutex_lock(&lock);
-    Reporter *reporter = stream->subscriber;
+    Reporter *reporter = stream->subscribers[sort];
     if (reporter != NULL) {
         if (reporter->first == NULL) {
             reporter->first = call;
@@ -220,6 +227,22 @@ static bool call_queue(Stream *stream, ReportCall *call)
     return reporter != NULL;
 }
 
+/* Waits until it has run, or is not wanted any more and has not begun. */
+static void call_wait(Stream *stream, Subscription sort, ReportCall *call)
+{
+    ReportCall *withdrawn = NULL;
+    if (stream_park(stream, call, call_is_done, call, FOREVER)) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (stream->subscribers[sort] != NULL) {
+        withdrawn = calls_withdraw(stream->subscribers[sort], stream, call);
+    }
+    pthread_mutex_unlock(&lock);
+    calls_finish(withdrawn);
+    park_wait(call, call_is_done, call, FOREVER); /* if it runs, it cannot be ended */
+}
+
 static aclError report_run(Stream *stream, const void *payload)
 {
     const ReportTask *task = payload;
@@ -230,42 +253,58 @@ static aclError report_run(Stream *stream, const void *payload)
     call->stream = stream;
     call->function = task->function;
     call->argument = task->argument;
+    call->blocks = task->blocks;
     atomic_store(&call->users, 2);
-    if (!call_queue(stream, call)) {
+    if (races_on()) {
+        race_seen(stream);
+    }
+    if (!call_queue(stream, task->sort, call)) {
         free(call);
         return ACL_SUCCESS;
     }
     if (task->blocks) {
-        callback_waits(stream, true);
-        stream_park(stream, &stream->in_callback, call_is_done, call, FOREVER);
+        call_wait(stream, task->sort, call);
         callback_waits(stream, false);
+        if (races_on()) {
+            race_take_host(stream);
+        }
     }
     call_release(call);
     return ACL_SUCCESS;
 }
 
-static const TaskClass report_task = {.name = "callback", .run = report_run};
-
-aclError report_launch(Stream *stream, aclrtCallback function, void *argument, bool blocks)
+static void report_touch(const void *payload, Touch *touch)
 {
-    ReportTask task = {function, argument, blocks};
+    if (((const ReportTask *)payload)->blocks) {
+        touch_late(touch);
+    } else {
+        touch_marked(touch);
+    }
+}
+
+static const TaskClass report_task = {.name = "callback", .run = report_run, .touch = report_touch};
+
+aclError report_launch(Stream *stream, Subscription sort, aclrtCallback function, void *argument,
+                       bool blocks)
+{
+    ReportTask task = {sort, function, argument, blocks};
     return stream_submit(stream, &report_task, &task, sizeof task);
 }
 
 aclError sim_aclrtLaunchCallback(aclrtCallback fn, void *userData, aclrtCallbackBlockType blockType,
                                  aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(blockType == ACL_CALLBACK_NO_BLOCK || blockType == ACL_CALLBACK_BLOCK);
     TRY(stream_check(stream));
     REQUIRE_RT(fn != NULL);
     TRY(served_check(stream));
     TRY(stream_resolve(stream, &resolved));
-    if (report_subscription(resolved) != SUBSCRIBED_REPORTS) {
+    if (!report_subscribed(resolved, SUBSCRIBED_REPORTS)) {
         return fail(ACL_ERROR_RT_STREAM_NO_CB_REG, "stream %u has no aclrtSubscribeReport",
                     resolved->id);
     }
-    return report_launch(resolved, fn, userData, blockType == ACL_CALLBACK_BLOCK);
+    return report_launch(resolved, SUBSCRIBED_REPORTS, fn, userData, blockType == ACL_CALLBACK_BLOCK);
 }
 
 /* ---- the thread's side ----------------------------------------------------------------------- */
@@ -283,6 +322,9 @@ static ReportCall *call_take(Reporter *reporter)
     if (call != NULL) {
         reporter->first = call->next;
         atomic_fetch_sub(&reporter->queued, 1);
+        if (call->blocks) {
+            callback_waits(call->stream, true);
+        }
     }
     pthread_mutex_unlock(&lock);
     return call;
@@ -299,8 +341,15 @@ static aclError report_process(int32_t timeout, Subscription sort, const char *f
         return error_set(function, ACL_ERROR_RT_THREAD_SUBSCRIBE,
                          "this thread is subscribed to no stream");
     }
-    park_wait(reporter, calls_are_queued, reporter, deadline_after_ms(timeout));
-    ReportCall *call = call_take(reporter);
+    int64_t deadline_ns = deadline_after_ms(timeout);
+    ReportCall *call = NULL;
+    while (call == NULL && park_wait(reporter, calls_are_queued, reporter, deadline_ns)) {
+        call = call_take(reporter);
+        if (call != NULL && call->blocks && stream_is_dropping(call->stream)) {
+            call_finish(call); /* its stream was aborted */
+            call = NULL;
+        }
+    }
     if (call == NULL) {
         return error_set(function, ACL_ERROR_RT_REPORT_TIMEOUT, "no callback within %d ms",
                          timeout);

@@ -1,13 +1,16 @@
 /* Sharing between processes: see share.h. */
 #include "share.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fork.h"
 #include "memory.h"
 
 enum ShareState { SHARE_FREE, SHARE_FILLING, SHARE_LIVE, SHARE_GONE };
@@ -17,6 +20,7 @@ static const uint64_t MAGIC = UINT64_C(0x61636c73696d3031);
 
 typedef struct ShareTable {
     uint64_t magic;
+    pthread_mutex_t lock; /* of importers and owner; survives a holder's death */
     ShareEntry entries[ENTRIES];
 } ShareTable;
 
@@ -28,7 +32,7 @@ typedef struct ShareView {
     struct ShareView *next;
 } ShareView;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static ShareTable *own; /* this process's */
 static int own_fd = -1;
 static uint32_t next_entry;
@@ -45,6 +49,55 @@ static uint64_t token_make(uint32_t index, uint32_t generation)
 static uint64_t token_part(uint64_t token, int shift, int bits)
 {
     return token >> shift & ((UINT64_C(1) << bits) - 1);
+}
+
+/* ---- importers ------------------------------------------------------------------ */
+static ShareTable *table_lock(ShareEntry *entry)
+{
+    char *entries = (char *)(entry - entry->index);
+    ShareTable *table = (ShareTable *)(entries - offsetof(ShareTable, entries));
+    if (pthread_mutex_lock(&table->lock) == EOWNERDEAD) {
+        pthread_mutex_consistent(&table->lock);
+    }
+    return table;
+}
+
+/* Whether a process that lives has it; forgets those that died.  The table's lock is held. */
+static bool users_left(ShareEntry *entry)
+{
+    bool left = false;
+    for (int i = 0; i < SHARE_USERS; i++) {
+        ShareUser *user = &entry->users[i];
+        if (user->times != 0 && !process_lives(user->process)) {
+            user->times = 0;
+        }
+        left = left || user->times != 0;
+    }
+    return left;
+}
+
+static bool same_process(Process a, Process b)
+{
+    return a.pid == b.pid && a.start == b.start;
+}
+
+/* This process's place, or one that is nobody's; NULL if there are too many importers. */
+static ShareUser *user_place(ShareEntry *entry)
+{
+    Process self = process_self();
+    ShareUser *place = NULL;
+    users_left(entry);
+    for (int i = SHARE_USERS - 1; i >= 0; i--) {
+        ShareUser *user = &entry->users[i];
+        if (user->times != 0 && same_process(user->process, self)) {
+            return user;
+        }
+        place = user->times == 0 ? user : place;
+    }
+    if (place != NULL) {
+        place->process = self;
+    }
+    return place;
 }
 
 /* ---- the owner's side ----------------------------------------------------------- */
@@ -64,9 +117,44 @@ static bool table_open_locked(void)
         return false;
     }
     own = memory;
+    pthread_mutexattr_t shared;
+    pthread_mutexattr_init(&shared);
+    pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&shared, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&own->lock, &shared);
+    pthread_mutexattr_destroy(&shared);
     own->magic = MAGIC;
     own_fd = fd;
     return true;
+}
+
+void shares_forked(void)
+{
+    if (own != NULL) {
+        munmap(own, sizeof *own);
+        close(own_fd);
+        own = NULL;
+        own_fd = -1;
+    }
+}
+
+/* Whether nobody has it: neither this process nor an importer that lives. */
+static bool entry_claim(uint32_t index)
+{
+    ShareEntry *entry = &own->entries[index];
+    uint32_t state = atomic_load(&entry->state);
+    if (state != SHARE_FREE && state != SHARE_GONE) {
+        return false;
+    }
+    entry->index = index;
+    ShareTable *table = table_lock(entry);
+    bool unused = state == SHARE_FREE || (!entry->kept && !users_left(entry));
+    if (unused) {
+        atomic_store(&entry->state, SHARE_FILLING);
+        entry->kept = true;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return unused;
 }
 
 ShareEntry *share_new(uint64_t *token)
@@ -74,21 +162,14 @@ ShareEntry *share_new(uint64_t *token)
     ShareEntry *entry = NULL;
     pthread_mutex_lock(&lock);
     for (uint32_t tries = 0; table_open_locked() && tries < ENTRIES && entry == NULL; tries++) {
-        ShareEntry *candidate = &own->entries[next_entry++ % ENTRIES];
-        uint32_t state = atomic_load(&candidate->state);
-        bool unused = state == SHARE_FREE ||
-                      (state == SHARE_GONE && atomic_load(&candidate->refs) == 0);
-        if (unused) {
-            entry = candidate;
-            atomic_store(&entry->state, SHARE_FILLING);
-        }
+        uint32_t index = next_entry++ % ENTRIES;
+        entry = entry_claim(index) ? &own->entries[index] : NULL;
     }
     pthread_mutex_unlock(&lock);
     if (entry == NULL) {
         return NULL;
     }
     atomic_fetch_add(&entry->generation, 1);
-    atomic_store(&entry->refs, 1);
     atomic_store(&entry->pid_count, 0);
     atomic_store(&entry->anyone, 0);
     atomic_store(&entry->attribute, 0);
@@ -148,18 +229,20 @@ bool share_allow(ShareEntry *entry, const int32_t *pids, size_t count)
     return room;
 }
 
+bool share_is_over(ShareEntry *entry)
+{
+    ShareTable *table = table_lock(entry);
+    bool left = users_left(entry);
+    entry->kept = left;
+    pthread_mutex_unlock(&table->lock);
+    return !left;
+}
+
 bool share_owner_gone(ShareEntry *entry)
 {
     uint32_t live = SHARE_LIVE;
-    if (!atomic_compare_exchange_strong(&entry->state, &live, SHARE_GONE)) {
-        return atomic_load(&entry->refs) == 0;
-    }
-    return atomic_fetch_sub(&entry->refs, 1) == 1;
-}
-
-bool share_in_use(const ShareEntry *entry)
-{
-    return atomic_load(&entry->refs) != 0;
+    atomic_compare_exchange_strong(&entry->state, &live, SHARE_GONE);
+    return share_is_over(entry);
 }
 
 /* ---- the importer's side -------------------------------------------------------- */
@@ -230,32 +313,44 @@ static bool entry_admits(ShareEntry *entry, pid_t owner)
     return false;
 }
 
-static bool entry_ref(ShareEntry *entry)
+/* Counts this process as an importer; false if the owner has given it up, or they are too many. */
+static bool entry_enter(ShareTable *table_of_entry, ShareEntry *entry, uint64_t token,
+                        ShareKind kind)
 {
-    uint32_t refs = atomic_load(&entry->refs);
-    while (refs != 0) {
-        if (atomic_compare_exchange_weak(&entry->refs, &refs, refs + 1)) {
-            return true;
-        }
+    ShareTable *table = table_lock(entry);
+    bool live = entry_of(table_of_entry, token, kind) == entry;
+    ShareUser *user = live ? user_place(entry) : NULL;
+    if (user != NULL) {
+        user->times++;
     }
-    return false;
+    pthread_mutex_unlock(&table->lock);
+    return user != NULL;
+}
+
+/* The live entry of that token, in whosever table. */
+static ShareEntry *entry_find(uint64_t token, ShareKind kind, ShareTable **table)
+{
+    pid_t pid = token_pid(token);
+    if (pid == getpid()) {
+        *table = own;
+        return share_own(token, kind);
+    }
+    *table = pid > 0 ? table_of(pid, token_fd(token)) : NULL;
+    return *table == NULL ? NULL : entry_of(*table, token, kind);
 }
 
 aclError share_import(const char *function, uint64_t token, ShareKind kind, ShareEntry **entry,
                       int *fd)
 {
+    ShareTable *table;
     pid_t pid = token_pid(token);
-    *entry = pid == getpid() ? share_own(token, kind) : NULL;
-    if (pid != getpid() && pid > 0) {
-        ShareTable *table = table_of(pid, token_fd(token));
-        *entry = table == NULL ? NULL : entry_of(table, token, kind);
-    }
+    *entry = entry_find(token, kind, &table);
     if (*entry != NULL && !entry_admits(*entry, pid)) {
         return error_set(function, ACL_ERROR_RT_NO_PERMISSION,
                          "process %d was not let in by the exporter, process %d", (int)getpid(),
                          (int)pid);
     }
-    if (*entry != NULL && entry_ref(*entry)) {
+    if (*entry != NULL && entry_enter(table, *entry, token, kind)) {
         *fd = fd_of(pid, (*entry)->fd);
         if (*fd >= 0) {
             return ACL_SUCCESS;
@@ -264,14 +359,22 @@ aclError share_import(const char *function, uint64_t token, ShareKind kind, Shar
     }
     return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                      "the name stands for no memory that is shared: process %d never exported it, "
-                     "took it back, or is gone", (int)pid);
+                     "took it back, or is gone, or %d processes have it already", (int)pid,
+                     SHARE_USERS);
 }
 
 void share_import_gone(ShareEntry *entry, int fd)
 {
     uint64_t offset = entry->offset, bytes = entry->bytes;
-    if (atomic_fetch_sub(&entry->refs, 1) == 1 && fd >= 0) {
+    ShareTable *table = table_lock(entry);
+    ShareUser *user = user_place(entry);
+    if (user != NULL && user->times != 0) {
+        user->times--;
+    }
+    bool last = atomic_load(&entry->state) == SHARE_GONE && !users_left(entry);
+    if (last && fd >= 0) { /* under the lock: the owner does not use the place again before */
         (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
     }
+    pthread_mutex_unlock(&table->lock);
 }

@@ -3,22 +3,30 @@
  * Each process that shares has a table in a file in memory, which others open through
  * /proc/PID/fd; so a token that names process, file and entry is all that has to be passed on, and
  * no thread serves it.  An entry says which of the owner's files holds the memory and where, who
- * may use it, and counts the owner and the importers.
+ * may use it, and lists the importers: one that died counts no more.
  *
  * Thread rule: any thread, any process.  The kernel refuses other users' processes. */
 #ifndef SIM_SHARE_H
 #define SIM_SHARE_H
 
-#include "core.h"
+#include "process.h"
 
 typedef enum ShareKind { SHARE_PHYSICAL = 1, SHARE_IPC } ShareKind;
 
-enum { SHARE_PIDS = 96 };
+enum { SHARE_PIDS = 96, SHARE_USERS = 32 };
+
+/* A process that imported, and how often. */
+typedef struct ShareUser {
+    Process process;
+    uint32_t times; /* 0: nobody's place */
+} ShareUser;
 
 /* In memory that processes share. */
 typedef struct ShareEntry {
     _Atomic uint32_t state;      /* ShareState */
-    _Atomic uint32_t refs;       /* the owner (until it gave it up) and the importers */
+    uint32_t index;              /* in its table */
+    bool kept;                   /* the owner remembers it; guarded, as the users, by the table's lock */
+    ShareUser users[SHARE_USERS];
     _Atomic uint32_t generation; /* tells a token's entry from a later one at its place */
     uint32_t kind;               /* ShareKind */
     int32_t fd;                  /* the owner's, of the file that has the memory */
@@ -41,10 +49,11 @@ uint64_t share_token(const ShareEntry *entry);
 ShareEntry *share_own(uint64_t token, ShareKind kind);
 /* Lets processes in; false if they are too many. */
 bool share_allow(ShareEntry *entry, const int32_t *pids, size_t count);
-/* The owner gives it up: nobody finds it any more.  True if no importer is left. */
+/* The owner gives it up: nobody finds it any more.  True if no importer is left, and then the owner
+ * must not look at it again. */
 bool share_owner_gone(ShareEntry *entry);
-/* Whether importers still use what the owner gave up. */
-bool share_in_use(const ShareEntry *entry);
+/* The same, for one that was given up before. */
+bool share_is_over(ShareEntry *entry);
 
 /* Another process's (or this one's) memory: counts the caller as an importer and opens the file.
  * 107000 for a token of nothing, 207006 for a process that was not let in. */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "soc.h"
+#include "exports.h"
+#include "stream.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -60,7 +62,7 @@ static void spans_free(Span *span)
 {
     while (span != NULL) {
         Span *next = span->next;
-        (void)aclrtFree(span->address);
+        (void)sim_aclrtFree(span->address);
         free(span);
         span = next;
     }
@@ -98,7 +100,7 @@ static Span *span_new(size_t size)
 {
     Span *span = malloc(sizeof *span);
     if (span != NULL
-        && aclrtMalloc(&span->address, size, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS) {
+        && sim_aclrtMalloc(&span->address, size, ACL_MEM_MALLOC_HUGE_FIRST) == ACL_SUCCESS) {
         span->size = size;
         return span;
     }
@@ -115,7 +117,7 @@ static Span *pool_take(Pool *pool, size_t size)
     }
     /* Out of memory: idle spans may still be in use by queued work, so wait, give them back, and
        try once more, as GE's own allocator does. */
-    (void)aclrtSynchronizeDevice();
+    streams_drain(context_current()); /* their failures are their streams' */
     pthread_mutex_lock(&pool->lock);
     Span *idle = pool->idle;
     pool->idle = NULL;

@@ -30,7 +30,7 @@ typedef struct Registry {
     _Atomic size_t count;
 } Registry;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Registry streams, devices, aborts;
 
 static Entry *entry_make(const char *name, Function function, void *argument)

@@ -3,6 +3,7 @@
  * Thread rule: any thread.  A handle that another thread destroys meanwhile gives 107017, never a
  * fault: the memory of a dead stream stays readable (handle.c). */
 #include "capture.h"
+#include "race.h"
 #include "state.h"
 
 #include <string.h>
@@ -57,15 +58,35 @@ aclError stream_check(aclrtStream handle)
     return ACL_SUCCESS;
 }
 
+aclError stream_follow(aclrtStream handle, Stream **stream)
+{
+    if (!handle_follow(handle, HANDLE_STREAM)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
+    }
+    *stream = handle;
+    return ACL_SUCCESS;
+}
+
+void stream_unref(Stream *const *stream)
+{
+    if (*stream != NULL) {
+        handle_drop(*stream);
+    }
+}
+
 aclError stream_resolve_any(aclrtStream handle, Stream **stream)
 {
     Context *context;
     TRY(stream_check(handle));
     TRY(context_require(&context));
-    *stream = handle != NULL ? handle : context->default_stream;
-    if (handle == NULL && !handle_is(*stream, HANDLE_STREAM)) {
+    if (handle != NULL) {
+        return stream_follow(handle, stream);
+    }
+    Stream *found = context->default_stream;
+    if (!handle_follow(found, HANDLE_STREAM)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "the default stream was destroyed");
     }
+    *stream = found;
     return ACL_SUCCESS;
 }
 
@@ -83,6 +104,9 @@ static aclError stream_put(Stream *stream, const TaskClass *sort, const void *pa
 {
     Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
     if (SIM_LIKELY(graph == NULL && stream->updating == NULL)) {
+        if (races_on()) {
+            race_submitted(stream, sort, payload);
+        }
         return queue_push(stream, sort, payload, size);
     }
     return graph != NULL ? capture_push(stream, graph, sort, payload, size)
@@ -119,7 +143,12 @@ static bool target_reached(const void *argument)
 bool stream_wait(const Stream *stream, int64_t deadline_ns)
 {
     Target target = {stream, atomic_load(&stream->submitted)};
-    return park_wait(&stream->completed, target_reached, &target, deadline_ns);
+    RaceBox *place = races_on() ? race_place(stream) : NULL;
+    bool reached = park_wait(&stream->completed, target_reached, &target, deadline_ns);
+    if (place != NULL) {
+        race_saw(place, reached);
+    }
+    return reached;
 }
 
 /* The status of the first task that failed, which is forgotten unless the stream stops on failures. */
@@ -140,11 +169,8 @@ static aclError failure_tell(Stream *stream)
                      reason[0] != '\0' ? ": " : "", reason);
 }
 
-aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
+static aclError synchronize_held(Stream *stream, int64_t deadline_ns)
 {
-    if ((stream->flags & STREAM_SELF_RUNNING) != 0) {
-        return ACL_SUCCESS;
-    }
     TRY(capture_check_stream(stream));
     if (!stream_wait(stream, deadline_ns)) {
         return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "stream %u is not done in time", stream->id);
@@ -153,6 +179,17 @@ aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
         return ACL_SUCCESS;
     }
     return failure_tell(stream);
+}
+
+/* A stream that another thread destroys meanwhile has nothing left to wait for. */
+aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
+{
+    if ((stream->flags & STREAM_SELF_RUNNING) != 0 || !handle_hold(stream)) {
+        return ACL_SUCCESS;
+    }
+    aclError status = synchronize_held(stream, deadline_ns);
+    handle_drop(stream);
+    return status;
 }
 
 aclError stream_synchronize(Stream *stream, int32_t timeout_ms)
@@ -164,8 +201,8 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns)
 {
     aclError first = ACL_SUCCESS;
     TRY(capture_forbids_sync());
-    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
-         s = handle_next(HANDLE_STREAM, s)) {
+    for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next_held(HANDLE_STREAM, s)) {
         if (s->context == context) {
             aclError status = stream_synchronize_until(s, deadline_ns);
             first = first == ACL_SUCCESS ? status : first;
@@ -174,9 +211,23 @@ aclError streams_synchronize(const Context *context, int64_t deadline_ns)
     return first;
 }
 
+void streams_drain(const Context *context)
+{
+    for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next_held(HANDLE_STREAM, s)) {
+        if (s->context == context) {
+            stream_wait(s, FOREVER);
+        }
+    }
+}
+
+/* Tasks before that number are dropped: the limit is only ever raised. */
 static void drop_before(Stream *stream, uint64_t number)
 {
-    atomic_store(&stream->drop_until, number);
+    uint64_t limit = atomic_load(&stream->drop_until);
+    while (limit < number
+           && !atomic_compare_exchange_weak(&stream->drop_until, &limit, number)) {
+    }
     uintptr_t key = atomic_load(&stream->parked);
     if (key != 0) {
         park_wake((const void *)key);
@@ -188,17 +239,34 @@ void stream_abort(Stream *stream)
     drop_before(stream, atomic_load(&stream->submitted));
 }
 
+/* The task that waits, and no other: between the two looks at the number it was the running one. */
 void stream_stop(Stream *stream)
 {
-    if (atomic_load(&stream->parked) != 0) {
-        drop_before(stream, atomic_load(&stream->completed) + 1);
+    uint64_t number;
+    bool waits;
+    do {
+        number = atomic_load(&stream->completed);
+        waits = atomic_load(&stream->parked) != 0;
+    } while (atomic_load(&stream->completed) != number);
+    if (waits) {
+        drop_before(stream, number + 1);
     }
 }
 
-static bool target_reached_or_callback(const void *argument)
+static bool worker_is_gone_or_in_callback(const void *argument)
 {
-    const Target *target = argument;
-    return target_reached(argument) || atomic_load(&target->stream->in_callback);
+    const Stream *stream = argument;
+    return atomic_load(&stream->leavers) != 0 || atomic_load(&stream->in_callback);
+}
+
+/* The last of those two who need it, its worker and whoever ends it, gives the stream back. */
+void stream_leave(Stream *stream)
+{
+    bool last = atomic_exchange(&stream->leavers, 1) != 0;
+    park_wake(&stream->completed);
+    if (last) {
+        handle_retire(stream);
+    }
 }
 
 bool stream_end(Stream *stream, StreamEnd how)
@@ -211,22 +279,28 @@ bool stream_end(Stream *stream, StreamEnd how)
     if (!handle_kill(stream)) {
         return false;
     }
-    capture_stream_gone(stream);
-    report_stream_gone(stream);
+    Stream *of_context = stream; /* its value may come again */
+    atomic_compare_exchange_strong(&stream->context->default_stream, &of_context, NULL);
     pthread_mutex_lock(&stream->lock);
     atomic_store(&stream->closing, true);
     bool started = stream->started;
     pthread_mutex_unlock(&stream->lock);
+    capture_stream_gone(stream);
+    report_stream_gone(stream);
     if (!started) {
+        race_stream_gone(stream);
         handle_retire(stream);
         return true;
     }
-    Target target = {stream, atomic_load(&stream->submitted)};
     stream_abort(stream);
     park_wake(&stream->submitted);
     if (!own) {
-        park_wait(&stream->completed, target_reached_or_callback, &target, FOREVER);
+        park_wait(&stream->completed, worker_is_gone_or_in_callback, stream, FOREVER);
     }
+    if (races_on()) {
+        race_stream_ended(stream);
+    }
+    stream_leave(stream);
     return true;
 }
 

@@ -2,6 +2,7 @@
 #ifndef SIM_STREAM_H
 #define SIM_STREAM_H
 
+#include "callback.h"
 #include "core.h"
 
 enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8, STREAM_IDS = 2048 };
@@ -27,6 +28,7 @@ typedef struct TaskBlock {
 } TaskBlock;
 
 struct Graph;
+struct GraphPart;
 struct Reporter;
 struct TaskGroup;
 
@@ -49,15 +51,18 @@ struct Stream {
     struct TaskGroup *updating; /* not NULL: tasks replace its tasks */
     char reason[REASON_BYTES];  /* what the first failed task said */
     _Atomic(struct Graph *) graph; /* not NULL: tasks go into it; changed under the lock */
+    struct GraphPart *parts;       /* in graphs; guarded by graph_lanes.c's lock */
 
     _Alignas(64) _Atomic uint64_t completed;
     _Atomic aclError status;       /* of the first task that failed */
     _Atomic bool in_callback;      /* the running task is in a user's function */
+    _Atomic int leavers;           /* of its worker and whoever ends it, how many are done with it */
     _Atomic uintptr_t parked;      /* key that the running task waits on */
     TaskBlock *first;              /* the worker's end of the queue */
+    struct RaceThread *race;       /* the order checker's, or NULL; guarded by its lock */
 
     _Alignas(64) _Atomic uint64_t failure_mode;
-    struct Reporter *subscriber; /* whose thread runs its callbacks; guarded by report.c's lock */
+    struct Reporter *subscribers[SUBSCRIPTIONS]; /* whose threads run what; report.c's lock */
     atomic_bool host_functions; /* aclrtLaunchHostFunc was called: no subscription any more */
     _Atomic uint32_t overflow_switch;
     _Atomic uint32_t user_tag;
@@ -72,6 +77,8 @@ typedef enum StreamEnd {
 aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
 /* False if another thread ended it first. */
 bool stream_end(Stream *stream, StreamEnd how);
+/* For the worker at its end, and for stream_end. */
+void stream_leave(Stream *stream);
 /* Drops what is queued. */
 void stream_abort(Stream *stream);
 /* Ends the wait of the running task, if it is in one. */
@@ -80,6 +87,8 @@ void stream_stop(Stream *stream);
 bool stream_wait(const Stream *stream, int64_t deadline_ns);
 /* Waits for all streams of a context. */
 aclError streams_synchronize(const Context *context, int64_t deadline_ns);
+/* Waits until all that they have queued is done, whatever came of it. */
+void streams_drain(const Context *context);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 
 /* Number of the last task that the calling thread submitted. */

@@ -49,7 +49,6 @@ static aclError stream_create(aclrtStream *out, uint32_t priority, size_t flags)
     TRY(context_require(&context));
     TRY(stream_new(context, priority_normalise(priority), known, &stream));
     *out = stream;
-    error_note_text = "a simulated stream was made: its tasks run on a thread of the host\n";
     return ACL_SUCCESS;
 }
 
@@ -80,8 +79,23 @@ aclError sim_aclrtDestroyStreamConfigHandle(aclrtStreamConfigHandle *handle)
 
 static aclError config_read(const void *value, size_t given, void *field, size_t size)
 {
-    REQUIRE(given == size);
+    if (given != size) {
+        return error_set("aclrtSetStreamConfigOpt", ACL_ERROR_INVALID_PARAM,
+                         "valueSize is %zu, expected %zu for this attribute", given, size);
+    }
     __builtin_memcpy(field, value, size);
+    return ACL_SUCCESS;
+}
+
+static aclError config_read_priority(const void *value, size_t given, uint32_t *field)
+{
+    uint32_t priority = 0;
+    TRY(config_read(value, given, &priority, sizeof priority));
+    if (priority >= STREAM_PRIORITIES) {
+        return error_set("aclrtSetStreamConfigOpt", ACL_ERROR_INVALID_PARAM,
+                         "the priority is %u, expected 0 to %d", priority, STREAM_PRIORITIES - 1);
+    }
+    *field = priority;
     return ACL_SUCCESS;
 }
 
@@ -99,7 +113,7 @@ aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStrea
     case ACL_RT_STREAM_FLAG:
         return config_read(attrValue, valueSize, &handle->flag, sizeof handle->flag);
     case ACL_RT_STREAM_PRIORITY:
-        return config_read(attrValue, valueSize, &handle->priority, sizeof handle->priority);
+        return config_read_priority(attrValue, valueSize, &handle->priority);
     default:
         return fail(ACL_ERROR_INVALID_PARAM, "attr %d, expected 0 to 3", (int)attr);
     }
@@ -108,17 +122,18 @@ aclError sim_aclrtSetStreamConfigOpt(aclrtStreamConfigHandle *handle, aclrtStrea
 aclError sim_aclrtCreateStreamV2(aclrtStream *stream, const aclrtStreamConfigHandle *handle)
 {
     REQUIRE(stream != NULL);
-    REQUIRE(handle != NULL);
-    REQUIRE(handle_is(handle, HANDLE_STREAM_CONFIG));
-    return stream_create(stream, handle->priority, handle->flag);
+    REQUIRE(handle == NULL || handle_is(handle, HANDLE_STREAM_CONFIG));
+    return handle != NULL ? stream_create(stream, handle->priority, handle->flag)
+                          : stream_create(stream, 0, 0);
 }
 
 static aclError stream_destroy(aclrtStream handle, StreamEnd how)
 {
-    Stream *stream;
+    STREAM_REF(named);
+    STREAM_REF(stream);
     REQUIRE(handle != NULL);
-    TRY(stream_check(handle));
-    TRY(capture_check_stream(handle));
+    TRY(stream_follow(handle, &named));
+    TRY(capture_check_stream(named));
     TRY(stream_resolve(handle, &stream));
     if (!stream_end(stream, how)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", handle);
@@ -142,9 +157,9 @@ aclError sim_aclrtDestroyStreamForce(aclrtStream stream)
  * context, and `*stream` is NULL, as there is nothing to wait for. */
 static aclError waitable_resolve(aclrtStream handle, Stream **stream)
 {
-    const Stream *named = handle;
-    TRY(stream_check(handle));
-    if (named != NULL) {
+    STREAM_REF(named);
+    if (handle != NULL) {
+        TRY(stream_follow(handle, &named));
         TRY(capture_check_stream(named));
         if ((named->flags & STREAM_SELF_RUNNING) != 0) {
             *stream = NULL;
@@ -157,7 +172,7 @@ static aclError waitable_resolve(aclrtStream handle, Stream **stream)
 
 aclError sim_aclrtSynchronizeStream(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     TRY(waitable_resolve(stream, &resolved));
     if (resolved == NULL) {
         return ACL_SUCCESS;
@@ -168,7 +183,7 @@ aclError sim_aclrtSynchronizeStream(aclrtStream stream)
 
 aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     TRY(timeout_check_sign(timeout, __func__));
     TRY(stream_check(stream));
     REQUIRE_RT(timeout != 0);
@@ -182,10 +197,13 @@ aclError sim_aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeo
 
 aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(status != NULL);
     TRY(waitable_resolve(stream, &resolved));
     bool done = resolved == NULL || stream_idle(resolved);
+    if (races_on() && done && resolved != NULL) {
+        race_saw_stream(resolved);
+    }
     *status = done ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
     return ACL_SUCCESS;
 }
@@ -194,7 +212,7 @@ aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
 
 aclError sim_aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(streamId != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     *streamId = (int32_t)resolved->id;
@@ -203,7 +221,7 @@ aclError sim_aclrtStreamGetId(aclrtStream stream, int32_t *streamId)
 
 aclError sim_aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(priority != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     *priority = atomic_load(&resolved->priority);
@@ -212,7 +230,7 @@ aclError sim_aclrtStreamGetPriority(aclrtStream stream, uint32_t *priority)
 
 aclError sim_aclrtStreamGetFlags(aclrtStream stream, uint32_t *flags)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(flags != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     *flags = resolved->flags;

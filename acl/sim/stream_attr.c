@@ -18,7 +18,7 @@ static bool failure_mode_set(Stream *stream, uint64_t mode)
 
 aclError sim_aclrtSetStreamFailureMode(aclrtStream stream, uint64_t mode)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE_RT(stream != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     return failure_mode_set(resolved, mode)
@@ -44,7 +44,7 @@ static aclError cache_op_info_set(Stream *stream, uint32_t value)
 aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
                                      aclrtStreamAttrValue *value)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(value != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     switch (stmAttrType) {
@@ -72,7 +72,7 @@ aclError sim_aclrtSetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
 aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttrType,
                                      aclrtStreamAttrValue *value)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE(value != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     switch (stmAttrType) {
@@ -100,7 +100,7 @@ aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
 /* What is queued is thrown away and a running wait is given up; the stream stays usable. */
 aclError sim_aclrtStreamAbort(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE_RT(stream != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     TRY(capture_check_stream(resolved));
@@ -111,8 +111,8 @@ aclError sim_aclrtStreamAbort(aclrtStream stream)
 
 static void streams_abort(int32_t device)
 {
-    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
-         s = handle_next(HANDLE_STREAM, s)) {
+    for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next_held(HANDLE_STREAM, s)) {
         if (s->device == device) {
             stream_abort(s);
             atomic_store(&s->status, ACL_SUCCESS);
@@ -136,9 +136,10 @@ aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
         return fail(ACL_ERROR_RT_DEVICE_TASK_ABORT, "a callback refused before the abort");
     }
     streams_abort(deviceId);
-    for (Stream *s = handle_next(HANDLE_STREAM, NULL); s != NULL;
-         s = handle_next(HANDLE_STREAM, s)) {
+    for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next_held(HANDLE_STREAM, s)) {
         if (s->device == deviceId && s != stream_running() && !stream_wait(s, deadline)) {
+            handle_drop(s);
             return fail(ACL_ERROR_RT_TIMEOUT, "stream %u still works after %u ms", s->id, timeout);
         }
     }
@@ -151,7 +152,7 @@ aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
 /* Takes the tasks out of a persistent stream, so that others can be put in. */
 aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE_RT(stream != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     if ((resolved->flags & ACL_STREAM_PERSISTENT) == 0) {
@@ -164,7 +165,7 @@ aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
 /* Only the running task is given up; the tasks behind it stay and run. */
 aclError sim_aclrtStreamStop(aclrtStream stream)
 {
-    Stream *resolved;
+    STREAM_REF(resolved);
     REQUIRE_RT(stream != NULL);
     TRY(stream_resolve_any(stream, &resolved));
     TRY(capture_check_stream(resolved));

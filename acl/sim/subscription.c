@@ -41,7 +41,7 @@ typedef struct Subscription {
     bool ending;
 } Subscription;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static Subscription *subscriptions;
 atomic_uint subscription_count;
 

@@ -22,7 +22,7 @@ typedef struct Bound {
     uint32_t source, target;
 } Bound;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lock);
 static pthread_cond_t changed;
 static Queue *queues;
 static uint32_t last_id;

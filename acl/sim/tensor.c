@@ -3,6 +3,7 @@
    Conversion goes through one of two pivots, double for the float types and int64_t for the others,
    except the pairs that inference spends its time in, which have loops of their own. */
 #include "tensor.h"
+#include "vmath.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,8 +64,10 @@ aclDataType type_compute(aclDataType type)
         return ACL_FLOAT;
     case ACL_DOUBLE:
         return ACL_DOUBLE;
-    case ACL_INT64: case ACL_UINT64: case ACL_UINT32:
+    case ACL_INT64: case ACL_UINT32:
         return ACL_INT64;
+    case ACL_UINT64:
+        return ACL_UINT64;
     default:
         return ACL_INT32;
     }
@@ -123,6 +126,19 @@ float float_from_bfloat(uint16_t bits)
     return float_of_bits((uint32_t)bits << 16);
 }
 
+/* A float that rounds to half or bfloat as `value` itself does: towards zero, the last bit set if
+   anything was lost, so that the second rounding sees on which side of a tie the value was. */
+static float float_to_round(double value)
+{
+    float near = (float)value;
+    bool larger = fabs((double)near) > fabs(value);
+    bool exact = (double)near <= value && (double)near >= value;
+    if (exact || isnan(value) || isinf(near)) {
+        return near;
+    }
+    return float_of_bits((bits_of_float(near) - (larger ? 1U : 0U)) | 1U);
+}
+
 uint16_t bfloat_from_float(float value)
 {
     uint32_t bits = bits_of_float(value);
@@ -134,11 +150,12 @@ uint16_t bfloat_from_float(float value)
 
 /* --- shapes --- */
 
+/* Numbers that an attribute gives may be of any size: a product that no int64_t holds is INT64_MAX. */
 int64_t dims_count(const int64_t *dims, int rank)
 {
     int64_t count = 1;
     for (int i = 0; i < rank; i++) {
-        count *= dims[i];
+        count = __builtin_mul_overflow(count, dims[i], &count) ? INT64_MAX : count;
     }
     return count;
 }
@@ -157,7 +174,8 @@ bool tensor_fits(const Tensor *tensor)
 {
     int64_t bytes = type_size(tensor->type);
     for (int i = 0; i < tensor->rank; i++) {
-        if (tensor->dims[i] < 0 || __builtin_mul_overflow(bytes, tensor->dims[i], &bytes)) {
+        int64_t dim = tensor->dims[i] == 0 ? 1 : tensor->dims[i]; /* products of the others count */
+        if (dim < 0 || __builtin_mul_overflow(bytes, dim, &bytes)) {
             return false;
         }
     }
@@ -219,6 +237,13 @@ char *shape_text(const Tensor *tensor, char *text, size_t room)
     case TYPE: \
         return (int64_t)((const C *)tensor->data)[index];
 
+/* A value outside int64_t has no defined cast in C; it becomes the smallest integer, as x86 does.
+ */
+static int64_t int_from_real(double value)
+{
+    return value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : INT64_MIN;
+}
+
 int64_t tensor_get_int(const Tensor *tensor, int64_t index)
 {
     switch (tensor->type) {
@@ -232,7 +257,7 @@ int64_t tensor_get_int(const Tensor *tensor, int64_t index)
     INT_CASE(ACL_INT64, int64_t)
     INT_CASE(ACL_UINT64, uint64_t)
     default:
-        return (int64_t)tensor_get_real(tensor, index);
+        return int_from_real(tensor_get_real(tensor, index));
     }
 }
 
@@ -247,6 +272,8 @@ double tensor_get_real(const Tensor *tensor, int64_t index)
         return (double)float_from_half(((const uint16_t *)tensor->data)[index]);
     case ACL_BF16:
         return (double)float_from_bfloat(((const uint16_t *)tensor->data)[index]);
+    case ACL_UINT64:
+        return (double)((const uint64_t *)tensor->data)[index];
     default:
         return (double)tensor_get_int(tensor, index);
     }
@@ -263,8 +290,72 @@ double tensor_get_real(const Tensor *tensor, int64_t index)
         return true; \
     } while (0)
 
+/* A float as an integer of 32 bits; what does not fit becomes the smallest, as on x86. */
+#define INT_OF_FLOAT(V) ((V) >= -0x1p31F && (V) < 0x1p31F ? (int32_t)(V) : INT32_MIN)
+
+#if defined(__x86_64__) && !defined(SIM_DEBUG)
+#include <immintrin.h>
+
+/* Eight at a time, where the processor can; how many are done. */
+__attribute__((target("avx,f16c"))) static int64_t halves_widen(
+    float *to, const uint16_t *from, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(from + i));
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(halves));
+    }
+    return i;
+}
+
+__attribute__((target("avx,f16c"))) static int64_t halves_narrow(
+    uint16_t *to, const float *from, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(void *)(to + i), halves);
+    }
+    return i;
+}
+
+static bool halves_are_fast(void)
+{
+    return __builtin_cpu_supports("avx2") != 0; /* which came after f16c; clang 14 has no name for that */;
+}
+#else
+static bool halves_are_fast(void)
+{
+    return false;
+}
+
+static int64_t halves_widen(float *to, const uint16_t *from, int64_t count)
+{
+    (void)to, (void)from, (void)count;
+    return 0;
+}
+
+static int64_t halves_narrow(uint16_t *to, const float *from, int64_t count)
+{
+    (void)to, (void)from, (void)count;
+    return 0;
+}
+#endif
+
+/* float16 and float32, both ways, contiguous; how many are done. */
+static int64_t convert_halves(void *to, aclDataType to_type, const void *from,
+    aclDataType from_type, int64_t stride, int64_t count)
+{
+    if (stride != 1 || count < 8 || !halves_are_fast()) {
+        return 0;
+    }
+    return to_type == ACL_FLOAT && from_type == ACL_FLOAT16 ? halves_widen(to, from, count)
+        : to_type == ACL_FLOAT16 && from_type == ACL_FLOAT  ? halves_narrow(to, from, count)
+                                                            : 0;
+}
+
 /* The pairs worth a loop of their own; false for the others. */
-static bool convert_fast(void *to, aclDataType to_type, const void *from, aclDataType from_type,
+WIDE static bool convert_fast(void *to, aclDataType to_type, const void *from, aclDataType from_type,
     int64_t stride, int64_t count)
 {
     switch ((int)to_type * 64 + (int)from_type) {
@@ -276,16 +367,63 @@ static bool convert_fast(void *to, aclDataType to_type, const void *from, aclDat
         FAST_LOOP(float, uint16_t, float_from_bfloat(v));
     case ACL_BF16 * 64 + ACL_FLOAT:
         FAST_LOOP(uint16_t, float, bfloat_from_float(v));
+    case ACL_UINT8 * 64 + ACL_FLOAT:
+        FAST_LOOP(uint8_t, float, INT_OF_FLOAT(v));
+    case ACL_INT8 * 64 + ACL_FLOAT:
+        FAST_LOOP(int8_t, float, INT_OF_FLOAT(v));
+    case ACL_INT32 * 64 + ACL_FLOAT:
+        FAST_LOOP(int32_t, float, INT_OF_FLOAT(v));
+    case ACL_INT64 * 64 + ACL_FLOAT:
+        FAST_LOOP(int64_t, float, v >= -0x1p63F && v < 0x1p63F ? (int64_t)v : INT64_MIN);
+    case ACL_BOOL * 64 + ACL_FLOAT:
+        FAST_LOOP(uint8_t, float, v < 0 || v > 0 || isnan(v));
     case ACL_FLOAT * 64 + ACL_INT64:
         FAST_LOOP(float, int64_t, v);
+    case ACL_FLOAT * 64 + ACL_UINT64:
+        FAST_LOOP(float, uint64_t, v);
     case ACL_FLOAT * 64 + ACL_INT32:
         FAST_LOOP(float, int32_t, v);
+    case ACL_FLOAT * 64 + ACL_UINT8:
+        FAST_LOOP(float, uint8_t, v);
+    case ACL_FLOAT * 64 + ACL_INT8:
+        FAST_LOOP(float, int8_t, v);
+    case ACL_INT32 * 64 + ACL_UINT8:
+        FAST_LOOP(int32_t, uint8_t, v);
+    case ACL_INT32 * 64 + ACL_INT8:
+        FAST_LOOP(int32_t, int8_t, v);
+    case ACL_UINT8 * 64 + ACL_INT32:
+        FAST_LOOP(uint8_t, int32_t, v);
+    case ACL_INT8 * 64 + ACL_INT32:
+        FAST_LOOP(int8_t, int32_t, v);
+    case ACL_FLOAT * 64 + ACL_DOUBLE:
+        FAST_LOOP(float, double, v);
     case ACL_DOUBLE * 64 + ACL_FLOAT:
         FAST_LOOP(double, float, v);
+    case ACL_DOUBLE * 64 + ACL_FLOAT16:
+        FAST_LOOP(double, uint16_t, (double)float_from_half(v));
+    case ACL_DOUBLE * 64 + ACL_BF16:
+        FAST_LOOP(double, uint16_t, (double)float_from_bfloat(v));
     case ACL_INT64 * 64 + ACL_INT32:
         FAST_LOOP(int64_t, int32_t, v);
+    case ACL_INT64 * 64 + ACL_UINT8:
+        FAST_LOOP(int64_t, uint8_t, v);
+    case ACL_INT64 * 64 + ACL_INT8:
+        FAST_LOOP(int64_t, int8_t, v);
     case ACL_INT32 * 64 + ACL_INT64:
+    case ACL_UINT32 * 64 + ACL_INT64:
         FAST_LOOP(int32_t, int64_t, v);
+    case ACL_INT64 * 64 + ACL_UINT32:
+        FAST_LOOP(int64_t, uint32_t, v);
+    case ACL_INT64 * 64 + ACL_BOOL:
+        FAST_LOOP(int64_t, uint8_t, v);
+    case ACL_BOOL * 64 + ACL_INT64:
+        FAST_LOOP(uint8_t, int64_t, v != 0);
+    case ACL_INT64 * 64 + ACL_DOUBLE:
+        FAST_LOOP(int64_t, double, int_from_real(v));
+    case ACL_DOUBLE * 64 + ACL_INT64:
+        FAST_LOOP(double, int64_t, v);
+    case ACL_DOUBLE * 64 + ACL_INT32:
+        FAST_LOOP(double, int32_t, v);
     case ACL_FLOAT * 64 + ACL_BOOL:
         FAST_LOOP(float, uint8_t, v != 0);
     case ACL_INT32 * 64 + ACL_BOOL:
@@ -314,13 +452,6 @@ static void store_int(void *to, aclDataType type, int64_t index, int64_t value)
     }
 }
 
-/* A value outside int64_t has no defined cast in C; it becomes the smallest integer, as x86 does.
- */
-static int64_t int_from_real(double value)
-{
-    return value >= -0x1p63 && value < 0x1p63 ? (int64_t)value : INT64_MIN;
-}
-
 static void store_real(void *to, aclDataType type, int64_t index, double value)
 {
     switch (type) {
@@ -331,13 +462,21 @@ static void store_real(void *to, aclDataType type, int64_t index, double value)
         ((double *)to)[index] = value;
         break;
     case ACL_FLOAT16:
-        ((uint16_t *)to)[index] = half_from_float((float)value);
+        ((uint16_t *)to)[index] = half_from_float(float_to_round(value));
         break;
     case ACL_BF16:
-        ((uint16_t *)to)[index] = bfloat_from_float((float)value);
+        ((uint16_t *)to)[index] = bfloat_from_float(float_to_round(value));
         break;
     case ACL_BOOL:
         ((uint8_t *)to)[index] = value != 0.0;
+        break;
+    case ACL_INT32:
+        ((int32_t *)to)[index] =
+            value > -0x1.00000002p31 && value < 0x1p31 ? (int32_t)value : INT32_MIN;
+        break;
+    case ACL_UINT64:
+        ((uint64_t *)to)[index] =
+            value >= 0x1p63 && value < 0x1p64 ? (uint64_t)value : (uint64_t)int_from_real(value);
         break;
     default:
         store_int(to, type, index, int_from_real(value));
@@ -369,6 +508,14 @@ static void copy_strided(void *to, const void *from, int64_t size, int64_t strid
         memcpy(to, from, (size_t)(size * count));
         return;
     }
+    if (stride == 0) { /* one element, then twice as many as there are, and so on */
+        memcpy(to, from, (size_t)size);
+        for (int64_t done = 1; done < count; done *= 2) {
+            int64_t more = done < count - done ? done : count - done;
+            memcpy((char *)to + done * size, to, (size_t)(more * size));
+        }
+        return;
+    }
     switch (size) {
     case 1:
         COPY_LOOP(uint8_t);
@@ -391,7 +538,11 @@ void convert(void *to, aclDataType to_type, const void *from, aclDataType from_t
         copy_strided(to, from, type_size(to_type), stride, count);
         return;
     }
-    if (convert_fast(to, to_type, from, from_type, stride, count)) {
+    int64_t done = convert_halves(to, to_type, from, from_type, stride, count);
+    to = (char *)to + done * type_size(to_type);
+    from = (const char *)from + done * type_size(from_type);
+    count -= done;
+    if (count == 0 || convert_fast(to, to_type, from, from_type, stride, count)) {
         return;
     }
     Tensor source = {.type = from_type, .data = (void *)(uintptr_t)from};

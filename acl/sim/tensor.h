@@ -32,7 +32,8 @@ bool type_is_integer(aclDataType type);     /* signed and unsigned, not bool */
 /* The type behind one of ONNX's numbers; ACL_DT_UNDEFINED if there is none. */
 aclDataType type_from_onnx(int64_t number);
 
-/* The type that arithmetic on `type` is done in: float, double, int32_t or int64_t. */
+/* The type that arithmetic on `type` is done in: float, double, int32_t, int64_t or
+   uint64_t. */
 aclDataType type_compute(aclDataType type);
 
 float float_from_half(uint16_t bits);

@@ -4,14 +4,18 @@
 
        SECONDS THREAD FUNCTION STATUS
 
-   with the seconds since the library was loaded.  The latency model lets a call take at least as
+   with the seconds since the library was loaded.  The file that ACL_SIM_TRACE names is added to, as
+   programs that this one starts inherit the name; "%p" in it stands for the process's number, and a
+   forked child then writes to a file of its own.  The latency model lets a call take at least as
    long as the chosen preset says, by waiting before it is served; it is off by default.
 
    Thread rule: the trace's file is under a mutex, so that no line goes to a descriptor that is
    closed and perhaps another file's by then, and so the lines are in order; the mutex is taken over
-   a fork.  The preset is atomic. */
+   a fork, and while the preset is chosen, which calls read without it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +26,9 @@
 #include "door.h"
 #include "exports.h"
 
-static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(trace_lock);
 static int trace_file = -1;
+static char trace_name[PATH_MAX]; /* with its %p */
 static int64_t loaded_ns;
 
 static void trace_freeze(void)
@@ -36,10 +41,18 @@ static void trace_thaw(void)
     pthread_mutex_unlock(&trace_lock);
 }
 
-__attribute__((constructor(104))) static void trace_start(void)
+int output_open(const char *name, bool fresh)
 {
-    loaded_ns = now_ns();
-    pthread_atfork(trace_freeze, trace_thaw, trace_thaw);
+    char path[PATH_MAX];
+    const char *mark = strstr(name, "%p");
+    int length = mark == NULL ? snprintf(path, sizeof path, "%s", name)
+                              : snprintf(path, sizeof path, "%.*s%d%s", (int)(mark - name), name,
+                                         (int)getpid(), mark + 2);
+    if (length < 0 || (size_t)length >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0), 0666);
 }
 
 /* Takes the place of the file so far; -1: none. */
@@ -56,16 +69,28 @@ static void trace_replace(int file)
     }
 }
 
-aclError trace_open(const char *path)
+static void trace_in_child(void)
 {
-    int file = -1;
-    if (*path != '\0') {
-        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-        if (file < 0) {
-            return fail(ACL_ERROR_WRITE_FILE, "cannot write %.200s: %s", path, strerror(errno));
-        }
+    if (trace_file >= 0 && strstr(trace_name, "%p") != NULL) {
+        trace_replace(output_open(trace_name, false));
+    }
+    trace_thaw();
+}
+
+__attribute__((constructor(104))) static void trace_start(void)
+{
+    loaded_ns = now_ns();
+    pthread_atfork(trace_freeze, trace_thaw, trace_in_child);
+}
+
+aclError trace_open(const char *name, bool fresh)
+{
+    int file = *name == '\0' ? -1 : output_open(name, fresh);
+    if (*name != '\0' && file < 0) {
+        return fail(ACL_ERROR_WRITE_FILE, "cannot write %.200s: %s", name, strerror(errno));
     }
     pthread_mutex_lock(&trace_lock);
+    snprintf(trace_name, sizeof trace_name, "%s", name);
     trace_replace(file);
     pthread_mutex_unlock(&trace_lock);
     return ACL_SUCCESS;
@@ -88,29 +113,36 @@ void trace_write(unsigned function, aclError status)
 /* ---- latency --------------------------------------------------------------------------------- */
 
 typedef struct Cost {
-    const char *function; /* its name, or the beginning of several names if it ends in * */
+    const char *function; /* its name, or a shell's pattern of names; the first that fits counts */
     uint32_t us;
 } Cost;
 
 /* Orders of magnitude of a driver call through PCIe to one card: one into the kernel driver costs
-   tens of microseconds, getting or returning pages about a hundred, a launch a few. */
+   tens of microseconds, getting or returning pages about a hundred, a task on a stream a few. */
 static const Cost pcie[] = {
     {"aclrtMallocHost*", 150}, {"aclrtMallocPhysical", 60}, {"aclrtMalloc*", 120},
-    {"aclrtFreeHost*", 80},    {"aclrtFreePhysical", 40},   {"aclrtFree*", 100},
+    {"aclrtMemAllocManaged", 120}, {"aclrtFreeHost*", 80}, {"aclrtFreePhysical", 40},
+    {"aclrtFreeBuf", 0},       {"aclrtFree*", 100},
     {"aclrtReserveMemAddress*", 20}, {"aclrtReleaseMemAddress", 20},
     {"aclrtMapMem", 30},       {"aclrtUnmapMem", 30},       {"aclrtMemSetAccess", 10},
-    {"aclrtSynchronize*", 10}, {"aclrtMemcpyAsync*", 5},    {"aclrtMemcpy*", 20},
-    {"aclrtMemset*", 10},      {"aclrtLaunch*", 4},         {"aclrtCreateStream*", 200},
-    {"aclrtDestroyStream*", 100}, {"aclrtRecordEvent*", 3}, {"aclrtStreamWaitEvent*", 3},
+    {"aclrtMemPoolCreate", 60}, {"aclrtMemPoolDestroy", 60}, {"aclrtMemPoolTrimTo", 40},
+    {"aclrtMemPool*Async", 5}, {"aclrtMemManagedPrefetch*", 5},
+    {"aclrtSynchronize*", 10}, {"aclrtMemcpy*Async*", 5},   {"aclrtMemcpy*", 20},
+    {"aclrtMemset*Async", 5},  {"aclrtMemset*", 10},        {"aclrtReduceAsync", 5},
+    {"aclrtLaunch*", 4},       {"aclrtRecordEvent*", 3},    {"aclrtStreamWaitEvent*", 3},
+    {"aclrt*StreamConfigHandle", 0}, {"aclrtCreateStream*", 200}, {"aclrtDestroyStream*", 100},
     {NULL, 0},
 };
 
 /* Only the memory manager costs: for comparing allocators. */
 static const Cost memory[] = {
     {"aclrtMallocPhysical", 60}, {"aclrtMallocHost*", 150}, {"aclrtMalloc*", 120},
-    {"aclrtFreePhysical", 40},   {"aclrtFreeHost*", 80},    {"aclrtFree*", 100},
+    {"aclrtMemAllocManaged", 120}, {"aclrtFreePhysical", 40}, {"aclrtFreeHost*", 80},
+    {"aclrtFreeBuf", 0},         {"aclrtFree*", 100},
     {"aclrtReserveMemAddress*", 20}, {"aclrtReleaseMemAddress", 20},
     {"aclrtMapMem", 30},         {"aclrtUnmapMem", 30},     {"aclrtMemSetAccess", 10},
+    {"aclrtMemPoolCreate", 60},  {"aclrtMemPoolDestroy", 60}, {"aclrtMemPoolTrimTo", 40},
+    {"aclrtMemPool*Async", 5},
     {NULL, 0},
 };
 
@@ -127,11 +159,7 @@ static uint32_t cost_us[PRESETS][FN_COUNT + 1]; /* filled before the preset is c
 static uint32_t cost_find(const Cost *costs, const char *function)
 {
     for (; costs->function != NULL; costs++) {
-        size_t length = strlen(costs->function);
-        bool matches = costs->function[length - 1] == '*'
-                           ? strncmp(costs->function, function, length - 1) == 0
-                           : strcmp(costs->function, function) == 0;
-        if (matches) {
+        if (fnmatch(costs->function, function, 0) == 0) {
             return costs->us;
         }
     }
@@ -144,6 +172,7 @@ aclError latency_choose(const char *name)
         if (strcmp(presets[i].name, name) != 0) {
             continue;
         }
+        pthread_mutex_lock(&trace_lock);
         for (size_t f = 0; presets[i].costs != NULL && f < FN_COUNT; f++) {
             cost_us[i][f] = cost_find(presets[i].costs, function_names[f]);
         }
@@ -153,6 +182,7 @@ aclError latency_choose(const char *name)
         } else {
             atomic_fetch_and(&gate_watch, ~(unsigned)GATE_LATENCY);
         }
+        pthread_mutex_unlock(&trace_lock);
         return ACL_SUCCESS;
     }
     return fail(ACL_ERROR_INVALID_PARAM, "no latency preset is called %.64s; there are off, pcie, "

@@ -5,8 +5,10 @@
  * seen within a millisecond.
  *
  * Thread rule: the values are accessed as atomics. */
-#include "core.h"
+#include "memory.h"
+
 #include "exports.h"
+#include "race.h"
 
 enum { LOOK_NS = 1000000 };
 
@@ -25,30 +27,34 @@ static aclError value_check(const void *address)
     return ACL_SUCCESS;
 }
 
-static _Atomic uint64_t *value_at(const ValueTask *task)
-{
-    return memory_inner(task->address, sizeof(uint64_t));
-}
-
 static aclError write_run(Stream *stream, const void *payload)
 {
     const ValueTask *task = payload;
-    (void)stream;
-    atomic_store(value_at(task), task->value);
+    void *at;
+    TRY(memory_for_task(stream, "a value to write", task->address, sizeof(uint64_t), true, &at));
+    if (races_on()) {
+        race_put_value(stream, task->address);
+    }
+    atomic_store((_Atomic uint64_t *)at, task->value);
     park_wake(task->address);
     return ACL_SUCCESS;
 }
 
+/* A task that waits: its memory may go meanwhile. */
+typedef struct ValueWait {
+    const Stream *stream;
+    const ValueTask *task;
+    aclError status;
+} ValueWait;
+
 /* Copies into the value are plain writes, as a device's are: that race is the program's to have. */
-__attribute__((noinline, no_sanitize("thread"))) static uint64_t value_look(const ValueTask *task)
+__attribute__((noinline, no_sanitize("thread"))) static uint64_t value_look(const void *at)
 {
-    return atomic_load(value_at(task));
+    return atomic_load((const _Atomic uint64_t *)at);
 }
 
-static bool value_fits(const void *argument)
+static bool value_fits(uint64_t value, const ValueTask *task)
 {
-    const ValueTask *task = argument;
-    uint64_t value = value_look(task);
     switch (task->flag) {
     case ACL_STREAM_WAIT_VALUE_EQ:
         return value == task->value;
@@ -61,15 +67,47 @@ static bool value_fits(const void *argument)
     }
 }
 
+static bool wait_is_over(const void *argument)
+{
+    ValueWait *wait = (ValueWait *)(uintptr_t)argument;
+    void *at;
+    wait->status = memory_for_task(wait->stream, "a value to wait for", wait->task->address,
+                                   sizeof(uint64_t), false, &at);
+    return wait->status != ACL_SUCCESS || value_fits(value_look(at), wait->task);
+}
+
+static bool wait_waits(const void *payload)
+{
+    const ValueTask *task = payload;
+    return memory_reachable(task->address, sizeof(uint64_t), false)
+           && !value_fits(value_look(memory_inner(task->address, sizeof(uint64_t))), task);
+}
+
 static aclError wait_run(Stream *stream, const void *payload)
 {
     const ValueTask *task = payload;
-    while (!stream_park(stream, task->address, value_fits, task, now_ns() + LOOK_NS)) {
+    ValueWait wait = {stream, task, ACL_SUCCESS};
+    while (!stream_park(stream, task->address, wait_is_over, &wait, now_ns() + LOOK_NS)) {
         if (stream_is_dropping(stream)) {
-            break;
+            return ACL_SUCCESS;
         }
     }
-    return ACL_SUCCESS;
+    if (races_on()) {
+        race_take_value(stream, task->address);
+    }
+    return wait.status;
+}
+
+static void write_touch(const void *payload, Touch *touch)
+{
+    touch_bytes(touch, ((const ValueTask *)payload)->address, sizeof(uint64_t), TOUCH_ATOMIC);
+    touch_marked(touch);
+}
+
+static void wait_touch(const void *payload, Touch *touch)
+{
+    touch_bytes(touch, ((const ValueTask *)payload)->address, sizeof(uint64_t), TOUCH_ATOMIC);
+    touch_late(touch);
 }
 
 static void write_describe(const void *payload, aclmdlRITaskParams *params)
@@ -109,6 +147,7 @@ static aclError wait_adopt(void *payload, const aclmdlRITaskParams *params)
 
 static const TaskClass write_task = {
     .name = "value write",
+    .touch = write_touch,
     .run = write_run,
     .type = ACL_MODEL_RI_TASK_VALUE_WRITE,
     .describe = write_describe,
@@ -116,7 +155,9 @@ static const TaskClass write_task = {
 };
 static const TaskClass wait_task = {
     .name = "value wait",
+    .touch = wait_touch,
     .run = wait_run,
+    .waits = wait_waits,
     .type = ACL_MODEL_RI_TASK_VALUE_WAIT,
     .describe = wait_describe,
     .adopt = wait_adopt,
@@ -124,7 +165,7 @@ static const TaskClass wait_task = {
 
 aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
 {
-    Stream *on;
+    STREAM_REF(on);
     TRY(value_check(devAddr));
     REQUIRE_RT(flag == 0);
     TRY(stream_resolve(stream, &on));
@@ -134,7 +175,7 @@ aclError sim_aclrtValueWrite(void *devAddr, uint64_t value, uint32_t flag, aclrt
 
 aclError sim_aclrtValueWait(void *devAddr, uint64_t value, uint32_t flag, aclrtStream stream)
 {
-    Stream *on;
+    STREAM_REF(on);
     TRY(value_check(devAddr));
     REQUIRE_RT(flag <= ACL_STREAM_WAIT_VALUE_NOR);
     TRY(stream_resolve(stream, &on));

@@ -1,22 +1,34 @@
-/* vmath.h: exp, tanh and erf in float32 without branches, so that gcc vectorises loops over them.
+/* vmath.h: functions of float32 without branches, so that gcc vectorises loops over them.
 
    Errors, measured against double precision over the whole range: exp 2 ulp, tanh and the logistic
-   function 4e-7 relative, erf 1e-7 absolute. Infinities and NaN come out as from libm. */
+   function 4e-7 relative, erf 1e-7 absolute; those of angles are computed in double, and the
+   rounding to float32 is their error. Infinities and NaN come out as from libm. */
 #ifndef SIM_VMATH_H
 #define SIM_VMATH_H
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-/* A function of loops over these, compiled once more for wider vectors and chosen when the library is
+/* A function of loops over these, compiled for wider vectors too and chosen by what the processor
+   has (clones for an "arch=" are chosen by its maker: none on AMD), when the library is
    loaded. Not where a sanitizer or a counter of lines runs before it could choose. */
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && !defined(SIM_DEBUG)
-#define WIDE __attribute__((target_clones("arch=haswell", "default")))
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
 
-static inline float power_of_two(int32_t exponent)
+/* ISO mode forbids fusing a multiplication with an addition, which halves the speed; here and in
+   what includes this, as functions of other options are not inlined. */
+#ifndef __clang__ /* which fuses anyway */
+#pragma GCC optimize("fp-contract=fast")
+#endif
+
+#define INLINED static inline __attribute__((always_inline))
+
+INLINED float power_of_two(int32_t exponent)
 {
     uint32_t bits = (uint32_t)(exponent + 127) << 23;
     float value;
@@ -24,7 +36,7 @@ static inline float power_of_two(int32_t exponent)
     return value;
 }
 
-static inline float exp_fast(float x)
+INLINED float exp_fast(float x)
 {
     float y = x > 89.0F ? 89.0F : x;
     y = y < -104.0F ? -104.0F : y;
@@ -46,12 +58,12 @@ static inline float exp_fast(float x)
     return x != x ? x : value;
 }
 
-static inline float sigmoid_fast(float x)
+INLINED float sigmoid_fast(float x)
 {
     return 1.0F / (1.0F + exp_fast(-x));
 }
 
-static inline float tanh_fast(float x)
+INLINED float tanh_fast(float x)
 {
     float s = x * x;
     float p = -8.8632355e-3F; /* odd Taylor series near zero, where the other form cancels */
@@ -64,7 +76,7 @@ static inline float tanh_fast(float x)
     return s < 0.09F ? near : far;
 }
 
-static inline float erf_fast(float x)
+INLINED float erf_fast(float x)
 {
     float s = x * x;
     float q = 1.0F / 6894720.0F; /* 1 / (n! (2n + 1)): the Taylor series below 1 */
@@ -89,6 +101,105 @@ static inline float erf_fast(float x)
     float tail = 1.0F - c * exp_fast(-s);
     float far = x < 0.0F ? -tail : tail;
     return a < 1.0F ? near : far;
+}
+
+/* x * tanh(log(1 + e^x)): with e = e^x the tanh is e (e + 2) / (e (e + 2) + 2), 1 from x = 20 on. */
+INLINED float mish_fast(float x)
+{
+    float e = exp_fast(x < 20.0F ? x : 20.0F);
+    float n = e * (e + 2.0F);
+    return x > 20.0F ? x : x * (n / (n + 2.0F));
+}
+
+/* --- angles, by Taylor series in double: cut where what is left out is below 2^-32 --- */
+
+/* The largest angle of which the turns are taken off exactly enough. */
+#define ANGLE_MAX 0x1p20F
+
+/* sin(x), and with one quarter of a turn more cos(x), for |x| up to ANGLE_MAX. */
+INLINED float sine_fast(float angle, int64_t quarters)
+{
+    double x = (double)angle;
+    double shifted = x * 0x1.45f306dc9c883p-1 + 0x1.8p52; /* 2 / pi; rounds to an integer */
+    double n = shifted - 0x1.8p52;
+    double r = x - n * 0x1.921fb5p0; /* pi / 2 in two parts; the product of the first is exact */
+    r -= n * 0x1.110b4611a6263p-26;
+    double s = r * r;
+    double odd = -1.0 / 39916800.0;
+    odd = odd * s + 1.0 / 362880.0;
+    odd = odd * s - 1.0 / 5040.0;
+    odd = odd * s + 1.0 / 120.0;
+    odd = odd * s - 1.0 / 6.0;
+    odd = r * (odd * s + 1.0);
+    double even = 1.0 / 479001600.0;
+    even = even * s - 1.0 / 3628800.0;
+    even = even * s + 1.0 / 40320.0;
+    even = even * s - 1.0 / 720.0;
+    even = even * s + 1.0 / 24.0;
+    even = even * s - 0.5;
+    even = even * s + 1.0;
+    int64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits += quarters;
+    double value = (bits & 1) != 0 ? even : odd;
+    return (float)((bits & 2) != 0 ? -value : value);
+}
+
+INLINED float atan_fast(float angle)
+{
+    double a = fabs((double)angle);
+    bool middle = a > 0.4142135623730951, far = a > 2.414213562373095; /* of pi / 8, 3 pi / 8 */
+    double above = far ? -1.0 : middle ? a - 1.0 : a;
+    double below = far ? a : middle ? a + 1.0 : 1.0;
+    double base = far ? 1.5707963267948966 : middle ? 0.7853981633974483 : 0.0;
+    double t = above / below, s = -(t * t);
+    double p = 1.0 / 23.0;
+    p = p * s + 1.0 / 21.0;
+    p = p * s + 1.0 / 19.0;
+    p = p * s + 1.0 / 17.0;
+    p = p * s + 1.0 / 15.0;
+    p = p * s + 1.0 / 13.0;
+    p = p * s + 1.0 / 11.0;
+    p = p * s + 1.0 / 9.0;
+    p = p * s + 1.0 / 7.0;
+    p = p * s + 1.0 / 5.0;
+    p = p * s + 1.0 / 3.0;
+    p = p * s + 1.0;
+    return (float)copysign(base + t * p, (double)angle);
+}
+
+/* Beyond a half by way of the half angle. */
+INLINED double asin_wide(double x)
+{
+    double a = fabs(x);
+    bool far = a > 0.5;
+    double s = far ? (1.0 - a) * 0.5 : a * a;
+    double r = far ? sqrt(s) : a;
+    double p = 676039.0 / 104857600.0;
+    p = p * s + 88179.0 / 12058624.0;
+    p = p * s + 46189.0 / 5505024.0;
+    p = p * s + 12155.0 / 1245184.0;
+    p = p * s + 6435.0 / 557056.0;
+    p = p * s + 143.0 / 10240.0;
+    p = p * s + 231.0 / 13312.0;
+    p = p * s + 63.0 / 2816.0;
+    p = p * s + 35.0 / 1152.0;
+    p = p * s + 5.0 / 112.0;
+    p = p * s + 3.0 / 40.0;
+    p = p * s + 1.0 / 6.0;
+    p = p * s + 1.0;
+    double value = r * p;
+    return copysign(far ? 1.5707963267948966 - 2.0 * value : value, x);
+}
+
+INLINED float asin_fast(float x)
+{
+    return (float)asin_wide((double)x);
+}
+
+INLINED float acos_fast(float x)
+{
+    return (float)(1.5707963267948966 - asin_wide((double)x));
 }
 
 #endif

@@ -3,6 +3,7 @@
 #include "vmm.h"
 
 #include "exports.h"
+#include "race.h"
 #include "soc.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(lists_lock);
 static Reservation *reservations_unused;
 static _Atomic(Reservation *) reservations_all;
 
@@ -279,7 +280,7 @@ static bool file_map(uintptr_t at, const Mapping *mapping, int protection)
 
 /* ---- unmapping at the limit of mappings: the kernel wants room even for that ------------------- */
 enum { SPARE_PAGES = 8 };
-static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(spare_lock);
 static char *spare; /* pages of two sorts in turn, each a mapping of its own */
 
 static void spare_make_locked(void)
@@ -503,6 +504,9 @@ aclError sim_aclrtUnmapMem(void *virPtr)
     if (mapping == NULL) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "virPtr = %p is not the beginning of a mapping",
                     virPtr);
+    }
+    if (races_on()) {
+        race_unmapped(mapping->memory, mapping->base, mapping->bytes);
     }
     if (!mapping_leave(mapping, reservation->alias)) {
         aclError status = kernel_refused(__func__, "unmap memory at", mapping->base);

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+/* Products of three of these, and of two with a dimension, do not overflow. */
+enum { WINDOW_MAX = 1 << 20 };
+
 static bool list_read(const OpCall *call, const char *name, int64_t otherwise, int from, int count,
     int64_t *values)
 {
@@ -10,8 +13,9 @@ static bool list_read(const OpCall *call, const char *name, int64_t otherwise, i
     if (!op_ints(call, name, -1, &list)) {
         return false;
     }
-    if (list.count >= 0 && list.count < from + count) {
-        return op_fail(call, "attribute %s: expected %d integers, got %lld", name, from + count,
+    int whole = strcmp(name, "pads") == 0 ? 2 * count : count;
+    if (list.count >= 0 && list.count != whole) {
+        return op_fail(call, "attribute %s: expected %d integers, got %lld", name, whole,
             (long long)list.count);
     }
     for (int d = 0; d < SPATIAL; d++) {
@@ -48,6 +52,12 @@ static bool base_read(const OpCall *call, const int64_t *kernel, Window *w)
         if (w->stride[d] < 1 || w->dilation[d] < 1 || w->kernel[d] < 1) {
             return op_fail(call, "strides, dilations and kernel must be at least 1");
         }
+        if (w->stride[d] > WINDOW_MAX || w->dilation[d] > WINDOW_MAX || w->kernel[d] > WINDOW_MAX
+            || w->pad_begin[d] < -WINDOW_MAX || w->pad_begin[d] > WINDOW_MAX
+            || w->pad_end[d] < -WINDOW_MAX || w->pad_end[d] > WINDOW_MAX) {
+            return op_fail(call, "strides, dilations, pads and kernel: expected at most %d",
+                (int)WINDOW_MAX);
+        }
     }
     w->in_plane = dims_count(w->in, SPATIAL);
     w->kernel_plane = dims_count(w->kernel, SPATIAL);
@@ -65,6 +75,17 @@ static void pads_same(Window *w, int d, bool upper)
     w->pad_end[d] = pads - w->pad_begin[d];
 }
 
+static bool automatic_check(const OpCall *call, const char *automatic)
+{
+    static const char *const known[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(automatic, known[i]) == 0) {
+            return true;
+        }
+    }
+    return op_fail(call, "attribute auto_pad: %s is not supported", automatic);
+}
+
 bool window_plan(const OpCall *call, const int64_t *kernel, Window *w)
 {
     if (!base_read(call, kernel, w)) {
@@ -72,6 +93,9 @@ bool window_plan(const OpCall *call, const int64_t *kernel, Window *w)
     }
     const char *automatic = attr_string(call, "auto_pad", "NOTSET");
     bool ceiling = attr_int(call, "ceil_mode", 0) != 0;
+    if (!automatic_check(call, automatic)) {
+        return false;
+    }
     for (int d = 0; d < SPATIAL; d++) {
         if (strncmp(automatic, "SAME", 4) == 0) {
             pads_same(w, d, strcmp(automatic, "SAME_UPPER") == 0);
@@ -102,8 +126,15 @@ bool window_plan_transposed(const OpCall *call, const int64_t *kernel, Window *w
         return false;
     }
     const char *automatic = attr_string(call, "auto_pad", "NOTSET");
+    if (!automatic_check(call, automatic)) {
+        return false;
+    }
     bool same = strncmp(automatic, "SAME", 4) == 0;
     for (int d = 0; d < SPATIAL; d++) {
+        if (extra[d] < 0 || extra[d] > WINDOW_MAX || wanted[d] > INT32_MAX) {
+            return op_fail(call, "output_padding and output_shape: expected at most %d and %d",
+                (int)WINDOW_MAX, INT32_MAX);
+        }
         int64_t full =
             (w->in[d] - 1) * w->stride[d] + extra[d] + (w->kernel[d] - 1) * w->dilation[d] + 1;
         bool own = d >= SPATIAL - w->spatial;

@@ -6,6 +6,7 @@
  * Thread rule: queue_push under stream->lock; the rest is the worker's. */
 #include "callback.h"
 #include "exception.h"
+#include "race.h"
 #include "stream.h"
 
 #include <errno.h>
@@ -84,6 +85,10 @@ static void task_do(Stream *stream, Task *task)
 {
     bool stopped = (atomic_load_explicit(&stream->failure_mode, memory_order_relaxed) & 1) != 0
                    && atomic_load_explicit(&stream->status, memory_order_relaxed) != ACL_SUCCESS;
+    uint64_t number = atomic_load_explicit(&stream->completed, memory_order_relaxed);
+    if (races_on()) {
+        race_begins(stream, number);
+    }
     if (!stopped && !stream_is_dropping(stream)) {
         aclError status = task->sort->run(stream, task_payload(task));
         if (status != ACL_SUCCESS) {
@@ -92,6 +97,9 @@ static void task_do(Stream *stream, Task *task)
             exception_report(stream, task, status);
             failure_keep(stream, status, reason);
         }
+    }
+    if (races_on()) {
+        race_ends(stream, number);
     }
     task_drop(task);
 }
@@ -128,7 +136,8 @@ static void *stream_work(void *argument)
     }
     free(stream->first);
     running = NULL;
-    handle_retire(stream);
+    race_stream_gone(stream);
+    stream_leave(stream);
     return NULL;
 }
 
@@ -193,20 +202,22 @@ typedef struct ParkInTask {
     const Stream *stream;
     ParkReady ready;
     const void *argument;
+    bool is_ready; /* at the last look: a look may take what it waits for */
 } ParkInTask;
 
 static bool ready_or_aborted(const void *argument)
 {
-    const ParkInTask *wait = argument;
-    return wait->ready(wait->argument) || stream_is_dropping(wait->stream);
+    ParkInTask *wait = (ParkInTask *)(uintptr_t)argument;
+    wait->is_ready = wait->ready(wait->argument);
+    return wait->is_ready || stream_is_dropping(wait->stream);
 }
 
 bool stream_park(Stream *stream, const void *key, ParkReady ready, const void *argument,
                  int64_t deadline_ns)
 {
-    ParkInTask wait = {stream, ready, argument};
+    ParkInTask wait = {stream, ready, argument, false};
     atomic_store(&stream->parked, (uintptr_t)key);
     park_wait(key, ready_or_aborted, &wait, deadline_ns);
     atomic_store(&stream->parked, 0);
-    return ready(argument);
+    return wait.is_ready;
 }

@@ -183,6 +183,19 @@ static void block_merge(Zone *zone, uint32_t first)
     bin_insert(zone, first);
 }
 
+void zone_close(Zone *zone)
+{
+    size_t bits = zone->units;
+    if (zone->blocks != NULL) {
+        munmap(zone->blocks, (size_t)zone->units * sizeof(ZoneBlock));
+    }
+    for (uint32_t level = 0; level < ZONE_LEVELS && zone->starts[level] != NULL; level++) {
+        bits = (bits + 63) / 64;
+        munmap(zone->starts[level], bits * sizeof(uint64_t));
+    }
+    *zone = (Zone){0};
+}
+
 bool zone_open(Zone *zone, size_t bytes, size_t unit, ZonePurge purge, void *argument)
 {
     uint32_t units = (uint32_t)(bytes / unit);
@@ -264,6 +277,21 @@ bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
     }
     pthread_mutex_unlock(&zone->lock);
     return live;
+}
+
+/* [ live .......... ]  =>  [ front ][ rest ] */
+void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
+                const BlockInfo *rest)
+{
+    uint32_t first = (uint32_t)(offset / zone->unit), units = (uint32_t)(bytes / zone->unit);
+    pthread_mutex_lock(&zone->lock);
+    uint32_t whole = zone->blocks[first].units;
+    block_place(zone, first, units, BLOCK_LIVE);
+    zone->blocks[first].info = *front;
+    block_place(zone, first + units, whole - units, BLOCK_LIVE);
+    zone->blocks[first + units].info = *rest;
+    start_set(zone, first + units);
+    pthread_mutex_unlock(&zone->lock);
 }
 
 void zone_unhold(Zone *zone, size_t offset)

@@ -81,6 +81,8 @@ typedef struct ZoneView {
 
 /* False if the books' own memory cannot be had. */
 bool zone_open(Zone *zone, size_t bytes, size_t unit, ZonePurge purge, void *argument);
+/* Gives the books back, also of a zone that was never opened, or only in part. */
+void zone_close(Zone *zone);
 /* A block's offset, or SIZE_MAX if no free block is long enough. */
 size_t zone_take(Zone *zone, size_t bytes, const BlockInfo *info);
 /* Whether a live block covers `offset`; what it is. */
@@ -90,6 +92,9 @@ bool zone_find(Zone *zone, size_t offset, ZoneView *view);
 bool zone_hold(Zone *zone, size_t offset, ZoneView *view);
 /* Marks the live block that begins there as exported; false if none does. */
 bool zone_mark_exported(Zone *zone, size_t offset);
+/* The live block that begins there becomes two; what it was becomes *front and *rest. */
+void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
+                const BlockInfo *rest);
 /* A held block becomes live again. */
 void zone_unhold(Zone *zone, size_t offset);
 /* A held block back to the zone. */

@@ -2,9 +2,11 @@
 
 floor      empty callbacks: what the loop and three indirect calls cost
 library    malloc and free of any C library, given by address (libc, mimalloc, jemalloc, tcmalloc)
+functions  callbacks of the form that ACL calls, given by address
 runtime    aclrtMalloc and aclrtFree for every block, as a program without a pool does
 soma       aclrtMemPoolMallocAsync and aclrtMemPoolFreeAsync on a stream
 python     an allocator that is a Python object, behind callbacks that take the GIL
+slowed     any of these, with a wait in front of each allocation: to see a row move
 registered whatever is registered for a stream: ours, or anybody's
 
 A block is its own address here, but for `python`, where it is the object that Python returned. Any
@@ -12,7 +14,7 @@ thread may call them; what the allocator behind them allows is its own affair.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 cimport acl._libacl as libacl
@@ -22,11 +24,11 @@ from acl._libacl cimport (
     aclrtAllocatorFreeFunc, aclrtAllocatorGetAddrFromBlockFunc, aclrtContext, aclrtMemPool,
     aclrtMemPoolProps, aclrtStream,
 )
-from acl.tools._loops cimport AddressFunc, AllocFunc, FreeFunc
+from acl.tools._loops cimport AddressFunc, AllocFunc, Allocator, FreeFunc, Subject as CSubject
 from acl.tools._loops import Subject
 
-__all__ = ["context", "floor", "library", "python", "registered", "runtime", "soma", "soma_close",
-           "soma_open"]
+__all__ = ["context", "floor", "functions", "library", "python", "registered", "runtime", "slowed",
+           "soma", "soma_close", "soma_open"]
 
 
 cdef void *on_identity(void *block) noexcept nogil:
@@ -95,6 +97,14 @@ def library(str name not None, malloc, free, keep=None):
     cdef Functions functions = Functions(malloc, free)
     return subject_new(name, &functions.malloc, on_library_alloc, on_library_free, on_identity,
                        (functions, keep))
+
+
+def functions(str name not None, state, alloc, free, address=0, keep=None):
+    """Callbacks at these addresses, as ACL calls them; without `address` a block is its own."""
+    cdef AddressFunc own = on_identity
+    cdef uintptr_t identity
+    memcpy(&identity, &own, sizeof(identity))
+    return Subject(name, state, alloc, free, address or identity, keep)
 
 
 # ---- runtime ----
@@ -174,6 +184,43 @@ def python(str name not None, allocate):
     """A Python allocator: `allocate(size)` gives an object with `ptr`, freed when it is dropped."""
     return subject_new(name, <PyObject *>allocate, on_python_alloc, on_python_free,
                        on_python_address, allocate)
+
+
+# ---- slowed ----
+
+cdef extern from "tools/clock.h" nogil:
+    uint64_t wall_ns()
+
+
+cdef struct SlowedView:
+    Allocator behind
+    uint64_t wait_ns
+
+
+cdef class Slowed:
+    cdef SlowedView view
+
+
+cdef void *on_slowed_alloc(void *state, size_t size) noexcept nogil:
+    cdef SlowedView *view = <SlowedView *>state
+    cdef uint64_t end = wall_ns() + view.wait_ns
+    while wall_ns() < end:
+        pass
+    return view.behind.alloc(view.behind.state, size)
+
+
+cdef void on_slowed_free(void *state, void *block) noexcept nogil:
+    cdef SlowedView *view = <SlowedView *>state
+    view.behind.free(view.behind.state, block)
+
+
+def slowed(CSubject subject not None, uint64_t wait_ns):
+    """The allocator, with a wait of so many nanoseconds before each allocation."""
+    cdef Slowed values = Slowed()
+    values.view.behind = subject.allocator
+    values.view.wait_ns = wait_ns
+    return subject_new(f"slowed {subject.name}", &values.view, on_slowed_alloc, on_slowed_free,
+                       subject.allocator.address, (values, subject))
 
 
 # ---- what is registered for a stream ----

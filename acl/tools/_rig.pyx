@@ -18,11 +18,12 @@ from acl._core cimport (
     aclmdlRICaptureStatus,
     aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
     OomReport, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus, arena_alloc,
-    arena_free, arena_try, on_alloc, on_alloc_advise, on_free, on_get_addr,
+    arena_free, arena_try, on_alloc, on_free, on_get_addr,
 )
 from acl.core._arena cimport (
-    arena_set_mode, arena_stats, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
+    arena_set_mode, pool_arena, pool_create, pool_decay, pool_destroy, pool_trim,
 )
+from acl.core._tally cimport arena_stats
 from acl.core._check cimport arena_check, pool_check
 from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl.core._order cimport (
@@ -65,7 +66,7 @@ cdef struct Books:
     uint64_t mapped             # mappings
     uint64_t single             # a handle may be mapped once
     bint audit                  # keeps the table of what is mapped, which has room for small loads
-    uint64_t busy               # query says so, and a synchronisation expires
+    uint64_t busy               # query says so; 1: and a synchronisation expires, 2: it succeeds
     uint64_t capturing
     uint64_t events
     uint64_t segments[4096]     # bytes, by the number that an address carries
@@ -269,7 +270,7 @@ cdef aclError fake_free(void *addr) noexcept nogil:
 
 cdef aclError fake_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
     cdef aclError status = note(CALL_SYNC)
-    if status == 0 and books.busy:
+    if status == 0 and books.busy == 1:
         return 507046
     if status == 0 and books.capturing:
         return 107027
@@ -281,7 +282,7 @@ cdef aclError fake_sync(aclrtStream stream, int32_t timeout_ms) noexcept nogil:
 cdef aclError fake_sync_device(int32_t timeout_ms) noexcept nogil:
     cdef aclError status = note(CALL_SYNC)
     cdef uint64_t stream
-    if status == 0 and books.busy:
+    if status == 0 and books.busy == 1:
         return 507046
     if status == 0:
         for stream in range(STREAMS_ROOM):
@@ -546,11 +547,6 @@ cdef class Rig:
             calls += books.calls[call]
         return calls, arena.counters.recalls + arena.counters.steals
 
-    def alloc_at(self, size_t size, size_t addr, size_t stream=1):
-        """`allocAdvise`."""
-        cdef void *block = on_alloc_advise(self.find(stream), size, <void *> addr)
-        return <size_t> block
-
     def try_alloc(self, size_t size, size_t stream=1):
         """Without a driver call, or 0."""
         return <size_t> arena_try(self.find(stream), size, 0)
@@ -621,8 +617,8 @@ cdef class Rig:
                 "missing": oom.missing, "whole": oom.holds[0].whole}
 
     def waiting(self, size_t stream=1):
-        """Whether anything waits or is parked."""
-        return self.find(stream).waiting != NULL or self.find(stream).parked != NULL
+        """Whether anything waits."""
+        return self.find(stream).waiting != NULL
 
     def destroy(self):
         """Whether the pool could go; if so it is gone."""

@@ -1,9 +1,9 @@
 """`aclpool bench`: what an allocation costs, through the C function pointers that ACL itself got.
 
-Every allocator is driven by the same compiled loops, so its own cost is its row minus the row `floor`
-(empty callbacks). Times are thread CPU time of a pair: alloc, the block's address read, free; the
-median of some runs, and the least. Percentiles come from a run of their own. Progress goes to standard
-error; `--json -` prints the JSON document to standard output and nothing else.
+Every row is measured by processes of its own, one in each round, and the rounds' orders are shuffled; all
+allocators are driven by the same compiled loops, so an allocator's own cost is its row minus the row
+`floor` (empty callbacks). Progress goes to standard error; `--json -` prints the JSON document to
+standard output and nothing else.
 """
 
 from __future__ import annotations
@@ -11,50 +11,78 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["add_arguments", "add_parser", "main", "run"]
+from acl.tools.bench_cases import NAMES, QUICK_NAMES, Case, Wanted, cases_of
 
-WORKLOADS = ("W1", "W2", "W3", "W4", "W5", "live", "sizes", "python")
+if TYPE_CHECKING:
+    from acl.tools.bench_measure import Effort
+    from acl.tools.bench_subjects import Candidate
+
+__all__ = ["add_arguments", "add_parser", "main", "measure_trace", "run"]
+
 DESCRIPTION = """\
 Measures what an allocation costs, with every allocator in the same compiled loop.
 
 workloads
-  W1      hot pair: alloc 64 KiB, read the address, free
-  W2      256 slots, a random one replaced each step, 32 sizes from 512 B to 4 MiB
-  W3      1000 slots, random sizes from 1 B to 8 MiB; reserved_ratio from a cold start
-  W4      W2 on 1, 2, ... threads at once, each on its own arena and sharing one
-  W5      a transformer of 32 layers with a new sequence length each step
-  live    a hot pair, and a random replacement, beside 100 to 1,000,000 live blocks
-  sizes   hot pairs of 1 to 10,000 distinct sizes
-  python  pool.alloc() and drop from Python, and what else Python can call
+  W1        hot pair: alloc 64 KiB, read the address, free
+  W2        256 slots, a random one replaced each step, 32 sizes from 512 B to 4 MiB
+  W3        1000 slots, random sizes from 1 B to 8 MiB; reserved_ratio from a cold start
+  W4        W2 on 1, 2, ... threads at once, each on its own arena and sharing one
+  W5        a transformer of 32 layers with a new sequence length each step
+  live      a hot pair, and a random replacement, beside 100 to 1,000,000 live blocks
+  sizes     hot pairs, and replacements in 64 slots, of 1 to 10,000 distinct sizes
+  handover  one thread allocates, another frees
+  tenants   blocks of 4 KiB and of 64 MiB, two threads with an arena each
+  day       a service's day: 4 requests at night, 200 at noon
+  python    pool.alloc() and drop from Python, and what else Python can call
+  trace     what --trace names
 
 The pool is reached through aclrtAllocatorGetByStream. W1, W2 and W4 run on a Python thread and on
 one that Python has never seen. What an allocator's own cost is: its row minus the row "floor".
+docs/benchmarking.md says how to add an allocator, a workload or a trace.
 """
+SWEEPS = {"size": "sizes", "live_blocks": "live", "distinct_sizes": "distinct", "threads": "threads"}
+CASE_SECONDS = 300
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `aclpool bench`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--quick", action="store_true", help="a first impression in half a minute")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - for standard output")
-    parser.add_argument("--peers", default="all", metavar="LIST",
-                        help="all (default), none, or names: aclrtMalloc,mimalloc,ctypes,...")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), metavar="LIST",
-                        help="which of " + ", ".join(WORKLOADS) + " (default: all)")
-    parser.add_argument("--threads", default="1,2", metavar="LIST",
-                        help="numbers of threads for W4 (default: 1,2)")
-    parser.add_argument("--repeats", type=int, metavar="N", help="timed runs of each load (default: 7; 3 with --quick)")
-    parser.add_argument("--instructions", action="store_true",
-                        help="count instructions with callgrind where the processor cannot (slow)")
-    parser.add_argument("--plot", action="append", default=[], metavar="FILE",
-                        help="write a bar chart; the ending says which: .svg or .png")
-    parser.add_argument("--only", help=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="a first impression in half a minute: fewer rows, shorter runs")
+    add("--json", metavar="FILE", help="write the results as JSON; - for standard output")
+    add("--plot", action="append", default=[], metavar="FILE",
+        help="write a chart; the ending says which: .svg or .png")
+    add("--plot-latency", action="append", default=[], metavar="FILE", help="likewise, latency by percentile")
+    add("--plot-memory", action="append", default=[], metavar="FILE", help="likewise, time against memory")
+    add("--peers", default="all", metavar="LIST", help="all (default), none, or names: aclrtMalloc,mimalloc,ctypes,...")
+    add("--library", action="append", default=[], metavar="NAME=FILE:MALLOC:FREE",
+        help="an allocator of your own: a shared library and its two functions")
+    add("--subject", action="append", default=[], metavar="SPEC",
+        help="[NAME=]module:factory, pool:granule=32MiB,limit=8GiB, or policy:torch")
+    add("--workloads", metavar="LIST", help="which of " + ", ".join(NAMES))
+    add("--trace", action="append", default=[], metavar="FILE", help="a trace to play: npz, CSV, JSON, or a "
+        "PyTorch snapshot; on one thread, and on as many as it has streams")
+    add("--filter", metavar="TEXT", help="only rows whose name, such as W2/aclpool/thread=python, contains TEXT")
+    add("--sweep", action="append", default=[], metavar="PARAMETER=LIST",
+        help="values of " + ", ".join(SWEEPS) + ", such as size=512,64KiB,1MiB")
+    add("--threads", default="1,2", metavar="LIST", help="numbers of threads for W4 (default: 1,2)")
+    add("--rounds", type=int, metavar="N", help="processes for each row (default: 5; 4 with --quick)")
+    add("--repeats", type=int, metavar="N", help="timed runs in each process (default: 3)")
+    add("--order", type=int, metavar="SEED", help="of the rounds' shuffled orders (default: by the clock)")
+    add("--list", action="store_true", help="name the rows, and measure nothing")
+    add("--instructions", action="store_true",
+        help="count instructions with callgrind where the processor cannot (slow)")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,15 +90,86 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_arguments(subparsers.add_parser("bench", help="what an allocation costs, beside other allocators"))
 
 
+# ---- what was asked for ----
+
 @dataclass(frozen=True)
 class Options:
     """What was asked for, checked."""
 
     quick: bool
     workloads: tuple[str, ...]
-    threads: tuple[int, ...]
-    effort: Any
+    wanted: Wanted
+    effort: Effort
+    candidates: tuple[Candidate, ...]
+    requested: frozenset[str]           # allocators by name: not to find one of them is an error
+    traces: dict[str, Any]              # Trace by name
+    filter: str
     instructions: bool
+    order: int
+
+
+def numbers(option: str, text: str, most: int) -> tuple[int, ...]:
+    from acl._options import bytes_of
+
+    try:
+        found = tuple(int(part) if part.strip().isdigit() else bytes_of(part.strip(), option)
+                      for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 1 or max(found) > most:
+        raise ValueError(f"{option}: expected numbers from 1 to {most}, got {text!r}")
+    return found
+
+
+def wanted_of(arguments: argparse.Namespace, traces: dict[str, Any]) -> Wanted:
+    """The parameters' values."""
+    values = {"threads": numbers("--threads", arguments.threads, 256)}
+    for sweep in arguments.sweep:
+        name, _, text = sweep.partition("=")
+        if name not in SWEEPS:
+            raise ValueError(f"--sweep: expected one of {', '.join(SWEEPS)} and its values, got {sweep!r}")
+        values[SWEEPS[name]] = numbers(f"--sweep {name}", text, 256 if name == "threads" else 1 << 36)
+    return Wanted(arguments.quick, traces={name: trace.streams for name, trace in traces.items()}, **values)
+
+
+def workloads_of(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The workloads by name."""
+    if arguments.workloads is None:
+        return ("trace",) if arguments.trace else QUICK_NAMES if arguments.quick else NAMES
+    names = tuple(name.strip() for name in arguments.workloads.split(",") if name.strip())
+    for name in names or ("",):
+        if name not in NAMES:
+            raise ValueError(f"--workloads: expected some of {', '.join(NAMES)}, got {name!r}")
+    return names + (("trace",) if arguments.trace and "trace" not in names else ())
+
+
+def traces_of(files: Sequence[str]) -> dict[str, Any]:
+    from acl.tools.replay_trace import closed_trace, load_trace
+
+    traces = {}
+    for file in files:
+        trace = closed_trace(load_trace(file))
+        if trace.streams > 64:
+            raise ValueError(f"--trace {file}: {trace.streams} streams; at most 64 can be played")
+        traces[trace.name] = trace
+    return traces
+
+
+def candidates_of(arguments: argparse.Namespace) -> tuple[tuple[Candidate, ...], frozenset[str]]:
+    """The allocators, and which of them were named."""
+    from acl.tools.bench_subjects import candidate_of, choose
+
+    chosen = choose(arguments.peers, arguments.quick)
+    requested = {"floor", "aclpool"}
+    if arguments.peers not in ("all", "none"):
+        requested |= {candidate.name for candidate in chosen}
+    for spec in [f"library:{text}" for text in arguments.library] + arguments.subject:
+        candidate = candidate_of(spec)
+        if candidate.name in {other.name for other in chosen}:
+            raise ValueError(f"an allocator is called {candidate.name} already; give yours another name")
+        chosen += (candidate,)
+        requested.add(candidate.name)
+    return chosen, frozenset(requested)
 
 
 def checked_options(arguments: argparse.Namespace) -> Options:
@@ -78,35 +177,116 @@ def checked_options(arguments: argparse.Namespace) -> Options:
 
     Raises
     ------
-    ValueError
+    ValueError, OSError
         Naming the option, what was expected and what came.
     """
-    from dataclasses import replace
-
+    from acl.tools import bench_instructions
     from acl.tools.bench_measure import Effort
     from acl.tools.outputs import check_output
 
-    workloads = tuple(name.strip() for name in arguments.workloads.split(",") if name.strip())
-    for name in workloads or ("",):
-        if name not in WORKLOADS:
-            raise ValueError(f"--workloads: expected some of {', '.join(WORKLOADS)}, got {name!r}")
-    try:
-        threads = tuple(int(number) for number in arguments.threads.split(","))
-    except ValueError:
-        threads = ()
-    if not threads or min(threads) < 1 or max(threads) > 256:
-        raise ValueError(f"--threads: expected numbers from 1 to 256, got {arguments.threads!r}")
+    workloads = workloads_of(arguments)
     effort = Effort.quick() if arguments.quick else Effort()
-    if arguments.repeats is not None:
-        if arguments.repeats < 1:
-            raise ValueError(f"--repeats: expected at least 1, got {arguments.repeats}")
-        effort = replace(effort, repeats=arguments.repeats)
-    for file in arguments.plot:
-        if not file.endswith((".svg", ".png")):
-            raise ValueError(f"--plot: expected a file ending in .svg or .png, got {file!r}")
-        check_output("--plot", file)
+    for option, field in (("rounds", "rounds"), ("repeats", "samples")):
+        value = getattr(arguments, option)
+        if value is not None:
+            if value < 1:
+                raise ValueError(f"--{option}: expected at least 1, got {value}")
+            effort = replace(effort, **{field: value})
+    for option in ("--plot", "--plot-latency", "--plot-memory"):
+        for file in getattr(arguments, option[2:].replace("-", "_")):
+            if not file.endswith((".svg", ".png")):
+                raise ValueError(f"{option}: expected a file ending in .svg or .png, got {file!r}")
+            check_output(option, file)
     check_output("--json", arguments.json)
-    return Options(arguments.quick, workloads, threads, effort, arguments.instructions)
+    if arguments.instructions and not bench_instructions.available():
+        raise ValueError("--instructions: valgrind is not installed")
+    traces = traces_of(arguments.trace)
+    wanted = wanted_of(arguments, traces)
+    candidates, requested = candidates_of(arguments)
+    order = time.time_ns() % 1_000_000 if arguments.order is None else arguments.order
+    return Options(arguments.quick, workloads, wanted, effort, candidates, requested, traces,
+                   arguments.filter or "", arguments.instructions, order)
+
+
+def cases(options: Options) -> list[tuple[Candidate, Case]]:
+    """Every row that was asked for.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    found = [(candidate, case) for name in options.workloads for candidate in options.candidates
+             for case in cases_of(name, candidate, options.wanted) if options.filter in case.id]
+    if not found:
+        raise ValueError(f"--filter: no row's name contains {options.filter!r}; --list names them"
+                         if options.filter else "no allocator here has a row in these workloads")
+    return found
+
+
+# ---- measuring ----
+
+Row = dict[str, Any]
+
+
+class Lists:
+    """The lists of events that some workloads play, as files for the processes."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder = folder
+        self.options = options
+        self.made: dict[str, Row] = {}
+
+    def of(self, case: Case) -> Row:
+        """What a job says of them: files, streams, and the peak of live bytes."""
+        from acl.tools import bench_workloads as workloads
+
+        threads = case.parameters.get("threads", 1)
+        key = f"{case.workload}-{case.parameters.get('trace')}-{threads}"
+        if key not in self.made:
+            if case.workload == "W5":
+                events, peak = workloads.inference(steps=16 if self.options.quick else 64)
+                self.made[key] = self.keep([events], 1, peak)
+            elif case.workload == "day":
+                self.made[key] = self.keep([workloads.day()[0]], 1, workloads.day()[1])
+            elif case.workload == "trace":
+                trace = self.options.traces[case.parameters["trace"]]
+                parts = [trace.events()] if threads == 1 else trace.events_by_stream()
+                self.made[key] = self.keep(parts, trace.streams, trace.joint_live_peak())
+            else:
+                self.made[key] = self.keep([], 1, 0)
+        return self.made[key]
+
+    def keep(self, lists: list[bytes], streams: int, peak: int) -> Row:
+        files: list[Path] = []
+        for events in lists:
+            files.append(self.folder / f"{len(self.made)}-{len(files)}.events")
+            files[-1].write_bytes(events)
+        return {"events": [str(file) for file in files], "streams": streams, "live_peak": peak}
+
+
+def measure_apart(candidate: Candidate, case: Case, job: Row, folder: Path) -> Row:
+    """The rows of a case, measured by a process of its own; or why there are none."""
+    from acl.tools.apart import python_command
+    from acl.tools.bench_subjects import Unavailable
+
+    answer = folder / "answer.json"
+    answer.unlink(missing_ok=True)
+    job = {"spec": candidate.spec or candidate.name, "workload": case.workload, "parameters": case.parameters,
+           "answer": str(answer), **job}
+    try:
+        variables = candidate.environment() if candidate.environment else {}
+        done = subprocess.run(python_command("acl.tools.bench_runs", json.dumps(job)),
+                              env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True, errors="replace", check=False, timeout=CASE_SECONDS)
+    except Unavailable as reason:
+        return {"unavailable": str(reason)}
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done after {CASE_SECONDS} s"}
+    if done.returncode or not answer.exists():
+        return {"failed": f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"}
+    found: Row = json.loads(answer.read_text(encoding="utf-8"))
+    return found
 
 
 class Progress:
@@ -132,82 +312,122 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-Row = dict[str, Any]
-Job = tuple[str, str, Callable[[], list[Row]]]      # allocator, what is measured, how
+def no_numbers(name: str, case: Case | None = None, **why: str) -> Row:
+    """The row of what could not be measured, with the keys that every row has."""
+    return {"workload": case and case.workload, "allocator": name, **dict.fromkeys(
+        ("threads", "ns_per_pair", "p99_ns", "reserved_ratio")), **(case.parameters if case else {}), **why}
 
 
-def jobs(options: Options, candidates: Sequence[Any]) -> Iterator[Job]:
-    """What is to be measured, in order; each gives its rows."""
-    from acl.tools import bench_runs as runs
+def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
+    """Measure every case once in each round, in an order of the round's own; rows in the order of `found`."""
+    from acl.tools.bench_report import merged
 
-    for name in options.workloads:
-        for candidate in candidates:
-            if candidate.environment:
-                continue
-            for text, job in runs.RUNS[name](candidate, options):
-                yield candidate.name, f"{name} {candidate.name}{text}", job
-    for candidate in candidates:
-        if candidate.environment and runs.isolated_workloads(candidate, options):
-            text = f"{candidate.name} in a process of its own"
-            yield candidate.name, text, runs.isolated_job(candidate, options)
-
-
-def no_numbers(name: str, **why: str) -> Row:
-    """The row of an allocator that could not be measured: with the keys that every row has."""
-    return {"workload": None, "allocator": name, "threads": None, "ns_per_pair": None, "p99_ns": None,
-            "reserved_ratio": None, **why}
-
-
-def collect(options: Options, candidates: Sequence[Any]) -> list[Row]:
-    """Run everything; an allocator that is not here gives a row that says why."""
-    from acl.tools.bench_subjects import Unavailable
-
-    work = list(jobs(options, candidates))
-    progress = Progress(len(work))
-    rows: list[Row] = []
+    shuffle = random.Random(options.order)
+    effort = asdict(options.effort)
+    progress = Progress(len(found) * options.effort.rounds)
+    rounds: dict[str, list[Row]] = {case.id: [] for _, case in found}
     missing: dict[str, str] = {}
-    for name, text, job in work:
-        progress.step(text)
-        try:
-            rows += [] if name in missing else job()
-        except Unavailable as reason:
-            missing[name] = str(reason)
-        except Exception as error:
-            # One broken allocator must not lose the others' results; the exit status tells.
-            rows.append(no_numbers(name, failed=f"{text}: {error!r}"))
-    rows += [no_numbers(name, unavailable=reason) for name, reason in missing.items()]
+    failed: dict[str, tuple[Case, str]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        lists = Lists(Path(name), options)
+        for number in range(options.effort.rounds):
+            for candidate, case in shuffle.sample(found, len(found)):
+                progress.step(f"{case.workload} {case.id}")
+                if candidate.name in missing or case.id in failed:
+                    continue
+                job = {"effort": effort, "extras": number == 0, **lists.of(case)}
+                answer = measure_apart(candidate, case, job, Path(name))
+                if "unavailable" in answer:
+                    missing[candidate.name] = answer["unavailable"]
+                elif "failed" in answer:
+                    failed[case.id] = (case, answer["failed"])
+                else:
+                    rounds[case.id] += answer["rows"]
     progress.end()
+    rows = [merged(rounds[case.id]) for _, case in found if rounds[case.id] and case.id not in failed]
+    rows += [no_numbers(case.allocator, case, failed=f"{case.id}: {why}") for case, why in failed.values()]
+    for name, why in missing.items():
+        key = "failed" if name in options.requested else "unavailable"
+        rows.append(no_numbers(name, None, **{key: f"not available: {why}" if key == "failed" else why}))
     return rows
+
+
+def measure_trace(trace: Any, candidates: Sequence[Candidate], rounds: int) -> list[Row]:
+    """Rows of a trace on one thread, with its events' time beside that of pairs: for `aclpool replay`."""
+    from acl.tools.bench_measure import Effort
+
+    names = frozenset(candidate.name for candidate in candidates)
+    wanted = Wanted(traces={trace.name: trace.streams})
+    options = Options(False, ("trace",), wanted, Effort(rounds=rounds), tuple(candidates), names, {trace.name: trace},
+                      "", False, time.time_ns() % 1_000_000)
+    rows = collect(options, [pair for pair in cases(options) if pair[1].parameters["threads"] == 1])
+    for row in rows:
+        if row.get("ns_per_pair") is not None:
+            scale = trace.allocations / len(trace)
+            row["ns_per_event_runs"] = [round(min(samples) * scale, 3) for samples in row["samples"]]
+            row["ns_per_event"] = round(row["ns_per_pair"] * scale, 2)
+    return rows
+
+
+def count_instructions(options: Options, rows: list[Row]) -> None:
+    """Fill the column by callgrind where the processor has no counter; a callback in Python would count Python."""
+    from acl.tools import bench_instructions
+
+    countable = {candidate.name: candidate.spec or candidate.name for candidate in options.candidates
+                 if not candidate.python and candidate.environment is None}
+    for each in rows:
+        kind = str(each["what"]).split()[0] if each["workload"] == "live" else each["workload"]
+        if (each.get("instructions") is not None or "samples" not in each or each["allocator"] not in countable
+                or kind not in bench_instructions.SIZES or each["thread"] == "foreign"):
+            continue
+        print(f"instructions of {kind} {each['allocator']}", file=sys.stderr, flush=True)
+        try:
+            spec, live = countable[each["allocator"]], each["live_blocks"] or 0
+            each["instructions"] = bench_instructions.count(kind, spec, live)
+        except RuntimeError as error:
+            each["failed"] = f"--instructions: {error}"
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; the exit status."""
-    from acl.tools import bench_report, bench_subjects
+    from acl.tools import bench_report as report
 
+    os.environ.setdefault("ACL_BACKEND", "sim")
     try:
         options = checked_options(arguments)
-        candidates = bench_subjects.choose(arguments.peers)
-    except ValueError as error:
+        found = cases(options)
+    except (ValueError, OSError) as error:
         print(f"aclpool bench: {error}", file=sys.stderr)
         return 2
-    if arguments.only:
-        candidates = tuple(each for each in bench_subjects.CANDIDATES if each.name == arguments.only)
-        candidates = tuple(bench_subjects.inside(each) for each in candidates)
-    os.environ.setdefault("ACL_BACKEND", "sim")
-    document: dict[str, Any] = {"machine": bench_report.machine(), "quick": options.quick,
-                "results": bench_report.with_floor(collect(options, candidates))}
+    if arguments.list:
+        print("\n".join(case.id for _, case in found))
+        return 0
+    begun = time.monotonic()
+    machine = report.machine()
+    for warning in machine["warnings"]:
+        print(f"aclpool bench: {warning}", file=sys.stderr)
+    rows = report.with_floor(collect(options, found))
+    if options.instructions:
+        count_instructions(options, rows)
+    document: Row = {
+        "version": 2, "quick": options.quick, "order": options.order, "effort": asdict(options.effort),
+        "machine": machine, "seconds": round(time.monotonic() - begun, 1),
+        "subjects": report.versions(rows), "results": rows,
+    }
     if arguments.json == "-":
         json.dump(document, sys.stdout, indent=1)
         print()
     else:
-        print(bench_report.table(document["results"]))
+        print(report.text(document))
         if arguments.json:
-            with open(arguments.json, "w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1)
-                file.write("\n")
-    for file_name in arguments.plot:
-        bench_report.plot(document["results"], file_name)
-    return 1 if any("failed" in row for row in document["results"]) else 0
+            from acl.inside._text import write_replaced
+
+            write_replaced(arguments.json, json.dumps(document, indent=1) + "\n")
+    for files, draw in ((arguments.plot, report.plot), (arguments.plot_latency, report.plot_latency),
+                        (arguments.plot_memory, report.plot_memory)):
+        for file_name in files:
+            draw(rows, file_name)
+    return 1 if any("failed" in row for row in rows) else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

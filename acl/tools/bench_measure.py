@@ -1,79 +1,75 @@
-"""Measuring one load: how many rounds, what the clock costs, medians and percentiles.
+"""Measuring one load: how many pairs, the warm-up, samples, percentiles, memory.
 
-A load is run some times after a warm-up; each run's thread CPU time is divided by its pairs, and the median
-and the least of the runs are kept. Percentiles come from a run of their own, with a cheap clock
+A load is run until three runs in a row agree, then some times more: those are the samples, thread CPU
+time or time on the wall of a pair. Percentiles come from a run of their own, with a cheap clock
 around each call, so that they do not disturb the other numbers; the clock's own cost is taken off.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from acl.tools import _meter
-from acl.tools._loops import Load, run_foreign, run_here, run_python, ticks_per_ns
+from acl.tools._loops import Load, run_here, run_together, ticks_per_ns
 
-__all__ = ["Effort", "Timing", "latencies", "time_load", "time_together", "timed_pass"]
+__all__ = ["Effort", "Sampled", "fitting_count", "latencies", "sample_alone", "sample_together", "timed_pass",
+           "touched_peak", "warm_up"]
 
 TIMED_PART = 2048
 EMPTY_PARTS = 16
+SETTLED = 1.05          # three runs in a row within this factor: warm
+TOGETHER = 0.9          # share of a run in which all its threads have to run
+SHARES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "p9999_ns": 0.9999, "worst_ns": 1.0}
 
 
 @dataclass(frozen=True)
 class Effort:
     """How long to measure."""
 
-    repeats: int = 7
-    run_ns: int = 20_000_000    # what one run should take
-    least: int = 200            # pairs in a run
+    rounds: int = 5                 # processes for each row
+    samples: int = 3                # timed runs in each
+    run_ns: int = 10_000_000        # what one run should take
+    least: int = 200                # pairs in a run
+    warm_runs: int = 30
+    warm_ns: int = 300_000_000    # of processor time
+    touch_bytes: int = 32 << 30     # most that is written for the resident memory of a row
 
     @classmethod
     def quick(cls) -> Effort:
         """A first impression, for CI."""
-        return cls(repeats=3, run_ns=4_000_000, least=50)
+        return cls(rounds=4, run_ns=2_000_000, least=50, warm_runs=20, warm_ns=60_000_000, touch_bytes=1 << 30)
 
 
 @dataclass
-class Timing:
-    """What some runs took, per pair."""
+class Sampled:
+    """Some runs of a load, or of several together: nanoseconds of a pair in each."""
 
-    pairs: int
-    cpu_ns: list[float] = field(default_factory=list)
-    wall_ns: list[float] = field(default_factory=list)
-    instructions: list[float] = field(default_factory=list)
-
-    def add(self, other: Timing) -> None:
-        """Append another timing's runs."""
-        self.cpu_ns += other.cpu_ns
-        self.wall_ns += other.wall_ns
-        self.instructions += other.instructions
-
-    @property
-    def median(self) -> float:
-        """Thread CPU time of a pair, in the middle run."""
-        return statistics.median(self.cpu_ns)
-
-    @property
-    def least(self) -> float:
-        """Thread CPU time of a pair, in the best run."""
-        return min(self.cpu_ns)
-
-    @property
-    def instructions_median(self) -> float | None:
-        """Instructions of a pair, where the machine counts them."""
-        value = statistics.median(self.instructions)
-        return value or None
+    cpu_ns: list[float]
+    wall_ns: list[float]
+    instructions: list[float]
+    overlap: list[float] | None = None      # share of each run in which all threads ran
+    warm: dict[str, Any] | None = None
 
 
-def timing_of(samples: Sequence[tuple[int, int, int]], pairs: int) -> Timing:
-    timing = Timing(pairs)
-    for cpu, wall, instructions in samples:
-        timing.cpu_ns.append(cpu / pairs)
-        timing.wall_ns.append(wall / pairs)
-        timing.instructions.append(instructions / pairs)
-    return timing
+def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
+    """Repeat `once` until three times in a row agree; how long that took, and whether they did."""
+    times: list[float] = []
+    begun, worked = time.monotonic_ns(), time.process_time_ns()
+    stable = False
+    while not stable and len(times) < effort.warm_runs:
+        if len(times) > 1 and time.process_time_ns() - worked > effort.warm_ns:
+            break
+        times.append(once())
+        last = times[-3:]
+        stable = len(last) == 3 and max(last) <= SETTLED * min(last)
+    return {"warm_up_runs": len(times), "warm_up_ms": round((time.monotonic_ns() - begun) / 1e6, 1), "stable": stable}
 
 
 def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int:
@@ -85,10 +81,50 @@ def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int
     return max(effort.least, min(most, int(effort.run_ns / each)))
 
 
-def time_load(load: Load, effort: Effort, warm: int = 1) -> Timing:
-    """Time a load on this thread; `load.allocations` are its pairs."""
-    run_here(load, warm)
-    return timing_of(run_here(load, effort.repeats), load.allocations)
+def sample_alone(load: Load, effort: Effort) -> Sampled:
+    """Samples of a load on this thread; `load.allocations` are its pairs."""
+    pairs = load.allocations
+    warm = warm_up(lambda: run_here(load, 1)[0][0] / pairs, effort)
+    runs = run_here(load, effort.samples)
+    cpu, wall, instructions = ([value / pairs for value in column] for column in zip(*runs, strict=True))
+    return Sampled(cpu, wall, instructions, warm=warm)
+
+
+Windows = Sequence[tuple[int, int]]
+Run = tuple[float, float, float, float]         # cpu, wall, instructions, overlap
+
+
+def overlap(windows: Windows, of: int | None = None) -> float:
+    """Share of the run of thread `of` in which every other thread ran too; None: of the longest run."""
+    common = min(ended for _, ended in windows) - max(began for began, _ in windows)
+    longest = max(ended - began for began, ended in (windows if of is None else [windows[of]]))
+    return max(0, common) / max(1, longest)
+
+
+def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, context: int,
+                    join: Callable[[Sequence[float]], float] = statistics.mean, of: int | None = None) -> Sampled:
+    """Samples of loads that run at the same time, one a thread: those of thread `of`, or what `join` makes of all.
+
+    Runs whose threads did not overlap are repeated, a few times; if they never do, the samples stay and
+    `overlap` tells.
+    """
+    def once(repeats: int) -> list[Run]:
+        results, windows = run_together(loads, repeats, foreign, context)
+
+        def value(repeat: int, kind: int) -> float:
+            each = [runs[repeat][kind] / load.allocations for load, runs in zip(loads, results, strict=True)]
+            return join(each) if of is None else each[of]
+
+        return [(value(i, 0), value(i, 1), value(i, 2), overlap(windows[i], of)) for i in range(repeats)]
+
+    warm = warm_up(lambda: once(1)[0][1], effort)
+    kept: list[Run] = []
+    for _ in range(4):
+        kept = sorted(kept + once(effort.samples), key=lambda run: -run[3])[:effort.samples]
+        if kept[-1][3] >= TOGETHER:
+            break
+    cpu, wall, instructions, shares = (list(column) for column in zip(*kept, strict=True))
+    return Sampled(cpu, wall, instructions, shares, warm)
 
 
 def timed_pass(load: Load, events: int, size: int = TIMED_PART) -> list[tuple[float, float]]:
@@ -110,36 +146,63 @@ def timed_pass(load: Load, events: int, size: int = TIMED_PART) -> list[tuple[fl
     return parts
 
 
-def time_together(loads: Sequence[Load], effort: Effort, foreign: bool, context: int) -> list[Timing]:
-    """Time loads that run at the same time, one a thread; Python's threads or foreign ones."""
-    run = run_foreign if foreign else run_python
-    run(loads, 1, context)
-    return [timing_of(samples, load.allocations)
-            for load, samples in zip(loads, run(loads, effort.repeats, context), strict=True)]
-
+# ---- latency ----
 
 @cache
 def clock_scale() -> tuple[float, int]:
     return ticks_per_ns()
 
 
-def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | None:
-    """Nanoseconds below which `share` of the calls stayed, without the clock's own cost."""
+def nanoseconds(ticks: int) -> float:
+    """Without the clock's own cost."""
     scale, cost = clock_scale()
+    return round(max(0, ticks - cost) / scale, 1)
+
+
+def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | None:
+    """Nanoseconds below which `share` of the calls stayed."""
     wanted = share * sum(count for _, count in histogram)
     seen = 0
     for ticks, count in histogram:
         seen += count
         if seen >= wanted:
-            return round(max(0, ticks - cost) / scale, 1)
+            return nanoseconds(ticks)
     return None
 
 
-def latencies(load: Load) -> dict[str, float | None]:
-    """Percentiles of one run: of alloc with the address read, and of free."""
+def latencies(load: Load) -> dict[str, Any]:
+    """Percentiles of one run, its longest call, and the histograms: of alloc with the address read, and of free."""
     alloc, free = load.latencies()
-    shares = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999}
     return {
-        **{key: percentile(alloc, share) for key, share in shares.items()},
-        **{f"free_{key}": percentile(free, share) for key, share in shares.items()},
+        **{key: percentile(alloc, share) for key, share in SHARES.items()},
+        **{f"free_{key}": percentile(free, share) for key, share in SHARES.items()},
+        "histogram_ns": {"alloc": [(nanoseconds(ticks), count) for ticks, count in alloc],
+                         "free": [(nanoseconds(ticks), count) for ticks, count in free]},
     }
+
+
+# ---- resident memory ----
+
+def resident(key: str) -> int:
+    """VmRSS or VmHWM of this process, in bytes."""
+    found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def available_bytes() -> int:
+    """Memory that programs can still get on this machine."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def touched_peak(load: Load, count: int, base: int) -> int | None:
+    """Run `count` pairs or events with every page written, and say how much the process grew above `base`.
+
+    None where the kernel does not let the peak be reset.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    load.touch(count)
+    return max(0, resident("VmHWM") - base)

@@ -1,316 +1,278 @@
-"""One function per workload of `aclpool bench`: from an allocator to rows of results.
+"""How each case of `aclpool bench` is measured: this module is what a process of its own runs.
 
-A row is a dict; `ns_per_pair` is the median of the runs' thread CPU time, `ns_per_pair_host` the same
-without the time spent in driver calls, which are counted by `_meter` for the pool. Rows of one
-workload have the same keys, with None where a number does not apply.
+`main` reads a job (JSON), opens the one allocator, measures the one case, and writes rows
+to the file that the job names. A row is a dict; `samples` are nanoseconds of a pair in each timed run:
+thread CPU time, or where threads work together the time on the wall. In the first of a case's
+processes, a run for percentiles and one for the resident memory follow.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from acl.tools import _meter, _peers
+from acl.tools import bench_measure as measure
 from acl.tools import bench_workloads as workloads
-from acl.tools._loops import Load, Subject
-from acl.tools.bench_measure import (
-    Timing,
-    clock_scale,
-    fitting_count,
-    latencies,
-    time_load,
-    time_together,
-    timed_pass,
-)
-from acl.tools.bench_subjects import Candidate, Opened, Unavailable
+from acl.tools._loops import Load, Subject, run_here
+from acl.tools.bench_cases import PARAMETERS, Case
+from acl.tools.bench_measure import Effort, Sampled, clock_scale
+from acl.tools.bench_subjects import Candidate, Opened, candidate_of
 
-if TYPE_CHECKING:
-    from acl.tools.bench import Options
+LATENCIES = [f"{call}{key}" for call in ("", "free_") for key in measure.SHARES]
 
-__all__ = ["RUNS", "isolated_job", "isolated_workloads"]
+__all__ = ["RUNS", "Job", "main", "measure_case"]
 
 Row = dict[str, Any]
-Job = tuple[str, Callable[[], list[Row]]]
 MOST = 4_000_000
-LIVE = (100, 1_000, 10_000, 100_000, 1_000_000)
-DISTINCT = (1, 10, 100, 1_000, 10_000)
-# Beside many live blocks: ours, the floor, and the fastest malloc there is.
-SCALED = ("aclpool", "floor", "mimalloc")
-LONG_PART = 8192    # events: no best part is chosen here, so the clocks are to weigh little
-ISOLATED = ("W1", "W2", "W3", "W4", "W5")
+MOST_TOGETHER = 1 << 20         # replacements drawn at once
+LONG_PART = 8192                # events: no best part is chosen here, so the clocks are to weigh little
+FLOOR_PAIRS = 20_000
+RATIO_FROM = 16 << 20           # bytes live: below, a ratio tells the size of a page
 
 
-def row(workload: str, name: str, timing: Timing, **more: Any) -> Row:
+@dataclass
+class Job:
+    """One case for one process."""
+
+    case: Case
+    candidate: Candidate
+    opened: Opened
+    effort: Effort
+    extras: bool = True                     # percentiles and memory too
+    events: tuple[bytes, ...] = ()          # of workloads that play a list: one for each stream
+    streams: int = 1                        # that the first of them names
+    live_peak: int = 0                      # bytes, while they play
+    base: int = 0                           # bytes resident when the allocator was opened
+
+    @property
+    def subject(self) -> Subject:
+        """The allocator's first arena."""
+        return self.opened.subject
+
+    def parameter(self, name: str, default: Any = None) -> Any:
+        """A parameter of the case."""
+        return self.case.parameters.get(name, default)
+
+    def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
+        """A load of as many pairs as fill a run; a callback in Python takes far longer on foreign threads."""
+        slow = self.candidate.python and self.parameter("thread") == "foreign"
+        count = measure.fitting_count(make, self.effort, most)
+        return make(max(self.effort.least, int(count * (0.01 if slow else 1))))
+
+
+def row(job: Job, load: Load, sampled: Sampled, samples: list[float], **more: Any) -> Row:
     """A row of results; `more` fills the columns that not every workload has."""
-    result: Row = {
-        "workload": workload, "allocator": name, "threads": 1, "thread": "python", "arena": "own",
-        "ns_per_pair": round(timing.median, 2), "ns_per_pair_min": round(timing.least, 2),
-        "wall_ns_per_pair": round(statistics.median(timing.wall_ns), 2),
-        "ns_per_pair_host": None, "p50_ns": None, "p99_ns": None, "p999_ns": None,
-        "free_p50_ns": None, "free_p99_ns": None, "free_p999_ns": None,
-        "reserved_ratio": None, "driver_calls": None, "failures": 0,
-        "instructions": round_or_none(timing.instructions_median),
-        "pairs": timing.pairs, "repeats": len(timing.cpu_ns),
+    parameters: Row = {key: job.case.parameters.get(key) for key in PARAMETERS}
+    return {
+        "workload": job.case.workload, "allocator": job.case.allocator, **parameters,
+        "samples": [round(value, 3) for value in samples], "pairs": load.allocations,
+        "instructions": round(statistics.median(sampled.instructions), 2) or None, "reserved_ratio": None,
+        **dict.fromkeys(LATENCIES),
+        "overlap": None if sampled.overlap is None else round(min(sampled.overlap), 3),
+        "slots": load.slots or None, "slots_touched": load.touched, "failures": load.failures,
+        **(sampled.warm or {}), **more,
     }
-    result.update(more)
-    return result
 
 
-def round_or_none(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+# ---- one thread ----
+
+def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
+    """Samples, then percentiles and memory, of a load on one thread; ends the load."""
+    if job.parameter("thread") == "foreign":
+        sampled = measure.sample_together([load], job.effort, True, _peers.context())
+    else:
+        sampled = measure.sample_alone(load, job.effort)
+    if job.opened.under_test is not None and job.parameter("thread") != "foreign":
+        more |= metered(job, load, events)
+    more |= memory(job, load.live_peak or job.live_peak)
+    result = row(job, load, sampled, sampled.cpu_ns, **more)
+    if load.touched is not None and load.touched < 0.9 * load.slots:
+        raise AssertionError(f"a run replaced the blocks of {load.touched} of {load.slots} slots")
+    if job.extras and job.parameter("thread") != "foreign":
+        result |= measure.latencies(load)
+        result |= touched(job, load)
+    load.close()
+    return [result]
 
 
-def metered(load: Load, options: Options, events: int = 0) -> tuple[Timing, Row]:
-    """Time a load of the pool's, and what of it was spent in the driver, by the wall clock.
-
-    A load of events has passes of its own for that, timed in parts.
-    """
-    timing = Timing(load.allocations)
+def metered(job: Job, load: Load, events: int) -> Row:
+    """Driver calls of the pool, and the time without them by the wall clock, in runs of their own."""
     calls, host = 0, []
-    for _ in range(options.effort.repeats):
+    for _ in range(job.effort.samples):
         before = _meter.total()
-        once = time_load(load, replace(options.effort, repeats=1), warm=0)
+        if events:
+            host.append(sum(outside for _, outside in measure.timed_pass(load, events, LONG_PART)) / load.allocations)
+            calls += _meter.total()[0] - before[0]
+            continue
+        cpu, wall, _ = run_here(load, 1)[0]
         after = _meter.total()
-        timing.add(once)
         calls += after[0] - before[0]
-        driver = (after[1] - before[1]) / clock_scale()[0] / timing.pairs
         # The driver's calls may sleep, so their share is of the wall's time; that counts other
         # programs too, and CPU time is an upper bound.
-        host.append(min(once.cpu_ns[0], max(0.0, once.wall_ns[0] - driver)))
-        if events:
-            host[-1] = sum(outside for _, outside in timed_pass(load, events, LONG_PART)) / timing.pairs
-    return timing, {"driver_calls": calls, "ns_per_pair_host": round(statistics.median(host), 2)}
+        host.append(min(cpu, max(0.0, wall - (after[1] - before[1]) / clock_scale()[0])) / load.allocations)
+    return {"driver_calls": calls / job.effort.samples, "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
-def measured(workload: str, candidate: Candidate, opened: Opened, load: Load, options: Options,
-             events: int = 0, **more: Any) -> Row:
-    """Throughput, then percentiles, of a load on this thread."""
-    if opened.under_test is not None:
-        timing, columns = metered(load, options, events)
-        more |= columns
+def memory(job: Job, peak: int) -> Row:
+    """What the allocator says that it holds, beside the peak of what was asked for."""
+    if job.opened.reserved_peak is None or not peak:
+        return {"live_peak": peak or None}
+    reserved = job.opened.reserved_peak()
+    ratio = round(reserved / peak, 4) if peak >= RATIO_FROM else None
+    return {"live_peak": peak, "reserved_peak": reserved, "reserved_ratio": ratio}
+
+
+def touched(job: Job, load: Load) -> Row:
+    """Resident bytes of an allocator of host memory whose blocks are all written to."""
+    peak = load.live_peak or job.live_peak
+    if not job.opened.host or not peak or load.slots < 2:
+        return {}
+    count = 2 * load.slots if load.touched is not None else 0
+    if job.events:
+        work = sum(size for size, _, _ in workloads.EVENT.iter_unpack(job.events[0]))
     else:
-        timing = time_load(load, options.effort, warm=0)
-    if options.instructions and timing.instructions_median is None:
-        more["instructions"] = counted_instructions(workload, candidate, **more)
-    return row(workload, candidate.name, timing, **latencies(load), failures=load.failures, **more)
+        work = 2 * peak
+    if work > job.effort.touch_bytes or 2 * peak > measure.available_bytes():
+        return {"rss_peak": None, "rss_why": f"would write {work >> 30} GiB"}
+    rss = measure.touched_peak(load, count, job.base)
+    peak = load.live_peak or peak               # of this pass
+    return {"rss_peak": rss, "rss_ratio": rss and round(rss / peak, 4)}
 
 
-def counted_instructions(workload: str, candidate: Candidate, what: str = "", live_blocks: int = 0,
-                         **_: Any) -> float | None:
-    """By callgrind; a callback in Python would count the interpreter."""
-    from acl.tools import bench_instructions
-
-    kind = what.split()[0] if workload == "live" else workload
-    if candidate.python or kind not in bench_instructions.SIZES:
-        return None
-    return bench_instructions.count(kind, candidate.name, live_blocks)
+def run_hot(job: Job) -> list[Row]:
+    """W1."""
+    return measured(job, job.sized(partial(Load.pairs, job.subject, job.parameter("size"))))
 
 
-def foreign(workload: str, candidate: Candidate, load: Load, options: Options, **more: Any) -> Row:
-    """The same load on a thread that Python has never seen."""
-    timing = time_together([load], options.effort, True, _peers.context())[0]
-    return row(workload, candidate.name, timing, thread="foreign", failures=load.failures, **more)
+def run_mixed(job: Job) -> list[Row]:
+    """W2."""
+    return measured(job, job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER))
 
 
-def scaled(candidate: Candidate, make: Callable[[int], Load], options: Options, share: float = 1.0) -> Load:
-    """A load of as many pairs as fill a run; with callbacks in Python, far fewer on foreign threads."""
-    count = fitting_count(make, options.effort, MOST)
-    return make(max(options.effort.least, int(count * share)))
+def run_random(job: Job) -> list[Row]:
+    """W3."""
+    return measured(job, job.sized(partial(workloads.random_sizes, job.subject)))
 
 
-# ---- W1, W2 ----
-
-def foreign_share(candidate: Candidate) -> float:
-    # A callback in Python takes a hundred times longer where Python does not know the thread.
-    return 0.01 if candidate.python else 1.0
-
-
-def run_hot(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """W1 on a thread of Python's and on a foreign one."""
-    def make(subject: Subject) -> Callable[[int], Load]:
-        return lambda count: Load.pairs(subject, workloads.HOT_SIZE, count)
-
-    def job(on_foreign: bool) -> list[Row]:
-        with candidate.open() as opened:
-            count = make(opened.subject)
-            if on_foreign:
-                return [foreign("W1", candidate, scaled(candidate, count, options, foreign_share(candidate)),
-                                options)]
-            return [measured("W1", candidate, opened, scaled(candidate, count, options), options)]
-
-    yield "", partial(job, False)
-    yield ", foreign thread", partial(job, True)
+def run_live(job: Job) -> list[Row]:
+    """A hot pair, or a random replacement, beside many live blocks."""
+    live = job.parameter("live_blocks")
+    if job.parameter("what") != "hot pair":
+        return measured(job, job.sized(partial(workloads.live_blocks, job.subject, live), max(MOST, 4 * live)))
+    others = workloads.live_blocks(job.subject, live, 0)
+    rows = measured(job, job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE)))
+    others.close()
+    return rows
 
 
-def mixed_load(subject: Subject, work: workloads.Replacements, count: int) -> Load:
-    load = Load.replace(subject, work.events, count)
-    load.fill()
-    return load
+def run_sizes(job: Job) -> list[Row]:
+    """Hot pairs of many sizes, and replacements of many sizes in 64 slots."""
+    slots = 1 if job.parameter("what") == "hot pair" else 64
+    make = partial(workloads.distinct_sizes, job.subject, job.parameter("distinct_sizes"), slots)
+    return measured(job, job.sized(make))
 
 
-def run_mixed(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """W2 on a thread of Python's and on a foreign one."""
-    def job(on_foreign: bool) -> list[Row]:
-        work = workloads.mixed()
-        with candidate.open() as opened:
-            share = foreign_share(candidate) if on_foreign else 1.0
-            load = scaled(candidate, lambda count: mixed_load(opened.subject, work, count), options, share)
-            time_load(load, options.effort, warm=0)
-            result = (foreign("W2", candidate, load, options) if on_foreign
-                      else measured("W2", candidate, opened, load, options))
-            load.close()
-            return [result]
-
-    yield "", partial(job, False)
-    yield ", foreign thread", partial(job, True)
+def run_events(job: Job) -> list[Row]:
+    """W5 and a service's day: a list of events, again and again."""
+    load = Load.events([job.subject], job.events[0])
+    calls = _meter.readings()
+    load.step(0, len(job.events[0]) // workloads.EVENT.size)
+    more = first_pass(job, calls)
+    return measured(job, load, len(job.events[0]) // workloads.EVENT.size, **more)
 
 
-# ---- W3, W5 ----
+def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
+    """After the first pass, whose blocks are all free again: what is still held, and the driver's time, modelled."""
+    result: Row = {}
+    if job.opened.reserved is not None:
+        result["reserved_after"] = job.opened.reserved()
+    if job.opened.under_test is not None:
+        from acl.tools.replay_price import PRICES, priced_ms
 
-def reserved_ratio(opened: Opened, live_peak: int) -> float | None:
-    if opened.books is None:
-        return None
-    return round(opened.books() / live_peak, 4)
-
-
-def run_random(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """W3: the ratio from a cold start, the time once warm."""
-    def job() -> list[Row]:
-        work = workloads.random_sizes(steps=100_000 if options.quick else 500_000)
-        with candidate.open() as opened:
-            load = Load.replace(opened.subject, work.events, work.steps - 1000)
-            load.fill()
-            time_load(load, options.effort, warm=0)
-            ratio = reserved_ratio(opened, work.live_peak)
-            result = measured("W3", candidate, opened, load, options, reserved_ratio=ratio)
-            load.close()
-            return [result]
-
-    yield "", job
-
-
-def run_inference(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """W5: likewise."""
-    def job() -> list[Row]:
-        events, live_peak = workloads.inference(steps=16 if options.quick else 64)
-        with candidate.open() as opened:
-            load = Load.events([opened.subject], events)
-            load.step(0, 2 * load.allocations)
-            ratio = reserved_ratio(opened, live_peak)
-            result = measured("W5", candidate, opened, load, options, events=2 * load.allocations,
-                              reserved_ratio=ratio)
-            load.close()
-            return [result]
-
-    yield "", job
-
-
-# ---- W4 ----
-
-def run_threads(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """W4: W2 on several threads, wall time per pair of a thread."""
-    def job(threads: int, shared: bool, on_foreign: bool) -> list[Row]:
-        work = [workloads.mixed(seed=20 + i) for i in range(threads)]
-        with candidate.open() as opened:
-            subjects = [opened.subject] * threads
-            if not shared and opened.another is not None:
-                subjects[1:] = [opened.another() for _ in range(threads - 1)]
-            share = 0.005 if candidate.python else 1.0
-            sample = scaled(candidate, lambda count: mixed_load(subjects[0], work[0], count), options, share)
-            loads = [mixed_load(subject, each, sample.allocations)
-                     for subject, each in zip(subjects, work, strict=True)]
-            sample.close()
-            timings = time_together(loads, options.effort, on_foreign, _peers.context())
-            for load in loads:
-                load.close()
-        return [threads_row(candidate, timings, shared, on_foreign)]
-
-    for threads in options.threads:
-        for shared in (False, True) if threads > 1 else (False,):
-            if shared and not candidate.shareable:
-                continue
-            for on_foreign in (False, True):
-                text = f", {threads} threads, {'one arena' if shared else 'own arenas'}"
-                yield (text + (", foreign" if on_foreign else ""),
-                       partial(job, threads, shared, on_foreign))
-
-
-def threads_row(candidate: Candidate, timings: list[Timing], shared: bool, on_foreign: bool) -> Row:
-    merged = Timing(timings[0].pairs)
-    for timing in timings:
-        merged.add(timing)
-    # Threads wait for each other: what counts is the time on the wall.
-    result = row("W4", candidate.name, merged, threads=len(timings),
-                 thread="foreign" if on_foreign else "python",
-                 arena="shared" if shared else "own")
-    result["cpu_ns_per_pair"] = result["ns_per_pair"]
-    result["ns_per_pair"] = result["wall_ns_per_pair"]
-    result["ns_per_pair_min"] = round(min(merged.wall_ns), 2)
+        none = (0, 0, 0)
+        calls = {name: (count - before.get(name, none)[0], size - before.get(name, none)[2])
+                 for name, (count, _, size) in _meter.readings().items()}
+        result |= {"driver_calls_first": sum(count for count, _ in calls.values()),
+                   "driver_ms_first_modelled": round(priced_ms(calls, PRICES), 3)}
     return result
 
 
-# ---- many live blocks, many sizes ----
+# ---- several threads ----
 
-def run_live(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """A hot pair and a random replacement beside many live blocks."""
-    def job(count: int) -> list[Row]:
-        work = workloads.live_blocks(count)
-        with candidate.open() as opened:
-            others = mixed_load(opened.subject, work, 1 << 17)
-            hot = scaled(candidate, lambda n: Load.pairs(opened.subject, workloads.HOT_SIZE, n), options)
-            rows = [measured("live", candidate, opened, hot, options, live_blocks=count, what="hot pair"),
-                    measured("live", candidate, opened, others, options, live_blocks=count,
-                             what="random replacement")]
-            others.close()
-            return rows
-
-    if candidate.name in SCALED:
-        for count in LIVE[:4] if options.quick else LIVE:
-            yield f", {count} live blocks", partial(job, count)
+def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
+    """An arena for each thread, or one for all."""
+    if shared or job.opened.another is None:
+        return [job.subject] * count
+    return [job.subject, *(job.opened.another() for _ in range(count - 1))]
 
 
-def run_sizes(candidate: Candidate, options: Options) -> Iterator[Job]:
-    """Hot pairs of many sizes."""
-    def job(distinct: int) -> list[Row]:
-        with candidate.open() as opened:
-            load = Load.events([opened.subject], workloads.sizes_cycle(distinct))
-            time_load(load, options.effort, warm=0)
-            return [measured("sizes", candidate, opened, load, options, distinct_sizes=distinct)]
+def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], float] = statistics.mean,
+             of: int | None = None) -> list[Row]:
+    """Samples of loads on a thread each, by the wall clock: threads wait for each other."""
+    sampled = measure.sample_together(loads, job.effort, job.parameter("thread", "python") == "foreign",
+                                      _peers.context(), join, of)
+    idle = [number for number, load in enumerate(loads) if load.touched == 0]
+    if idle:
+        raise AssertionError(f"threads {idle} did nothing")
+    peak = sum(load.live_peak or 0 for load in loads) or job.live_peak
+    result = row(job, loads[of or 0], sampled, sampled.wall_ns, cpu_samples=sampled.cpu_ns, **memory(job, peak))
+    result["failures"] = sum(load.failures for load in loads)
+    for load in loads:
+        load.close()
+    return [result]
 
-    if candidate.name in SCALED:
-        for distinct in DISTINCT:
-            yield f", {distinct} sizes", partial(job, distinct)
+
+def run_threads(job: Job) -> list[Row]:
+    """W4."""
+    threads = job.parameter("threads")
+    sample = job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER)
+    sample.close()
+    count = max(job.effort.least, int(sample.allocations * (0.005 if job.candidate.python else 1)))
+    return together(job, [workloads.mixed(subject, count, 20 + i) for i, subject in
+                          enumerate(arenas(job, threads, job.parameter("arena") == "shared"))])
+
+
+def run_handover(job: Job) -> list[Row]:
+    """One thread allocates, another frees: the time of the slower one."""
+    alone = job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE))
+    return together(job, list(Load.ring(job.subject, [512 << i for i in range(10)], alone.allocations // 4 + 1)), max)
+
+
+def run_tenants(job: Job) -> list[Row]:
+    """Two tenants on an arena each; the row is of the one that the case names, beside whom the other works longer."""
+    asked = int(job.parameter("what") == "large blocks")
+    counts = []
+    for large, subject in enumerate(arenas(job, 2)):
+        alone = job.sized(partial(workloads.tenant, subject, bool(large)), MOST_TOGETHER)
+        counts.append(alone.allocations)
+        alone.close()
+    counts[1 - asked] *= 2
+    return together(job, [workloads.tenant(subject, bool(large), counts[large])
+                          for large, subject in enumerate(arenas(job, 2))], of=asked)
+
+
+def run_trace(job: Job) -> list[Row]:
+    """A trace on one thread, or each of its streams on a thread of its own."""
+    if job.parameter("threads") == 1:
+        load = Load.events(arenas(job, job.streams), job.events[0])
+        load.step(0, len(job.events[0]) // workloads.EVENT.size)
+        return measured(job, load, len(job.events[0]) // workloads.EVENT.size)
+    loads = [Load.events([subject], events) for subject, events in
+             zip(arenas(job, len(job.events)), job.events, strict=True)]
+    return together(job, loads)
 
 
 # ---- from Python ----
 
-def python_call(candidate: Candidate, opened: Opened) -> Callable[[int], Any] | None:
-    """What a Python program would call and drop, if this allocator has that."""
-    if opened.under_test is not None:
-        method: Callable[[int], Any] = opened.under_test.pool.alloc
-        return method
-    if candidate.name == "aclrtMalloc":
-        import acl
-
-        buffer: Callable[[int], Any] = acl.Buffer
-        return buffer
-    if candidate.name in ("cupy", "rmm"):
-        keep: Any = opened.subject
-        allocate: Callable[[int], Any] = keep.keep
-        return allocate
-    return None
-
-
-def python_seconds(call: Callable[[int], Any], count: int) -> float:
+def python_ns(call: Callable[[int], Any], count: int) -> float:
     size = workloads.HOT_SIZE
     start = time.thread_time_ns()
     for _ in repeat(None, count):
@@ -318,53 +280,61 @@ def python_seconds(call: Callable[[int], Any], count: int) -> float:
     return (time.thread_time_ns() - start) / count
 
 
-def run_python(candidate: Candidate, options: Options) -> Iterator[Job]:
+def run_python(job: Job) -> list[Row]:
     """Allocate and drop in a Python loop; the loop with a call of nothing is the floor."""
-    def job() -> list[Row]:
-        with candidate.open() as opened:
-            call = (lambda size: None) if candidate.name == "floor" else python_call(candidate, opened)
-            if call is None:
-                return []
-            each = max(python_seconds(call, options.effort.least), 10.0)
-            count = max(options.effort.least, int(options.effort.run_ns / each))
-            timing = Timing(count)
-            for _ in range(options.effort.repeats):
-                timing.cpu_ns.append(python_seconds(call, count))
-                timing.wall_ns.append(timing.cpu_ns[-1])
-                timing.instructions.append(0)
-            return [row("python", candidate.name, timing, what="alloc and drop")]
-
-    yield "", job
+    call = job.opened.call
+    if call is None:
+        raise LookupError(f"{job.case.allocator} has no call from Python")
+    each = max(python_ns(call, job.effort.least), 10.0)
+    count = max(job.effort.least, int(job.effort.run_ns / each))
+    warm = measure.warm_up(lambda: python_ns(call, count), job.effort)
+    samples = [python_ns(call, count) for _ in range(job.effort.samples)]
+    load = Load.pairs(job.subject, workloads.HOT_SIZE, count)
+    return [row(job, load, Sampled(samples, samples, [0], warm=warm), samples)]
 
 
-# ---- allocators that need a process of their own ----
-
-def isolated_workloads(candidate: Candidate, options: Options) -> list[str]:
-    """Which of the workloads asked for such a candidate is measured with."""
-    return [name for name in options.workloads if name in (candidate.workloads or ISOLATED)]
-
-
-def isolated_job(candidate: Candidate, options: Options) -> Callable[[], list[Row]]:
-    """W1 to W5 in a process that was started with what the candidate needs."""
-    def job() -> list[Row]:
-        variables = candidate.environment() if candidate.environment else {}
-        command = [sys.executable, "-m", "acl.tools.bench", "--json", "-", "--only", candidate.name,
-                   "--workloads", ",".join(isolated_workloads(candidate, options)),
-                   "--threads", ",".join(map(str, options.threads)),
-                   "--repeats", str(options.effort.repeats), *(["--quick"] if options.quick else [])]
-        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True,
-                              check=False)
-        if done.returncode:
-            raise Unavailable(f"with {variables}: exit status {done.returncode}: {done.stderr[-200:]}")
-        rows: list[Row] = json.loads(done.stdout)["results"]
-        for each in rows:
-            each["allocator"] = candidate.name
-        return rows
-
-    return job
-
-
-RUNS: dict[str, Callable[[Candidate, Options], Iterator[Job]]] = {
-    "W1": run_hot, "W2": run_mixed, "W3": run_random, "W4": run_threads, "W5": run_inference,
-    "live": run_live, "sizes": run_sizes, "python": run_python,
+RUNS: dict[str, Callable[[Job], list[Row]]] = {
+    "W1": run_hot, "W2": run_mixed, "W3": run_random, "W4": run_threads, "W5": run_events, "live": run_live,
+    "sizes": run_sizes, "handover": run_handover, "tenants": run_tenants, "day": run_events, "python": run_python,
+    "trace": run_trace,
 }
+
+
+# ---- the process ----
+
+def floor_ns() -> float:
+    """The empty loop, by which runs of one machine at different moments are told apart."""
+    load = Load.pairs(_peers.floor(), workloads.HOT_SIZE, FLOOR_PAIRS)
+    return min(cpu for cpu, _, _ in run_here(load, 5)) / FLOOR_PAIRS
+
+
+def measure_case(job: Job) -> list[Row]:
+    """The rows of a job, with the floor before and after it."""
+    before = floor_ns()
+    rows = RUNS[job.case.workload](job)
+    for each in rows:
+        each["floor_around_ns"] = [round(before, 3), round(floor_ns(), 3)]
+        each["version"] = job.opened.version
+    return rows
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job that the only argument describes, and write its rows, or why there are none."""
+    from acl.tools.bench_subjects import Unavailable
+
+    wanted = json.loads(arguments[0])
+    answer: Row = {}
+    try:
+        candidate = candidate_of(wanted["spec"])
+        case = Case(wanted["workload"], candidate.name, wanted["parameters"])
+        base = measure.resident("VmRSS")
+        with candidate.open() as opened:
+            events = tuple(Path(file).read_bytes() for file in wanted["events"])
+            answer["rows"] = measure_case(Job(case, candidate, opened, Effort(**wanted["effort"]), wanted["extras"],
+                                              events, wanted["streams"], wanted["live_peak"], base))
+    except Unavailable as reason:
+        answer = {"unavailable": str(reason)}
+    except Exception as error:
+        answer = {"failed": repr(error)}
+    Path(wanted["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+    return 0

@@ -1,14 +1,24 @@
 """The allocators that `aclpool bench` compares: how each is found, opened and closed.
 
-`available(names)` gives one `Candidate` per allocator; `open()` makes a `Subject` for the loops or
-raises `Unavailable` with the reason, which the table shows. Nothing is installed or downloaded: what
-is not on the machine is left out.
+A `Candidate` is known by its `spec`, a text from which the process that measures it makes it again:
+
+    NAME                        one of those below
+    pool:granule=32MiB          ours, with these options
+    policy:torch                the bookkeeping of another pool, as in `aclpool replay`
+    library:NAME=FILE:F:G       functions F(size) and G(block) of a shared library
+    [NAME=]module:factory       what a function returns: see docs/benchmarking.md
+
+`open()` makes a `Subject` for the loops or raises `Unavailable` with the reason, which the table shows.
+Nothing is installed or downloaded: what is not on the machine is left out.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import importlib
+import os
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +28,7 @@ import acl
 from acl.tools import _meter, _peers
 from acl.tools._loops import Subject
 
-__all__ = ["CANDIDATES", "Candidate", "Opened", "PoolUnderTest", "Unavailable", "choose", "inside"]
+__all__ = ["CANDIDATES", "Candidate", "Opened", "PoolUnderTest", "Unavailable", "candidate_of", "choose"]
 
 FLUSH_AT = 64 << 30
 LIBRARY_FOLDERS = ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/lib/*-linux-gnu", "/usr/lib64", "/usr/lib")
@@ -35,8 +45,12 @@ class Opened:
     subject: Subject
     another: Callable[[], Subject] | None = None    # a second arena of the same allocator
     close: Callable[[], None] = lambda: None
-    books: Callable[[], int] | None = None          # most bytes reserved so far
+    reserved_peak: Callable[[], int] | None = None  # most bytes reserved so far
+    reserved: Callable[[], int] | None = None       # bytes reserved now
     under_test: PoolUnderTest | None = None
+    host: bool = False                              # blocks are memory of this process
+    call: Callable[[int], Any] | None = None        # what a Python program calls, and drops the result of
+    version: str | None = None
 
     def __enter__(self) -> Opened:
         return self
@@ -60,6 +74,14 @@ class Candidate:
         The variables that it must find when its process begins; then it gets a process of its own.
     workloads : tuple of str, optional
         The only ones that it is measured with, if the others would take too long.
+    scaled : bool
+        It is in the rows that sweep a parameter, which take long.
+    from_python : bool
+        Opened, it has a `call`.
+    quick : bool
+        It is in a quick run, if nothing else was asked for.
+    spec : str
+        What makes it again in another process; its name if empty.
     """
 
     name: str
@@ -68,6 +90,10 @@ class Candidate:
     shareable: bool = True
     environment: Callable[[], dict[str, str]] | None = None
     workloads: tuple[str, ...] | None = None
+    scaled: bool = False
+    from_python: bool = False
+    quick: bool = False
+    spec: str = ""
 
 
 # ---- ours ----
@@ -140,13 +166,14 @@ class PoolUnderTest:
         self.pool.close()
 
 
-def open_pool() -> Opened:
+def open_pool(**options: Any) -> Opened:
     try:
-        under_test = PoolUnderTest()
+        under_test = PoolUnderTest(**options)
     except (ImportError, AttributeError, OSError) as error:
         raise Unavailable(f"no pool here: {error}") from error
-    return Opened(under_test.subject(), under_test.subject, under_test.close,
-                  under_test.books.reserved_peak, under_test)
+    books = under_test.books
+    return Opened(under_test.subject(), under_test.subject, under_test.close, books.reserved_peak, books.reserved,
+                  under_test, call=under_test.pool.alloc, version=acl.__version__)
 
 
 # ---- the runtime's own ----
@@ -158,9 +185,17 @@ def runtime_ready() -> None:
         raise Unavailable(f"no runtime here: {error}") from error
 
 
+def with_books(opened: Opened) -> Opened:
+    """An allocator that takes from the device whatever it reserves, with the simulator's books."""
+    if acl.backend() != "sim":
+        return opened
+    books = SimulatorBooks()
+    return replace(opened, reserved=books.reserved, reserved_peak=books.reserved_peak)
+
+
 def open_runtime() -> Opened:
     runtime_ready()
-    return Opened(_peers.runtime())
+    return with_books(Opened(_peers.runtime(), call=acl.Buffer))
 
 
 def open_soma() -> Opened:
@@ -177,40 +212,56 @@ def open_soma() -> Opened:
         _peers.soma_close(pool)
         stream.close()
 
-    return Opened(_peers.soma(pool, stream.handle), close=close)
+    return with_books(Opened(_peers.soma(pool, stream.handle), close=close))
 
 
 # ---- C libraries ----
 
 LIBRARIES = {
-    "glibc": (("libc.so.6",), "malloc", "free"),
     "mimalloc": (("libmimalloc.so.2", "libmimalloc.so.3", "libmimalloc.so"), "mi_malloc", "mi_free"),
     "jemalloc": (("libjemalloc.so.2", "libjemalloc.so"), "malloc", "free"),
     "tcmalloc": (("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"), "tc_malloc", "tc_free"),
 }
 
 
-def library_path(file: str) -> str | None:
-    """Where the loader finds a library, without keeping it open."""
-    for folder in LIBRARY_FOLDERS:
-        for path in sorted(Path("/").glob(f"{folder[1:]}/{file}")):
-            return str(path)
-    return None
-
-
-def open_library(name: str) -> Opened:
-    files, malloc, free = LIBRARIES[name]
-    reasons = []
+def library_path(files: Sequence[str]) -> str:
+    """Where the loader finds one of these libraries; a path stays itself."""
     for file in files:
-        try:
-            library = ctypes.CDLL(file)
-            functions = [ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
-                         for symbol in (malloc, free)]
-        except (OSError, AttributeError) as error:
-            reasons.append(str(error))
-            continue
-        return Opened(_peers.library(name, functions[0], functions[1], library))
-    raise Unavailable("; ".join(reasons))
+        if "/" in file and Path(file).is_file():
+            return str(Path(file).resolve())
+        asked = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+        for folder in (*asked, *LIBRARY_FOLDERS):
+            for path in sorted(Path("/").glob(f"{os.path.abspath(folder)[1:]}/{file}")):
+                return str(path)
+    raise Unavailable(f"no file {', '.join(files)}")
+
+
+def address_of(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+def open_library(name: str, files: Sequence[str], malloc: str, free: str) -> Opened:
+    """Functions of a library that this process was started with."""
+    try:
+        path = library_path(files)
+        library = ctypes.CDLL(path)
+        subject = _peers.library(name, address_of(library, malloc), address_of(library, free), library)
+    except (OSError, AttributeError) as error:
+        raise Unavailable(str(error)) from error
+    return Opened(subject, host=True, version=Path(path).resolve().name)
+
+
+def open_glibc() -> Opened:
+    libc = ctypes.CDLL("libc.so.6")
+    libc.gnu_get_libc_version.restype = ctypes.c_char_p
+    subject = _peers.library("glibc", address_of(libc, "malloc"), address_of(libc, "free"), libc)
+    return Opened(subject, host=True, version=libc.gnu_get_libc_version().decode())
+
+
+def library_candidate(name: str, files: Sequence[str], malloc: str, free: str, **more: Any) -> Candidate:
+    """A library is loaded before all others, as programs use it: loaded later, some refuse and some abort."""
+    return Candidate(name, lambda: open_library(name, files, malloc, free),
+                     environment=lambda: {"LD_PRELOAD": library_path(files)}, **more)
 
 
 # ---- Python behind ctypes ----
@@ -220,7 +271,7 @@ class FreeListAllocator:
 
     def __init__(self) -> None:
         self.top = 1 << 40
-        self.reserved = 0
+        self.reserved = self.most = 0
         self.sizes: dict[int, int] = {}
         self.free_lists: dict[int, list[int]] = {}
 
@@ -249,6 +300,7 @@ class FreeListAllocator:
 
     def flush(self) -> None:
         """What is free goes back to the device, when that is full."""
+        self.most = max(self.most, self.reserved)
         for size, stock in self.free_lists.items():
             self.reserved -= len(stock) * ((size + 511) // 512 * 512)
             for block in stock:
@@ -271,7 +323,9 @@ def open_ctypes() -> Opened:
         allocator = FreeListAllocator()
         return ctypes_subject("ctypes", allocator.alloc, allocator.free)
 
-    return Opened(another(), another)
+    first = FreeListAllocator()
+    return Opened(ctypes_subject("ctypes", first.alloc, first.free), another, reserved=lambda: first.reserved,
+                  reserved_peak=lambda: max(first.most, first.reserved))
 
 
 def open_ctypes_empty() -> Opened:
@@ -285,18 +339,31 @@ class Counted:
 
     def __init__(self) -> None:
         self.top = 1 << 40
+        self.sizes: dict[int, int] = {}
+        self.reserved = self.most = 0
 
     def malloc(self, size: int, device: int = 0) -> int:
         """A new address."""
-        self.top += (size + 511) // 512 * 512
-        return self.top - (size + 511) // 512 * 512
+        size = (size + 511) // 512 * 512
+        self.top += size
+        self.sizes[self.top - size] = size
+        self.reserved += size
+        self.most = max(self.most, self.reserved)
+        return self.top - size
 
     def free(self, address: int, device: int = 0) -> None:
-        """Nothing to do."""
+        """Counted as given back."""
+        self.reserved -= self.sizes.pop(address)
+
+    def opened(self, name: str, allocate: Callable[[int], Any], version: str) -> Opened:
+        """An allocator on this device."""
+        return Opened(_peers.python(name, allocate), reserved=lambda: self.reserved,
+                      reserved_peak=lambda: self.most, call=allocate, version=version)
 
 
 def open_cupy() -> Opened:
     try:
+        import cupy  # type: ignore[import-not-found, unused-ignore]
         from cupy.cuda import memory  # type: ignore[import-not-found, unused-ignore]
     except Exception as error:
         raise Unavailable(f"CuPy does not import: {error}") from error
@@ -308,7 +375,7 @@ def open_cupy() -> Opened:
         pool.malloc(512)
     except Exception as error:
         raise Unavailable(f"CuPy's pool does not work without a GPU: {error}") from error
-    return Opened(_peers.python("cupy", pool.malloc))
+    return device.opened("cupy", pool.malloc, cupy.__version__)
 
 
 def open_rmm() -> Opened:
@@ -319,62 +386,134 @@ def open_rmm() -> Opened:
     device = Counted()
     try:
         base = rmm.mr.CallbackMemoryResource(
-            lambda size, stream=None: device.malloc(size), lambda address, size, stream=None: None)
+            lambda size, stream=None: device.malloc(size), lambda address, size, stream=None: device.free(address))
         pool = rmm.mr.PoolMemoryResource(base, initial_pool_size=0)
         rmm.DeviceBuffer(size=512, mr=pool)
     except Exception as error:
         raise Unavailable(f"RMM's pool does not work without a GPU: {error}") from error
-    return Opened(_peers.python("rmm", lambda size: rmm.DeviceBuffer(size=size, mr=pool)))
+    return device.opened("rmm", lambda size: rmm.DeviceBuffer(size=size, mr=pool), rmm.__version__)
 
 
-def open_preloaded(name: str) -> Opened:
-    """In the process in which it is the malloc."""
-    process = ctypes.CDLL(None)
-    functions = [ctypes.cast(getattr(process, symbol), ctypes.c_void_p).value or 0
-                 for symbol in LIBRARIES[name][1:]]
-    return Opened(_peers.library(name, functions[0], functions[1]))
+# ---- one's own ----
+
+def open_policy(name: str) -> Opened:
+    from acl.tools._policies import Ledger, Policy
+
+    ledger = Ledger()
+    return Opened(Policy(name, ledger).subject(), lambda: Policy(name, ledger).subject(),
+                  reserved_peak=lambda: ledger.reserved_peak, reserved=lambda: ledger.reserved)
 
 
-def preload(name: str) -> dict[str, str]:
-    """The variable that makes a library the malloc of a process."""
-    for file in LIBRARIES[name][0]:
-        path = library_path(file)
-        if path is not None:
-            return {"LD_PRELOAD": path}
-    raise Unavailable(f"none of {', '.join(LIBRARIES[name][0])} is installed")
+def function_address(value: Any) -> int:
+    """A function's address: a number, or a ctypes function."""
+    return value if isinstance(value, int) else ctypes.cast(value, ctypes.c_void_p).value or 0
 
 
-def inside(candidate: Candidate) -> Candidate:
-    """A candidate, in the process of its own."""
-    return replace(candidate, environment=None)
+def own_subject(name: str, made: Any) -> Subject:
+    """The callbacks of what a factory returned: docs/benchmarking.md has the interface."""
+    if callable(getattr(made, "allocate", None)):
+        block = made.allocate(512)
+        if not isinstance(getattr(block, "ptr", None), int):
+            raise TypeError(f"{name}: allocate(512) gave a {type(block).__name__} without ptr, its address")
+        return _peers.python(name, made.allocate)
+    missing = [key for key in ("alloc", "free") if not hasattr(made, key)]
+    if missing:
+        raise TypeError(f"{name}: the factory's {type(made).__name__} has neither allocate(size) nor {missing[0]}")
+    return _peers.functions(name, getattr(made, "state", 0), function_address(made.alloc), function_address(made.free),
+                            function_address(getattr(made, "address", 0)), made)
+
+
+def open_own(name: str, module: str, factory: str) -> Opened:
+    target: Any = importlib.import_module(module)
+    for part in factory.split("."):
+        target = getattr(target, part)
+    made = target()
+    if isinstance(made, Opened):
+        return made
+    another = (lambda: own_subject(name, made.another())) if hasattr(made, "another") else None
+    return Opened(own_subject(name, made), another, getattr(made, "close", lambda: None),
+                  getattr(made, "reserved_peak", None), getattr(made, "reserved", None),
+                  host=getattr(made, "host", False), call=getattr(made, "allocate", None),
+                  version=getattr(made, "version", None))
+
+
+def pool_candidate(spec: str, text: str) -> Candidate:
+    """Ours with options, such as ``granule=32MiB,limit=8GiB``."""
+    words = {"true": True, "false": False, "none": None}
+    options = {}
+    for part in filter(None, text.split(",")):
+        key, found, value = part.partition("=")
+        if not found:
+            raise ValueError(f"--subject {spec}: expected option=value, got {part!r}")
+        options[key.strip()] = words.get(value.lower(), int(value) if value.isdigit() else value)
+    return Candidate(spec, lambda: open_pool(**options), scaled=True, from_python=True, spec=spec)
+
+
+def candidate_of(spec: str) -> Candidate:
+    """The candidate that a text stands for: the module's text says which there are.
+
+    Raises
+    ------
+    ValueError
+        For one that no allocator has.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "pool":
+        return pool_candidate(spec, rest)
+    if kind == "policy":
+        from acl.tools._policies import POLICIES
+
+        if rest not in POLICIES:
+            raise ValueError(f"--subject {spec}: expected policy:NAME, one of {', '.join(POLICIES)}")
+        return Candidate(spec, lambda: open_policy(rest), shareable=False, spec=spec)
+    if kind == "library":
+        parts = re.fullmatch(r"(\w+)=(.+):(\w+):(\w+)", rest)
+        if parts is None:
+            raise ValueError(f"--library: expected NAME=FILE:MALLOC:FREE, got {rest!r}")
+        name, file, malloc, free = parts.groups()
+        return library_candidate(name, (file,), malloc, free, spec=spec, scaled=True)
+    own = re.fullmatch(r"(?:([\w.-]+)=)?([\w.]+):([\w.]+)", spec)
+    if own is not None:
+        name, module, factory = own.groups()
+        return Candidate(name or spec, lambda: open_own(name or spec, module, factory), scaled=True, spec=spec)
+    for candidate in CANDIDATES:
+        if candidate.name == spec:
+            return candidate
+    raise ValueError(f"no allocator is called {spec}")
 
 
 def open_floor() -> Opened:
-    return Opened(_peers.floor(), _peers.floor)
-
-
-def library_candidate(name: str) -> Candidate:
-    if name in ("jemalloc", "tcmalloc"):    # loaded later, the one refuses and the other aborts
-        return Candidate(name, lambda: open_preloaded(name), environment=lambda: preload(name))
-    return Candidate(name, lambda: open_library(name))
+    return Opened(_peers.floor(), _peers.floor, call=lambda size: None)
 
 
 CANDIDATES = (
-    Candidate("floor", open_floor),
-    Candidate("aclpool", open_pool),
-    Candidate("aclrtMalloc", open_runtime),
+    Candidate("floor", open_floor, scaled=True, from_python=True, quick=True),
+    Candidate("aclpool", open_pool, scaled=True, from_python=True, quick=True),
+    Candidate("aclrtMalloc", open_runtime, from_python=True),
     Candidate("aclrtMalloc_latency", open_runtime, workloads=("W1", "W2"),
               environment=lambda: {"ACL_SIM_LATENCY": "memory"}),
     Candidate("aclrtMemPoolMallocAsync", open_soma),
-    *(library_candidate(name) for name in LIBRARIES),
-    Candidate("ctypes", open_ctypes, python=True, shareable=False),
+    Candidate("glibc", open_glibc, quick=True),
+    *(library_candidate(name, *LIBRARIES[name], quick=name != "jemalloc", scaled=name == "mimalloc")
+      for name in LIBRARIES),
+    Candidate("ctypes", open_ctypes, python=True, shareable=False, quick=True),
     Candidate("ctypes_empty", open_ctypes_empty, python=True),
-    Candidate("cupy", open_cupy, python=True),
-    Candidate("rmm", open_rmm, python=True),
+    Candidate("cupy", open_cupy, python=True, from_python=True),
+    Candidate("rmm", open_rmm, python=True, from_python=True),
 )
 
 
-def choose(wanted: str) -> tuple[Candidate, ...]:
+def plugged_in(name: str) -> Candidate | None:
+    """What an installed package offers as an entry point of the group ``aclpool.allocators``."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group="aclpool.allocators"):
+        if point.name == name:
+            return candidate_of(f"{name}={point.value}")
+    return None
+
+
+def choose(wanted: str, quick: bool = False) -> tuple[Candidate, ...]:
     """The candidates that `--peers` asks for; the floor and ours are always among them.
 
     Raises
@@ -383,13 +522,15 @@ def choose(wanted: str) -> tuple[Candidate, ...]:
         For a name that no allocator here has.
     """
     if wanted == "all":
-        return CANDIDATES
-    names = {"floor", "aclpool"}
+        return tuple(candidate for candidate in CANDIDATES if candidate.quick or not quick)
+    names = ["floor", "aclpool"]
     if wanted != "none":
-        names |= {name.strip() for name in wanted.split(",") if name.strip()}
-    unknown = names - {candidate.name for candidate in CANDIDATES}
-    if unknown:
-        known = ", ".join(candidate.name for candidate in CANDIDATES)
-        raise ValueError(f"--peers: no allocator is called {', '.join(sorted(unknown))}; "
-                         f"there are all, none and {known}")
-    return tuple(candidate for candidate in CANDIDATES if candidate.name in names)
+        names += [name.strip() for name in wanted.split(",") if name.strip()]
+    known = {candidate.name: candidate for candidate in CANDIDATES}
+    for name in names:
+        found = known.get(name) or plugged_in(name)
+        if found is None:
+            raise ValueError(f"--peers: no allocator is called {name}; there are all, none and "
+                             + ", ".join(candidate.name for candidate in CANDIDATES))
+        known[name] = found
+    return tuple(candidate for name, candidate in known.items() if name in names)

@@ -1,4 +1,4 @@
-"""The workloads of `aclpool bench`, as events for the compiled loops.
+"""The workloads of `aclpool bench`, as loads for the compiled loops.
 
 W1  hot pair: allocate 64 KiB, read the address, free.
 W2  mixed: 256 slots, a random one's block replaced at each step, 32 sizes from 512 B to 4 MiB, warm.
@@ -6,94 +6,82 @@ W3  random sizes: uniform from 1 B to 8 MiB, 1000 slots, a random one's block re
 W4  W2 on several threads at once.
 W5  dynamic-shape inference: a synthetic transformer of 32 layers, another sequence length each step.
 
-All randomness comes from seeds that are part of the definition. NumPy is imported when a workload
-is made.
+All randomness comes from seeds that are part of the definition; replacements are drawn anew for each
+run. A run replaces each slot's block four times or more on average, or it would measure those few that
+it touches.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import math
+import random
+import struct
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from acl.tools._loops import EVENT_BYTES, Load, Subject
 
-__all__ = ["HOT_SIZE", "Replacements", "inference", "live_blocks", "mixed", "random_sizes", "sizes_cycle"]
+__all__ = ["HOT_SIZE", "Inference", "day", "distinct_sizes", "inference", "live_blocks", "mixed", "packed",
+           "random_sizes", "tenant"]
 
 HOT_SIZE = 64 << 10
 LAYERS, HIDDEN, INNER, HEADS = 32, 4096, 11008, 32
 LONGEST = 2048
 MATMUL_WORKSPACE = 16 << 20
+STEPS_PER_SLOT = 4
+MIXED_SLOTS, MIXED_SIZES = 256, [int(512 * 8192 ** (i / 31)) for i in range(32)]     # 512 B to 4 MiB
+RANDOM_SLOTS, RANDOM_SIZES = 1000, range(1, (8 << 20) + 1)
+SMALL_SIZES = range(512, 4097, 512)
+LARGE_SLOTS, LARGE_SIZES = 32, range(1 << 20, (64 << 20) + 1, 1 << 20)
+EVENT = struct.Struct("=QII")
+assert EVENT.size == EVENT_BYTES
 
 
-@dataclass(frozen=True)
-class Replacements:
-    """Events for `Load.replace`, and the most bytes that are live while they run from the start."""
-
-    events: bytes
-    steps: int
-    live_peak: int
+def packed(rows: Sequence[tuple[int, int]]) -> bytes:
+    """Events of one stream from (size, slot); size 0 frees."""
+    return b"".join([EVENT.pack(size, slot, 0) for size, slot in rows])
 
 
-def event_array(count: int) -> NDArray[Any]:
-    import numpy as np
+# ---- replacements ----
 
-    return np.zeros(count, np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")]))
-
-
-def replacements(slots: NDArray[Any], sizes: NDArray[Any], slot_count: int) -> Replacements:
-    """Events that give each slot its first block and then replace blocks at random."""
-    import numpy as np
-
-    events = event_array(len(sizes))
-    events["slot"] = np.concatenate([np.arange(slot_count), slots])
-    events["size"] = sizes
-    # What each event frees: the size of the event before it in the same slot.
-    order = np.argsort(events["slot"], kind="stable")
-    slot, size = events["slot"][order], events["size"][order].astype(np.int64)
-    freed = np.empty(len(sizes), np.int64)
-    freed[order] = np.concatenate([[0], np.where(slot[1:] == slot[:-1], size[:-1], 0)])
-    peak = int(np.cumsum(events["size"].astype(np.int64) - freed).max())
-    return Replacements(events.tobytes(), len(sizes), peak)
+def replacing(subject: Subject, slots: int, sizes: Sequence[int], count: int, seed: int) -> Load:
+    """A full load of random replacements, at least four for each slot."""
+    load = Load.random(subject, slots, sizes, max(count, STEPS_PER_SLOT * slots), seed)
+    load.fill()
+    return load
 
 
-def mixed(seed: int = 2, steps: int = 1 << 17) -> Replacements:
-    """W2."""
-    import numpy as np
-
-    random = np.random.default_rng(seed)
-    choice = np.geomspace(512, 4 << 20, 32).astype(np.int64)
-    return replacements(random.integers(0, 256, steps), choice[random.integers(0, 32, steps + 256)], 256)
+def mixed(subject: Subject, count: int, seed: int = 2) -> Load:
+    """W2, full. On several threads drawing must not pause the loop, so all is drawn at once."""
+    load = Load.random(subject, MIXED_SLOTS, MIXED_SIZES, max(count, STEPS_PER_SLOT * MIXED_SLOTS), seed, 1 << 20)
+    load.fill()
+    return load
 
 
-def random_sizes(seed: int = 3, steps: int = 500_000) -> Replacements:
-    """W3: a million operations, half of them allocations."""
-    import numpy as np
-
-    random = np.random.default_rng(seed)
-    sizes = random.integers(1, (8 << 20) + 1, steps + 1000)
-    return replacements(random.integers(0, 1000, steps), sizes, 1000)
+def random_sizes(subject: Subject, count: int, seed: int = 3) -> Load:
+    """W3, full."""
+    return replacing(subject, RANDOM_SLOTS, RANDOM_SIZES, count, seed)
 
 
-def live_blocks(count: int, seed: int = 6, steps: int = 1 << 17) -> Replacements:
-    """`count` small blocks, replaced at random: what the cost looks like beside many live blocks."""
-    import numpy as np
-
-    random = np.random.default_rng(seed)
-    sizes = 512 * random.integers(1, 9, count + steps)
-    return replacements(random.integers(0, count, steps), sizes, count)
+def live_blocks(subject: Subject, live: int, count: int, seed: int = 6) -> Load:
+    """`live` small blocks, replaced at random: what the cost looks like beside many live blocks."""
+    return replacing(subject, live, SMALL_SIZES, count, seed)
 
 
-def sizes_cycle(distinct: int, seed: int = 7, steps: int = 1 << 17) -> bytes:
-    """Hot pairs (alloc, free, alloc, free ...) of sizes drawn from `distinct` multiples of 512 B."""
-    import numpy as np
+def distinct_sizes(subject: Subject, distinct: int, slots: int, count: int, seed: int = 7) -> Load:
+    """Replacements in a few slots, of sizes drawn from `distinct` multiples of 512 B; one slot: hot pairs."""
+    load = Load.random(subject, slots, range(512, 512 * distinct + 1, 512), max(count, 4 * distinct), seed)
+    load.fill()
+    return load
 
-    random = np.random.default_rng(seed)
-    choice = 512 * (1 + np.arange(distinct))
-    events = event_array(2 * steps)
-    events["size"][::2] = choice[random.integers(0, distinct, steps)]
-    return events.tobytes()
 
+def tenant(subject: Subject, large: bool, count: int, seed: int = 8) -> Load:
+    """One of two tenants: 4,096 blocks of at most 4 KiB, or 32 of 1 to 64 MiB."""
+    if large:
+        return replacing(subject, LARGE_SLOTS, LARGE_SIZES, count, seed)
+    return replacing(subject, 4096, SMALL_SIZES, count, seed)
+
+
+# ---- events ----
 
 class Inference:
     """Writes the events of a step as GE would: outputs and workspace, launch, frees at last use."""
@@ -163,13 +151,30 @@ class Inference:
 
 def inference(seed: int = 5, steps: int = 64) -> tuple[bytes, int]:
     """W5: the events of `steps` runs with random sequence lengths, and the peak of live bytes."""
-    import random
-
     lengths = random.Random(seed)
     model = Inference()
     for _ in range(steps):
         model.step(lengths.randint(1, LONGEST))
-    events = event_array(len(model.rows))
-    events["size"] = [size for size, _ in model.rows]
-    events["slot"] = [slot for _, slot in model.rows]
-    return events.tobytes(), model.peak
+    return packed(model.rows), model.peak
+
+
+def day(seed: int = 9, ticks: int = 20_000) -> tuple[bytes, int]:
+    """A service's day: 4 requests at night, 200 at noon; their blocks have 4 KiB to 16 MiB, all freed at its end."""
+    chance = random.Random(seed)
+    model = Inference()
+    live: list[int] = []
+
+    def end_one() -> None:
+        model.give(live.pop(chance.randrange(len(live))))
+
+    for tick in range(ticks):
+        wanted = 4 + int(196 * math.sin(math.pi * tick / ticks) ** 2)
+        for _ in range(2 if live else 0):       # some requests end at any time
+            if live:
+                end_one()
+        while len(live) > wanted:
+            end_one()
+        while len(live) < wanted:
+            live.append(model.take(int(4096 * 4096 ** chance.random())))
+    model.give(*live)
+    return packed(model.rows), model.peak

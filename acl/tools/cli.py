@@ -7,26 +7,43 @@ imports what is heavy only in `run`.  A module that is not there is left out.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import acl
+from acl.inside._text import printable
 
 __all__ = ["TOOLS", "main", "parser"]
 
 #: The tools, in the order in which `--help` lists them.
-TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "replay", "view", "top")
+TOOLS = ("doctor", "ledger", "demo", "sim", "run", "bench", "compare", "replay", "view", "top", "completion")
+
+
+class Parser(argparse.ArgumentParser):
+    """One that says what may have been meant; tools' own command lines are of this class too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Usage, the mistake, and what is close to it; exit code 2."""
+        wrong = re.match(r".*invalid choice: '?([^' ]*)'? \(choose from (.*)\)", message)
+        options = re.match(r"unrecognized arguments: (--[^ =]+)", message)
+        known = (re.findall(r"[\w.-]+", wrong[2]) if wrong else
+                 [name for action in self._actions for name in action.option_strings])
+        found = wrong or options
+        close = difflib.get_close_matches(found[1], known, 1) if found else []
+        hint = f"; did you mean {close[0]}?" if close else ""
+        super().error(printable(f"{message}{hint}"))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `aclpool` with all its tools."""
-    top = argparse.ArgumentParser(
-        prog="aclpool", description="Tools for acl, its pool and its simulator."
-    )
+    top = Parser(prog="aclpool", description="Tools for acl, its pool and its simulator.")
     top.add_argument("--version", action="version", version=f"aclpool {acl.__version__}")
-    subparsers = top.add_subparsers(title="tools", metavar="TOOL", required=True)
+    subparsers = top.add_subparsers(title="tools", metavar="TOOL", dest="tool")
     for name in TOOLS:
         module = f"acl.tools.{name}"
         try:
@@ -42,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         for added in subparsers.choices.keys() - known:
             if subparsers.choices[added].get_default("run") is None:
                 subparsers.choices[added].set_defaults(run=tool.run)
+            subparsers.choices[added].set_defaults(parser=subparsers.choices[added])
     return top
 
 
@@ -55,7 +73,14 @@ def open_closed() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `aclpool` with these arguments (the process's own if None); its exit code."""
     open_closed()
-    choice = parser().parse_args(arguments)
+    top = parser()
+    choice, rest = top.parse_known_args(arguments)
+    if choice.tool is None and not rest:
+        top.print_help(sys.stderr)
+        return 2
+    if rest or choice.tool is None:
+        # By the tool's own command line, which shows its usage.
+        getattr(choice, "parser", top).error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         code: int = choice.run(choice)
         sys.stdout.flush()
@@ -65,8 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         # Who read has gone, as `head` does, or a disk is full; the flush at the exit shall not complain either.
         if not isinstance(error, BrokenPipeError):
-            print(f"aclpool: {error}", file=sys.stderr)
+            print(f"aclpool: {printable(error)}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except (acl.AclError, MemoryError) as error:
+        print(f"aclpool {choice.tool}: {printable(error, lines=True) or 'no memory'}", file=sys.stderr)
         return 1
     return code
 

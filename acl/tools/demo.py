@@ -14,8 +14,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from acl.inside._text import write_replaced
 
 if TYPE_CHECKING:
     from acl.tools.demo_run import Measured
@@ -130,12 +131,12 @@ def run(arguments: argparse.Namespace) -> int:
     for one in found:
         for wrong in one.wrong[:5]:
             say(f"WRONG, {one.way}: {wrong}")
-    Path(arguments.output).write_text(demo_report.page(about, found), encoding="utf-8")
+    write_replaced(arguments.output, demo_report.page(about, found))
     say(f"report: {arguments.output}   ({time.perf_counter() - started:.1f} s)")
     if arguments.json:
         document = json.dumps({**about, "ways": rows, "report": arguments.output}, indent=2)
         if arguments.json == "-":
             print(document)
         else:
-            Path(arguments.json).write_text(document + "\n", encoding="utf-8")
+            write_replaced(arguments.json, document + "\n")
     return 1 if any(one.wrong for one in found) else 0

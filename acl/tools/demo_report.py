@@ -20,6 +20,8 @@ __all__ = ["page", "table", "verdict"]
 Row = dict[str, Any]
 COLUMNS = ("", "p50 ms", "p99 ms", "device mallocs", "2nd half", "peak reserved", "waste", "callback", "in all",
            "wrong")
+FOOT = ("2nd half: device mallocs in the second half of the requests; callback: one call of the allocator (median);",
+        "in all: the time in all its calls together, waiting for the device included")
 WIDE, HIGH, LEFT, BOTTOM, TOP = 720, 190, 58, 24, 8
 
 
@@ -49,7 +51,7 @@ def table(rows: Sequence[Row]) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
     made = ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
                       for i, (cell, width) in enumerate(zip(line, widths, strict=True))) for line in lines]
-    return "\n".join([made[0], "-" * len(made[0]), *made[1:]])
+    return "\n".join([made[0], "-" * len(made[0]), *made[1:], *FOOT])
 
 
 def verdict(rows: Sequence[Row], judge: str) -> str:

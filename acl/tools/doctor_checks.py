@@ -97,7 +97,7 @@ def operator_finding(stream: acl.Stream, callback_s: float) -> Finding:
 
     try:
         seconds = best_of(add)
-    except acl.AclError as error:
+    except (acl.AclError, MemoryError) as error:     # the second: a library without them cannot make a description
         advice = "single operators need the operator packages of this chip (kernels): install them, or do without"
         return Finding("launch", "note", f"{text}; no operator: {error}", advice, times=times)
     times["operator_us"] = seconds * 1e6
@@ -148,12 +148,12 @@ def check_register() -> Finding:
         before = pool.stats().allocations
         try:
             x = np.ones((8, 8), np.float32)
-            multiply = acl.Op("MatMul", adj_x1=False, adj_x2=False)
+            multiply = acl.Op("MatMul", transpose_x1=False, transpose_x2=False)
             (product,) = multiply(x, x, outputs=[((8, 8), "float32")], stream=stream)
             product.numpy()
             asked = pool.stats().allocations - before
             product.close()
-        except acl.AclError:
+        except (acl.AclError, MemoryError):
             asked = -1
         pool.unregister(stream)
     text = f"a pool is registered in {micro(seconds)}"

@@ -89,6 +89,7 @@ def _nibbles(array: np.ndarray[Any, Any], name: str, dtype: str) -> bytes:
 
 
 def _tensor(array: np.ndarray[Any, Any], name: str = "") -> bytes:
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)     # as a file has it
     shape = b"".join(_number(1, dim) for dim in array.shape)
     return shape + _number(2, TYPES[array.dtype.name]) + _text(8, name) + _bytes(9, array.tobytes())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 __all__ = ["check_output"]
@@ -17,5 +18,15 @@ def check_output(option: str, file: str | None) -> None:
     """
     if not file or file == "-":
         return
-    if Path(file).is_dir() or not Path(file).parent.is_dir():
+    path = Path(file)
+    if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"{option}: expected a file in a folder that exists, got {file!r}")
+    try:
+        if path.exists():
+            with path.open("ab"):
+                pass
+        else:                                   # it is written beside, and takes its place once it is whole
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+    except OSError as error:
+        raise ValueError(f"{option}: {file!r} cannot be written: {error.strerror}") from None

@@ -17,12 +17,13 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
+from acl.inside._text import printable, replaced, write_replaced
 from acl.tools.pixel_font import GLYPHS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_steps", "save"]
+__all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_steps", "points", "save"]
 
 COLOURS = ("#3b6fb6", "#d9793a", "#4a9b5e", "#b5495b", "#7a62a8", "#8a6d4e", "#c069a5", "#6f7680",
            "#a3a03a", "#3f9fae", "#555555", "#c9a227")
@@ -159,6 +160,33 @@ def lines(title: str, x_label: str, y_label: str,
     return drawing
 
 
+def points(title: str, x_label: str, y_label: str, named: Sequence[tuple[str, float, float]]) -> Drawing:
+    """Named points; x is logarithmic, y begins at 0."""
+    drawing = Drawing(900, 420)
+    left, right, top, bottom = 80, 160, 48, 50
+    room_x, room_y = drawing.width - left - right, drawing.height - top - bottom
+    low = math.floor(math.log10(min((x for _, x, _ in named), default=1.0)))
+    decades = max(1, math.ceil(math.log10(max((x for _, x, _ in named), default=10.0))) - low)
+    highest = max((y for _, _, y in named), default=1.0) or 1.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + (math.log10(x) - low) / decades * room_x, top + (1 - y / (highest * 1.05)) * room_y
+
+    drawing.shapes.append(Text(12, 22, title))
+    for value in nice_steps(highest):
+        start = place(10.0**low, value)
+        drawing.shapes += [Path((start, (left + room_x, start[1])), GRID, 1),
+                           Text(left - 8, start[1] + 4, scale_text(value), "end")]
+    for decade in range(decades + 1):
+        x = left + decade / decades * room_x
+        drawing.shapes.append(Text(x, drawing.height - bottom + 18, scale_text(10.0 ** (low + decade)), "middle"))
+    drawing.shapes += [Text(left + room_x / 2, drawing.height - 10, x_label, "middle"), Text(12, top - 8, y_label)]
+    for i, (name, across, up) in enumerate(named):
+        x, y = place(across, up)
+        drawing.shapes += [Box(x - 4, y - 4, 8, 8, COLOURS[i % len(COLOURS)]), Text(x + 8, y + 4, name)]
+    return drawing
+
+
 # ---- SVG ----
 
 STYLE = """\
@@ -191,7 +219,7 @@ def svg_shape(shape: Area | Box | Path | Text) -> str:
                 f'stroke-width="{shape.width}"/>')
     kind = ' class="ink"' if shape.colour == INK else ""
     return (f'<text{kind} x="{shape.x:.1f}" y="{shape.y:.1f}" text-anchor="{shape.anchor}" '
-            f'fill="{shape.colour}">{escape(shape.text)}</text>')
+            f'fill="{shape.colour}">{escape(printable(shape.text))}</text>')
 
 
 def svg(drawing: Drawing) -> str:
@@ -291,8 +319,9 @@ def save(drawing: Drawing, file_name: str) -> None:
     """
     path = FilePath(file_name)
     if path.suffix == ".svg":
-        path.write_text(svg(drawing), encoding="utf-8")
+        write_replaced(path, svg(drawing))
     elif path.suffix == ".png":
-        path.write_bytes(png(drawing))
+        with replaced(path) as file:
+            file.write(png(drawing))
     else:
         raise ValueError(f"{file_name!r}: a plot's name ends in .svg or .png")

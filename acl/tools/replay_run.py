@@ -8,10 +8,12 @@ here rests on the pool's own word but the number of steals.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from acl.inside._histograms import PoolHistograms
 from acl.tools import _meter
 from acl.tools._loops import Load, Subject, run_here
 from acl.tools._policies import Ledger, Policy
@@ -37,16 +39,15 @@ class Replay:
 def numbers_of(trace: Trace, passes: int, calls: Calls, prices: Mapping[str, tuple[float, float]],
                reserved_peak: int, slow: int, steals: int, failures: int) -> dict[str, Any]:
     """What all replays have in common."""
-    live_peak = trace.live_peak()
+    live_peak = trace.joint_live_peak()
     used = {name: count for name, (count, _) in calls.items() if count}
     return {
         "events": len(trace) * passes,
         "driver_ms_modelled": round(priced_ms(calls, prices), 3),
         "live_peak": live_peak,
-        "joint_live_peak": trace.joint_live_peak(),
+        "live_peak_sum": trace.live_peak(),
         "reserved_peak": reserved_peak,
         "ratio": round(reserved_peak / max(live_peak, 1), 4),
-        "ratio_joint": round(reserved_peak / max(trace.joint_live_peak(), 1), 4),
         "steals": steals,
         "slow_allocations": slow,
         "slow_path_share": round(slow / max(trace.allocations * passes, 1), 6),
@@ -93,11 +94,11 @@ def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, flo
     numbers["passes"] = details
     fresh = Ledger(limit)
     timed = Load.events([Policy(name, fresh).subject() for _ in pools], events)
-    host = min(cpu for cpu, _, _ in run_here(timed, 3)) / len(trace)
-    numbers["ns_per_event"] = numbers["ns_per_event_host"] = round(host, 2)
+    _, times = timing_of([[(cpu / len(trace),) * 2] for cpu, _, _ in run_here(timed, 3)])
+    numbers.update(times)
     if limit:
         numbers["limit"] = limit
-    return Replay(numbers, at, curve)
+    return Replay(with_total(numbers), at, curve)
 
 
 def difference(before: Calls, after: Calls) -> Calls:
@@ -154,15 +155,38 @@ def timed_passes(trace: Trace, events: bytes, passes: int, options: Mapping[str,
     return timings
 
 
-def best_of(runs: Sequence[Parts], events: int) -> tuple[float, float]:
-    """Of one pass in several runs: ns per event, and the same without the driver calls.
+def whole_passes(run: Sequence[Parts], events: int) -> list[tuple[float, float]]:
+    """Of each pass of one run: ns per event, and the same without the driver calls."""
+    totals = [(sum(driver for driver, _ in parts), sum(outside for _, outside in parts)) for parts in run]
+    return [((driver + outside) / events, outside / events) for driver, outside in totals]
 
-    Each part of a pass does the same in each run. So its best run counts: what another took more is
-    other programs on this machine.
-    """
-    parts = [min(part, key=lambda times: times[1]) for part in zip(*runs, strict=True)]
-    outside = sum(outside for _, outside in parts)
-    return (sum(driver for driver, _ in parts) + outside) / events, outside / events
+
+def timing_of(runs: Sequence[Sequence[tuple[float, float]]]) -> tuple[list[tuple[float, float]], dict[str, Any]]:
+    """The passes of the run in the middle, which happened as it is told; and the numbers of all runs."""
+    host = [statistics.mean(outside for _, outside in run) for run in runs]
+    middle = runs[host.index(statistics.median_low(host))]
+    return list(middle), {
+        "ns_per_event": round(statistics.mean(every for every, _ in middle), 2),
+        "ns_per_event_host": round(statistics.median_low(host), 2),
+        "ns_per_event_host_best": round(min(host), 2),
+        "ns_per_event_host_runs": [round(each, 3) for each in host],
+    }
+
+
+def with_total(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The numbers, with host and modelled driver time in one."""
+    host_ms = numbers["ns_per_event_host"] * numbers["events"] / 1e6
+    return {**numbers, "total_ms_modelled": round(host_ms + numbers["driver_ms_modelled"], 3)}
+
+
+def pauses(times: PoolHistograms) -> dict[str, Any]:
+    """Slow allocations by the pool's own clock, on the simulator's driver; recalls and flushes count."""
+    return {
+        "slow_path_share": round(times.slow_ns.total / max(times.sizes.total, 1), 6),
+        "p999_us": round(times.time_ns(0.999) / 1e3, 1),
+        "p9999_us": round(times.time_ns(0.9999) / 1e3, 1),
+        "worst_us": round(times.slow_longest_ns / 1e3, 1),
+    }
 
 
 def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, passes: int = 1, runs: int = 3,
@@ -171,7 +195,7 @@ def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, pass
     options = options or {}
     events = trace.events()
     timings = [timed_passes(trace, events, passes, options) for _ in range(runs)]
-    best = [best_of([run[number] for run in timings], len(trace)) for number in range(passes)]
+    middle, times = timing_of([whole_passes(run, len(trace)) for run in timings])
     replay = PoolReplay(trace, events, options)
     books = replay.under_test.books
     slow, at, curve, details = 0, [0], [books.reserved()], []
@@ -183,13 +207,13 @@ def replay_pool(trace: Trace, prices: Mapping[str, tuple[float, float]], *, pass
         curve += more_curve[1:]
         detail = pass_numbers(difference(before, replay.calls()), moved, trace, prices)
         detail["steals"] = replay.under_test.steals() - steals
-        detail["ratio"] = round(books.reserved_peak() / max(trace.live_peak(), 1), 4)
-        detail["ns_per_event"], detail["ns_per_event_host"] = (round(each, 2) for each in best[number])
+        detail["ratio"] = round(books.reserved_peak() / max(trace.joint_live_peak(), 1), 4)
+        detail["ns_per_event"], detail["ns_per_event_host"] = (round(each, 2) for each in middle[number])
         details.append(detail)
     numbers = numbers_of(trace, passes, replay.calls(), prices, books.reserved_peak(), slow,
                          replay.under_test.steals(), replay.load.failures)
-    numbers["ns_per_event"] = round(sum(every for every, _ in best) / passes, 2)
-    numbers["ns_per_event_host"] = round(sum(host for _, host in best) / passes, 2)
+    numbers.update(pauses(replay.under_test.pool.histograms()))
+    numbers.update(times)
     numbers["passes"] = details
     replay.close()
-    return Replay(numbers, at, curve)
+    return Replay(with_total(numbers), at, curve)

@@ -15,6 +15,7 @@ import contextlib
 import os
 import runpy
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,9 +24,11 @@ from typing import Any
 import acl
 from acl import _libacl
 from acl._options import bytes_of
+from acl.inside._snapshot import readable
 
 __all__ = ["add_parser", "run"]
 
+GRANULE = 2 << 20                       # of the pools
 CREATE = ("create_stream", "create_stream_with_config", "create_stream_v2")
 DESTROY = ("destroy_stream", "destroy_stream_force")
 
@@ -64,23 +67,27 @@ class Pools:
         lines += [f"not registered: {refusal}" for refusal in self.refused]
         return lines or ["no stream was made"]
 
+    def failed(self) -> bool:
+        """Whether streams were made, and no pool served one of them."""
+        return bool(self.refused) and not self.by_device
+
     def of_device(self, device: int) -> list[str]:
         stats = self.by_device[device].stats()
         total = {name: sum(getattr(one, name) for one in stats.streams)
-                 for name in ("hits", "fits", "slow", "frees", "steals", "failures")}
+                 for name in ("hits", "fits", "recalls", "slow", "frees", "steals", "failures")}
         calls = {name: count for name, count in stats.driver_calls.items() if count}
-        served = total["hits"] + total["fits"] + total["slow"]
+        served = total["hits"] + total["fits"] + total["recalls"] + total["slow"] - total["failures"]
         return [
             f"pool of device {device}: {len(stats.streams)} streams, {served} allocations, {total['frees']} frees",
             f"  requested at most {mib(stats.requested_peak)}, reserved at most {mib(stats.reserved_peak)}",
-            f"  {total['hits']} from the cache, {total['fits']} from free space, {total['slow']} slow, "
-            f"{total['steals']} pages moved, {total['failures']} failed",
+            f"  {total['hits']} from the cache, {total['fits'] + total['recalls']} from free space, "
+            f"{total['slow']} slow, {total['steals']} pages moved, {total['failures']} failed",
             f"  driver calls: {', '.join(f'{n} {c}' for n, c in calls.items()) or 'none'}",
         ]
 
 
 def mib(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB"
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else readable(size)
 
 
 def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[..., Any]:
@@ -93,10 +100,10 @@ def watched(pools: Pools, function: Callable[..., Any], made: bool) -> Callable[
             return stream, ret
         return create
 
-    def destroy(stream: int) -> Any:
-        ret = function(stream)
+    def destroy(*arguments: Any, **named: Any) -> Any:
+        ret = function(*arguments, **named)
         if ret == 0:
-            pools.stream_gone(stream)
+            pools.stream_gone(*arguments)
         return ret
     return destroy
 
@@ -161,7 +168,16 @@ def program_code(program: str, arguments: list[str]) -> int:
             here = here.tb_next
         traceback.print_exception(type(error), error, here or error.__traceback__)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
+    finally:
+        wait_for_threads()
     return 0
+
+
+def wait_for_threads() -> None:
+    """As the interpreter does before a program ends: its threads may still make streams."""
+    while waiting := [one for one in threading.enumerate()
+                      if one is not threading.current_thread() and not one.daemon]:
+        waiting[0].join()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -179,7 +195,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     if chosen.pool_limit is not None:
         try:
-            bytes_of(chosen.pool_limit, "--pool-limit")
+            if bytes_of(chosen.pool_limit, "--pool-limit") < GRANULE:
+                raise ValueError(f"--pool-limit: expected at least one granule (2 MiB), got {chosen.pool_limit!r}")
         except ValueError as error:
             print(f"aclpool run: {error}", file=sys.stderr)
             return 2
@@ -196,4 +213,6 @@ def run(arguments: argparse.Namespace) -> int:
     if pools is not None:
         sys.stdout.flush()
         print("\n".join(pools.report()), flush=True)
+        if not code and pools.failed():
+            return 1
     return code

@@ -30,13 +30,17 @@ SETTINGS = [
     ("latency", "ACL_SIM_LATENCY", "PRESET", "how long driver calls take: off, pcie or memory"),
     ("faults", "ACL_SIM_FAULTS", "SPEC", "calls that fail, as aclrtMalloc:nth=3:code=207001 (see acl.sim.fault)"),
     ("shared", "ACL_SIM_SHARED", "FILE", "programs that name the same file share the devices' memory"),
-    ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file"),
-    ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, write how often each function was called ('-': to stderr)"),
+    ("trace", "ACL_SIM_TRACE", "FILE", "write each call with its result to a file (%%p: the process's number)"),
+    ("json", "ACL_SIM_RACES_JSON", "FILE", "with --races: add each finding, a JSON object a line ('-': to stderr)"),
+    ("counters", "ACL_SIM_COUNTERS", "FILE", "at exit, add how often each function was called ('-': to stderr)"),
 ]
 SWITCHES = [
+    ("races", "ACL_SIM_RACES", "report accesses of streams that nothing orders; ends with 1 if there are any"),
     ("strict", "ACL_SIM_STRICT", "the host must not touch device memory outside copies"),
     ("strict-allocators", "ACL_SIM_STRICT_ALLOCATORS",
      "refuse to register an allocator with a function missing or on a dead stream"),
+    ("reuse-handles", "ACL_SIM_REUSE_HANDLES",
+     "give a destroyed handle's value to the next object of its kind at once"),
 ]
 
 
@@ -70,12 +74,16 @@ def environment(options: argparse.Namespace, base: dict[str, str]) -> dict[str, 
     for option, variable, _ in SWITCHES:
         if getattr(options, option.replace("-", "_")):
             made[variable] = "1"
+    if options.json is not None and not options.races:
+        raise ValueError("--json: expected with --races")
+    if options.races:
+        made["ACL_SIM_RACES_FAIL"] = "1"
     return made
 
 
 def tried(option: str, value: str) -> None:
     """Refuse what the library would refuse: it is asked, in this process, before the program starts."""
-    if option in ("trace", "counters"):
+    if option in ("trace", "counters", "json"):
         check_output(f"--{option}", value)
     try:
         if option in ("devices", "capacity", "soc", "cann", "latency"):
@@ -110,6 +118,9 @@ def run(options: argparse.Namespace) -> int:
     if path is None:
         print(f"aclpool sim run: {line[0]}: not found, or not executable", file=sys.stderr)
         return 127
+    for file in (options.trace, options.counters, options.json):
+        if file and Path(file).is_file():
+            Path(file).write_bytes(b"")      # the program, and those that it starts, add to it
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(path, line, env)

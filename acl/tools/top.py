@@ -7,6 +7,7 @@ drawn with curses, which is imported for it only: where Python was built without
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import locale
 import sys
@@ -73,6 +74,14 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--interval: expected 0 to 3600 seconds, got {arguments.interval}")
 
 
+def check_sockets() -> None:
+    """Refuse a folder of sockets that is another user's, before the screen is drawn."""
+    from acl.inside._top import check_folder, top_folder
+
+    with contextlib.suppress(FileNotFoundError):
+        check_folder(top_folder(), reading=True)
+
+
 def print_once(arguments: argparse.Namespace, pids: set[int] | None) -> int:
     """Text or JSON; 1 if nobody could be asked."""
     from acl.tools.top_sample import sample
@@ -96,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Show it; the exit status."""
     try:
         check_arguments(arguments)
-    except ValueError as error:
+        check_sockets()
+    except (ValueError, PermissionError) as error:
         print(f"aclpool top: {error}", file=sys.stderr)
         return 2
     pids = set(arguments.pid) if arguments.pid else None

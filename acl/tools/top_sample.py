@@ -14,12 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl.inside._top import FORMAT, top_folder
+from acl.inside._text import printable
+from acl.inside._top import FORMAT, STREAM_NUMBERS, check_folder, peer_of, process_lives, top_folder
 
 __all__ = ["Answer", "PoolRates", "Rates", "ask", "ask_all", "rates_between", "rates_of", "sample", "stream_key"]
 
 ASK_SECONDS = 2.0
 MOST_BYTES = 32 << 20
+POOL_NUMBERS = (
+    "device", "limit", "reserved", "reserved_peak", "allocated", "requested", "requested_peak", "spare", "ooms",
+    "asleep", "driver_calls",
+)
+DEVICE_NUMBERS = ("device", "total", "free", "pools", "process", "others")
 
 
 @dataclass(frozen=True)
@@ -79,16 +85,78 @@ class Answer:
         return str(self.document.get("command", ""))
 
 
-def process_lives(pid: int) -> bool:
-    """Whether there is such a process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+# ---- what another process says ----
 
+class OddAnswer(ValueError):
+    """An answer that is not what a service gives."""
+
+
+def number_of(table: dict[str, Any], name: str) -> int:
+    """A count of 64 bits; an older service has fewer, and they read 0."""
+    value = table.get(name, 0)
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise OddAnswer(f"{name} must be a count, not {value!r:.80}")
+    return value
+
+
+def text_of(table: dict[str, Any], name: str) -> str:
+    """A text without anything that a terminal obeys."""
+    value = table.get(name, "")
+    if not isinstance(value, str):
+        raise OddAnswer(f"{name} must be a text, not {type(value).__name__}")
+    return printable(value)
+
+
+def tables_of(table: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """A list of tables."""
+    value = table.get(name)
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise OddAnswer(f"{name} must be a list of tables")
+    return value
+
+
+def stream_of(told: dict[str, Any]) -> dict[str, Any]:
+    numbers = {name: number_of(told, name) for name in STREAM_NUMBERS if name != "kind"}
+    return {**numbers, "kind": text_of(told, "kind")}
+
+
+def pool_of(told: dict[str, Any]) -> dict[str, Any]:
+    tags = told.get("tags", {})
+    if not isinstance(tags, dict):
+        raise OddAnswer(f"tags must be a table, not {type(tags).__name__}")
+    return {
+        "name": text_of(told, "name"), **{name: number_of(told, name) for name in POOL_NUMBERS},
+        "tags": {printable(tag): number_of(tags, tag) for tag in tags},
+        "streams": [stream_of(one) for one in tables_of(told, "streams")], "last_oom": text_of(told, "last_oom"),
+    }
+
+
+def device_of(told: dict[str, Any]) -> dict[str, Any]:
+    return {**{name: number_of(told, name) for name in DEVICE_NUMBERS}, "told_apart": told.get("told_apart") is True}
+
+
+def checked(document: Any) -> dict[str, Any]:
+    """The answer of a service, of which every value is what it should be, and every text can be shown.
+
+    Raises
+    ------
+    OddAnswer
+        It is none.
+    """
+    if not isinstance(document, dict) or any(document.get(key) != value for key, value in FORMAT.items()):
+        raise OddAnswer("not an answer for aclpool top")
+    when = document.get("time")
+    if not isinstance(when, (int, float)) or not abs(when) < 1e15:
+        raise OddAnswer(f"time must be a number of seconds, not {when!r:.80}")
+    return {
+        **FORMAT, "pid": number_of(document, "pid"), "command": text_of(document, "command"),
+        "backend": text_of(document, "backend"), "time": float(when),
+        "pools": [pool_of(one) for one in tables_of(document, "pools")],
+        "devices": [device_of(one) for one in tables_of(document, "devices")],
+    }
+
+
+# ---- asking ----
 
 def connect(caller: socket.socket, path: Path) -> None:
     """Connect, in turn: where many ask at once, Linux says "again" instead of waiting."""
@@ -102,34 +170,54 @@ def connect(caller: socket.socket, path: Path) -> None:
             time.sleep(0.01)
 
 
+def receive(caller: socket.socket) -> bytes:
+    """All that is said, in `ASK_SECONDS` and `MOST_BYTES`; more of either is an OSError."""
+    parts: list[bytes] = []
+    size, due = 0, time.monotonic() + ASK_SECONDS
+    while True:
+        left = due - time.monotonic()
+        if left <= 0 or size > MOST_BYTES:
+            raise TimeoutError("the answer has no end")
+        caller.settimeout(left)
+        part = caller.recv(1 << 16)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        size += len(part)
+
+
 def ask(path: Path) -> dict[str, Any] | None:
     """A socket's answer; None if there is none, and if its process is gone it is removed."""
-    data = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
             caller.settimeout(ASK_SECONDS)
             connect(caller, path)
-            while (part := caller.recv(1 << 16)) and len(data) < MOST_BYTES:
-                data += part
-        document = json.loads(data)
+            if peer_of(caller) not in (0, os.geteuid(), path.parent.stat().st_uid):
+                return None
+            return checked(json.loads(receive(caller)))
     except ConnectionRefusedError:
         pid = path.name.split("-", 1)[0]
         if pid.isdigit() and not process_lives(int(pid)):
             with contextlib.suppress(OSError):
                 path.unlink()
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    known = isinstance(document, dict) and all(document.get(key) == value for key, value in FORMAT.items())
-    return document if known else None
 
 
 def ask_all(pids: set[int] | None = None, folder: Path | None = None) -> list[Answer]:
-    """The answers of all processes that serve, or of these, by process id."""
+    """The answers of all processes that serve, or of these, by process id.
+
+    Raises
+    ------
+    PermissionError
+        If the sockets' folder is another user's.
+    """
     folder = folder or top_folder()
     try:
+        check_folder(folder, reading=True)
         paths = sorted(folder.glob("*.sock"))
-    except OSError:
+    except FileNotFoundError:
         return []
     answers = []
     for path in paths:

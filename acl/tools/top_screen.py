@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import curses
+import os
 import time
 from dataclasses import replace
 
@@ -52,6 +53,8 @@ class Screen:
         styles = {"title": curses.A_BOLD, "heading": curses.A_REVERSE, "pool": curses.A_BOLD, "device": curses.A_NORMAL,
                   "stream": curses.A_NORMAL, "tag": curses.A_DIM, "note": curses.A_DIM, "alarm": curses.A_BOLD}
         with contextlib.suppress(curses.error):
+            if os.environ.get("NO_COLOR"):
+                return styles
             curses.start_color()
             curses.use_default_colors()
             for number, (style, colour) in enumerate((("device", curses.COLOR_CYAN), ("alarm", curses.COLOR_RED)), 1):

@@ -26,6 +26,7 @@ _CAMEM = "vllm_ascend.device_allocator.camem"
 _FUNCTIONS = ("init_module", "python_create_and_map", "python_unmap_and_release")
 _TELLER = "vllm-ascend"                 # in the ledger
 _before: list[ModuleType | None] = []
+_camem_before: dict[str, object] = {}   # what `_put` has changed in camem; `uninstall` puts it back
 
 
 def _ours() -> ModuleType:
@@ -40,10 +41,11 @@ def _put(module: ModuleType) -> None:
         package.vllm_ascend_C = module  # type: ignore[attr-defined]
     camem = sys.modules.get(_CAMEM)
     if camem is not None:
-        for name in _FUNCTIONS:
-            setattr(camem, name, getattr(module, name))
-        camem.lib_name = module.__file__  # type: ignore[attr-defined]
-        camem.camem_available = True  # type: ignore[attr-defined]
+        changes = {name: getattr(module, name) for name in _FUNCTIONS}
+        changes |= {"lib_name": module.__file__, "camem_available": True}
+        for name, value in changes.items():
+            _camem_before.setdefault(name, getattr(camem, name, None))
+            setattr(camem, name, value)
 
 
 def _vendor_library() -> Path:
@@ -101,13 +103,19 @@ def uninstall() -> None:
         return
     _ours().serve(None)
     previous = _before.pop()
+    changed = dict(_camem_before)
+    _camem_before.clear()
     if previous is not None:
-        _put(previous)
+        _put(previous)                                  # and camem gets its functions
+        _camem_before.clear()
         return
     sys.modules.pop(_NAME, None)
     package = sys.modules.get("vllm_ascend")
     if package is not None and hasattr(package, "vllm_ascend_C"):
         del package.vllm_ascend_C
+    camem = sys.modules.get(_CAMEM)
+    for name, value in changed.items() if camem is not None else ():
+        setattr(camem, name, value)
 
 
 def installed() -> bool:

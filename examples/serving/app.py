@@ -2,7 +2,7 @@
 
     pip install aclpool[serve]; python examples/serving/app.py --port 8000 --limit 256MiB
 
-POST /v1/embeddings {"input": "text"}    the answer, or 429, 503 (with Retry-After), 413
+POST /v1/embeddings {"input": "text"}    the answer, or 400, 413, 429, 503 (with Retry-After)
 GET  /healthz                            200, or 503 while it drains or every lane is failing
 GET  /metrics                            Prometheus's text format
 GET  /memory                             where the memory is: a page in a browser, JSON for others
@@ -13,18 +13,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from engine import Engine, Options, Refused
+from answers import BODY_BYTES, answer, parsed, too_large
+from engine import Engine, Options
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -42,21 +44,15 @@ FRESH = {"Cache-Control": "no-store", "Vary": "Accept"}
 
 
 async def embed(request: Request) -> Response:
-    """One text; waits for its batch without holding a thread."""
-    engine: Engine = request.app.state.engine
-    try:
-        body = json.loads(await request.body())
-        item = engine.task.item(body["input"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return JSONResponse({"error": f"expected {{'input': text}}: {error}"}, 400)
-    try:
-        vector, shared = await asyncio.wrap_future(engine.submit(item))
-    except Refused as refused:
-        after = {} if refused.after is None else {"Retry-After": str(max(1, round(refused.after)))}
-        return JSONResponse({"error": refused.reason}, refused.status, after)
-    except acl.AclError as error:
-        return JSONResponse({"error": str(error)}, 500)
-    return JSONResponse({"embedding": vector, "length": len(item), "batch": shared})
+    """One text; a body that is too large is not read to its end."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            break
+    status, content, headers = too_large() if len(body) > BODY_BYTES else await answer(
+        request.app.state.engine, parsed(body))
+    return JSONResponse(content, status, headers)
 
 
 async def health(request: Request) -> Response:
@@ -84,8 +80,16 @@ class EngineCollector:
         for size, count in sorted(engine.batches.items()):
             sizes.add_metric([str(size)], count)
         yield from (events, sizes)
+        for name, help_, histogram in (
+            ("queue_seconds", "Of a request in the queue.", engine.waited),
+            ("latency_seconds", "Of a request until it was answered.", engine.took),
+        ):
+            bounds = [*(f"{bound:.6g}" for bound in histogram.BOUNDS), "+Inf"]
+            yield HistogramMetricFamily(
+                f"serving_{name}", help_, list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.sum)
+        yield GaugeMetricFamily("serving_lanes_ended", "Lanes whose thread is gone: restart.", len(engine.ended))
         yield GaugeMetricFamily("serving_queued", "Requests that are accepted and not begun.", len(engine.queue))
-        yield GaugeMetricFamily("serving_promised_bytes", "What accepted requests may need.", engine.promised)
+        yield GaugeMetricFamily("serving_promised_bytes", "What the batches that run may need.", engine.promised)
         yield GaugeMetricFamily("serving_room_bytes", "What they may need at most.", engine.room)
 
 
@@ -98,7 +102,7 @@ def picture(engine: Engine) -> dict[str, Any]:
         "pool": None if engine.pool is None else asdict(engine.pool.stats()),
         "engine": {
             "counts": dict(engine.counts), "queued": len(engine.queue), "promised": engine.promised,
-            "room": engine.room, "batches": dict(engine.batches),
+            "room": engine.room, "batches": dict(engine.batches), "lanes_ended": len(engine.ended),
         },
     }
 
@@ -116,13 +120,13 @@ def picture_here(engine: Engine) -> dict[str, Any]:
     return picture(engine)
 
 
-def application(engine: Engine) -> Starlette:
-    """The routes around an engine; closing the application drains it."""
+def application(engine: Engine, grace_s: float | None = None) -> Starlette:
+    """The routes around an engine; closing the application drains it, for so long at most."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(engine.close, grace_s)
 
     app = Starlette(lifespan=lifespan, routes=[
         Route("/v1/embeddings", embed, methods=["POST"]),
@@ -147,10 +151,42 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that has the port; OSError if it cannot."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made = socket.socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(2048)               # two may bind one port, and only one may listen
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def port_of(text: str) -> int:
+    """A number that a port can have."""
+    if not text.isdecimal() or not 0 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number of 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def seconds_of(text: str) -> float:
+    """A time to wait."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"seconds are a number from 0 on, not {text!r}")
+    return seconds
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=port_of, default=8000)
     parser.add_argument("--lanes", type=int, default=2, help="streams, each with a thread")
     parser.add_argument("--batch", type=int, default=8, help="most requests in one batch")
     parser.add_argument("--queue", type=int, default=256, help="most requests that wait")
@@ -158,15 +194,28 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--limit", default="1GiB", help="of the pool")
     parser.add_argument("--headroom", default="0", help="bytes that the pool leaves free on the device")
     parser.add_argument("--no-pool", action="store_true", help="the driver's allocator, for comparison")
+    parser.add_argument("--grace", type=seconds_of, default=30, help="seconds to answer what is accepted, at the end")
     given = parser.parse_args(arguments)
+    try:
+        door = listening(given.host, given.port)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        parser.exit(1, f"{parser.prog}: cannot listen on {given.host}:{given.port}: {reason}\n")
     try:
         engine = Engine(TextTask(given.layers), Options(
             lanes=given.lanes, batch=given.batch, queue=given.queue, limit=given.limit, headroom=given.headroom,
             pool=not given.no_pool))
     except (ValueError, TypeError) as error:
         parser.error(str(error))
-    config = uvicorn.Config(application(engine), given.host, given.port, log_level="warning", access_log=False)
-    Server(engine, config).run()
+    except acl.AclError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+    config = uvicorn.Config(
+        application(engine, 1.0), log_level="warning", access_log=False,
+        timeout_graceful_shutdown=max(1, round(given.grace)))
+    try:
+        Server(engine, config).run([door])
+    finally:
+        engine.close(0)                     # uvicorn has done so, unless it failed
 
 
 if __name__ == "__main__":

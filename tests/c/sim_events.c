@@ -91,6 +91,66 @@ static void ex_event_waits_for_the_last_record_at_the_call(void)
     OK(aclrtSynchronizeStream(stream));
 }
 
+static atomic_int gate_passed, seen;
+
+static void hold_and_pass(void *argument)
+{
+    hold(argument);
+    atomic_store(&gate_passed, 1);
+}
+
+static void look(void *argument)
+{
+    (void)argument;
+    atomic_store(&seen, atomic_load(&gate_passed));
+}
+
+static aclrtEvent event_of(int sort)
+{
+    aclrtEvent event;
+    OK(sort == 0   ? aclrtCreateEvent(&event)
+       : sort == 1 ? aclrtCreateEventWithFlag(&event, ACL_EVENT_SYNC)
+                   : aclrtCreateEventExWithFlag(&event, sort == 2 ? ACL_EVENT_SYNC : ACL_EVENT_IPC));
+    return event;
+}
+
+/* Of every sort: the record that was the last at the call, however soon a later one is reached. */
+static void a_wait_is_for_one_record(int sort)
+{
+    aclrtStream third;
+    aclrtEvent event = event_of(sort);
+    OK(aclrtCreateStream(&third));
+    atomic_store(&gate_passed, 0);
+    atomic_store(&go, 0);
+    OK(aclrtLaunchHostFunc(stream, hold_and_pass, NULL));
+    OK(aclrtRecordEvent(event, stream));
+    OK(aclrtStreamWaitEvent(other, event));
+    OK(aclrtRecordEvent(event, third));
+    OK(aclrtSynchronizeStream(third));
+    OK(aclrtSynchronizeEvent(event));
+    GIVES(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, aclrtSynchronizeStreamWithTimeout(other, 20));
+    OK(aclrtLaunchHostFunc(other, look, NULL));
+    atomic_store(&go, 1);
+    OK(aclrtSynchronizeStream(other));
+    CHECK(atomic_load(&seen) == 1);
+    OK(aclrtSynchronizeStream(stream));
+    OK(aclrtDestroyEvent(event));
+    OK(aclrtDestroyStream(third));
+}
+
+static void a_record_thrown_away_leaves_nobody_waiting(int sort)
+{
+    aclrtEvent event = event_of(sort);
+    stream_hold();
+    OK(aclrtRecordEvent(event, stream));
+    OK(aclrtStreamWaitEvent(other, event));
+    OK(aclrtStreamAbort(stream));
+    atomic_store(&go, 1);
+    OK(aclrtSynchronizeStreamWithTimeout(other, 60000));
+    OK(aclrtSynchronizeStream(stream));
+    OK(aclrtDestroyEvent(event));
+}
+
 static void a_wait_may_time_out(void)
 {
     aclrtEvent event;
@@ -170,6 +230,10 @@ int main(void)
     queries_disagree();
     flagged_event_waits_for_a_flag();
     ex_event_waits_for_the_last_record_at_the_call();
+    for (int sort = 0; sort < 4; sort++) {
+        a_wait_is_for_one_record(sort);
+        a_record_thrown_away_leaves_nobody_waiting(sort);
+    }
     a_wait_may_time_out();
     times_are_the_streams();
     recording_while_others_poll();

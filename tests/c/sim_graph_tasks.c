@@ -1,6 +1,9 @@
 /* Inside graphs: their tasks and parameters, task groups that are replaced, conditional tasks. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -107,6 +110,190 @@ static void groups_can_be_replaced(void)
     GIVES(ACL_ERROR_RT_INVALID_HANDLE, aclmdlRICaptureTaskUpdateBegin(stream, group));
 }
 
+static atomic_int go, inside;
+
+static void hold(void *argument)
+{
+    (void)argument;
+    atomic_store(&inside, 1);
+    while (!atomic_load(&go)) {
+        usleep(100);
+    }
+}
+
+static aclmdlRI held_graph(aclrtTaskGrp *group)
+{
+    begin();
+    OK(aclrtLaunchHostFunc(stream, hold, NULL));
+    OK(aclmdlRICaptureTaskGrpBegin(stream));
+    OK(aclrtValueWrite(memory, 1, 0, stream));
+    OK(aclmdlRICaptureTaskGrpEnd(stream, group));
+    return end();
+}
+
+static aclmdlRI graph_with_branch(aclmdlRI branch)
+{
+    aclmdlRI now;
+    aclmdlRICaptureStatus status;
+    aclmdlRICondHandle handle;
+    begin();
+    OK(aclmdlRICaptureGetInfo(stream, &status, &now));
+    OK(aclmdlRICondHandleCreate(now, 1, ACL_MODEL_RI_COND_HANDLE_ASSIGN_DEFAULT, &handle));
+    aclmdlRICondTaskParams params = {.handle = handle, .type = ACL_MODEL_RI_COND_TYPE_IF,
+                                     .modelRIArray = &branch, .size = 1};
+    OK(aclmdlRIAddCondTask(params, stream, 0));
+    params.modelRIArray = &now;
+    GIVES(ACL_ERROR_RT_MODEL_CAPTURED, aclmdlRIAddCondTask(params, stream, 0));
+    return end();
+}
+
+/* By itself, or as a branch of another. */
+static void what_runs_is_not_changed(void)
+{
+    aclrtTaskGrp group;
+    aclrtStream other;
+    OK(aclrtCreateStream(&other));
+    aclmdlRI branch = held_graph(&group);
+    aclmdlRI graphs[] = {branch, graph_with_branch(branch)};
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&go, 0);
+        atomic_store(&inside, 0);
+        OK(aclmdlRIExecuteAsync(graphs[i], stream));
+        while (!atomic_load(&inside)) {
+            usleep(100);
+        }
+        OK(aclmdlRICaptureTaskUpdateBegin(other, group));
+        GIVES(ACL_ERROR_RT_MODEL_RUNNING, aclrtValueWrite(memory, 2, 0, other));
+        GIVES(ACL_ERROR_STREAM_TASK_GROUP_INTR, aclmdlRICaptureTaskUpdateEnd(other));
+        atomic_store(&go, 1);
+        OK(aclrtSynchronizeStream(stream));
+    }
+    OK(aclmdlRIDestroy(graphs[1]));
+    OK(aclmdlRIDestroy(branch));
+    OK(aclrtDestroyStream(other));
+}
+
+static void destroying_during_an_update(void)
+{
+    aclrtTaskGrp group;
+    aclrtStream other;
+    atomic_store(&go, 1);
+    OK(aclrtCreateStream(&other));
+    aclmdlRI graph = held_graph(&group);
+    OK(aclmdlRICaptureTaskUpdateBegin(other, group));
+    OK(aclmdlRIDestroy(graph));
+    GIVES(ACL_ERROR_RT_INVALID_HANDLE, aclrtValueWrite(memory, 2, 0, other));
+    GIVES(ACL_ERROR_STREAM_TASK_GROUP_INTR, aclmdlRICaptureTaskUpdateEnd(other));
+    OK(aclrtValueWrite(memory, 2, 0, other));
+    OK(aclrtDestroyStream(other));
+    CHECK(number(0) == 2);
+}
+
+/* The stream that begins the second capture ends it, whoever made the graph. */
+static void capturing_into_the_graph_of_another_stream(void)
+{
+    aclrtStream other;
+    aclmdlRI same;
+    OK(aclrtCreateStream(&other));
+    begin();
+    OK(aclrtValueWrite(memory, 1, 0, stream));
+    aclmdlRI graph = end();
+    OK(aclmdlRICaptureToModelRIBegin(other, graph, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL));
+    OK(aclrtValueWrite(memory + 1, 7, 0, other));
+    OK(aclmdlRICaptureEnd(other, &same));
+    CHECK(same == graph);
+    run(graph);
+    CHECK(number(0) == 1 && number(1) == 7);
+    OK(aclmdlRIDestroy(graph));
+    OK(aclrtSynchronizeDevice());
+    OK(aclrtDestroyStream(other));
+}
+
+/* Lanes wait for each other by notifies, in both directions, and for the host's value. */
+static void lanes_that_talk(void)
+{
+    aclrtStream other;
+    aclrtEvent fork, join;
+    aclrtNotify there, back;
+    aclmdlRI graph;
+    OK(aclrtCreateStream(&other));
+    OK(aclrtCreateEventExWithFlag(&fork, ACL_EVENT_SYNC));
+    OK(aclrtCreateEventExWithFlag(&join, ACL_EVENT_SYNC));
+    OK(aclrtCreateNotify(&there, 0));
+    OK(aclrtCreateNotify(&back, 0));
+    begin();
+    OK(aclrtValueWrite(memory, 0, 0, stream));
+    OK(aclrtRecordEvent(fork, stream));
+    OK(aclrtStreamWaitEvent(other, fork));
+    OK(aclrtWaitAndResetNotify(there, stream, 0));
+    OK(aclrtValueWrite(memory + 1, 5, 0, stream));
+    OK(aclrtRecordNotify(back, stream));
+    OK(aclrtRecordNotify(there, other));
+    OK(aclrtWaitAndResetNotify(back, other, 0));
+    OK(aclrtValueWait(memory + 6, 1, ACL_STREAM_WAIT_VALUE_EQ, other));
+    OK(aclrtMemcpyAsync(memory + 2, 8, memory + 1, 8, ACL_MEMCPY_DEVICE_TO_DEVICE, other));
+    OK(aclrtRecordEvent(join, other));
+    OK(aclrtStreamWaitEvent(stream, join));
+    OK(aclrtMemcpyAsync(memory + 3, 8, memory + 2, 8, ACL_MEMCPY_DEVICE_TO_DEVICE, stream));
+    graph = end();
+    for (int i = 0; i < 3; i++) {
+        OK(aclrtMemset(memory, 64, 0, 64));
+        OK(aclmdlRIExecuteAsync(graph, stream));
+        GIVES(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, aclrtSynchronizeStreamWithTimeout(stream, 20));
+        OK(aclrtValueWrite(memory + 6, 1, 0, other));
+        OK(aclrtSynchronizeStreamWithTimeout(stream, 60000));
+        OK(aclrtSynchronizeStream(other));
+        CHECK(number(3) == 5);
+    }
+    OK(aclmdlRIDestroy(graph));
+    OK(aclrtDestroyNotify(there));
+    OK(aclrtDestroyNotify(back));
+    OK(aclrtDestroyEvent(fork));
+    OK(aclrtDestroyEvent(join));
+    OK(aclrtDestroyStream(other));
+}
+
+static aclrtContext context;
+static atomic_bool over;
+
+static void *others_come_and_go(void *argument)
+{
+    aclrtStream own;
+    OK(aclrtSetCurrentContext(context));
+    OK(aclrtCreateStream(&own));
+    while (!atomic_load(&over)) {
+        aclmdlRI graph;
+        OK(aclmdlRICaptureBegin(own, ACL_MODEL_RI_CAPTURE_MODE_RELAXED));
+        OK(aclrtValueWrite(memory + 7, 1, 0, own));
+        OK(aclmdlRICaptureEnd(own, &graph));
+        OK(aclmdlRIDestroy(graph));
+    }
+    OK(aclrtDestroyStream(own));
+    return argument;
+}
+
+static void asking_while_others_come_and_go(void)
+{
+    pthread_t thread;
+    OK(aclrtGetCurrentContext(&context));
+    CHECK(pthread_create(&thread, NULL, others_come_and_go, NULL) == 0);
+    begin();
+    OK(aclrtValueWrite(memory, 1, 0, stream));
+    aclmdlRI graph = end();
+    for (int i = 0; i < 3000; i++) {
+        aclmdlRITask task;
+        uint32_t count = 1;
+        aclmdlRITaskType type;
+        OK(aclmdlRIGetTasksByStream(stream, &task, &count));
+        CHECK(count == 1);
+        OK(aclmdlRITaskGetType(task, &type));
+        OK(aclrtSynchronizeStream(stream));
+    }
+    atomic_store(&over, true);
+    pthread_join(thread, NULL);
+    OK(aclmdlRIDestroy(graph));
+}
+
 static uint64_t *condition;
 static int rounds;
 
@@ -183,6 +370,11 @@ int main(void)
     OK(aclrtMalloc((void **)&memory, 64, ACL_MEM_MALLOC_HUGE_FIRST));
     tasks_can_be_changed();
     groups_can_be_replaced();
+    what_runs_is_not_changed();
+    destroying_during_an_update();
+    capturing_into_the_graph_of_another_stream();
+    lanes_that_talk();
+    asking_while_others_come_and_go();
     a_loop();
     a_switch();
     OK(aclrtFree(memory));

@@ -184,7 +184,7 @@ static void *run_operators(void *argument)
     for (int i = 0; i < ROUNDS; i++) {
         void *args = desk.y;
         aclopAttr *attr = aclopCreateAttr();
-        CHECK(aclopSetAttrInt(attr, "unused", i) == 0);
+        CHECK(aclopSetAttrInt(attr, "_unused", i) == 0);
         CHECK(aclopExecuteV2("Relu", 1, &desk.desc, &desk.in, 1, &desk.desc, &desk.out, attr,
                              desk.stream) == 0);
         aclopDestroyAttr(attr);

@@ -1,5 +1,7 @@
-/* Threads that make, use and destroy shared streams, events and notifies at random: only documented
- * codes come back, nothing hangs, and the books balance.  The seed is the first argument, or 1. */
+/* Threads that make, use and destroy shared streams, events, notifies, memory pools and physical
+ * memory at random, then the same where a dead handle's value is given to the next object: only
+ * documented codes come back, nothing hangs, and the books balance.  The seed is the first argument,
+ * or 1. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -9,11 +11,13 @@
 
 enum { THREADS = 4, SHARED = 6, STEPS = 3000, BYTES = 64 };
 
+aclError acl_sim_set(const char *variable, const char *value);
 const char *acl_sim_kind(size_t index);
 size_t acl_sim_live(size_t index);
 
 static aclrtContext context;
 static _Atomic(void *) streams[SHARED], events[SHARED], notifies[SHARED];
+static _Atomic(void *) pools[SHARED], physicals[SHARED];
 static uint64_t *memory;
 static atomic_int called;
 
@@ -42,17 +46,57 @@ static void expect(aclError status, const char *call)
 }
 #define TRY_CALL(call) expect((call), #call)
 
+/* A pool that is not there any more is an internal error for some calls. */
+static void pool_expect(aclError status)
+{
+    if (status != ACL_ERROR_RT_INTERNAL_ERROR) {
+        expect(status, "a pool's call");
+    }
+}
+
 static void on_host(void *argument)
 {
     (void)argument;
     atomic_fetch_add(&called, 1);
 }
 
+static void *pool_make(void)
+{
+    aclrtMemPoolProps props = {.allocType = ACL_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {0, ACL_MEM_LOCATION_TYPE_DEVICE}};
+    aclrtMemPool made;
+    OK(aclrtMemPoolCreate(&made, &props));
+    return made;
+}
+
+static void *physical_make(void)
+{
+    aclrtPhysicalMemProp prop = {.handleType = ACL_MEM_HANDLE_TYPE_NONE,
+                                 .allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED,
+                                 .memAttr = ACL_HBM_MEM_HUGE,
+                                 .location = {0, ACL_MEM_LOCATION_TYPE_DEVICE}};
+    aclrtDrvMemHandle made;
+    OK(aclrtMallocPhysical(&made, 2 << 20, &prop, 0));
+    return made;
+}
+
+static void pool_use(void *pool, void *stream)
+{
+    void *address = NULL;
+    uint64_t used;
+    pool_expect(aclrtMemPoolGetAttr(pool, ACL_RT_MEM_POOL_ATTR_USED_MEM_CURRENT, &used));
+    aclError status = aclrtMemPoolMallocAsync(&address, 1 << 20, pool, stream);
+    pool_expect(status);
+    if (status == ACL_SUCCESS) {
+        OK(aclrtFree(address));
+    }
+}
+
 static void renew(uint32_t random)
 {
     size_t i = random % SHARED;
     void *fresh = NULL;
-    switch (random / SHARED % 3) {
+    switch (random / SHARED % 5) {
     case 0:
         OK(aclrtCreateStream(&fresh));
         fresh = atomic_exchange(&streams[i], fresh);
@@ -63,9 +107,15 @@ static void renew(uint32_t random)
                          : aclrtCreateEventExWithFlag(&fresh, ACL_EVENT_SYNC));
         OK(aclrtDestroyEvent(atomic_exchange(&events[i], fresh)));
         break;
-    default:
+    case 2:
         OK(aclrtCreateNotify(&fresh, 0));
         OK(aclrtDestroyNotify(atomic_exchange(&notifies[i], fresh)));
+        break;
+    case 3:
+        OK(aclrtMemPoolDestroy(atomic_exchange(&pools[i], pool_make())));
+        break;
+    default:
+        OK(aclrtFreePhysical(atomic_exchange(&physicals[i], physical_make())));
         break;
     }
 }
@@ -76,7 +126,8 @@ static void use(uint32_t random)
     void *event = events[random / 49 % SHARED], *notify = notifies[random / 343 % SHARED];
     aclrtStreamStatus status;
     aclrtEventRecordedStatus recorded;
-    switch (random >> 20 & 15) {
+    aclrtPhysicalMemProp prop;
+    switch (random >> 20 & 31) {
     case 0: TRY_CALL(aclrtRecordEvent(event, stream)); break;
     case 1: TRY_CALL(aclrtStreamWaitEvent(other, event)); break;
     case 2: TRY_CALL(aclrtSynchronizeEventWithTimeout(event, 2)); break;
@@ -91,6 +142,11 @@ static void use(uint32_t random)
     case 11: TRY_CALL(aclrtStreamAbort(other)); break;
     case 12: TRY_CALL(aclrtNotifyBatchReset(&notify, 1)); break;
     case 13: TRY_CALL(aclrtSynchronizeDeviceWithTimeout(1)); break;
+    case 14: pool_use(pools[random / 49 % SHARED], stream); break;
+    case 15: pool_use(pools[random / 49 % SHARED], stream); break;
+    case 16:
+        TRY_CALL(aclrtMemGetAllocationPropertiesFromHandle(physicals[random / 49 % SHARED], &prop));
+        break;
     default: renew(random); break;
     }
 }
@@ -126,6 +182,8 @@ static void round_of_threads(uint32_t seed)
         events[i] = made;
         OK(aclrtCreateNotify(&made, 0));
         notifies[i] = made;
+        pools[i] = pool_make();
+        physicals[i] = physical_make();
     }
     for (uint32_t i = 0; i < THREADS; i++) {
         uintptr_t state = (seed * 2654435761u + i * 40503u) | 1u;
@@ -138,15 +196,17 @@ static void round_of_threads(uint32_t seed)
         OK(aclrtDestroyStreamForce(streams[i]));
         OK(aclrtDestroyEvent(events[i]));
         OK(aclrtDestroyNotify(notifies[i]));
+        OK(aclrtMemPoolDestroy(pools[i]));
+        OK(aclrtFreePhysical(physicals[i]));
     }
 }
 
-int main(int count, char **arguments)
+static void run(uint32_t seed)
 {
-    uint32_t seed = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 0) : 1;
-    OK(aclInit(NULL));
+    size_t before, after, total;
     OK(aclrtSetDevice(0));
     OK(aclrtGetCurrentContext(&context));
+    OK(aclrtGetMemInfo(ACL_HBM_MEM, &before, &total));
     OK(aclrtMalloc((void **)&memory, BYTES, ACL_MEM_MALLOC_HUGE_FIRST));
     for (uint32_t i = 0; i < 3; i++) {
         round_of_threads(seed + i);
@@ -154,9 +214,21 @@ int main(int count, char **arguments)
     OK(aclrtDeviceTaskAbort(0, 5000));
     CHECK(live_handles("stream") == 1); /* the default one */
     CHECK(live_handles("event") == 0 && live_handles("notify") == 0);
+    CHECK(live_handles("mem_pool") == 0 && live_handles("physical") == 0);
     OK(aclrtFree(memory));
+    OK(aclrtGetMemInfo(ACL_HBM_MEM, &after, &total));
+    CHECK(after == before);
     OK(aclrtResetDevice(0));
     CHECK(live_handles("stream") == 0 && live_handles("context") == 0);
+}
+
+int main(int count, char **arguments)
+{
+    uint32_t seed = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 0) : 1;
+    OK(aclInit(NULL));
+    run(seed);
+    OK(acl_sim_set("ACL_SIM_REUSE_HANDLES", "1"));
+    run(seed);
     OK(aclFinalize());
     return 0;
 }

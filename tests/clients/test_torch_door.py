@@ -617,3 +617,158 @@ assert 20 * MIB <= pool.stats().requested <= 24 * MIB
 assert 36 * MIB <= other.stats().requested <= 40 * MIB
 assert float(a.cpu().sum() + b.cpu().sum()) == 14 * MIB
 """, start=MEMPOOL)
+
+
+# ---- what torch itself asks: storages, checkpoints, torch.accelerator
+
+
+@BOTH
+def test_storages_and_checkpoints_come_from_the_pool(run, tmp_path: Path, shim: bool) -> None:
+    run(f"""
+import pickle
+file = {str(tmp_path / "x.pt")!r}
+x = torch.arange(8.0).npu()
+torch.save({{"x": x}}, file)
+for options in ({{}}, {{"weights_only": False}}, {{"map_location": "npu:0"}}):
+    found = torch.load(file, **options)["x"]
+    assert found.device.type == "npu" and torch.equal(found.cpu(), x.cpu()), options
+assert torch.equal(pickle.loads(pickle.dumps(x)).cpu(), x.cpu())
+before = torch.npu.memory_allocated()
+storage = torch.UntypedStorage(16 * MIB, device="npu")
+assert (storage.nbytes(), torch.npu.memory_allocated() - before) == (16 * MIB, 16 * MIB + 512)
+assert acl.torch.pools()[0].stats().reserved >= 16 * MIB
+del storage
+assert torch.npu.memory_allocated() == before
+""", shim=shim)
+
+
+def test_torch_accelerator_answers_for_the_pool(run) -> None:
+    run("""
+x = torch.empty(3 * MIB, dtype=torch.uint8, device="npu")
+for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+    assert getattr(torch.accelerator, name)() == getattr(torch.npu, name)() > 0, name
+found, expected = torch.accelerator.memory_stats(), torch.npu.memory_stats()
+common = set(found) & set(expected)
+assert len(common) > 50 and {key: found[key] for key in common} == {key: expected[key] for key in common}
+del x
+torch.accelerator.empty_cache()
+torch.accelerator.reset_peak_memory_stats()
+torch.accelerator.reset_accumulated_memory_stats(0)
+assert torch.accelerator.memory_stats()["allocated_bytes.all.allocated"] == 0
+assert torch.accelerator.memory_reserved() == torch.accelerator.max_memory_reserved() == 0
+""")
+
+
+@BOTH
+def test_memory_statistics_add_up(run, shim: bool) -> None:
+    run("""
+kept = [torch.empty(n, dtype=torch.uint8, device="npu") for n in (100, 5000, 900_000, 3 * MIB, 17 * MIB)]
+del kept[1::2]
+for turn in range(2):
+    stats = torch.npu.memory_stats_as_nested_dict()
+    for name in ("reserved_bytes", "segment"):
+        whole, small, large = (stats[name][kind] for kind in ("all", "small_pool", "large_pool"))
+        for key in ("current", "peak", "allocated", "freed"):
+            assert whole[key] == small[key] + large[key], (name, key, stats[name])
+        assert whole["peak"] >= whole["current"]
+        if not turn:
+            assert whole["current"] == whole["allocated"] - whole["freed"], (name, whole)
+    for kind in ("all", "small_pool", "large_pool"):
+        assert stats["reserved_bytes"][kind]["current"] >= stats["allocated_bytes"][kind]["current"], (kind, stats)
+        assert stats["segment"][kind]["current"] * 2 * MIB == stats["reserved_bytes"][kind]["current"]
+    assert "NPU reserved segments" in torch.npu.memory_summary()
+    kept.clear()
+    torch.npu.empty_cache()
+    torch.npu.reset_accumulated_memory_stats()
+""", shim=shim)
+
+
+def test_a_fraction_never_widens_the_owners_limit(run) -> None:
+    run("""
+pool = acl.torch.pools()[0]
+total = torch.npu.mem_get_info()[1]
+for fraction, expected in ((1.0, 200 * MIB), (64 * MIB / total, 64 * MIB), (0.5, 200 * MIB)):
+    torch.npu.set_per_process_memory_fraction(fraction)
+    assert abs(pool.limit - expected) < 2, (fraction, pool.limit)
+pool.limit = "100MiB"                   # the owner's own word counts at once, and from then on
+assert pool.limit == 100 * MIB
+torch.npu.set_per_process_memory_fraction(1.0)
+assert pool.limit == 100 * MIB
+""", start=INSTALLED.replace("install(shim={shim})", "install(acl.Pool(0, limit='200MiB'), shim={shim})"))
+
+
+@BOTH
+def test_a_forked_child_is_told_to_use_spawn(run, shim: bool) -> None:
+    out = run("""
+import os
+x = torch.ones(3).npu()
+torch.npu.synchronize()
+child = os.fork()
+if child == 0:
+    try:
+        torch.ones(4, device="npu")
+    except RuntimeError as error:
+        print(type(error).__name__, str(error).splitlines()[0], flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert (x + 1).cpu().tolist() == [2, 2, 2]
+""", shim=shim)
+    assert "RuntimeError aclpool: device 0 was used before this process was forked" in out
+    assert "'spawn'" in out
+
+
+# ---- what reports know of the pool that install() made
+
+
+def test_a_pool_of_torchs_own_is_known_from_its_first_block(run, tmp_path: Path) -> None:
+    out = run("""
+import atexit
+x = torch.empty(MIB, dtype=torch.uint8, device="npu")
+names = {point["attributes"].get("pool") for one in acl.metrics.snapshot() for point in one["points"]}
+assert "pool-0" in names, names
+assert [row.name for row in acl.memory_ledger(0).rows if row.owner == "pool"][:1] == ["pool-0"]
+y = torch.empty(MIB, dtype=torch.uint8, device="npu:1")
+assert {pool.device for pool in acl._pool.open_pools()} == {0, 1}
+""", start=START + INSTALLED.removeprefix(START).replace("torch.npu.set_device(0)", ""),
+        ACL_POOL_RECORD=f"{tmp_path}/run.npz,stacks=python")
+    assert out == ""
+    from acl.tools.replay_trace import load_trace
+
+    sizes = load_trace(tmp_path / "run.npz").size.tolist()
+    assert [size >> 10 for size in sizes] == [1 << 10], sizes       # the first, and no other: `y` is device 1's
+
+
+def test_tensors_have_python_stacks_in_recordings(run) -> None:
+    run("""
+pool = acl.torch.pools()[0]
+def layer():
+    return torch.empty(5 * MIB, dtype=torch.uint8, device="npu")
+with pool.record(stacks="python") as recording:
+    x = layer()
+events = [event for event in recording.events if event.kind == "alloc"]
+assert [frame[2] for frame in events[0].stack][:2] == ["layer", "<module>"], events[0].stack
+with pool.track():
+    y = layer()
+assert "in layer" in pool.leaks().text()
+""", start=INSTALLED.replace("torch.manual_seed", "torch.empty(8, device='npu'); torch.manual_seed"))
+
+
+def test_out_of_memory_in_a_mem_pool_names_the_pools_limit(run) -> None:
+    run("""
+pool = acl.Pool(0, limit="64MiB", name="mine")
+memory = acl.torch.mem_pool(pool)
+import torch
+with torch.npu.use_mem_pool(memory):
+    try:
+        kept = [torch.empty(10 * MIB, dtype=torch.uint8, device="npu") for _ in range(20)]
+        raise SystemExit("no error")
+    except torch.OutOfMemoryError as error:
+        text = str(error)
+assert "its limit is 64.00 MiB" in text, text
+assert str(pool.last_oom()) in text and "of mine" in text, text
+try:
+    torch.empty(1 << 45, dtype=torch.uint8, device="npu")
+    raise SystemExit("no error")
+except torch.OutOfMemoryError as error:
+    assert "64.00 MiB" not in str(error), error        # torch's own memory, torch's own words
+""", start=START)

@@ -86,6 +86,47 @@ def test_mlp() -> None:
     """)
 
 
+def test_strided_slices_are_written() -> None:
+    """As a cache of keys and values is: columns, rows, steps, diagonals and transposed views."""
+    program("""
+    def written(shape, change, dtype=torch.float32):
+        cpu = torch.arange(24).to(dtype).reshape(shape)
+        npu = cpu.npu()
+        change(cpu, lambda t: t)
+        change(npu, lambda t: t.npu())
+        assert torch.equal(cpu, npu.cpu()), (cpu, npu.cpu())
+
+    def column(c, at): c[:, 3] = at(torch.arange(4.))
+    def number(c, at): c[:, 1::2] = 7
+    def part(c, at): c[1:3, 2:4].copy_(at(torch.ones(2, 2)))
+    def added(c, at): c[:, 5] += at(torch.ones(4))
+    def filled(c, at): c[1:, ::2].fill_(5)
+    def in_turn(c, at): c[:, 3].mul_(2).add_(1)
+    def diagonal(c, at): c.diagonal().fill_(1)
+    for change in (column, number, part, added, filled, in_turn, diagonal):
+        written((4, 6), change)
+    for dtype in (torch.float16, torch.int64, torch.uint8):
+        written((4, 6), number, dtype)
+
+    def token(c, at): c[:, :, -1] = at(torch.ones(2, 3))
+    def turned(c, at): c.transpose(0, 2)[1].copy_(at(torch.arange(6.).view(3, 2)))
+    written((2, 3, 4), token)
+    written((2, 3, 4), turned)
+    """)
+
+
+def test_the_gradient_of_a_slice_is_that_of_the_whole() -> None:
+    program("""
+    torch.set_grad_enabled(True)
+    grads = []
+    for device in ("cpu", "npu"):
+        a = x.to(device).detach().requires_grad_()
+        ((a[:, 1:3] ** 2).sum() + a[2].sum() + a[:, -1].sum()).backward()
+        grads.append(a.grad.cpu())
+    assert torch.allclose(*grads)
+    """)
+
+
 def test_attention_block() -> None:
     program("""
     class Attention(nn.Module):

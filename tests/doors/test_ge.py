@@ -149,7 +149,7 @@ def test_what_the_document_shows(ge: ModuleType, page: str) -> None:
 @pytest.mark.parametrize(("pool", "stream", "text"), [
     (3, None, r"'pool' has incorrect type \(expected acl._pool.Pool, got int\)"),
     (None, None, r"'pool' has incorrect type .*got NoneType"),
-    ("", "first", "stream must be a Stream, a handle or None, not str"),
+    ("", "first", "stream must be a Stream or the handle of one, not str"),
 ])
 def test_what_is_no_pool_or_stream_is_named(ge: ModuleType, pool: Any, stream: Any, text: str) -> None:
     with acl.Pool(0) as real, pytest.raises(TypeError, match=text):

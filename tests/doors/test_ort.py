@@ -438,3 +438,68 @@ def test_a_library_that_is_not_there_or_not_it_is_told() -> None:
         acl.ort.register(pool, os.path.join(acl.sim.library_dir(), "libhccl.so"))
     with pytest.raises(TypeError, match="library must be a path, not int"):
         acl.ort.register(pool, 5)               # type: ignore[arg-type]
+
+
+def test_what_a_forked_child_writes_is_its_own_and_it_keeps_what_it_had() -> None:
+    done = run_python("""
+        import ctypes, os
+        from acl.ort import HostPool
+        pool = HostPool()
+        addresses = [pool.alloc(size) for size in (100, 5000, 3 << 20, 40 << 20)]
+        for address in addresses:
+            ctypes.memset(address, 1, 100)
+        ours, theirs = os.pipe()
+        if os.fork() == 0:
+            os.read(ours, 1)            # by now the parent has written
+            kept = all(ctypes.string_at(address, 100) == bytes([1]) * 100 for address in addresses)
+            for address in addresses:
+                ctypes.memset(address, 7, 100)
+            os._exit(not kept)
+        for address in addresses:
+            ctypes.memset(address, 2, 100)
+        os.write(theirs, b"x")
+        assert os.wait()[1] == 0, "the child saw what its parent wrote"
+        assert all(ctypes.string_at(address, 100) == bytes([2]) * 100 for address in addresses)
+        for address in addresses:
+            pool.free(address)
+        assert pool.check() == 0 and pool.trim() > 0
+        if os.fork() == 0:              # once more, with nothing mapped
+            os._exit(0)
+        assert os.wait()[1] == 0
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+ADDRESSES = """
+    import numpy, onnxruntime
+    import acl
+    from acl.tools.onnx_writer import Builder
+
+    b = Builder()
+    b.input("x", "float32", [None])
+    b.output(b.add("Relu", "x"), "float32", [None])
+
+    def turn():
+        pool = acl.ort.install()
+        session = onnxruntime.InferenceSession(
+            b.to_bytes(), acl.ort.session_options(), providers=["CPUExecutionProvider"])
+        session.run(None, {"x": numpy.ones(10, "f4")})
+        acl.ort.uninstall()
+        assert pool.stats()["reserved"] == pool.stats()["live_blocks"] * pool.granule
+        return pool
+
+    def mapped():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * 4096
+
+    pool = turn()
+    before = mapped()
+    assert all(turn() is pool for _ in range(20))
+    print(mapped() - before < 1 << 30, acl.ort.install(limit="1GiB") is pool)
+"""
+
+
+@needs_onnxruntime
+def test_install_after_uninstall_takes_the_same_addresses() -> None:
+    done = run_python(ADDRESSES)
+    assert (done.stdout, done.stderr, done.returncode) == ("True False\n", "", 0)

@@ -542,3 +542,18 @@ def test_vllm_ascends_own_camem_sleeps_and_wakes(vendor_folder: Path, memory: st
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "segments left 0 bytes left 0"
     assert "Exception ignored" not in done.stderr
+
+
+def test_uninstall_gives_camem_back_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("vllm_ascend")
+    other = ModuleType("vllm_ascend.device_allocator.camem")
+    for name in ("init_module", "python_create_and_map", "python_unmap_and_release", "lib_name"):
+        setattr(other, name, None)
+    other.camem_available = False  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm_ascend", package)
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    before = dict(vars(other))
+    acl.vllm.install()
+    assert other.camem_available and other.lib_name == camem.__file__  # type: ignore[attr-defined]
+    acl.vllm.uninstall()
+    assert dict(vars(other)) == before

@@ -157,7 +157,102 @@ def test_a_bad_request_is_400(serve: Callable[..., Client], body: Any) -> None:
     assert (status, "expected" in text) == (400, True)
 
 
+def post(server: Client, body: bytes) -> tuple[int, str]:
+    """Any bytes as a body; the status and the reason."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
+    connection.request("POST", "/v1/embeddings", body)
+    answer = connection.getresponse()
+    text = json.load(answer).get("error", "")
+    connection.close()
+    return answer.status, text
+
+
+def test_a_wrong_body_is_told_what_was_wrong(serve: Callable[..., Client]) -> None:
+    server = serve()
+    for body, reason in (
+        (b"", "no JSON"), (b"hello", "no JSON"), (b"[1]", "a JSON object was expected, not list"),
+        (b"{}", "'input' is missing"), (b'{"input": 5}', "input must be a string, not int"),
+        (b"[" * 50_000, "nested too deeply"), (b'{"a":' * 10_000, "nested too deeply"),
+        (b'{"input": "\\ud800"}', "surrogates not allowed"), (b'{"input": "\xff"}', "no JSON"),
+        (b'{"input": %s}' % (b"9" * 5000), "no JSON"), (b'{"input": NaN}', "not float"),
+    ):
+        status, text = post(server, body)
+        assert (status, reason in text) == (400, True), (body[:20], status, text)
+    assert post(server, b'{"input": "hello"}') == (200, "")
+    assert server.stop() == ""
+
+
+def test_a_body_that_is_too_large_is_not_kept(serve: Callable[..., Client]) -> None:
+    server = serve()
+    assert post(server, b" " * (1 << 16))[0] == 400
+    assert post(server, b" " * (1 + (1 << 16))) == (413, "expected a body of at most 65536 bytes")
+
+    def resident() -> int:
+        return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before, total = resident(), 256 << 20
+    with socket.create_connection(("127.0.0.1", server.port), 300) as big:
+        big.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % total)
+        try:
+            for _ in range(total >> 20):
+                big.sendall(bytes(1 << 20))
+        except OSError:
+            pass                                # the server has hung up, as it should
+        else:
+            raise AssertionError("the server took all of it")
+    assert resident() - before < total // 4
+    assert server.embed("hello")[0] == 200
+    server.stop()
+
+
+def test_a_port_that_is_taken_ends_with_one_line(serve: Callable[..., Client]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, str(APP), "--port", str(port)], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (1, f"app.py: cannot listen on 127.0.0.1:{port}: address already in use\n")
+
+
+def test_histograms_of_latency_and_queueing(serve: Callable[..., Client]) -> None:
+    server = serve()
+    for _ in range(3):
+        server.embed("hello")
+    metrics = server.ask("GET", "/metrics")[2]
+    for name in ("serving_queue_seconds", "serving_latency_seconds"):
+        assert f'{name}_bucket{{le="+Inf"}} 3.0' in metrics and f"{name}_count 3.0" in metrics
+        assert float(re.findall(rf"^{name}_sum (\S+)$", metrics, re.M)[0]) > 0
+    assert "serving_lanes_ended 0.0" in metrics
+    server.stop()
+
+
+def test_the_grace_period_ends_the_service(serve: Callable[..., Client]) -> None:
+    server = serve("--grace", "1", "--lanes", "1", "--batch", "1", "--queue", "1000",
+                   ACL_SIM_FAULTS="aclmdlExecuteAsync:p=1:code=507899")
+    found: Counter[Any] = Counter()
+
+    def ask() -> None:
+        try:
+            found[server.embed(TEXT)[0]] += 1
+        except OSError:                         # the server hung up at the end
+            found["hung up"] += 1
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for one in threads:
+        one.start()
+    deadline = time.monotonic() + 60
+    while json.loads(server.ask("GET", "/memory")[2])["engine"]["counts"].get("accepted", 0) < 8:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+    server.stop()
+    for one in threads:
+        one.join(300)
+    assert found.total() == 8 and 200 not in found, found
+
+
 @pytest.mark.parametrize(("arguments", "text"), [
+    (["--port", "70000"], "a port is a number of 0 to 65535, not '70000'"), (["--grace", "-1"], "seconds are a number"),
     (["--limit", "much"], "limit"), (["--lanes", "0"], "lanes must be an int of at least 1, not 0"),
 ])
 def test_an_option_that_makes_no_sense_is_named(arguments: list[str], text: str) -> None:
@@ -167,8 +262,9 @@ def test_an_option_that_makes_no_sense_is_named(arguments: list[str], text: str)
 
 
 def test_a_load_with_faults_loses_nothing(serve: Callable[..., Client]) -> None:
-    faults = ("aclrtMallocPhysical:p=0.4:seed=5,aclmdlExecuteAsync:p=0.02:seed=6:code=507899,"
-              "aclrtSynchronizeStream:p=0.02:seed=7:code=507015")
+    # Eight requests at a time make 40 batches at least, so every tenth is some of them.
+    faults = ("aclrtMallocPhysical:p=0.4:seed=5,aclmdlExecuteAsync:every=10:code=507899,"
+              "aclrtSynchronizeStreamWithTimeout:p=0.02:seed=7:code=507015")
     server = serve("--limit", "32MiB", ACL_SIM_FAULTS=faults)
     assert server.load(8, 20) == {200: 160}
     first = json.loads(server.ask("GET", "/memory")[2])

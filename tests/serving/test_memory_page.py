@@ -59,6 +59,12 @@ def test_the_page_shows_and_follows_the_pool(service: tuple[Engine, str], page: 
         said = page.js("document.getElementById('state').textContent")
         assert "held of at most 64.0 MiB" in said
         page.wait("document.getElementById('reserved').getAttribute('points').trim().split(' ').length > 2", 60)
+    axes = page.js("[...document.querySelectorAll('.axis')].map(a => a.innerText.split('\\n').join('|')).join(';')")
+    assert axes == "64.0 MiB|32.0 MiB|0 B;2 minutes ago|1 minute ago|now"
+    assert page.js("document.getElementById('of').textContent") == "of 64.0 MiB, the pool's limit"
+    assert page.js("document.getElementById('limit').getAttribute('d')") == "M0 4H600"
+    page.js("document.getElementById('scale').click()")
+    page.wait("document.getElementById('limit').getAttribute('d') === ''", 60)
     page.wait("![...document.querySelectorAll('#rows tr')].some(r => r.innerText.includes('mine'))", 60)
     page.screenshot(tmp_path / "memory.png")
     rows = acl.memory_ledger(0).rows

@@ -1,6 +1,6 @@
 """Ask a libascendcl.so all probes and print where it differs from the real runtime.
 
-`python tests/sim/compare_probes.py LIBDIR [SUBSTR] [--class must|depends]` runs both probe scripts
+`python tests/sim/compare_probes.py LIBDIR [SUBSTR] [--class must|depends|may]` runs the probe scripts
 in ../shared/probes beside the project and compares with the golden answers, of which tests/data has
 a copy.  Exit status 1 if a `must` line differs, or nothing was compared.
 """
@@ -13,12 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["Difference", "compare", "golden", "probes_dir", "sanitized"]
+__all__ = ["SCRIPTS", "Difference", "compare", "golden", "probes_dir", "sanitized"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Switched on for the probes: their kernels are device code that no host can run.
 ENVIRONMENT = {"ACL_SIM_DEVICE_CODE": "skip"}
+
+#: Each script of questions, with the file of the real runtime's answers.
+SCRIPTS = {"probes.py": "golden.txt", "probes2.py": "golden2.txt", "probes3.py": "golden3.txt"}
 
 Difference = tuple[str, str, str, str]
 
@@ -58,7 +61,7 @@ def compare(library: Path, only: str = "", kind: str = "") -> tuple[int, list[Di
     """How many probes were compared, and (class, name, expected, got) for each that differs."""
     differences = []
     count = 0
-    for script, answers in (("probes.py", "golden.txt"), ("probes2.py", "golden2.txt")):
+    for script, answers in SCRIPTS.items():
         expected = golden(answers)
         for probe, got in ask(script, library, only).items():
             if probe not in expected or (kind and expected[probe][0] != kind):
@@ -74,7 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare a library's answers with the real runtime's.")
     parser.add_argument("library", type=Path)
     parser.add_argument("only", nargs="?", default="")
-    parser.add_argument("--class", dest="kind", choices=["must", "depends"], default="")
+    parser.add_argument("--class", dest="kind", choices=["must", "depends", "may"], default="")
     choice = parser.parse_args()
     count, differences = compare(choice.library.resolve(), choice.only, choice.kind)
     for kind, probe, expected, got in differences:

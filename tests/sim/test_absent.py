@@ -23,13 +23,9 @@ def absent() -> set[str]:
 
 
 def documented() -> set[str]:
-    """The names in the page's last table; "...Name" continues the first of its row."""
+    """The names in the page's last table."""
     rows = PAGE.read_text().split("| absent |")[1].splitlines()
-    found = set()
-    for row in rows:
-        for name in re.findall(r"`([\w.]+)`", row.split("|")[1] if "|" in row else ""):
-            found.add(name.replace("...", "aclmdlBundle"))
-    return found
+    return {name for row in rows if "|" in row for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not beside the tests")

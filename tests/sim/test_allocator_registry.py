@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.calls import api, out
 from support.child import run_python
+from support.models import sim_message
 
 ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -142,16 +143,22 @@ def test_many_streams_from_many_threads() -> None:
             api.aclrtAllocatorUnregister(0x10000 + n * 1000 + i)
 
 
-def test_a_function_never_set_is_no_null_pointer() -> None:
+@pytest.mark.parametrize("left_out", ["Alloc", "Free", "GetAddrFromBlock"])
+def test_a_descriptor_without_a_function_is_refused_at_registration(left_out: str) -> None:
     desc = api.aclrtAllocatorCreateDesc()
     assert api.aclrtAllocatorSetObjToDesc(desc, 1) == 0
+    for name in ("Alloc", "Free", "GetAddrFromBlock"):
+        if name != left_out:
+            assert getattr(api, f"aclrtAllocatorSet{name}FuncToDesc")(desc, 4096) == 0
+    assert api.aclrtAllocatorRegister(STREAM, desc) == 100000
+    assert f"the descriptor's {left_out[0].lower()}{left_out[1:]} function was never set" in sim_message()
+    assert get(STREAM) == 100000
+    assert getattr(api, f"aclrtAllocatorSet{left_out}FuncToDesc")(desc, 4096) == 0
     assert api.aclrtAllocatorRegister(STREAM, desc) == 0
-    found = get(STREAM)
-    assert isinstance(found, list)
-    assert all(found)
+    assert api.aclrtAllocatorDestroyDesc(desc) == 0
 
 
-def test_calling_a_function_never_set_says_so_and_dies() -> None:
+def test_calling_an_advice_never_set_says_so_and_dies() -> None:
     done = run_python("""
         import ctypes, sys
         from acl import sim
@@ -159,13 +166,15 @@ def test_calling_a_function_never_set_says_so_and_dies() -> None:
         lib.aclrtAllocatorCreateDesc.restype = ctypes.c_void_p
         desc = ctypes.c_void_p(lib.aclrtAllocatorCreateDesc())
         lib.aclrtAllocatorSetObjToDesc(desc, ctypes.c_void_p(1))
+        for name in ("Alloc", "Free", "GetAddrFromBlock"):
+            getattr(lib, f"aclrtAllocatorSet{name}FuncToDesc")(desc, ctypes.c_void_p(4096))
         lib.aclrtAllocatorRegister(ctypes.c_void_p(16), desc)
         v = [ctypes.c_void_p() for _ in range(6)]
         lib.aclrtAllocatorGetByStream(ctypes.c_void_p(16), *[ctypes.byref(x) for x in v])
-        ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(v[2].value)(1, 64)
+        ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)(v[4].value)(1, 64, None)
     """)
     assert done.returncode == -6
-    assert "alloc function was called but never set" in done.stderr
+    assert "allocAdvise function was called but never set" in done.stderr
 
 
 STRICT = """
@@ -178,9 +187,10 @@ STRICT = """
     lib.aclInit(None); lib.aclrtSetDevice(0)
     stream = ctypes.c_void_p()
     lib.aclrtCreateStream(ctypes.byref(stream))
-    print(lib.aclrtAllocatorRegister(stream, desc))
-    for name in ("Alloc", "Free", "AllocAdvise", "GetAddrFromBlock"):
+    for name in ("Alloc", "Free", "GetAddrFromBlock"):
         getattr(lib, f"aclrtAllocatorSet{name}FuncToDesc")(desc, ctypes.c_void_p(4096))
+    print(lib.aclrtAllocatorRegister(stream, desc))
+    lib.aclrtAllocatorSetAllocAdviseFuncToDesc(desc, ctypes.c_void_p(4096))
     print(lib.aclrtAllocatorRegister(ctypes.c_void_p(16), desc))
     print(lib.aclrtAllocatorRegister(stream, desc))
     lib.aclrtDestroyStream(stream)

@@ -8,13 +8,15 @@ import re
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from support.calls import api, out
 from support.child import run_child, run_python
-from support.memory import DEVICE, GRANULE, Location, PhysicalProp, made
+from support.memory import DEVICE, GRANULE, Location, PhysicalProp, PoolProps, made
 
 
 @pytest.fixture(autouse=True)
@@ -163,6 +165,53 @@ def test_a_device_that_two_faults_lost(sim: ModuleType) -> None:
     assert malloc() == 0
 
 
+def test_the_end_of_the_newer_loss_leaves_the_code_of_the_older(sim: ModuleType) -> None:
+    first, second = sim.Fault("device0:lost=507901"), sim.Fault("device0:lost=507899")
+    assert malloc() == 507899
+    second.remove()
+    assert malloc() == 507901
+    first.remove()
+    assert malloc() == 0
+
+
+def test_a_fault_removed_after_a_reset_ends_no_newer_one(sim: ModuleType) -> None:
+    old = sim.fault("aclrtMalloc")
+    sim.reset()
+    with sim.fault("aclrtMalloc", code=507899) as new:
+        old.remove()
+        assert malloc() == 507899
+    assert (old.hits, new.hits) == (0, 1)
+
+
+def test_a_removed_fault_keeps_its_hits(sim: ModuleType) -> None:
+    with sim.fault("aclrtMalloc") as first:
+        malloc()
+    with sim.fault("aclrtMalloc") as second:
+        malloc()
+        malloc()
+    assert (first.hits, second.hits) == (1, 2)
+
+
+def test_a_fault_added_while_the_last_one_goes_is_in_force(sim: ModuleType) -> None:
+    """Each thread's own fault strikes its own call, whatever the other thread removes meanwhile."""
+    missed: list[str] = []
+
+    def work(name: str, argument: object) -> None:
+        call = getattr(api, name)
+        for _ in range(20000):
+            with sim.fault(name, code=507899):
+                if call(ctypes.byref(argument)) != 507899:
+                    missed.append(name)
+
+    threads = [threading.Thread(target=work, args=("aclrtGetDevice", ctypes.c_int32())),
+               threading.Thread(target=work, args=("aclrtGetDeviceCount", ctypes.c_uint32()))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missed == []
+
+
 def test_no_reset_brings_a_lost_device_back(sim: ModuleType) -> None:
     assert api.aclrtSetDevice(1) == 0
     with sim.Fault("device1:lost=507899"):
@@ -218,33 +267,135 @@ def test_trace(sim: ModuleType, tmp_path: Path) -> None:
     assert all(float(seconds) >= 0 and int(thread) > 0 for seconds, thread, _, _ in lines)
 
 
+FAMILY = """
+import ctypes, subprocess, sys
+from acl import sim
+library = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+count = ctypes.c_uint32()
+for _ in range(3):
+    assert library.aclrtGetDeviceCount(ctypes.byref(count)) == 0
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+"""
+
+
+def test_trace_and_counters_of_a_child_program_are_added(tmp_path: Path) -> None:
+    (tmp_path / "family.py").write_text(FAMILY)
+    run_child(str(tmp_path / "family.py"), ACL_SIM_TRACE=str(tmp_path / "trace"),
+              ACL_SIM_COUNTERS=str(tmp_path / "counters")).check_returncode()
+    assert (tmp_path / "trace").read_text().count("aclrtGetDeviceCount 0\n") == 6
+    lines = (tmp_path / "counters").read_text().splitlines()
+    assert [json.loads(line)["aclrtGetDeviceCount"] for line in lines] == [3, 3]
+
+
+def test_trace_and_counters_with_the_process_in_their_names(tmp_path: Path) -> None:
+    (tmp_path / "family.py").write_text(FAMILY)
+    run_child(str(tmp_path / "family.py"), ACL_SIM_TRACE=str(tmp_path / "trace.%p"),
+              ACL_SIM_COUNTERS=str(tmp_path / "counters.%p.json")).check_returncode()
+    traces, counters = sorted(tmp_path.glob("trace.*")), sorted(tmp_path.glob("counters.*"))
+    assert [path.read_text().count("aclrtGetDeviceCount 0\n") for path in traces] == [3, 3]
+    assert [json.loads(path.read_text())["aclrtGetDeviceCount"] for path in counters] == [3, 3]
+    assert {path.suffix[1:] for path in traces} == {path.name.split(".")[1] for path in counters}
+
+
+def test_a_forked_child_counts_and_traces_its_own_calls(tmp_path: Path) -> None:
+    run_python("""
+        import ctypes, os
+        from acl import sim
+        library = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+        count = ctypes.c_uint32()
+        library.aclrtGetDeviceCount(ctypes.byref(count))
+        child = os.fork()
+        if child == 0:
+            library.aclrtGetDeviceCount(ctypes.byref(count))
+            os._exit(sim.counters()["aclrtGetDeviceCount"])
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    """, ACL_SIM_TRACE=str(tmp_path / "trace.%p")).check_returncode()
+    assert [path.read_text().count("aclrtGetDeviceCount") for path in tmp_path.glob("trace.*")] == [1, 1]
+
+
+def test_sim_run_begins_a_trace_and_counters_anew(tmp_path: Path) -> None:
+    trace, counters = tmp_path / "trace", tmp_path / "counters"
+    for _ in range(2):
+        run_tool("--trace", str(trace), "--counters", str(counters), "--", sys.executable, "-c",
+                 PROGRAM).check_returncode()
+    assert trace.read_text().count("aclrtGetDeviceCount") == 1
+    assert json.loads(counters.read_text())["aclrtGetDeviceCount"] == 1
+
+
 def test_a_trace_that_cannot_be_written(sim: ModuleType) -> None:
     with pytest.raises(ValueError, match="cannot write"), sim.trace("/nonexistent/folder/trace"):
         pass
 
 
+def fastest(work: Callable[[], None]) -> float:
+    """The seconds of the quickest of 30 turns."""
+    times = []
+    for _ in range(30):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def test_latency_has_a_price_for_each_sort_of_call(sim: ModuleType) -> None:
+    """Asynchronous copies cost alike in all forms, options of the host nothing, pools and managed memory something."""
+    stream, here, there = out(), made("aclrtMalloc", 4096, 0), made("aclrtMalloc", 4096, 0)
+    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+    props = PoolProps(location=Location(0, DEVICE))
+    pool, block = made("aclrtMemPoolCreate", ctypes.byref(props)), out()
+
+    def handle() -> None:
+        api.aclrtDestroyStreamConfigHandle(api.aclrtCreateStreamConfigHandle())
+
+    def plain() -> None:
+        assert api.aclrtMemcpyAsync(here, 64, there, 64, 3, stream) == 0
+
+    def rows() -> None:
+        assert api.aclrtMemcpy2dAsync(here, 64, there, 64, 64, 2, 3, stream) == 0
+
+    def managed() -> None:
+        assert api.aclrtFree(made("aclrtMemAllocManaged", 4096, 1)) == 0
+
+    def pooled() -> None:
+        assert api.aclrtMemPoolMallocAsync(ctypes.byref(block), 1 << 20, pool, stream) == 0
+        assert api.aclrtMemPoolFreeAsync(block, stream) == 0
+
+    def device() -> None:
+        assert malloc() == 0
+
+    works = (handle, plain, rows, managed, pooled, device)
+    free = {work: fastest(work) for work in works}
+    sim.configure(latency="pcie")
+    priced = {work: fastest(work) for work in works}
+    sim.configure(latency="off")
+    cost = {work: priced[work] - free[work] for work in works}
+    assert cost[handle] < cost[device] / 10
+    assert abs(cost[rows] - cost[plain]) < cost[device] / 20
+    assert cost[managed] > cost[device] / 2
+    assert cost[pooled] > cost[device] / 50
+    assert api.aclrtSynchronizeStream(stream) == 0
+    assert api.aclrtMemPoolDestroy(pool) == 0
+    for address in (here, there):
+        assert api.aclrtFree(address) == 0
+    assert api.aclrtDestroyStream(stream) == 0
+
+
 def test_latency_makes_calls_take_longer(sim: ModuleType) -> None:
-    import time
+    def device() -> None:
+        assert malloc() == 0
 
-    def fastest() -> float:
-        best = 1.0
-        for _ in range(20):
-            start = time.perf_counter()
-            malloc()
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    off = fastest()
+    off = fastest(device)
     sim.configure(latency="memory")
     assert sim.configuration()["latency"] == "memory"
-    assert fastest() > off + 150e-6
+    assert fastest(device) > off + 150e-6
     sim.configure(latency="off")
 
 
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [("8GiB", str(8 << 30)), ("512M", str(512 << 20)), (4096, "4096"), ("1.5k", "1536"),
-     ("8G, 4gb", f"{8 << 30},{4 << 30}"), (["1K", 2048], "1024,2048")],
+     ("8G, 4gb", f"{8 << 30},{4 * 10**9}"), (["1K", 2048], "1024,2048")],
 )
 def test_sizes(sim: ModuleType, text: object, parsed: str) -> None:
     assert sim.parse_sizes(text) == parsed
@@ -369,7 +520,8 @@ def test_sim_run_says_what_is_wrong() -> None:
     assert missing.returncode == 127
     assert "no-such-program: not found" in missing.stderr
     assert "--devices: expected a number, got 'x'" in run_tool("--devices", "x", "--", "true").stderr
-    assert "capacity is 'lots'" in run_tool("--capacity", "lots", "--", "true").stderr
+    refused = run_tool("--capacity", "lots", "--", "true").stderr
+    assert "capacity must look like '8GiB' or '512 MiB', not 'lots'" in refused
 
 
 def test_a_wrong_variable_fails_aclinit() -> None:
@@ -382,3 +534,30 @@ def test_a_wrong_variable_fails_aclinit() -> None:
     """, ACL_SIM_DEVICES="many")
     assert "100000" in done.stdout
     assert "ACL_SIM_DEVICES is 'many', expected a number" in done.stdout
+
+
+MADE_AGAIN = """
+import ctypes
+from support.calls import api, out
+api.aclInit(None)
+api.aclrtSetDevice(0)
+made = {"aclrtCreateStream": "aclrtDestroyStream", "aclrtCreateEvent": "aclrtDestroyEvent"}
+for create, destroy in made.items():
+    values = []
+    for _ in range(3):
+        handle = out()
+        assert getattr(api, create)(ctypes.byref(handle)) == 0
+        if create == "aclrtCreateStream":
+            event = out()
+            assert api.aclrtCreateEvent(ctypes.byref(event)) == 0
+            assert api.aclrtRecordEvent(event, handle) == 0
+            assert api.aclrtDestroyEvent(event) == 0
+        values.append(handle.value)
+        assert getattr(api, destroy)(handle) == 0
+    print(len(set(values)))
+"""
+
+
+def test_reused_handle_is_the_last_one_destroyed() -> None:
+    assert run_python(MADE_AGAIN, ACL_SIM_REUSE_HANDLES="").stdout.split() == ["3", "3"]
+    assert run_python(MADE_AGAIN, ACL_SIM_REUSE_HANDLES="1").stdout.split() == ["1", "1"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -98,6 +100,17 @@ def test_a_process_that_dies_leaves_nobody_waiting(scene: Scene) -> None:
     assert peer.wait(60) == 3
     assert answers(peer) == ["open:0", "record-late:0"]
     assert api.aclrtSynchronizeEventWithTimeout(scene.event, 20000) == 0
+
+
+def test_a_zombie_leaves_nobody_waiting(scene: Scene) -> None:
+    with scene.peer("open", "record-late", "sync") as peer:
+        assert peer.stdout is not None
+        assert [peer.stdout.readline() for _ in range(2)] == ["open:0\n", "record-late:0\n"]
+        assert api.aclrtStreamWaitEvent(scene.stream, scene.event) == 0
+        os.kill(peer.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, peer.pid, os.WEXITED | os.WNOWAIT)
+        assert api.aclrtSynchronizeStreamWithTimeout(scene.stream, 20000) == 0
+        assert scene.status() == 1
 
 
 def test_a_handle_of_a_destroyed_event(scene: Scene) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.calls import api, out
-from support.child import run_child
+from support.child import run_child, run_python
 from support.models import device_array, sim_message
 
 from acl import sim
@@ -38,6 +38,13 @@ ACL_SIM_KERNEL(spin) { for (;;) { __asm__ volatile(""); } }
 ACL_SIM_KERNEL(divide) { volatile int zero = 0, one = 1; *(volatile int *)args = one / zero; }
 const uint32_t table[4] = {1, 2, 3, 4};
 """
+
+
+P = ctypes.c_void_p
+
+
+class Dim3(ctypes.Structure):
+    _fields_ = [(axis, ctypes.c_uint32) for axis in "xyz"]
 
 
 class Attribute(ctypes.Structure):
@@ -217,12 +224,106 @@ def test_appended_arguments_lie_as_in_a_struct(kernels: Kernels) -> None:
     assert fetch(result, 32, "uint8").tobytes() == struct.pack("QB3xIH6xQ", result, 5, 6, 7, 8)
     changed = ctypes.c_uint32(60)
     assert api.aclrtKernelArgsParaUpdate(handle, params[2], ctypes.byref(changed), 4) == 0
+    assert api.aclrtKernelArgsAppend(handle, ctypes.byref(changed), 4, ctypes.byref(param)) == 207000, "fixed"
     unfinalized = api.aclrtLaunchKernelWithConfig(function, 1, kernels.stream, None, handle, None)
     assert unfinalized == 107000, "an update wants Finalize again"
     assert api.aclrtKernelArgsFinalize(handle) == 0
     assert api.aclrtLaunchKernelWithConfig(function, 1, kernels.stream, None, handle, None) == 0
     assert api.aclrtSynchronizeStream(kernels.stream) == 0
     assert fetch(result, 32, "uint8").tobytes() == struct.pack("QB3xIH6xQ", result, 5, 60, 7, 8)
+
+
+def test_finalized_arguments_take_no_buffer(kernels: Kernels) -> None:
+    handle, place, plain, buffer = out(), out(), out(), out()
+    value = ctypes.c_uint64(1)
+    assert api.aclrtKernelArgsInit(kernels["layout"], ctypes.byref(handle)) == 0
+    assert api.aclrtKernelArgsAppend(handle, ctypes.byref(value), 8, ctypes.byref(plain)) == 0
+    assert api.aclrtKernelArgsAppendPlaceHolder(handle, ctypes.byref(place)) == 0
+    assert api.aclrtKernelArgsFinalize(handle) == 0
+    assert api.aclrtKernelArgsGetPlaceHolderBuffer(handle, place, 8, ctypes.byref(buffer)) == 207000
+    assert api.aclrtKernelArgsGetPlaceHolderBuffer(handle, plain, 8, ctypes.byref(buffer)) == 107000
+    garbage = ctypes.create_string_buffer(256)
+    assert api.aclrtKernelArgsParaUpdate(handle, garbage, ctypes.byref(value), 8) == 107017
+    assert api.aclrtKernelArgsParaUpdate(handle, place, ctypes.byref(value), 8) == 107000
+
+
+def test_a_thread_has_one_handle_of_arguments(kernels: Kernels) -> None:
+    """A second Init empties what the first one gave, for another function too; other threads have their own."""
+    first, second, param, buffer = out(), out(), out(), out()
+    elsewhere: list[int | None] = []
+    function = kernels["mark"]
+
+    def work() -> None:
+        handle = out()
+        assert api.aclrtKernelArgsInit(function, ctypes.byref(handle)) == 0
+        elsewhere.append(handle.value)
+
+    result = device_array(np.zeros(4, np.uint32))
+    value = ctypes.c_uint64(result)
+    assert api.aclrtKernelArgsInit(kernels["layout"], ctypes.byref(first)) == 0
+    assert api.aclrtKernelArgsAppend(first, ctypes.byref(value), 8, ctypes.byref(param)) == 0
+    assert api.aclrtKernelArgsFinalize(first) == 0
+    assert api.aclrtKernelArgsInit(kernels["mark"], ctypes.byref(second)) == 0
+    assert second.value == first.value
+    assert api.aclrtKernelArgsGetPlaceHolderBuffer(first, param, 8, ctypes.byref(buffer)) == 107017, "it is gone"
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert elsewhere[0] not in (None, first.value)
+    assert api.aclrtKernelArgsAppend(second, ctypes.byref(value), 8, ctypes.byref(param)) == 0
+    assert api.aclrtKernelArgsFinalize(second) == 0
+    assert api.aclrtLaunchKernelWithConfig(kernels["mark"], 4, kernels.stream, None, second, None) == 0
+    assert api.aclrtSynchronizeStream(kernels.stream) == 0
+    assert list(fetch(result, 4, "uint32")) == [4000, 4001, 4002, 4003]
+
+
+def test_a_handle_that_died_with_its_binary_is_followed_by_a_new_one(
+    kernels: Kernels, shared_object: bytes
+) -> None:
+    other, handle = Kernels(shared_object), out()
+    assert api.aclrtKernelArgsInit(other["mark"], ctypes.byref(handle)) == 0
+    assert api.aclrtDestroyStream(other.stream) == 0
+    assert api.aclrtBinaryUnLoad(other.binary) == 0
+    assert api.aclrtKernelArgsFinalize(handle) == 107017
+    assert api.aclrtKernelArgsInit(kernels["mark"], ctypes.byref(handle)) == 0
+    assert api.aclrtKernelArgsFinalize(handle) == 0
+
+
+@pytest.mark.parametrize("option", [(2, 0x43554245), (3, 0), (3, 1), (3, 2)])
+def test_a_binary_from_a_file_takes_no_options_of_those_from_memory(
+    option: tuple[int, int], shared_object: bytes, tmp_path: Path
+) -> None:
+    class Option(ctypes.Structure):
+        _fields_ = [("type", ctypes.c_int), ("value", ctypes.c_uint32 * 4)]
+
+    class Options(ctypes.Structure):
+        _fields_ = [("options", ctypes.POINTER(Option)), ("count", ctypes.c_size_t)]
+
+    (tmp_path / "kernels.so").write_bytes(shared_object)
+    path, handle = str(tmp_path / "kernels.so").encode(), out()
+    for (kind, value), code in ((option, 107000), ((1, 0), 0)):
+        one = Option(kind, (ctypes.c_uint32 * 4)(value))
+        options = Options(ctypes.pointer(one), 1)
+        assert api.aclrtBinaryLoadFromFile(path, ctypes.byref(options), ctypes.byref(handle)) == code
+    assert api.aclrtBinaryUnLoad(handle) == 0
+
+
+def test_kernels_of_threads_are_checked_and_refused(kernels: Kernels) -> None:
+    one, args, function = Dim3(1, 1, 1), (ctypes.c_void_p * 1)(), kernels["mark"]
+    library = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+    array, host = library.aclrtLaunchSIMTKernelWithArgsArray, library.aclrtLaunchSIMTKernelWithHostArgs
+    array.argtypes = [P, Dim3, Dim3, ctypes.c_size_t, P, P, P]
+    host.argtypes = [*array.argtypes, ctypes.c_size_t, P, ctypes.c_size_t]
+    assert array(None, one, one, 0, kernels.stream, None, args) == 100000
+    assert array(function, one, one, 0, kernels.stream, None, None) == 100000
+    assert array(4096, one, one, 0, kernels.stream, None, args) == 107017
+    assert array(function, one, one, 0, 4096, None, args) == 107017
+    assert array(function, one, one, 0, kernels.stream, None, args) == 107000
+    assert host(None, one, one, 0, kernels.stream, None, args, 8, None, 0) == 100000
+    assert host(function, one, one, 0, kernels.stream, None, None, 8, None, 0) == 100000
+    assert host(function, one, one, 0, kernels.stream, None, args, 0, None, 0) == 100000
+    assert host(function, one, one, 0, kernels.stream, None, args, 8, None, 1) == 100000
+    assert host(function, one, one, 0, kernels.stream, None, args, 8, None, 0) == 107000
 
 
 def test_the_users_memory_serves_functions_of_one_binary_after_another(
@@ -288,6 +389,51 @@ def test_misbehaviour_is_an_error_of_the_stream_alone(
     assert api.aclrtSynchronizeStream(other) == 0
     assert fetch(marks, 1, "uint32")[0] == 4000
     assert api.aclrtDestroyStream(other) == 0
+
+
+RING = """
+    import ctypes, os, sys
+    from support.calls import api, out
+    libc = ctypes.CDLL(None)
+    api.aclInit(None)
+    api.aclrtSetDevice(0)
+    data = open(os.environ["KERNELS"], "rb").read()
+    binary, stream, function = out(), out(), out()
+    assert api.aclrtBinaryLoadFromData(data, len(data), None, ctypes.byref(binary)) == 0
+    assert api.aclrtBinaryGetFunction(binary, b"mark", ctypes.byref(function)) == 0
+    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+    memory = out()
+    assert api.aclrtMalloc(ctypes.byref(memory), 64, 0) == 0
+
+    def launch():
+        words = memory.value.to_bytes(8, "little")
+        assert api.aclrtLaunchKernelWithHostArgs(function, 1, stream, None, words, 8, None, 0) == 0
+        assert api.aclrtSynchronizeStream(stream) == 0
+
+    def action():
+        found = (ctypes.c_char * 256)()
+        assert libc.sigaction(11, None, found) == 0
+        return bytes(found)[:8]
+
+    before = action()
+    launch()
+    print(action() == before)
+    import faulthandler
+    faulthandler.enable()
+    launch()
+    launch()
+    sys.stdout.flush()
+    ctypes.string_at(8)
+"""
+
+
+@pytest.mark.release_only      # a sanitizer has a handler of its own
+def test_a_handler_of_signals_does_not_outlive_its_kernel(shared_object: bytes, tmp_path: Path) -> None:
+    (tmp_path / "k.so").write_bytes(shared_object)
+    done = run_python(RING, timeout=60, KERNELS=str(tmp_path / "k.so"))
+    assert done.returncode == -11
+    assert done.stdout == "True\n"
+    assert done.stderr.count("Fatal Python error: Segmentation fault") == 1
 
 
 def test_exception_callback_hears_of_the_fault(kernels: Kernels) -> None:

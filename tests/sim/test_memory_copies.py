@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from support.calls import api, out
 from support.memory import BatchAttr, Location, MemoryScene, read, write
+from support.models import sim_message
 
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 H2D, D2H, D2D, INNER = 1, 2, 3, 6
@@ -46,6 +49,69 @@ def scene() -> Iterator[Scene]:
 
 def array(kind: Any, values: list[int]) -> Any:
     return (kind * len(values))(*values)
+
+
+# ---- host memory that ends early ----
+
+PAGE = mmap.PAGESIZE
+
+
+@pytest.fixture
+def short() -> Iterator[int]:
+    """The address of two pages of host memory; the one behind them cannot be touched."""
+    area = mmap.mmap(-1, 4 * PAGE)
+    area.write(b"x" * 2 * PAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    libc = ctypes.CDLL(None)
+    assert libc.mprotect(ctypes.c_void_p(address + 2 * PAGE), ctypes.c_size_t(PAGE), 0) == 0
+    yield address
+    assert libc.mprotect(ctypes.c_void_p(address + 2 * PAGE), ctypes.c_size_t(PAGE), mmap.PROT_READ) == 0
+
+
+def refusal(argument: str, count: int, word: str) -> str:
+    return f"{argument} = 0x[0-9a-f]+: {3 * PAGE} bytes of host memory expected there, but only {count} are {word}"
+
+
+@pytest.mark.parametrize("kind", [H2D, 4, 5])
+@pytest.mark.parametrize("skip", [0, 100])
+def test_a_source_on_the_host_that_is_too_short_is_a_status(scene: Scene, short: int, kind: int, skip: int) -> None:
+    calls = [lambda: api.aclrtMemcpy(scene.device, 3 * PAGE, short + skip, 3 * PAGE, kind),
+             lambda: api.aclrtMemcpyAsync(scene.device, 3 * PAGE, short + skip, 3 * PAGE, kind, scene.stream)]
+    for call in calls:
+        assert call() == 107000
+        assert re.search(refusal("src", 2 * PAGE - skip, "readable"), sim_message())
+    assert api.aclrtMemcpy(scene.device, 3 * PAGE, short + skip, 2 * PAGE - skip, H2D) == 0
+    assert read(scene.device, 2 * PAGE - skip) == b"x" * (2 * PAGE - skip)
+    assert api.aclrtSynchronizeStream(scene.stream) == 0
+
+
+def test_a_destination_on_the_host_that_is_too_short_is_a_status(scene: Scene, short: int) -> None:
+    assert api.aclrtMemcpy(short, 3 * PAGE, scene.device, 3 * PAGE, D2H) == 107000
+    assert re.search(refusal("dst", 2 * PAGE, "writable"), sim_message())
+    assert api.aclrtMemset(short, 3 * PAGE, 1, 3 * PAGE) == 107000
+    assert ctypes.string_at(short, 2 * PAGE) == b"x" * 2 * PAGE
+    assert api.aclrtMemcpy(short, 2 * PAGE, scene.device, 2 * PAGE, D2H) == 0
+
+
+def test_rows_that_leave_the_hosts_memory_are_a_status(scene: Scene, short: int) -> None:
+    assert api.aclrtMemcpy2d(scene.device, PAGE, short, PAGE, PAGE, 3, H2D) == 107000
+    assert re.search(refusal("src", 2 * PAGE, "readable"), sim_message())
+    assert api.aclrtMemcpy2d(scene.device, PAGE, short, PAGE, PAGE, 2, H2D) == 0
+
+
+@pytest.mark.parametrize("address", [8, 2**64 - 64, 2**64 - 1])
+def test_an_address_that_nothing_is_at_is_a_status(scene: Scene, address: int) -> None:
+    assert api.aclrtMemcpy(scene.device, 64, address, 64, H2D) == 107000
+    assert api.aclrtMemcpy(address, 64, scene.device, 64, D2H) == 107000
+    assert "64 bytes of host memory expected there, but only 0 are writable" in sim_message().split("\n")[0]
+
+
+def test_a_read_only_page_is_a_source_and_no_destination(scene: Scene, short: int) -> None:
+    libc = ctypes.CDLL(None)
+    assert libc.mprotect(ctypes.c_void_p(short + 2 * PAGE), ctypes.c_size_t(PAGE), mmap.PROT_READ) == 0
+    assert api.aclrtMemcpy(scene.device, 3 * PAGE, short, 3 * PAGE, H2D) == 0
+    assert api.aclrtMemcpy(short, 3 * PAGE, scene.device, 3 * PAGE, D2H) == 107000
+    assert re.search(refusal("dst", 2 * PAGE, "writable"), sim_message())
 
 
 # ---- one piece ----

@@ -253,3 +253,23 @@ def test_managed_batches(scene: Scene) -> None:
     assert api.aclrtMemManagedGetAttrs(ctypes.addressof(kinds), 2, scene.managed, 64, ctypes.addressof(places),
                                        ctypes.addressof(lengths)) == 0
     assert list(values) == [1, 1]
+
+
+def test_a_long_block_is_split_for_a_short_request(scene: Scene) -> None:
+    assert scene.set_attribute(THRESHOLD, 64 * MIB) == 0
+    scene.hold()
+    long = scene.malloc(64 * MIB, scene.stream)
+    assert scene.free(long, scene.stream) == 0
+    short = scene.malloc(2 * MIB, scene.stream)
+    assert (scene.attribute(USED), scene.attribute(RESERVED)) == (2 * MIB, 64 * MIB)
+    rest = scene.malloc(62 * MIB, scene.stream)  # the free was not reached: still only for this stream
+    assert (scene.attribute(USED), scene.attribute(RESERVED)) == (64 * MIB, 64 * MIB)
+    assert {short, rest} == {long, long + 2 * MIB}
+    assert scene.free(rest, scene.stream) == scene.free(short, scene.stream) == 0
+    scene.finish()
+    assert (scene.attribute(USED), scene.attribute(RESERVED)) == (0, 64 * MIB)
+    assert scene.malloc(62 * MIB, scene.second) == rest
+    assert scene.free(rest, scene.second) == 0
+    assert api.aclrtSynchronizeStream(scene.second) == 0
+    assert api.aclrtMemPoolTrimTo(scene.pool, 0) == 0
+    assert scene.attribute(RESERVED) == 0

@@ -310,3 +310,40 @@ def test_neighbours_keep_their_bytes_when_a_block_goes_back() -> None:
         if number % 2:
             assert ctypes.string_at(block, 300) == bytes([number]) * 300
             assert api.aclrtFree(block) == 0
+
+
+def test_blocks_below_a_page_have_addresses_for_the_whole_device() -> None:
+    """They come from a zone of their own, which pages follow: its length is what such blocks can take."""
+    done = run_python("""
+        import ctypes
+        from support.calls import api
+        from support.memory import made
+        assert api.aclInit(None) == 0 and api.aclrtSetDevice(0) == 0
+        small, page = made("aclrtMallocAlign32", 64, 2), made("aclrtMallocAlign32", 4096, 2)
+        print(page - small >= 200 << 30)
+    """, ACL_SIM_MEMORY="200G")
+    assert done.stdout == "True\n", done.stdout + done.stderr
+
+
+def test_a_device_that_grew_has_addresses_for_all_of_it() -> None:
+    """Where nothing lives on it: the first arena was made for 1 GiB."""
+    done = run_python("""
+        import ctypes
+        from acl import sim
+        from support.calls import api
+        from support.memory import made
+        def distance():
+            assert api.aclrtSetDevice(0) == 0
+            blocks = made("aclrtMallocAlign32", 64, 2), made("aclrtMallocAlign32", 4096, 2)
+            for block in blocks:
+                assert api.aclrtFree(block) == 0
+            assert api.aclrtResetDevice(0) == 0
+            return blocks[1] - blocks[0]
+        assert api.aclInit(None) == 0
+        before = distance()
+        sim.configure(capacity="300GiB")
+        assert before < 300 << 30 <= distance(), before
+        sim.configure(strict=True)
+        assert distance() >= 300 << 30
+    """, ACL_SIM_MEMORY="1G")
+    assert done.returncode == 0, done.stderr

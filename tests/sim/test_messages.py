@@ -13,7 +13,7 @@ from support.models import sim_message
 
 pytestmark = pytest.mark.usefixtures("device")
 
-HEAD = re.compile(r"\[PID: \d+\] EH\d{4}: (\w+) failed with (\d+): ")
+HEAD = re.compile(r"\[PID: \d+\] E[A-Z]\d{4}: (\w+) failed with (\d+): ")
 
 
 def newest() -> str:
@@ -136,3 +136,58 @@ def test_every_call_with_nothing_but_zeros_is_named() -> None:
     done = run_child("-c", SWEEP.format(spared=SPARED, by_value=by_value))
     assert done.stdout.endswith("done\n"), done.stdout[-400:] + done.stderr
     assert not [line for line in done.stdout.splitlines() if line.startswith("WRONG")]
+
+
+# ---- numbers, and what reading takes ----
+
+
+@pytest.mark.parametrize(("call", "arguments", "code", "number"), [
+    ("aclrtFree", (None,), 100000, "EH0008"),
+    ("aclmdlDestroyDataset", (None,), 100000, "EH0008"),
+    ("aclmdlDestroyDataset", (4096,), 100000, "EH0007"),
+    ("aclrtMemcpy", (16, 8, 4096, 8, 99), 100000, "EH0007"),
+    ("aclrtCreateStream", (None,), 100000, "EH0008"),
+    ("aclrtLaunchHostFunc", (None, None, None), 107000, "EE1004"),
+    ("aclrtMemcpy", (16, 8, 4096, 9, 1), 107000, "EE1003"),
+    ("aclrtSetDevice", (1000,), 107001, "EE1003"),
+    ("aclrtDestroyStream", (4096,), 107017, "EE1017"),
+], ids=lambda value: str(value))
+def test_the_number_of_a_message_tells_what_is_wrong(
+    call: str, arguments: tuple[object, ...], code: int, number: str
+) -> None:
+    assert getattr(api, call)(*arguments) == code
+    assert f"] {number}: {call} failed with {code}: " in newest()
+
+
+def read() -> str | None:
+    text = api.aclGetRecentErrMsg()
+    return None if text is None else text.decode()
+
+
+def test_reading_takes_all_messages() -> None:
+    read()
+    assert api.aclrtFree(None) == 100000
+    assert api.aclrtFreeHost(None) == 100000
+    text = read()
+    assert text is not None and "aclrtFreeHost" in text and "aclrtFree " in text
+    assert read() is None
+    assert api.aclrtFree(None) == 100000
+    again = read()
+    assert again is not None and "aclrtFreeHost" not in again
+
+
+def test_work_that_succeeds_leaves_no_message() -> None:
+    read()
+    stream = out()
+    assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
+    assert read() is None
+    assert api.aclrtDestroyStream(stream) == 0
+    assert read() is None
+
+
+def test_without_a_context_each_reading_says_so() -> None:
+    texts: list[str | None] = []
+    thread = threading.Thread(target=lambda: texts.extend([read(), read()]))
+    thread.start()
+    thread.join()
+    assert all(text is not None and "EE1018" in text for text in texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import resource
 
 import numpy as np
 import pytest
@@ -112,3 +113,21 @@ def test_the_nested_model_is_right() -> None:
     with SimModel(nested()) as model:
         got = model(given)[0]
     np.testing.assert_allclose(got, np.concatenate([part, part]) + np.arange(4) * 0.5 + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ConstantOfShape", "chain"])
+def test_constants_are_bounded_by_what_the_file_justifies(kind: str) -> None:
+    """A few bytes of file ask for a gigabyte; so much is never made."""
+    b = Builder(17)
+    if kind == "chain":
+        x = b.constant(np.ones(1024, np.float32))
+        for _ in range(18):
+            x = b.add("Concat", x, x, axis=0)
+    else:
+        x = b.add(kind, b.constant(np.array([1 << 28], np.int64)))
+    b.add("Identity", x, outputs=["y"])
+    b.output("y")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert tried(b.to_bytes()) == 100013
+    assert "bytes" in sim_message()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 700 << 10     # in KiB

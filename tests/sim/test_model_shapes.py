@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,80 @@ def test_the_size_of_a_geared_output_is_that_of_the_largest_gear(
     number = load(tmp_path, flat(dims), **metadata)
     assert output_of(number)[0] == size
     assert acl.mdl.unload(number) == 0
+
+
+SETTERS: dict[str, Callable[[int, int, int, list[int]], int]] = {
+    "dynamic_batch_size": lambda number, data, index, gear: acl.mdl.set_dynamic_batch_size(number, data, index, *gear),
+    "dynamic_image_size": lambda number, data, index, gear: acl.mdl.set_dynamic_hw_size(number, data, index, *gear),
+    "dynamic_dims": lambda number, data, index, gear: acl.mdl.set_input_dynamic_dims(
+        number, data, index, {"name": "", "dimCount": len(gear), "dims": gear}),
+}
+
+
+@pytest.mark.parametrize(("metadata", "dims", "largest", "gears"), [
+    ({"dynamic_batch_size": "1,2,16,4"}, [None, 8], [32, 4], {(1,): [2, 4], (16,): [32, 4], (4,): [8, 4]}),
+    ({"dynamic_dims": "1;3;8"}, [None, 8], [16, 4], {(1, 8): [2, 4], (8, 8): [16, 4], (3, 8): [6, 4]}),
+    ({"dynamic_image_size": "6,2;4,4"}, [2, None, None], [4, 8], {(6, 2): [4, 6], (4, 4): [4, 8]}),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) and isinstance(next(iter(value)), str) else None)
+def test_the_dimensions_of_a_geared_output_follow_the_gear(
+    tmp_path: Path, metadata: dict[str, str], dims: list[Any], largest: list[int],
+    gears: dict[tuple[int, ...], list[int]]
+) -> None:
+    number = load(tmp_path, flat(dims), **metadata)
+    assert output_of(number)[1] == largest
+    desc, data = acl.mdl.create_desc(), acl.mdl.create_dataset()
+    assert acl.mdl.get_desc(desc, number) == 0
+    buffers = [acl.create_data_buffer(0, 0) for _ in range(2)]
+    for buffer in buffers:
+        assert acl.mdl.add_dataset_buffer(data, buffer)[1] == 0
+
+    def current() -> list[int]:
+        told: list[int] = acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"]
+        return told
+
+    assert current() == largest, "before a gear was set"
+    for gear, expected in gears.items():
+        assert SETTERS[next(iter(metadata))](number, data, 1, list(gear)) == 0
+        assert current() == expected
+        assert output_of(number)[1] == largest
+    for buffer in buffers:
+        assert acl.destroy_data_buffer(buffer) == 0
+    assert acl.mdl.destroy_dataset(data) == 0
+    assert acl.mdl.destroy_desc(desc) == 0
+    assert acl.mdl.unload(number) == 0
+
+
+def test_a_gear_set_after_a_run_is_the_one_that_is_told(tmp_path: Path) -> None:
+    number = load(tmp_path, flat([None, 8]), dynamic_batch_size="1,8")
+    desc, data, results = acl.mdl.create_desc(), acl.mdl.create_dataset(), acl.mdl.create_dataset()
+    assert acl.mdl.get_desc(desc, number) == 0
+    memory = [acl.rt.malloc(512, 0)[0] for _ in range(3)]
+    buffers = [acl.create_data_buffer(address, 512) for address in memory]
+    for dataset, buffer in zip((data, data, results), buffers, strict=True):
+        assert acl.mdl.add_dataset_buffer(dataset, buffer)[1] == 0
+    assert acl.mdl.set_dynamic_batch_size(number, data, 1, 1) == 0
+    assert acl.mdl.execute(number, data, results) == 0
+    assert acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"] == [2, 4]
+    assert acl.mdl.set_dynamic_batch_size(number, data, 1, 8) == 0
+    assert acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"] == [16, 4]
+    assert acl.mdl.execute(number, data, results) == 0
+    assert acl.mdl.get_cur_output_dims(desc, 0)[0]["dims"] == [16, 4]
+    for buffer in buffers:
+        assert acl.destroy_data_buffer(buffer) == 0
+    for address in memory:
+        assert acl.rt.free(address) == 0
+    assert acl.mdl.destroy_dataset(data) == acl.mdl.destroy_dataset(results) == 0
+    assert acl.mdl.destroy_desc(desc) == 0
+    assert acl.mdl.unload(number) == 0
+
+
+def test_a_geared_description_from_a_file_tells_the_largest(tmp_path: Path) -> None:
+    path = tmp_path / "model.om"
+    path.write_bytes(flat([None, 8]).to_bytes({"dynamic_batch_size": "2,4"}))
+    desc = acl.mdl.create_desc()
+    assert acl.mdl.get_desc_from_file(desc, str(path)) == 0
+    assert acl.mdl.get_output_dims(desc, 0)[0]["dims"] == [8, 4]
+    assert acl.mdl.destroy_desc(desc) == 0
 
 
 def test_an_output_that_is_not_declared_is_inferred_from_known_inputs(tmp_path: Path) -> None:

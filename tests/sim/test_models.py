@@ -224,15 +224,24 @@ def test_default_memory_of_a_stream_goes_with_it(failing: bool, device: None) ->
         call, stream = Call([np.ones((5, 8), np.float32)], 1, [160]), out()
         before = acl.sim.physical_bytes()
         assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
-        # The second block is refused, and once more when the stream has been waited for.
-        faults = [acl.sim.fault("aclrtMalloc", nth=nth) for nth in (2, 3) if failing]
+        # The last block is refused, also when the stream has been waited for: there is too little left.
+        hog = out()
+        if failing:
+            first = out()
+            assert api.aclrtCreateStream(ctypes.byref(first)) == 0
+            assert api.aclmdlExecuteAsync(loaded.id, call.input, call.output, first) == 0
+            needed = acl.sim.physical_bytes() - before
+            assert api.aclrtDestroyStream(first) == 0
+            left = int(acl.sim.configuration()["capacity"].split(",")[0]) - before
+            assert api.aclrtMalloc(ctypes.byref(hog), left - needed + 512 - 64, 2) == 0
+            before = acl.sim.physical_bytes()
         status = api.aclmdlExecuteAsync(loaded.id, call.input, call.output, stream)
-        for fault in faults:
-            fault.remove()
         assert status == (245000 if failing else 0)
         assert acl.sim.physical_bytes() > before
         assert api.aclrtDestroyStream(stream) == 0
         assert acl.sim.physical_bytes() == before
+        if failing:
+            assert api.aclrtFree(hog) == 0
         assert_close(loaded(np.ones((5, 8), np.float32)), [np.full((5, 8), 2.0)])
         call.close()
 
@@ -404,13 +413,6 @@ def test_load_with_config() -> None:
     assert api.aclmdlLoadWithConfig(handle, ctypes.byref(number)) == 0
     assert api.aclmdlUnload(number.value) == 0
     assert api.aclmdlDestroyConfigHandle(handle) == 0
-
-
-def test_bundles_are_refused_by_name() -> None:
-    number = out(ctypes.c_uint32)
-    assert api.aclmdlBundleLoadFromFile(b"x.om", ctypes.byref(number)) == 200006
-    assert "bundles" in sim_message()
-    assert api.aclmdlBundleUnload(3) == 148053
 
 
 NULL = None

@@ -107,6 +107,7 @@ def test_second_engines_tensors_come_from_the_registered_allocator() -> None:
         call = loaded.queue(stream.value, [x], [80])
         assert len(allocator.sizes) >= 2
         assert not allocator.live
+        assert api.aclrtSynchronizeStream(stream) == 0
         np.testing.assert_array_equal(call.result(0).sum(1), -np.ones(4))
         call.close()
         allocator.fail_at = len(allocator.sizes)

@@ -25,6 +25,28 @@ Shape = tuple[int, ...]
 pytestmark = pytest.mark.usefixtures("device")
 
 
+@pytest.mark.parametrize(
+    ("kind", "attributes", "function"),
+    [
+        ("Celu", {"alpha": 0.5}, lambda x: np.where(x < 0, 0.5 * np.expm1(x / 0.5), x)),
+        ("Selu", {"alpha": 0.5, "gamma": 2.0}, lambda x: 2 * np.where(x > 0, x, 0.5 * np.expm1(x))),
+        ("Swish", {"alpha": 0.5}, lambda x: x / (1 + np.exp(-0.5 * x))),
+        ("ThresholdedRelu", {"alpha": -0.25}, lambda x: np.where(x > -0.25, x, 0)),
+        ("Shrink", {"lambd": 0.25, "bias": 0.5}, lambda x: np.where(np.abs(x) > 0.25, x - 0.5 * np.sign(x), 0)),
+        ("Elu", {"alpha": 0.5}, lambda x: np.where(x < 0, 0.5 * np.expm1(x), x)),
+        ("LeakyRelu", {"alpha": 0.5}, lambda x: np.where(x < 0, 0.5 * x, x)),
+        ("HardSigmoid", {"alpha": 0.5, "beta": 0.25}, lambda x: np.clip(0.5 * x + 0.25, 0, 1)),
+    ],
+)
+def test_activation_takes_its_attributes(
+    kind: str, attributes: dict[str, float], function: Callable[[Array], Array]
+) -> None:
+    x = np.linspace(-3, 3, 61)
+    same(run(kind, [x], 24, **attributes)[0], function(x), 1e-12)
+    single = x.astype(np.float32)
+    same(run(kind, [single], 24, **attributes)[0], function(single.astype(np.float64)).astype(np.float32), 2e-6)
+
+
 def make(name: str, dtype: str, shape: Shape) -> Array:
     """Reproducible values: small integers for integer types, so that nothing overflows."""
     rng = np.random.default_rng(zlib.crc32(f"{name} {dtype} {shape}".encode()))
@@ -84,10 +106,10 @@ UNARY: list[tuple[str, Callable[[Array], Any], str]] = [
     ("Tanh", np.tanh, "f"),
     ("Erf", erf, "f"),
     ("Relu", lambda x: np.maximum(x, 0), "fi"),
-    ("LeakyRelu", lambda x: np.where(x < 0, 0.01 * x, x), "f"),
+    ("LeakyRelu", lambda x: np.where(x < 0, float(np.float32(0.01)) * x, x), "f"),
     ("Elu", lambda x: np.where(x < 0, np.expm1(x), x), "f"),
     ("Softplus", lambda x: np.log1p(np.exp(x)), "f"),
-    ("HardSigmoid", lambda x: np.clip(0.2 * x + 0.5, 0, 1), "f"),
+    ("HardSigmoid", lambda x: np.clip(float(np.float32(0.2)) * x + 0.5, 0, 1), "f"),
     ("Sin", np.sin, "f"),
     ("Cos", np.cos, "f"),
     ("Atan", np.arctan, "f"),
@@ -95,6 +117,15 @@ UNARY: list[tuple[str, Callable[[Array], Any], str]] = [
     ("Not", np.logical_not, "b"),
     ("Softsign", lambda x: x / (1 + np.abs(x)), "f"),
     ("HardSwish", lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "f"),
+    ("Celu", lambda x: np.where(x < 0, np.expm1(x), x), "f"),
+    ("Selu", lambda x: np.float32(1.0507010) * np.where(x > 0, x, np.float32(1.6732632) * np.expm1(x)), "f"),
+    ("Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), "f"),
+    ("ThresholdedRelu", lambda x: np.where(x > 1, x, 0), "f"),
+    ("Swish", lambda x: x / (1 + np.exp(-x)), "f"),
+    ("Shrink", lambda x: np.where(np.abs(x) > 0.5, x, 0), "f"),
+    ("Tan", np.tan, "f"),
+    ("Cosh", np.cosh, "f"),
+    ("Asinh", np.arcsinh, "f"),
 ]
 CLASSES = {
     "f": ["float16", "float32", "float64"],

@@ -26,6 +26,7 @@ class Scene:
     def __init__(self) -> None:
         self.buffer = (ctypes.c_ubyte * 8192)()
         self.out = ctypes.addressof(self.buffer)
+        self.pid = os.getpid()
         self.garbage = ctypes.addressof((ctypes.c_ubyte * 4096).from_buffer(self.buffer, 4096))
         stream = out()
         assert api.aclrtCreateStream(ctypes.byref(stream)) == 0
@@ -60,8 +61,6 @@ def scene() -> Iterator[Scene]:
     yield made
     made.close()
 
-
-PID = os.getpid()
 
 # A text is the name of a field of the scene; anything else is passed as it is.
 ROWS: list[tuple[str, list[Any], int]] = [
@@ -288,10 +287,10 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtTaskUpdateAsync", ["stream", 0, NULL, "stream"], P),
     ("aclrtTaskUpdateAsync", ["stream", 0, "out", "stream"], UNSUPPORTED),
     ("aclrtSnapShotProcessLock", [1, NULL], P),
-    ("aclrtSnapShotProcessLock", [PID, "out"], P),
+    ("aclrtSnapShotProcessLock", ["pid", "out"], P),
     ("aclrtSnapShotProcessUnlock", [1, NULL], P),
     ("aclrtSnapShotProcessBackup", [1, NULL], P),
-    ("aclrtSnapShotProcessBackup", [PID, "out"], P),
+    ("aclrtSnapShotProcessBackup", ["pid", "out"], P),
     ("aclrtSnapShotProcessRestore", [1, NULL], P),
     ("aclrtSnapShotCallbackRegister", [6, "out", NULL], RT),
     ("aclrtSnapShotCallbackRegister", [0, NULL, NULL], RT),
@@ -329,12 +328,8 @@ def test_rule(row: tuple[str, list[Any], int], scene: Scene) -> None:
 NEED_CONTEXT: list[tuple[str, list[Any]]] = [
     ("aclrtCtxSetSysParamOpt", [0, 1]),
     ("aclrtCtxGetSysParamOpt", [0, "out"]),
-    ("aclrtSetOpExecuteTimeOut", [1]),
-    ("aclrtSetOpExecuteTimeOutWithMs", [1]),
-    ("aclrtSetOpExecuteTimeOutV2", [1, "out"]),
     ("aclrtGetOpExecuteTimeout", ["out"]),
     ("aclrtGetOpTimeOutInterval", ["out"]),
-    ("aclrtSetOpWaitTimeout", [1]),
     ("aclrtGetResInCurrentThread", [0, "out"]),
     ("aclrtGetStreamResLimit", [NULL, 0, "out"]),
     ("aclrtDeviceGetLimit", [2, "out"]),
@@ -353,6 +348,14 @@ NEED_CONTEXT: list[tuple[str, list[Any]]] = [
 @pytest.mark.parametrize("row", NEED_CONTEXT, ids=lambda row: row[0])
 def test_without_a_context(row: tuple[str, list[Any]], scene: Scene) -> None:
     assert code_in_new_thread(scene, *row) == NO_CONTEXT
+
+
+@pytest.mark.parametrize("row", [
+    ("aclrtSetOpExecuteTimeOut", [0]), ("aclrtSetOpExecuteTimeOutWithMs", [0]),
+    ("aclrtSetOpExecuteTimeOutV2", [0, "out"]), ("aclrtSetOpWaitTimeout", [0]),
+], ids=lambda row: row[0])
+def test_time_outs_are_set_without_a_context(row: tuple[str, list[Any]], scene: Scene) -> None:
+    assert code_in_new_thread(scene, *row) == 0
 
 
 def test_refused_calls_leave_a_message(scene: Scene) -> None:

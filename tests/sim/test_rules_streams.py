@@ -16,7 +16,7 @@ from support.calls import api, out
 from support.memory import made
 from support.rules import code_of
 
-P, RT, NO_CONTEXT, OTHER_CONTEXT, MODEL = 100000, 107000, 107002, 107003, 107005
+P, RT, NO_CONTEXT, OTHER_CONTEXT, MODEL, PENDING = 100000, 107000, 107002, 107003, 107005, 107006
 SUBSCRIBED, THREAD, NO_CALLBACK, HANDLE = 107011, 107012, 107015, 107017
 CAPTURED, NOT_CAPTURED, UNSUPPORTED, INTERNAL = 107027, 107029, 207000, 507000
 NULL = None
@@ -46,6 +46,8 @@ class Scene:
         self.label = self.own("Label", "aclrtCreateLabel")
         self.labels = ctypes.addressof((ctypes.c_void_p * 1).from_buffer(self.buffer, 2048))
         ctypes.c_void_p.from_address(self.labels).value = self.label
+        self.eight = ctypes.addressof(ctypes.c_uint32.from_buffer(self.buffer, 3072))
+        ctypes.c_uint32.from_address(self.eight).value = 8
         self.config = api.aclrtCreateStreamConfigHandle()
         self.memory = made("aclrtMalloc", 4096, 0)
         self.dead = made("aclrtCreateStream")
@@ -101,7 +103,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtCreateStreamWithConfig", ["out", 0, 0x30], RT),
     ("aclrtCreateStreamWithConfig", ["out", 0, 0xFFFF], RT),
     ("aclrtCreateStreamV2", [NULL, "config"], P),
-    ("aclrtCreateStreamV2", ["out", NULL], P),
+    ("aclrtCreateStreamV2", ["out", NULL], 0),
     ("aclrtCreateStreamV2", ["out", "garbage"], P),
     ("aclrtCreateStreamV2", ["out", "config"], 0),
     ("aclrtSetStreamConfigOpt", [NULL, 2, "out", 8], P),
@@ -110,6 +112,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtSetStreamConfigOpt", ["config", 9, "out", 8], P),
     ("aclrtSetStreamConfigOpt", ["config", 2, "out", 8], 0),
     ("aclrtSetStreamConfigOpt", ["config", 3, "out", 4], 0),
+    ("aclrtSetStreamConfigOpt", ["config", 3, "eight", 4], P),
     ("aclrtDestroyStreamConfigHandle", [NULL], P),
     ("aclrtDestroyStreamConfigHandle", ["garbage"], P),
     ("aclrtDestroyStream", [NULL], P),
@@ -318,6 +321,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtNotifyGetExportKey", [NULL, "out", 65, 0], P),
     ("aclrtNotifyGetExportKey", ["notify", NULL, 65, 0], P),
     ("aclrtNotifyGetExportKey", ["notify", "out", 0, 0], RT),
+    ("aclrtNotifyGetExportKey", ["garbage", "out", 65, 9], HANDLE),
     ("aclrtNotifyGetExportKey", ["notify", "out", 64, 0], RT),
     ("aclrtNotifyGetExportKey", ["notify", "out", 65, 9], RT),
     ("aclrtNotifyGetExportKey", ["notify", "out", 65, 0], 0),
@@ -331,6 +335,7 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtCntNotifyCreate", ["out", 5], RT),
     ("aclrtCntNotifyDestroy", [NULL], RT),
     ("aclrtCntNotifyRecord", [NULL, "stream", "out"], RT),
+    ("aclrtCntNotifyRecord", [NULL, "stream", NULL], P),
     ("aclrtCntNotifyRecord", ["garbage", "stream", NULL], P),
     ("aclrtCntNotifyRecord", ["garbage", "stream", "out"], HANDLE),
     ("aclrtCntNotifyWaitWithTimeout", ["garbage", "stream", NULL], P),
@@ -361,6 +366,11 @@ ROWS: list[tuple[str, list[Any], int]] = [
     ("aclrtSwitchLabelByIndex", ["memory", 2, "garbage", NULL], P),
     ("aclrtSwitchLabelByIndex", ["memory", 0, "garbage", "stream"], MODEL),
     ("aclrtActiveStream", ["second", "stream"], MODEL),
+    ("aclrtActiveStream", [NULL, "stream"], P),
+    ("aclrtActiveStream", ["second", NULL], P),
+    ("aclrtSwitchStream", ["memory", 0, "memory", 0, "second", NULL, NULL], P),
+    ("aclrtSwitchStream", ["memory", 0, "memory", 0, NULL, NULL, "stream"], P),
+    ("aclrtSwitchStream", ["memory", 0, "memory", 0, "second", "stream", "stream"], P),
     ("aclrtSwitchStream", ["memory", 0, "memory", 0, "second", NULL, "stream"], MODEL),
     ("aclrtSwitchStream", ["memory", 6, "memory", 0, "second", NULL, "stream"], RT),
     ("aclrtSwitchStream", ["memory", 0, "memory", 2, "second", NULL, "stream"], RT),
@@ -438,3 +448,77 @@ def test_a_thread_without_a_context_gets_107002(scene: Scene) -> None:
     thread.start()
     thread.join()
     assert answers == [NO_CONTEXT] * 6 + [0, 0, HANDLE]
+
+
+def test_time_of_an_event_that_is_pending_is_another_code_than_of_one_never_recorded(scene: Scene) -> None:
+    begin, end = made("aclrtCreateEventWithFlag", 8), made("aclrtCreateEventWithFlag", 8)
+    ms, stamp = out(ctypes.c_float), out(ctypes.c_uint64)
+    gate = threading.Event()
+    hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(60) and None)
+    assert api.aclrtEventElapsedTime(ctypes.byref(ms), begin, end) == INTERNAL
+    assert api.aclrtLaunchHostFunc(scene.stream, ctypes.cast(hold, ctypes.c_void_p), None) == 0
+    assert api.aclrtRecordEvent(begin, scene.stream) == 0
+    assert api.aclrtEventElapsedTime(ctypes.byref(ms), begin, end) == INTERNAL, "whichever was not recorded"
+    assert api.aclrtEventElapsedTime(ctypes.byref(ms), end, begin) == INTERNAL
+    assert api.aclrtRecordEvent(end, scene.stream) == 0
+    assert api.aclrtEventElapsedTime(ctypes.byref(ms), begin, end) == PENDING
+    assert api.aclrtEventElapsedTime(ctypes.byref(ms), end, begin) == PENDING
+    assert api.aclrtEventGetTimestamp(end, ctypes.byref(stamp)) == PENDING
+    gate.set()
+    assert api.aclrtSynchronizeStream(scene.stream) == 0
+    assert api.aclrtEventElapsedTime(ctypes.byref(ms), begin, end) == 0
+    for event in (begin, end):
+        assert api.aclrtDestroyEvent(event) == 0
+
+
+def test_an_ex_event_never_recorded_is_complete(scene: Scene) -> None:
+    status = out(ctypes.c_int)
+    for event, complete in ((scene.ex, 1), (scene.event, 0), (scene.flagged, 0)):
+        assert api.aclrtQueryEventStatus(event, ctypes.byref(status)) == 0
+        assert status.value == complete
+
+
+def test_destroying_a_context_waits_for_its_streams(scene: Scene) -> None:
+    """A stream of it waits for an event of another one, which is recorded after a host function."""
+    before = made("aclrtGetCurrentContext")
+    context, event = made("aclrtCreateContext", 0), made("aclrtCreateEventWithFlag", 1)
+    first, second, done = made("aclrtCreateStream"), made("aclrtCreateStream"), []
+    gate = threading.Event()
+    hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: gate.wait(60) and None)
+    note = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: done.append(1))
+    assert api.aclrtLaunchHostFunc(second, ctypes.cast(hold, ctypes.c_void_p), None) == 0
+    assert api.aclrtRecordEvent(event, second) == 0
+    assert api.aclrtStreamWaitEvent(first, event) == 0
+    assert api.aclrtLaunchHostFunc(first, ctypes.cast(note, ctypes.c_void_p), None) == 0
+    threading.Timer(0.1, gate.set).start()
+    assert api.aclrtDestroyContext(context) == 0
+    assert done == [1]
+    assert api.aclrtDestroyEvent(event) == 0
+    assert api.aclrtSetCurrentContext(before) == 0
+
+
+def test_a_notify_is_destroyed_within_a_context(scene: Scene) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(api.aclrtDestroyNotify(scene.notify)))
+    thread.start()
+    thread.join()
+    assert codes == [NO_CONTEXT]
+
+
+def test_a_pools_free_takes_no_default_stream(scene: Scene) -> None:
+    assert api.aclrtMemPoolFreeAsync(scene.memory, None) == INTERNAL
+
+
+def test_batch_reset_stops_at_the_bad_notify(scene: Scene) -> None:
+    """The notifies before it are reset, those after it are not."""
+    notifies = [scene.own("Notify", "aclrtCreateNotify", 0) for _ in range(2)]
+    for notify in notifies:
+        assert api.aclrtRecordNotify(notify, scene.stream) == 0
+    assert api.aclrtSynchronizeStream(scene.stream) == 0
+    batch = (ctypes.c_void_p * 3)(notifies[0], scene.event, notifies[1])
+    assert api.aclrtNotifyBatchReset(batch, 3) == HANDLE
+    assert api.aclrtWaitAndResetNotify(notifies[1], scene.stream, 0) == 0
+    assert api.aclrtSynchronizeStreamWithTimeout(scene.stream, 20000) == 0
+    assert api.aclrtWaitAndResetNotify(notifies[0], scene.second, 0) == 0
+    assert api.aclrtSynchronizeStreamWithTimeout(scene.second, 20) == 507046
+    assert api.aclrtRecordNotify(notifies[0], scene.stream) == 0

@@ -68,7 +68,7 @@ def sampled(image: Array, gx: float, gy: float, mode: str, padding: str, corners
         at = (normal + 1) / 2 * (size - 1) if corners else ((normal + 1) * size - 1) / 2
         at = float(np.rint(at)) if mode == "nearest" else at
         low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
-        if not low <= at <= high and padding != "zeros":
+        if not low <= at <= high and padding != "zeros" and mode != "cubic":
             at = min(max(at, 0.0), size - 1.0) if padding == "border" else mirrored(at, size, corners)
         taps.append(weights(mode, at - math.floor(at)))
         firsts.append(math.floor(at) - (mode == "cubic"))
@@ -236,5 +236,5 @@ def test_folded_constants_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     b = Builder()
     b.add("ConstantOfShape", b.constant(np.array([1 << 31], np.int64)), outputs=["y"])
     b.output("y")
-    with pytest.raises(AssertionError, match=r"100013.*ConstantOfShape.*no host memory"):
+    with pytest.raises(AssertionError, match=r"100013.*ConstantOfShape.*8589934592 bytes"):
         SimModel(b.to_bytes())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.calls import api, out
+from support.memory import DEVICE, GRANULE, Location, PhysicalProp
 from support.models import ACL_TYPES, CountingAllocator, device_array, device_memory, sim_message, tensor_desc
 
 import acl.sim
@@ -115,6 +116,13 @@ OPS: list[Row] = [
     ("Identity", [X], (), {}, lambda: X),
     ("Transpose", [X, np.array([1, 0], np.int32)], (1,), {}, lambda: X.T),
     ("TransposeD", [X], (), {"perm": [1, 0]}, lambda: X.T),
+    ("Permute", [floats(2, 3, 4)], (), {"order": [2, 0, 1]}, lambda: floats(2, 3, 4).transpose(2, 0, 1)),
+    ("Permute", [X[0]], (), {}, lambda: X[0]),
+    ("ArgMaxV2", [X, np.array(1, np.int32)], (1,), {"keep_dims": True},
+     lambda: X.argmax(1).astype(np.int32)[:, None]),
+    ("ArgMaxD", [X], (), {"dimension": 1}, lambda: X.argmax(1).astype(np.int32)),
+    ("ArgMaxD", [X], (), {"dimension": -2}, lambda: X.argmax(0).astype(np.int32)),
+    ("ArgMinD", [X], (), {"dimension": 0}, lambda: X.argmin(0).astype(np.int32)),
     ("Relu", [X], (), {}, lambda: np.maximum(X, 0)),
     ("SoftmaxV2", [X], (), {"axes": [-1]}, lambda: np.exp(X) / np.exp(X).sum(-1, keepdims=True)),
     ("ReduceSum", [X, np.array([1], np.int64)], (1,), {"keep_dims": False}, lambda: X.sum(1)),
@@ -151,6 +159,77 @@ def test_operator(
     api.aclopDestroyAttr(attr)  # the call has its own copy
     assert api.aclrtSynchronizeStream(raw_stream) == 0
     np.testing.assert_allclose(op.result().astype(np.float64), wanted.astype(np.float64), rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("attrs", "order"), [
+    ({"k": 2}, -np.sort(-X, 1)[:, :2]), ({"k": 3, "largest": False}, np.sort(X, 1)[:, :3]),
+    ({"k": 1, "dim": 0}, -np.sort(-X, 0)[:1]),
+], ids=["largest", "smallest", "first axis"])
+def test_topkd_needs_no_tensor_for_k(attrs: dict[str, Any], order: Array, raw_stream: int) -> None:
+    """The simulator ignores the second input, which devices need."""
+    assist = np.arange(8, dtype=np.float16)
+    op = Op([X, assist], [("float32", order.shape), ("int32", order.shape)])
+    attr = attributes(**attrs)
+    assert op.execute("TopKD", raw_stream, attr) == 0, sim_message()
+    api.aclopDestroyAttr(attr)
+    assert api.aclrtSynchronizeStream(raw_stream) == 0
+    np.testing.assert_array_equal(op.result(), order)
+    np.testing.assert_array_equal(np.take_along_axis(X, op.result(1).astype(np.int64), attrs.get("dim", 1)), order)
+
+
+@pytest.mark.parametrize(("name", "word"), [("Permute", "order"), ("ArgMaxD", "axis"), ("TopKD", "k = -1")])
+def test_what_has_no_default_is_asked_for(name: str, word: str, raw_stream: int) -> None:
+    op = Op([X], [("float32", X.shape)])
+    assert op.execute(name, raw_stream) == 100021
+    assert word in sim_message()
+
+
+def view(size: list[int], stride: list[int], offset: int) -> list[Array]:
+    return [np.array(size, np.int64), np.array(stride, np.int64), np.array(offset, np.int64)]
+
+
+def test_viewcopy_writes_a_view_that_is_described_by_its_storage(raw_stream: int) -> None:
+    """As torch_npu does `c[:, 7] = x`: storage's shape, the view's address, the output described as the view.
+
+    The mapped memory ends with the storage: what the description covers behind that is nobody's.
+    """
+    storage, column = np.zeros((16, 8), np.float32), np.arange(16, dtype=np.float32)
+    prop, range_, physical = PhysicalProp(attribute=4, location=Location(0, DEVICE)), out(), out()
+    assert api.aclrtReserveMemAddress(ctypes.byref(range_), 2 * GRANULE, 0, None, 1) == 0
+    assert api.aclrtMallocPhysical(ctypes.byref(physical), GRANULE, ctypes.byref(prop), 0) == 0
+    assert api.aclrtMapMem(range_, GRANULE, 0, physical, 0) == 0
+    assert range_.value is not None
+    base = ctypes.c_void_p(range_.value + GRANULE - storage.nbytes)
+    assert base.value is not None
+    assert api.aclrtMemcpy(base, storage.nbytes, storage.ctypes.data, storage.nbytes, 1) == 0
+    op = Op([storage, *view([16], [8], 0), column, *view([16], [1], 0)], [("float32", (16,))], (1, 2, 3, 5, 6, 7))
+    for buffers in (op.in_buffers, op.out_buffers):
+        assert api.aclUpdateDataBuffer(buffers[0], base.value + 28, storage.nbytes) == 0
+    assert api.aclrtMemset(base.value, storage.nbytes, 0, storage.nbytes) == 0
+    assert op.execute("ViewCopy", raw_stream) == 0, sim_message()
+    assert api.aclrtSynchronizeStream(raw_stream) == 0, sim_message()
+    assert api.aclrtMemcpy(storage.ctypes.data, storage.nbytes, base, storage.nbytes, 2) == 0
+    expected = np.zeros((16, 8), np.float32)
+    expected[:, 7] = column
+    np.testing.assert_array_equal(storage, expected)
+    assert api.aclrtUnmapMem(range_) == 0
+    assert api.aclrtFreePhysical(physical) == 0
+    assert api.aclrtReleaseMemAddress(range_) == 0
+
+
+def test_viewcopy_into_other_memory_copies_the_rest_too(raw_stream: int) -> None:
+    op = Op([X, *view([3], [4], 1), Y, *view([3], [4], 2)], [("float32", X.shape)], (1, 2, 3, 5, 6, 7))
+    assert op.execute("ViewCopy", raw_stream) == 0, sim_message()
+    assert api.aclrtSynchronizeStream(raw_stream) == 0
+    expected = X.copy()
+    expected[:, 1] = Y[:, 2]
+    np.testing.assert_array_equal(op.result(), expected)
+
+
+def test_viewcopy_out_of_its_storage_is_refused(raw_stream: int) -> None:
+    op = Op([X, *view([4], [4], 1), Y, *view([4], [1], 0)], [("float32", X.shape)], (1, 2, 3, 5, 6, 7))
+    assert op.execute("ViewCopy", raw_stream) == 100021
+    assert "the view reaches [1, 13] of 12 elements" in sim_message()
 
 
 def test_layer_norm_gives_mean_and_variance(raw_stream: int) -> None:
@@ -448,3 +527,13 @@ def test_registering_twice_and_unknown_types() -> None:
     assert api.aclopUnregisterCompileFunc(b"Twice") == 0
     assert api.aclopUnregisterCompileFunc(b"Twice") == 100028
     assert Op([X], [("float32", (3, 4))]).update("Twice") == 100028
+
+
+def test_a_described_output_with_more_elements_than_64_bits_count_is_refused(raw_stream: int) -> None:
+    """2**32 times 2**32 elements are not the none that the operator makes."""
+    op = Op([np.empty((0, 2), np.float32)], [("float32", (0, 2))])
+    op.out_descs = [tensor_desc(np.empty((0, 2), np.float32))]
+    assert op.execute("Relu", raw_stream) == 0, sim_message()
+    op.out_descs = [api.aclCreateTensorDesc(0, 2, (ctypes.c_int64 * 2)(1 << 32, 1 << 32), 2)]
+    assert op.execute("Relu", raw_stream) != 0
+    assert "described as" in sim_message()

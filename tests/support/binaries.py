@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import acl
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "device_binary"]
 
 HEAD = '#include <string.h>\n#include <unistd.h>\n#include "acl_sim_kernel.h"\n'
 
@@ -19,3 +21,30 @@ def compiled(source: str, folder: Path) -> bytes:
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", f"-I{acl.include_dir()}", "-o", str(target), str(folder / "k.c")],
                    check=True)
     return target.read_bytes()
+
+
+def device_binary(names: Sequence[str], *, variables: Sequence[tuple[str, int, int]] = (), tables: int = 1) -> bytes:
+    """An ELF file that no host runs: functions, then variables as (name, place, bytes).
+
+    `tables` sections describe the same variables; the functions are in a table of their own behind them.
+    """
+    strings = b"\0"
+
+    def symbol(name: str, sort: int, place: int, size: int) -> bytes:
+        nonlocal strings
+        at = len(strings)
+        strings += name.encode() + b"\0"
+        return struct.pack("<IBBHQQ", at, 0x10 | sort, 0, 1, place, size)
+
+    first = b"".join(symbol(name, 1, place, size) for name, place, size in variables)
+    second = b"".join(symbol(name, 2, 0, 16) for name in names)
+    at = 64
+    rows = [struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, at, len(first), tables + 2, 0, 0, 24)] * tables
+    at += len(first)
+    rows.append(struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, at, len(second), tables + 2, 0, 0, 24))
+    at += len(second)
+    rows.append(struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, at, len(strings), 0, 0, 0, 0))
+    at += len(strings)
+    head = b"\x7fELF\2\1\1" + bytes(9)
+    head += struct.pack("<HHIQQQIHHHHHH", 1, 0x1029, 1, 0, 0, at, 0, 64, 0, 0, 64, tables + 3, 0)
+    return head + first + second + strings + bytes(64) + b"".join(rows)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from support.loads import MIB, WORKSPACE, Recorder, layers
 
-__all__ = ["STRANGE"]
+__all__ = ["STRANGE", "interleaved"]
 
 PAGE = 2 * MIB
 

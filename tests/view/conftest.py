@@ -12,7 +12,7 @@ from support.histories import Truth, make_recording, make_snapshot
 
 from acl.tools import cli
 
-# CI's lane `view` installs a browser.
+# CI installs a browser for its lane `tests`.
 collect_ignore = [] if chromium() else ["test_view_page.py", "test_view_large.py", "test_view_keyboard.py"]
 
 

@@ -180,7 +180,7 @@ def test_a_recording_is_read_whole(recording: tuple[Path, Truth]) -> None:
 
 @pytest.mark.parametrize(("changes", "complaint"), [
     ({"address": None}, "incomplete.*address"),
-    ({"tag": np.zeros(3, np.uint16)}, "incomplete"),
+    ({"tag": np.zeros(3, np.uint16)}, "'tag': expected 5000 numbers"),
     ({"meta": np.frombuffer(b"{", np.uint8)}, "not JSON"),
     ({"meta": np.frombuffer(b'{"format": "x"}', np.uint8)}, "expected an aclpool recording"),
     ({"meta": np.frombuffer(b'{"format": "aclpool recording", "version": 9}', np.uint8)}, "version 9"),
@@ -333,7 +333,7 @@ def test_many_tags_are_put_together() -> None:
     history = history_of_trace(trace_of_rows("t", rows))
     history.tags, history.tag = [f"tag {i}" for i in range(30)], np.arange(30)
     names = [name for name, _ in groups_of(history, "tag")]
-    assert names == [*(f"tag {i}" for i in range(29, 20, -1)), "21 others"]
+    assert names == [*(f"tag {i}" for i in range(21, 30)), "21 others"]     # what lives longest first
 
 
 def test_the_plot_has_the_pages_colours() -> None:
@@ -387,3 +387,53 @@ def test_the_service_frees_what_it_allocates() -> None:
     assert [row.size for row in rows] == [row.size for row in service_rows(2000, 9)]
     trace = trace_of_rows("t", [(row.op, row.id, row.size, row.stream) for row in rows])
     assert summary_of(history_of_trace(trace))["events"] == 2000
+
+
+def test_an_expandable_segment_grows_from_what_it_was(tmp_path: Path) -> None:
+    start, size = 0x7F0000000000, 20 << 20
+    block = {"size": size, "requested_size": size, "state": "active_allocated", "frames": []}
+    entry = {"size": size, "stream": 0, "frames": []}
+    snapshot = {
+        "segments": [{"device": 0, "address": start, "total_size": 2 * size, "stream": 0, "is_expandable": True,
+                      "blocks": [{**block, "address": start}, {**block, "address": start + size}]}],
+        "device_traces": [[
+            {**entry, "action": "alloc", "addr": start, "time_us": 1},
+            {**entry, "action": "segment_map", "addr": start + size, "time_us": 2},
+            {**entry, "action": "alloc", "addr": start + size, "time_us": 3},
+            {**entry, "action": "segment_unmap", "addr": start + 2 * size, "time_us": 4},
+        ]],
+    }
+    (tmp_path / "torch.pickle").write_bytes(pickle.dumps(snapshot))
+    history = load_history(tmp_path / "torch.pickle")
+    found = list(zip(history.reserved_at.tolist(), (history.reserved // size).tolist(), strict=True))
+    assert found == [(0, 2), (2, 3), (4, 2)]
+
+
+def test_a_trace_for_perfetto_has_the_curves(tmp_path: Path) -> None:
+    import acl
+
+    with acl.Pool(0, limit="8MiB") as pool:
+        with pool.record() as recording:
+            kept = [pool.alloc(1000 * number, tag=f"tag {number % 20}\x1b") for number in range(1, 41)]
+            with pytest.raises(acl.OutOfMemoryError):
+                pool.alloc("16MiB")
+            for one in kept:
+                one.close()
+        recording.save(tmp_path / "run.npz")
+    assert cli.main(["view", str(tmp_path / "run.npz"), "--trace", str(tmp_path / "run.json"), "-q"]) == 0
+    assert not (tmp_path / "run.html").exists()
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    tags, streams, held = ([event for event in events if event["ph"] == "C" and event["name"] == name]
+                           for name in ("live by tag", "live by stream", "reserved"))
+    assert len(tags) == len(streams) == len(held) == 80
+    assert [event["ts"] for event in tags] == sorted(event["ts"] for event in tags)
+    for one, other in zip(tags, streams, strict=True):
+        assert sum(one["args"].values()) == sum(other["args"].values())
+    assert max(sum(event["args"].values()) for event in tags) // 10_000 == 82
+    assert len(tags[0]["args"]) == 17 and "others" in tags[0]["args"] and "tag 19\\x1b" in tags[0]["args"]
+    assert sum(tags[-1]["args"].values()) == 0 and held[-1]["args"]["bytes"] > 0
+    (oom,) = [event for event in events if event["ph"] == "i" and event["cat"] == "oom"]
+    assert "16.00 MiB" in oom["name"]
+    plain = trace_of_rows("plain", [(0, 0, 64, 0), (1, 0, 64, 0)])
+    save_trace(tmp_path / "plain.npz", plain)
+    assert cli.main(["view", str(tmp_path / "plain.npz"), "--trace", "-", "-q"]) == 0

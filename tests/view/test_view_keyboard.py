@@ -22,7 +22,8 @@ def test_tab_reaches_every_part_in_reading_order(shown: Any) -> None:
         order.append(page.js(FOCUS))
         if order[-1] == "list":
             break
-    parts = ["skip", "tag", "time", "theme", "toPeak", "zoomIn", "zoomOut", "zoomAll", "timeline", "overview",
+    parts = ["skip", "tag", "time", "theme", "toPeak", "zoomIn", "zoomOut", "zoomAll", "toLive", "timeline",
+             "overview",
              "legendItem", "addresses", "cursor", "blockLine", "all", "search", "list"]
     places = [order.index(part) for part in parts]
     assert places == sorted(places), list(zip(parts, places, strict=True))
@@ -30,7 +31,7 @@ def test_tab_reaches_every_part_in_reading_order(shown: Any) -> None:
 
 def test_focus_is_seen(shown: Any) -> None:
     page = shown.page
-    for _ in range(9):
+    for _ in range(10):
         page.key("Tab")
     assert page.js(FOCUS) == "timeline"
     assert page.js("getComputedStyle(document.activeElement).outlineStyle") == "solid"

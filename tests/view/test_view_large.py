@@ -67,6 +67,7 @@ def test_it_opens_within_seconds(large: Any, shown: Any) -> None:
 def test_numbers_hold(large: Any) -> None:
     page, truth, _ = large
     event, size = truth.peak()
+    page.click("#toPeak")
     assert cursor(page) == event
     assert legend(page)["live"] == size
     assert figure(page, "allocations")[0] == f"{sum(row.op == 0 for row in truth.rows):,}"

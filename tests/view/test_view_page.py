@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -457,3 +458,77 @@ def test_a_sleeping_block_says_so_while_it_sleeps(browser: Any, tmp_path: Path) 
     assert "slept" in page.js("document.getElementById('marks').textContent")
     assert page.errors == []
     page.close()
+
+
+# ---- the stack, the limit, the scale ----
+
+@pytest.fixture
+def layered(browser: Browser, tmp_path: Path) -> Iterator[Any]:
+    """A page of a service: scratch is large and short-lived, weights are small and stay."""
+    with acl.Pool(0, limit="64MiB") as pool:
+        with pool.record() as recording:
+            weights = [pool.alloc("2 MiB", tag="weights") for _ in range(6)]
+            for _ in range(200):
+                pool.alloc("24 MiB", tag="scratch").close()
+        recording.save(tmp_path / "layered.npz")
+        for weight in weights:
+            weight.close()
+    assert cli.main(["view", "-q", str(tmp_path / "layered.npz"), "-o", str(tmp_path / "layered.html")]) == 0
+    page = browser.page()
+    page.prefer("light")
+    page.open(tmp_path / "layered.html")
+    choose(page, "axis", "events")
+    page.settle()
+    yield page
+    assert page.errors == []
+    page.close()
+
+
+def column(page: Any) -> list[str]:
+    """The colours of the plot's middle column, from the top down, each once for a run of pixels."""
+    found = page.js(
+        "(() => { const from = document.getElementById('timeline'), to = document.createElement('canvas');"
+        " to.width = 1; to.height = from.height - 46; const pen = to.getContext('2d', { willReadFrequently: true });"
+        " pen.drawImage(from, -Math.round(76 + (from.width - 88) / 2), -17);"
+        " const data = pen.getImageData(0, 0, 1, to.height).data, all = [];"
+        " for (let i = 0; i < data.length; i += 4) all.push([...data.slice(i, i + 3)].join());"
+        " return all.filter((one, i) => one !== all[i - 1]); })()")
+    return list(found)
+
+
+def test_what_lives_longest_lies_at_the_bottom_of_the_stack(layered: Any) -> None:
+    names = [name for name in legend(layered) if name in ("weights", "scratch")]
+    assert names == ["scratch", "weights"]      # the legend is in the order of the picture, from the top down
+
+
+def test_the_limit_has_a_line(layered: Any) -> None:
+    alarm = layered.js("getComputedStyle(document.documentElement).getPropertyValue('--alarm').trim()")
+    red = ",".join(str(int(alarm[i:i + 2], 16)) for i in (1, 3, 5))
+    assert red in column(layered)
+    layered.click("#toLive")                    # 36 MiB are live: the line lies above the picture
+    layered.settle()
+    assert red not in column(layered)
+
+
+def test_scale_to_live_by_button_and_by_key(layered: Any) -> None:
+    pressed = "document.getElementById('toLive').getAttribute('aria-pressed')"
+    picture = "document.getElementById('timeline').toDataURL()"
+    before = layered.js(picture)
+    layered.click("#toLive")
+    layered.settle()
+    assert layered.js(pressed) == "true" and layered.js(picture) != before
+    layered.click_at(*plot_place(layered, 0.5))
+    layered.key("l")
+    layered.settle()
+    assert layered.js(pressed) == "false"
+
+
+def test_single_allocations_have_lines_where_few_events_are_shown(layered: Any) -> None:
+    assert cursor(layered) >= 0
+    whole = len(column(layered))
+    for _ in range(3):
+        layered.click("#zoomIn")
+    layered.settle()
+    low, high = window(layered)
+    assert high - low < 400
+    assert len(column(layered)) >= whole + 5    # between six weights of 2 MiB

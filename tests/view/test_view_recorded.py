@@ -13,6 +13,7 @@ import pytest
 
 import acl
 from acl.tools.view.history import History
+from acl.tools.view.plot import draw, groups_of
 from acl.tools.view.sources import load_history
 from acl.tools.view.summary import bytes_by, summary_of
 
@@ -158,3 +159,20 @@ def test_sleep_is_told_and_sleeping_memory_is_not_held(sim: ModuleType, stream: 
     assert "12.00 MiB of stream 0" in next(mark.title for mark in history.marks if mark.kind == "sleep")
     assert int(history.reserved.max()) >= before and asleep <= before - 12 * MIB
     assert int(history.reserved[history.reserved_at <= 1][-1]) <= asleep
+
+
+def test_the_history_knows_the_pools_limit(recorded: Any) -> None:
+    folder, _ = recorded
+    assert load_history(folder / "run.npz").limit == 400 * MIB
+    assert load_history(folder / "run.pickle").limit == 0       # a PyTorch snapshot has none
+
+
+def test_the_still_picture_has_the_longest_lived_below_and_the_limit(sim: ModuleType, tmp_path: Path) -> None:
+    with acl.Pool(device=0, limit="40MiB") as pool:
+        with pool.record() as recording, pool.alloc("2 MiB", tag="weights"):
+            for _ in range(20):
+                pool.alloc("24 MiB", tag="scratch").close()
+        recording.save(tmp_path / "run.npz")
+    history = load_history(tmp_path / "run.npz")
+    assert [name for name, _ in groups_of(history, "tag")] == ["weights", "scratch"]
+    assert any(getattr(shape, "text", "") == "limit 40.00 MiB" for shape in draw(history).shapes)

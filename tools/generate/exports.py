@@ -99,7 +99,7 @@ def gate(row: Row) -> str:
         body = (
             f"    {api.declare(returns, 'gate_result')} = {zero};\n"
             f"    if ({enter} == ACL_SUCCESS) {{\n        gate_result = {call};\n    }}\n"
-            f"    if (!gate_result) {{\n{sign(row, 'ERROR_ANY', ' ' * 8)}    }}\n"
+            f"    if (gate_result == {zero}) {{\n{sign(row, 'ERROR_ANY', ' ' * 8)}    }}\n"
             f"    (void){leave}ACL_SUCCESS);\n    return gate_result;\n"
         )
     return head + body + "}\n"

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from acl.inside._text import write_replaced
+
 if TYPE_CHECKING:
     from acl.tools.view.history import History
 
@@ -35,6 +37,7 @@ some; the page says so, and --no-replay leaves them out.
   aclpool view run.npz -o - > page.html
   aclpool view run.npz --plot memory.svg      a picture that stands still; no page unless -o asks for it
   aclpool view run.npz --json -               the numbers
+  aclpool view run.npz --trace run.json       for ui.perfetto.dev
 """
 
 
@@ -49,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="memory over time and who held the peak; .svg or .png")
     parser.add_argument("--by", choices=("tag", "stream", "size"), help="what the plot stacks by")
     parser.add_argument("--json", metavar="SUMMARY", help="write the summary as JSON; - for standard output")
+    parser.add_argument("--trace", metavar="TRACE", help="write live and reserved bytes over time for Perfetto "
+                        "(ui.perfetto.dev) or chrome://tracing, as JSON; - for standard output")
     parser.add_argument("--title", help="the page's title (default: FILE's name)")
     parser.add_argument("--no-replay", dest="replay", action="store_false",
                         help="leave a trace without addresses as it is")
@@ -74,12 +79,15 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         if not file.endswith((".svg", ".png")):
             raise ValueError(f"--plot: expected a file ending in .svg or .png, got {file!r}")
         check_output("--plot", file)
-    if arguments.output is None and not arguments.plot and arguments.json is None:
+    if arguments.output is None and not arguments.plot and arguments.json is None and arguments.trace is None:
         arguments.output = str(Path(arguments.file).with_suffix(".html"))
     if arguments.output == arguments.json == "-":
         raise ValueError("-o and --json: expected at most one of them to be '-', got both")
+    if arguments.trace == "-" and "-" in (arguments.output, arguments.json):
+        raise ValueError("--trace: expected at most one output to be '-', got two")
     check_output("-o", arguments.output)
     check_output("--json", arguments.json)
+    check_output("--trace", arguments.trace)
     if arguments.output not in (None, "-") and Path(arguments.output).resolve() == Path(arguments.file).resolve():
         raise ValueError(f"-o: expected a file other than the one that is read, got {arguments.output!r}")
 
@@ -119,10 +127,13 @@ def read_history(arguments: argparse.Namespace, progress: Progress) -> History:
 
 def write_text(file: str, text: str) -> None:
     """To a file, or to standard output."""
-    if file == "-":
-        sys.stdout.write(text)
+    if file != "-":
+        write_replaced(file, text)
+    elif hasattr(sys.stdout, "buffer"):         # UTF-8, as the page says of itself, whatever the terminal takes
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     else:
-        Path(file).write_text(text, encoding="utf-8")
+        sys.stdout.write(text)
 
 
 def write_outputs(arguments: argparse.Namespace, history: History, progress: Progress) -> None:
@@ -131,6 +142,11 @@ def write_outputs(arguments: argparse.Namespace, history: History, progress: Pro
         from acl.tools.view.summary import summary_of
 
         write_text(arguments.json, json.dumps(summary_of(history), indent=1) + "\n")
+    if arguments.trace is not None:
+        from acl.tools.view.perfetto import trace_document
+
+        write_text(arguments.trace, json.dumps(trace_document(history)) + "\n")
+        progress.say(f"wrote {'standard output' if arguments.trace == '-' else arguments.trace}")
     for file in arguments.plot:
         from acl.tools.plots import save
         from acl.tools.view.plot import draw

@@ -76,6 +76,8 @@ class History:
         Bytes of device memory held from an event on.
     spans : Spans
         Mapped memory; empty if unknown.
+    limit : int
+        Bytes that the pool may hold; 0 for none, or unknown.
     notes : list of str
         Sentences that the reader must know to trust the picture.
     replayed : bool
@@ -103,6 +105,7 @@ class History:
     time_ns: NDArray[Any] | None = None
     steps: NDArray[Any] | None = None
     marks: list[Mark] = field(default_factory=list)
+    limit: int = 0
     notes: list[str] = field(default_factory=list)
     replayed: bool = False
 

@@ -69,6 +69,7 @@ def meta_of(history: History, version: str) -> dict[str, Any]:
     return {
         "name": history.name, "source": history.source, "events": history.events, "version": version,
         "streams": history.streams, "tags": history.tags, "stacks": history.stacks, "notes": history.notes,
+        "limit": history.limit,
         "replayed": history.replayed,
         "marks": [{"event": mark.event, "kind": mark.kind, "title": mark.title, "text": mark.text}
                   for mark in history.marks],
@@ -85,6 +86,6 @@ def pack_history(history: History, version: str) -> str:
     """
     packed = [pack_column(name, values, rising=rising) for name, values, rising in columns_of(history)]
     meta = {**meta_of(history, version), "columns": [about for about, _ in packed]}
-    head = json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode()
+    head = json.dumps(meta, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
     stream = b"".join([len(head).to_bytes(4, "little"), head, *(planes for _, planes in packed)])
     return base64.b64encode(gzip.compress(stream, 6, mtime=0)).decode("ascii")

@@ -21,6 +21,7 @@ __all__ = ["COLOURS", "draw", "groups_of"]
 
 COLOURS = ("#3273bb", "#e29c3b", "#1f8a70", "#c67fb2", "#7fc3ea", "#b4481f", "#dccd56", "#5b4b9a", "#7a5a38", "#3d4650")
 REST = "#aaaab2"
+ALARM = "#b4281f"
 OWN = 9        # groups with a colour of their own, if there are more than one more
 CLASSES = (("up to 64 KiB", 1 << 16), ("up to 1 MiB", 1 << 20), ("up to 4 MiB", 1 << 22), ("up to 16 MiB", 1 << 24),
            ("up to 32 MiB", 1 << 25), ("up to 64 MiB", 1 << 26), ("up to 128 MiB", 1 << 27), ("larger", 1 << 62))
@@ -39,8 +40,17 @@ def live_of(history: History, mask: NDArray[Any]) -> NDArray[Any]:
     return np.cumsum(change[:history.events])
 
 
+def mean_life(history: History, mask: NDArray[Any]) -> float:
+    """For how many events a byte of these blocks lives."""
+    size = history.size[mask].astype(float)
+    return float((size * (history.end[mask] - history.start[mask])).sum() / max(1.0, size.sum()))
+
+
 def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
-    """Names and masks of the groups; tags and streams by their own peaks, the smallest put together."""
+    """Names and masks of the groups, from the bottom up: what lives longest, as weights do, comes first.
+
+    The tags or streams with the smallest peaks are put together, on top.
+    """
     import numpy as np
 
     if by == "size":
@@ -51,6 +61,7 @@ def groups_of(history: History, by: str) -> list[tuple[str, NDArray[Any]]]:
     used = np.unique(values).tolist()
     used.sort(key=lambda value: -int(live_of(history, values == value).max(initial=0)))
     own = used[:OWN] if len(used) > OWN + 1 else used
+    own.sort(key=lambda value: -mean_life(history, values == value))
     groups = [(names[value], values == value) for value in own]
     if len(own) < len(used):
         groups.append((f"{len(used) - len(own)} others", ~np.isin(values, own)))
@@ -95,7 +106,9 @@ def draw(history: History, by: str | None = None) -> Drawing:
     edges, moments = column_moments(total)
     peak = int(np.argmax(total))
     reserved = reserved_steps(history) if len(history.reserved) else np.zeros(0, np.int64)
-    highest = max(1, int(total.max()), int(reserved.max(initial=0))) * 1.04
+    most = max(1, int(total.max()), int(reserved.max(initial=0)))
+    limit = history.limit if history.limit <= 2 * most else 0
+    highest = max(most, limit) * 1.04
     drawing = Drawing(1000, 440)
     axes(drawing, history, highest)
     xs = tuple((LEFT + edges / max(1, history.events) * WIDE).tolist())
@@ -111,6 +124,10 @@ def draw(history: History, by: str | None = None) -> Drawing:
     if len(reserved):
         tops = [int(reserved[first:last].max()) for first, last in pairwise(edges.tolist())]
         outline(drawing, xs, places(np.array(tops), highest))
+    if limit:
+        y = TOP + HIGH - limit / highest * HIGH
+        drawing.shapes += [Path(((LEFT, y), (LEFT + WIDE, y)), ALARM, 1),
+                           Text(LEFT + WIDE, y - 4, f"limit {readable(limit)}", "end")]
     legend(drawing, history, rows, int(total[peak]), peak, int(reserved.max(initial=0)))
     return drawing
 

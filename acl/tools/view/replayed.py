@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from acl.tools._rig import Rig
+from acl.tools.replay_trace import TraceError
 from acl.tools.view.history import History, curve_of_spans, spans_of_changes
 
 __all__ = ["difference", "place_blocks"]
 
+MOST_STREAMS = 64                       # of the rig
 REPORT_EVERY = 100_000
 NOTE = ("This file has no addresses. The address space and the reserved bytes shown are what aclpool's own pool "
         "makes of the same requests, in a replay.")
@@ -87,6 +89,8 @@ def place_blocks(history: History, progress: Callable[[int, int], None] | None =
     """
     import numpy as np
 
+    if len(history.streams) > MOST_STREAMS:
+        raise TraceError(f"{history.name}: {len(history.streams)} streams; at most {MOST_STREAMS} can be replayed")
     rig = Rig(audit=False)
     backing = Backing(rig)
     sizes, streams = history.size.tolist(), (history.stream.astype(np.int64) + 1).tolist()

@@ -7,13 +7,12 @@ ring, and does not begin there. Read here with the built-in containers only.
 
 from __future__ import annotations
 
-import io
-import pickle
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl.tools.replay_trace import PlainUnpickler, TraceError, neither
+from acl.tools.replay_trace import DAMAGED, TraceError, read_pickle
 from acl.tools.view.history import History, Mark, curve_of_spans, spans_of_changes
 
 __all__ = ["load_snapshot_history"]
@@ -75,11 +74,7 @@ class Reading:
 
 def read_snapshot(path: Path) -> dict[str, Any]:
     """The pickle, if it is a snapshot."""
-    try:
-        snapshot = PlainUnpickler(io.BytesIO(path.read_bytes())).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, AttributeError,
-            TypeError, ImportError, MemoryError, OverflowError) as error:
-        raise TraceError(f"{path.name}: {neither(path, error)}") from None
+    snapshot = read_pickle(path)
     if not isinstance(snapshot, dict) or "segments" not in snapshot:
         raise TraceError(f"{path.name}: a pickle, but not a memory snapshot: it has no segments")
     return snapshot
@@ -114,17 +109,39 @@ def older_blocks(segments: list[Entry], entries: list[Entry]) -> list[Entry]:
     return sorted(older.values(), key=lambda entry: int(entry["addr"]))
 
 
+class Runs:
+    """Mapped addresses: runs that do not touch, in order."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def add(self, start: int, end: int) -> None:
+        """Map these, whatever of them was."""
+        first, last = bisect_left(self.ends, start), bisect_right(self.starts, end)
+        if first < last:
+            start, end = min(start, self.starts[first]), max(end, self.ends[last - 1])
+        self.starts[first:last], self.ends[first:last] = [start], [end]
+
+    def remove(self, start: int, end: int) -> None:
+        """Unmap these, whatever of them was not."""
+        first, last = bisect_right(self.ends, start), bisect_left(self.starts, end)
+        if first < last:
+            kept = [(self.starts[first], start), (end, self.ends[last - 1])]
+            left = [run for run in kept if run[0] < run[1]]
+            self.starts[first:last], self.ends[first:last] = [run[0] for run in left], [run[1] for run in left]
+
+
 def older_segments(segments: list[Entry], entries: list[Entry]) -> list[tuple[int, int]]:
-    """Address and bytes of what was mapped before the first entry."""
-    mapped = {int(segment["address"]): int(segment["total_size"]) for segment in segments}
-    begun: set[int] = set()
-    for entry in entries:
-        address = int(entry.get("addr", 0))
-        if entry["action"] in MAPS:
-            begun.add(address)
-        elif entry["action"] in UNMAPS and address not in begun:
-            mapped.setdefault(address, int(entry["size"]))
-    return [(address, size) for address, size in sorted(mapped.items()) if address not in begun]
+    """Address and bytes of what was mapped before the first entry: the end, with every entry undone."""
+    runs = Runs()
+    for segment in segments:
+        runs.add(int(segment["address"]), int(segment["address"]) + int(segment["total_size"]))
+    for entry in reversed(entries):
+        if entry["action"] in MAPS or entry["action"] in UNMAPS:
+            start, size = int(entry["addr"]), int(entry["size"])
+            (runs.remove if entry["action"] in MAPS else runs.add)(start, start + size)
+    return [(start, end - start) for start, end in zip(runs.starts, runs.ends, strict=True)]
 
 
 def read_entry(reading: Reading, entry: Entry, event: int) -> None:
@@ -202,7 +219,7 @@ def load_snapshot_history(path: Path) -> History:
         if not reading.rows:
             raise TraceError(f"{path.name}: no blocks; record with torch.cuda.memory._record_memory_history() first")
         return history_of_reading(path.stem, device, reading)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, TraceError):
-            raise
+    except TraceError:
+        raise
+    except DAMAGED as error:
         raise TraceError(f"{path.name}: the snapshot is incomplete: {error!r}") from None

@@ -8,11 +8,10 @@ them, and snapshots are unpickled with nothing but the built-in containers.
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acl.tools.replay_trace import Trace, TraceError, load_trace
+from acl.tools.replay_trace import DAMAGED, Trace, TraceError, load_trace, read_arrays
 from acl.tools.view.history import History, Mark, curve_of_spans, empty_spans, lifetimes, spans_of_changes
 
 if TYPE_CHECKING:
@@ -52,13 +51,7 @@ def load_history(path: str | Path) -> History:
 
 def recorded_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Every array of an npz but those that the trace has; nothing pickled."""
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files if name not in ("op", "id", "size")}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise TraceError(f"{path.name}: not a trace: {error}") from None
+    return {name: column for name, column in read_arrays(path).items() if name not in ("op", "id", "size")}
 
 
 def begun_steps(step: NDArray[Any]) -> NDArray[Any] | None:
@@ -92,7 +85,7 @@ def read_meta(name: str, data: NDArray[Any]) -> dict[str, Any]:
     """The recording's JSON."""
     try:
         meta = json.loads(bytes(data))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{name}: the recording's meta is not JSON: {error}") from None
     if not isinstance(meta, dict) or meta.get("format") != "aclpool recording":
         raise TraceError(f"{name}: expected an aclpool recording's meta, got {str(meta)[:80]}")
@@ -154,6 +147,12 @@ def recorded_marks(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str,
     return sorted(marks, key=lambda mark: mark.event)
 
 
+def recorded_limit(meta: dict[str, Any]) -> int:
+    """What the pool could hold at most; 0 for no limit, or one that a page cannot write."""
+    limit = int(meta.get("limit", 0))
+    return limit if 0 < limit < 1 << 53 else 0
+
+
 def recording_notes(trace: Trace, extra: dict[str, NDArray[Any]], meta: dict[str, Any]) -> list[str]:
     """What the reader must know: lost events, blocks older than the recording."""
     notes = []
@@ -177,6 +176,14 @@ def history_of_recording(trace: Trace, extra: dict[str, NDArray[Any]]) -> Histor
     import numpy as np
 
     meta = read_meta(trace.name, extra["meta"])
+    for name, column in extra.items():
+        if name == "meta":
+            continue
+        rows = extra.get("event_time", column) if name.startswith("event_") else trace.op
+        if column.dtype.kind not in "uib":
+            raise TraceError(f"{trace.name}: array {name!r}: expected whole numbers, got {column.dtype}")
+        if column.shape != rows.shape:
+            raise TraceError(f"{trace.name}: array {name!r}: expected {rows.size} numbers, got shape {column.shape}")
     try:
         start, end = lifetimes(trace.op, trace.id)
         spans = recorded_spans(trace, extra, meta)
@@ -189,7 +196,7 @@ def history_of_recording(trace: Trace, extra: dict[str, NDArray[Any]]) -> Histor
             spans=spans, reserved_at=at, reserved=curve, address=extra["address"][start].astype(np.int64),
             room=extra["bytes"][start].astype(np.int64), time_ns=extra["time"].astype(np.int64),
             steps=begun_steps(trace.step), marks=recorded_marks(trace, extra, meta),
-            notes=recording_notes(trace, extra, meta),
+            limit=recorded_limit(meta), notes=recording_notes(trace, extra, meta),
         )
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except DAMAGED as error:
         raise TraceError(f"{trace.name}: the recording is incomplete: {error!r}") from None

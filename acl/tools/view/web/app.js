@@ -16,7 +16,7 @@ import { startOverview } from "./overview.js";
 import { byId, makeChoice } from "./parts.js";
 import { makeStore, setDimension } from "./store.js";
 import { startTheme } from "./theme.js";
-import { goTo, startTimeline, zoomBy } from "./timeline.js";
+import { goTo, scaleToLive, startTimeline, zoomBy } from "./timeline.js";
 
 const DIMENSIONS = [["tag", "Tag"], ["stream", "Stream"], ["size", "Size"]];
 
@@ -37,6 +37,7 @@ function startControls(store) {
   byId("zoomIn").addEventListener("click", () => zoomBy(store, 0.5));
   byId("zoomOut").addEventListener("click", () => zoomBy(store, 2));
   byId("zoomAll").addEventListener("click", () => store.set({ window: extentOf(state.history, state.axis) }));
+  byId("toLive").addEventListener("click", () => scaleToLive(store));
   startTheme(byId("theme"), () => store.set({ theme: state.theme + 1 }));
 }
 

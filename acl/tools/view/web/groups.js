@@ -39,11 +39,24 @@ function peaksOf(history, values, count) {
   return peak;
 }
 
+// For each value, how long a byte of it lives on average, in events.
+function livesOf(history, values, count) {
+  const bytes = new Float64Array(count), lived = new Float64Array(count);
+  for (let i = 0; i < history.blocks; i++) {
+    bytes[values[i]] += history.size[i];
+    lived[values[i]] += history.size[i] * (history.end[i] - history.start[i]);
+  }
+  return lived.map((sum, i) => sum / Math.max(1, bytes[i]));
+}
+
+// The largest have a group of their own; what lives longest, as weights do, lies at the bottom of the stack.
 function namedGroups(history, dimension) {
   const values = history[dimension], names = history.names[dimension];
   const peak = peaksOf(history, values, names.length);
   const order = [...names.keys()].filter((i) => peak[i] > 0).sort((a, b) => peak[b] - peak[a] || a - b);
-  const own = order.length > MOST_GROUPS + 1 ? order.slice(0, MOST_GROUPS) : order;
+  const own = order.length > MOST_GROUPS + 1 ? order.slice(0, MOST_GROUPS) : [...order];
+  const life = livesOf(history, values, names.length);
+  own.sort((a, b) => life[b] - life[a] || peak[b] - peak[a] || a - b);
   const groupOf = new Uint8Array(names.length).fill(own.length);
   own.forEach((value, group) => { groupOf[value] = group; });
   const of = new Uint8Array(history.blocks);

@@ -9,7 +9,7 @@ export function makeStore(history, allGroups) {
   const dimension = allGroups.tag.names.length > 1 ? "tag" : allGroups.stream.names.length > 1 ? "stream" : "size";
   const state = {
     history, allGroups, peak, axis, dimension, groups: allGroups[dimension], window: extentOf(history, axis),
-    cursor: peak.event, chosen: -1, highlight: -1, moment: "cursor", runs: null, theme: 0,
+    cursor: peak.event, chosen: -1, highlight: -1, moment: "cursor", runs: null, theme: 0, toLive: false,
   };
   const views = [];
   let changed = new Set(), due = false;

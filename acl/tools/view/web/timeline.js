@@ -6,9 +6,10 @@ import { groupsAt, sampleColumns } from "./groups.js";
 import { knowsReserved, reservedAt } from "./history.js";
 import { momentText } from "./moment.js";
 import { bytesText } from "./numbers.js";
-import { hideTip, showTip } from "./parts.js";
+import { byId, hideTip, showTip } from "./parts.js";
 import { reservedColumns } from "./reserved.js";
 import { setCursor } from "./store.js";
+import { paintStripes } from "./stripes.js";
 import { colour, groupColours } from "./theme.js";
 
 const MARGIN = { left: 76, right: 12, top: 16, bottom: 28 };
@@ -59,6 +60,32 @@ function paintReserved(context, box, reserved, scale) {
   context.setLineDash([]);
 }
 
+// What the pool may hold at most, where the axis reaches so far.
+function paintLimit(context, box, limit, highest) {
+  if (!limit || limit > highest) return;
+  const y = Math.round(box.top + box.height * (1 - limit / highest)) + 0.5;
+  context.strokeStyle = context.fillStyle = colour("alarm");
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(box.left, y);
+  context.lineTo(box.left + box.width, y);
+  context.stroke();
+  context.textAlign = "left";
+  context.textBaseline = "bottom";
+  context.fillText(`limit ${bytesText(limit)}`, box.left + 4, y - 1);
+}
+
+// Where the vertical axis ends: above all that is drawn, and above the limit unless that is far away.
+function heightOf(state, sample) {
+  let highest = 1;
+  for (const total of sample.live.total) if (total > highest) highest = total;
+  if (!state.toLive) {
+    if (sample.reserved) for (const total of sample.reserved) if (total > highest) highest = total;
+    if (state.history.limit <= 2 * highest) highest = Math.max(highest, state.history.limit);
+  }
+  return highest * 1.04;
+}
+
 function paintMarks(context, box, state, xOf) {
   for (const mark of state.history.marks) {
     if (mark.kind !== "oom") continue;
@@ -94,15 +121,19 @@ export function startTimeline(canvas, tip, store, announce) {
   function repaint() {
     const area = box();
     sample = sampleWindow(state, Math.round(area.width * Math.min(2, devicePixelRatio || 1)));
-    let highest = 1;
-    for (const total of sample.live.total) if (total > highest) highest = total;
-    if (sample.reserved) for (const total of sample.reserved) if (total > highest) highest = total;
-    highest *= 1.04;
+    const highest = heightOf(state, sample);
     backdrop.paint((context) => {
       const scale = area.height / highest;
       drawByteAxis(context, area, highest);
+      context.save();
+      context.beginPath();
+      context.rect(area.left, area.top, area.width, area.height);
+      context.clip();
       paintStack(context, area, sample, scale, groupColours(state.groups), state.highlight);
+      paintStripes(context, area, state, scale, xOf);
       if (sample.reserved) paintReserved(context, area, sample.reserved, scale);
+      context.restore();
+      paintLimit(context, area, state.history.limit, highest);
       paintMarks(context, area, state, xOf);
       drawWindowAxis(context, area, state.axis, state.window);
     });
@@ -186,8 +217,14 @@ export function startTimeline(canvas, tip, store, announce) {
   canvas.addEventListener("wheel", wheel, { passive: false });
   canvas.addEventListener("keydown", (event) => timelineKey(event, store, announce));
   watchSize(canvas, repaint);
-  store.watch(["window", "groups", "axis", "theme", "highlight"], repaint);
+  store.watch(["window", "groups", "axis", "theme", "highlight", "toLive"], repaint);
   store.watch(["cursor"], overlay);
+}
+
+// The vertical axis by what is live, or back by what is reserved.
+export function scaleToLive(store) {
+  store.set({ toLive: !store.state.toLive });
+  byId("toLive").setAttribute("aria-pressed", String(store.state.toLive));
 }
 
 // Zoom around the cursor if it is in sight, else around the middle.
@@ -231,6 +268,7 @@ function timelineKey(event, store, announce) {
   else if (event.key === "+" || event.key === "=") zoomBy(store, 0.5);
   else if (event.key === "-") zoomBy(store, 2);
   else if (event.key === "0") store.set({ window: extentOf(history, axis) });
+  else if (event.key === "l" || event.key === "L") scaleToLive(store);
   else return;
   event.preventDefault();
   announce();

@@ -1,0 +1,3 @@
+__all__ = ["stack_function"]
+
+def stack_function() -> int: ...

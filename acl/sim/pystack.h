@@ -1,0 +1,127 @@
+/* pystack.h: the calling thread's Python stack as text, read without the interpreter's lock.
+ *
+ * A thread that is in a call of C keeps its frames as they are, whether it gave the lock back or not,
+ * and what is read of them (a frame's code object, its file, name and table of lines) never changes.
+ * No reference is taken and nothing is allocated.  Built against one version of Python, whose own
+ * headers say how frames are laid out.
+ *
+ * Thread rule: any thread; one without a Python state has no stack. */
+#ifndef SIM_PYSTACK_H
+#define SIM_PYSTACK_H
+
+#include <Python.h>
+#include <stdio.h>
+
+#if PY_VERSION_HEX >= 0x030b0000
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+#if PY_VERSION_HEX >= 0x030e0000
+#include "internal/pycore_interpframe.h"
+#else
+#include "internal/pycore_frame.h"
+#endif
+typedef struct _PyInterpreterFrame PyStackFrame;
+#else
+#include "frameobject.h"
+typedef PyFrameObject PyStackFrame;
+#endif
+
+enum { PYSTACK_FRAMES = 8 };
+
+#if PY_VERSION_HEX >= 0x030b0000
+static PyStackFrame *pystack_first(PyThreadState *state)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return state->current_frame;
+#else
+    return state->cframe->current_frame;
+#endif
+}
+
+static PyStackFrame *pystack_next(PyStackFrame *frame)
+{
+    return frame->previous;
+}
+
+/* The frame's code, or NULL for one that stands between two runs of the interpreter. */
+static PyCodeObject *pystack_code(PyStackFrame *frame)
+{
+#if PY_VERSION_HEX >= 0x030e0000
+    PyObject *code = PyStackRef_AsPyObjectBorrow(frame->f_executable);
+#elif PY_VERSION_HEX >= 0x030d0000
+    PyObject *code = frame->f_executable;
+#else
+    PyObject *code = (PyObject *)frame->f_code;
+#endif
+    return code != NULL && PyCode_Check(code) ? (PyCodeObject *)code : NULL;
+}
+
+static int pystack_line(PyStackFrame *frame, PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    (void)code;
+    return PyUnstable_InterpreterFrame_GetLine(frame);
+#else
+    return PyCode_Addr2Line(code, _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT));
+#endif
+}
+#else
+static PyStackFrame *pystack_first(PyThreadState *state)
+{
+    return state->frame;
+}
+
+static PyStackFrame *pystack_next(PyStackFrame *frame)
+{
+    return frame->f_back;
+}
+
+static PyCodeObject *pystack_code(PyStackFrame *frame)
+{
+    return frame->f_code;
+}
+
+static int pystack_line(PyStackFrame *frame, PyCodeObject *code)
+{
+    return PyCode_Addr2Line(code, frame->f_lasti * 2);
+}
+#endif
+
+/* Appends a string; what is not ASCII is a question mark, as encoding would allocate. */
+static size_t pystack_append(char *text, size_t used, size_t size, PyObject *string)
+{
+    Py_ssize_t length = PyUnicode_GET_LENGTH(string);
+    for (Py_ssize_t i = 0; i < length && used + 1 < size; i++) {
+        Py_UCS4 letter = PyUnicode_READ_CHAR(string, i);
+        text[used++] = letter >= 0x20 && letter < 0x7f ? (char)letter : '?';
+    }
+    text[used] = '\0';
+    return used;
+}
+
+static size_t pystack_write(char *text, size_t size)
+{
+    PyThreadState *state = Py_IsInitialized() ? PyGILState_GetThisThreadState() : NULL;
+    PyStackFrame *frame = state == NULL ? NULL : pystack_first(state);
+    size_t used = 0;
+    for (int count = 0; frame != NULL && count < PYSTACK_FRAMES; frame = pystack_next(frame)) {
+        PyCodeObject *code = pystack_code(frame);
+        if (code == NULL || size - used < 256) {
+            continue;
+        }
+        char line[32];
+        snprintf(line, sizeof line, ":%d in ", pystack_line(frame, code));
+        if (count++ != 0) {
+            text[used++] = '\n';
+        }
+        used = pystack_append(text, used, size - 64, code->co_filename);
+        for (const char *c = line; *c != '\0'; c++) {
+            text[used++] = *c;
+        }
+        used = pystack_append(text, used, size, code->co_name);
+    }
+    return used;
+}
+
+#endif

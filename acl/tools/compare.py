@@ -1,0 +1,285 @@
+"""`aclpool compare`: what differs between two JSON files of `aclpool bench`, and is not noise.
+
+What one round of a run measured belongs together: it is resampled as a whole. For every way to deal the
+rounds of both files out to two sides, the greatest difference of any row is noted; a row differs if its
+own difference is greater than all but 3 % of those, so that a file against another of the same state says
+"no difference" in 95 of 100 runs, over all rows together. A difference also has to be greater than the
+threshold and what the empty loop differed by, which is the machine's doing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acl.tools.bench_cases import PARAMETERS
+
+__all__ = ["Comparison", "add_arguments", "add_parser", "compared", "main", "run"]
+
+DESCRIPTION = """\
+Compares two JSON files of `aclpool bench`, row by row, by resampling their rounds.
+
+Exit status: 0 if no row of --allocator is slower or lost, 1 if one is, 2 if the files cannot be compared.
+"""
+Row = dict[str, Any]
+Logs = list[float]                  # of one row: the logarithm of each round's time
+LEAST_ROUNDS = 4                    # fewer can be dealt out in too few ways
+MOST_SPLITS = 1000
+SURE = 0.03         # so that 95 of 100 is kept with room
+TOGETHER = 0.9
+
+
+class NotComparable(ValueError):
+    """Why two files cannot be compared."""
+
+
+@dataclass
+class Comparison:
+    """What two files have in common and what they have not."""
+
+    rows: int = 0                                               # compared
+    slower: dict[str, tuple[float, float, float]] = field(default_factory=dict)     # factor, least, most
+    faster: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    more_memory: dict[str, tuple[float, float]] = field(default_factory=dict)       # reserved over live
+    less_memory: dict[str, tuple[float, float]] = field(default_factory=dict)
+    vanished: list[str] = field(default_factory=list)           # only in the first file
+    new: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)       # why
+    machine: float = 1.0                                        # the empty loop's factor
+
+    @property
+    def same(self) -> bool:
+        """No row differs in time."""
+        return not self.slower and not self.faster
+
+
+# ---- files ----
+
+def name_of(row: Row) -> str:
+    parts = [f"{key}={row[key]}" for key in PARAMETERS if row.get(key) is not None]
+    return "/".join([row["workload"], row["allocator"], *parts])
+
+
+def load_document(path: Path) -> Row:
+    """A file of `aclpool bench --json`.
+
+    Raises
+    ------
+    NotComparable
+        If it is none.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rows = {name_of(row): row for row in document["results"] if row.get("samples")}
+        if document["version"] != 2 or not all(isinstance(each[0], list) for each in
+                                               (row["samples"] for row in rows.values())):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+        raise NotComparable(f"{path.name}: not a file of `aclpool bench --json` of this version") from None
+    return {**document, "rows": rows}
+
+
+def check_alike(old: Row, new: Row) -> None:
+    """Refuse files that were not measured in the same way."""
+    for what, values in (
+        ("quick against full", [bool(each["quick"]) for each in (old, new)]),
+        ("runs of different length", [(each.get("effort") or {}).get("run_ns") for each in (old, new)]),
+        ("a simulator against a device", [each["machine"].get("backend") for each in (old, new)]),
+    ):
+        if values[0] != values[1]:
+            raise NotComparable(f"{what} ({values[0]}, {values[1]}): measure both in the same way")
+
+
+# ---- resampling ----
+
+def logs_of(row: Row) -> Logs:
+    """Of each round's best run: other programs only add to the time."""
+    return [math.log(max(min(samples), 0.01)) for samples in row["samples"]]
+
+
+def splits(first: int, second: int) -> Iterator[tuple[int, ...]]:
+    """Ways to choose the first side's rounds from all of them: every one, or many at random."""
+    everyone = range(first + second)
+    if math.comb(first + second, first) <= MOST_SPLITS:
+        yield from itertools.combinations(everyone, first)
+        return
+    chance = random.Random(1)
+    yield tuple(everyone[:first])
+    for _ in range(MOST_SPLITS - 1):
+        yield tuple(sorted(chance.sample(everyone, first)))
+
+
+def spread(values: Logs, side: Sequence[int], squares: float) -> tuple[float, float]:
+    """How far the rounds of `side` lie below the others in the mean, and the standard error of that."""
+    first, second = len(side), len(values) - len(side)
+    chosen, everything = sum([values[i] for i in side]), sum(values)
+    within = squares - chosen ** 2 / first - (everything - chosen) ** 2 / second
+    error = math.sqrt(max(0.0, within) / (len(values) - 2) * (1 / first + 1 / second))
+    return (everything - chosen) / second - chosen / first, error
+
+
+def differing(rows: dict[str, Logs], first: int) -> set[str]:
+    """Rows, of `first` rounds of one file and then the other's, whose difference is no chance."""
+    second = len(next(iter(rows.values()))) - first
+    centred = {name: [value - statistics.fmean(values) for value in values] for name, values in rows.items()}
+    measured = [(values, sum(value * value for value in values)) for values in centred.values()]
+    observed = [spread(values, range(first), squares) for values, squares in measured]
+    # A row whose few rounds agree by luck must not look sure: the usual error is added to its own.
+    usual = statistics.median(error for _, error in observed) + 1e-4
+    greatest = []
+    for side in splits(first, second):
+        found = [spread(values, side, squares) for values, squares in measured]
+        greatest.append(max([abs(mean) / (error + usual) for mean, error in found]))
+    greatest.sort(reverse=True)
+    limit = greatest[min(len(greatest) - 1, int(SURE * len(greatest)))]
+    return {name for name, (mean, error) in zip(rows, observed, strict=True) if abs(mean) / (error + usual) > limit}
+
+
+def interval(old: Logs, new: Logs) -> tuple[float, float, float]:
+    """The factor between two rows, and where it lies in 95 of 100 resamplings of their rounds."""
+    chance = random.Random(2)
+
+    def difference(old: Logs, new: Logs) -> float:
+        return statistics.fmean(new) - statistics.fmean(old)
+
+    found = sorted(difference(chance.choices(old, k=len(old)), chance.choices(new, k=len(new))) for _ in range(400))
+    return math.exp(difference(old, new)), math.exp(found[10]), math.exp(found[-11])
+
+
+# ---- comparing ----
+
+def unsure(old: Row, new: Row) -> str | None:
+    """Why a pair of rows is not compared."""
+    for row in (old, new):
+        if row.get("overlap") is not None and row["overlap"] < TOGETHER:
+            return f"its threads ran together for {row['overlap']:.0%} of the time"
+        if len(row["samples"]) < LEAST_ROUNDS:
+            return f"measured by {len(row['samples'])} processes; {LEAST_ROUNDS} are needed"
+        if row.get("failures"):
+            return f"{row['failures']} allocations failed"
+    return None
+
+
+def machine_factor(old: Row, new: Row) -> float:
+    """How the empty loop, measured around every row, changed."""
+    floors = [[value for row in each["rows"].values() for pair in row.get("floor_around_ns", ()) for value in pair]
+              for each in (old, new)]
+    return statistics.median(floors[1]) / statistics.median(floors[0]) if all(floors) else 1.0
+
+
+def by_rounds(pairs: dict[str, tuple[Logs, Logs]]) -> Iterator[tuple[int, dict[str, Logs]]]:
+    """Rows with as many rounds as each other on both sides: only those are dealt out together."""
+    for counts in sorted({(len(old), len(new)) for old, new in pairs.values()}):
+        yield counts[0], {name: old + new for name, (old, new) in pairs.items() if (len(old), len(new)) == counts}
+
+
+def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
+    """Two documents of `load_document`.
+
+    Raises
+    ------
+    NotComparable
+        If they were measured in different ways, or have no row in common.
+    """
+    check_alike(old, new)
+    result = Comparison(machine=machine_factor(old, new))
+    result.vanished = sorted(old["rows"].keys() - new["rows"].keys())
+    result.new = sorted(new["rows"].keys() - old["rows"].keys())
+    pairs = {}
+    for name in sorted(old["rows"].keys() & new["rows"].keys()):
+        before, after = old["rows"][name], new["rows"][name]
+        why = unsure(before, after)
+        if why is not None:
+            result.skipped[name] = why
+            continue
+        pairs[name] = (logs_of(before), logs_of(after))
+        note_memory(result, name, before, after, threshold)
+    if not pairs and not result.skipped:
+        raise NotComparable("no row is in both files")
+    result.rows = len(pairs)
+    margin = math.log(threshold) + abs(math.log(result.machine))
+    for first, rows in by_rounds(pairs):
+        for name in sorted(differing(rows, first)):
+            found = interval(*pairs[name])
+            if abs(math.log(found[0])) > margin:
+                (result.slower if found[0] > 1 else result.faster)[name] = found
+    return result
+
+
+def note_memory(result: Comparison, name: str, before: Row, after: Row, threshold: float) -> None:
+    """What an allocator reserves does not depend on the machine's mood: no resampling."""
+    first, second = before.get("reserved_ratio"), after.get("reserved_ratio")
+    if not first or not second:
+        return
+    if second > first * threshold:
+        result.more_memory[name] = (first, second)
+    elif second * threshold < first:
+        result.less_memory[name] = (first, second)
+
+
+# ---- the command ----
+
+def text_of(result: Comparison) -> str:
+    """The comparison for a terminal."""
+    lines = [f"{kind} {factor:6.3f} ({low:.3f} to {high:.3f})  {name}"
+             for kind, found in (("slower", result.slower), ("faster", result.faster))
+             for name, (factor, low, high) in sorted(found.items(), key=lambda item: -abs(math.log(item[1][0])))]
+    lines += [f"reserved over live from {old:.3f} to {new:.3f}  {name}"
+              for found in (result.more_memory, result.less_memory) for name, (old, new) in found.items()]
+    lines += [f"vanished  {name}" for name in result.vanished] + [f"new  {name}" for name in result.new]
+    lines += [f"not compared  {name}: {why}" for name, why in result.skipped.items()]
+    if abs(math.log(result.machine)) > 0.02:
+        lines.append(f"the empty loop took {result.machine:.3f} times as long: smaller differences are the machine's")
+    same = result.rows - len(result.slower) - len(result.faster)
+    return "\n".join([*lines, f"no difference in {same} of {result.rows} rows"])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `aclpool compare`."""
+    parser.description = DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("old", metavar="FILE", type=Path, help="a file of `aclpool bench --json`")
+    parser.add_argument("new", metavar="FILE", type=Path, help="a later one")
+    parser.add_argument("--threshold", type=float, default=1.03, metavar="FACTOR",
+                        help="smaller differences do not count (default: 1.03)")
+    parser.add_argument("--allocator", default="aclpool", metavar="NAME",
+                        help="whose slower rows fail (default: aclpool); all: of each")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The command line of `aclpool compare`."""
+    add_arguments(subparsers.add_parser("compare", help="what differs between two runs of bench, and is not noise"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare and report; the exit status."""
+    try:
+        if not arguments.threshold >= 1:
+            raise NotComparable(f"--threshold: expected a factor of at least 1, got {arguments.threshold}")
+        result = compared(load_document(arguments.old), load_document(arguments.new), arguments.threshold)
+    except (NotComparable, OSError) as error:
+        print(f"aclpool compare: {error}", file=sys.stderr)
+        return 2
+    print(text_of(result))
+    worse = [*result.slower, *result.more_memory, *result.vanished]
+    return int(any(arguments.allocator in ("all", name.split("/")[1]) for name in worse))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m acl.tools.compare`."""
+    parser = argparse.ArgumentParser(prog="aclpool compare")
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+/* fuzz_binary.c: a file of unknown origin as a kernel binary: its symbols, and loaded unless this
+ * machine would run it (a library that is loaded runs code of its own, so those need trust). */
+#include "fuzz.h"
+
+#include "elf64.h"
+
+int LLVMFuzzerInitialize(int *count, char ***arguments)
+{
+    (void)count, (void)arguments;
+    device_start();
+    return 0;
+}
+
+/* What is said to be there can be read. */
+static void sum_up(const void *address, size_t size)
+{
+    const uint8_t *bytes = address;
+    volatile uint8_t sum = 0;
+    for (size_t i = 0; i < size; i++) {
+        sum = (uint8_t)(sum + bytes[i]);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
+{
+    aclrtBinHandle binary;
+    aclrtFuncHandle function;
+    ElfSymbol symbol;
+    ElfSymbols symbols = elf64_symbols(bytes, length);
+    char name[64];
+    void *address;
+    size_t size, other;
+    if (elf64_native(bytes, length)
+        || aclrtBinaryLoadFromData(bytes, length, NULL, &binary) != ACL_SUCCESS) {
+        return 0;
+    }
+    for (int left = 64; left > 0 && elf64_next(&symbols, &symbol); left--) {
+        snprintf(name, sizeof name, "%s", symbol.name);
+        if (aclrtBinaryGetFunction(binary, name, &function) == ACL_SUCCESS) {
+            (void)aclrtGetFunctionSize(function, &size, &other);
+        }
+        (void)aclrtBinaryGetFunctionByEntry(binary, (uint64_t)left, &function);
+        if (aclrtBinaryGetGlobal(binary, name, &address, &size) == ACL_SUCCESS) {
+            sum_up(address, size);
+        }
+    }
+    if (aclrtBinaryGetDevAddress(binary, &address, &size) == ACL_SUCCESS) {
+        sum_up(address, size);
+    }
+    must(aclrtBinaryUnLoad(binary));
+    return 0;
+}

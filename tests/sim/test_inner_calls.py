@@ -1,0 +1,39 @@
+"""Inner calls of the simulator are not the program's: not counted, not traced, not hit by faults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+from support.calls import api
+from support.models import SimModel
+from support.requests import small_model
+
+import acl.sim
+
+SOURCES = Path(__file__).parents[2] / "acl/sim"
+
+
+def test_no_source_calls_an_exported_function() -> None:
+    exported = set(re.findall(r"\bsim_(acl\w+)\(", (SOURCES / "exports.h").read_text()))
+    assert len(exported) > 600
+    found = []
+    for path in sorted(SOURCES.glob("*.c")):
+        if path.name.startswith("exports"):
+            continue
+        text = re.sub(r'/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', "", path.read_text(), flags=re.DOTALL)
+        found += [f"{path.name}: {name}" for name in re.findall(r"(?<!\w)(acl\w+)\(", text) if name in exported]
+    assert found == []
+
+
+def test_an_unload_survives_a_fault_of_the_programs_frees(sim: ModuleType) -> None:
+    api.aclInit(None)
+    assert api.aclrtSetDevice(0) == 0
+    before = acl.sim.physical_bytes()
+    acl.sim.reset_counters()
+    with acl.sim.fault("aclrtFree", every=1):
+        with SimModel(small_model().to_bytes()):
+            pass
+    assert acl.sim.physical_bytes() == before
+    assert not {"aclrtMalloc", "aclrtFree"} & {name for name, count in acl.sim.counters().items() if count}

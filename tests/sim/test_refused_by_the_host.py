@@ -1,0 +1,79 @@
+"""What the host's kernel refuses is told as that: not as a full device, nor as too many objects."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from support.child import run_python
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import compare_probes
+
+pytestmark = pytest.mark.skipif(compare_probes.sanitized(), reason="a sanitizer's shadow needs the addresses")
+
+CODE = """
+    import ctypes, resource, sys
+    from acl import sim
+    size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[1]),) * 2)
+    lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+    lib.aclGetRecentErrMsg.restype = ctypes.c_char_p
+    def tell(name, *arguments):
+        print(name, getattr(lib, name)(*arguments), (lib.aclGetRecentErrMsg() or b"").decode().strip())
+    place = ctypes.c_void_p()
+    lib.aclInit(None)
+    tell("aclrtSetDevice", 0)
+    for _ in range(3):
+        tell("aclrtMalloc", ctypes.byref(place), ctypes.c_size_t(64), 0)
+    tell("aclrtMallocHost", ctypes.byref(place), ctypes.c_size_t(64))
+    tell("aclrtMemAllocManaged", ctypes.byref(place), ctypes.c_uint64(64), 1)
+"""
+
+
+def told(more: int) -> list[str]:
+    done = run_python(CODE.replace("sys.argv[1]", str(more)), ACL_SIM_MEMORY="32G")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_no_addresses_for_handles_is_not_too_many_contexts() -> None:
+    line = told(10 << 30)[0]
+    assert line.startswith("aclrtSetDevice 207005")
+    assert "the host refused mmap of " in line and "for handles: Cannot allocate memory" in line
+
+
+def test_no_addresses_for_a_device_is_not_a_full_device() -> None:
+    lines = told(60 << 30)
+    assert lines[0] == "aclrtSetDevice 0 "
+    for line, purpose in zip(lines[1:], [*["the device's memory"] * 3, "pinned memory", "managed memory"], strict=True):
+        assert " 207005 " in line
+        assert "the host refused mmap of " in line and f"for {purpose}: Cannot allocate memory" in line
+
+
+def test_a_device_that_the_host_refused_leaves_no_addresses_behind() -> None:
+    """Each attempt gives back what it got: after many of them a smaller reservation still succeeds."""
+    done = run_python(CODE.replace("sys.argv[1]", str(60 << 30)).replace("range(3)", "range(50)"),
+                      ACL_SIM_MEMORY="32G")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 53, done.stderr
+    assert lines[1] == lines[50]
+
+
+def test_a_descriptor_limit_is_told_as_memfd() -> None:
+    done = run_python("""
+        import ctypes, resource
+        from acl import sim
+        lib = ctypes.CDLL(sim.library_dir() + "/libascendcl.so")
+        lib.aclGetRecentErrMsg.restype = ctypes.c_char_p
+        lib.aclInit(None)
+        assert lib.aclrtSetDevice(0) == 0
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+        place = ctypes.c_void_p()
+        print(lib.aclrtMalloc(ctypes.byref(place), ctypes.c_size_t(64), 0), lib.aclGetRecentErrMsg().decode())
+    """)
+    assert done.stdout.startswith("207005"), done.stdout + done.stderr
+    assert "the host refused memfd_create" in done.stdout
+    assert os.strerror(24) in done.stdout

@@ -1,0 +1,221 @@
+"""Rules that CANN's published examples rely on."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.calls import api, out
+from support.memory import made, read, write
+
+from acl import sim
+
+HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+EXTERNAL, MAPPED, PINNED, D2D = 0x20, 2, 0x10000000, 3
+
+
+@pytest.fixture
+def stream() -> Iterator[int]:
+    api.aclInit(None)
+    assert api.aclrtSetDevice(0) == 0
+    handle = made("aclrtCreateStream")
+    yield handle
+    assert api.aclrtDestroyStream(handle) == 0
+    assert api.aclrtResetDevice(0) == 0
+
+
+class Gate:
+    """A host function that holds a stream until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self._function = HOST_FUNCTION(lambda _: self.open.wait(60) and None)
+        self.function = ctypes.cast(self._function, ctypes.c_void_p)
+
+
+def captured(stream: int) -> int:
+    graph = out()
+    assert api.aclmdlRICaptureEnd(stream, ctypes.byref(graph)) == 0, api.aclGetRecentErrMsg()
+    assert graph.value is not None
+    return int(graph.value)
+
+
+def test_a_graph_destroyed_at_work_is_waited_for(stream: int) -> None:
+    gate, source, target = Gate(), made("aclrtMalloc", 64, 0), made("aclrtMalloc", 64, 0)
+    write(source, b"x" * 64)
+    write(target, b"-" * 64)
+    assert api.aclmdlRICaptureBegin(stream, 2) == 0
+    assert api.aclrtLaunchHostFunc(stream, gate.function, None) == 0
+    assert api.aclrtMemcpyAsync(target, 64, source, 64, D2D, stream) == 0
+    graph = captured(stream)
+    assert api.aclmdlRIExecuteAsync(graph, stream) == 0
+    threading.Timer(0.1, gate.open.set).start()
+    assert api.aclmdlRIDestroy(graph) == 0
+    assert read(target, 64) == b"x" * 64
+    assert api.aclrtSynchronizeStream(stream) == 0
+    for address in (source, target):
+        assert api.aclrtFree(address) == 0
+
+
+def test_a_graph_waits_for_an_external_event_of_the_outside(stream: int) -> None:
+    event, other = made("aclrtCreateEventWithFlag", EXTERNAL), made("aclrtCreateStream")
+    gate, source, target = Gate(), made("aclrtMalloc", 64, 0), made("aclrtMalloc", 64, 0)
+    write(source, b"x" * 64)
+    write(target, b"-" * 64)
+    assert api.aclmdlRICaptureBegin(stream, 2) == 0
+    assert api.aclrtStreamWaitEvent(stream, event) == 0, api.aclGetRecentErrMsg()
+    assert api.aclrtMemcpyAsync(target, 64, source, 64, D2D, stream) == 0
+    graph = captured(stream)
+    assert api.aclrtLaunchHostFunc(other, gate.function, None) == 0
+    assert api.aclrtRecordEvent(event, other) == 0
+    assert api.aclmdlRIExecuteAsync(graph, stream) == 0
+    assert api.aclrtSynchronizeStreamWithTimeout(stream, 50) == 507046
+    assert read(target, 64) == b"-" * 64
+    gate.open.set()
+    assert api.aclrtSynchronizeStream(stream) == 0
+    assert read(target, 64) == b"x" * 64
+    assert api.aclmdlRIDestroy(graph) == 0
+    assert api.aclrtDestroyStream(other) == 0
+    assert api.aclrtDestroyEvent(event) == 0
+    for address in (source, target):
+        assert api.aclrtFree(address) == 0
+
+
+def test_a_graph_records_an_external_event_for_the_outside(stream: int) -> None:
+    event, other, gate = made("aclrtCreateEventWithFlag", EXTERNAL), made("aclrtCreateStream"), Gate()
+    assert api.aclmdlRICaptureBegin(stream, 2) == 0
+    assert api.aclrtLaunchHostFunc(stream, gate.function, None) == 0
+    assert api.aclrtRecordEvent(event, stream) == 0, api.aclGetRecentErrMsg()
+    graph = captured(stream)
+    assert api.aclmdlRIExecuteAsync(graph, stream) == 0
+    assert api.aclrtStreamWaitEvent(other, event) == 0
+    assert api.aclrtSynchronizeStreamWithTimeout(other, 50) == 507046
+    gate.open.set()
+    assert api.aclrtSynchronizeStream(other) == 0
+    assert api.aclmdlRIDestroy(graph) == 0
+    assert api.aclrtDestroyStream(other) == 0
+    assert api.aclrtDestroyEvent(event) == 0
+
+
+class CondParams(ctypes.Structure):
+    _fields_ = [("handle", ctypes.c_void_p), ("type", ctypes.c_int), ("size", ctypes.c_uint32),
+                ("graphs", ctypes.POINTER(ctypes.c_void_p))]
+
+
+def add_condition(stream: int, kind: int, graphs: ctypes.Array[ctypes.c_void_p]) -> int:
+    """Adds a conditional task to the capture; where its condition is."""
+    status, graph, handle, place = out(ctypes.c_int), out(), out(), out()
+    assert api.aclmdlRICaptureGetInfo(stream, ctypes.byref(status), ctypes.byref(graph)) == 0
+    assert api.aclmdlRICondHandleCreate(graph, 0, 0, ctypes.byref(handle)) == 0
+    assert api.aclmdlRICondHandleGetCondPtr(handle, ctypes.byref(place)) == 0
+    add = ctypes.CDLL(sim.library_dir() + "/libascendcl.so").aclmdlRIAddCondTask
+    add.argtypes = [CondParams, ctypes.c_void_p, ctypes.c_uint32]
+    params = CondParams(handle, kind, len(graphs), graphs)
+    assert add(params, stream, 0) == 0, api.aclGetRecentErrMsg()
+    assert place.value is not None
+    return int(place.value)
+
+
+def test_a_conditional_task_makes_its_graphs(stream: int) -> None:
+    """`modelRIArray` is output: a capture into each of them says what the branch does."""
+    inner, memory = made("aclrtCreateStream"), made("aclrtMalloc", 64, 0)
+    sources = [made("aclrtMalloc", 64, 0) for _ in range(2)]
+    for source, text in zip(sources, (b"y", b"n"), strict=True):
+        write(source, text * 64)
+    graphs = (ctypes.c_void_p * 2)(12345, None)      # what stands there before means nothing
+    assert api.aclmdlRICaptureBegin(stream, 2) == 0
+    place = add_condition(stream, 0, graphs)
+    outer = captured(stream)
+    branches = list(graphs)
+    assert len({None, 12345, outer, *branches}) == 5
+    for branch, source in zip(branches, sources, strict=True):
+        assert api.aclmdlRICaptureToModelRIBegin(inner, branch, 2) == 0, api.aclGetRecentErrMsg()
+        assert api.aclrtMemcpyAsync(memory, 64, source, 64, D2D, inner) == 0
+        assert captured(inner) == branch
+    for value, text in ((1, b"y"), (0, b"n"), (7, b"y")):
+        write(place, value.to_bytes(8, "little"))
+        assert api.aclmdlRIExecuteAsync(outer, stream) == 0
+        assert api.aclrtSynchronizeStream(stream) == 0
+        assert read(memory, 64) == text * 64
+    assert api.aclmdlRICaptureBegin(stream, 2) == 0
+    add_condition(stream, 0, graphs)
+    second = captured(stream)
+    assert not set(graphs) & set(branches), "graphs of another task are no input"
+    for graph in (outer, second):
+        assert api.aclmdlRIDestroy(graph) == 0
+    assert [api.aclmdlRIDestroy(branch) for branch in (*branches, *graphs)] == [107017] * 4, "they went with it"
+    for address in (memory, *sources):
+        assert api.aclrtFree(address) == 0
+    assert api.aclrtDestroyStream(inner) == 0
+
+
+def test_reports_and_host_functions_have_a_thread_each(stream: int) -> None:
+    """One stream, two subscriptions; host functions go to the thread that serves them."""
+    seen: list[tuple[str, int]] = []
+    note = {name: HOST_FUNCTION(lambda _, name=name: seen.append((name, threading.get_ident())))
+            for name in ("report", "host")}
+    threads: dict[str, int] = {}
+    ready, done = threading.Barrier(3), threading.Event()
+
+    def serve(name: str) -> None:
+        threads[name] = threading.get_ident()
+        ready.wait(60)
+        while not done.is_set():
+            getattr(api, "aclrtProcessReport" if name == "report" else "aclrtProcessHostFunc")(20)
+
+    workers = [threading.Thread(target=serve, args=(name,)) for name in note]
+    for worker in workers:
+        worker.start()
+    ready.wait(60)
+    assert api.aclrtSubscribeReport(threads["report"], stream) == 0
+    assert api.aclrtSubscribeHostFunc(threads["host"], stream) == 0
+    assert api.aclrtSubscribeHostFunc(threads["report"], stream) == 107011, "it has one already"
+    assert api.aclrtLaunchCallback(ctypes.cast(note["report"], ctypes.c_void_p), None, 1, stream) == 0
+    assert api.aclrtLaunchHostFunc(stream, ctypes.cast(note["host"], ctypes.c_void_p), None) == 0
+    assert api.aclrtSynchronizeStream(stream) == 0
+    assert seen == [("report", threads["report"]), ("host", threads["host"])]
+    assert api.aclrtUnSubscribeHostFunc(threads["report"], stream) != 0
+    assert api.aclrtUnSubscribeHostFunc(threads["host"], stream) == 0
+    assert api.aclrtLaunchHostFunc(stream, ctypes.cast(note["host"], ctypes.c_void_p), None) == 107011
+    assert api.aclrtUnSubscribeReport(threads["report"], stream) == 0
+    done.set()
+    for worker in workers:
+        worker.join()
+
+
+def test_pinned_memory_may_be_registered_as_mapped(stream: int) -> None:
+    address, seen = made("aclrtMallocHost", 4096), out()
+    assert api.aclrtHostUnregister(address) != 0
+    assert api.aclrtHostRegisterV2(address, 4096, MAPPED) == 0, api.aclGetRecentErrMsg()
+    assert api.aclrtHostRegisterV2(address, 4096, MAPPED) != 0, "twice"
+    assert api.aclrtHostGetDevicePointer(address, ctypes.byref(seen), 0) == 0
+    assert seen.value == address
+    assert api.aclrtHostUnregister(address) == 0
+    assert api.aclrtHostUnregister(address) != 0
+    assert api.aclrtHostRegisterV2(address, 4096, PINNED) != 0, "it is pinned already"
+    assert api.aclrtHostRegisterV2(address, 1 << 20, MAPPED) != 0, "more than there is"
+    assert api.aclrtHostRegisterV2(address, 4096, MAPPED) == 0
+    assert api.aclrtFreeHost(address) == 0
+    assert api.aclrtHostUnregister(address) != 0, "it went with the memory"
+
+
+def test_a_models_work_size_is_never_0(stream: int) -> None:
+    from acl.tools.onnx_writer import Builder
+
+    b = Builder()
+    b.output(b.add("Relu", b.input("x", "float32", [2, 2])), "float32")
+    data = b.to_bytes({})
+    work, weight = out(ctypes.c_size_t), out(ctypes.c_size_t)
+    assert api.aclmdlQuerySizeFromMem(data, len(data), ctypes.byref(work), ctypes.byref(weight)) == 0
+    assert work.value > 0
+    assert api.aclrtFree(made("aclrtMalloc", work.value, 0)) == 0
+
+
+@pytest.mark.parametrize(("name", "function"), [
+    ("libprofapi.so", "MsprofReportApi"), ("libacl_rt_impl.so", "aclrtMalloc"), ("libnnopbase.so", None),
+])
+def test_the_libraries_that_link_lines_name_are_there(name: str, function: str | None) -> None:
+    library = ctypes.CDLL(f"{sim.library_dir()}/{name}")
+    assert function is None or getattr(library, function)

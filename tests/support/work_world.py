@@ -1,0 +1,569 @@
+"""A world of queued work on one pool, run by a list of actions that can be shortened.
+
+Each buffer is filled and read in stream order, so that memory which two have at a time shows as wrong bytes.
+An action is a name and a number, which decides all that it chooses: so the others stay what they were when one
+is taken out, and a list that fails is shortened by leaving out parts of it (`shortest`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import acl
+import acl.sim
+from support.calls import api, out
+from support.core import MIB, Door
+
+__all__ = ["Action", "Settings", "World", "actions_of", "fails", "run", "shortest"]
+
+KIB = 1 << 10
+EDGE = 512
+TO_HOST = 2
+RELAXED = 2
+UNMAP_FAILED = 507899       # a sleep took part of its pages
+SIZES = [3 * KIB, 300 * KIB, 700 * KIB, MIB + 5 * KIB, 2 * MIB, 5 * MIB]
+FAULTS = ["aclrtRecordEvent", "aclrtCreateEventExWithFlag", "aclrtMapMem", "aclrtUnmapMem", "aclrtMallocPhysical",
+          "aclrtStreamQuery", "aclrtQueryEventStatus", "aclrtSynchronizeStreamWithTimeout",
+          "aclrtSynchronizeDeviceWithTimeout", "aclrtMallocHost", "aclrtFreePhysical", "aclrtReserveMemAddress",
+          "aclrtMemcpyAsync", "aclrtCreateStream", "aclrtSynchronizeStream", "aclrtSetCurrentContext",
+          "aclrtGetCurrentContext", "aclrtMallocAlign32", "aclrtFree", "aclmdlRICaptureGetInfo"]
+
+Action = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What kind of pool a world has."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    early: bool = False
+
+    @classmethod
+    def of(cls, seed: int) -> Settings:
+        kinds: list[dict[str, Any]] = [
+            {}, {}, {"views": "always"}, {"views": False}, {"steal": False}, {"segments": True},
+            {"early_frees": True}, {"early_frees": True, "views": "always"}, {"debug": "sample:3"},
+            {"watch_captures": True}, {"limit": None}, {"granule": "4MiB", "limit": "64MiB"}]
+        options = {"limit": "40MiB", **kinds[seed % len(kinds)]}
+        return cls(options, bool(options.get("early_frees")))
+
+
+class Lane:
+    """A stream of one of the contexts; `hold` stops its work until `go_on`."""
+
+    def __init__(self, world: World, context: acl.Context) -> None:
+        self.world, self.context = world, context
+        context.use()
+        self.stream = acl.Stream()
+        self.signal = acl.Stream()
+        self.notifies: list[ctypes.c_void_p] = []
+        self.held = False
+        self.graph: Graph | None = None         # that is being captured here
+        self.pending: list[Callable[[], None]] = []         # launches that a framework's queue has not made yet
+        world.pool.register(self.stream)
+        self.door = Door(self.stream)
+
+    def hold(self) -> None:
+        if not self.held and self.graph is None:
+            self.context.use()
+            # One for each hold: two records of one notify count once if no wait took the first.
+            self.notifies.append(ctypes.c_void_p())
+            assert api.aclrtCreateNotify(ctypes.byref(self.notifies[-1]), 0) == 0
+            assert api.aclrtWaitAndResetNotify(self.notifies[-1], self.stream.handle, 0) == 0
+            self.held = True
+
+    def go_on(self) -> None:
+        if self.held:
+            self.context.use()
+            assert api.aclrtRecordNotify(self.notifies[-1], self.signal.handle) == 0
+            self.held = False
+
+    def launch(self) -> None:
+        """What the framework's queue holds reaches the stream."""
+        for work in self.pending:
+            work()
+        self.pending.clear()
+
+    def settle(self) -> None:
+        self.launch()
+        self.go_on()
+        self.context.use()
+        self.stream.synchronize()
+
+    def end(self) -> None:
+        """The stream ends, with what it has queued."""
+        self.launch()
+        self.go_on()
+        self.context.use()
+        self.world.pool.unregister(self.stream)
+        self.stream.close()
+        self.signal.close()
+        assert all(api.aclrtDestroyNotify(notify) == 0 for notify in self.notifies)
+
+
+@dataclass(eq=False)
+class Held:
+    """A live block: whose it is, and what must be in it."""
+
+    lane: Lane
+    value: int
+    tag: str
+    address: int
+    size: int
+    buffer: acl.Buffer | None = None
+    block: int = 0
+    graph: Graph | None = None
+
+
+@dataclass(eq=False)
+class Graph:
+    """A captured graph: its fills and reads, and the pool's memory of it."""
+
+    lane: Lane
+    capture: Any
+    handle: Any = None
+    reads: list[tuple[acl.HostBuffer, int]] = field(default_factory=list)
+    ran: bool = False
+
+
+class World:
+    """A pool with lanes, and what all queued reads must have brought in the end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        acl.Device(0).use()
+        home = acl.Context.current()
+        assert home is not None
+        self.home = home
+        self.away = acl.Context(0)
+        home.use()
+        self.pool = acl.Pool(0, sync_timeout_ms=5, **settings.options)
+        self.lanes = [Lane(self, context) for context in (home, home, self.away)]
+        self.live: list[Held] = []
+        self.graphs: list[Graph] = []
+        self.asleep: set[str] = set()
+        self.reads: list[tuple[acl.HostBuffer, int, str]] = []
+        self.values = 0
+        self.random = random.Random(0)
+
+    # What actions use.
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Now and then one of the next driver calls fails: only calls of the pool's stand inside."""
+        if self.random.random() < 0.85:
+            yield
+            return
+        with acl.sim.fault(self.random.choice(FAULTS), nth=self.random.randint(1, 5), times=1):
+            yield
+
+    def anywhere(self) -> None:
+        """Any context is current."""
+        self.random.choice([self.home, self.away]).use()
+
+    def awake(self) -> list[Held]:
+        return [one for one in self.live if one.tag not in self.asleep and one.graph is None]
+
+    def value(self) -> int:
+        self.values = self.values % 250 + 1
+        return self.values
+
+    def settle(self) -> None:
+        """All lanes go on before any is waited for: one may wait for an event of another."""
+        for lane in self.lanes:
+            if lane.graph is not None:
+                self.capture_end(lane)
+            lane.launch()
+            lane.go_on()
+        for lane in self.lanes:
+            lane.settle()
+        for context in (self.away, self.home):          # streams that ended may still be at work
+            context.use()
+            assert api.aclrtSynchronizeDevice() == 0
+
+    def fill(self, lane: Lane, address: int, size: int, value: int) -> None:
+        lane.context.use()
+        assert api.aclrtMemsetAsync(address, size, value, size, lane.stream.handle) == 0
+
+    def copy_out(self, lane: Lane, address: int, size: int) -> acl.HostBuffer:
+        """Queue a read of both ends."""
+        host = acl.HostBuffer(2 * EDGE)
+        lane.context.use()
+        for index, place in enumerate((0, size - EDGE)):
+            assert api.aclrtMemcpyAsync(
+                host.address + index * EDGE, EDGE, address + place, EDGE, TO_HOST, lane.stream.handle) == 0
+        return host
+
+    def read(self, held: Held, lane: Lane) -> None:
+        host = self.copy_out(lane, held.address, held.size)
+        self.reads.append((host, held.value, f"{held.address:#x} of value {held.value}"))
+
+    def give(self, held: Held) -> None:
+        """Close or free what a lane has."""
+        if held.buffer is not None:
+            held.buffer.close()
+        else:
+            held.lane.door.free(held.block)
+
+    def free_one(self, held: Held) -> None:
+        self.live.remove(held)
+        if (held.tag not in self.asleep and held.graph is None and held.lane in self.lanes
+                and held.lane.graph is None):
+            self.read(held, held.lane)
+        self.anywhere()
+        with self.failing():
+            self.give(held)
+
+    # Actions.
+
+    def alloc(self) -> None:
+        """A buffer of the user's."""
+        lane = self.random.choice(self.lanes)
+        tag = self.random.choice(["a", "b"])
+        if tag in self.asleep:
+            return
+        size = self.random.choice(SIZES)
+        self.anywhere()
+        try:
+            with self.failing():
+                buffer = self.pool.alloc(size, lane.stream, tag=tag)
+        except acl.AclError:
+            return
+        self.keep(Held(lane, self.value(), tag, buffer.address, size, buffer=buffer, graph=lane.graph))
+
+    def keep(self, held: Held) -> None:
+        self.live.append(held)
+        self.fill(held.lane, held.address, held.size, held.value)
+        if held.graph is not None:
+            host = self.copy_out(held.lane, held.address, held.size)
+            held.graph.reads.append((host, held.value))
+
+    def take(self) -> None:
+        """A block through the callbacks; where frees come early its work is launched after the free."""
+        lane = self.random.choice(self.lanes)
+        if lane.graph is not None or "" in self.asleep:
+            return
+        size = self.random.choice(SIZES)
+        lane.context.use()
+        with self.failing():
+            block = lane.door.alloc(size)
+        if not block:
+            return
+        held = Held(lane, self.value(), "", lane.door.address(block), size, block=block)
+        if not self.settings.early:
+            self.keep(held)
+            return
+
+        def work() -> None:
+            self.fill(lane, held.address, held.size, held.value)
+            self.read(held, lane)
+
+        lane.pending.append(work)
+        if self.random.random() < 0.5:
+            with self.failing():
+                lane.door.free(block)
+        else:
+            lane.launch()
+            self.live.append(held)
+
+    def launch(self) -> None:
+        self.random.choice(self.lanes).launch()
+
+    def share(self) -> None:
+        """Another lane reads the buffer, after what its own lane has queued."""
+        found = [one for one in self.awake() if one.buffer is not None and one.lane in self.lanes
+                 and one.lane.graph is None]
+        if not found:
+            return
+        held, lane = self.random.choice(found), self.random.choice(self.lanes)
+        if lane.context is not held.lane.context or lane.graph is not None:
+            return
+        held.lane.context.use()
+        with acl.Event() as event:
+            event.record(held.lane.stream)
+            lane.stream.wait_event(event)
+        self.read(held, lane)
+        self.anywhere()
+        self.pool.record_stream(held.buffer, lane.stream)
+
+    def free(self) -> None:
+        if self.live:
+            self.free_one(self.random.choice(self.live))
+
+    def free_elsewhere(self) -> None:
+        """Another thread frees: its own context, and no owner of any lock."""
+        if not self.live:
+            return
+        held = self.random.choice(self.live)
+        thread = threading.Thread(target=self.free_one, args=(held,))
+        thread.start()
+        thread.join()
+
+    def together(self) -> None:
+        """Threads work on lanes of their own at once, and one trims meanwhile."""
+        for lane in self.lanes:                 # none waits for an event of one that is held
+            lane.launch()
+            lane.go_on()
+        seeds = [self.random.randrange(1 << 30) for _ in self.lanes]
+        wrong: list[str] = []
+        threads = [threading.Thread(target=self.alone, args=(lane, seed, wrong))
+                   for lane, seed in zip(self.lanes, seeds, strict=True) if lane.graph is None]
+        threads.append(threading.Thread(target=self.trims, args=(seeds[0],)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
+        self.home.use()
+
+    def trims(self, seed: int) -> None:
+        chance = random.Random(seed)
+        self.home.use()
+        for _ in range(10):
+            self.pool.trim(chance.choice([0, 20 * MIB]), idle=chance.random() < 0.5)
+
+    def alone(self, lane: Lane, seed: int, wrong: list[str]) -> None:
+        """One thread's blocks on its lane: what another has at the same time shows as wrong bytes."""
+        chance = random.Random(seed)
+        mine: list[Held] = []
+        reads: list[tuple[acl.HostBuffer, int]] = []
+        lane.context.use()
+        try:
+            for _ in range(40):
+                if chance.random() < 0.5 and mine:
+                    held = mine.pop(chance.randrange(len(mine)))
+                    reads.append((self.copy_out(lane, held.address, held.size), held.value))
+                    lane.door.free(held.block)
+                    continue
+                size = chance.choice(SIZES)
+                block = lane.door.alloc(size)
+                if block:
+                    mine.append(Held(lane, chance.randint(1, 250), "", lane.door.address(block), size, block=block))
+                    self.fill(lane, mine[-1].address, size, mine[-1].value)
+            for held in mine:
+                reads.append((self.copy_out(lane, held.address, held.size), held.value))
+                lane.door.free(held.block)
+            assert api.aclrtSynchronizeStream(lane.stream.handle) == 0
+            wrong += [f"{value} in a thread" for host, value in reads if bytes(host) != bytes([value]) * (2 * EDGE)]
+        except BaseException as error:
+            wrong.append(repr(error))
+
+    def hold(self) -> None:
+        self.random.choice(self.lanes).hold()
+
+    def go_on(self) -> None:
+        self.random.choice(self.lanes).go_on()
+
+    def renew(self) -> None:
+        """A stream ends, with its buffers alive; what is queued there refers to memory until it has run."""
+        index = self.random.randrange(len(self.lanes))
+        lane = self.lanes[index]
+        if self.random.random() < 0.5:
+            self.settle()
+        else:                                   # at work; nothing that it waits for is held
+            for one in self.lanes:
+                if one.graph is not None:
+                    self.capture_end(one)
+                one.launch()
+                one.go_on()
+        lane.end()
+        self.lanes[index] = Lane(self, lane.context)
+
+    def unload(self) -> None:
+        self.home.use()
+        with self.pool.unloading():
+            for _ in range(3):
+                self.free()
+            self.home.use()
+
+    def sleep(self) -> None:
+        self.home.use()
+        tag = self.random.choice(["a", "b"])
+        if "debug" in self.settings.options:
+            return                              # guarded blocks cannot sleep
+        if tag in self.asleep or tag not in self.pool.stats().tags:
+            return
+        if any(lane.graph is not None for lane in self.lanes):
+            return
+        try:
+            with self.failing():
+                self.pool.sleep(tag)
+            self.asleep.add(tag)
+        except acl.AclError as error:
+            if error.code == UNMAP_FAILED:
+                self.asleep.add(tag)
+
+    def wake(self) -> None:
+        self.home.use()
+        for tag in sorted(self.asleep):
+            with suppress(acl.AclError):
+                with self.failing():
+                    self.pool.wake(tag)
+                self.asleep.discard(tag)
+
+    def trim(self) -> None:
+        self.anywhere()
+        with self.failing():
+            self.pool.trim(self.random.choice([0, 10 * MIB]), idle=self.random.random() < 0.5)
+
+    def decay(self) -> None:
+        self.anywhere()
+        with self.failing():
+            self.pool.decay_tick()
+
+    def capture(self) -> None:
+        """A graph begins on a lane, or the one there ends."""
+        lane = self.random.choice(self.lanes)
+        if lane.graph is not None:
+            self.capture_end(lane)
+            return
+        if lane.held or self.asleep or lane.pending:
+            return
+        lane.context.use()
+        capture = self.pool.capture(lane.stream)
+        capture.__enter__()
+        lane.graph = Graph(lane, capture)
+        assert api.aclmdlRICaptureBegin(lane.stream.handle, RELAXED) == 0
+
+    def capture_end(self, lane: Lane) -> None:
+        graph = lane.graph
+        assert graph is not None
+        lane.context.use()
+        graph.handle = out()
+        assert api.aclmdlRICaptureEnd(lane.stream.handle, ctypes.byref(graph.handle)) == 0
+        graph.capture.__exit__(None, None, None)
+        lane.graph = None
+        self.graphs.append(graph)
+
+    def run_graph(self) -> None:
+        """Execute a graph on its lane, in order with what is there."""
+        found = [one for one in self.graphs if one.lane in self.lanes and one.lane.graph is None]
+        if not found or self.asleep:
+            return
+        graph = self.random.choice(found)
+        graph.lane.context.use()
+        assert api.aclmdlRIExecuteAsync(graph.handle, graph.lane.stream.handle) == 0
+        graph.ran = True
+
+    def release(self) -> None:
+        """A graph is destroyed once it is complete."""
+        if not self.graphs:
+            return
+        graph = self.random.choice(self.graphs)
+        self.verify()
+        self.home.use()
+        self.release_graph(graph)
+
+    def release_graph(self, graph: Graph) -> None:
+        self.graphs.remove(graph)
+        assert api.aclmdlRIDestroy(graph.handle) == 0
+        for held in [one for one in self.live if one.graph is graph]:
+            self.live.remove(held)
+            self.give(held)
+        with self.failing():
+            self.pool.release_capture(graph.capture)
+        for host, _ in graph.reads:
+            host.close()
+
+    def verify(self) -> None:
+        self.settle()
+        for host, value, name in self.reads:
+            assert bytes(host) == bytes([value]) * (2 * EDGE), name
+            host.close()
+        self.reads.clear()
+        for graph in self.graphs:
+            for host, value in graph.reads if graph.ran else ():
+                assert bytes(host) == bytes([value]) * (2 * EDGE), f"{value} in a graph"
+                ctypes.memset(host.address, 0, 2 * EDGE)
+            graph.ran = False
+
+    def step(self, action: Action) -> None:
+        name, number = action
+        self.random.seed(number)
+        getattr(self, name)()
+        broken = self.pool.check()
+        assert broken == 0, f"I{broken} after {name}"
+
+    def end(self) -> None:
+        self.verify()
+        self.home.use()
+        for graph in list(self.graphs):
+            self.release_graph(graph)
+        for held in self.live:
+            self.give(held)
+        limit = time.monotonic() + 30               # each wait is short, and the machine may be busy
+        while self.pool.stats().reserved and "debug" not in self.settings.options:     # which holds blocks back
+            self.pool.trim(drained=self.settings.early)
+            assert time.monotonic() < limit, self.pool.stats().streams
+        assert self.pool.check() == 0
+
+    def leave(self) -> None:
+        """Let go of everything, whatever state it is in."""
+        for lane in self.lanes:
+            with suppress(Exception):
+                if lane.graph is not None:
+                    self.capture_end(lane)
+            with suppress(Exception):
+                lane.go_on()
+        for lane in self.lanes:
+            with suppress(Exception):
+                lane.end()
+        self.live.clear()
+        self.home.use()
+        self.pool.close()
+        self.away.close()
+
+
+WEIGHTS = {
+    "alloc": 26, "take": 12, "free": 22, "free_elsewhere": 3, "share": 10, "hold": 6, "go_on": 8, "launch": 5,
+    "trim": 4, "decay": 1, "unload": 2, "renew": 1.5, "sleep": 2, "wake": 3, "capture": 4, "run_graph": 4, "release": 1,
+    "together": 0.5, "verify": 2}
+
+
+def actions_of(seed: int, count: int) -> list[Action]:
+    """The actions of a seed."""
+    chance = random.Random(seed)
+    names = chance.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
+    return [(name, chance.randrange(1 << 30)) for name in names]
+
+
+def run(settings: Settings, actions: list[Action]) -> None:
+    """Run actions in a new world, and see that all is as it should be."""
+    with ExitStack() as stack:
+        world = World(settings)
+        stack.callback(world.leave)
+        for action in actions:
+            world.step(action)
+        world.end()
+
+
+def fails(settings: Settings, actions: list[Action]) -> str:
+    """What goes wrong in a run; empty if nothing does."""
+    try:
+        run(settings, actions)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def shortest(actions: list[Action], failing: Callable[[list[Action]], object], limit_s: float = 120) -> list[Action]:
+    """Leave out actions, many at a time and then one by one, as long as what is left still fails."""
+    end = time.monotonic() + limit_s
+    length = len(actions) // 2
+    while length > 0:
+        at = 0
+        while at < len(actions) and time.monotonic() < end:
+            fewer = actions[:at] + actions[at + length:]
+            if failing(fewer):
+                actions = fewer
+            else:
+                at += length
+        length //= 2
+    return actions

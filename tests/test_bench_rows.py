@@ -1,0 +1,292 @@
+"""Each row of `aclpool bench` moves with what it measures, and works on every slot and thread that it names."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from acl.tools import _peers, bench_measure, bench_workloads
+from acl.tools._loops import Load, Subject, run_here
+from acl.tools.bench_cases import NAMES, Case, Wanted, cases_of
+from acl.tools.bench_measure import Effort, overlap, warm_up
+from acl.tools.bench_report import merged, with_floor
+from acl.tools.bench_runs import RUNS, Job, measure_case
+from acl.tools.bench_subjects import Candidate, Opened, candidate_of
+
+EFFORT = Effort(rounds=1, samples=3, run_ns=500_000, least=500, warm_runs=3, warm_ns=100_000_000)
+WAIT_NS = 2_000
+ANYBODY = Candidate("anybody", lambda: Opened(_peers.floor()), scaled=True, from_python=True)
+TRACE = bench_workloads.packed([(1 << 20, slot) for slot in range(50)] + [(0, slot) for slot in range(50)])
+WANTED = Wanted(live=(100, 5_000), distinct=(10, 100), threads=(1, 2), traces={"t": 2})
+CASES = [case for name in NAMES for case in cases_of(name, ANYBODY, WANTED)]
+
+
+def job_of(case: Case, opened: Opened, candidate: Candidate = ANYBODY, effort: Effort = EFFORT) -> Job:
+    """The job that the command would make."""
+    peak = 50 << 20
+    if case.workload in ("W5", "day"):
+        events: tuple[bytes, ...] = (bench_workloads.inference(steps=1)[0],)
+    else:
+        events = (TRACE,) * case.parameters.get("threads", 1) if case.workload == "trace" else ()
+    return Job(case, candidate, opened, effort, False, events, 2 if case.workload == "trace" else 1, peak)
+
+
+def ns_of(case: Case, opened: Opened, effort: Effort = EFFORT) -> float:
+    """The least sample of a case's row."""
+    (row,) = measure_case(job_of(case, opened, effort=effort))
+    return min(row["samples"])
+
+
+def opened_with(make: Callable[[], Subject], call: Callable[[int], Any]) -> Opened:
+    return Opened(make(), make, call=call)
+
+
+def slow_call(size: int) -> None:
+    end = time.perf_counter_ns() + WAIT_NS
+    while time.perf_counter_ns() < end:
+        pass
+
+
+def test_every_workload_has_a_case_and_a_way_to_measure_it() -> None:
+    assert set(RUNS) == set(NAMES) == {case.workload for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_a_slower_allocator_moves_the_row(case: Case) -> None:
+    plain = ns_of(case, opened_with(_peers.floor, lambda size: None))
+    slowed = ns_of(case, opened_with(lambda: _peers.slowed(_peers.floor(), WAIT_NS), slow_call))
+    assert slowed > 0.8 * WAIT_NS / (2 if "tenants" in case.id else 1)
+    assert slowed > 3 * plain, f"{plain} ns, and with {WAIT_NS} ns more {slowed} ns"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.workload in ("W2", "W3", "live", "sizes")
+                                  and case.parameters.get("what") != "hot pair"], ids=lambda case: case.id)
+def test_a_run_replaces_the_block_of_every_slot(case: Case) -> None:
+    (row,) = measure_case(job_of(case, Opened(_peers.floor())))
+    assert row["slots"] in (256, 1000, 100, 5_000, 64)
+    assert row["slots_touched"] > 0.95 * row["slots"]
+
+
+def test_a_run_that_leaves_slots_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_workloads, "STEPS_PER_SLOT", 0)
+    case = next(case for case in CASES if case.id == "live/anybody/live_blocks=5000/what=random replacement")
+    with pytest.raises(AssertionError, match="a run replaced the blocks of"):
+        measure_case(job_of(case, Opened(_peers.floor()), effort=replace(EFFORT, run_ns=1)))
+
+
+class Watched:
+    """An allocator that writes down which threads came, and what for."""
+
+    def __init__(self) -> None:
+        self.allocated: set[int] = set()
+        self.freed_by_itself: set[bool] = set()     # of what other threads than this one allocated
+        self.home = threading.get_ident()
+
+    def subject(self) -> Subject:
+        """Its callbacks."""
+        watched = self
+
+        class Block:
+            ptr = 4096
+
+            def __init__(self, size: int) -> None:
+                self.thread = threading.get_ident()
+                watched.allocated.add(self.thread)
+
+            def __del__(self) -> None:
+                if self.thread != watched.home:
+                    watched.freed_by_itself.add(self.thread == threading.get_ident())
+
+        return _peers.python("watched", Block)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.parameters.get("threads", 1) > 1
+                                  or case.workload in ("handover", "tenants")], ids=lambda case: case.id)
+def test_every_thread_of_a_row_works(case: Case) -> None:
+    watched = Watched()
+    effort = replace(EFFORT, least=20, samples=1, warm_runs=1, run_ns=10_000)
+    subject = watched.subject()
+    RUNS[case.workload](job_of(case, Opened(subject, lambda: subject), replace(ANYBODY, python=True), effort))
+    if case.workload == "handover":
+        assert watched.freed_by_itself == {False}
+    else:
+        assert len(watched.allocated - {watched.home}) >= 2
+
+
+def test_a_replacement_does_not_get_cheaper_beside_more_blocks() -> None:
+    times = []
+    for live in (100, 200_000):
+        with candidate_of("aclpool").open() as opened:
+            load = bench_workloads.live_blocks(opened.subject, live, 400_000)
+            run_here(load, 1)
+            times.append(min(cpu for cpu, _, _ in run_here(load, 3)) / load.allocations)
+            assert load.touched is not None and load.touched > 0.8 * live
+            load.close()
+    assert times[1] > 0.8 * times[0], f"{times[0]} ns beside 100 blocks, {times[1]} beside 200,000"
+
+
+def test_each_run_draws_anew_and_each_load_the_same() -> None:
+    def sizes(runs: int) -> list[list[int]]:
+        asked: list[int] = []
+
+        class Block:
+            ptr = 4096
+
+            def __init__(self, size: int) -> None:
+                asked.append(size)
+
+        load = Load.random(_peers.python("log", Block), 4, range(512, 51_201, 512), 20, 1, 6)
+        found = []
+        for _ in range(runs):
+            run_here(load, 1)
+            found.append(asked[:])
+            asked.clear()
+        load.close()
+        return found
+
+    first, second = sizes(2)
+    assert len(first) == len(second) == 20
+    assert first != second
+    assert sizes(2) == [first, second]
+
+
+@pytest.mark.parametrize(("slots", "sizes", "count"), [(0, [512], 1), (1, [], 1), (1, [0], 1), (1, range(0), 1),
+                                                       (1, range(9), 1), (1, [512], 0)])
+def test_random_loads_of_nothing_are_refused(slots: int, sizes: Any, count: int) -> None:
+    with pytest.raises(ValueError, match="random replacements want slots"):
+        Load.random(_peers.floor(), slots, sizes, count, 1)
+
+
+def test_the_live_peak_is_the_most_that_was_asked_for_at_one_time() -> None:
+    live, most = {}, 0
+
+    class Block:
+        ptr = 4096
+
+        def __init__(self, size: int) -> None:
+            nonlocal most
+            live[id(self)] = size
+            most = max(most, sum(live.values()))
+
+        def __del__(self) -> None:
+            del live[id(self)]
+
+    load = Load.random(_peers.python("log", Block), 5, [10, 200, 3000], 300, 3, 64)
+    load.fill()
+    run_here(load, 2)
+    assert load.live_peak == most
+    assert load.touched == 5
+    load.close()
+    assert not live
+
+
+def test_written_blocks_are_resident() -> None:
+    libc = candidate_of("glibc")
+    ctypes.CDLL(None).malloc_trim(0)            # what other tests freed would serve, and is resident
+    with libc.open() as opened:
+        load = Load.random(opened.subject, 64, [1 << 20], 64, 1)
+        load.fill()
+        base = bench_measure.resident("VmRSS")
+        peak = bench_measure.touched_peak(load, 64, base)
+        load.close()
+    assert peak is None or 32 << 20 < peak < 200 << 20
+
+
+# ---- what makes a row unsure ----
+
+@pytest.mark.parametrize(("windows", "of", "share"), [
+    ([(0, 100), (0, 100)], None, 1.0), ([(0, 100), (50, 150)], None, 0.5), ([(0, 10), (20, 30)], None, 0.0),
+    ([(0, 100), (0, 50)], None, 0.5), ([(10, 60), (0, 100)], 0, 1.0), ([(10, 60), (0, 100)], 1, 0.5),
+])
+def test_overlap_is_the_share_in_which_all_ran(windows: list[tuple[int, int]], of: int | None, share: float) -> None:
+    assert overlap(windows, of) == pytest.approx(share)
+
+
+def test_a_warm_up_ends_when_three_runs_agree_and_says_if_they_never_do() -> None:
+    times = iter([900.0, 300.0, 100.0, 101.0, 99.0, 5.0])
+    assert (warm_up(lambda: next(times), Effort())).items() >= {"warm_up_runs": 5, "stable": True}.items()
+    falling = iter([2.0 ** -i for i in range(100)])
+    assert (warm_up(lambda: next(falling), Effort())).items() >= {"warm_up_runs": 30, "stable": False}.items()
+
+
+def round_of(*samples: float, **more: Any) -> dict[str, Any]:
+    return {"workload": "W4", "allocator": "x", "samples": list(samples), "stable": True, "overlap": 1.0,
+            "floor_around_ns": [3.0, 3.0], "failures": 0, **more}
+
+
+def test_a_row_is_the_median_of_its_processes_with_their_spread() -> None:
+    row = merged([round_of(10, 11, 90), round_of(20, 20, 20), round_of(5, 12, 13)])
+    assert (row["ns_per_pair"], row["ns_per_pair_low"], row["ns_per_pair_high"]) == (12, 11, 20)
+    assert row["ns_per_pair_min"] == 5
+    assert row["samples"] == [[10, 11, 90], [20, 20, 20], [5, 12, 13]]
+
+
+@pytest.mark.parametrize(("more", "mark"), [
+    ({}, None), ({"overlap": 0.89}, "o"), ({"stable": False}, "w"), ({"floor_around_ns": [3.0, 3.6]}, "d"),
+])
+def test_an_unsure_row_is_marked(more: dict[str, Any], mark: str | None) -> None:
+    quiet = [merged([round_of(10)]) for _ in range(4)]
+    assert with_floor([*quiet, merged([round_of(10, **more)])])[-1]["mark"] == mark
+
+
+# ---- allocators of one's own ----
+
+class Mine:
+    """What a factory may return: callbacks by address."""
+
+    version = "7"
+
+    def allocate(self, size: int) -> Any:
+        """A block: an object with an address."""
+        return SimpleNamespace(ptr=4096)
+
+
+class Callbacks:
+    """Likewise, in C."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self.alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(lambda state, size: 4096)
+        self.free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda state, block: None)
+        self.closed = False
+
+    def close(self) -> None:
+        """At its end."""
+        self.closed = True
+
+
+@pytest.mark.parametrize("factory", ["Mine", "Callbacks"])
+def test_a_factorys_allocator_is_measured(factory: str) -> None:
+    candidate = candidate_of(f"mine={__name__}:{factory}")
+    assert candidate.name == "mine"
+    with candidate.open() as opened:
+        (row,) = measure_case(job_of(Case("W1", "mine", {"size": 512, "thread": "python"}), opened, candidate,
+                                     replace(EFFORT, least=50, run_ns=1000)))
+    assert min(row["samples"]) > 0
+    assert row["version"] == ("7" if factory == "Mine" else None)
+
+
+class Pointless:
+    """Its blocks have no address."""
+
+    def allocate(self, size: int) -> bytearray:
+        """A block that C cannot use."""
+        return bytearray(size)
+
+
+def test_a_block_without_an_address_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"allocate\(512\) gave a bytearray without ptr"):
+        candidate_of(f"{__name__}:Pointless").open()
+
+
+def test_a_factory_of_nothing_is_told_what_was_expected() -> None:
+    with pytest.raises(TypeError, match=r"neither allocate\(size\) nor alloc"):
+        candidate_of("builtins:object").open()

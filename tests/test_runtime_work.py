@@ -1,0 +1,592 @@
+"""Works on streams: what they touch stays alive and in order, and what failed is told of what failed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from support.child import run_python
+from support.requests import small_model
+
+import acl
+
+LIMIT_SECONDS = 30
+
+
+class Gate:
+    """Holds a stream up until it is opened; opened at the end of a `with` block in any case."""
+
+    def __init__(self, stream: acl.Stream) -> None:
+        self.event = threading.Event()
+        stream.launch(self.event.wait, LIMIT_SECONDS)
+
+    def open(self, after: float = 0.0) -> None:
+        threading.Timer(after, self.event.set).start()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.event.set()
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert time.monotonic() < end, f"not within {LIMIT_SECONDS} s: {what}"
+        time.sleep(0.002)
+
+
+def filled(pool: acl.PinnedPool, byte: bytes, size: int = 4096) -> acl.HostBuffer:
+    buffer = pool.alloc(size)
+    memoryview(buffer)[:] = byte * size
+    return buffer
+
+
+@pytest.fixture
+def pinned() -> Iterator[acl.PinnedPool]:
+    with acl.PinnedPool() as made:
+        yield made
+
+
+@pytest.fixture
+def model() -> Iterator[acl.Model]:
+    with acl.Model(small_model().to_bytes()) as loaded:
+        loaded(X)                               # so that the shapes are known
+        yield loaded
+
+
+X = np.ones((2, 8), np.float32)
+RIGHT = np.maximum(X, 0) + 1
+
+
+# ---- order and lifetime of copies ---------------------------------------------------------------
+
+def test_memory_of_a_queued_copy_is_kept_if_the_next_copy_fails(
+    stream: acl.Stream, pinned: acl.PinnedPool, sim: ModuleType
+) -> None:
+    host, device = filled(pinned, b"A"), acl.Buffer(4096, stream=stream)
+    with acl.Stream(0) as other, Gate(stream) as gate:
+        acl.copy_async(device, host, stream)
+        with sim.fault("aclrtMemcpyAsync", nth=1, code=507899), pytest.raises(acl.AclError):
+            acl.copy_async(device, host, other)
+        del host
+        taken = filled(pinned, b"B")            # not the memory that the first copy still reads
+        gate.open()
+        assert set(acl.to_bytes(device)) == {ord("A")}
+        del taken
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("buffer", "view"), ("view", "buffer"), ("view", "view"), ("buffer", "alias")])
+def test_a_copy_through_one_name_is_seen_through_another(
+    stream: acl.Stream, pinned: acl.PinnedPool, written: str, read: str
+) -> None:
+    host = filled(pinned, b"Z")
+    with acl.Pool(0) as pool, acl.Stream(0) as other:
+        array = pool.empty(4096, "uint8", stream)
+        acl.fill(array, 0)
+        names = {"buffer": array.buffer, "view": array.buffer.view(), "alias": acl.from_dlpack(array).buffer}
+        with Gate(other) as gate:
+            acl.copy_async(names[written], host, other)
+            gate.open(after=0.05)
+            assert set(acl.to_bytes(names[read])) == {ord("Z")}
+        for one in names.values():
+            one.close()
+
+
+def test_closing_memory_under_a_copy_gives_it_back_after_the_copy(stream: acl.Stream) -> None:
+    size = 64 << 20
+    with acl.Pool(0, limit="100MiB") as pool:
+        for _ in range(5):
+            old, source = pool.alloc(size, stream), b"A" * size
+            copier = threading.Thread(target=acl.copy, args=(old, source))
+            copier.start()
+            time.sleep(0.001)
+            old.close()
+            try:
+                new = pool.alloc(size, stream)
+            except acl.OutOfMemoryError:        # the copy has the memory still
+                copier.join()
+                new = pool.alloc(size, stream)
+            acl.fill(new, ord("B"))
+            copier.join()
+            assert set(acl.to_bytes(new)) == {ord("B")}
+            new.close()
+
+
+def test_the_owner_of_borrowed_memory_stays_until_its_copy_is_done(stream: acl.Stream) -> None:
+    class Owner:
+        pass
+
+    memory, host, done = acl.Buffer(64, stream=stream), acl.HostBuffer(64), []
+    owner = Owner()
+    weakref.finalize(owner, lambda: done.append(stream.query()))
+    with Gate(stream) as gate:
+        buffer = acl.Buffer.from_address(memory.address, 64, stream=stream, owner=owner)
+        acl.copy_async(host, buffer, stream)
+        del buffer, owner
+        gc.collect()
+        assert done == []
+        gate.open()
+        stream.synchronize()
+    assert done == [True]
+
+
+def test_a_pending_default_stream_is_waited_for_in_its_own_context(pinned: acl.PinnedPool) -> None:
+    acl.Device(0).use()
+    host, device = filled(pinned, b"A"), acl.Buffer(4096)
+    try:
+        with Gate(acl.Stream.default()) as gate:
+            acl.copy_async(device, host)
+            acl.Device(1).use()
+            gate.open(after=0.05)
+            host.close()
+            other = filled(pinned, b"B")
+            acl.Device(0).use()
+            assert set(acl.to_bytes(device)) == {ord("A")}
+            other.close()
+    finally:
+        acl.Device(0).use()
+
+
+def test_a_copy_waits_for_the_default_stream_of_another_device() -> None:
+    acl.Device(0).use()
+    host, device = acl.HostBuffer(4096), acl.Buffer(4096)
+    acl.fill(device, 65)
+    try:
+        with Gate(acl.Stream.default()) as gate:
+            acl.copy_async(host, device)
+            acl.Device(1).use()
+            gate.open(after=0.05)
+            target = acl.Buffer(4096)
+            acl.copy(target, host)
+            assert set(acl.to_bytes(target)) == {65}
+    finally:
+        acl.Device(0).use()
+
+
+def test_memory_keeps_no_stream_alive(sim: ModuleType) -> None:
+    constant, host = acl.Buffer(64), acl.HostBuffer(64)
+    acl.Stream(0).close()
+    before = sim.live_handles()["stream"]
+    for _ in range(100):
+        made = acl.Stream(0)
+        acl.copy_async(host, constant, made)
+        made.synchronize()
+        del made
+    assert sim.live_handles()["stream"] == before
+
+
+def test_a_view_of_closed_memory_is_closed(stream: acl.Stream) -> None:
+    buffer = acl.Buffer(64, stream=stream)
+    view = buffer.view(8)
+    buffer.close()
+    with pytest.raises(ValueError, match="closed"):
+        acl.to_bytes(view)
+
+
+# ---- the collector ------------------------------------------------------------------------------
+
+def test_the_collector_in_a_callback_waits_for_nothing(
+    stream: acl.Stream, pinned: acl.PinnedPool, no_leaks: None
+) -> None:
+    """What a callback drops may be at work behind it on its own stream."""
+    device = acl.Buffer(4096, stream=stream)
+    inside, gate, taken = threading.Event(), threading.Event(), []
+    held = [filled(pinned, b"A"), acl.Buffer(64), acl.Stream(0), acl.Event(), acl.HostBuffer(64)]
+
+    def callback() -> None:
+        inside.set()
+        gate.wait(LIMIT_SECONDS)
+        held.clear()
+        taken.append(pinned.alloc(4096))
+
+    stream.launch(callback)
+    assert inside.wait(LIMIT_SECONDS)
+    acl.copy_async(device, held[0], stream)     # behind the callback
+    acl.copy_async(held[1], held[4], stream)
+    gate.set()
+    stream.synchronize(timeout_ms=LIMIT_SECONDS * 1000)
+    assert set(acl.to_bytes(device)) == {ord("A")}
+    assert len(taken) == 1
+
+
+def test_what_is_dropped_at_work_is_given_back_by_the_next_call(
+    stream: acl.Stream, sim: ModuleType
+) -> None:
+    used = sim.physical_bytes()
+    buffer, host = acl.Buffer(1 << 20), acl.HostBuffer(1 << 20)
+    with Gate(stream) as gate:
+        acl.copy_async(buffer, host, stream)
+        del buffer
+        assert sim.physical_bytes() > used      # no wait
+        gate.open()
+        stream.synchronize()
+    assert sim.physical_bytes() == used
+
+
+MAKERS: dict[str, tuple[int, Callable[[], Any]]] = {
+    "aclrtCreateStreamWithConfig": (207008, lambda: acl.Stream(0)),
+    "aclrtCreateEventExWithFlag": (207007, acl.Event),
+    "aclrtMallocHost": (207001, lambda: acl.HostBuffer(64)),
+    "aclrtMalloc": (207001, lambda: acl.Buffer(64)),
+}
+
+
+@pytest.mark.parametrize("function", MAKERS)
+def test_object_refused_for_want_of_room_is_made_once_what_was_dropped_is_back(
+    function: str, stream: acl.Stream, sim: ModuleType
+) -> None:
+    code, make = MAKERS[function]
+    buffer, host = acl.Buffer(64), acl.HostBuffer(64)
+    with Gate(stream) as gate:
+        acl.copy_async(buffer, host, stream)
+        held = sim.live_handles()
+        del buffer, host                        # dropped at work: given back later
+        gate.open(after=0.05)
+        with sim.fault(function, nth=1, code=code) as fault:
+            make().close()
+        assert fault.hits == 1
+    assert sim.live_handles() == held
+
+
+def test_stream_closed_by_two_threads_is_destroyed_once(sim: ModuleType) -> None:
+    # The second thread's destroy would have been that of the default stream.
+    for _ in range(5):
+        stream = acl.Stream(0)
+        with Gate(stream) as gate:
+            threads = [threading.Thread(target=stream.close) for _ in range(4)]
+            sim.reset_counters()
+            for thread in threads:
+                thread.start()
+            gate.open(after=0.02)
+            for thread in threads:
+                thread.join(LIMIT_SECONDS)
+        assert sim.counters()["aclrtDestroyStream"] == 1
+        assert stream.closed
+
+
+def test_view_of_many_views_is_one_step_from_the_memory() -> None:
+    with acl.Buffer(64) as buffer:
+        view = buffer
+        for _ in range(300_000):                # a chain of so many would overflow the C stack
+            view = view.view()
+        acl.fill(view, 7)
+        assert acl.to_bytes(buffer) == b"\7" * 64
+    with pytest.raises(ValueError, match="the Buffer is closed"):
+        _ = view.address
+
+
+@pytest.mark.parametrize("dtype", ["O", "i4,O"])
+def test_array_of_objects_is_refused_as_a_side_of_a_copy(dtype: str) -> None:
+    # Their bytes are pointers: written by a device they would end the process.
+    array, named = np.zeros(8, dtype), np.zeros(8, [("Offset", "i4")])
+    with acl.Buffer(256) as buffer:
+        for pair in ((buffer, array), (array, buffer)):
+            with pytest.raises(TypeError, match="must be plain memory; its elements are Python objects"):
+                acl.copy(*pair)
+        acl.copy(buffer, named)
+
+
+@pytest.mark.parametrize("call", ["run", "close"])
+def test_hook_that_uses_the_model_at_work_raises(stream: acl.Stream, call: str) -> None:
+    told: list[BaseException] = []
+    x = np.ones((2**17, 8), np.float32)
+    with acl.Model(small_model().to_bytes()) as model, acl.Pool(0, limit="16MiB") as pool:
+
+        def hook(report: acl.OomReport) -> None:
+            try:
+                model(x, stream=stream) if call == "run" else model.close()
+            except RuntimeError as error:
+                told.append(error)
+
+        pool.on_oom(hook)
+        pool.register(stream)
+        with pytest.raises(acl.OutOfMemoryError):
+            model(x, stream=stream)
+        assert len(told) >= 1 and "under way in this thread" in str(told[0])
+        model(np.ones((4, 8), np.float32), stream=stream)
+        pool.unregister(stream)
+
+
+SIGNALS = """
+    import gc, random, signal, sys
+    import numpy
+    import acl
+    from acl.tools.onnx_writer import Builder
+
+    b = Builder()
+    b.input("x", "float32", [None])
+    b.output(b.add("Relu", "x"), "float32", [None])
+    content, x = b.to_bytes(), numpy.ones(100, "f4")
+    sys.unraisablehook = lambda told: None      # in finalizers of Python's own
+    pool, stream = acl.Pool(0), acl.Stream(0)
+    pool.register(stream)
+
+    def streams():
+        with acl.Stream(0) as other:
+            other.launch(int)
+            stream.wait_event(other.record())
+        acl.Stream(0).launch(int)
+
+    def copies():
+        with pool.alloc(4096, stream) as buffer, acl.HostBuffer(4096) as host:
+            acl.copy_async(buffer, host, stream)
+            acl.to_bytes(buffer)
+
+    def runs():
+        with acl.Model(content) as model:
+            model(x, stream=stream)
+            model.run_async(x, stream)[0].numpy()
+
+    class Bang(Exception):
+        pass
+
+    armed = False
+
+    def on_alarm(*_):
+        if armed:
+            raise Bang
+
+    def quiet():
+        acl.Stream(0).close()
+        gc.collect()
+        stream.synchronize()
+        return acl.sim.live_handles(), pool.stats().requested
+
+    for turn in (streams, copies, runs):
+        turn()
+    before = quiet()
+    signal.signal(signal.SIGALRM, on_alarm)
+    random.seed(5)
+    bangs = 0
+    for count in range(6000):
+        turn = (streams, copies, runs)[count % 3]
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 6e-4))
+        try:
+            armed = True
+            turn()
+            armed = False
+        except Bang:
+            armed = False
+            bangs += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for turn in (streams, copies, runs):
+        turn()
+    after = quiet()
+    print(bangs > 0, after == before or (before, after), pool.check())
+"""
+
+
+def test_signal_handler_that_raises_at_any_line_loses_nothing() -> None:
+    done = run_python(SIGNALS)
+    assert (done.stdout, done.stderr, done.returncode) == ("True True 0\n", "", 0)
+
+
+def test_collecting_at_every_allocation_breaks_nothing() -> None:
+    done = run_python(
+        """
+        import gc, threading
+        import acl
+        pool, pinned, stream = acl.Pool(0), acl.PinnedPool(), acl.Stream(0)
+        class Cycle:
+            def __init__(self, *held): self.me, self.held = self, held
+        gc.set_threshold(1)
+        for turn in range(60):
+            host, device = pinned.alloc(4096), pool.alloc(4096, stream)
+            memoryview(host)[:] = bytes([turn]) * 4096
+            acl.copy_async(device, host, stream)
+            stream.launch(lambda *held: [Cycle(held) for _ in range(3)], host, device)
+            Cycle(host, device, acl.Event(), acl.Stream(0), acl.Buffer(64))
+            del host, device
+        stream.synchronize()
+        print("ok")
+        """)
+    assert (done.stdout.strip(), done.returncode) == ("ok", 0), done.stderr
+
+
+# ---- what failed --------------------------------------------------------------------------------
+
+def test_runs_queued_since_the_last_known_one_fail_each_with_its_own_error(
+    model: acl.Model, stream: acl.Stream, sim: ModuleType
+) -> None:
+    first = model.run_async(X, stream)
+    stream.synchronize()
+    second = model.run_async(X, stream)
+    sim.fail_stream(stream.handle)
+    third = model.run_async(X, stream)
+    np.testing.assert_array_equal(first[0].numpy(), RIGHT)
+    errors = []
+    for run in (third, second):                 # whoever is read first
+        for read in (run[0].numpy, run[0].__dlpack__, lambda run=run: acl.to_bytes(run[0].buffer)):
+            with pytest.raises(acl.AclError, match="a run of model") as caught:
+                read()
+            errors.append(caught.value)
+        with pytest.raises(acl.AclError):
+            acl.copy_async(acl.HostBuffer(64), run[0], stream)
+    assert len(set(map(id, errors))) == len(errors)
+    assert [run.outcome for run in (first, second, third)] == ["done", "failed", "failed"]
+    assert first.place < second.place < third.place
+    np.testing.assert_array_equal(model(X, stream=stream)[0], RIGHT)
+
+
+def test_runs_of_an_aborted_stream_are_aborted(model: acl.Model, stream: acl.Stream) -> None:
+    done = model.run_async(X, stream)
+    stream.synchronize()
+    with Gate(stream):
+        dropped = model.run_async(X, stream)
+        assert dropped.outcome == "queued"
+        stream.abort()
+    assert (done.outcome, dropped.outcome) == ("done", "aborted")
+    with pytest.raises(acl.AclError, match="aborted"):
+        dropped[0].numpy()
+    with pytest.raises(acl.AclError, match="aborted"):
+        dropped.synchronize()
+    np.testing.assert_array_equal(done[0].numpy(), RIGHT)
+
+
+def test_a_run_is_the_tuple_of_its_outputs(model: acl.Model, stream: acl.Stream) -> None:
+    run = model.run_async(X, stream)
+    (output,) = run
+    assert isinstance(run, acl.Run) and isinstance(run, tuple)
+    assert run[0] is output and len(run) == 1
+    assert run.stream is stream
+    assert run.synchronize() is run
+    assert (run.outcome, run.error) == ("done", None)
+
+
+def test_operators_and_copies_fail_alike(stream: acl.Stream, sim: ModuleType) -> None:
+    run = acl.Op("Relu")(X, stream=stream)
+    copy = acl.Buffer(64, stream=stream)
+    acl.fill(copy, 1, wait=False)
+    sim.fail_stream(stream.handle)
+    with pytest.raises(acl.AclError, match="operator 'Relu'"):
+        run[0].numpy()
+    with pytest.raises(acl.AclError, match="a fill"):
+        acl.to_bytes(copy)
+    acl.fill(copy, 2)                           # written anew, it can be read again
+    assert set(acl.to_bytes(copy)) == {2}
+
+
+def test_a_failure_that_nobody_was_told_is_the_next_synchronizes(stream: acl.Stream, sim: ModuleType) -> None:
+    buffer = acl.Buffer(64)
+    acl.fill(buffer, 1, stream=stream, wait=False)
+    sim.fail_stream(stream.handle)
+    buffer.close()                              # waits, and finds the failure
+    with pytest.raises(acl.AclError):
+        stream.synchronize()
+    stream.synchronize()
+
+
+def test_a_lost_device_is_not_out_of_memory(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
+    with sim.device_lost(0), pytest.raises(acl.DeviceLostError):
+        stream.synchronize()
+
+
+def test_outputs_are_readable_after_the_model_is_closed() -> None:
+    with acl.Model(small_model().to_bytes()) as model:
+        (output,) = model.run_async(X)
+    np.testing.assert_array_equal(output.numpy(), RIGHT)
+
+
+# ---- exceptions and signals ---------------------------------------------------------------------
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.unraisablehook", lambda args: None)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_callbacks_exception_is_its_streams_alone(model: acl.Model, stream: acl.Stream) -> None:
+    model.run_async(X, stream)
+    stream.launch(lambda: 1 / 0)
+    with acl.Pool(0) as pool, pool.empty(4, "float32", stream) as array:
+        array.__dlpack__()
+    model.close()
+    assert model.closed
+    with pytest.raises(ZeroDivisionError):
+        stream.synchronize()
+    stream.synchronize()
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("kind", ["default", "handle"])
+def test_a_callbacks_exception_is_told_through_any_name_of_its_stream(kind: str, stream: acl.Stream) -> None:
+    def name() -> acl.Stream:
+        return acl.Stream.default() if kind == "default" else acl.Stream.from_handle(stream.handle)
+
+    name().launch(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        name().synchronize()
+    assert name() == name()
+    assert hash(name()) == hash(name())
+
+
+def test_closing_tells_all_who_asked_and_raises_at_the_end() -> None:
+    told: list[int] = []
+    stream, pool = acl.Stream(0), acl.Pool(0)
+    pool.register(stream)
+    handle = stream.handle
+    for closer in (lambda _: told.append(1), lambda _: 1 / 0, lambda _: told.append(3)):
+        stream.on_close(closer)
+    with pytest.raises(ZeroDivisionError):
+        stream.close()
+    assert told == [1, 3]
+    assert stream.closed
+    assert not pool.serves(handle)
+    pool.close()
+
+
+@pytest.mark.parametrize("wait", ["stream", "event", "device", "copy", "close"])
+def test_a_signal_ends_every_wait(wait: str, sim: ModuleType) -> None:
+    stream, buffer = acl.Stream(0), acl.Buffer(64)
+    with Gate(stream):
+        acl.fill(buffer, 1, stream=stream, wait=False)
+        event = stream.record()
+        waits: dict[str, Callable[[], object]] = {
+            "stream": stream.synchronize, "event": event.synchronize,
+            "device": acl.Device(0).synchronize, "copy": lambda: acl.to_bytes(buffer), "close": stream.close,
+        }
+        killer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            killer.start()
+            waits[wait]()
+        assert not event.query()                # the work goes on
+    stream.close()
+
+
+@pytest.mark.parametrize("what", ["stream.close()", "model.close()", "stream.synchronize()", "acl.Buffer(64)",
+                                  "acl.Stream(0)", "pinned.close()", "acl.fill(buffer, 1)", "stream.record()"])
+def test_a_callback_may_not_call_the_device(model: acl.Model, stream: acl.Stream, what: str) -> None:
+    buffer, pinned, seen = acl.Buffer(64), acl.HostBuffer(64), []
+    names = {"stream": stream, "model": model, "buffer": buffer, "pinned": pinned, "acl": acl}
+
+    def callback() -> None:
+        try:
+            eval(what, names)
+        except RuntimeError as error:
+            seen.append(str(error))
+
+    stream.launch(callback)
+    stream.synchronize(timeout_ms=LIMIT_SECONDS * 1000)
+    assert len(seen) == 1 and "callback" in seen[0]
+
+
+def test_closing_a_model_while_it_reads_its_inputs_is_an_error(model: acl.Model, stream: acl.Stream) -> None:
+    class Closing:
+        def __array__(self, *arguments: object, **named: object) -> np.ndarray:
+            model.close()
+            return X
+
+    with pytest.raises(ValueError, match="the Model is closed"):
+        model.run_async({"x": Closing()}, stream)
