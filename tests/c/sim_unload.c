@@ -1,14 +1,22 @@
 /* Threads that launch a kernel, fill its arguments and ask about it while another one unloads it: they
  * get codes, and the library stays until the last such call has ended. */
+#define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "check.h"
 
-enum { THREADS = 2, LOADS = 400, NAME_BYTES = 1 << 16 }; /* a name that takes long to copy */
+enum {
+    THREADS = 2,
+    LOADS = 400,
+    NAME_BYTES = 1 << 20 /* takes long to copy, and free() gives so much back to the system at once */
+};
 
 /* The control door (acl/sim/kernel.h): not part of the API, so declared here. */
 aclError acl_sim_kernel_make(const char *name, void (*code)(void *, uint32_t, uint32_t),
@@ -20,6 +28,26 @@ static _Atomic(void *) function, binary;
 static atomic_bool over;
 static atomic_ulong uses;
 static char long_name[NAME_BYTES];
+
+/* A call that stands still: it copies a name into memory that nobody may write yet. */
+static char *barred;
+static atomic_bool inside, go_on;
+
+static void fault(int number, siginfo_t *info, void *context_of_fault)
+{
+    (void)number, (void)context_of_fault;
+    char *at = info->si_addr;
+    if (at < barred || at >= barred + NAME_BYTES || atomic_load(&inside)) {
+        static const char text[] = "the name went while a call was copying it\n";
+        (void)!write(STDERR_FILENO, text, sizeof text - 1);
+        _exit(1);
+    }
+    atomic_store(&inside, true);
+    while (!atomic_load(&go_on)) {
+        sched_yield();
+    }
+    (void)mprotect(barred, NAME_BYTES, PROT_READ | PROT_WRITE);
+}
 
 static void nothing(void *args, uint32_t block, uint32_t blocks)
 {
@@ -45,7 +73,7 @@ static void use(aclrtStream stream, void *kernel, void *of)
     void *address;
     size_t size;
     TRY_CALL(aclrtLaunchKernelWithHostArgs(kernel, 1, stream, NULL, &value, sizeof value, NULL, 0));
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 2; i++) {
         TRY_CALL(aclrtGetFunctionName(kernel, sizeof name, name));
     }
     TRY_CALL(aclrtFunctionGetBinary(kernel, &found));
@@ -83,6 +111,37 @@ static void load(void)
     }
 }
 
+static void *ask(void *kernel)
+{
+    OK(aclrtSetCurrentContext(context));
+    OK(aclrtGetFunctionName(kernel, NAME_BYTES, barred));
+    return NULL;
+}
+
+/* The library is unloaded while a call is in the middle of it. */
+static void unload_under_a_call(void)
+{
+    aclrtBinHandle made;
+    aclrtFuncHandle kernel;
+    pthread_t thread;
+    struct sigaction ours = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO}, before;
+    barred = mmap(NULL, NAME_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(barred != MAP_FAILED);
+    CHECK(sigaction(SIGSEGV, &ours, &before) == 0);
+    OK(acl_sim_kernel_make(long_name, nothing, NULL, &made, &kernel));
+    CHECK(pthread_create(&thread, NULL, ask, kernel) == 0);
+    while (!atomic_load(&inside)) {
+        sched_yield();
+    }
+    OK(aclrtBinaryUnLoad(made));
+    CHECK(aclrtGetFunctionName(kernel, NAME_BYTES, barred) == ACL_ERROR_RT_INVALID_HANDLE);
+    atomic_store(&go_on, true);
+    pthread_join(thread, NULL);
+    CHECK(strcmp(barred, long_name) == 0);
+    CHECK(sigaction(SIGSEGV, &before, NULL) == 0);
+    CHECK(munmap(barred, NAME_BYTES) == 0);
+}
+
 int main(void)
 {
     pthread_t threads[THREADS];
@@ -90,6 +149,7 @@ int main(void)
     OK(aclInit(NULL));
     OK(aclrtSetDevice(0));
     OK(aclrtGetCurrentContext(&context));
+    unload_under_a_call();
     load();
     for (int i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, work, NULL) == 0);
