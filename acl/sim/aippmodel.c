@@ -78,9 +78,10 @@ static aclError buffer_fill(const aclmdlDataset *dataset, size_t index, const ac
             "input %zu has %zu bytes, a batch of %llu needs %zu", index, buffer->size,
             (unsigned long long)set->count, bytes);
     }
+    Seen seen;
     TRY(memory_check("aclmdlSetInputAIPP", "the input's memory", buffer->address, bytes, true,
-        NULL));
-    char *to = memory_inner(buffer->address, bytes);
+        &seen));
+    char *to = seen.inner;
     memcpy(to, &set->head, sizeof set->head);
     memcpy(to + sizeof set->head, set->batches, bytes - sizeof set->head);
     return ACL_SUCCESS;

@@ -33,9 +33,9 @@ static aclError cmo_type_check(const char *function, aclrtCmoType type)
 
 static aclError cmo_submit(const char *function, Stream *stream, void *address, size_t bytes)
 {
-    MemoryKind kind;
-    TRY(memory_check(function, "src", address, bytes, false, &kind));
-    if (!memory_on_device(kind)) {
+    Seen seen;
+    TRY(memory_check(function, "src", address, bytes, false, &seen));
+    if (!memory_on_device(seen.kind)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "src = %p is not device memory",
                          address);
     }
@@ -101,13 +101,13 @@ aclError sim_aclrtCmoSetDesc(void *cmoDesc, void *src, size_t size)
     REQUIRE_RT(src);
     REQUIRE_RT(size > 0);
     REQUIRE_RT((uintptr_t)cmoDesc % DESC_BYTES == 0);
-    MemoryKind kind;
-    TRY(memory_check(__func__, "cmoDesc", cmoDesc, DESC_BYTES, true, &kind));
-    REQUIRE_RT(memory_on_device(kind));
-    TRY(memory_check(__func__, "src", src, size, false, &kind));
-    REQUIRE_RT(memory_on_device(kind));
+    Seen desc, source;
+    TRY(memory_check(__func__, "cmoDesc", cmoDesc, DESC_BYTES, true, &desc));
+    REQUIRE_RT(memory_on_device(desc.kind));
+    TRY(memory_check(__func__, "src", src, size, false, &source));
+    REQUIRE_RT(memory_on_device(source.kind));
     CmoDesc content = {DESC_MARK, {src, size}};
-    memcpy(memory_inner(cmoDesc, sizeof content), &content, sizeof content);
+    memcpy(desc.inner, &content, sizeof content);
     return ACL_SUCCESS;
 }
 
@@ -115,10 +115,11 @@ static aclError cmo_desc_run(Stream *stream, const void *payload)
 {
     void *desc = *(void *const *)payload;
     CmoDesc content;
-    if (!memory_reachable(desc, DESC_BYTES, false)) {
+    const void *inner = memory_at(desc, DESC_BYTES, false);
+    if (inner == NULL) {
         return copy_fault(stream, "the descriptor", desc, DESC_BYTES);
     }
-    memcpy(&content, memory_inner(desc, sizeof content), sizeof content);
+    memcpy(&content, inner, sizeof content);
     if (content.mark != DESC_MARK) {
         return error_set("task", ACL_ERROR_RT_SYS_DMA,
                          "stream %u: what is at %p is no cache descriptor", stream_id(stream),
@@ -135,11 +136,11 @@ aclError sim_aclrtCmoAsyncWithDesc(void *cmoDesc, aclrtCmoType cmoType, aclrtStr
 {
     REQUIRE_RT(cmoDesc);
     STREAM_REF(queue);
-    MemoryKind kind;
+    Seen seen;
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(reserve == NULL);
     TRY(cmo_type_check(__func__, cmoType));
-    TRY(memory_check(__func__, "cmoDesc", cmoDesc, DESC_BYTES, false, &kind));
-    REQUIRE_RT(memory_on_device(kind));
+    TRY(memory_check(__func__, "cmoDesc", cmoDesc, DESC_BYTES, false, &seen));
+    REQUIRE_RT(memory_on_device(seen.kind));
     return stream_submit(queue, &cmo_desc_class, &cmoDesc, sizeof cmoDesc);
 }

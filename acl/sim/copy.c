@@ -38,15 +38,12 @@ aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends)
     return memory_check(function, "src", copy->src, src_bytes, false, &ends->src);
 }
 
-void copy_move(const Copy *copy)
+static void rows_move(const Copy *copy, char *dst, const char *src)
 {
     if (copy->height == 1) {
-        memmove(memory_inner(copy->dst, copy->width), memory_inner(copy->src, copy->width),
-                copy->width);
+        memmove(dst, src, copy->width);
         return;
     }
-    char *dst = memory_inner(copy->dst, copy->width);
-    const char *src = memory_inner(copy->src, copy->width);
     for (size_t row = 0; row < copy->height; row++) {
         memmove(dst + row * copy->dst_pitch, src + row * copy->src_pitch, copy->width);
     }
@@ -59,21 +56,26 @@ aclError copy_fault(Stream *stream, const char *what, const void *address, size_
                      stream_id(stream), what, address, bytes);
 }
 
-static aclError copy_run(Stream *stream, const void *payload)
+aclError copy_move(Stream *stream, const Copy *copy)
 {
-    const CopyTask *task = payload;
-    const Copy *copy = &task->copy;
     size_t dst_bytes, src_bytes;
     copy_span(copy->dst_pitch, copy->width, copy->height, &dst_bytes);
     copy_span(copy->src_pitch, copy->width, copy->height, &src_bytes);
-    if (!memory_reachable(copy->dst, dst_bytes, true)) {
+    void *dst = memory_at(copy->dst, dst_bytes, true);
+    const void *src = memory_at(copy->src, src_bytes, false);
+    if (dst == NULL) {
         return copy_fault(stream, "the destination", copy->dst, dst_bytes);
     }
-    if (!memory_reachable(copy->src, src_bytes, false)) {
+    if (src == NULL) {
         return copy_fault(stream, "the source", copy->src, src_bytes);
     }
-    copy_move(copy);
+    rows_move(copy, dst, src);
     return ACL_SUCCESS;
+}
+
+static aclError copy_run(Stream *stream, const void *payload)
+{
+    return copy_move(stream, &((const CopyTask *)payload)->copy);
 }
 
 static void copy_drop(void *payload)
@@ -95,7 +97,7 @@ static const TaskClass copy_class = {
     .touch = copy_touch,
 };
 
-void copy_now(const char *function, const Copy *copy)
+static void copy_tell(const char *function, const Copy *copy)
 {
     if (races_on()) {
         size_t src_bytes, dst_bytes;
@@ -104,10 +106,15 @@ void copy_now(const char *function, const Copy *copy)
         race_host(function, copy->src, src_bytes, TOUCH_READ);
         race_host(function, copy->dst, dst_bytes, TOUCH_WRITE);
     }
-    copy_move(copy);
 }
 
-/* Waits for the stream and copies on this thread. */
+void copy_now(const char *function, const Copy *copy, const CopyEnds *ends)
+{
+    copy_tell(function, copy);
+    rows_move(copy, ends->dst.inner, ends->src.inner);
+}
+
+/* Waits for the stream and copies on this thread.  What was looked at before the wait may be gone. */
 static aclError copy_in_step(const char *function, Stream *stream, const Copy *copy)
 {
     TRY(capture_check_stream(stream));
@@ -117,13 +124,13 @@ static aclError copy_in_step(const char *function, Stream *stream, const Copy *c
                          "that is not relaxed forbids");
     }
     TRY(stream_synchronize(stream, FOREVER));
-    copy_now(function, copy);
-    return ACL_SUCCESS;
+    copy_tell(function, copy);
+    return copy_move(stream, copy);
 }
 
-aclError copy_submit(const char *function, Stream *stream, const Copy *copy, CopyEnds ends)
+aclError copy_submit(const char *function, Stream *stream, const Copy *copy, const CopyEnds *ends)
 {
-    bool pageable = ends.dst == MEMORY_UNKNOWN || ends.src == MEMORY_UNKNOWN;
+    bool pageable = ends->dst.kind == MEMORY_UNKNOWN || ends->src.kind == MEMORY_UNKNOWN;
     if (pageable && stream_running() != stream) {
         return copy_in_step(function, stream, copy);
     }
@@ -131,14 +138,14 @@ aclError copy_submit(const char *function, Stream *stream, const Copy *copy, Cop
     return stream_submit(stream, &copy_class, &task, sizeof task);
 }
 
-aclError copy_submit_staged(Stream *stream, const Copy *copy)
+aclError copy_submit_staged(Stream *stream, const Copy *copy, const CopyEnds *ends)
 {
     CopyTask task = {.copy = *copy, .staged = malloc(copy->width)};
     if (task.staged == NULL) {
         return error_set("copy", ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
                          "no host memory to stage %zu bytes", copy->width);
     }
-    memcpy(task.staged, memory_inner(copy->src, copy->width), copy->width);
+    memcpy(task.staged, ends->src.inner, copy->width);
     task.copy.src = task.staged;
     aclError status = stream_submit(stream, &copy_class, &task, sizeof task);
     if (status != ACL_SUCCESS) {
@@ -173,7 +180,7 @@ aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t coun
     Copy copy = {.dst = dst, .src = src, .width = count, .height = 1};
     CopyEnds ends;
     TRY(copy_check(__func__, &copy, &ends));
-    copy_now(__func__, &copy);
+    copy_now(__func__, &copy, &ends);
     return ACL_SUCCESS;
 }
 
@@ -225,9 +232,9 @@ static aclError copy_async(const char *function, const Copy *copy, size_t room,
     CopyEnds ends;
     TRY(copy_check(function, copy, &ends));
     if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE) {
-        return copy_submit_staged(stream, copy);
+        return copy_submit_staged(stream, copy, &ends);
     }
-    aclrtMemcpyKind revised = kind_revised(side_of(ends.src), side_of(ends.dst), kind);
+    aclrtMemcpyKind revised = kind_revised(side_of(ends.src.kind), side_of(ends.dst.kind), kind);
     if (revised == ACL_MEMCPY_INNER_DEVICE_TO_DEVICE) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "kind = %d does not fit src = %p and dst = %p", (int)kind, copy->src,
@@ -241,9 +248,9 @@ static aclError copy_async(const char *function, const Copy *copy, size_t room,
         return ACL_SUCCESS;
     }
     if (revised == ACL_MEMCPY_DEVICE_TO_DEVICE) {
-        ends = (CopyEnds){MEMORY_DEVICE, MEMORY_DEVICE};
+        ends.dst.kind = ends.src.kind = MEMORY_DEVICE;
     }
-    return copy_submit(function, stream, copy, ends);
+    return copy_submit(function, stream, copy, &ends);
 }
 
 aclError sim_aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count,

@@ -48,7 +48,7 @@ aclError sim_aclrtMemcpy2d(void *dst, size_t dpitch, const void *src, size_t spi
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
     TRY(copy_check(__func__, &copy, &ends));
-    copy_now(__func__, &copy);
+    copy_now(__func__, &copy, &ends);
     return ACL_SUCCESS;
 }
 
@@ -67,5 +67,5 @@ aclError sim_aclrtMemcpy2dAsync(void *dst, size_t dpitch, const void *src, size_
     TRY(extent_check(__func__, &copy));
     TRY(stream_resolve(stream, &queue));
     TRY(copy_check(__func__, &copy, &ends));
-    return copy_submit(__func__, queue, &copy, ends);
+    return copy_submit(__func__, queue, &copy, &ends);
 }

@@ -131,9 +131,9 @@ static aclError batch_copy(const char *function, const Batch *batch, Stream *str
         Copy copy = {.dst = batch->dsts[i], .src = batch->srcs[i], .width = batch->sizes[i],
                      .height = 1};
         if (status == ACL_SUCCESS && stream != NULL) {
-            status = copy_submit(function, stream, &copy, ends);
+            status = copy_submit(function, stream, &copy, &ends);
         } else if (status == ACL_SUCCESS) {
-            copy_now(function, &copy);
+            copy_now(function, &copy, &ends);
         }
         if (status != ACL_SUCCESS) {
             batch_failed_at(batch, i);

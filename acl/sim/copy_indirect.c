@@ -19,29 +19,24 @@ typedef struct OffsetTask {
 
 static aclError indirect_move(Stream *stream, void *dst, const void *src, size_t bytes)
 {
-    if (dst == NULL || !memory_reachable(dst, bytes, true)) {
-        return copy_fault(stream, "the destination", dst, bytes);
-    }
-    if (src == NULL || !memory_reachable(src, bytes, false)) {
-        return copy_fault(stream, "the source", src, bytes);
-    }
-    copy_move(&(Copy){.dst = dst, .src = src, .width = bytes, .height = 1});
-    return ACL_SUCCESS;
+    return copy_move(stream, &(Copy){.dst = dst, .src = src, .width = bytes, .height = 1});
 }
 
 static aclError offset_run(Stream *stream, const void *payload)
 {
     const OffsetTask *task = payload;
-    if (!memory_reachable(task->dst, sizeof(void *), false)) {
+    const void *dst_at = memory_at(task->dst, sizeof(void *), false);
+    const void *src_at = memory_at(task->src, sizeof(void *), false);
+    if (dst_at == NULL) {
         return copy_fault(stream, "the destination's pointer", task->dst, sizeof(void *));
     }
-    if (!memory_reachable(task->src, sizeof(void *), false)) {
+    if (src_at == NULL) {
         return copy_fault(stream, "the source's pointer", task->src, sizeof(void *));
     }
     char *dst;
     const char *src;
-    memcpy(&dst, memory_inner(task->dst, sizeof dst), sizeof dst);
-    memcpy(&src, memory_inner(task->src, sizeof src), sizeof src);
+    memcpy(&dst, dst_at, sizeof dst);
+    memcpy(&src, src_at, sizeof src);
     return indirect_move(stream, dst + task->dst_offset, src + task->src_offset, task->bytes);
 }
 
@@ -125,7 +120,7 @@ aclError sim_aclrtGetMemcpyDescSize(aclrtMemcpyKind kind, size_t *descSize)
 
 /* 107000 unless `bytes` at the address are a device's. */
 static aclError on_device(const char *function, const char *argument, const void *address,
-                          size_t bytes, int32_t *device)
+                          size_t bytes, int32_t *device, Seen *seen)
 {
     Memory memory;
     memory_find(address, &memory);
@@ -134,7 +129,7 @@ static aclError on_device(const char *function, const char *argument, const void
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "%s = %p is not device memory",
                          argument, address);
     }
-    return memory_check(function, argument, address, bytes, true, NULL);
+    return memory_check(function, argument, address, bytes, true, seen);
 }
 
 aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr, void *dstAddr,
@@ -150,12 +145,13 @@ aclError sim_aclrtSetMemcpyDesc(void *desc, aclrtMemcpyKind kind, void *srcAddr,
     REQUIRE_RT(count <= DESC_COPY_MOST);
     REQUIRE_RT((uintptr_t)desc % DESC_ALIGN == 0);
     int32_t desc_device, dst_device, src_device;
-    TRY(on_device(__func__, "desc", desc, DESC_BYTES, &desc_device));
-    TRY(on_device(__func__, "dstAddr", dstAddr, count, &dst_device));
-    TRY(on_device(__func__, "srcAddr", srcAddr, count, &src_device));
+    Seen seen;
+    TRY(on_device(__func__, "desc", desc, DESC_BYTES, &desc_device, &seen));
+    TRY(on_device(__func__, "dstAddr", dstAddr, count, &dst_device, NULL));
+    TRY(on_device(__func__, "srcAddr", srcAddr, count, &src_device, NULL));
     REQUIRE_RT(dst_device == src_device);
     CopyDesc content = {DESC_MARK, dstAddr, srcAddr, count};
-    memcpy(memory_inner(desc, sizeof content), &content, sizeof content);
+    memcpy(seen.inner, &content, sizeof content);
     return ACL_SUCCESS;
 }
 
@@ -163,10 +159,11 @@ static aclError desc_run(Stream *stream, const void *payload)
 {
     void *desc = *(void *const *)payload;
     CopyDesc content;
-    if (!memory_reachable(desc, DESC_BYTES, false)) {
+    const void *inner = memory_at(desc, DESC_BYTES, false);
+    if (inner == NULL) {
         return copy_fault(stream, "the descriptor", desc, DESC_BYTES);
     }
-    memcpy(&content, memory_inner(desc, sizeof content), sizeof content);
+    memcpy(&content, inner, sizeof content);
     if (content.mark != DESC_MARK) {
         return error_set("task", ACL_ERROR_RT_SYS_DMA,
                          "stream %u: what is at %p is no copy descriptor", stream_id(stream), desc);
@@ -195,6 +192,6 @@ aclError sim_aclrtMemcpyAsyncWithDesc(void *desc, aclrtMemcpyKind kind, aclrtStr
     TRY(stream_resolve(stream, &queue));
     TRY(desc_kind_supported(__func__, kind));
     REQUIRE_RT((uintptr_t)desc % DESC_ALIGN == 0);
-    TRY(on_device(__func__, "desc", desc, DESC_BYTES, &device));
+    TRY(on_device(__func__, "desc", desc, DESC_BYTES, &device, NULL));
     return stream_submit(queue, &desc_class, &desc, sizeof desc);
 }

@@ -353,9 +353,10 @@ bool callback_begin(void);
 void callback_end(void);
 
 /* ---- memory (memory.c) ---------------------------------------------------------------------- */
-/* The simulator's own view of `bytes` of device memory (another address in strict mode); the same
- * address if it is the host's. */
-void *memory_inner(const void *address, size_t bytes);
+/* The simulator's own pointer to the bytes (in strict mode device memory is elsewhere for it); NULL if
+ * touching them would fault.  Asks what memory_reachable asks; nothing else leads to such a pointer but
+ * memory_check and memory_for_task, which look as well. */
+void *memory_at(const void *address, size_t bytes, bool write);
 /* What the memory of one context or device costs its end: called when a context dies, and when a
  * device was reset for the last time. */
 void memory_context_gone(Context *context);

@@ -29,6 +29,15 @@ static void condition_release(Condition *condition)
     }
 }
 
+/* Its memory went with the device's last reset, perhaps. */
+static void condition_assign(const Condition *condition)
+{
+    void *at = memory_at(condition->value, sizeof(uint64_t), true);
+    if (at != NULL) {
+        atomic_store((_Atomic uint64_t *)at, condition->initial);
+    }
+}
+
 /* Device memory is got and given back by the memory part's own entry points. */
 aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
                                       aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle)
@@ -51,7 +60,7 @@ aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchVa
     *made = (Condition){.graph = graph, .value = memory, .initial = defaultLaunchValue,
                         .assigns = flag != 0};
     atomic_init(&made->users, 1);
-    *(uint64_t *)memory_inner(memory, sizeof(uint64_t)) = defaultLaunchValue;
+    condition_assign(made);
     pthread_mutex_lock(&graph->lock);
     made->other = graph->conditions;
     graph->conditions = made;
@@ -96,8 +105,8 @@ void conditions_begin(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);
     for (Condition *c = graph->conditions; c != NULL; c = c->other) {
-        if (c->assigns && memory_reachable(c->value, sizeof(uint64_t), true)) {
-            atomic_store((_Atomic uint64_t *)memory_inner(c->value, sizeof(uint64_t)), c->initial);
+        if (c->assigns) {
+            condition_assign(c);
         }
     }
     pthread_mutex_unlock(&graph->lock);

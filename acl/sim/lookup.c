@@ -87,13 +87,24 @@ bool memory_reachable(const void *address, size_t bytes, bool write)
     return memory_holds(&memory, begin, bytes, write);
 }
 
+/* Private to this file: an address that nobody has looked at may fault. */
+static void *memory_inner(const void *address)
+{
+    uintptr_t at = (uintptr_t)address;
+    Range range;
+    if (memory_strict() && range_find(at, &range)) {
+        at += (uintptr_t)range.alias;
+    }
+    return (void *)at;
+}
+
 aclError memory_check(const char *function, const char *argument, const void *address,
-                      size_t bytes, bool write, MemoryKind *kind)
+                      size_t bytes, bool write, Seen *seen)
 {
     Memory memory;
     memory_find(address, &memory);
-    if (kind != NULL) {
-        *kind = memory.kind;
+    if (seen != NULL) {
+        *seen = (Seen){memory.kind, memory_inner(address)};
     }
     if (memory_holds(&memory, (uintptr_t)address, bytes, write)) {
         return ACL_SUCCESS;
@@ -113,15 +124,9 @@ aclError memory_check(const char *function, const char *argument, const void *ad
                      argument, address, bytes, (void *)memory.base, memory.bytes);
 }
 
-void *memory_inner(const void *address, size_t bytes)
+void *memory_at(const void *address, size_t bytes, bool write)
 {
-    (void)bytes;
-    uintptr_t at = (uintptr_t)address;
-    Range range;
-    if (memory_strict() && range_find(at, &range)) {
-        at += (uintptr_t)range.alias;
-    }
-    return (void *)at;
+    return memory_reachable(address, bytes, write) ? memory_inner(address) : NULL;
 }
 
 aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
@@ -131,7 +136,7 @@ aclError memory_for_task(const Stream *stream, const char *what, const void *add
         return fail(ACL_ERROR_RT_SYS_DMA, "%s: %zu bytes at %p are not there (any more); stream %u",
                     what, bytes, address, stream_id(stream));
     }
-    *inner = memory_inner(address, bytes);
+    *inner = memory_inner(address);
     return ACL_SUCCESS;
 }
 

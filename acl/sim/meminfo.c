@@ -180,9 +180,9 @@ aclError sim_aclrtCheckMemType(void **addrList, uint32_t size, uint32_t memType,
 /* ---- caches and peers: all devices and the host see the same bytes here --------- */
 static aclError device_range(const char *function, void *address, size_t bytes)
 {
-    MemoryKind kind;
-    TRY(memory_check(function, "devPtr", address, bytes, true, &kind));
-    if (!memory_on_device(kind)) {
+    Seen seen;
+    TRY(memory_check(function, "devPtr", address, bytes, true, &seen));
+    if (!memory_on_device(seen.kind)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "devPtr = %p is not device memory", address);
     }

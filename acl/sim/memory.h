@@ -104,11 +104,17 @@ void memory_config_changed(void);
 
 /* What the address belongs to; false if the simulator does not know it. */
 bool memory_find(const void *address, Memory *memory);
+/* What a check found. */
+typedef struct Seen {
+    MemoryKind kind; /* what the first byte belongs to */
+    void *inner;     /* the simulator's own pointer to the bytes */
+} Seen;
+
 /* 107000, with a message that names the argument, unless `bytes` at the address may be touched:
  * inside one allocation, or in mapped pages throughout, or in host memory that does not fault.
- * *kind (may be NULL) is what the first byte belongs to. */
+ * `seen` may be NULL. */
 aclError memory_check(const char *function, const char *argument, const void *address,
-                      size_t bytes, bool write, MemoryKind *kind);
+                      size_t bytes, bool write, Seen *seen);
 /* What tasks ask when they run: whether touching the bytes would fault.  Memory of an arena never
  * does, even if it was freed since (a program that frees what is in flight is served as on a device
  * whose pages were not reused yet); unmapped pages do. */

@@ -12,9 +12,8 @@ typedef struct FillTask {
     bool words; /* of 32 bits, else bytes */
 } FillTask;
 
-static void fill(const FillTask *task)
+static void fill(const FillTask *task, void *inner)
 {
-    void *inner = memory_inner(task->address, task->bytes);
     if (!task->words) {
         memset(inner, (int)(task->value & 0xff), task->bytes);
         return;
@@ -28,10 +27,11 @@ static void fill(const FillTask *task)
 static aclError fill_run(Stream *stream, const void *payload)
 {
     const FillTask *task = payload;
-    if (!memory_reachable(task->address, task->bytes, true)) {
+    void *inner = memory_at(task->address, task->bytes, true);
+    if (inner == NULL) {
         return copy_fault(stream, "memory to set", task->address, task->bytes);
     }
-    fill(task);
+    fill(task, inner);
     return ACL_SUCCESS;
 }
 
@@ -43,12 +43,12 @@ static void fill_touch(const void *payload, Touch *touch)
 
 static const TaskClass fill_class = {.name = "memset", .run = fill_run, .touch = fill_touch};
 
-static void fill_now(const char *function, const FillTask *task)
+static void fill_now(const char *function, const FillTask *task, void *inner)
 {
     if (races_on()) {
         race_host(function, task->address, task->bytes, TOUCH_WRITE);
     }
-    fill(task);
+    fill(task, inner);
 }
 
 aclError sim_aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
@@ -61,8 +61,9 @@ aclError sim_aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t co
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
     REQUIRE_RT(count <= maxCount);
-    TRY(memory_check(__func__, "devPtr", devPtr, count, true, NULL));
-    fill_now(__func__, &(FillTask){devPtr, count, (uint32_t)value, false});
+    Seen seen;
+    TRY(memory_check(__func__, "devPtr", devPtr, count, true, &seen));
+    fill_now(__func__, &(FillTask){devPtr, count, (uint32_t)value, false}, seen.inner);
     return ACL_SUCCESS;
 }
 
@@ -99,15 +100,14 @@ static aclError words_check(const char *function, void *ptr, size_t memSize, siz
     return ACL_SUCCESS;
 }
 
-static aclError words_reach(const char *function, void *ptr, size_t words)
+static aclError words_reach(const char *function, void *ptr, size_t words, Seen *seen)
 {
-    MemoryKind kind;
     if (words > SIZE_MAX / sizeof(uint32_t)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "N = %zu: four times that overflows",
                          words);
     }
-    TRY(memory_check(function, "ptr", ptr, words * sizeof(uint32_t), true, &kind));
-    if (kind == MEMORY_UNKNOWN) {
+    TRY(memory_check(function, "ptr", ptr, words * sizeof(uint32_t), true, seen));
+    if (seen->kind == MEMORY_UNKNOWN) {
         return error_set(function, ACL_ERROR_INVALID_PARAM,
                          "ptr = %p is neither device memory nor pinned or registered", ptr);
     }
@@ -123,8 +123,9 @@ aclError sim_aclrtMemsetD32(void *ptr, size_t memSize, uint32_t value, size_t N)
     TRY(words_check(__func__, ptr, memSize, N));
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
-    TRY(words_reach(__func__, ptr, N));
-    fill_now(__func__, &(FillTask){ptr, N * sizeof value, value, true});
+    Seen seen;
+    TRY(words_reach(__func__, ptr, N, &seen));
+    fill_now(__func__, &(FillTask){ptr, N * sizeof value, value, true}, seen.inner);
     return ACL_SUCCESS;
 }
 
@@ -137,7 +138,8 @@ aclError sim_aclrtMemsetD32Async(void *ptr, size_t memSize, uint32_t value, size
     STREAM_REF(queue);
     TRY(words_check(__func__, ptr, memSize, N));
     TRY(stream_resolve(stream, &queue));
-    TRY(words_reach(__func__, ptr, N));
+    Seen seen;
+    TRY(words_reach(__func__, ptr, N, &seen));
     FillTask task = {ptr, N * sizeof value, value, true};
     return stream_submit(queue, &fill_class, &task, sizeof task);
 }

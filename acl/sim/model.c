@@ -251,13 +251,19 @@ static aclError weights_place(Model *model, void *given, size_t given_bytes)
         model->weights_owned = true;
     }
     char *place = model->weights;
+    char *inner = memory_at(place, model->weight_bytes, true);
+    if (inner == NULL && model->weight_bytes > 0) {
+        return fail(ACL_ERROR_INVALID_PARAM, "weightPtr is %p, and the %zu bytes that the model needs "
+            "are not there", given, model->weight_bytes);
+    }
     for (int v = 0; v < model->net.value_count; v++) {
         const NetValue *value = &model->net.values[v];
         if (value_weighs(value)) {
             size_t bytes = (size_t)tensor_bytes(value->constant);
-            memcpy(memory_inner(place, bytes), value->constant->data, bytes);
+            memcpy(inner, value->constant->data, bytes);
             model->addresses[v] = place;
             place += weight_padded(value);
+            inner += weight_padded(value);
         }
     }
     return ACL_SUCCESS;

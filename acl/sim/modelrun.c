@@ -246,7 +246,7 @@ static void inputs_view(const Run *run, const NetNode *node, Tensor *views, cons
             const Slot *slot = &run->slots[node->inputs[i]];
             views[i] = slot->tensor;
             views[i].data = slot->host != NULL ? (void *)(uintptr_t)slot->host
-                : memory_inner(slot->tensor.data, (size_t)tensor_bytes(&slot->tensor));
+                : memory_at(slot->tensor.data, (size_t)tensor_bytes(&slot->tensor), false);
             inputs[i] = &views[i];
         }
     }

@@ -64,11 +64,11 @@ static aclError tensors_map(const NodeTask *task, Tensor *tensors)
         if (bytes == 0) {
             continue;
         }
-        if (!memory_reachable(tensors[i].data, bytes, i >= inputs)) {
-            return memory_missing(
-                task->run, task->node, i < inputs ? "an input" : "an output", tensors[i].data);
+        tensors[i].data = memory_at(task->tensors[i].data, bytes, i >= inputs);
+        if (tensors[i].data == NULL) {
+            return memory_missing(task->run, task->node, i < inputs ? "an input" : "an output",
+                                  task->tensors[i].data);
         }
-        tensors[i].data = memory_inner(tensors[i].data, bytes);
     }
     return ACL_SUCCESS;
 }
@@ -93,10 +93,10 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
         .interrupted = stream_interrupted,
     };
     if (task->workspace != NULL) {
-        if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
+        call.workspace = memory_at(task->workspace, task->workspace_bytes, true);
+        if (call.workspace == NULL) {
             return memory_missing(task->run, node, "its workspace", task->workspace);
         }
-        call.workspace = memory_inner(task->workspace, task->workspace_bytes);
     }
     return op_run(&call) ? ACL_SUCCESS
                          : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
@@ -207,13 +207,12 @@ static aclError copy_task_run(Stream *stream, const void *payload)
     const Rows *copy = &task->copy;
     size_t to_bytes = rows_reach(copy, copy->to_pitch);
     size_t from_bytes = rows_reach(copy, copy->from_pitch);
-    if (!memory_reachable(copy->to, to_bytes, true)
-        || !memory_reachable(copy->from, from_bytes, false)) {
+    char *to = memory_at(copy->to, to_bytes, true);
+    const char *from = memory_at(copy->from, from_bytes, false);
+    if (to == NULL || from == NULL) {
         return fail(ACL_ERROR_RT_SYS_DMA, "stream %u: a copy's memory was freed before it ran",
             stream_id(stream));
     }
-    char *to = memory_inner(copy->to, to_bytes);
-    const char *from = memory_inner(copy->from, from_bytes);
     for (size_t row = 0; row < copy->rows; row++) {
         memmove(to + row * copy->to_pitch, from + row * copy->from_pitch, copy->bytes);
     }

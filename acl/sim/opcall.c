@@ -126,12 +126,12 @@ static aclError shape_read(const OpKind *kind, const aclTensorDesc *desc,
         return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
             "input %d needs %zu bytes, its data buffer has %zu", i, bytes, room);
     }
-    if (op_infer_reads(kind, i) && bytes > 0
-        && (data == NULL || !memory_reachable(data, bytes, false))) {
+    bool own = desc->constant != NULL || bytes == 0;
+    tensor->data = own || data == NULL ? data : memory_at(data, bytes, false);
+    if (op_infer_reads(kind, i) && bytes > 0 && tensor->data == NULL) {
         return fail(ACL_ERROR_OP_INPUT_NOT_MATCH,
             "input %d: there is no memory at %p, and its values are needed", i, data);
     }
-    tensor->data = data == NULL ? NULL : memory_inner(data, bytes);
     return ACL_SUCCESS;
 }
 

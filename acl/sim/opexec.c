@@ -44,12 +44,12 @@ static aclError tensors_map(
         tensors[i] = task->tensors[i];
         bool missing = tensors[i].rank < 0;
         size_t bytes = missing || tensors[i].data == NULL ? 0 : (size_t)tensor_bytes(&tensors[i]);
-        if (bytes > 0 && !memory_reachable(tensors[i].data, bytes, i >= task->input_count)) {
+        if (bytes > 0) {
+            tensors[i].data = memory_at(tensors[i].data, bytes, i >= task->input_count);
+        }
+        if (bytes > 0 && tensors[i].data == NULL) {
             return task_fail(
                 stream, task, "memory of an input or output was freed before the kernel ran");
-        }
-        if (bytes > 0) {
-            tensors[i].data = memory_inner(tensors[i].data, bytes);
         }
         if (i < task->input_count) {
             inputs[i] = missing ? NULL : &tensors[i];
@@ -85,10 +85,10 @@ static aclError kernel_run(
     };
     inputs_trim(&call);
     if (task->workspace != NULL) {
-        if (!memory_reachable(task->workspace, task->workspace_bytes, true)) {
+        call.workspace = memory_at(task->workspace, task->workspace_bytes, true);
+        if (call.workspace == NULL) {
             return task_fail(stream, task, "its workspace was freed before the kernel ran");
         }
-        call.workspace = memory_inner(task->workspace, task->workspace_bytes);
     }
     return op_run(&call) ? ACL_SUCCESS : task_fail(stream, task, message);
 }
@@ -169,13 +169,34 @@ static aclError input_read(const OpEnds *ends, int i, Tensor *tensor)
     return ACL_SUCCESS;
 }
 
+static bool value_is_hosts(const aclTensorDesc *desc)
+{
+    return desc->constant != NULL || desc_on_host(desc);
+}
+
+/* A constant's values are the description's own copy; others are the caller's. */
+static aclError value_copy(const OpEnds *ends, int i, void *place, const Tensor *tensor)
+{
+    size_t bytes = (size_t)tensor_bytes(tensor);
+    const void *from = ends->input_descs[i]->constant != NULL ? tensor->data
+        : memory_at(tensor->data, bytes, false);
+    if (bytes > 0 && from == NULL) {
+        return fail(ACL_ERROR_OP_INPUT_NOT_MATCH, "input %d: there are no %zu bytes of memory at %p",
+            i, bytes, tensor->data);
+    }
+    if (bytes > 0) {
+        memcpy(place, from, bytes);
+    }
+    return ACL_SUCCESS;
+}
+
 /* Copies what lies on the host: the caller may change it once the call has returned. */
 static aclError values_copy(const OpEnds *ends, OpTask *task)
 {
     size_t total = 0, used = 0;
     for (int i = 0; i < ends->input_count; i++) {
         bool host = task->tensors[i].rank >= 0
-            && (ends->input_descs[i]->constant != NULL || desc_on_host(ends->input_descs[i]));
+            && value_is_hosts(ends->input_descs[i]);
         total += host ? (size_t)tensor_bytes(&task->tensors[i]) + 64 : 0;
     }
     task->values = total == 0 ? NULL : malloc(total);
@@ -184,13 +205,10 @@ static aclError values_copy(const OpEnds *ends, OpTask *task)
     }
     for (int i = 0; i < ends->input_count; i++) {
         Tensor *tensor = &task->tensors[i];
-        if (tensor->rank >= 0
-            && (ends->input_descs[i]->constant != NULL || desc_on_host(ends->input_descs[i]))) {
+        if (tensor->rank >= 0 && value_is_hosts(ends->input_descs[i])) {
             size_t bytes = (size_t)tensor_bytes(tensor);
             char *place = (char *)task->values + used;
-            if (bytes > 0) {
-                memcpy(place, memory_inner(tensor->data, bytes), bytes);
-            }
+            TRY(value_copy(ends, i, place, tensor));
             tensor->data = place;
             used += (bytes + 63) / 64 * 64;
         }
@@ -300,8 +318,8 @@ static aclError call_infer(const OpEnds *ends, OpTask *task, Stream *stream, int
     for (int i = 0; i < count; i++) {
         views[i] = task->tensors[i];
         inputs[i] = views[i].rank < 0 ? NULL : &views[i];
-        if (views[i].rank >= 0 && views[i].data != NULL) {
-            views[i].data = memory_inner(views[i].data, (size_t)tensor_bytes(&views[i]));
+        if (views[i].rank >= 0 && !value_is_hosts(ends->input_descs[i])) {
+            views[i].data = memory_at(views[i].data, (size_t)tensor_bytes(&views[i]), false);
         }
     }
     OpCall call = {

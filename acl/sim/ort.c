@@ -56,6 +56,19 @@ static void *host_alloc(size_t size)
     return posix_memalign(&memory, 64, size == 0 ? 64 : size) == 0 ? memory : NULL;
 }
 
+/* False if the source gives none, or an address where nothing is. */
+static bool lent_take(Lent *lent, size_t size)
+{
+    if (source_take(current->source, tensor_padded(size), &lent->block) != ACL_SUCCESS) {
+        return false;
+    }
+    lent->address = memory_at(lent->block.address, size, true);
+    if (lent->address == NULL) {
+        source_give(&lent->block);
+    }
+    return lent->address != NULL;
+}
+
 /* ONNX Runtime does not survive a NULL from here. A run whose source gave nothing goes on in host
    memory to its end, without asking again, and then fails. */
 static void *on_alloc(OrtAllocator *self, size_t size)
@@ -65,13 +78,11 @@ static void *on_alloc(OrtAllocator *self, size_t size)
         return host_alloc(size);
     }
     Lent *lent = calloc(1, sizeof *lent);
-    if (lent == NULL
-        || source_take(current->source, tensor_padded(size), &lent->block) != ACL_SUCCESS) {
+    if (lent == NULL || !lent_take(lent, size)) {
         free(lent);
         current->failed = true;
         return host_alloc(size);
     }
-    lent->address = memory_inner(lent->block.address, size);
     lent->next = current->lent;
     current->lent = lent;
     return lent->address;
@@ -343,19 +354,32 @@ static bool inputs_make(const Run *run, Values *in, char *reason, size_t room)
         const Slot *slot = &run->slots[run->net->inputs[i]];
         size_t bytes = (size_t)tensor_bytes(&slot->tensor);
         in->names[i] = run->net->values[run->net->inputs[i]].name;
-        if (bytes != 0 && !memory_reachable(slot->tensor.data, bytes, false)) {
+        void *inner = memory_at(slot->tensor.data, bytes, false);
+        if (bytes != 0 && inner == NULL) {
             snprintf(reason, room, "input %d at %p was freed or unmapped before the model ran", i,
                 slot->tensor.data);
             return false;
         }
-        if (!status_good(api.create_tensor(host_memory, memory_inner(slot->tensor.data, bytes),
-                             bytes, slot->tensor.dims, (size_t)slot->tensor.rank,
-                             type_number(slot->tensor.type), &in->values[i]),
+        if (!status_good(api.create_tensor(host_memory, inner, bytes, slot->tensor.dims,
+                             (size_t)slot->tensor.rank, type_number(slot->tensor.type), &in->values[i]),
                 reason, room)) {
             return false;
         }
     }
     return true;
+}
+
+static aclError output_write(int index, void *address, const void *data, size_t bytes)
+{
+    void *inner = memory_at(address, bytes, true);
+    if (inner == NULL && bytes != 0) {
+        return fail(ACL_ERROR_RT_SYS_DMA, "output %d at %p was freed or unmapped before the model ended",
+            index, address);
+    }
+    if (bytes != 0) {
+        memcpy(inner, data, bytes);
+    }
+    return ACL_SUCCESS;
 }
 
 /* Where a result goes: the user's buffer, or, for one without, host memory that the run owns. */
@@ -380,8 +404,7 @@ static aclError output_take(Run *run, int index, OrtValue *value)
     slot->tensor.data = buffer->address;
     if (buffer->address != NULL) {
         TRY(output_check(run, index, bytes));
-        memcpy(memory_inner(buffer->address, bytes), data, bytes);
-        return ACL_SUCCESS;
+        return output_write(index, buffer->address, data, bytes);
     }
     void *copy = malloc(bytes + 1);
     if (copy == NULL) {

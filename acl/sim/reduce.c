@@ -96,15 +96,16 @@ static const ReduceType *type_find(aclDataType type)
 static aclError reduce_run(Stream *stream, const void *payload)
 {
     const ReduceTask *task = payload;
-    if (!memory_reachable(task->dst, task->bytes, true)) {
+    void *dst = memory_at(task->dst, task->bytes, true);
+    const void *src = memory_at(task->src, task->bytes, false);
+    if (dst == NULL) {
         return copy_fault(stream, "the destination", task->dst, task->bytes);
     }
-    if (!memory_reachable(task->src, task->bytes, false)) {
+    if (src == NULL) {
         return copy_fault(stream, "the source", task->src, task->bytes);
     }
     const ReduceType *type = type_find(task->type);
-    type->run(memory_inner(task->dst, task->bytes), memory_inner(task->src, task->bytes),
-              task->bytes / type->bytes, task->kind);
+    type->run(dst, src, task->bytes / type->bytes, task->kind);
     return ACL_SUCCESS;
 }
 

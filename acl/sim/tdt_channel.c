@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "exports.h"
+#include "memory.h"
 #include "tdt.h"
 
 enum { DIMS_MAX = 128, CHANNEL_DEPTH = 8 };
@@ -290,9 +291,13 @@ aclError sim_acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *s
     return tdt_queue_count(handle->queue, size);
 }
 
-/* A copy of an item with data of its own; NULL if there is no memory. */
+/* A copy of an item with data of its own; NULL if there is no memory, or the item's is gone. */
 static acltdtDataItem *item_copy(const acltdtDataItem *item, acltdtDataset *owner)
 {
+    const void *from = memory_at(item->data, item->size, false);
+    if (from == NULL && item->size > 0) {
+        return NULL;
+    }
     void *data = malloc(item->size + 1);
     acltdtDataItem *copy = data == NULL ? NULL : sim_acltdtCreateDataItem(
         is_tensor(item->type) ? ACL_TENSOR_DATA_TENSOR : item->type, item->dims, item->dim_count,
@@ -302,7 +307,7 @@ static acltdtDataItem *item_copy(const acltdtDataItem *item, acltdtDataset *owne
         return NULL;
     }
     if (item->size > 0) {
-        memcpy(data, memory_inner(item->data, item->size), item->size);
+        memcpy(data, from, item->size);
     }
     copy->type = item->type;
     copy->data = data;
@@ -352,6 +357,8 @@ aclError sim_acltdtSendTensor(const acltdtChannelHandle *handle, const acltdtDat
         REQUIRE(tdt_is(item, TDT_ITEM));
         REQUIRE((unsigned)item->type <= ACL_TENSOR_DATA_END_TENSOR);
         REQUIRE(item->data != NULL || item->size == 0);
+        TRY(item->size == 0 ? ACL_SUCCESS : memory_check(__func__, "an item's data", item->data,
+            item->size, false, NULL));
     }
     acltdtDataset *message = message_new(dataset);
     if (message == NULL) {

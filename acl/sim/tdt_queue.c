@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "exports.h"
+#include "memory.h"
 #include "tdt.h"
 
 enum { DEPTH_DEFAULT = 8, USER_DATA_MAX = 96, PERMISSIONS = 7 };
@@ -199,7 +200,7 @@ static aclError buffer_fill(aclrtMbuf buffer, const void *data, size_t size, con
     void *bytes = NULL;
     size_t room = 0;
     TRY(sim_aclrtGetBufData(buffer, &bytes, &room));
-    memcpy(bytes, memory_inner(data, size), size);
+    memcpy(bytes, data, size);
     return user_size == 0 ? ACL_SUCCESS : sim_aclrtSetBufUserData(buffer, user, user_size, 0);
 }
 
@@ -214,8 +215,10 @@ aclError sim_acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize,
     TRY(context_require(&context));
     REQUIRE_RT(userDataSize <= USER_DATA_MAX);
     REQUIRE_RT(userData != NULL || userDataSize == 0);
+    Seen seen;
+    TRY(memory_check(__func__, "data", data, dataSize, false, &seen));
     TRY(sim_aclrtAllocBuf(&buffer, dataSize));
-    aclError status = buffer_fill(buffer, data, dataSize, userData, userDataSize);
+    aclError status = buffer_fill(buffer, seen.inner, dataSize, userData, userDataSize);
     if (status == ACL_SUCCESS) {
         status = queue_status(__func__, qid, tdt_queue_put(qid, buffer, timeout));
     }
@@ -254,11 +257,13 @@ aclError sim_acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t
     TRY(context_require(&context));
     REQUIRE_RT(userDataSize <= USER_DATA_MAX);
     REQUIRE_RT(userData != NULL || userDataSize == 0);
+    Seen seen;
+    TRY(memory_check(__func__, "data", data, dataSize, true, &seen));
     aclError status = tdt_queue_get(qid, room_accept, &room, timeout, &message);
     *retDataSize = room.needed;
     TRY(queue_status(__func__, qid, status));
     TRY(sim_aclrtGetBufData(message, &bytes, &size));
-    memcpy(memory_inner(data, room.needed), bytes, room.needed);
+    memcpy(seen.inner, bytes, room.needed);
     if (userDataSize > 0) {
         TRY(sim_aclrtGetBufUserData(message, userData, userDataSize, 0));
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "exports.h"
+#include "memory.h"
 
 enum { DIMS_MAX = 128, DIM_UNKNOWN_RANK = -2 };
 
@@ -272,11 +273,13 @@ aclError sim_aclSetTensorConst(aclTensorDesc *desc, void *dataBuffer, size_t len
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     REQUIRE(dataBuffer);
     REQUIRE(length > 0);
+    Seen seen;
+    TRY(memory_check(__func__, "dataBuffer", dataBuffer, length, false, &seen));
     void *copy = malloc(length);
     if (copy == NULL) {
         return fail(ACL_ERROR_BAD_ALLOC, "no memory for a constant of %zu bytes", length);
     }
-    memcpy(copy, memory_inner(dataBuffer, length), length);
+    memcpy(copy, seen.inner, length);
     free(desc->constant);
     desc->constant = copy;
     desc->constant_bytes = length;

@@ -79,8 +79,8 @@ static bool wait_is_over(const void *argument)
 static bool wait_waits(const void *payload)
 {
     const ValueTask *task = payload;
-    return memory_reachable(task->address, sizeof(uint64_t), false)
-           && !value_fits(value_look(memory_inner(task->address, sizeof(uint64_t))), task);
+    const void *at = memory_at(task->address, sizeof(uint64_t), false);
+    return at != NULL && !value_fits(value_look(at), task);
 }
 
 static aclError wait_run(Stream *stream, const void *payload)

@@ -72,6 +72,15 @@ def integers(case: Case) -> bool:
     return case.inputs[0] is not None and case.inputs[0].dtype.kind in "iu"
 
 
+def crowded(case: Case) -> bool:
+    """Whether the numbers of a group lie much closer together than zero is."""
+    x = case.inputs[0]
+    if x is None or x.dtype.kind != "f" or x.size == 0:
+        return False
+    groups = x.reshape(x.shape[0] * case.attributes["num_groups"], -1).astype(np.float64)
+    return bool((np.abs(groups).max(1) > 300 * groups.std(1)).any())
+
+
 def strides_skip(case: Case) -> bool:
     """Whether strides are so wide that what SAME pads is negative."""
     if not str(case.attributes.get("auto_pad", "")).startswith("SAME"):
@@ -126,6 +135,7 @@ KNOWN: list[tuple[str, Test, str]] = [
         "ONNX Runtime adds and subtracts in float32 from channel to channel, and drifts; the reference is far off",
     ),
     ("GroupNormalization", wide, "the others compute the numbers of a group in float32, as stash_type 1 allows"),
+    ("GroupNormalization", crowded, "the others find the variance as a difference of squares, and lose it in float32"),
     ("AveragePool", strides_skip, "as MaxPool"),
     ("LpPool", strides_skip, "as MaxPool"),
     (

@@ -19,7 +19,7 @@ def test_no_source_calls_an_exported_function() -> None:
     exported = set(re.findall(r"\bsim_(acl\w+)\(", (SOURCES / "exports.h").read_text()))
     assert len(exported) > 600
     found = []
-    for path in sorted(SOURCES.glob("*.c")):
+    for path in sorted(SOURCES.glob("*.[ch]")):
         if path.name.startswith("exports"):
             continue
         text = re.sub(r'/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', "", path.read_text(), flags=re.DOTALL)

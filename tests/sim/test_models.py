@@ -287,6 +287,8 @@ def test_load_with_the_users_weight_memory(tmp_path: Path) -> None:
     assert api.aclrtMalloc(ctypes.byref(memory), weight.value, 0) == 0
     short = api.aclmdlLoadFromFileWithMem(bytes(path), ctypes.byref(number), None, 0, memory, weight.value - 1)
     assert short == 100000 and "weightSize" in sim_message()
+    wrong = api.aclmdlLoadFromFileWithMem(bytes(path), ctypes.byref(number), None, 0, 1 << 40, weight.value)
+    assert wrong == 100000 and "weightPtr" in sim_message()
     assert api.aclmdlLoadFromFileWithMem(bytes(path), ctypes.byref(number), None, 0, memory, weight.value) == 0
     assert api.aclmdlUnload(number.value) == 0
     assert api.aclrtFree(memory) == 0
