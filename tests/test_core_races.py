@@ -1,7 +1,7 @@
 """Threads against the pool's slow paths: steals, foreign frees, trims and modes under way.
 
 In CI the same tests run once more with everything built for ThreadSanitizer (lane `threads`), and
-once more with the invariants checked after each step (lane `debug`): there `ACLPOOL_TURNS` makes
+once more with the invariants checked after each step (lane `sanitize`): there `ACLPOOL_TURNS` makes
 them shorter.
 """
 
