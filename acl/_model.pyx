@@ -226,8 +226,15 @@ cdef class Model:
     device : int
         Ordinal of the device; it becomes current in this thread if no other is.
     name : str, optional
-        Whose the memory of its runs is, in ledger and reports; the file's name without its ending,
-        or ``"model"``, if not given.
+        The name under which ledger and reports count the memory of its runs; by default the file's
+        name without its ending, or ``"model"``.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of TensorInfo
+        Name, shape (-1 for a dimension that changes) and type of each.
+    device, name : int, str
+        As given.
 
     Raises
     ------

@@ -103,37 +103,40 @@ cdef class Pool:
         Bytes that the pool leaves free on the device for HCCL, GE and neighbours.  Raise it where
         something else on the device must not run out of memory.
     granule : int or str
-        Bytes of a page: the unit in which memory is taken and moved, a power of two.  Waste and
-        driver calls go by how many of them the live peak holds: with 512 waste is 2 to 3 %, with 64
-        up to 10 % at a tenth of the calls.  ``"auto"``: the largest of which `limit` holds 512.
+        Bytes of a page, the unit in which memory is taken and moved: a power of two.  If the live
+        peak holds 512 pages, 2 to 3 % of the memory is wasted; if it holds 64, up to 10 %, at a
+        tenth of the driver calls.  ``"auto"``: the largest page of which `limit` holds 512.
     pages : {"huge", "normal", "huge1g"}
-        What the driver backs a granule with; ``"huge1g"`` wants a granule of 1 GiB.
+        What the driver backs a page with; ``"huge1g"`` wants a granule of 1 GiB.
     virtual : int or str, optional
-        Bytes of addresses reserved for each stream, less with many streams; four times the limit or
-        the device's memory if not given.  Memory is not: a range that wears out gets another one.
+        Bytes of addresses to reserve for each stream, by default four times the limit or, without a
+        limit, the device's memory.  With more than 16 streams each gets less.  Addresses take no
+        memory; a stream that has used up its addresses gets more.
     preallocate : int or str
-        Bytes to take at once, for `stream`.
+        Bytes to take from the device at the start, at most `limit`.
     stream : Stream, optional
-        Whose memory `preallocate` takes; that of the first stream that uses the pool if not given.
+        The stream that gets the preallocated memory; by default the first that uses the pool.
     steal : bool
-        Whether memory may move to other addresses.  Switch it off where somebody has registered the
-        pool's memory for RDMA or shared it by IPC.
+        Whether free pages may move to other addresses.  Switch it off if the pool's memory is
+        registered for RDMA or shared by IPC.
     views : bool or str
         Whether a free page may be mapped at a second address of its stream, instead of being moved:
-        no wait, and no driver call when shapes repeat.  ``"always"``: not only where that pays.
-        Switch it off where a driver or device cannot have it; `steal=False` implies that.
+        that needs no wait, and no driver call when shapes repeat.  ``"always"`` does it also where
+        shapes do not repeat.  Switch it off if the driver or the device does not support it;
+        `steal=False` implies that.
     early_frees : bool, optional
-        Whether memory comes back before the work that uses it is queued, as with
-        ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default asks that variable) or a framework's task
-        queue.  Nothing moves or is given back then, but by ``trim(drained=True)``.
+        Whether memory is freed before the work that uses it is queued, as with
+        ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default reads that variable) or with a framework's
+        task queue.  Then no page moves or goes back to the device, except by
+        ``trim(drained=True)``.
     watch_captures : bool
         Ask at each allocation whether the stream is being captured, for programs that capture
         without `Pool.capture`.  It costs a driver call each time.
     decay_ms : int
-        Give back what nothing has needed for so long, from a background thread; 0 for never.
+        Give memory back that nothing has needed for this long, from a background thread; 0: never.
     sync_timeout_ms : int
-        Longest wait for a stream inside an allocation; -1 for no limit.  A caller that brings the
-        GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need it.
+        Longest wait for a stream inside an allocation; -1 for no limit.  A caller that holds the
+        GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need the GIL.
     segments : bool
         Do without virtual memory, as where the driver has none: more waste, for comparison.
     debug : bool or str, optional
@@ -143,8 +146,15 @@ cdef class Pool:
         for its stream; samples wait for nothing and may stay on in production.  The default asks
         the variable ``ACL_POOL_DEBUG``.
     name : str, optional
-        What ledger, metrics and log call it; ``"pool-0"`` and so on if not given.  If another open
-        pool has it, a number comes behind it.
+        Its name in ledger, metrics and log; ``"pool-0"`` and so on if not given.  If another open
+        pool has the name, a number is appended.
+
+    Attributes
+    ----------
+    device, number : int
+        The device's ordinal; the pool's number in this process.
+    guarded, guard_every : bool, int
+        Whether `debug` guards blocks, and one in how many.
     """
 
     def __cinit__(self):
@@ -253,18 +263,18 @@ cdef class Pool:
         return self.tags[tag]
 
     def tag(self, name):
-        """A context manager: what is taken meanwhile without a tag of its own has this one.
+        """Context manager: allocations inside it that have no tag of their own get this one.
 
-        That is what `alloc` takes, in this thread or asyncio task, and what ACL takes for calls
-        that this thread makes.  In a coroutine ACL's memory gets the tag only in calls of `Model`
-        and `Op`, as others run in between.  While it is open, each allocation of ACL's in this
+        It holds for `alloc` in this thread or asyncio task, and for memory that ACL takes in calls
+        of this thread.  In a coroutine ACL's memory gets the tag only in calls of `Model` and
+        `Op`, because other tasks run in between.  While it is open, each allocation by ACL in this
         thread costs some 10 ns more.
 
         Parameters
         ----------
         name : str
-            Whose memory it is, for ledger, metrics and reports.  A pool tells 62 names apart; all
-            that come later are one, ``"(other tags)"``.
+            The name in ledger, metrics and reports.  A pool tells 62 names apart; all later ones
+            count as ``"(other tags)"``.
         """
         self.open_check()
         index = self.tag_index(name, "name")
@@ -297,7 +307,7 @@ cdef class Pool:
     # -- memory
 
     def alloc(self, nbytes, Stream stream=None, *, tag=None):
-        """Device memory as a `Buffer`, whose use `stream` orders; closed or dropped, it comes back.
+        """Allocate a `Buffer` ordered by `stream`.  Closing or dropping it frees the memory.
 
         Parameters
         ----------
@@ -306,12 +316,13 @@ cdef class Pool:
         stream : Stream, optional
             The default stream if not given.
         tag : str, optional
-            Whose memory it is, for ledger and `stats`; without it, that of the open `tag`.
+            The name under which ledger and `stats` count it; by default that of the open `tag`.
 
         Raises
         ------
         OutOfMemoryError
-            Also after the hook of `on_oom` has been called; `last_oom` tells more.
+            Nothing could be freed, taken or moved for it, also after the hook of `on_oom` has been
+            called; `last_oom` says what was tried.
         """
         return self.take(wanted_bytes(nbytes), stream, tag)
 
@@ -371,11 +382,11 @@ cdef class Pool:
     # -- registration
 
     def register(self, stream):
-        """Serve a stream: what ACL runs there takes its memory from the pool from here on.
+        """Serve a stream: what ACL runs there takes its memory from the pool from now on.
 
-        Register right after making the stream, before anything ran on it: GE keeps what it finds at
-        the first single operator.  A stream may be registered again at any time; it gets the same
-        arena.
+        Register right after making the stream, before anything ran on it: GE keeps the allocator
+        that it finds at the first single operator.  A stream may be registered again at any time,
+        and then uses the same memory.
 
         Parameters
         ----------
@@ -398,7 +409,7 @@ cdef class Pool:
         registered[<size_t> raw] = self
 
     def unregister(self, stream):
-        """Take the registration back; the pool still takes what was given out.
+        """End the registration; memory handed out before can still be freed.
 
         Do it once the stream's work is done and its models are unloaded.  A stream that is not
         registered is no error.
@@ -417,7 +428,7 @@ cdef class Pool:
         check(status, "aclrtAllocatorUnregister")
 
     def serves(self, stream):
-        """Whether a stream, or the handle of one, is registered, by Python or by C."""
+        """Return whether a stream, or the handle of one, is registered, by Python or by C."""
         cdef aclrtStream raw = handle_of(stream)
         cdef Arena *arena = NULL
         if self.core is not NULL and not self.is_closed and self.made == fork_count:
@@ -437,18 +448,18 @@ cdef class Pool:
         return use_pool(self)
 
     def capture(self, stream):
-        """A `Capture`: while it is open, what the stream takes is private to the captured graph."""
+        """Return a `Capture`: while open, the stream's allocations belong to the captured graph."""
         from acl._capture import Capture
         self.open_check()
         return Capture(self, stream)
 
     def release_capture(self, capture):
-        """The graph is gone: its blocks are ordinary memory again."""
+        """Make a capture's blocks ordinary memory again, once its graph is destroyed."""
         from acl._capture import release_of
         release_of(self, capture)
 
     def unloading(self):
-        """A context manager for unloading a model: what comes back meanwhile waits for the device.
+        """Context manager for unloading a model: frees inside it wait for the device.
 
         Streams of the model's own may still use it.
         """
@@ -463,13 +474,13 @@ cdef class Pool:
         return 0
 
     def unload_begin(self):
-        """From here on, what comes back waits for a synchronisation of the device."""
+        """Defer every free until the device is synchronised."""
         self.open_check()
         self.unloads += 1
         self.set_modes(ARENA_UNLOADING, 0)
 
     def unload_end(self):
-        """The model is unloaded: synchronise the device and take back what waited."""
+        """Synchronise the device and complete the frees deferred since `unload_begin`."""
         cdef bint done
         self.open_check()
         self.unloads -= self.unloads > 0
@@ -525,12 +536,12 @@ cdef class Pool:
         return pool_sleep(self, tags, offload, drained)
 
     def wake(self, tags=None):
-        """Give blocks of `tags`, or all that sleep, memory and contents again: docs/sleep.md."""
+        """Give sleeping blocks of `tags`, or all, memory and contents again: docs/sleep.md."""
         from acl._sleep import pool_wake
         return pool_wake(self, tags)
 
     def decay_tick(self):
-        """Give back what nothing has needed since the last tick; says how many bytes."""
+        """Give back memory that nothing has needed since the last tick; return its bytes."""
         cdef size_t freed
         self.open_check()
         current_ensure(NULL)
@@ -539,13 +550,13 @@ cdef class Pool:
         return freed
 
     def reset_peak(self):
-        """Start the peaks of `stats` again from what is live."""
+        """Set the peaks of `stats` to what is live now."""
         self.open_check()
         with nogil:
             pool_reset_peaks(self.core)
 
     def check(self):
-        """Walk every block: 0, or the number of the first invariant that is broken.
+        """Check every block; return 0, or the number of the first broken invariant.
 
         Nothing else may use the pool meanwhile.
         """
@@ -573,14 +584,14 @@ cdef class Pool:
         return True
 
     def last_oom(self):
-        """The last `OomReport`, from `alloc` or from inside ACL; None if there was none."""
+        """Return the last `OomReport`, of `alloc` or of ACL's allocations; None if none failed."""
         from acl.inside import _books
 
         self.open_check()
         return _books.last_oom(self)
 
     def stats(self):
-        """What the pool holds and has done, at this moment.
+        """Return what the pool holds and has done so far.
 
         Returns
         -------
@@ -593,19 +604,19 @@ cdef class Pool:
         return _books.stats(self)
 
     def histograms(self):
-        """The sizes of all allocations and the times of the slow ones, as `PoolHistograms`."""
+        """Return the sizes of all allocations and the times of slow ones, as `PoolHistograms`."""
         from acl.inside import _tallies
 
         return _tallies.histograms(self)
 
     def peak(self):
-        """The most that was live since the start or `reset_peak`, by tag and stream: `PoolPeak`."""
+        """Return the highest live bytes since the start or `reset_peak`, as `PoolPeak`."""
         from acl.inside import _tallies
 
         return _tallies.peak(self)
 
     def record(self, *, capacity=1 << 20, stacks=False):
-        """Begin to note every allocation, free, and page that moves: a `Recording`.
+        """Start a `Recording` of every allocation, free and moved page.
 
         Parameters
         ----------
@@ -620,19 +631,19 @@ cdef class Pool:
         return Recording(self, capacity=capacity, stacks=stacks)
 
     def track(self, *, stacks="python"):
-        """Until the `Tracking` that this gives stops, new blocks know their age and their stack."""
+        """Start a `Tracking`: until it stops, the age and stack of new blocks are kept."""
         from acl.inside._recording import Tracking
 
         return Tracking(self, stacks=stacks)
 
     def mark(self):
-        """A `Mark` of this moment, for `leaks(since=...)`."""
+        """Return a `Mark` of this moment, for `leaks(since=...)`."""
         from acl.inside import _leaks
 
         return _leaks.mark_of(self)
 
     def leaks(self, *, older_than=None, since=None):
-        """The live blocks by tag, size class, stack and age, as `LeakReport`.
+        """Return the live blocks by tag, size class, stack and age, as `LeakReport`.
 
         Parameters
         ----------
@@ -646,20 +657,20 @@ cdef class Pool:
         return _leaks.leaks_of(self, older_than, since)
 
     def expect_no_leaks(self, *, stacks="python"):
-        """A context manager: `LeakError` if what its block allocated is live at the end of it."""
+        """Context manager: raise `LeakError` if memory allocated inside it is live at its end."""
         from acl.inside._leaks import ExpectNoLeaks
 
         return ExpectNoLeaks(self, stacks)
 
     def blocks(self, stream=None):
-        """Every block of a stream's part, in address order, as `BlockInfo`; for maps."""
+        """Return every block of a stream's memory, in address order, as `BlockInfo`."""
         from acl.inside import _books
 
         self.open_check()
         return _books.blocks(self, stream)
 
     def close(self):
-        """Unregister all streams and give back all that is free; a second call does nothing.
+        """Unregister all streams and give all free memory back; a second call does nothing.
 
         Buffers that are alive stay valid; their memory goes with the last of them and this object.
         To close a pool whose streams are at work is the caller's mistake, which the log tells.
@@ -784,7 +795,7 @@ cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
 
 
 def use_pool(pool):
-    """Register a pool for every `Stream` made from here on, on the pool's device.
+    """Register a pool for every stream made from now on, by `Stream` or `acl.rt`, on its device.
 
     Returns
     -------

@@ -213,7 +213,7 @@ cdef class Stream:
 
     @staticmethod
     def default():
-        """The default stream of the context that is current in this thread."""
+        """Return the default stream of the context that is current in this thread."""
         return stream_default()
 
     @staticmethod
@@ -237,7 +237,7 @@ cdef class Stream:
         return self.is_closed or self.progress is None
 
     def query(self):
-        """Whether all work queued so far is done; never blocks."""
+        """Return whether all work queued so far is done; never blocks."""
         stream_open(self)
         current_ensure(self.context)
         return self.progress.query()

@@ -80,7 +80,6 @@ PLAIN = [
     ("concurrency.md", "calls no driver function, never waits"),      # a rule for those who change the core
     ("concurrency.md", "they never call the engine"),
     ("concurrency.md", "Where a callback never ends"),
-    ("pool.md", "the program never waits for its streams"),
     ("races.md", "everything that any thread of the host has seen"),
     ("troubleshooting.md", "only with the pool, never without"),
     ("view.md", "those never freed"),

@@ -300,7 +300,7 @@ cdef class Recording:
 @cython.final
 @cython.no_gc_clear             # its end needs the pool
 cdef class Tracking:
-    """While it is on, blocks know when and where they were allocated; `Pool.track` begins one."""
+    """Notes of each block when and where it was allocated; `Pool.track` starts it."""
 
     cdef readonly Pool pool
     cdef bint python
@@ -323,7 +323,7 @@ cdef class Tracking:
             notes_end(self.pool.core, False, self.python, self.native)
 
     def stop(self):
-        """End it; what blocks know, they keep.  A second call does nothing."""
+        """Stop tracking; a second call does nothing.  Blocks tracked so far keep age and stack."""
         if self.running:
             if self.made != fork_count:
                 forked_raise(self)

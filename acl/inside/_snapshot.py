@@ -213,12 +213,12 @@ class PoolStats:
 
     @property
     def recalls(self) -> int:
-        """Allocations served by free pages that an earlier one had mapped there, without a call."""
+        """Allocations served by an existing mapping of free pages, without a driver call."""
         return self.total("recalls")
 
     @property
     def slow(self) -> int:
-        """Allocations that made a driver call."""
+        """Allocations that called the driver, waited for a stream, or failed."""
         return self.total("slow")
 
     @property
