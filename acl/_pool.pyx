@@ -103,15 +103,14 @@ cdef class Pool:
         Bytes that the pool leaves free on the device for HCCL, GE and neighbours.  Raise it where
         something else on the device must not run out of memory.
     granule : int or str
-        Bytes of a page, the unit in which memory is taken and moved: a power of two.  If the live
-        peak holds 512 pages, 2 to 3 % of the memory is wasted; if it holds 64, up to 10 %, at a
-        tenth of the driver calls.  ``"auto"``: the largest page of which `limit` holds 512.
+        Bytes of a page, the unit in which memory is taken and moved: a power of two.  With 512 pages
+        in the live peak 2 to 3 % is wasted; with 64, up to 10 %, at a tenth of the driver calls.
+        ``"auto"``: the largest page of which `limit` holds 512.
     pages : {"huge", "normal", "huge1g"}
         What the driver backs a page with; ``"huge1g"`` wants a granule of 1 GiB.
     virtual : int or str, optional
-        Bytes of addresses to reserve for each stream, by default four times the limit or, without a
-        limit, the device's memory.  With more than 16 streams each gets less.  Addresses take no
-        memory; a stream that has used up its addresses gets more.
+        Bytes of addresses, not memory, to reserve for each stream: by default four times the limit
+        or the device's memory; less with more than 16 streams.  If they are used up it gets more.
     preallocate : int or str
         Bytes to take from the device at the start, at most `limit`.
     stream : Stream, optional
@@ -121,14 +120,12 @@ cdef class Pool:
         registered for RDMA or shared by IPC.
     views : bool or str
         Whether a free page may be mapped at a second address of its stream, instead of being moved:
-        that needs no wait, and no driver call when shapes repeat.  ``"always"`` does it also where
-        shapes do not repeat.  Switch it off if the driver or the device does not support it;
-        `steal=False` implies that.
+        that needs no wait, and no driver call when shapes repeat.  ``"always"``: also where they do
+        not.  Switch it off if the driver or device does not support it; `steal=False` implies that.
     early_frees : bool, optional
         Whether memory is freed before the work that uses it is queued, as with
-        ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default reads that variable) or with a framework's
-        task queue.  Then no page moves or goes back to the device, except by
-        ``trim(drained=True)``.
+        ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default reads that variable) or a framework's task
+        queue.  Then no page moves or goes back, except by ``trim(drained=True)``.
     watch_captures : bool
         Ask at each allocation whether the stream is being captured, for programs that capture
         without `Pool.capture`.  It costs a driver call each time.
@@ -146,15 +143,7 @@ cdef class Pool:
         for its stream; samples wait for nothing and may stay on in production.  The default asks
         the variable ``ACL_POOL_DEBUG``.
     name : str, optional
-        Its name in ledger, metrics and log; ``"pool-0"`` and so on if not given.  If another open
-        pool has the name, a number is appended.
-
-    Attributes
-    ----------
-    device, number : int
-        The device's ordinal; the pool's number in this process.
-    guarded, guard_every : bool, int
-        Whether `debug` guards blocks, and one in how many.
+        Its name in ledger, metrics and log; ``"pool-0"`` and so on if not given.
     """
 
     def __cinit__(self):
@@ -321,8 +310,7 @@ cdef class Pool:
         Raises
         ------
         OutOfMemoryError
-            Nothing could be freed, taken or moved for it, also after the hook of `on_oom` has been
-            called; `last_oom` says what was tried.
+            Also after the hook of `on_oom` was called; `last_oom` says what was tried.
         """
         return self.take(wanted_bytes(nbytes), stream, tag)
 
@@ -385,8 +373,7 @@ cdef class Pool:
         """Serve a stream: what ACL runs there takes its memory from the pool from now on.
 
         Register right after making the stream, before anything ran on it: GE keeps the allocator
-        that it finds at the first single operator.  A stream may be registered again at any time,
-        and then uses the same memory.
+        that it finds at the first single operator.  A stream may be registered again at any time.
 
         Parameters
         ----------
