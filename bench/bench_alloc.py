@@ -1,43 +1,49 @@
-"""The workloads of `aclpool bench` as pytest-benchmark cases, so that a regression is seen.
+"""Workloads of `aclpool bench` as pytest-benchmark cases, so that a regression is seen.
 
-    pytest bench/bench_alloc.py                                run and print
-    pytest bench/bench_alloc.py --benchmark-save=NAME          keep the numbers
-    pytest bench/bench_alloc.py --benchmark-compare --benchmark-compare-fail=median:10%
+    pytest bench/bench_alloc.py                             run and print
+    pytest bench/bench_alloc.py --benchmark-save=NAME       keep the times
+    aclpool compare .benchmarks/*/0001_*.json .benchmarks/*/0002_*.json
 
-A case's time is thread CPU time of one pair (alloc, the address read, free, through the function
-pointers that ACL got): the clock that pytest-benchmark reads counts the seconds of a run over its pairs.
-The floor is the same loop with empty callbacks; the difference is the allocator's. Not measured: a
-device, percentiles, several threads (`aclpool bench` does those, in a process for each row).
+Each round is a process of its own, as in `aclpool bench`. Its time is that of one pair (alloc, the address
+read, free, through the function pointers that ACL got): the clock that pytest-benchmark reads is moved by it. The
+floor is the same loop with empty callbacks; the difference is the allocator's. Not measured: a device,
+percentiles, memory, several threads (`aclpool bench` does those).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 
 import pytest
 
-from acl.tools import bench_workloads as workloads
-from acl.tools._loops import Load, Subject, run_here
-from acl.tools.bench_subjects import Opened, Unavailable, candidate_of
+from acl.tools.bench import Lists, job_of, measure_apart
+from acl.tools.bench_cases import HOT_SIZE, Case
+from acl.tools.bench_measure import Effort
+from acl.tools.bench_subjects import candidate_of
 
-PAIRS = 100_000
+ROUNDS = 5
 NAMES = ("floor", "aclpool", "glibc", "ctypes")
-LOADS: dict[str, Callable[[Subject, int], Load]] = {
-    "W1": lambda subject, count: Load.pairs(subject, workloads.HOT_SIZE, count),
-    "W2": workloads.mixed,
-    "W3": workloads.random_sizes,
-    "W5": lambda subject, count: Load.events([subject], workloads.inference(steps=16)[0]),
-    "live": lambda subject, count: workloads.live_blocks(subject, 10_000, count),
-    "sizes": lambda subject, count: workloads.distinct_sizes(subject, 1_000, 64, count),
-}
+ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("W1", {"size": HOT_SIZE, "thread": "python"}),
+    ("W2", {"thread": "python"}),
+    ("W3", {}),
+    ("W5", {}),
+    ("live", {"live_blocks": 10_000, "what": "random replacement"}),
+    ("sizes", {"distinct_sizes": 1_000, "what": "64 slots"}),
+)
+CASES = [Case(workload, name, parameters) for workload, parameters in ROWS for name in NAMES]
+CASES += [Case("live", "aclpool", {"live_blocks": live, "what": "hot pair"}) for live in (100, 10_000, 1_000_000)]
 
 
 class PairClock:
-    """A clock that each run of a load moves by the seconds of one of its pairs."""
+    """A clock that each round moves by the seconds of one of its pairs."""
 
     seconds = 0.0
 
@@ -45,43 +51,34 @@ class PairClock:
         """Seconds so far."""
         return self.seconds
 
-    def run(self, load: Load) -> None:
-        """Run the load once."""
-        self.seconds += run_here(load, 1)[0][0] / load.allocations / 1e9
-
 
 CLOCK = PairClock()
 
 
-@pytest.fixture(params=NAMES)
-def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """An allocator, open."""
-    try:
-        found = candidate_of(request.param).open()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    yield found
-    found.close()
+@pytest.fixture(scope="module")
+def lists() -> Iterator[Lists]:
+    """The lists of events that W5 plays."""
+    with TemporaryDirectory() as folder:
+        yield Lists(Path(folder), True, {})
 
 
 @pytest.mark.benchmark(timer=CLOCK.now)
-@pytest.mark.parametrize("workload", LOADS)
-def bench_workload(benchmark: Any, opened: Opened, workload: str) -> None:
-    load = LOADS[workload](opened.subject, PAIRS)
-    benchmark.group = workload
-    benchmark.extra_info["pairs"] = load.allocations
-    benchmark.pedantic(CLOCK.run, args=(load,), rounds=7, warmup_rounds=2)
-    assert load.failures == 0
-    load.close()
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def bench_row(benchmark: Any, lists: Lists, case: Case) -> None:
+    candidate = candidate_of(case.allocator)
+    found: list[dict[str, Any]] = []
 
+    def one_process() -> None:
+        answer = measure_apart(candidate, job_of(candidate, case, Effort(), False, lists), lists.folder)
+        if "unavailable" in answer:
+            pytest.skip(answer["unavailable"])
+        assert "rows" in answer, answer["failed"]
+        found.extend(answer["rows"])
+        CLOCK.seconds += statistics.median(found[-1]["samples"]) / 1e9
 
-@pytest.mark.benchmark(timer=CLOCK.now)
-@pytest.mark.parametrize("live", [100, 10_000, 1_000_000])
-def bench_hot_pair_beside_live_blocks(benchmark: Any, live: int) -> None:
-    with candidate_of("aclpool").open() as ours:
-        others = workloads.live_blocks(ours.subject, live, 1)
-        load = Load.pairs(ours.subject, workloads.HOT_SIZE, PAIRS)
-        benchmark.group = "hot pair beside live blocks"
-        benchmark.extra_info["pairs"] = PAIRS
-        benchmark.pedantic(CLOCK.run, args=(load,), rounds=7, warmup_rounds=2)
-        others.close()
+    benchmark.group = case.workload
+    benchmark.pedantic(one_process, rounds=ROUNDS)
+    assert not any(row["failures"] for row in found)
+    for key in ("samples", "floor_around_ns"):              # for `aclpool compare`
+        benchmark.extra_info[key] = [row[key] for row in found]
+    benchmark.extra_info.update(allocator=case.allocator, pairs=found[0]["pairs"], about=found[0]["about"])

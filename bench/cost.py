@@ -72,6 +72,13 @@ class Bench:
         take = self.arena().take
         return [take(int(size)) for size in sizes]
 
+    def shared(self, count: int, streams: int = 8) -> list[int]:
+        """Live blocks of the first stream, each of which one of `streams` other streams uses too."""
+        blocks = self.live(count)
+        for index, block in enumerate(blocks):
+            self.rig.share(block, 2 + index % streams)
+        return blocks
+
 
 # ---- the operations: each case sets up, and gives what is to be counted ----
 
@@ -158,12 +165,10 @@ def hot_pair_of_streams(streams: int) -> Case:
     return run, 500
 
 
-def shared_frees(waiting: int, streams: int = 8) -> Case:
+def shared_frees(waiting: int) -> Case:
     """Free blocks that another stream uses, which is at work."""
     bench = Bench()
-    blocks = bench.live(waiting)
-    for index, block in enumerate(blocks):
-        bench.rig.share(block, 2 + index % streams)
+    blocks = bench.shared(waiting)
     Rig.set(busy=True)
     arena = bench.arena()
 
@@ -173,12 +178,10 @@ def shared_frees(waiting: int, streams: int = 8) -> Case:
     return run, waiting
 
 
-def misses_beside_waiting(waiting: int, streams: int = 8) -> Case:
+def misses_beside_waiting(waiting: int) -> Case:
     """Allocate 3 MiB for which pages must be mapped, while freed blocks wait for other streams."""
     bench = Bench()
-    blocks = bench.live(waiting)
-    for index, block in enumerate(blocks):
-        bench.rig.share(block, 2 + index % streams)
+    blocks = bench.shared(waiting)
     Rig.set(busy=True)
     arena = bench.arena()
     for block in blocks:
@@ -191,12 +194,10 @@ def misses_beside_waiting(waiting: int, streams: int = 8) -> Case:
     return run, 100
 
 
-def releases(waiting: int, streams: int = 8) -> Case:
+def releases(waiting: int) -> Case:
     """A miss that finds all waiting blocks complete; for each of them."""
     bench = Bench()
-    blocks = bench.live(waiting)
-    for index, block in enumerate(blocks):
-        bench.rig.share(block, 2 + index % streams)
+    blocks = bench.shared(waiting)
     arena = bench.arena()
     for block in blocks:
         arena.give(block)

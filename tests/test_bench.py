@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import xml.etree.ElementTree as ElementTree
 import zlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,13 @@ from support.child import run_child
 
 import acl
 import acl.sim
-from acl.tools import _meter, _peers, bench_report, bench_workloads, cli, plots
-from acl.tools._loops import EVENT_BYTES, Load, Subject, run_foreign, run_here, run_python
+from acl.tools import _meter, _peers, bench_instructions, bench_report, bench_workloads, cli, plots
+from acl.tools import bench as bench_command
+from acl.tools._loops import EVENT_BYTES, Load, Subject, instructions_available, run_foreign, run_here, run_python
+from acl.tools.bench_about import about_file, about_ours
+from acl.tools.bench_cases import Case
 from acl.tools.bench_measure import Effort, latencies, percentile, sample_alone
-from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, choose
+from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, candidate_of, choose
 
 KEYS = {
     "workload", "allocator", "threads", "thread", "arena", "ns_per_pair", "ns_per_pair_min", "p50_ns", "p99_ns",
@@ -250,6 +255,38 @@ def test_workloads_do_not_depend_on_the_run() -> None:
     assert bench_workloads.inference(steps=1) == bench_workloads.inference(steps=1)
 
 
+# ---- what an allocator is ----
+
+def test_the_c_librarys_version_and_build_are_told() -> None:
+    with candidate_of("glibc").open() as opened:
+        about = opened.about
+    assert about["version"] == platform.libc_ver()[1]
+    assert Path(about["file"]).is_file()
+    assert about["build"] is None
+    assert not about.get("build_id") or int(about["build_id"], 16)
+
+
+def test_ours_tells_its_version_and_build() -> None:
+    assert about_ours() == {"version": acl.__version__, "build": _peers.build_type()}
+    assert _peers.build_type() in ("release", "debug", "sanitize", "tsan", "coverage")
+
+
+def test_a_file_tells_its_compiler_and_its_linkers_identity() -> None:
+    about = about_file(Path(_peers.__file__))
+    assert about["file"] == _peers.__file__
+    assert "GCC" in about["compiler"] or "clang" in about["compiler"]
+
+
+ELF = b"\x7fELF\x02\x01"
+
+
+@pytest.mark.parametrize("content", [b"", ELF[:4], ELF + bytes(80), ELF + b"\xff" * 80],
+                         ids=["empty", "short", "zeros", "ones"])
+def test_of_another_file_only_the_name_is_known(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.so").write_bytes(content)
+    assert about_file(tmp_path / "x.so") == {"file": str(tmp_path / "x.so")}
+
+
 # ---- the command ----
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -367,6 +404,35 @@ def test_processes_find_the_installed_package_and_ones_own_module(tmp_path: Path
     assert {row["allocator"] for row in rows} == {
         "floor", "aclpool", "own_allocator:Counted", "pool:granule=4MiB", "policy:torch", "mine"}
     assert all(row["ns_per_pair"] > 0 for row in rows)
+
+
+@pytest.mark.release_only
+@pytest.mark.skipif(not bench_instructions.available(), reason="valgrind is not installed")
+def test_instructions_of_a_preloaded_allocator_are_counted(tmp_path: Path) -> None:
+    code, rows, errors = bench_in(tmp_path, "--peers", "none", "--filter", "mine/size=65536/thread=python", "--library",
+                                  "mine=libc.so.6:malloc:free", "--instructions")
+    assert code == 0, errors
+    assert [row["allocator"] for row in rows] == ["mine"]
+    assert 20 < rows[0]["instructions"] < 2000
+
+
+def test_instructions_that_cannot_be_counted_fail_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(candidate: Any, job: dict[str, Any], folder: Path) -> float:
+        raise RuntimeError("it does not run under valgrind")
+
+    monkeypatch.setattr(bench_instructions, "count", fails)
+    found = [(choose("none")[0], Case("W1", "floor", {"thread": thread})) for thread in ("python", "foreign")]
+    rounds: dict[str, list[dict[str, Any]]] = {case.id: [{}] for _, case in found}
+    with TemporaryDirectory() as folder:
+        bench_command.count_instructions(found, Effort(), rounds, bench_command.Lists(Path(folder), True, {}))
+    assert [row.get("failed") for (row,) in rounds.values()] == [
+        "W1/floor/thread=python: --instructions: it does not run under valgrind", None]
+
+
+@pytest.mark.skipif(instructions_available() or not bench_instructions.available(), reason="the processor counts them")
+def test_instructions_of_no_row_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "--instructions", "--workloads", "handover,python"]) == 2
+    assert "--instructions: counted in rows of W1" in capsys.readouterr().err
 
 
 def test_an_allocator_that_cannot_be_opened_fails_and_loses_no_others(tmp_path: Path) -> None:

@@ -74,11 +74,66 @@ def test_a_run_replaces_the_block_of_every_slot(case: Case) -> None:
     assert row["slots_touched"] > 0.95 * row["slots"]
 
 
-def test_a_run_that_leaves_slots_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["live/anybody/live_blocks=5000/what=random replacement",
+                                  "W4/anybody/threads=2/arena=own/thread=foreign",
+                                  "tenants/anybody/thread=foreign/what=large blocks"])
+def test_a_run_that_leaves_slots_alone_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_workloads, "STEPS_PER_SLOT", 0)
-    case = next(case for case in CASES if case.id == "live/anybody/live_blocks=5000/what=random replacement")
+    case = next(case for case in CASES if case.id == name)
     with pytest.raises(AssertionError, match="a run replaced the blocks of"):
-        measure_case(job_of(case, Opened(_peers.floor()), effort=replace(EFFORT, run_ns=1)))
+        measure_case(job_of(case, Opened(_peers.floor()), effort=replace(EFFORT, run_ns=1, least=300)))
+
+
+class Counted:
+    """An allocator that writes down which sizes were asked for, and how many blocks were live at most."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.live = self.most = 0
+
+    def subject(self) -> Subject:
+        """Its callbacks."""
+        return _peers.python("counted", self.allocate)
+
+    def allocate(self, size: int) -> Any:
+        """A block."""
+        counted = self
+
+        class Block:
+            ptr = 4096
+
+            def __del__(self) -> None:
+                counted.live -= 1
+
+        self.sizes.append(size)
+        self.live += 1
+        self.most = max(self.most, self.live)
+        return Block()
+
+
+ALONE = [case for case in CASES if case.parameters.get("threads", 1) == 1 and case.parameters.get("thread") != "foreign"
+         and case.workload not in ("W2", "W3")]
+
+
+@pytest.mark.parametrize("case", ALONE, ids=[case.id for case in ALONE])
+def test_a_row_does_the_work_that_its_name_says(case: Case) -> None:
+    counted = Counted()
+    effort = replace(EFFORT, least=20, samples=1, warm_runs=1, run_ns=10_000)
+    job = job_of(case, Opened(counted.subject(), counted.subject, call=counted.allocate), effort=effort)
+    (row,) = RUNS[case.workload](job)
+    assert counted.live == 0
+    if job.events:
+        wanted = [size for size, _, _ in bench_workloads.EVENT.iter_unpack(job.events[0]) if size]
+        assert len(wanted) == row["pairs"]
+        assert counted.sizes == wanted * (len(counted.sizes) // len(wanted))
+    elif case.workload == "live":
+        assert counted.most == case.parameters["live_blocks"] + (case.parameters["what"] == "hot pair")
+    elif case.workload == "sizes":
+        assert len(set(counted.sizes)) == case.parameters["distinct_sizes"]
+        assert counted.most == (1 if case.parameters["what"] == "hot pair" else 64)
+    else:
+        assert set(counted.sizes) == {bench_workloads.HOT_SIZE}
+        assert counted.most == 1 and len(counted.sizes) >= row["pairs"]
 
 
 class Watched:

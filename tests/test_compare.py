@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child import run_child
 
 from acl.tools import cli
-from acl.tools.compare import NotComparable, compared, load_document, splits
+from acl.tools.compare import NotComparable, compared, grouped, load_document, splits
 
 Document = dict[str, Any]
 
@@ -30,7 +31,8 @@ def document(chance: random.Random, rows: int = 40, rounds: int = 5, noise: floa
                             for _ in range(3)])
         results.append({"workload": name, "allocator": "aclpool", "samples": samples, "overlap": None, "failures": 0,
                         "floor_around_ns": [[3.0, 3.0]] * rounds, "reserved_ratio": 1.02})
-    return {"version": 2, "quick": False, "effort": {"run_ns": 1}, "machine": {"backend": "sim"}, "results": results,
+    return {"version": 2, "kind": "aclpool bench", "quick": False,
+            "effort": {"run_ns": 1}, "machine": {"backend": "sim"}, "results": results,
             "rows": {f"{row['workload']}/aclpool": row for row in results}}
 
 
@@ -89,7 +91,7 @@ def test_more_memory_is_told_and_fails(tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(("change", "why"), [
     ({"overlap": 0.5}, "its threads ran together for 50% of the time"),
-    ({"samples": [[1.0]] * 3}, "measured by 3 processes; 4 are needed"),
+    ({"samples": [[1.0]] * 3}, "measured in 3 rounds; 4 are needed"),
     ({"failures": 2}, "2 allocations failed"),
 ])
 def test_an_unsure_row_is_not_compared(change: dict[str, Any], why: str) -> None:
@@ -117,9 +119,75 @@ def test_files_measured_in_different_ways_are_refused(
     assert output.out == ""
 
 
+def saved(chance: random.Random, **factors: float) -> Document:
+    """The same rows as pytest-benchmark saves them: seconds, each round of a process of its own."""
+    return {"version": "5.0", "benchmarks": [
+        {"fullname": f"bench.py::{row['workload']}",
+         "extra_info": {"allocator": "aclpool" if "7" in row["workload"] else "x"},
+         "stats": {"data": [min(each) / 1e9 for each in row["samples"]]}}
+        for row in document(chance, 20, noise=0.02, **factors)["results"]]}
+
+
+def test_files_of_pytest_benchmark_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(11)
+    old, same, slower = saved(chance), saved(chance), saved(chance, W7=1.5)
+    assert cli.main(["compare", *files(tmp_path, old, same)]) == 0
+    assert "no difference in 20 of 20 rows" in capsys.readouterr().out
+    assert cli.main(["compare", *files(tmp_path, old, slower)]) == 1
+    assert "bench.py::W7" in capsys.readouterr().out
+    assert cli.main(["compare", *files(tmp_path, old, slower), "--allocator", "x"]) == 0
+
+
+def test_a_file_of_pytest_benchmark_without_its_rounds_is_told_so(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = saved(random.Random(12))
+    old["benchmarks"] = old["benchmarks"][:2]
+    del old["benchmarks"][0]["stats"]["data"]
+    assert cli.main(["compare", *files(tmp_path, old, old)]) == 0
+    assert "not compared  bench.py::W0: saved without the times of its rounds" in capsys.readouterr().out
+
+
+def test_a_hundred_thousand_rounds_are_compared_as_twenty() -> None:
+    times = [float(number) for number in range(1001)]
+    assert [time for group in grouped(times) for time in group] == times
+    assert len(grouped(times)) == 20
+    assert grouped([]) == [] and grouped([3.0, 4.0]) == [[3.0], [4.0]]
+
+
+def test_a_file_of_bench_against_one_of_pytest_benchmark_is_refused(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(13)
+    assert cli.main(["compare", *files(tmp_path, document(chance), saved(chance))]) == 2
+    assert "files of different programs (aclpool bench, pytest-benchmark)" in capsys.readouterr().err
+
+
+def test_what_our_cases_save_is_compared(tmp_path: Path) -> None:
+    cases = str(Path(__file__).parents[1] / "bench/bench_alloc.py")
+    for name in ("a", "b"):
+        done = run_child("-m", "pytest", "-q", cases, "-k", "W1/floor", f"--benchmark-storage={tmp_path}",
+                         f"--benchmark-save={name}", "-p", "no:cacheprovider")
+        assert done.returncode == 0, done.stdout
+    first, second = sorted(tmp_path.glob("*/*.json"))
+    found = compared(load_document(first), load_document(second))
+    assert (found.rows, found.skipped, found.subjects) == (1, {}, [])
+
+
+def test_another_version_or_build_of_an_allocator_is_told() -> None:
+    old = document(random.Random(14), rows=2)
+    new = copy.deepcopy(old)
+    for each, build in ((old, "release"), (new, "debug")):
+        each["rows"]["W1/aclpool"]["about"] = {"version": "0.1.0", "build": build, "file": "/a/file"}
+    assert compared(old, new).subjects == ["aclpool 0.1.0 release is now aclpool 0.1.0 debug"]
+    assert compared(old, old).subjects == []
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2}',
                                      '{"version": 2, "results": [{"samples": 1}]}',
-                                     '{"version": 2, "results": [{"samples": [1], "workload": "W", "allocator": ""}]}'])
+                                     '{"version": 2, "results": [{"samples": [1], "workload": "W", "allocator": ""}]}',
+                                     '{"benchmarks": null}', '{"benchmarks": [1]}',
+                                     '{"benchmarks": [{"fullname": "a"}]}',
+                                     '{"benchmarks": [{"fullname": "a", "extra_info": {"samples": [[-1]]}}]}',
+                                     '{"benchmarks": [{"fullname": "a", "extra_info": {"samples": [[]]}}]}'])
 def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)

@@ -3,9 +3,10 @@ from typing import Any
 
 from acl.tools._loops import Subject
 
-__all__ = ["context", "floor", "functions", "library", "python", "registered", "runtime", "slowed",
-           "soma", "soma_close", "soma_open"]
+__all__ = ["build_type", "context", "floor", "functions", "library", "python", "registered", "runtime",
+           "slowed", "soma", "soma_close", "soma_open"]
 
+def build_type() -> str: ...
 def context() -> int: ...
 def floor() -> Subject: ...
 def functions(name: str, state: int, alloc: int, free: int, address: int = 0,

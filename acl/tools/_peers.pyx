@@ -27,8 +27,25 @@ from acl._libacl cimport (
 from acl.tools._loops cimport AddressFunc, AllocFunc, Allocator, FreeFunc, Subject as CSubject
 from acl.tools._loops import Subject
 
-__all__ = ["context", "floor", "functions", "library", "python", "registered", "runtime", "slowed",
-           "soma", "soma_close", "soma_open"]
+__all__ = ["build_type", "context", "floor", "functions", "library", "python", "registered", "runtime",
+           "slowed", "soma", "soma_close", "soma_open"]
+
+
+cdef extern from *:
+    """
+    #if defined(__SANITIZE_ADDRESS__)
+    #define BUILD_TYPE "sanitize"
+    #elif defined(__SANITIZE_THREAD__)
+    #define BUILD_TYPE "tsan"
+    #elif defined(CYTHON_TRACE_NOGIL)
+    #define BUILD_TYPE "coverage"
+    #elif !defined(NDEBUG)
+    #define BUILD_TYPE "debug"
+    #else
+    #define BUILD_TYPE "release"
+    #endif
+    """
+    const char *BUILD_TYPE
 
 
 cdef void *on_identity(void *block) noexcept nogil:
@@ -39,6 +56,11 @@ cdef object subject_new(str name, void *state, AllocFunc alloc, FreeFunc free, A
                         object keep):
     return Subject(name, <uintptr_t>state, <uintptr_t>alloc, <uintptr_t>free, <uintptr_t>address,
                    keep)
+
+
+def build_type():
+    """How this package was compiled: release, debug, sanitize, tsan or coverage."""
+    return BUILD_TYPE.decode()
 
 
 # ---- floor ----

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from acl.tools.bench_measure import Effort
     from acl.tools.bench_subjects import Candidate
 
-__all__ = ["add_arguments", "add_parser", "main", "measure_trace", "run"]
+__all__ = ["Lists", "add_arguments", "add_parser", "job_of", "main", "measure_apart", "measure_trace", "run"]
 
 DESCRIPTION = """\
 Measures what an allocation costs, with every allocator in the same compiled loop.
@@ -104,7 +104,7 @@ class Options:
     requested: frozenset[str]           # allocators by name: not to find one of them is an error
     traces: dict[str, Any]              # Trace by name
     filter: str
-    instructions: bool
+    callgrind: bool                     # count instructions by it, as the processor cannot
     order: int
 
 
@@ -181,6 +181,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         Naming the option, what was expected and what came.
     """
     from acl.tools import bench_instructions
+    from acl.tools._loops import instructions_available
     from acl.tools.bench_measure import Effort
     from acl.tools.outputs import check_output
 
@@ -198,14 +199,15 @@ def checked_options(arguments: argparse.Namespace) -> Options:
                 raise ValueError(f"{option}: expected a file ending in .svg or .png, got {file!r}")
             check_output(option, file)
     check_output("--json", arguments.json)
-    if arguments.instructions and not bench_instructions.available():
-        raise ValueError("--instructions: valgrind is not installed")
+    by_callgrind = arguments.instructions and not instructions_available()
+    if by_callgrind and not bench_instructions.available():
+        raise ValueError("--instructions: the processor's counter is hidden, and valgrind is not installed")
     traces = traces_of(arguments.trace)
     wanted = wanted_of(arguments, traces)
     candidates, requested = candidates_of(arguments)
     order = time.time_ns() % 1_000_000 if arguments.order is None else arguments.order
     return Options(arguments.quick, workloads, wanted, effort, candidates, requested, traces,
-                   arguments.filter or "", arguments.instructions, order)
+                   arguments.filter or "", by_callgrind, order)
 
 
 def cases(options: Options) -> list[tuple[Candidate, Case]]:
@@ -214,13 +216,18 @@ def cases(options: Options) -> list[tuple[Candidate, Case]]:
     Raises
     ------
     ValueError
-        If there is none.
+        If there is none, or none whose instructions can be counted although they are wanted.
     """
+    from acl.tools.bench_instructions import COUNTABLE, countable
+
     found = [(candidate, case) for name in options.workloads for candidate in options.candidates
              for case in cases_of(name, candidate, options.wanted) if options.filter in case.id]
     if not found:
         raise ValueError(f"--filter: no row's name contains {options.filter!r}; --list names them"
                          if options.filter else "no allocator here has a row in these workloads")
+    if options.callgrind and not any(countable(case) for _, case in found):
+        raise ValueError(f"--instructions: counted in rows of {', '.join(COUNTABLE)} on one Python thread, "
+                         "and none of these rows is one")
     return found
 
 
@@ -232,9 +239,10 @@ Row = dict[str, Any]
 class Lists:
     """The lists of events that some workloads play, as files for the processes."""
 
-    def __init__(self, folder: Path, options: Options) -> None:
+    def __init__(self, folder: Path, quick: bool, traces: dict[str, Any]) -> None:
         self.folder = folder
-        self.options = options
+        self.quick = quick
+        self.traces = traces
         self.made: dict[str, Row] = {}
 
     def of(self, case: Case) -> Row:
@@ -245,12 +253,12 @@ class Lists:
         key = f"{case.workload}-{case.parameters.get('trace')}-{threads}"
         if key not in self.made:
             if case.workload == "W5":
-                events, peak = workloads.inference(steps=16 if self.options.quick else 64)
+                events, peak = workloads.inference(steps=16 if self.quick else 64)
                 self.made[key] = self.keep([events], 1, peak)
             elif case.workload == "day":
                 self.made[key] = self.keep([workloads.day()[0]], 1, workloads.day()[1])
             elif case.workload == "trace":
-                trace = self.options.traces[case.parameters["trace"]]
+                trace = self.traces[case.parameters["trace"]]
                 parts = [trace.events()] if threads == 1 else trace.events_by_stream()
                 self.made[key] = self.keep(parts, trace.streams, trace.joint_live_peak())
             else:
@@ -265,20 +273,24 @@ class Lists:
         return {"events": [str(file) for file in files], "streams": streams, "live_peak": peak}
 
 
-def measure_apart(candidate: Candidate, case: Case, job: Row, folder: Path) -> Row:
-    """The rows of a case, measured by a process of its own; or why there are none."""
+def job_of(candidate: Candidate, case: Case, effort: Effort, extras: bool, lists: Lists) -> Row:
+    """What a process is told that measures a case; `extras`: percentiles and memory too."""
+    return {"spec": candidate.spec or candidate.name, "workload": case.workload, "parameters": case.parameters,
+            "effort": asdict(effort), "extras": extras, **lists.of(case)}
+
+
+def measure_apart(candidate: Candidate, job: Row, folder: Path) -> Row:
+    """The rows of a job, measured by a process of its own; or why there are none."""
     from acl.tools.apart import python_command
     from acl.tools.bench_subjects import Unavailable
 
     answer = folder / "answer.json"
     answer.unlink(missing_ok=True)
-    job = {"spec": candidate.spec or candidate.name, "workload": case.workload, "parameters": case.parameters,
-           "answer": str(answer), **job}
+    job = {**job, "answer": str(answer)}
     try:
-        variables = candidate.environment() if candidate.environment else {}
-        done = subprocess.run(python_command("acl.tools.bench_runs", json.dumps(job)),
-                              env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                              text=True, errors="replace", check=False, timeout=CASE_SECONDS)
+        done = subprocess.run(python_command("acl.tools.bench_runs", json.dumps(job)), env=candidate.variables(),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+                              check=False, timeout=CASE_SECONDS)
     except Unavailable as reason:
         return {"unavailable": str(reason)}
     except subprocess.TimeoutExpired:
@@ -318,32 +330,51 @@ def no_numbers(name: str, case: Case | None = None, **why: str) -> Row:
         ("threads", "ns_per_pair", "p99_ns", "reserved_ratio")), **(case.parameters if case else {}), **why}
 
 
+def count_instructions(found: list[tuple[Candidate, Case]], effort: Effort, rounds: dict[str, list[Row]],
+                       lists: Lists) -> None:
+    """Fill the column by callgrind, in rows where it can count; a row that should have it and has not has failed."""
+    from acl.tools import bench_instructions
+
+    for candidate, case in found:
+        if not bench_instructions.countable(case):
+            continue
+        print(f"instructions of {case.id}", file=sys.stderr, flush=True)
+        row = rounds[case.id][0]
+        try:
+            job = job_of(candidate, case, effort, False, lists)
+            row["instructions"] = bench_instructions.count(candidate, job, lists.folder)
+        except RuntimeError as error:
+            row["failed"] = f"{case.id}: --instructions: {error}"
+
+
 def collect(options: Options, found: list[tuple[Candidate, Case]]) -> list[Row]:
     """Measure every case once in each round, in an order of the round's own; rows in the order of `found`."""
     from acl.tools.bench_report import merged
 
     shuffle = random.Random(options.order)
-    effort = asdict(options.effort)
     progress = Progress(len(found) * options.effort.rounds)
     rounds: dict[str, list[Row]] = {case.id: [] for _, case in found}
     missing: dict[str, str] = {}
     failed: dict[str, tuple[Case, str]] = {}
     with tempfile.TemporaryDirectory() as name:
-        lists = Lists(Path(name), options)
+        lists = Lists(Path(name), options.quick, options.traces)
         for number in range(options.effort.rounds):
             for candidate, case in shuffle.sample(found, len(found)):
                 progress.step(f"{case.workload} {case.id}")
                 if candidate.name in missing or case.id in failed:
                     continue
-                job = {"effort": effort, "extras": number == 0, **lists.of(case)}
-                answer = measure_apart(candidate, case, job, Path(name))
+                job = job_of(candidate, case, options.effort, number == 0, lists)
+                answer = measure_apart(candidate, job, lists.folder)
                 if "unavailable" in answer:
                     missing[candidate.name] = answer["unavailable"]
                 elif "failed" in answer:
                     failed[case.id] = (case, answer["failed"])
                 else:
                     rounds[case.id] += answer["rows"]
-    progress.end()
+        progress.end()
+        if options.callgrind:
+            measured = [pair for pair in found if rounds[pair[1].id]]
+            count_instructions(measured, options.effort, rounds, lists)
     rows = [merged(rounds[case.id]) for _, case in found if rounds[case.id] and case.id not in failed]
     rows += [no_numbers(case.allocator, case, failed=f"{case.id}: {why}") for case, why in failed.values()]
     for name, why in missing.items():
@@ -369,25 +400,6 @@ def measure_trace(trace: Any, candidates: Sequence[Candidate], rounds: int) -> l
     return rows
 
 
-def count_instructions(options: Options, rows: list[Row]) -> None:
-    """Fill the column by callgrind where the processor has no counter; a callback in Python would count Python."""
-    from acl.tools import bench_instructions
-
-    countable = {candidate.name: candidate.spec or candidate.name for candidate in options.candidates
-                 if not candidate.python and candidate.environment is None}
-    for each in rows:
-        kind = str(each["what"]).split()[0] if each["workload"] == "live" else each["workload"]
-        if (each.get("instructions") is not None or "samples" not in each or each["allocator"] not in countable
-                or kind not in bench_instructions.SIZES or each["thread"] == "foreign"):
-            continue
-        print(f"instructions of {kind} {each['allocator']}", file=sys.stderr, flush=True)
-        try:
-            spec, live = countable[each["allocator"]], each["live_blocks"] or 0
-            each["instructions"] = bench_instructions.count(kind, spec, live)
-        except RuntimeError as error:
-            each["failed"] = f"--instructions: {error}"
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Measure and report; the exit status."""
     from acl.tools import bench_report as report
@@ -407,12 +419,10 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in machine["warnings"]:
         print(f"aclpool bench: {warning}", file=sys.stderr)
     rows = report.with_floor(collect(options, found))
-    if options.instructions:
-        count_instructions(options, rows)
     document: Row = {
         "version": 2, "quick": options.quick, "order": options.order, "effort": asdict(options.effort),
         "machine": machine, "seconds": round(time.monotonic() - begun, 1),
-        "subjects": report.versions(rows), "results": rows,
+        "subjects": report.subjects(rows), "results": rows,
     }
     if arguments.json == "-":
         json.dump(document, sys.stdout, indent=1)

@@ -1,30 +1,32 @@
 """Instructions per pair, counted by callgrind where the processor's counter is hidden.
 
-`count` runs this module under valgrind twice, with different numbers of pairs, counting only inside
-the loops; the difference of the two divided by the difference of the pairs is free of the start, the
-warm-up and the end. Valgrind refuses the barrier that the pool's lock needs to favour one thread, so
-the pool is counted with its spin lock, some twenty instructions more than it runs elsewhere.
+`count` runs a case's process under valgrind twice, with more runs of the same load the second time, and counts
+only inside the loops: the difference, divided by the pairs of those runs, is free of the start and of the warm-up.
+Valgrind refuses the barrier that the pool's lock needs to favour one thread, so the pool is counted with its
+spin lock, some twenty instructions more than it runs elsewhere.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from acl.tools import bench_workloads as workloads
-from acl.tools._loops import Load, Subject, run_here
 from acl.tools.apart import python_command
-from acl.tools.bench_subjects import candidate_of
 
-__all__ = ["available", "count", "main"]
+if TYPE_CHECKING:
+    from acl.tools.bench_cases import Case
+    from acl.tools.bench_subjects import Candidate
 
-# Sizes of the two runs; W5's are steps of the model.
-SIZES = {"W1": (2_000, 6_000), "W2": (10_000, 20_000), "W3": (10_000, 20_000), "W5": (2, 4),
-         "hot": (2_000, 6_000), "random": (10_000, 20_000)}
+__all__ = ["COUNTABLE", "available", "count", "countable", "main"]
+
+#: Workloads that run one load on the thread that they are measured by.
+COUNTABLE = ("W1", "W2", "W3", "W5", "live", "sizes", "day", "trace")
+RUNS = (2, 4)                   # of the load, the first and the second time
+SECONDS = 600
 LOOP = "*seat_*"
 
 
@@ -33,65 +35,55 @@ def available() -> bool:
     return shutil.which("valgrind") is not None
 
 
-def run_once(workload: str, spec: str, live: int, size: int, folder: Path) -> tuple[int, int]:
-    """Instructions and pairs of one run.
+def countable(case: Case) -> bool:
+    """Whether the instructions of a row can be counted: those on other threads run beside the loop."""
+    return (case.workload in COUNTABLE and case.parameters.get("thread") != "foreign"
+            and case.parameters.get("threads", 1) == 1)
+
+
+def run_once(candidate: Candidate, job: dict[str, Any], runs: int, folder: Path) -> tuple[int, int]:
+    """Instructions of so many runs, and the pairs of one.
 
     Raises
     ------
     RuntimeError
-        With what valgrind said.
+        With what valgrind or the allocator said.
     """
-    out, pairs = folder / "callgrind.out", folder / "pairs"
+    out, answer = folder / "callgrind.out", folder / "answer.json"
+    for file in (out, answer):
+        file.unlink(missing_ok=True)
+    wanted = {**job, "answer": str(answer), "counted": runs}
     command = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}", "--collect-atstart=no",
-               f"--toggle-collect={LOOP}", *python_command("acl.tools.bench_instructions", workload, spec, str(live),
-                                                           str(size), str(pairs))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False,
-                          env={**os.environ, "ACL_BACKEND": "sim"})
+               f"--toggle-collect={LOOP}", *python_command("acl.tools.bench_instructions", json.dumps(wanted))]
+    try:
+        done = subprocess.run(command, env=candidate.variables(), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True, errors="replace", check=False, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"not done after {SECONDS} s") from None
+    found = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else {}
     text = out.read_text(encoding="utf-8") if out.exists() else ""
     totals = re.findall(r"^(?:summary|totals): (\d+)", text, re.MULTILINE)
-    if done.returncode or not totals or not int(totals[-1]):
-        raise RuntimeError(f"valgrind: exit status {done.returncode}: {done.stderr.strip()[-200:]}")
-    return int(totals[-1]), int(pairs.read_text(encoding="ascii"))
+    if done.returncode or "rows" not in found or not totals or not int(totals[-1]):
+        why = found.get("failed") or found.get("unavailable") or done.stderr.strip()[-200:]
+        raise RuntimeError(f"valgrind: exit status {done.returncode}: {why}")
+    return int(totals[-1]), int(found["rows"][0]["pairs"])
 
 
-def count(workload: str, spec: str, live: int = 0) -> float:
-    """Instructions of a pair: W1, W2, W3, W5, or "hot" and "random" beside `live` blocks.
+def count(candidate: Candidate, job: dict[str, Any], folder: Path) -> float:
+    """Instructions of a pair in the case that `job` describes.
 
     Raises
     ------
     RuntimeError
-        If valgrind is not here, or the allocator does not run under it.
+        If the allocator does not run under valgrind.
     """
-    if not available():
-        raise RuntimeError("valgrind is not installed")
-    with tempfile.TemporaryDirectory() as folder:
-        few, many = (run_once(workload, spec, live, size, Path(folder)) for size in SIZES[workload])
-    return round((many[0] - few[0]) / (many[1] - few[1]), 2)
-
-
-def load_of(subject: Subject, workload: str, live: int, size: int) -> Load:
-    """The load of the child."""
-    if workload in ("W1", "hot"):
-        return Load.pairs(subject, workloads.HOT_SIZE, size)
-    if workload == "W5":
-        return Load.events([subject], workloads.inference(steps=size)[0])
-    if workload == "random":
-        # Few of many slots: instructions do not depend on what the caches hold.
-        load = Load.random(subject, live, workloads.SMALL_SIZES, size, 6)
-        load.fill()
-        return load
-    return (workloads.mixed if workload == "W2" else workloads.random_sizes)(subject, size)
+    (few, _), (many, pairs) = (run_once(candidate, job, runs, folder) for runs in RUNS)
+    return round((many - few) / ((RUNS[1] - RUNS[0]) * pairs), 2)
 
 
 def main(arguments: list[str]) -> int:
-    """In the child: run one load of that size once, and write how many pairs it has."""
-    workload, spec, live, size, pairs = arguments
-    with candidate_of(spec).open() as opened:
-        others = workloads.live_blocks(opened.subject, int(live), 1) if workload == "hot" else None
-        load = load_of(opened.subject, workload, int(live), int(size))
-        run_here(load, 1)
-        Path(pairs).write_text(str(load.allocations), encoding="ascii")
-        load.close()
-        if others is not None:
-            others.close()
-    return 0
+    """In the child: run the load, of few of many slots, as instructions do not depend on what the caches hold."""
+    from acl.tools import bench_runs, bench_workloads
+
+    bench_workloads.STEPS_PER_SLOT = 0
+    return bench_runs.main(arguments)

@@ -18,7 +18,7 @@ from typing import Any
 
 from acl.tools.bench_cases import PARAMETERS, TITLES
 
-__all__ = ["machine", "merged", "plot", "plot_latency", "plot_memory", "text", "versions", "with_floor"]
+__all__ = ["machine", "merged", "plot", "plot_latency", "plot_memory", "subjects", "text", "with_floor"]
 
 Row = dict[str, Any]
 TOGETHER = 0.9      # threads of a row overlapped for less of its time: it is marked and not compared
@@ -111,9 +111,14 @@ def machine() -> Row:
     return found
 
 
-def versions(rows: Sequence[Row]) -> dict[str, str]:
-    """The allocators' versions, by name."""
-    return {row["allocator"]: row["version"] for row in rows if row.get("version")}
+def subjects(rows: Sequence[Row]) -> dict[str, Row]:
+    """What the allocators are, by name: version, build type, and of libraries the file."""
+    return {row["allocator"]: row["about"] for row in rows if row.get("about")}
+
+
+def named(subject: str, about: Row) -> str:
+    """An allocator with its version and build type, as far as they are known."""
+    return " ".join([subject, *(str(about[key]) for key in ("version", "build") if about.get(key))])
 
 
 # ---- rows ----
@@ -214,7 +219,8 @@ def text(document: Row) -> str:
             + f", load {found['load_average']}; {effort['rounds']} processes for each row, {effort['samples']} runs in "
             f"each, {document['seconds']:.0f} s, order {document['order']}")
     notes = [f"note: {warning}" for warning in found["warnings"]]
-    return "\n\n".join(["\n".join([head, *notes]), table(document["results"]), LEGEND])
+    allocators = "; ".join([named(name, about) for name, about in document["subjects"].items() if name != "floor"])
+    return "\n\n".join(["\n".join([head, *notes, f"allocators: {allocators}"]), table(document["results"]), LEGEND])
 
 
 # ---- plots ----

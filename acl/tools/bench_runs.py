@@ -36,6 +36,7 @@ MOST_TOGETHER = 1 << 20         # replacements drawn at once
 LONG_PART = 8192                # events: no best part is chosen here, so the clocks are to weigh little
 FLOOR_PAIRS = 20_000
 RATIO_FROM = 16 << 20           # bytes live: below, a ratio tells the size of a page
+COUNTED_PAIRS = 4_000           # of a run under callgrind, which takes fifty times as long
 
 
 @dataclass
@@ -51,6 +52,7 @@ class Job:
     streams: int = 1                        # that the first of them names
     live_peak: int = 0                      # bytes, while they play
     base: int = 0                           # bytes resident when the allocator was opened
+    counted: int = 0                        # runs of the load whose instructions are counted; 0: times are taken
 
     @property
     def subject(self) -> Subject:
@@ -63,6 +65,8 @@ class Job:
 
     def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
         """A load of as many pairs as fill a run; a callback in Python takes far longer on foreign threads."""
+        if self.counted:
+            return make(COUNTED_PAIRS)
         slow = self.candidate.python and self.parameter("thread") == "foreign"
         count = measure.fitting_count(make, self.effort, most)
         return make(max(self.effort.least, int(count * (0.01 if slow else 1))))
@@ -82,10 +86,27 @@ def row(job: Job, load: Load, sampled: Sampled, samples: list[float], **more: An
     }
 
 
+def check_slots(loads: Sequence[Load]) -> None:
+    """Refuse a run of random replacements that left a tenth of the slots alone: it measured the others only.
+
+    Raises
+    ------
+    AssertionError
+        With the numbers.
+    """
+    for load in loads:
+        if load.touched is not None and load.touched < 0.9 * load.slots:
+            raise AssertionError(f"a run replaced the blocks of {load.touched} of {load.slots} slots")
+
+
 # ---- one thread ----
 
 def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
     """Samples, then percentiles and memory, of a load on one thread; ends the load."""
+    if job.counted:
+        run_here(load, job.counted)
+        load.close()
+        return [{"pairs": load.allocations}]
     if job.parameter("thread") == "foreign":
         sampled = measure.sample_together([load], job.effort, True, _peers.context())
     else:
@@ -94,8 +115,7 @@ def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
         more |= metered(job, load, events)
     more |= memory(job, load.live_peak or job.live_peak)
     result = row(job, load, sampled, sampled.cpu_ns, **more)
-    if load.touched is not None and load.touched < 0.9 * load.slots:
-        raise AssertionError(f"a run replaced the blocks of {load.touched} of {load.slots} slots")
+    check_slots([load])
     if job.extras and job.parameter("thread") != "foreign":
         result |= measure.latencies(load)
         result |= touched(job, load)
@@ -167,7 +187,7 @@ def run_live(job: Job) -> list[Row]:
     live = job.parameter("live_blocks")
     if job.parameter("what") != "hot pair":
         return measured(job, job.sized(partial(workloads.live_blocks, job.subject, live), max(MOST, 4 * live)))
-    others = workloads.live_blocks(job.subject, live, 0)
+    others = workloads.live_blocks(job.subject, live, 1)
     rows = measured(job, job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE)))
     others.close()
     return rows
@@ -219,9 +239,7 @@ def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], floa
     """Samples of loads on a thread each, by the wall clock: threads wait for each other."""
     sampled = measure.sample_together(loads, job.effort, job.parameter("thread", "python") == "foreign",
                                       _peers.context(), join, of)
-    idle = [number for number, load in enumerate(loads) if load.touched == 0]
-    if idle:
-        raise AssertionError(f"threads {idle} did nothing")
+    check_slots(loads)
     peak = sum(load.live_peak or 0 for load in loads) or job.live_peak
     result = row(job, loads[of or 0], sampled, sampled.wall_ns, cpu_samples=sampled.cpu_ns, **memory(job, peak))
     result["failures"] = sum(load.failures for load in loads)
@@ -314,7 +332,8 @@ def measure_case(job: Job) -> list[Row]:
     rows = RUNS[job.case.workload](job)
     for each in rows:
         each["floor_around_ns"] = [round(before, 3), round(floor_ns(), 3)]
-        each["version"] = job.opened.version
+        each["version"] = job.opened.about.get("version")
+        each["about"] = job.opened.about
     return rows
 
 
@@ -330,8 +349,9 @@ def main(arguments: Sequence[str]) -> int:
         base = measure.resident("VmRSS")
         with candidate.open() as opened:
             events = tuple(Path(file).read_bytes() for file in wanted["events"])
-            answer["rows"] = measure_case(Job(case, candidate, opened, Effort(**wanted["effort"]), wanted["extras"],
-                                              events, wanted["streams"], wanted["live_peak"], base))
+            job = Job(case, candidate, opened, Effort(**wanted["effort"]), wanted["extras"], events, wanted["streams"],
+                      wanted["live_peak"], base, wanted.get("counted", 0))
+            answer["rows"] = RUNS[case.workload](job) if job.counted else measure_case(job)
     except Unavailable as reason:
         answer = {"unavailable": str(reason)}
     except Exception as error:

@@ -19,7 +19,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 import acl
 from acl.tools import _meter, _peers
 from acl.tools._loops import Subject
+from acl.tools.bench_about import about_library, about_ours, about_runtime
 
 __all__ = ["CANDIDATES", "Candidate", "Opened", "PoolUnderTest", "Unavailable", "candidate_of", "choose"]
 
@@ -50,7 +51,7 @@ class Opened:
     under_test: PoolUnderTest | None = None
     host: bool = False                              # blocks are memory of this process
     call: Callable[[int], Any] | None = None        # what a Python program calls, and drops the result of
-    version: str | None = None
+    about: dict[str, Any] = field(default_factory=dict)     # version, build and what else tells two of them apart
 
     def __enter__(self) -> Opened:
         return self
@@ -94,6 +95,16 @@ class Candidate:
     from_python: bool = False
     quick: bool = False
     spec: str = ""
+
+    def variables(self) -> dict[str, str]:
+        """The environment of a process that opens it.
+
+        Raises
+        ------
+        Unavailable
+            If what they name is not here.
+        """
+        return {**os.environ, **(self.environment() if self.environment else {})}
 
 
 # ---- ours ----
@@ -173,7 +184,7 @@ def open_pool(**options: Any) -> Opened:
         raise Unavailable(f"no pool here: {error}") from error
     books = under_test.books
     return Opened(under_test.subject(), under_test.subject, under_test.close, books.reserved_peak, books.reserved,
-                  under_test, call=under_test.pool.alloc, version=acl.__version__)
+                  under_test, call=under_test.pool.alloc, about=about_ours())
 
 
 # ---- the runtime's own ----
@@ -195,7 +206,7 @@ def with_books(opened: Opened) -> Opened:
 
 def open_runtime() -> Opened:
     runtime_ready()
-    return with_books(Opened(_peers.runtime(), call=acl.Buffer))
+    return with_books(Opened(_peers.runtime(), call=acl.Buffer, about=about_runtime()))
 
 
 def open_soma() -> Opened:
@@ -212,7 +223,7 @@ def open_soma() -> Opened:
         _peers.soma_close(pool)
         stream.close()
 
-    return with_books(Opened(_peers.soma(pool, stream.handle), close=close))
+    return with_books(Opened(_peers.soma(pool, stream.handle), close=close, about=about_runtime()))
 
 
 # ---- C libraries ----
@@ -248,14 +259,13 @@ def open_library(name: str, files: Sequence[str], malloc: str, free: str) -> Ope
         subject = _peers.library(name, address_of(library, malloc), address_of(library, free), library)
     except (OSError, AttributeError) as error:
         raise Unavailable(str(error)) from error
-    return Opened(subject, host=True, version=Path(path).resolve().name)
+    return Opened(subject, host=True, about=about_library(path, library, malloc))
 
 
 def open_glibc() -> Opened:
     libc = ctypes.CDLL("libc.so.6")
-    libc.gnu_get_libc_version.restype = ctypes.c_char_p
     subject = _peers.library("glibc", address_of(libc, "malloc"), address_of(libc, "free"), libc)
-    return Opened(subject, host=True, version=libc.gnu_get_libc_version().decode())
+    return Opened(subject, host=True, about=about_library(library_path(["libc.so.6"]), libc, "malloc"))
 
 
 def library_candidate(name: str, files: Sequence[str], malloc: str, free: str, **more: Any) -> Candidate:
@@ -325,11 +335,12 @@ def open_ctypes() -> Opened:
 
     first = FreeListAllocator()
     return Opened(ctypes_subject("ctypes", first.alloc, first.free), another, reserved=lambda: first.reserved,
-                  reserved_peak=lambda: max(first.most, first.reserved))
+                  reserved_peak=lambda: max(first.most, first.reserved), about=about_ours())
 
 
 def open_ctypes_empty() -> Opened:
-    return Opened(ctypes_subject("ctypes_empty", lambda state, size: 4096, lambda state, block: None))
+    return Opened(ctypes_subject("ctypes_empty", lambda state, size: 4096, lambda state, block: None),
+                  about=about_ours())
 
 
 # ---- other pools, on a device of numbers ----
@@ -358,7 +369,7 @@ class Counted:
     def opened(self, name: str, allocate: Callable[[int], Any], version: str) -> Opened:
         """An allocator on this device."""
         return Opened(_peers.python(name, allocate), reserved=lambda: self.reserved,
-                      reserved_peak=lambda: self.most, call=allocate, version=version)
+                      reserved_peak=lambda: self.most, call=allocate, about={"version": version, "build": None})
 
 
 def open_cupy() -> Opened:
@@ -401,7 +412,7 @@ def open_policy(name: str) -> Opened:
 
     ledger = Ledger()
     return Opened(Policy(name, ledger).subject(), lambda: Policy(name, ledger).subject(),
-                  reserved_peak=lambda: ledger.reserved_peak, reserved=lambda: ledger.reserved)
+                  reserved_peak=lambda: ledger.reserved_peak, reserved=lambda: ledger.reserved, about=about_ours())
 
 
 def function_address(value: Any) -> int:
@@ -434,7 +445,7 @@ def open_own(name: str, module: str, factory: str) -> Opened:
     return Opened(own_subject(name, made), another, getattr(made, "close", lambda: None),
                   getattr(made, "reserved_peak", None), getattr(made, "reserved", None),
                   host=getattr(made, "host", False), call=getattr(made, "allocate", None),
-                  version=getattr(made, "version", None))
+                  about={key: getattr(made, key, None) for key in ("version", "build")})
 
 
 def pool_candidate(spec: str, text: str) -> Candidate:
@@ -483,7 +494,7 @@ def candidate_of(spec: str) -> Candidate:
 
 
 def open_floor() -> Opened:
-    return Opened(_peers.floor(), _peers.floor, call=lambda size: None)
+    return Opened(_peers.floor(), _peers.floor, call=lambda size: None, about=about_ours())
 
 
 CANDIDATES = (

@@ -69,7 +69,8 @@ def live_blocks(subject: Subject, live: int, count: int, seed: int = 6) -> Load:
 
 def distinct_sizes(subject: Subject, distinct: int, slots: int, count: int, seed: int = 7) -> Load:
     """Replacements in a few slots, of sizes drawn from `distinct` multiples of 512 B; one slot: hot pairs."""
-    load = Load.random(subject, slots, range(512, 512 * distinct + 1, 512), max(count, 4 * distinct), seed)
+    load = Load.random(subject, slots, range(512, 512 * distinct + 1, 512),
+                       max(count, STEPS_PER_SLOT * max(slots, distinct)), seed)
     load.fill()
     return load
 

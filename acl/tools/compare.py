@@ -1,4 +1,4 @@
-"""`aclpool compare`: what differs between two JSON files of `aclpool bench`, and is not noise.
+"""`aclpool compare`: what differs between two JSON files of `aclpool bench` or pytest-benchmark, and is not noise.
 
 What one round of a run measured belongs together: it is resampled as a whole. For every way to deal the
 rounds of both files out to two sides, the greatest difference of any row is noted; a row differs if its
@@ -22,17 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from acl.tools.bench_cases import PARAMETERS
+from acl.tools.bench_report import named
 
 __all__ = ["Comparison", "add_arguments", "add_parser", "compared", "main", "run"]
 
 DESCRIPTION = """\
-Compares two JSON files of `aclpool bench`, row by row, by resampling their rounds.
+Compares two JSON files of `aclpool bench`, or two of pytest-benchmark, row by row, by resampling their rounds.
 
 Exit status: 0 if no row of --allocator is slower or lost, 1 if one is, 2 if the files cannot be compared.
 """
 Row = dict[str, Any]
 Logs = list[float]                  # of one row: the logarithm of each round's time
 LEAST_ROUNDS = 4                    # fewer can be dealt out in too few ways
+MOST_ROUNDS = 20                    # more of one process say no more, and take long to deal out
 MOST_SPLITS = 1000
 SURE = 0.03         # so that 95 of 100 is kept with room
 TOGETHER = 0.9
@@ -54,6 +56,7 @@ class Comparison:
     vanished: list[str] = field(default_factory=list)           # only in the first file
     new: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)       # why
+    subjects: list[str] = field(default_factory=list)           # allocators that are others than they were
     machine: float = 1.0                                        # the empty loop's factor
 
     @property
@@ -69,28 +72,59 @@ def name_of(row: Row) -> str:
     return "/".join([row["workload"], row["allocator"], *parts])
 
 
+def checked(row: Row) -> Row:
+    """A row whose samples are lists of times, one for each round."""
+    samples = [[float(value) for value in each] for each in row["samples"]]
+    if not all(each and 0 <= min(each) <= max(each) < math.inf for each in samples):
+        raise ValueError
+    return {**row, "allocator": str(row["allocator"]), "samples": samples}
+
+
+def bench_document(document: Row) -> Row:
+    """What `aclpool bench --json` wrote."""
+    if document["version"] != 2:
+        raise ValueError
+    rows = {name_of(row): checked(row) for row in document["results"] if row.get("samples")}
+    return {**document, "kind": "aclpool bench", "rows": rows}
+
+
+def pytest_document(document: Row) -> Row:
+    """What pytest-benchmark saved; a case that names no allocator counts as ours."""
+    rows = {}
+    for case in document["benchmarks"]:
+        found = {"allocator": "aclpool", **case["extra_info"]}
+        if "samples" not in found:
+            found["samples"] = grouped([seconds * 1e9 for seconds in case["stats"].get("data", ())])
+        rows[str(case["fullname"])] = checked(found)
+    return {"kind": "pytest-benchmark", "quick": False, "machine": {}, "rows": rows}
+
+
+def grouped(times: Sequence[float]) -> list[list[float]]:
+    """Rounds one after another, in at most MOST_ROUNDS groups: pytest-benchmark has up to 100,000."""
+    each = -(-len(times) // MOST_ROUNDS) or 1
+    return [list(times[first:first + each]) for first in range(0, len(times), each)]
+
+
 def load_document(path: Path) -> Row:
-    """A file of `aclpool bench --json`.
+    """A file of `aclpool bench --json`, or of pytest-benchmark.
 
     Raises
     ------
     NotComparable
-        If it is none.
+        If it is neither.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        rows = {name_of(row): row for row in document["results"] if row.get("samples")}
-        if document["version"] != 2 or not all(isinstance(each[0], list) for each in
-                                               (row["samples"] for row in rows.values())):
-            raise ValueError
+        return pytest_document(document) if "benchmarks" in document else bench_document(document)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise NotComparable(f"{path.name}: not a file of `aclpool bench --json` of this version") from None
-    return {**document, "rows": rows}
+        raise NotComparable(f"{path.name}: not a file of `aclpool bench --json` of this version, "
+                            "nor of pytest-benchmark") from None
 
 
 def check_alike(old: Row, new: Row) -> None:
     """Refuse files that were not measured in the same way."""
     for what, values in (
+        ("files of different programs", [each["kind"] for each in (old, new)]),
         ("quick against full", [bool(each["quick"]) for each in (old, new)]),
         ("runs of different length", [(each.get("effort") or {}).get("run_ns") for each in (old, new)]),
         ("a simulator against a device", [each["machine"].get("backend") for each in (old, new)]),
@@ -162,8 +196,10 @@ def unsure(old: Row, new: Row) -> str | None:
     for row in (old, new):
         if row.get("overlap") is not None and row["overlap"] < TOGETHER:
             return f"its threads ran together for {row['overlap']:.0%} of the time"
+        if not row["samples"]:
+            return "saved without the times of its rounds; pytest --benchmark-save-data keeps them"
         if len(row["samples"]) < LEAST_ROUNDS:
-            return f"measured by {len(row['samples'])} processes; {LEAST_ROUNDS} are needed"
+            return f"measured in {len(row['samples'])} rounds; {LEAST_ROUNDS} are needed"
         if row.get("failures"):
             return f"{row['failures']} allocations failed"
     return None
@@ -174,6 +210,14 @@ def machine_factor(old: Row, new: Row) -> float:
     floors = [[value for row in each["rows"].values() for pair in row.get("floor_around_ns", ()) for value in pair]
               for each in (old, new)]
     return statistics.median(floors[1]) / statistics.median(floors[0]) if all(floors) else 1.0
+
+
+def changed_subjects(old: Row, new: Row) -> list[str]:
+    """Which allocators have another version or build type now."""
+    first, second = ({row["allocator"]: row["about"] for row in each["rows"].values() if row.get("about")}
+                     for each in (old, new))
+    return [f"{named(name, first[name])} is now {named(name, second[name])}" for name in first
+            if name in second and named(name, first[name]) != named(name, second[name])]
 
 
 def by_rounds(pairs: dict[str, tuple[Logs, Logs]]) -> Iterator[tuple[int, dict[str, Logs]]]:
@@ -191,7 +235,7 @@ def compared(old: Row, new: Row, threshold: float = 1.03) -> Comparison:
         If they were measured in different ways, or have no row in common.
     """
     check_alike(old, new)
-    result = Comparison(machine=machine_factor(old, new))
+    result = Comparison(subjects=changed_subjects(old, new), machine=machine_factor(old, new))
     result.vanished = sorted(old["rows"].keys() - new["rows"].keys())
     result.new = sorted(new["rows"].keys() - old["rows"].keys())
     pairs = {}
@@ -239,6 +283,7 @@ def text_of(result: Comparison) -> str:
     lines += [f"not compared  {name}: {why}" for name, why in result.skipped.items()]
     if abs(math.log(result.machine)) > 0.02:
         lines.append(f"the empty loop took {result.machine:.3f} times as long: smaller differences are the machine's")
+    lines += result.subjects
     same = result.rows - len(result.slower) - len(result.faster)
     return "\n".join([*lines, f"no difference in {same} of {result.rows} rows"])
 
@@ -247,12 +292,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `aclpool compare`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("old", metavar="FILE", type=Path, help="a file of `aclpool bench --json`")
-    parser.add_argument("new", metavar="FILE", type=Path, help="a later one")
+    parser.add_argument("old", metavar="FILE", type=Path,
+                        help="a file of `aclpool bench --json`, or one that pytest-benchmark saved")
+    parser.add_argument("new", metavar="FILE", type=Path, help="a later one of the same program")
     parser.add_argument("--threshold", type=float, default=1.03, metavar="FACTOR",
                         help="smaller differences do not count (default: 1.03)")
     parser.add_argument("--allocator", default="aclpool", metavar="NAME",
-                        help="whose slower rows fail (default: aclpool); all: of each")
+                        help="whose slower rows fail (default: aclpool); all: any row")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -265,13 +311,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if not arguments.threshold >= 1:
             raise NotComparable(f"--threshold: expected a factor of at least 1, got {arguments.threshold}")
-        result = compared(load_document(arguments.old), load_document(arguments.new), arguments.threshold)
+        old, new = load_document(arguments.old), load_document(arguments.new)
+        result = compared(old, new, arguments.threshold)
     except (NotComparable, OSError) as error:
         print(f"aclpool compare: {error}", file=sys.stderr)
         return 2
     print(text_of(result))
     worse = [*result.slower, *result.more_memory, *result.vanished]
-    return int(any(arguments.allocator in ("all", name.split("/")[1]) for name in worse))
+    return int(any(arguments.allocator in ("all", old["rows"][name]["allocator"]) for name in worse))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
