@@ -3,8 +3,8 @@ from typing import Any
 
 from acl.tools._loops import Subject
 
-__all__ = ["build_type", "context", "floor", "functions", "library", "python", "registered", "runtime",
-           "slowed", "soma", "soma_close", "soma_open"]
+__all__ = ["build_type", "context", "floor", "functions", "library", "python", "registered",
+           "runtime", "slowed", "soma", "soma_close", "soma_open"]
 
 def build_type() -> str: ...
 def context() -> int: ...

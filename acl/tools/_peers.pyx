@@ -27,8 +27,8 @@ from acl._libacl cimport (
 from acl.tools._loops cimport AddressFunc, AllocFunc, Allocator, FreeFunc, Subject as CSubject
 from acl.tools._loops import Subject
 
-__all__ = ["build_type", "context", "floor", "functions", "library", "python", "registered", "runtime",
-           "slowed", "soma", "soma_close", "soma_open"]
+__all__ = ["build_type", "context", "floor", "functions", "library", "python", "registered",
+           "runtime", "slowed", "soma", "soma_close", "soma_open"]
 
 
 cdef extern from *:
