@@ -33,9 +33,14 @@ bool lock_bias_available(void) {
     return state == BIAS_YES;
 }
 
-/* It cannot fail once registered; a process that lost the registration must not go on. */
+/* Once registered it fails only where a sandbox forbids it later.  The owner may be inside then, and nothing else
+   can tell, so the process must not go on. */
 void lock_barrier(void) {
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) {
+        static const char TEXT[] =
+            "acl: the system call membarrier, allowed when the pool was made, is refused now (a seccomp filter?). "
+            "Allow it, install the filter before the first pool, or set ACL_POOL_BIAS=0.\n";
+        (void)!write(STDERR_FILENO, TEXT, sizeof TEXT - 1);
         abort();
     }
 }

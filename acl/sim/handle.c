@@ -1,7 +1,7 @@
 /* Handles: objects that users hold by address, checkable for any bit pattern.
  *
- * One range of address space is reserved once; each kind owns a part of it, cut into slots of one
- * size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late
+ * One range of address space is reserved once, without access; each kind owns a part of it, which is
+ * opened as it fills and cut into slots of one size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late
  * reader of a dead object sees old bytes, never a fault.  A dead slot waits in a queue until
  * others of its kind, of a MiB together, died after it; with ACL_SIM_REUSE_HANDLES the slot that
  * died last is the next one to be given out.
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HEADER = 64, QUARANTINE_BYTES = 1 << 20 };
+enum { HEADER = 64, QUARANTINE_BYTES = 1 << 20, OPENED_AT_ONCE = 1 << 20 };
 static const size_t SPAN = (size_t)1 << 30; /* address space of one kind */
 
 /* The low bits of a slot's word; above them is the number of holds. */
@@ -35,6 +35,7 @@ typedef struct Kind {
     unsigned shift;        /* a slot, header included, has 2^shift bytes; fixed by the first one */
     _Atomic size_t count;  /* slots ever given out; those below it have a header */
     _Atomic size_t live;
+    size_t opened;         /* bytes of its part that can be used */
     Slot *oldest, *newest; /* quarantine, oldest first */
     size_t waiting;
 } Kind;
@@ -86,7 +87,7 @@ static const char *const kind_names[HANDLE_KINDS] = {
 
 __attribute__((constructor(101))) static void range_reserve(void)
 {
-    void *found = mmap(NULL, SPAN * HANDLE_KINDS, PROT_READ | PROT_WRITE,
+    void *found = mmap(NULL, SPAN * HANDLE_KINDS, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     range = found == MAP_FAILED ? NULL : found;
     if (range == NULL) {
@@ -126,6 +127,23 @@ static Slot *slot_of(const void *handle)
     return (Slot *)((uintptr_t)handle - HEADER);
 }
 
+/* Makes the first `bytes` of a kind's part usable; the lock is held. */
+static bool part_open(Kind *kind, HandleKind number, size_t bytes)
+{
+    if (bytes > SPAN) {
+        return false;
+    }
+    while (kind->opened < bytes) {
+        char *at = range + SPAN * (size_t)number + kind->opened;
+        if (mprotect(at, OPENED_AT_ONCE, PROT_READ | PROT_WRITE) != 0) {
+            refusal_note("mprotect", OPENED_AT_ONCE);
+            return false;
+        }
+        kind->opened += OPENED_AT_ONCE;
+    }
+    return true;
+}
+
 /* The first quarantined slot once enough wait behind it, else a new one; the lock is held. */
 static Slot *slot_take(Kind *kind, HandleKind number)
 {
@@ -137,7 +155,7 @@ static Slot *slot_take(Kind *kind, HandleKind number)
         return slot;
     }
     size_t index = atomic_load_explicit(&kind->count, memory_order_relaxed);
-    if ((index + 1) << kind->shift > SPAN) {
+    if (!part_open(kind, number, (index + 1) << kind->shift)) {
         return NULL;
     }
     Slot *slot = slot_at(number, index);

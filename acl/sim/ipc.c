@@ -191,7 +191,8 @@ static bool export_block(Arena *arena, const ZoneView *view, size_t size, uint64
         free(one);
         return false;
     }
-    size_t first = view->offset / PAGE * PAGE;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t first = view->offset / page * page;
     entry->kind = SHARE_IPC;
     entry->fd = arena->fd;
     entry->device = arena->device;
@@ -199,7 +200,7 @@ static bool export_block(Arena *arena, const ZoneView *view, size_t size, uint64
     entry->offset = first;
     entry->skip = view->offset - first;
     entry->size = size;
-    entry->bytes = (entry->skip + size + PAGE - 1) / PAGE * PAGE;
+    entry->bytes = (entry->skip + size + page - 1) / page * page;
     atomic_store(&entry->anyone, flags == ACL_RT_IPC_MEM_EXPORT_FLAG_DISABLE_PID_VALIDATION);
     pthread_mutex_lock(&lock);
     lingering_collect_locked();

@@ -56,7 +56,8 @@ static bool slots_open(const char *path)
         return false;
     }
     void *base = MAP_FAILED;
-    if (ftruncate(file, SLOTS * (off_t)sizeof(Slot)) == 0) {
+    errno = posix_fallocate(file, 0, SLOTS * (off_t)sizeof(Slot)); /* a full disk is told now, not by SIGBUS */
+    if (errno == 0) {
         base = mmap(NULL, SLOTS * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
     if (base != MAP_FAILED && flock(file, LOCK_EX) == 0) {

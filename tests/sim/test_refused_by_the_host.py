@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -77,3 +78,48 @@ def test_a_descriptor_limit_is_told_as_memfd() -> None:
     assert done.stdout.startswith("207005"), done.stdout + done.stderr
     assert "the host refused memfd_create" in done.stdout
     assert os.strerror(24) in done.stdout
+
+
+STRICT = """
+    #define _GNU_SOURCE
+    #include <errno.h>
+    #include <sys/mman.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    /* As with vm.overcommit_memory=2 on a machine with 2 GiB: writable private memory is counted whole. */
+    static int refused(size_t bytes, int protection)
+    {
+        errno = ENOMEM;
+        return (protection & PROT_WRITE) != 0 && bytes > (size_t)2 << 30;
+    }
+    void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
+    {
+        return (flags & MAP_PRIVATE) != 0 && refused(bytes, protection)
+                   ? MAP_FAILED : (void *)syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
+    }
+    int mprotect(void *at, size_t bytes, int protection)
+    {
+        return refused(bytes, protection) ? -1 : (int)syscall(SYS_mprotect, at, bytes, protection);
+    }
+"""
+
+
+def test_a_host_that_counts_reservations_whole_serves(tmp_path: Path) -> None:
+    """Handles and devices are reserved without access, and opened as they grow."""
+    library = tmp_path / "strict.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, "-xc", "-"], input=STRICT, text=True, check=True)
+    done = run_python("""
+        import acl
+        streams = [acl.Stream(0) for _ in range(3)]
+        with acl.Pool(device=0) as pool, pool.alloc(1 << 20, stream=streams[0]) as block:
+            print(block.nbytes)
+    """, LD_PRELOAD=str(library))
+    assert done.stdout == "1048576\n", done.stderr
+
+
+def test_a_shared_file_is_reserved_whole(tmp_path: Path) -> None:
+    """On a full disk, a page that is only promised would be a bus error."""
+    shared = tmp_path / "devices"
+    done = run_python("import acl; acl.Stream(0)", ACL_SIM_SHARED=str(shared))
+    assert done.returncode == 0, done.stderr
+    assert shared.stat().st_blocks * 512 >= shared.stat().st_size > 0
