@@ -104,7 +104,7 @@ cdef class Pool:
         something else on the device must not run out of memory.
     granule : int or str
         Bytes of a page, the unit in which memory is taken and moved: a power of two.  512 pages in
-        the live peak waste 2 to 3 %; 64 pages up to 10 %, at a tenth of the driver calls.
+        the live peak waste about 2 %; 64 pages 3 to 10 %, at a tenth of the driver calls.
         ``"auto"``: the largest page of which `limit` holds 512.
     pages : {"huge", "normal", "huge1g"}
         What the driver backs a page with; ``"huge1g"`` wants a granule of 1 GiB.
