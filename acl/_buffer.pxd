@@ -47,6 +47,8 @@ cdef int buffer_readable(Buffer buffer, bint wait) except -1
 # A call uses the memory from here on (1), or no longer (-1): if it was closed meanwhile, it is
 # given back then.
 cdef int buffer_use(Buffer root, int change) except -1
+# A number of bytes that a caller named: TypeError or ValueError if it is none.
+cdef size_t bytes_given(object value, str name) except? <size_t> -1
 cdef int host_use(HostBuffer buffer, int change) except -1
 
 # A buffer around memory of the caller's: the way of pools, in a few nanoseconds.

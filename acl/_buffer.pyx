@@ -333,12 +333,13 @@ cdef class Buffer:
         alive_add(1)
 
     @staticmethod
-    def from_address(address, size_t size, *, Stream stream=None, owner=None):
+    def from_address(address, size, *, Stream stream=None, owner=None):
         """Memory of somebody else's, borrowed: never freed here; `owner` is kept alive with it."""
         cdef size_t start = handle_checked(address, "address", "the address of device memory")
         if start == 0:
             raise ValueError("address must not be 0")
-        return buffer_wrap(<void *> start, size, NULL, NULL, NULL, owner, stream, -1)
+        return buffer_wrap(
+            <void *> start, bytes_given(size, "size"), NULL, NULL, NULL, owner, stream, -1)
 
     cdef int open_check(self) except -1:
         return memory_check(self)
@@ -377,21 +378,22 @@ cdef class Buffer:
     def __len__(self):
         return self.size
 
-    def view(self, size_t offset=0, size=None):
+    def view(self, offset=0, size=None):
         """A part of the memory as a Buffer of its own; it keeps the memory alive.
 
         Closing the buffer that has the memory takes it from its views, and from views of these.
         """
-        self.open_check()
-        if offset > self.size:
+        cdef size_t start = bytes_given(offset, "offset")
+        if start > self.size:
             raise ValueError(f"offset must be at most {self.size}, not {offset}")
-        cdef size_t length = self.size - offset if size is None else size
-        if length > self.size - offset:
+        cdef size_t length = self.size - start if size is None else bytes_given(size, "size")
+        self.open_check()                       # after `__index__`, which may have closed it
+        if length > self.size - start:
             raise ValueError(
-                f"size must be at most {self.size - offset} at offset {offset}, not {size}"
+                f"size must be at most {self.size - start} at offset {offset}, not {size}"
             )
         return buffer_wrap(
-            <char *> self.address + offset, length, NULL, NULL, NULL, buffer_root(self),
+            <char *> self.address + start, length, NULL, NULL, NULL, buffer_root(self),
             self.stream, self.device,
         )
 
@@ -443,14 +445,21 @@ cdef class Buffer:
         return memory_text(self)
 
 
+cdef size_t bytes_given(object value, str name) except? <size_t> -1:
+    """A number of bytes that a caller named."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    number = PyNumber_Index(value)
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{name} must be at least 0 and below 2**63, not {number}")
+    return number
+
+
 cdef size_t size_checked(object size) except 0:
     """A size in bytes, at least 1."""
-    if not hasattr(size, "__index__"):
-        raise TypeError(f"size must be an int, not {type(size).__name__}")
-    size = PyNumber_Index(size)
-    if size < 1:
+    if hasattr(size, "__index__") and PyNumber_Index(size) < 1:
         raise ValueError(f"size must be at least 1 byte, not {size}")
-    return size
+    return bytes_given(size, "size")
 
 
 cdef HostBuffer host_buffer_wrap(

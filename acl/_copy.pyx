@@ -27,7 +27,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
 from acl._buffer cimport (
-    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_use,
+    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_use, bytes_given,
     host_use,
 )
 from acl._device cimport current_ensure
@@ -121,15 +121,6 @@ def content_of(source, what):
     except TypeError:                           # bytes(3) would be three zeros
         kind = type(source).__name__
         raise TypeError(f"source must be a path or {what} content, not {kind}") from None
-
-
-cdef size_t bytes_given(object value, str name) except? <size_t> -1:
-    """A number of bytes that a caller named."""
-    if not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-    if not 0 <= value.__index__() < 1 << 63:
-        raise ValueError(f"{name} must be at least 0 and below 2**63, not {value}")
-    return value.__index__()
 
 
 cdef bint has_objects(const char *form) noexcept:
@@ -455,8 +446,8 @@ cdef Work copy_rows(
 
 
 def copy_2d(
-    target, size_t target_pitch, source, size_t source_pitch, size_t width, size_t height, *,
-    Stream stream=None, bint wait=True,
+    target, target_pitch, source, source_pitch, width, height, *, Stream stream=None,
+    bint wait=True,
 ):
     """Copy `height` rows of `width` bytes, that lie a pitch apart on each side.
 
@@ -465,10 +456,13 @@ def copy_2d(
     """
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
-    if width == 0 or height == 0:
+    cdef size_t to_pitch = bytes_given(target_pitch, "target_pitch")
+    cdef size_t of_pitch = bytes_given(source_pitch, "source_pitch")
+    cdef size_t row = bytes_given(width, "width"), rows = bytes_given(height, "height")
+    if row == 0 or rows == 0:
         return
-    pitch_check(to, target_pitch, width, height, "target")
-    pitch_check(of, source_pitch, width, height, "source")
+    pitch_check(to, to_pitch, row, rows, "target")
+    pitch_check(of, of_pitch, row, rows, "source")
     cdef Stream queue = stream_of(stream, to, of)
     cdef bint synchronous = is_synchronous(to, of)
     cdef Work work
@@ -482,7 +476,7 @@ def copy_2d(
             buffer_readable(of.device, False)
     if synchronous:
         queue = None
-    work = copy_rows(to, target_pitch, of, source_pitch, width, height, queue)
+    work = copy_rows(to, to_pitch, of, of_pitch, row, rows, queue)
     if queue is not None and wait:
         work_wait(work, queue)
 

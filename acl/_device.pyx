@@ -109,15 +109,20 @@ cdef int forked_raise(object handle) except -1:
     )
 
 
+cdef int fork_check() except -1:
+    if started and started_forks != fork_count:
+        raise RuntimeError(
+            f"ACL was started in process {first_process} before a fork; its child {getpid()} "
+            "can't use it: start workers with the 'spawn' method"
+        )
+    return 0
+
+
 cdef int runtime_start() except -1:
     global started, started_forks
     cdef aclError status
+    fork_check()
     if started:
-        if started_forks != fork_count:
-            raise RuntimeError(
-                f"ACL was started in process {first_process} before a fork; its child {getpid()} "
-                "can't use it: start workers with the 'spawn' method"
-            )
         return 0
     with nogil:
         status = aclInit(NULL)
@@ -307,6 +312,7 @@ cdef class Device:
         """How many devices this process can use."""
         cdef uint32_t count = 0
         cdef aclError status
+        fork_check()
         with nogil:
             status = aclrtGetDeviceCount(&count)
         check(status, "aclrtGetDeviceCount")

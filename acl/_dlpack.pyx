@@ -28,7 +28,7 @@ from acl._device cimport current_device, leaving
 from acl._libacl cimport aclrtStream
 from acl._registry cimport handle_of, stream_exists
 from acl._later cimport end_soon
-from acl._stream cimport Stream, stream_default
+from acl._stream cimport LEAST_HANDLE, Stream, stream_default
 from acl._work cimport (
     Progress, Work, WorkEnd, work_begin, work_queued, works_check, works_list, works_settle,
 )
@@ -47,6 +47,7 @@ cdef enum:
     FLAG_COPIED = 2
     MAJOR = 1                   # of the DLPack that we speak
     MINOR = 0
+    MOST_DIMS = 64              # as NumPy; a shape is followed so far
 
 cdef struct Tensor:             # DLTensor
     void *data
@@ -419,6 +420,34 @@ cdef Foreign foreign_take(object capsule):
     return foreign
 
 
+cdef int tensor_check(Tensor *tensor) except -1:
+    """What a producer says of its tensor; nothing is followed that cannot be right."""
+    cdef int i
+    if not 0 <= tensor.ndim <= MOST_DIMS:
+        raise BufferError(f"ndim must be from 0 to {MOST_DIMS}, not {tensor.ndim}")
+    if tensor.ndim > 0 and tensor.shape is NULL:
+        raise BufferError(f"the tensor must have a shape, as its ndim is {tensor.ndim}")
+    for i in range(tensor.ndim):
+        if tensor.shape[i] < 0:
+            raise BufferError(f"shape[{i}] must be at least 0, not {tensor.shape[i]}")
+    if tensor.device_id < 0:
+        raise BufferError(f"device_id must be at least 0, not {tensor.device_id}")
+    return 0
+
+
+cdef size_t tensor_bytes(Tensor *tensor, str dtype) except? <size_t> -1:
+    """How many bytes it has, at an address that can be one."""
+    from acl._array import Array
+
+    nbytes = Array.nbytes_of(tuple([tensor.shape[i] for i in range(tensor.ndim)]), dtype)
+    if nbytes >= 1 << 63 or tensor.byte_offset >= 1 << 63:
+        raise BufferError(f"the tensor must have less than 2**63 bytes, not {nbytes} from "
+                          f"{tensor.byte_offset} on")
+    if nbytes and <size_t> tensor.data < LEAST_HANDLE:
+        raise BufferError(f"data must be the address of device memory, not {<size_t> tensor.data:#x}")
+    return nbytes
+
+
 cdef tuple shape_of(Tensor *tensor):
     """The shape; raises unless the elements are in C's order."""
     cdef int i
@@ -484,8 +513,10 @@ def from_dlpack(source, *, Stream stream=None):
     if tensor.device_type != DEVICE_EXTENSION:
         raise BufferError(f"the memory must be an NPU's (device type {DEVICE_EXTENSION}), "
                           f"not of type {tensor.device_type}")
-    shape, dtype = shape_of(tensor), dtype_of(tensor)
-    nbytes = Array.nbytes_of(shape, dtype)
+    tensor_check(tensor)
+    dtype = dtype_of(tensor)
+    nbytes = tensor_bytes(tensor, dtype)
+    shape = shape_of(tensor)
     address = <size_t> tensor.data + tensor.byte_offset
     mine = buffer_of(foreign)
     if mine is not None:

@@ -22,7 +22,7 @@ from libc.string cimport memset
 
 from acl.core._arena cimport arena_is_of, pool_arena, pool_create, pool_trim
 from acl._core cimport (
-    Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE, CALL_FREE_PHYSICAL,
+    ARENA_CLOSED, Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE, CALL_FREE_PHYSICAL,
     CALL_MALLOC, CALL_PHYSICAL,
     MAX_SIZE_BITS, Pool as CorePool, PoolOptions, RANGE_SMALL, ROLE_FRAMEWORK,
     ROLE_STREAM, ROLE_USER, Range, arena_alloc, arena_free, arena_try,
@@ -510,6 +510,11 @@ cdef void size_text(char *text, size_t room, size_t size) noexcept nogil:
         snprintf(text, room, b"%.2f %ciB", value, <int> names[unit])
 
 
+cdef bint is_closed(CorePool *pool) noexcept nogil:
+    return (count_read(&pool.arena_count) > 0
+            and count_read(&pool.arenas[0].mode) & ARENA_CLOSED != 0)
+
+
 cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
     """What went wrong, in words; whether it was a lack of memory."""
     cdef int ordinal = device_of(seat, device)
@@ -526,6 +531,10 @@ cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t ro
             b"torch.multiprocessing.set_start_method('spawn')", ordinal)
         return False
     pool = front.pool
+    if is_closed(pool):
+        snprintf(text, room, b"aclpool: the pool of device %d is closed, and serves the framework "
+                 b"no more: close it at the program's end", ordinal)
+        return False
     size_text(words[0], sizeof(words[0]), size)
     size_text(words[1], sizeof(words[1]), stale_read(&pool.source.reserved))
     size_text(words[2], sizeof(words[2]), <size_t> front.stats.bytes[0].current)   # not negative

@@ -83,13 +83,18 @@ class Extents:
         self.seen: OrderedDict[Shapes, Shapes] = OrderedDict()
         self.fixed = all(shape and min(shape) >= 0 for shape in outputs)
 
+    @property
+    def untaught(self) -> bool:
+        """Whether only a run can tell the outputs' shapes."""
+        return not self.fixed and not self.seen
+
     def predict(self, inputs: Shapes) -> Shapes | None:
         """The outputs' shapes, exact if such inputs were seen; None before the first `learn`."""
         if self.fixed:
             return self.outputs
         if inputs in self.seen:
             return self.seen[inputs]
-        if not self.seen:
+        if self.untaught:
             return None
         dims = tuple(inputs[i][d] for i, d in self.free)
         return tuple(

@@ -353,7 +353,7 @@ cdef class Model:
         # `to_numpy` waits for the stream of each buffer.
         arrays = tuple([result.numpy() for result in results])
         if not results:
-            self.stream_of(stream).synchronize()
+            results.synchronize()
         for result in results:
             result.close()
         return arrays
@@ -401,6 +401,8 @@ cdef class Model:
         values = [self.given(info, value)
                   for info, value in zip(self.inputs, values, strict=True)]
         stream = self.stream_of(stream)
+        if not self.typed or self.extents.untaught:
+            stream.progress.settle()            # what failed before is no failure of this run
         with Turn(self):
             self.open_check()
             work = work_begin(stream.progress, f"a run of model {self.name!r}")
@@ -504,7 +506,7 @@ cdef class Model:
             self.queue(inputs, outputs, stream, must=True)
         found = outputs.shapes()
         if None in found:
-            stream.synchronize()                # this library tells them when the run is done
+            stream.progress.settle()            # this library tells them when the run is done
             found = outputs.shapes()
         found = tuple([f if f is not None else p for f, p in zip(found, predicted)])
         self.extents.learn(shapes, found)
@@ -567,7 +569,7 @@ cdef class Model:
         cdef void *address
         for _ in self.outputs:
             outputs.add(NULL, 0)
-        stream.synchronize()
+        stream.progress.settle()
         with nogil:
             status = aclmdlExecute(self.number, inputs.raw, outputs.raw)
         for i in range(outputs.count):
@@ -609,15 +611,17 @@ cdef class Model:
     cdef int unload(self) except -1:
         """Under the lock, in a thread with the model's device; what is refused stays loaded."""
         cdef aclError status
-        pools = [pool for pool in self.pools if not pool.closed]
         works_settle(self.used)
         self.used = None
+        # Another thread may close a pool during each wait.
+        pools = [pool for pool in self.pools if not pool.closed]
         for pool in pools:
             pool.unload_begin()
         with nogil:
             status = aclmdlUnload(self.number)
         for pool in pools:
-            pool.unload_end()
+            if not pool.closed:
+                pool.unload_end()
             if status == ACL_SUCCESS:
                 self.leave_note(pool, False)
         check(status, "aclmdlUnload")

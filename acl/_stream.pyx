@@ -62,7 +62,6 @@ from acl._work import abort_error
 __all__ = ["Event", "Stream"]
 
 cdef enum:
-    LEAST_HANDLE = 4096         # no object lies below; small numbers mean something else elsewhere
     SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
 
 # Called with each new Stream, in order: how a pool reaches every stream made from then on.

@@ -402,3 +402,30 @@ def test_the_npus_interface(pool: acl.Pool) -> None:
         assert array.buffer.__npu_array_interface__["typestr"] == "|u1"
         with array.buffer.view(4, 8) as part:
             assert part.__npu_array_interface__["data"] == (array.address + 4, False)
+
+
+WRONG_TENSORS = [
+    ({"ndim": -1}, "ndim must be from 0 to 64, not -1"),
+    ({"ndim": 2**31 - 1}, "ndim must be from 0 to 64"),
+    ({"shape": None}, "the tensor must have a shape"),
+    ({"shape": (ctypes.c_int64 * 2)(-3, 1)}, r"shape\[0\] must be at least 0, not -3"),
+    ({"shape": (ctypes.c_int64 * 2)(1 << 40, 1 << 40)}, r"less than 2\*\*63 bytes"),
+    ({"offset": 2**64 - 1}, r"less than 2\*\*63 bytes"),
+    ({"device_id": -5}, "device_id must be at least 0, not -5"),
+    ({"data": 1}, "data must be the address of device memory, not 0x1"),
+    ({"data": None}, "data must be the address of device memory, not 0x0"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), WRONG_TENSORS, ids=[text[:24] for _, text in WRONG_TENSORS])
+def test_a_tensor_that_cannot_be_is_refused(pool: acl.Pool, wrong: dict[str, Any], text: str) -> None:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    memory = pool.alloc(16)
+    told = Header(major=1, data=memory.address, device_type=12, ndim=2, code=2, bits=32, lanes=1,
+                  shape=(ctypes.c_int64 * 2)(2, 2))
+    assert acl.from_dlpack(new(ctypes.addressof(told), b"dltensor_versioned", None)).shape == (2, 2)
+    for name, value in wrong.items():
+        setattr(told, name, value)
+    with pytest.raises(BufferError, match=text):
+        acl.from_dlpack(new(ctypes.addressof(told), b"dltensor_versioned", None))

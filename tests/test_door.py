@@ -507,6 +507,22 @@ def test_instead_of_a_null_the_hook_is_told_why() -> None:
     assert "MemPool" in lines[2]
 
 
+def test_a_framework_whose_pool_was_closed_is_told_so() -> None:
+    out = program("""
+        pool = acl.Pool(0)
+        _door.attach(pool, early=True)
+        framework, told = Framework(), []
+        framework.throws(told)
+        framework.malloc(4 * MIB)
+        pool.close()
+        framework.malloc(4 * MIB)
+        framework.malloc(4 * MIB, acl.Stream(0))
+        print("\\n".join(told))
+    """)
+    lines = out.splitlines()
+    assert len(lines) == 2 and all("the pool of device 0 is closed" in line for line in lines), out
+
+
 @pytest.mark.parametrize("call", ["aclrtMallocPhysical", "aclrtMapMem", "aclrtReserveMemAddress"])
 def test_a_driver_that_fails_costs_one_allocation(call: str) -> None:
     program(f"""

@@ -26,7 +26,7 @@ USES = """
             lambda: buffer.address, lambda: buffer.view(0, 1), buffer.close, host.close, lambda: memoryview(host),
             lambda: acl.to_bytes(buffer), lambda: acl.copy(buffer, host), lambda: acl.fill(buffer),
             acl.Stream, acl.Event, lambda: acl.Buffer(1), lambda: acl.HostBuffer(1), acl.Context,
-            acl.Device(0).use, acl.Device(0).synchronize, acl.Device(0).memory_info,
+            acl.Device(0).use, acl.Device(0).synchronize, acl.Device(0).memory_info, acl.Device.count,
         ]
 """
 

@@ -545,6 +545,37 @@ def test_close_waits_for_the_runs_under_way(pooled, model):
     np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
 
 
+def test_a_pool_may_be_closed_while_its_model_is(stream, model):
+    x, pool = np.ones((6, 8), np.float32), acl.Pool(0)
+    pool.register(stream)
+    model(x, stream=stream)
+    gate = Gate(stream)
+    result = model.run_async([x], stream)[0]
+
+    def end() -> None:
+        threading.Timer(0.1, gate.open).start()
+        pool.close()
+
+    threading.Timer(0.1, end).start()
+    model.close()                               # it waits for the run; the pool is closed meanwhile
+    assert pool.closed and model.closed
+    np.testing.assert_array_equal(result.numpy(), np.full((6, 8), 2))
+
+
+def test_inputs_without_an_event_behind_them_are_kept_until_they_are_copied(model, sim):
+    shape = (6, 8)
+    with acl.Stream() as held, acl.Stream() as free:
+        for stream in (held, free):
+            model(np.zeros(shape, np.float32), stream=stream)
+        gate = Gate(held)
+        with sim.fault("aclrtRecordEvent", nth=1, code=507899):
+            first = model.run_async(np.ones(shape, np.float32), held)
+        for value in (2, 3, 4):                 # each takes what the staging has got back
+            model(np.full(shape, value, np.float32), stream=free)
+        gate.open()
+        np.testing.assert_array_equal(first[0].numpy(), np.full(shape, 2))
+
+
 def test_close_waits_for_the_runs_under_way_before_it_unloads(stream, model, sim):
     """Without a pool and with an unload that is refused, nothing later in `close` waits for them."""
     x = np.ones((6, 8), np.float32)

@@ -4,6 +4,7 @@ import ctypes
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,16 @@ def refused(pool: acl.Pool, size: int, stream: acl.Stream | None = None) -> acl.
     assert isinstance(report, acl.OomReport)
     assert report.changes[0] in str(raised.value)
     return report
+
+
+def test_a_lost_device_is_not_told_as_full(sim: ModuleType) -> None:
+    with acl.Pool(0) as pool:
+        with sim.device_lost(0), pytest.raises(acl.DeviceLostError) as raised:
+            pool.alloc("8MiB")
+        report = raised.value.report
+        assert report.changes == ("memory is not what is missing: the device does not answer any more",)
+        assert "full" not in str(raised.value)
+        assert report.details().startswith("device lost: ")
 
 
 def advised(report: acl.OomReport, text: str) -> str:

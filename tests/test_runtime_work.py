@@ -488,6 +488,29 @@ def test_a_failure_that_nobody_was_told_is_the_next_synchronizes(stream: acl.Str
     stream.synchronize()
 
 
+def test_the_first_run_of_a_model_does_not_tell_of_work_before_it(
+    model: acl.Model, stream: acl.Stream, sim: ModuleType
+) -> None:
+    failed = model.run_async(X, stream)
+    sim.fail_stream(stream.handle)
+    with acl.Model(small_model().to_bytes()) as fresh:      # it waits, as its shapes are not known
+        np.testing.assert_array_equal(fresh.run_async(X, stream)[0].numpy(), RIGHT)
+    with pytest.raises(acl.AclError, match="a run of model"):
+        failed[0].numpy()
+    stream.synchronize()
+
+
+def test_the_first_run_of_a_model_does_not_raise_a_callbacks_exception(
+    stream: acl.Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.unraisablehook", lambda told: None)
+    stream.launch(lambda: 1 / 0)
+    with acl.Model(small_model().to_bytes()) as fresh:
+        np.testing.assert_array_equal(fresh.run_async(X, stream)[0].numpy(), RIGHT)
+    with pytest.raises(ZeroDivisionError):
+        stream.synchronize()
+
+
 def test_a_lost_device_is_not_out_of_memory(model: acl.Model, stream: acl.Stream, sim: ModuleType) -> None:
     with sim.device_lost(0), pytest.raises(acl.DeviceLostError):
         stream.synchronize()

@@ -18,6 +18,8 @@ __all__ = ["OomHold", "OomReport"]
 
 #: ACL_ERROR_RT_PARAM_INVALID: of a granule that the driver does not know.
 REFUSED = 107000
+#: The device does not answer.
+LOST = (507010, 507899)
 MOST_ADVICE = 2
 MOST_TAGS = 8
 
@@ -155,6 +157,9 @@ class OomReport:
 
     def candidates(self) -> Iterator[str]:
         """All that would have been enough, what costs least first."""
+        if self.code in LOST:
+            yield "memory is not what is missing: the device does not answer any more"
+            return
         if self.device_total and self.size > self.device_total:
             yield f"no change of the pool would do: the device has {readable(self.device_total)} in all"
             return
@@ -268,7 +273,8 @@ class OomReport:
 
     def details(self) -> str:
         """All of it, over several lines: for logs."""
-        lines = [f"out of memory: {self.headline()}", f"  pool: {self.state()}"]
+        what = "device lost" if self.code in LOST else "out of memory"
+        lines = [f"{what}: {self.headline()}", f"  pool: {self.state()}"]
         lines.append(
             f"  this stream: {readable(self.free)} free, the largest piece {readable(self.largest_free)}; "
             f"{readable(self.waiting)} wait for other streams; {readable(self.missing)} of memory were missing")
