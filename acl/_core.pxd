@@ -557,6 +557,7 @@ cdef struct Pool:
     bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile,
     bint dropped                # but if its object went with blocks alive: then once none is
     bint tagging                # new arenas are ARENA_TAGGED
+    uint32_t modes              # ArenaMode bits with which new arenas begin; under `lock`
     Notes notes
     Peak peak                   # under `lock`
     uint64_t sleeps             # calls that put blocks to sleep, and woke some; with the GIL

@@ -511,8 +511,7 @@ cdef void size_text(char *text, size_t room, size_t size) noexcept nogil:
 
 
 cdef bint is_closed(CorePool *pool) noexcept nogil:
-    return (count_read(&pool.arena_count) > 0
-            and count_read(&pool.arenas[0].mode) & ARENA_CLOSED != 0)
+    return count_read(&pool.modes) & ARENA_CLOSED != 0
 
 
 cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:

@@ -33,7 +33,7 @@ from acl._guarded cimport buffer_guard, buffers_close, buffers_flush, guarded_ba
 from acl._libacl cimport (
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError, aclrtContext,
 )
-from acl.core._lock cimport count_read
+from acl.core._lock cimport count_read, spin_enter, spin_leave
 from acl._options cimport odd_bytes, options_fill, soc_padding, stream_on
 from acl.core._order cimport (
     block_share_in, pool_drop, pools_retry, waiting_blindly, waiting_poll, waiting_sync,
@@ -456,6 +456,9 @@ cdef class Pool:
 
     cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
         cdef uint32_t i             # with the GIL, so that no other change comes in between
+        spin_enter(&self.core.lock)
+        self.core.modes = (self.core.modes & ~clear) | set
+        spin_leave(&self.core.lock)
         for i in range(count_read(&self.core.arena_count)):
             arena_set_mode(self.core.arenas[i], set, clear)
         return 0

@@ -403,6 +403,9 @@ cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
         other = arena_find_in(pool, arena.stream, arena.role, arena_context(arena))
     arena_name_like(pool, arena)
     if other == NULL and pool.arena_count < pool.arena_room:
+        if pool.modes != 0:
+            arena.mode |= pool.modes
+            owner_rules(arena)
         if pool.notes.users > 0:
             arena.mode |= ARENA_RECORDED
             arena.lock.pinned = 1

@@ -10,7 +10,7 @@ queue takes no memory, so only its length counts there; a batch begins as soon a
 may need is not promised to those that run.
 
 Any thread may call `submit`; its future is set by a lane's thread, and may be cancelled until its
-batch begins.
+batch begins.  Lanes end with the program: once its main thread has ended, what is not answered fails.
 """
 
 from __future__ import annotations
@@ -121,6 +121,11 @@ class Histogram:
     def add(self, seconds: float) -> None:
         self.counts[bisect_left(self.BOUNDS, seconds)] += 1
         self.sum += seconds
+
+
+def program_ended() -> bool:
+    """Whether the interpreter waits only for threads such as the lanes'."""
+    return not threading.main_thread().is_alive()
 
 
 class Lane:
@@ -296,6 +301,9 @@ class Engine:
                 batch: list[Job] = []
                 try:
                     acl.Device(self.options.device).use()
+                    if program_ended():
+                        self.drain()
+                        self.cut_short()
                     batch = self.take()
                     if not batch:
                         return
@@ -315,7 +323,7 @@ class Engine:
         """A lane's thread ends; before its time only by a SystemExit or the like."""
         left = list(batch)
         with self.changed:
-            if batch or not self.draining:
+            if batch or not (self.draining or program_ended()):
                 self.ended.add(lane.number)
                 log.error("lane %d has ended", lane.number)
             if len(self.ended) == self.options.lanes:
@@ -339,7 +347,7 @@ class Engine:
         with self.changed:
             while True:
                 while not self.queue:
-                    if self.draining:
+                    if self.draining or program_ended():
                         return []
                     if not self.changed.wait(IDLE_S):
                         self.room = self.measure()      # what others have left by now
@@ -584,4 +592,4 @@ class Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self.close(None if error[0] is None else 0)     # Ctrl-C does not wait for the queue

@@ -1,16 +1,19 @@
 """The engine of the example service: batching, admission, and what happens when things fail."""
 
 import gc
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from engine import Costs, Engine, Histogram, Job, Lane, Options, Refused
+from support.child import run_python
 from task import TextTask
 
 import acl
@@ -524,3 +527,23 @@ def test_latencies_are_counted(expected: list[Any]) -> None:
     for seconds in (0, 1 / 1024, 0.0011, 1, 100):
         histogram.add(seconds)
     assert [n for n, count in enumerate(histogram.counts) for _ in range(count)] == [0, 0, 1, 10, 17]
+
+
+@pytest.mark.subprocess_heavy
+@pytest.mark.parametrize("block", [True, False])
+def test_a_program_that_ends_does_not_wait_for_its_queue(block: bool) -> None:
+    done = run_python(f"""
+        import atexit, sys
+        sys.path.insert(0, {str(Path(sys.modules["engine"].__file__).parent)!r})
+        from engine import Engine, Options
+        from task import TextTask
+        service = Engine(TextTask(layers=8), Options(limit="64MiB", lanes=1, batch=1, queue=20000))
+        atexit.register(lambda: print(len(asked), service.counts["answered"] < 20000, all(f.done() for f in asked)))
+        asked = [service.submit(service.task.item("x" * 300)) for _ in range(20000)]
+        asked[0].result()
+        if {block}:
+            with service:
+                raise SystemExit(3)
+        raise SystemExit(3)
+        """)
+    assert (done.stdout.split(), done.returncode) == (["20000", "True", "True"], 3), done.stderr
