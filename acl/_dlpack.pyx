@@ -444,7 +444,8 @@ cdef size_t tensor_bytes(Tensor *tensor, str dtype) except? <size_t> -1:
         raise BufferError(f"the tensor must have less than 2**63 bytes, not {nbytes} from "
                           f"{tensor.byte_offset} on")
     if nbytes and <size_t> tensor.data < LEAST_HANDLE:
-        raise BufferError(f"data must be the address of device memory, not {<size_t> tensor.data:#x}")
+        raise BufferError(
+            f"data must be the address of device memory, not {<size_t> tensor.data:#x}")
     return nbytes
 
 

@@ -22,8 +22,8 @@ from libc.string cimport memset
 
 from acl.core._arena cimport arena_is_of, pool_arena, pool_create, pool_trim
 from acl._core cimport (
-    ARENA_CLOSED, Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE, CALL_FREE_PHYSICAL,
-    CALL_MALLOC, CALL_PHYSICAL,
+    ARENA_CLOSED, Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE,
+    CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL,
     MAX_SIZE_BITS, Pool as CorePool, PoolOptions, RANGE_SMALL, ROLE_FRAMEWORK,
     ROLE_STREAM, ROLE_USER, Range, arena_alloc, arena_free, arena_try,
 )

@@ -284,8 +284,8 @@ def test_rows_without_waiting(stream: acl.Stream, no_leaks: None) -> None:
     [
         (4, 5, 1, "target_pitch must be at least the width 5, not 4"),
         (4, 4, 3, "target must have room for 3 rows of 4 bytes 4 apart, not 8 bytes"),
-        (2**63, 4, 2, "target must have room"),
-        (4, 4, 2**63, "target must have room"),
+        (2**63 - 1, 4, 2, "target must have room"),
+        (4, 4, 2**63 - 1, "target must have room"),
     ],
 )
 def test_rows_bounds(pitch: int, width: int, height: int, message: str, no_leaks: None) -> None:
