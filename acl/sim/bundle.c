@@ -144,7 +144,7 @@ typedef struct Bundle {
     void *bytes;        /* a copy, of which models are loaded one by one; NULL = all were at once */
 } Bundle;
 
-static pthread_mutex_t bundles_lock = PTHREAD_MUTEX_INITIALIZER;
+FILE_LOCK(bundles_lock);
 static Bundle *bundles;
 
 static aclError bundle_unknown(uint32_t id)

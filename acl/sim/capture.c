@@ -5,7 +5,8 @@
  * active, calls that block the host are refused (107030): in its own thread, and, if the mode is
  * global, in every thread that did not exchange its own mode.
  *
- * Thread rule: which graph a stream feeds changes under the stream's lock. */
+ * Thread rule: which graph a stream feeds changes under the stream's lock.  An event's lock, which guards
+ * where it was recorded, comes before a stream's. */
 #include "capture.h"
 #include "exports.h"
 
@@ -77,26 +78,40 @@ aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const
     return status;
 }
 
+/* The event's and the graph's locks are held. */
+static aclError event_note(Event *event, Graph *graph, Stream *stream)
+{
+    uint32_t lane = graph_lane(graph, stream);
+    if (lane == UINT32_MAX) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    event->captured_lane = lane;
+    event->captured_steps = graph->lanes[lane].steps;
+    event->captured_tasks = graph->count;
+    event->captured_edges = graph->edge_count;
+    atomic_store(&event->capture, graph->number);
+    if (races_on()) {
+        race_captured_record(graph, lane, event);
+    }
+    return ACL_SUCCESS;
+}
+
 aclError capture_record_event(Stream *stream, Event *event)
 {
+    aclError status;
+    pthread_mutex_lock(&event->lock);
     pthread_mutex_lock(&stream->lock);
     Graph *graph = atomic_load(&stream->graph);
-    graph = graph != NULL && !graph->is_built ? graph : NULL;
-    if (graph != NULL) {
+    if (graph != NULL && !graph->is_built) {
         pthread_mutex_lock(&graph->lock);
-        event->captured_lane = graph_lane(graph, stream);
-        event->captured_steps = graph->lanes[event->captured_lane].steps;
-        event->captured_tasks = graph->count;
-        event->captured_edges = graph->edge_count;
-        atomic_store(&event->capture, graph->number);
-        if (races_on()) {
-            race_captured_record(graph, event->captured_lane, event);
-        }
+        status = event_note(event, graph, stream);
         pthread_mutex_unlock(&graph->lock);
+    } else {
+        status = fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the capture has ended");
     }
     pthread_mutex_unlock(&stream->lock);
-    return graph != NULL ? ACL_SUCCESS
-                         : fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "the capture has ended");
+    pthread_mutex_unlock(&event->lock);
+    return status;
 }
 
 static bool graph_has_number(const Graph *graph, const void *number)
@@ -104,7 +119,8 @@ static bool graph_has_number(const Graph *graph, const void *number)
     return graph->number == *(const uint64_t *)number;
 }
 
-/* Notes that lane `to` waited for the event; false without memory.  The graph's lock is held. */
+/* Notes that lane `to` waited for the event; false without memory.  The event's and the graph's locks
+ * are held. */
 static bool lane_join(Graph *graph, const Event *event, uint32_t to)
 {
     GraphLane *from = &graph->lanes[event->captured_lane];
@@ -122,7 +138,8 @@ static bool lane_join(Graph *graph, const Event *event, uint32_t to)
     return true;
 }
 
-aclError capture_wait_event(Stream *stream, Event *event)
+/* What was noted of the event's record is that of the capture with its number: its lock is held. */
+static aclError wait_note(Stream *stream, Event *event)
 {
     GRAPH_REF(graph);
     aclError status = ACL_SUCCESS;
@@ -155,6 +172,14 @@ aclError capture_wait_event(Stream *stream, Event *event)
         pthread_mutex_unlock(&graph->lock);
     }
     pthread_mutex_unlock(&stream->lock);
+    return status;
+}
+
+aclError capture_wait_event(Stream *stream, Event *event)
+{
+    pthread_mutex_lock(&event->lock);
+    aclError status = wait_note(stream, event);
+    pthread_mutex_unlock(&event->lock);
     return status;
 }
 

@@ -39,6 +39,12 @@ typedef struct DestroyCallback {
     void *argument;
 } DestroyCallback;
 
+/* A stream that executes a graph just now; on its worker's stack. */
+typedef struct Execution {
+    Stream *on;
+    struct Execution *other;
+} Execution;
+
 typedef enum GraphState { GRAPH_CAPTURING, GRAPH_BUILDING, GRAPH_READY, GRAPH_INVALID } GraphState;
 
 typedef struct Graph {
@@ -53,7 +59,6 @@ typedef struct Graph {
     _Atomic GraphState state;
     _Atomic uint32_t users;   /* the handle, each queued execution, each call that looks at it */
     _Atomic uint32_t running; /* executions queued and not done; from 0 only under the lock */
-    _Atomic(Stream *) runner; /* stream that executes it just now (the last, if several), or NULL */
     pthread_mutex_t lock;     /* guards the rest; taken after a stream's */
     GraphTask **tasks;
     size_t count, room;
@@ -64,6 +69,7 @@ typedef struct Graph {
     uint32_t origin;         /* lane of the stream that the capture began with */
     struct Condition *conditions;
     struct TaskGroup *groups;
+    struct Execution *executions; /* that go on just now */
     struct Graph *next_capture; /* in the list of those that go on; guarded by graph_lanes.c's lock */
     DestroyCallback *on_destroy;
     struct RaceGraph *race; /* the order checker's */

@@ -44,9 +44,9 @@ typedef struct Event {
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
     _Atomic uint64_t capture;       /* number of the capture that recorded it, 0: none */
-    uint32_t captured_lane;         /* where in that capture: stream, and how many steps of it */
+    uint32_t captured_lane;         /* where in that capture: stream, and how many steps of it; */
     uint32_t captured_steps;
-    size_t captured_tasks, captured_edges; /* how many the graph had */
+    size_t captured_tasks, captured_edges; /* how many the graph had.  The lock guards these, too */
     _Atomic uint32_t record_way;    /* flag + 1 of the first record and wait: */
     _Atomic uint32_t wait_way;      /* all others must be alike; 0: none yet */
     struct IpcEvent *ipc;           /* not NULL: its counts are shared (ipc_event.c) */

@@ -160,16 +160,34 @@ aclError graph_check_still(const Graph *graph)
     return ACL_SUCCESS;
 }
 
+/* The lock is held. */
+static aclError running_raise(Graph *graph)
+{
+    if (atomic_load(&graph->state) != GRAPH_READY) {
+        return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is not complete", graph->id);
+    }
+    atomic_fetch_add(&graph->running, 1);
+    return ACL_SUCCESS;
+}
+
 aclError graph_begin(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);
-    bool ready = atomic_load(&graph->state) == GRAPH_READY;
-    if (ready) {
-        atomic_fetch_add(&graph->running, 1);
-    }
+    aclError status = running_raise(graph);
     pthread_mutex_unlock(&graph->lock);
-    return ready ? ACL_SUCCESS
-                 : fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is not complete", graph->id);
+    return status;
+}
+
+/* The same by the handle, which another thread may have destroyed since it was followed. */
+static aclError handle_begin(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    aclError status = handle_is(graph, HANDLE_MODEL_RI)
+                          ? running_raise(graph)
+                          : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives",
+                                 (void *)graph);
+    pthread_mutex_unlock(&graph->lock);
+    return status;
 }
 
 void graph_finish(Graph *graph)
@@ -195,6 +213,25 @@ static aclError captured_run(const Graph *graph, Stream *stream)
     return ACL_SUCCESS;
 }
 
+static void execution_enter(Graph *graph, Execution *self)
+{
+    pthread_mutex_lock(&graph->lock);
+    self->other = graph->executions;
+    graph->executions = self;
+    pthread_mutex_unlock(&graph->lock);
+}
+
+static void execution_leave(Graph *graph, const Execution *self)
+{
+    pthread_mutex_lock(&graph->lock);
+    Execution **link = &graph->executions;
+    while (*link != self) {
+        link = &(*link)->other;
+    }
+    *link = self->other;
+    pthread_mutex_unlock(&graph->lock);
+}
+
 /* Graphs run others as branches, in the end perhaps themselves. */
 aclError graph_execute(Graph *graph, Stream *on)
 {
@@ -204,11 +241,12 @@ aclError graph_execute(Graph *graph, Stream *on)
         return fail(ACL_ERROR_RT_OVER_LIMIT, "modelRI %u runs as a branch, %d graphs deep",
                     graph->id, depth);
     }
+    Execution self = {.on = on};
     depth++;
     conditions_begin(graph);
-    atomic_store(&graph->runner, on);
+    execution_enter(graph, &self);
     aclError status = graph->is_built ? built_run(graph, on) : captured_run(graph, on);
-    atomic_store(&graph->runner, NULL);
+    execution_leave(graph, &self);
     depth--;
     return status;
 }
@@ -239,7 +277,7 @@ static const TaskClass graph_task = {
 
 aclError graph_submit(Graph *graph, Stream *stream)
 {
-    TRY(graph_begin(graph));
+    TRY(handle_begin(graph));
     atomic_fetch_add(&graph->users, 1);
     aclError status = stream_submit(stream, &graph_task, &graph, sizeof graph);
     if (status != ACL_SUCCESS) {
@@ -295,16 +333,35 @@ static void callbacks_call(Graph *graph)
     }
 }
 
+/* After the end of its handle. */
+static void graph_bury(Graph *graph)
+{
+    (void)capture_leave(graph);
+    graph_unbind(graph);
+    callbacks_call(graph);
+    graph_release(graph); /* the handle's */
+}
+
 bool graph_end(Graph *graph)
 {
     if (!handle_kill(graph)) {
         return false;
     }
-    (void)capture_leave(graph);
-    graph_unbind(graph);
-    callbacks_call(graph);
-    graph_release(graph); /* the handle's */
+    graph_bury(graph);
     return true;
+}
+
+/* No execution begins between the look and the end. */
+static aclError still_kill(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    aclError status = graph_check_still(graph);
+    if (status == ACL_SUCCESS && !handle_kill(graph)) {
+        status = fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread",
+                      (void *)graph);
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return status;
 }
 
 aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
@@ -318,24 +375,22 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     if (stream_running() == NULL) { /* a task would wait for itself */
         park_wait(&graph->running, graph_is_still, graph, deadline_after_ms(DESTROY_PATIENCE_MS));
     }
-    TRY(graph_check_still(graph));
-    return graph_end(graph) ? ACL_SUCCESS
-                            : fail(ACL_ERROR_RT_INVALID_HANDLE,
-                                   "%p was destroyed by another thread", modelRI);
+    TRY(still_kill(graph));
+    graph_bury(graph);
+    return ACL_SUCCESS;
 }
 
+/* What goes on ends, and nothing behind it on its streams. */
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 {
     GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
-    Stream *runner = atomic_load(&graph->runner);
-    if (runner != NULL && handle_hold(runner)) {
-        if (atomic_load(&graph->runner) == runner) {
-            stream_abort(runner);
-        }
-        handle_drop(runner);
+    pthread_mutex_lock(&graph->lock); /* no execution ends, and its stream with it, meanwhile */
+    for (const Execution *e = graph->executions; e != NULL; e = e->other) {
+        stream_skip(e->on);
     }
+    pthread_mutex_unlock(&graph->lock);
     return ACL_SUCCESS;
 }
 

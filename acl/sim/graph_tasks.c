@@ -106,6 +106,15 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
     return tasks != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
+/* An update may put another task there meanwhile. */
+static aclmdlRITaskType task_type(Graph *graph, const GraphTask *task)
+{
+    pthread_mutex_lock(&graph->lock);
+    aclmdlRITaskType type = task->task.sort->type;
+    pthread_mutex_unlock(&graph->lock);
+    return type;
+}
+
 aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
 {
     GRAPH_REF(graph);
@@ -113,7 +122,7 @@ aclError sim_aclmdlRITaskGetType(aclmdlRITask task, aclmdlRITaskType *type)
     REQUIRE_RT(task != NULL);
     REQUIRE_RT(type != NULL);
     TRY(task_resolve(task, &graph, &resolved));
-    *type = resolved->task.sort->type;
+    *type = task_type(graph, resolved);
     return ACL_SUCCESS;
 }
 
@@ -124,7 +133,9 @@ aclError sim_aclmdlRITaskGetSeqId(aclmdlRITask task, uint32_t *id)
     REQUIRE_RT(task != NULL);
     REQUIRE_RT(id != NULL);
     TRY(task_resolve(task, &graph, &resolved));
+    pthread_mutex_lock(&graph->lock);
     *id = resolved->task.id;
+    pthread_mutex_unlock(&graph->lock);
     return ACL_SUCCESS;
 }
 
@@ -180,7 +191,7 @@ aclError sim_aclmdlRIKernelTaskGetAttribute(aclmdlRITask task, aclrtLaunchKernel
     REQUIRE(task != NULL);
     REQUIRE(attrValue != NULL);
     TRY(task_resolve(task, &graph, &resolved));
-    REQUIRE_RT(resolved->task.sort->type == ACL_MODEL_RI_TASK_KERNEL);
+    REQUIRE_RT(task_type(graph, resolved) == ACL_MODEL_RI_TASK_KERNEL);
     return fail(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
                 "launch attribute %d has no effect here and is not kept", (int)attrId);
 }
@@ -208,11 +219,26 @@ aclError sim_aclmdlRIUpdate(aclmdlRI modelRI)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
+/* As JSON has it in quotes. */
+static void name_print(const char *name, FILE *to)
+{
+    for (; *name != '\0'; name++) {
+        if (*name == '"' || *name == '\\') {
+            fprintf(to, "\\%c", *name);
+        } else if ((unsigned char)*name < ' ') {
+            fprintf(to, "\\u%04x", (unsigned)*name);
+        } else {
+            fputc(*name, to);
+        }
+    }
+}
+
 static void graph_print(Graph *graph, FILE *to, bool verbose)
 {
     pthread_mutex_lock(&graph->lock);
-    fprintf(to, "{\"modelRI\": %u, \"name\": \"%s\", \"streams\": %u, \"tasks\": [", graph->id,
-            graph->name, graph->lane_count);
+    fprintf(to, "{\"modelRI\": %u, \"name\": \"", graph->id);
+    name_print(graph->name, to);
+    fprintf(to, "\", \"streams\": %u, \"tasks\": [", graph->lane_count);
     for (size_t i = 0; i < graph->count; i++) {
         const GraphTask *entry = graph->tasks[i];
         fprintf(to, "%s\n  {\"id\": %u, \"stream\": %u, \"task\": \"%s\"", i == 0 ? "" : ",",

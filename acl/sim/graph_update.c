@@ -141,7 +141,7 @@ aclError sim_aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp han
     return ACL_SUCCESS;
 }
 
-/* The next task of the group's stream, or NULL. */
+/* The next task of the group's stream, or NULL; the graph's lock is held. */
 static GraphTask *group_next(TaskGroup *group)
 {
     while (group->next < group->end) {
@@ -153,6 +153,14 @@ static GraphTask *group_next(TaskGroup *group)
     return NULL;
 }
 
+static bool group_is_through(TaskGroup *group)
+{
+    pthread_mutex_lock(&group->graph->lock); /* more may be captured into the graph meanwhile */
+    bool through = group_next(group) == NULL;
+    pthread_mutex_unlock(&group->graph->lock);
+    return through;
+}
+
 aclError sim_aclmdlRICaptureTaskUpdateEnd(aclrtStream stream)
 {
     STREAM_REF(on);
@@ -160,7 +168,7 @@ aclError sim_aclmdlRICaptureTaskUpdateEnd(aclrtStream stream)
     TRY(stream_resolve(stream, &on));
     pthread_mutex_lock(&on->lock);
     TaskGroup *group = on->updating;
-    bool complete = group != NULL && group_next(group) == NULL;
+    bool complete = group != NULL && group_is_through(group);
     pthread_mutex_unlock(&on->lock);
     group_leave(on);
     if (group == NULL) {

@@ -239,6 +239,11 @@ void stream_abort(Stream *stream)
     drop_before(stream, atomic_load(&stream->submitted));
 }
 
+void stream_skip(Stream *stream)
+{
+    drop_before(stream, atomic_load(&stream->completed) + 1);
+}
+
 /* The task that waits, and no other: between the two looks at the number it was the running one. */
 void stream_stop(Stream *stream)
 {

@@ -83,6 +83,8 @@ void stream_leave(Stream *stream);
 void stream_abort(Stream *stream);
 /* Ends the wait of the running task, if it is in one. */
 void stream_stop(Stream *stream);
+/* Drops the running task, which does not end meanwhile, and nothing behind it. */
+void stream_skip(Stream *stream);
 /* Until what is queued now is done; false at the deadline. */
 bool stream_wait(const Stream *stream, int64_t deadline_ns);
 /* Waits for all streams of a context. */
