@@ -273,7 +273,7 @@ cdef struct Arena:
     uint32_t mode               # ArenaMode bits
     bint told                   # ACL or C code has its address, and may call with it for ever
     Pool *pool                  # NULL: the pool is gone, and with it all that stands below
-    Block *cache[1025]           # by size / 512 (I4)
+    Block *cache[1032]          # by size / 512 (I4); the last seven are for `cache_flush_some`
     size_t tag_live[64]         # bytes of each tag but 0
     uint32_t tag_blocks[64]
     uint64_t tags               # bit t: tag t has ever had some
@@ -292,6 +292,7 @@ cdef struct Arena:
     aclError fault              # that a wait of the pool's was told of, not yet `stream`; 0: none
     bint registered
     Use **uses                  # of LIVE blocks: USE_BEDS lists; NULL until one is shared
+    uint64_t guests             # bits of the streams of these Uses (`guest_bit`), and of some past
     Use *waiting                # of WAITING ones: the oldest of the queue that is asked next (I10)
     uint32_t queues             # of Uses that wait for the same stream
     Use *wait_beds[256]         # the oldest of each queue, by what it waits for
@@ -327,6 +328,7 @@ cdef struct Arena:
     aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
     uint32_t role               # ArenaRole
     Arena *owner                # of a capture's arena: that of its stream
+    bint owns                   # there is such an arena in use; only while `arena_inherit` looks
     Arena *capture              # the arena of the capture under way
     aclmdlRI graph              # of a capture's arena
     bint released               # of a capture's arena: the graph is gone
@@ -544,6 +546,7 @@ cdef struct Pool:
     uint32_t arena_count        # published after the arena and the table
     uint32_t arena_room         # slots of `arenas`
     Arena **arena_tables[15]    # old ones stay: who reads without the lock may still use one
+    uint32_t graphs             # arenas that were made for captures
     Arena *found[4096]          # arenas by a hash of their streams, to be compared; some are old
     Pool *next                  # all pools of the process, for the child of a fork
     OomReport oom               # the last one

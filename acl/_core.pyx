@@ -139,7 +139,7 @@ cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
     due = peak_due(arena)
     leave_biased(arena)
     if due:
-        peak_note(arena)
+        peak_note(arena, False)
     return block
 
 
@@ -509,7 +509,7 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
     due = peak_due(arena) or path == PATH_SLOW
     leave(arena)
     if due:
-        peak_note(arena)
+        peak_note(arena, path == PATH_SLOW)
     if block == NULL:
         record_oom(arena, size, tag, oom_note(arena, size, tag))
     return block
@@ -518,18 +518,19 @@ cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nog
 cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     cdef Block *block
     cdef Window window
-    cdef bint due = False
+    cdef bint due
+    cdef bint climbed
     if count_read(&arena.mode) & ARENA_RECORDED:
         return alloc_recorded(arena, size, tag)
     lock_take(&arena.lock)
     block = alloc_warm(arena, size, tag, &window)
-    if block == NULL:
+    climbed = block == NULL
+    if climbed:
         block = alloc_climb(arena, size, tag, &window)
-        due = True                              # streams together may have a peak that none has
-    due |= peak_due(arena)
+    due = peak_due(arena) or climbed            # streams together may have a peak that none has
     leave(arena)
     if due:
-        peak_note(arena)
+        peak_note(arena, climbed)
     if block == NULL:
         oom_note(arena, size, tag)
     return block
@@ -555,7 +556,7 @@ cdef Block *try_shared(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
         due = peak_due(arena)
         leave(arena)
         if due:
-            peak_note(arena)
+            peak_note(arena, False)
     return block
 
 

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -116,3 +117,19 @@ def test_small_blocks_of_seldom_sizes_go_to_the_bins_when_they_are_freed() -> No
     often = [rig.alloc(sizes[7]) for _ in range(2)]
     rig.free(often[1])
     assert rig.stats()["cached"] >= sizes[7], "the second one came soon after the first"
+
+
+@pytest.mark.parametrize("sizes", [range(64, 80), range(65, 80, 2), [1, 63, 64, 1023, 1024]])
+def test_a_flush_reaches_every_size_in_the_cache(sizes: Sequence[int]) -> None:
+    """Also where only one of many neighbouring sizes has cached blocks: sizes are looked at in groups."""
+    rig = Rig()
+    for cached in sizes:
+        for block in [rig.alloc(units * UNIT) for units in sizes]:
+            rig.free(block)
+        kept = [rig.alloc(units * UNIT) for units in sizes if units != cached]
+        assert rig.stats()["cached"] == cached * UNIT
+        rig.trim()
+        assert rig.stats()["cached"] == 0
+        for block in kept:
+            rig.free(block)
+    assert rig.check() == 0

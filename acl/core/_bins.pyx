@@ -31,6 +31,8 @@ cdef enum:
     SLAB_SHIFT = 30             # 2^24 descriptors
     SLAB_FIRST = 1 << 16        # bytes
     SLAB_ARENAS = 32            # slots for arenas, for each slab: some stay when their slab is free
+    FLUSH_GROUP = 8             # sizes of the cache that are looked at together
+    FLUSH_SIZES = 255           # their bits in `arena.classes`
 
 cdef SpinLock zone_lock         # guards all below, and the zone but for reading
 cdef size_t zone_slabs = 0      # room for so many
@@ -161,23 +163,44 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
     return block
 
 
+cdef inline bint cache_holds(Block **lists) noexcept nogil:
+    """True if one of FLUSH_GROUP neighbouring lists of the cache holds a block."""
+    cdef size_t bits = 0
+    cdef uint32_t index
+    for index in range(<uint32_t> FLUSH_GROUP):
+        bits |= <size_t> lists[index]
+    return bits != 0
+
+
+cdef size_t class_flush(Arena *arena, size_t units, uint32_t *most) noexcept nogil:
+    """Move up to `most` blocks of one size from the cache to the bins; their bytes."""
+    cdef size_t bytes = 0
+    cdef Block *block = arena.cache[units]
+    while block != NULL and most[0] > 0:
+        arena.cache[units] = block.links.next
+        bytes += block.size
+        block_release(arena, block)
+        block = arena.cache[units]
+        most[0] -= 1
+    return bytes
+
+
 cdef size_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil:
-    cdef uint32_t word
+    # Few of the sizes that were ever served have a cached block: neighbours are looked at as one.
+    cdef uint32_t word, bit
     cdef uint64_t classes
-    cdef size_t units, bytes = 0
-    cdef Block *block
+    cdef size_t bytes = 0
     for word in range(<uint32_t> (CACHE_UNITS >> 6) + 1):
         classes = arena.classes[word]
         while classes != 0:
-            units = (word << 6) + bit_lowest(classes)
+            bit = bit_lowest(classes)
+            if classes >> bit & FLUSH_SIZES == FLUSH_SIZES and not cache_holds(
+                    &arena.cache[(word << 6) + bit]):
+                classes &= ~(<uint64_t> FLUSH_SIZES << bit)
+                continue
             classes &= classes - 1
-            block = arena.cache[units]
-            while block != NULL and most > 0:
-                arena.cache[units] = block.links.next
-                bytes += block.size
-                block_release(arena, block)
-                block = arena.cache[units]
-                most -= 1
+            if arena.cache[(word << 6) + bit] != NULL:
+                bytes += class_flush(arena, (word << 6) + bit, &most)
     arena.counters.flushes += 1
     return bytes
 

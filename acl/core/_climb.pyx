@@ -141,12 +141,11 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 
 
 cdef void peaks_read(Climb *climb) noexcept nogil:
-    """The sum of the arenas' own peaks, and the peak of their sum as far as seen."""
+    """The sum of the arenas' own peaks, and the peak of their sum, as `turn_begin` saw them."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef size_t asleep                          # no memory is wanted for it
     cdef size_t own, joint
-    tally_look(climb.arena)
     spin_enter(&source.lock)
     climb.live = climb.size + source.shares.requested
     asleep = source.shares.asleep
@@ -457,6 +456,7 @@ cdef Block *segment_obtain(Arena *arena, size_t size, uint32_t kind) noexcept no
     if pool.options.exact_segments == (kind == RANGE_SMALL) and bytes < SEGMENT_PAGES * granule:
         bytes = SEGMENT_PAGES * granule
     lock_drop(&arena.lock)
+    tally_look(arena)
     base = segment_climb(arena, bytes, &rung)
     if base == NULL and bytes > exact:
         bytes = exact

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from acl._core cimport Arena, ArenaStats, Block, Peak, Pool
+from acl._core cimport Arena, ArenaStats, Block, Peak, Pool, Source
 
 cdef enum:
     PEAK_SHARE = 6              # a peak is noted again when it is 1/2**6 higher
@@ -24,10 +24,12 @@ cdef uint64_t slow_begin() noexcept nogil
 cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil
 # The same after a recall or a flush, which counts only if it took long.
 cdef void stall_end(Arena *arena, uint64_t began) noexcept nogil
-# Without locks: if the pool has a new peak, what it is made of.
-cdef void peak_note(Arena *arena) noexcept nogil
+# Without locks: if the pool has a new peak, what it is made of.  A climb has looked at the others.
+cdef void peak_note(Arena *arena, bint climbed) noexcept nogil
 # The pool's sums are of now for this arena, for those that climbed last, and a few others.
 cdef void tally_look(Arena *arena) noexcept nogil
+# Under the source's lock: likewise for these arenas.
+cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogil
 cdef void tally_look_all(Pool *pool) noexcept nogil
 cdef void peak_reset(Pool *pool) noexcept nogil
 cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil

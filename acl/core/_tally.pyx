@@ -144,16 +144,21 @@ cdef inline void share_now(Source *source, Arena *arena) noexcept nogil:
     share.peak = peak
 
 
+cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogil:
+    cdef uint32_t index
+    for index in range(count):
+        share_now(source, near[index])
+
+
 cdef void tally_look(Arena *arena) noexcept nogil:
     """An arena that has not climbed for long changes little: it is looked at in turn."""
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
-    cdef uint32_t index, _turn
+    cdef uint32_t _turn
     spin_enter(&source.lock)
     share_now(source, arena)
-    for index in range(source.climber_count):
-        share_now(source, source.climbers[index])
+    tally_near(source, &source.climbers[0], source.climber_count)
     for _turn in range(min(count - source.climber_count, <uint32_t> (NEAR_MOST - CLIMBERS))):
         source.looked = source.looked + 1 if source.looked + 1 < count else 0
         share_now(source, pool.arenas[source.looked])
@@ -206,14 +211,16 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
             peak.stream_count += 1
 
 
-cdef bint peak_wanted(Pool *pool) noexcept nogil:
+cdef bint peak_wanted(Arena *arena) noexcept nogil:
     """Whether the sum is a new peak, and its composition was not taken a moment ago.
 
     To take it goes to each arena: so a pool of more than 8 streams does that more seldom.
     """
+    cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
     cdef bint wanted
     spin_enter(&source.lock)
+    share_now(source, arena)
     wanted = source.shares.live > stale_read(&pool.peak.live)
     if wanted and source.peak_rest > 0:
         source.peak_rest -= 1
@@ -224,11 +231,12 @@ cdef bint peak_wanted(Pool *pool) noexcept nogil:
     return wanted
 
 
-cdef void peak_note(Arena *arena) noexcept nogil:
+cdef void peak_note(Arena *arena, bint climbed) noexcept nogil:
     cdef Pool *pool = arena.pool
     cdef Peak peak
-    tally_look(arena)
-    if not peak_wanted(pool):
+    if not climbed:
+        tally_look(arena)
+    if not peak_wanted(arena):
         return
     peak_take(pool, &peak)
     spin_enter(&pool.lock)

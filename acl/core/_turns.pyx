@@ -34,6 +34,7 @@ from acl.core._pages cimport (
     window_unclaim,
 )
 from acl.core._place cimport block_end, page_floor, range_of
+from acl.core._tally cimport tally_near
 
 cdef enum:
     FORGET_SHARE = 4            # of what the last turn needed less than those before it
@@ -104,6 +105,8 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
     new = source.climber_count == 0 or source.climbers[0] != arena
     climbers_note(climb)
     near_fill(climb)
+    tally_near(source, &arena, 1)
+    tally_near(source, climb.near, climb.near_count)
     climb.others = others_fits(climb)
     climb.at_once = source.at_once >= SEEN_OFTEN
     spin_leave(&source.lock)
