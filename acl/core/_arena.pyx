@@ -16,7 +16,9 @@ from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from acl cimport _libacl
 from acl.core._asleep cimport naps_let_go, naps_reclaim
-from acl.core._bins cimport arena_open, arena_return, bins_start, slab_close, slab_open
+from acl.core._bins cimport (
+    arena_open, arena_return, bins_start, guest_bit, slab_close, slab_open,
+)
 from acl._core cimport (
     ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED,
     ARENA_TABLES, FIRST_ARENAS, FOUND_ARENAS, MAX_ARENAS, no_scopes, Range, RANGE_TABLES,
@@ -105,23 +107,26 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
         stream_end(stream)
 
 
-cdef void uses_end(Use **link, aclrtStream stream, bint settled) noexcept nogil:
+cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) noexcept nogil:
     """Note in a list of Uses that a stream ends; if it is settled, it has none any more."""
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
-        if use.stream != stream:
-            link = &use.next
-        elif settled:                           # nothing there is to be waited for
+        if use.stream == stream and settled:    # nothing there is to be waited for
             link[0] = use.next
             free(use)
         else:
-            use.ended = True
+            use.ended = use.ended or use.stream == stream
+            arena.guests |= guest_bit(use.stream)
             link = &use.next
 
 
-cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled) noexcept nogil:
-    """What an arena knows of a stream that ends; whether ACL has its callbacks for that stream."""
+cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_hand) noexcept nogil:
+    """Note in an arena that a stream ends.  True if ACL has its callbacks for that stream.
+
+    Sets `in_hand` if a thread of ours may be in a driver call with the stream: a later one sees
+    what is noted here, and makes none.
+    """
     cdef bint registered = False
     cdef uint32_t bed
     lock_take(&arena.lock)
@@ -130,10 +135,18 @@ cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled) noexcept nog
         arena.registered = False
         arena.settled = settled
         count_publish(&arena.by_device, 1)
-    for bed in range(<uint32_t> USE_BEDS if arena.uses != NULL else 0):
-        uses_end(&arena.uses[bed], stream, settled)
+    if arena.guests & guest_bit(stream):
+        arena.guests = 0
+        for bed in range(<uint32_t> USE_BEDS):
+            uses_end(arena, &arena.uses[bed], stream, settled)
+    if arena_in_hand(arena, stream):
+        in_hand[0] = True
     lock_drop(&arena.lock)
     return registered
+
+
+cdef inline bint arena_in_hand(Arena *arena, aclrtStream stream) noexcept nogil:
+    return arena.marking > 0 or (arena.stream == stream and arena.asking > 0)
 
 
 cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
@@ -148,7 +161,7 @@ cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
         for index in range(count_read(&pool.arena_count)):
             arena = pool.arenas[index]
             lock_take(&arena.lock)
-            found = found or arena.marking > 0 or (arena.stream == stream and arena.asking > 0)
+            found = found or arena_in_hand(arena, stream)
             lock_drop(&arena.lock)
         pool = pool.next
     spin_leave(&pools_lock)
@@ -160,6 +173,7 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
     cdef Pool *pool
     cdef uint32_t index
     cdef bint registered = False
+    cdef bint in_hand = False
     cdef aclrtStreamStatus status = ACL_STREAM_STATUS_NOT_READY
     cdef bint settled = (_libacl.aclrtStreamQuery(stream, &status) == ACL_SUCCESS
                          and status == ACL_STREAM_STATUS_COMPLETE)
@@ -167,14 +181,15 @@ cdef void stream_end(aclrtStream stream) noexcept nogil:
     pool = pools
     while pool != NULL:
         for index in range(count_read(&pool.arena_count)):
-            if arena_end(pool.arenas[index], stream, settled):
+            if arena_end(pool.arenas[index], stream, settled, &in_hand):
                 registered = True
         pool = pool.next
     spin_leave(&pools_lock)
     if registered:
         _libacl.aclrtAllocatorUnregister(stream)  # status: it ends anyway
-    while stream_in_hand(stream):
+    while in_hand:
         sched_yield()
+        in_hand = stream_in_hand(stream)
 
 
 cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
@@ -410,6 +425,7 @@ cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
             arena.mode |= ARENA_RECORDED
             arena.lock.pinned = 1
         pool.arenas[pool.arena_count] = arena
+        pool.graphs += arena.role == ROLE_CAPTURE
         count_publish(&pool.arena_count, pool.arena_count + 1)
         other = arena
     spin_leave(&pool.lock)
@@ -439,23 +455,27 @@ cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
     """
     cdef uint32_t index
     cdef Arena *arena
-    cdef Arena *found
+    cdef Arena *found = NULL
+    cdef Arena *vacant = NULL
     spin_enter(&pool.lock)
-    found = arena_find_in(pool, stream, role, context)      # another thread may have been first
-    for index in range(count_read(&pool.arena_count) if found == NULL else 0):
+    if pool.graphs > 0:
+        owners_mark(pool)
+    for index in range(count_read(&pool.arena_count)):
         arena = pool.arenas[index]
-        if (found == NULL and arena.by_device and arena.settled and arena.role == role
-                and arena.live == 0 and arena.climbing == 0 and arena.waiting == NULL
-                and arena.polling == 0 and (stream != NULL or arena.offered)
-                and not arena_owns(pool, arena)):
-            arena.offered = False
-            arena.stream = stream
-            pointer_publish(<void **> &arena.context, context)
-            arena.default_tag = 0
-            arena.named = False
-            arena.settled = False
-            count_publish(&arena.by_device, 0)
-            found = arena
+        if arena.role == role and arena_is_of(arena, stream, context):
+            found = arena                       # another thread was first
+            break
+        if vacant == NULL and arena_vacant(arena, stream, role):
+            vacant = arena
+    if found == NULL and vacant != NULL:
+        found = vacant
+        found.offered = False
+        found.stream = stream
+        pointer_publish(<void **> &found.context, context)
+        found.default_tag = 0
+        found.named = False
+        found.settled = False
+        count_publish(&found.by_device, 0)
     spin_leave(&pool.lock)
     return found
 
@@ -487,15 +507,23 @@ cdef bint arenas_settle(Pool *pool) noexcept nogil:
     return True
 
 
-cdef bint arena_owns(Pool *pool, Arena *arena) noexcept nogil:
-    """Whether the arena of a graph that is not gone, or has live blocks, belongs to this one."""
+cdef void owners_mark(Pool *pool) noexcept nogil:
+    """Under the pool's lock: mark the owners of arenas whose graph exists, or has live blocks."""
     cdef uint32_t index
-    cdef Arena *other
+    cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
-        other = pool.arenas[index]
-        if other.owner == arena and not (other.released and other.live == 0):
-            return True
-    return False
+        pool.arenas[index].owns = False
+    for index in range(count_read(&pool.arena_count)):
+        arena = pool.arenas[index]
+        if arena.owner != NULL and not (arena.released and arena.live == 0):
+            arena.owner.owns = True
+
+
+cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
+    """Whether an arena's stream is gone, with all its work, blocks and graphs."""
+    return (arena.by_device and arena.settled and arena.role == role
+            and arena.live == 0 and arena.climbing == 0 and arena.waiting == NULL
+            and arena.polling == 0 and (stream != NULL or arena.offered) and not arena.owns)
 
 
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:

@@ -7,6 +7,7 @@ size has its own bin, above there are 32 bins for each power of two.
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
+from acl._libacl cimport aclrtStream
 from acl._core cimport (
     Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, Links,
     MAP_SHIFT, UNIT_SHIFT, USE_BEDS, Use,
@@ -218,6 +219,11 @@ cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
 cdef inline uint32_t use_bed(Block *block) noexcept nogil:
     """In which list of `arena.uses` the Uses of a block are."""
     return <uint32_t> ((<size_t> block >> 6) % USE_BEDS)        # fits: below USE_BEDS
+
+
+cdef inline uint64_t guest_bit(aclrtStream stream) noexcept nogil:
+    """The bit of a stream in `arena.guests`; several streams have the same one."""
+    return <uint64_t> 1 << ((<size_t> stream >> 4) * <size_t> 0x9E3779B97F4A7C15 >> 58)
 
 
 cdef inline Use *queue_after(Arena *arena, Use *oldest) noexcept nogil:

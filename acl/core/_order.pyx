@@ -18,7 +18,7 @@ from acl.core._arena cimport (
     arena_add, arena_is_of, arena_set_mode, pool_destroy, pool_orphan, pools_dropped,
 )
 from acl.core._asleep cimport naps_let_go
-from acl.core._bins cimport block_release, queue_after, use_bed
+from acl.core._bins cimport block_release, guest_bit, queue_after, use_bed
 from acl._core cimport (
     ARENA_CAPTURING, ARENA_FORKED, ARENA_UNLOADING, BLOCK_LIVE, BLOCK_MOVING, BLOCK_SHARED,
     BLOCK_WAITING, ROLE_CAPTURE, ROLE_FRAMEWORK, USE_BEDS, Use,
@@ -80,6 +80,7 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
         beds = NULL
     use.next = arena.uses[use_bed(block)]
     arena.uses[use_bed(block)] = use
+    arena.guests |= guest_bit(stream)
     block.flags |= BLOCK_SHARED
     lock_drop(&arena.lock)
     free(beds)
