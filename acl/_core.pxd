@@ -8,11 +8,11 @@ Glossary
     frame     physical memory of one page
     view      a page where a frame is mapped; one of a frame's views holds it
     shadow    a view whose page counts as missing; its frame backs another page of the same arena
-    recall    to let a shadow hold its frame, which is free where it was: no call, no wait
+    recall    to let a shadow hold its frame again, which is free at its other place: no driver call
     segment   a range that one aclrtMalloc backs whole, where the driver has no virtual memory
     block     a piece of a range: live, free, cached, a hole, moving, waiting or void
-    nap       a live block that is asleep: it has its addresses, and some of its pages no memory
-    void      free addresses in a page that sleeps with the blocks around them
+    nap       the record of a live block that is asleep: some of its pages have no memory
+    void      free addresses in a page that has no memory, as the blocks around them are asleep
     hole      a block of missing pages
     bin       the free blocks of one class of sizes
     cache     the free blocks of one exact size, not coalesced, not binned
@@ -32,17 +32,17 @@ Invariants (`arena_check` returns the number of the first one that is broken)
                       bytes and blocks of each tag likewise
     I8   pages        arena.pages == pages that are backed, over its ranges, while nothing is MOVING
     I9   holes        the list of holes of a kind holds each HOLE of that kind once
-    I10  order        a block is handed out only to work queued on its arena's stream after the work
-                      queued before it was freed; one that must wait for more is WAITING, in as
-                      many waiting Uses as its `requested` says
+    I10  order        a block is handed out only to work that its arena's stream runs after all
+                      work queued before the block was freed; one that must wait for other streams
+                      too is WAITING, and its `requested` is the number of its waiting Uses
     I11  source       source.reserved == bytes of frames and segments, mapped or spare
     I12  peaks        live <= live_peak, requested <= requested_peak
     I13  views        f.holder is in the list f.views; v is in v.frame's list once, and its page's
                       entry is v; all views of a frame lie in one arena, and so did the search
                       that f.stamp is of; shadows == views that hold nothing, if nothing is MOVING;
                       v.mapped of a view that is still to be unmapped has a holder in this arena
-    I14  old views    a view is unmapped only after its arena's stream was seen complete since it
-                      last held (v.vacated < arena.rested): work may still run through it
+    I14  old views    a view is unmapped only if its arena's stream was seen complete after the view
+                      last held its frame (v.vacated < arena.rested): until then work may use it
     I15  sleep        a page that is not backed, and no hole, lies in blocks that are asleep (LIVE
                       and BLOCK_ASLEEP) or VOID; VOID lies in such pages only, but while a turn is
                       under way; asleep == sum of the sizes of blocks that are asleep, each of which
@@ -77,18 +77,18 @@ cdef enum:
     ARENA_TABLES = 15
     FOUND_ARENAS = 4096         # places where a stream's arena is looked up first
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
-    ARENA_SHIFT = 17            # an arena's address is a multiple of so many bytes in its zone
+    ARENA_SHIFT = 17            # each arena has 2^17 bytes of addresses in the zone
     TAGS = 64
     PLACES = 64                 # contexts that a pool remembers to have waited for
-    NAP_BEDS = 4096             # lists of naps, by their blocks' descriptors
-    USE_BEDS = 1024             # likewise of Uses
-    WAIT_BEDS = 256             # lists of queues of waiting Uses
-    SLOW_BUCKETS = 248          # of the times of slow allocations: 8 for each power of two
-    PEAK_STREAMS = 64           # that a peak's composition tells apart
-    CLIMBERS = 8                # arenas that each climb looks at
-    NEAR_MOST = 12              # and some of the others, in turn
-    HOLDS = 8                   # arenas that an OomReport tells of
-    OOMS = 16                   # reports that a pool keeps
+    NAP_BEDS = 4096             # hash lists of naps, by their blocks' descriptors
+    USE_BEDS = 1024             # hash lists of Uses, by their blocks' descriptors
+    WAIT_BEDS = 256             # hash lists of queues of waiting Uses, by what they wait for
+    SLOW_BUCKETS = 248          # times of slow allocations: 8 buckets for each power of two
+    PEAK_STREAMS = 64           # most streams in the composition of a peak
+    CLIMBERS = 8                # arenas that climbed last, at which each climb looks
+    NEAR_MOST = 12              # these, and some of the other arenas in turn
+    HOLDS = 8                   # most arenas in an OomReport
+    OOMS = 16                   # OomReports that a pool keeps
 
 cdef enum BlockState:
     BLOCK_UNUSED                # a descriptor in the slab that describes nothing
@@ -103,11 +103,11 @@ cdef enum BlockState:
 cdef enum BlockFlag:
     BLOCK_SHARED = 1            # used on other streams too: it has a Use for each
     BLOCK_COLD = 2              # small, of a size seldom asked for: goes to the bins when freed
-    BLOCK_BORN = 4              # its links say when and where it was handed out (`Birth`)
-    BLOCK_SEEN = 8              # its links say when it was first seen live
+    BLOCK_BORN = 4              # its links hold when and where it was handed out (`Birth`)
+    BLOCK_SEEN = 8              # its links hold when it was first seen live
     BLOCK_GUARDED = 16          # guard bytes follow it (`_guard`)
-    BLOCK_HELD = 32             # it was freed, and the guard holds it back
-    BLOCK_WIRED = 64            # its free asks whether a round is over (`arena.wired`)
+    BLOCK_HELD = 32             # freed, and kept by the guard until its bytes are checked
+    BLOCK_WIRED = 64            # long-lived, or `arena.wired`, whose free may end an iteration
     BLOCK_ASLEEP = 128          # live, without memory where its pages sleep
 
 cdef enum RangeKind:
@@ -120,9 +120,9 @@ cdef enum ArenaMode:            # bits; any but one keeps the arena off its fast
     ARENA_WATCHED = 2           # each allocation asks whether the stream is being captured
     ARENA_UNLOADING = 4         # frees wait for a device sync
     ARENA_FORKED = 8            # the child of a fork: refuses everything
-    ARENA_CLOSED = 16           # takes frees, gives nothing
-    # Each allocation without a tag asks for that of its thread.  The only one that leaves the arena
-    # an owner: threads without open scopes may be it.
+    ARENA_CLOSED = 16           # refuses allocations; frees are served
+    # Each allocation without a tag gets that of its thread's scope.  The only mode in which the
+    # arena may have an owner: a thread without open scopes.
     ARENA_TAGGED = 32
     ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
 
@@ -167,13 +167,13 @@ cdef struct Frame:
     Block *hole                 # around its home, if it is free and away
     uint64_t stamp              # of the last search that found it free
     uint64_t mark               # of the last window that it was counted in
-    uint32_t stale              # views that are to be unmapped: it stays in the arena until then
+    uint32_t stale              # views still to be unmapped; until then it may not leave its arena
 
 cdef struct Pinned:             # pinned memory of the host, for bytes of sleeping blocks
     void *host
     size_t size
     size_t used                 # bytes of it that chunks have taken
-    uint32_t users              # chunks in it, and who fills it; the last one gives it back
+    uint32_t users              # chunks in it, and the thread that fills it; the last frees it
 
 cdef struct Chunk:              # bytes of a sleeping block
     Chunk *next
@@ -186,8 +186,8 @@ cdef struct Nap:
     Nap *hand                   # of those that go to sleep or wake together
     Block *block                # NULL when it is over
     Chunk *chunks               # NULL: its bytes are dropped
-    bint busy                   # going to sleep, or waking: a free waits for the end of that
-    bint freed                  # meanwhile
+    bint busy                   # its block is going to sleep, or waking
+    bint freed                  # freed while busy; the free is completed when busy ends
 
 cdef struct Bins:               # of large blocks, then of small ones
     uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
@@ -216,17 +216,17 @@ cdef struct Use:                # a SHARED block is used on another stream; a WA
     aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
     aclrtEvent event            # while WAITING: behind the work; NULL: none could be recorded
     uint64_t moment             # while WAITING: `pool.moment` when the block was freed
-    bint whole                  # it waits for all work of the context, not for a stream's
-    bint ended                  # the stream is gone: nothing can be recorded there
-    bint silent                 # the event could not be asked
-    bint blind                  # while WAITING: no event tells, only a wait for the context
-    # Of the oldest Use of a queue, that is of those that wait for the same stream:
-    Use *last                   # the youngest one
-    Use *unmarked               # a framework's: the oldest that still wants a mark
-    Use *after                  # the oldest Use of the next queue; they form a ring
-    Use *before
-    Use *beside                 # likewise of the next queue with the same bed
-    bint asked                  # a thread asks its event; no other takes it out meanwhile
+    bint whole                  # it waits for all work of the context, not for that of a stream
+    bint ended                  # the stream is gone: no event can be recorded on it
+    bint silent                 # the last query of the event failed
+    bint blind                  # while WAITING: no event tells its end, only a wait for the context
+    # Waiting Uses of one stream form a queue.  Valid in its oldest Use only:
+    Use *last                   # the youngest Use of the queue
+    Use *unmarked               # in a framework's arena: the oldest Use that still needs a mark
+    Use *after                  # the oldest Use of the next queue; the queues form a ring
+    Use *before                 # the oldest Use of the previous queue
+    Use *beside                 # the oldest Use of the next queue with the same bed
+    bint asked                  # a thread queries its event; no other takes it out meanwhile
 
 cdef enum Rung:                 # of the ladder, in the order in which they are tried
     RUNG_WAITING                # blocks whose events are complete
@@ -286,44 +286,44 @@ cdef struct Arena:
     size_t slab_ready           # bytes of the slab that may be touched
     size_t past_peak            # live peak before the last decay tick
     size_t past_requested_peak
-    uint32_t by_device          # published: the stream is gone, only a device sync orders
-    bint settled                # and all that it ever ran is complete
+    uint32_t by_device          # published: the stream is gone; only a device sync orders its work
+    bint settled                # the stream is gone, and all its work is complete
     bint offered                # its pages were preallocated: the next stream of any kind gets it
-    aclError fault              # that a wait of the pool's was told of, not yet `stream`; 0: none
-    bint registered
+    aclError fault              # a failed task that only a wait of the pool was told of; 0: none
+    bint registered             # ACL has its callbacks for `stream`
     Use **uses                  # of LIVE blocks: USE_BEDS lists; NULL until one is shared
     uint64_t guests             # bits of the streams of these Uses (`guest_bit`), and of some past
     Use *waiting                # of WAITING ones: the oldest of the queue that is asked next (I10)
     uint32_t queues             # of Uses that wait for the same stream
     Use *wait_beds[256]         # the oldest of each queue, by what it waits for
     uint32_t asking             # threads in a driver call with `stream`: its end waits for them
-    uint32_t marking            # and with streams of Uses, to record events
-    bint early                  # frees come before launches: at a free no event tells anything
+    uint32_t marking            # threads that record events on streams of Uses: likewise
+    bint early                  # frees come before launches: an event at a free tells nothing
     uint32_t climbing           # slow allocations under way: counted, not live yet (I7)
-    uint32_t polling            # threads that have waiting Uses or blocks in hand, in no list (I10)
-    uint64_t moment             # synchronisations that have begun (I14)
-    uint64_t rested             # the last of them that succeeded
+    uint32_t polling            # threads that hold waiting Uses or blocks off all lists (I10)
+    uint64_t moment             # number of the last synchronisation that has begun (I14)
+    uint64_t rested             # number of the last one that succeeded
     uint64_t search             # searches for a window; frames are stamped with their number
-    uint64_t window             # windows looked at; frames are marked with their number
-    uint64_t shadows            # views that hold nothing
+    uint64_t window             # windows priced; frames are marked with their number
+    uint64_t shadows            # views that do not hold their frame
     uint64_t away               # frames whose holder is not their home
-    View *barred                # views that the driver refused to unmap; nobody else uses them
+    View *barred                # views that the driver refused to unmap, to be tried again
     uint64_t borrows            # slow allocations that borrowed pages since it last paid for growth
-    uint64_t grown_at           # arena_allocs() at that time
-    uint64_t vain_flush         # `counters.fits` when the cache last held no place for a block
-    uint32_t refusals           # how often the driver refused to map a page twice
+    uint64_t grown_at           # arena_allocs() when it last paid for growth
+    uint64_t vain_flush         # `counters.fits` when a flush last found no place for a block
+    uint32_t refusals           # refusals of the driver to map a page twice
     size_t turn_peak            # bytes asked for and live at the peaks of its last turns
-    bint recent                 # in `source.climbers`
-    Share share                 # under the source's lock, as the next one above
-    uint64_t vain_fits          # `counters.fits` when it was last asked for pages and had none free
-    size_t vain_live            # and `live`; 0: it had some
+    bint recent                 # in `source.climbers`; under the source's lock
+    Share share                 # under the source's lock
+    uint64_t vain_fits          # `counters.fits` when last asked for pages with none free
+    size_t vain_live            # `live` at that time; 0: it had some free
     Block *wired                # LIVE; its free asks whether the iteration is over; NULL: none
-    uint64_t wired_at           # arena_allocs() when it was chosen
+    uint64_t wired_at           # arena_allocs() when `wired` was chosen
     size_t staying              # bytes of the other WIRED blocks, which are LIVE and long-lived
     size_t looked               # offset in the slab where the next look for a live block begins
     uint64_t hits_seen          # arena_hits() as last summed, for arena_allocs()
-    uint64_t hits_at            # misses counted by then
-    uint64_t emptied            # allocations when a round was over; 0 once pages left for elsewhere
+    uint64_t hits_at            # misses when the hits were last summed
+    uint64_t emptied            # arena_allocs() at the last iteration's end; 0: none, or pages left
     aclrtStream stream          # NULL: the default stream of `context`
     aclrtContext context        # where the stream lives; NULL: not known, or no contexts at all
     uint32_t role               # ArenaRole
@@ -336,19 +336,19 @@ cdef struct Arena:
     bint turning                # some go to sleep or wake: VOID may lie in pages with memory (I15)
     Nap **naps                  # NAP_BEDS lists; NULL until something sleeps
     Nap *naps_over              # woken, or freed asleep: their copies are to be given back
-    uint16_t default_tag        # whose the blocks without a tag are, by name only; 0: nobody's
-    bint named                  # the user chose it, so no model does
-    uint32_t guard_every        # `_guard` looks at one block in so many
-    uint32_t guard_left         # allocations until the next
-    void *guard                 # what it holds back
+    uint16_t default_tag        # by which reports name its blocks without a tag; 0: none
+    bint named                  # the user chose `default_tag`, so that no model changes it
+    uint32_t guard_every        # the guard checks one block in `guard_every`
+    uint32_t guard_left         # allocations until the next one that it checks
+    void *guard                 # the blocks that the guard holds back
     Ring *ring                  # the last events, while it is recorded
     size_t alarm                # live bytes above which a peak's composition is taken
     uint64_t class_hits[1025]   # allocations from the cache by size / 512; their sum is the hits
     uint32_t class_seen[1025]   # by size / 512: `counters.fits` when the bins last served it
-    uint64_t bin_counts[1152]   # all others that were served, by the bin of their size
-    uint64_t classes[17]        # bit u: sizes of u units were served so; the cache has no others
-    uint64_t slow_counts[248]   # slow ones by how long they took
-    uint64_t slow_ns            # their sum
+    uint64_t bin_counts[1152]   # allocations from elsewhere, by the bin of their size
+    uint64_t classes[17]        # bit u: a size of u units was served; the cache has no others (I4)
+    uint64_t slow_counts[248]   # slow allocations, by their time
+    uint64_t slow_ns            # sum of their times
     uint64_t slow_longest_ns
 
 cdef enum ArenaRole:
@@ -442,20 +442,20 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     uint32_t climber_count
     uint32_t looked             # where a climb goes on looking at a few of the others
     Share shares                # the sums of what the arenas had when they were last looked at
-    uint32_t peak_rest          # new peaks whose composition is not taken: one takes that long
-    uint32_t at_once            # how surely streams allocate at the same time, not in turn
+    uint32_t peak_rest          # new peaks to pass over before the next composition is taken
+    uint32_t at_once            # score: from SEEN_OFTEN on streams allocate at once, not in turn
     aclrtEvent events[256]      # free events
     uint32_t event_count
-    uint64_t moment             # waits for a context, or for a framework's queue, that have begun
-    uint64_t drained            # that of the last wait for the queue that succeeded
+    uint64_t moment             # number of the last wait for a context or a framework's queue
+    uint64_t drained            # number of the last wait for the queue that succeeded
     Place places[64]
     uint32_t place_count
     uint64_t calls[16]          # by DriverCall
     uint64_t failed[16]         # those that returned an error
     aclError last_error         # of the last failure to get memory
     uint64_t refused[3]         # how often growth was refused, by Refusal
-    uint64_t refused_told[3]    # nanoseconds of the clock when Python was last to be told
-    size_t refused_bytes[3]     # asked for then
+    uint64_t refused_told[3]    # clock's nanoseconds when Python was last notified, by Refusal
+    size_t refused_bytes[3]     # bytes asked for at that time
 
 cdef struct TagScope:           # while it is open, of one thread
     Pool *pool
@@ -506,7 +506,7 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     size_t device_free          # 0 if unknown
     bint capturing
     bint moved                  # whether pages were allowed to move
-    uint16_t tag                # whose the block would have been
+    uint16_t tag                # of the block that was asked for
     Attempt attempt
     size_t missing              # bytes of memory that the best place lacks
     size_t headroom
@@ -514,12 +514,12 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     OomHold holds[8]            # HOLDS: this arena first, then those that hold the most
     uint32_t hold_count
 
-cdef struct Notes:              # what is noted of a pool's events; written under the pool's lock
+cdef struct Notes:              # which events of a pool are noted; written under the pool's lock
     uint32_t users              # recordings and trackings under way
-    uint32_t python             # those of them that want Python stacks
-    uint32_t native             # and C stacks
+    uint32_t python             # users that want Python stacks
+    uint32_t native             # users that want C stacks
     uint32_t steps              # model executions so far; written with the GIL
-    uint32_t recordings         # those of the users that keep events
+    uint32_t recordings         # users that keep events
     size_t capacity             # events of a ring; 0: nothing is recorded
 
 cdef struct PeakStream:
@@ -557,8 +557,8 @@ cdef struct Pool:
     void *(*mark)(Pool *pool, aclrtStream stream) noexcept nogil
     bint (*mark_done)(void *mark) noexcept nogil    # the stream has come to it
     void (*mark_drop)(void *mark) noexcept nogil
-    bint orphan                 # no Python object speaks for it; it is never destroyed meanwhile,
-    bint dropped                # but if its object went with blocks alive: then once none is
+    bint orphan                 # no Python Pool owns it; it is only destroyed if `dropped` is set
+    bint dropped                # its Pool went while blocks were live: destroy it once none is
     bint tagging                # new arenas are ARENA_TAGGED
     uint32_t modes              # ArenaMode bits with which new arenas begin; under `lock`
     Notes notes
@@ -583,18 +583,17 @@ cdef struct ArenaStats:
     uint64_t ranges
     Counters counters
 
-# Blocks.  `arena_try` makes no driver call and never waits, so it may be called with the GIL: NULL
-# where `arena_alloc` has to be asked.  `arena_free` is false for what is not a live block of the
-# arena.
+# Blocks.  `arena_try` makes no driver call and never waits, so it may be called with the GIL; if it
+# returns NULL, call `arena_alloc`.  `arena_free` is false if `block` is no live block of the arena.
 cdef Block *arena_alloc(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil
 cdef bint arena_free(Arena *arena, Block *block) noexcept nogil
 
 # The addresses in which arenas and descriptors lie; `_bins` opens them.
 cdef Zone *core_zone() noexcept nogil
-# Whether a pointer is to an arena, that of a pool or of one that is gone; any bits will do.
+# True if a pointer, which may be any bits, is to an arena: of a pool, or of one that is gone.
 cdef bint is_arena(const void *allocator) noexcept nogil
-# Counts a call that no arena can count, as its allocator or block is none; NULL.
+# Counts a call whose allocator or block is none of ours.  Returns NULL.
 cdef void *stray_count() noexcept nogil
 cdef uint64_t strays_read() noexcept nogil
 

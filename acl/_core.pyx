@@ -56,12 +56,12 @@ cdef Zone zone
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
     LIVE_LOOKED = 4096          # most descriptors that one search for a live block examines
-    COLD_AGE = 128               # fits after which a size is seldom asked for
-    FLUSHED_MOST = 1024         # cached blocks that go to the bins before the bins are tried again
-    ORDERED_MOST = 4096         # descriptors of an arena whose free blocks are put in order
+    COLD_AGE = 128               # a size last fitted more fits ago than this is seldom asked for
+    FLUSHED_MOST = 1024         # cached blocks moved to the bins before the bins are tried again
+    ORDERED_MOST = 4096         # an arena with more descriptors is not put in order
     STAYS = 16384               # a block still live after this many allocations is long-lived
     STAYERS = 64                # further live blocks marked long-lived in the same step
-    FLUSHES_APART = 16          # blocks of the arena taken from the bins for each vain flush
+    FLUSHES_APART = 16          # after a vain flush, 1/16 of the arena's blocks fit before the next
     MEDIUM_UNITS = 128          # 64 KiB: smaller blocks never lie among the large ones
 
 
@@ -81,7 +81,7 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
                                       size_t live, uint32_t flags) noexcept nogil:
-    """Count a block as live, with it so much: no peak, or the caller's matter (I7, I12)."""
+    """Count a block as live; `live` is the sum with it.  Leaves `live_peak` alone (I7, I12)."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | flags << 8 | <uint32_t> tag << 16
     block.requested = size
@@ -104,7 +104,7 @@ cdef inline void block_hand_out(Arena *arena, Block *block, size_t size, uint16_
 
 
 cdef inline bint peak_due(Arena *arena) noexcept nogil:
-    """Under the lock: whether this peak is to be noted, once there is no lock."""
+    """Under the lock: true if the caller must call `peak_note` once it holds no lock."""
     if core_likely(arena.live <= arena.alarm):
         return False
     arena.alarm = peak_next(arena.live)
@@ -112,14 +112,14 @@ cdef inline bint peak_due(Arena *arena) noexcept nogil:
 
 
 cdef inline void count_served(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """Count what the cache did not serve."""
+    """Count an allocation that the cache did not serve by its size."""
     arena.bin_counts[bin_of(units)] += 1
     if kind == RANGE_SMALL:
         class_note(arena, units)
 
 
 cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """The flags of its block: BLOCK_COLD if so small a one was last asked for long ago."""
+    """Count a fit.  Return its block's flags: BLOCK_COLD if this small size is seldom asked for."""
     cdef uint32_t now, seen
     arena.counters.fits += 1
     count_served(arena, units, kind)
@@ -133,7 +133,7 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
 
 cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
                           uint32_t flags) noexcept nogil:
-    """The owner's end of an allocation that makes a new peak: counted already, not handed out."""
+    """Hand out a block that makes a new peak, and leave by the bias; hits or fits are counted."""
     cdef bint due
     block_hand_out(arena, block, size, tag, flags)
     due = peak_due(arena)
@@ -161,7 +161,7 @@ cdef inline void cache_push(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept nogil:
-    """A block that is on no list, cut to size; NULL, and it is released, without descriptors."""
+    """Cut a block that is on no list to `size`; release it and return NULL without a descriptor."""
     cdef Block *rest
     if block.size == size:
         return block
@@ -184,7 +184,7 @@ cdef inline void free_cut_in(Bins *bins, Block *block, Block *rest, size_t size,
 
 
 cdef inline Block *bins_take_in(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
-    """The best fit of the bins, cut to size, on no list; NULL on a miss."""
+    """Take the best fit from the bins, cut to size and on no list; NULL if there is none."""
     cdef Bins *bins = &arena.bins
     cdef Block *block = bins_find(bins, units, kind)
     cdef Block *rest
@@ -205,7 +205,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """The owner's second try for a small block, by best fit; in by the bias, and out by it."""
+    """Allocate a small block by best fit.  The owner is in by the bias, and leaves by it."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     cdef uint32_t flags
@@ -223,7 +223,7 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
 
 cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t size,
                               size_t units) noexcept nogil:
-    """Cut a large block from one of the bins, and hand it out; there is a spare descriptor."""
+    """Cut a large block out of a free one and hand it out; the caller saw a spare descriptor."""
     cdef size_t bytes = units << UNIT_SHIFT
     cdef size_t live = arena.live + bytes
     cdef Block *rest
@@ -243,7 +243,7 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
 
 
 cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """The owner's large block without a tag, which no cache holds.
+    """Allocate a large block without a tag for the owner; the cache holds no large ones.
 
     All calls are in tail position: what is rare, and what loops, has functions of its own.
     """
@@ -260,7 +260,7 @@ cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept no
 
 
 cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t index) noexcept nogil:
-    """The same where the bin of its size is not empty."""
+    """As `alloc_fit_large`, when the bin of its size is not empty."""
     cdef Block *block = bin_best(&arena.bins.heads[index], units << UNIT_SHIFT)
     if block == NULL:
         block = bins_above(&arena.bins, index, RANGE_LARGE)
@@ -270,7 +270,7 @@ cdef Block *alloc_fit_own(Arena *arena, size_t size, size_t units, uint32_t inde
 
 
 cdef Block *alloc_spare(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """The same where there is no spare descriptor, or the size is one that nobody has."""
+    """As `alloc_fit_large`, when no descriptor is spare or the size is 2**46 bytes or more."""
     cdef Block *spare
     if size >> MAX_SIZE_BITS != 0:
         return alloc_miss(arena, size, 0)
@@ -287,7 +287,7 @@ cdef Block *alloc_miss(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 
 
 cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """The owner's way.  All calls are in tail position, so that a hit saves no register."""
+    """Allocate as the owner.  All calls are in tail position, so that a hit saves no register."""
     cdef size_t units = size_units(size)
     cdef size_t live
     cdef Block *block
@@ -310,10 +310,10 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 
 
 cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
-    """A medium block for which the small ranges have no place, from what the large ones have free.
+    """Take a block of 64 to 512 KiB from the large ranges, when the small ones have no place.
 
-    Small peaks cannot afford partly used pages of both kinds.  Tiny blocks stay apart, as each of
-    them could keep a page from being free.
+    A small live peak cannot afford partly used pages of both kinds.  Smaller blocks stay out of the
+    large ranges, as each of them could keep a page from being free.
     """
     if units < MEDIUM_UNITS or units > CACHE_UNITS:
         return NULL
@@ -321,9 +321,9 @@ cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
-    """Whether the cache was flushed a short while ago, and had no place for the block.
+    """True if the last flush found no place for a block, and few blocks were taken since.
 
-    A flush looks at each size that was ever served: a microsecond where there are many.
+    A flush looks at each size that was ever served: up to a microsecond.
     """
     cdef uint64_t blocks = arena.slab_used // sizeof(Block)
     return (arena.vain_flush != 0
@@ -331,16 +331,17 @@ cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Under the lock, without a driver call: the cache, the bins with and without it, shadows.
+    """Under the lock: allocate without a driver call, or return NULL.
 
-    Where it fails it may leave the place for the block in `window`.
+    Tries the cache, the bins, the bins after a flush of the cache, and recalls.  If all fail, it
+    may leave the place for the block in `window`.
     """
     cdef size_t units = size_units(size)
     cdef Block *block
     cdef uint64_t began
     window.first = NULL
     if size >> MAX_SIZE_BITS != 0:
-        return NULL                             # the bins know no such size
+        return NULL                             # no bin is for such sizes
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -364,7 +365,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block == NULL and arena.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
-        # A climb would flush too; but what it viewed elsewhere then could never be recalled.
+        # A climb would flush too, but then view those pages elsewhere instead of recalling them.
         block = bins_take(arena, units)
         if block == NULL:
             block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
@@ -380,7 +381,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
 
 
 cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Under the lock, which is open during driver calls: waiting blocks, then the ladder."""
+    """Allocate from waiting blocks or by the ladder.  The lock is open during driver calls."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
@@ -392,7 +393,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:
         if arena.waiting != NULL:
-            window.first = NULL                 # the lock opens
+            window.first = NULL                 # the lock opens: the place may be taken
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
@@ -429,7 +430,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """A block that others' work has released: what is complete, or after a wait for the rest."""
+    """Take a block that other streams have released; with `sync`, wait for their work first."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -455,7 +456,7 @@ cdef int no_scopes() noexcept nogil:
 
 
 cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
-    """The tag of the innermost scope that is open in this thread for the pool; 0 without one."""
+    """Return the tag of this thread's innermost open scope of the pool; 0 if none is open."""
     cdef TagScope *scope = tag_scopes()[0]
     while scope != NULL and scope.pool != pool:
         scope = scope.outer
@@ -463,7 +464,7 @@ cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
 
 
 cdef Block *alloc_refused(Arena *arena) noexcept nogil:
-    """Count an allocation that was refused before it climbed the ladder; NULL."""
+    """Count an allocation that is refused before it climbs the ladder.  Returns NULL."""
     lock_take(&arena.lock)
     arena.counters.slow += 1
     arena.counters.failures += 1
@@ -472,7 +473,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Without locks, in an arena with a mode: who serves, this arena or a capture's?"""
+    """Without locks, in an arena with a mode: allocate from it, or from the capture's arena."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
@@ -481,14 +482,14 @@ cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nog
         tag = tag_of_thread(arena.pool)
     if mode & ARENA_WATCHED and not capture_look(arena):
         attempt_begin()
-        oom_note(arena, size, tag)              # a block of the stream's own would be the graph's
+        oom_note(arena, size, tag)      # a block of this arena would become part of the graph
         return alloc_refused(arena)
     capture = capture_of(arena)
     return alloc_in(arena if capture == NULL else capture, size, tag)
 
 
 cdef Block *alloc_recorded(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """As `alloc_in`, and noted."""
+    """As `alloc_in`, while the arena is recorded."""
     cdef Block *block
     cdef uint64_t fits, began
     cdef Window window
@@ -582,9 +583,9 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 # --- freeing ------------------------------------------------------------------------------------
 
 cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
-    """Whether a pointer is to the start of a descriptor of this arena; any bits will do."""
+    """True if a pointer, which may be any bits, is to a descriptor of this arena."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
-    # Rotated, an offset between two descriptors is larger than any number of them.
+    # Rotated, an offset that is no multiple of 64 becomes larger than any descriptor's number.
     return core_likely((offset >> 6 | offset << 58) < arena.slab_blocks)
 
 
@@ -598,7 +599,7 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
-    """The owner frees a block that the cache does not hold; it leaves by the bias."""
+    """Free a block that is too large for the cache, as the owner, who leaves by the bias."""
     if DEBUG_LEVEL >= 1:
         free_stamp(arena, block)
     arena.live -= block.size
@@ -609,7 +610,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """The owner was given what is not simply live: cold, or with a tag, or for `free_slow`."""
+    """Free a block that has a tag or is cold, as the owner; anything else goes to `free_slow`."""
     if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
             and block.flags & ~<uint32_t> BLOCK_COLD == 0):             # an enum
         block_count_back(arena, block)
@@ -626,10 +627,10 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
-    """The owner's way, with its calls in tail position."""
+    """Free as the owner, with all calls in tail position."""
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)
-    # Live, not shared, and with no tag.
+    # One compare: live, without flags and without a tag.
     if not core_likely(is_descriptor(arena, block) and block_word(block)[0] == BLOCK_LIVE):
         return free_odd(arena, block)
     if block.size > CACHE_BYTES:
@@ -686,12 +687,12 @@ cdef void round_look(Arena *arena) noexcept nogil:
         round_end(arena)
         return
     block = live_find(arena)
-    if block != NULL:                           # else the next slow allocation wires its own
+    if block != NULL:                           # else the next slow allocation wires its block
         block_wire(arena, block)
 
 
 cdef void stayers_mark(Arena *arena) noexcept nogil:
-    """A wired block turned out long-lived: take some other live blocks for long-lived too."""
+    """Mark up to STAYERS further live blocks as long-lived, as the wired block was."""
     cdef uint32_t _count
     cdef Block *block
     for _count in range(<uint32_t> STAYERS):
@@ -703,8 +704,8 @@ cdef void stayers_mark(Arena *arena) noexcept nogil:
 
 
 cdef void round_end(Arena *arena) noexcept nogil:
-    """Bring what is free into one order, so that the same requests go to the same places again."""
-    if (arena.counters.steals != 0              # else there are pages enough for any places
+    """Put free memory in order, so that the next iteration's requests go to the same places."""
+    if (arena.counters.steals != 0              # else pages never move, and any order will do
             and arena.slab_used <= ORDERED_MOST * sizeof(Block)):
         cache_flush(arena)
         pages_home(arena)
@@ -713,7 +714,7 @@ cdef void round_end(Arena *arena) noexcept nogil:
 
 
 cdef Block *live_find(Arena *arena) noexcept nogil:
-    """Return a live block that is not WIRED, or NULL; a look goes on where the last one ended."""
+    """Return a live block that is not WIRED, or NULL.  Begins where the last search ended."""
     cdef size_t left = min(arena.slab_used, <size_t> LIVE_LOOKED * sizeof(Block))
     cdef Block *block
     while left > 0:
@@ -732,7 +733,7 @@ cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
 
 
 # --- what ACL is given --------------------------------------------------------------------------
-# Rotated, an offset between two slots of a table is larger than any number of them.
+# An offset that is no multiple of the slot's size becomes, rotated, larger than any slot's number.
 
 cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
     cdef size_t offset = <size_t> (<const char *> allocator - zone.arenas)
@@ -776,7 +777,7 @@ cdef void on_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept 
 
 cdef void *on_alloc_advise(aclrtAllocator allocator, size_t size,
                            aclrtAllocatorAddr addr) noexcept nogil:
-    # GE never reaches this one; an address is a wish that the best fit is worth more than.
+    # GE never calls this.  The address is only a wish, and the best fit wastes less memory.
     return on_alloc(allocator, size)
 
 
@@ -784,5 +785,5 @@ cdef void *on_get_addr(aclrtAllocatorBlock block) noexcept nogil:
     cdef void *addr
     if not zone_has_block(block):
         return stray_add()
-    addr = (<Block *> block).addr               # NULL: none since its pool has gone, or ever
+    addr = (<Block *> block).addr               # NULL: never used, or its pool is gone
     return addr if core_likely(addr != NULL) else stray_add()

@@ -1,9 +1,9 @@
 """Pools and arenas: their making, their end, and what is done to them as a whole.
 
-Arenas are only ever added to a pool, so its list is read without a lock.  An arena outlives the
-registration, its stream, and the interpreter: whoever holds one of its blocks may free it at any
-time.  A pool goes only when no block is live; one that is dropped earlier is tried again when the
-next one is made, trimmed or dropped.
+Arenas are only ever added to a pool, so its list is read without a lock.  An arena outlives its
+registration, its stream and the interpreter, as its blocks may be freed at any time.  A pool is
+destroyed only when no block is live; if it is dropped earlier, that is tried again when another
+pool is made, trimmed or dropped.
 
 After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
 """
@@ -52,11 +52,11 @@ cdef extern from "<pthread.h>" nogil:
                        void (*child)() noexcept nogil)
 
 cdef enum:
-    UNSETTLED_MOST = 64         # arenas of streams that ended at work, until they are waited for
+    UNSETTLED_MOST = 64         # this many arenas of streams that ended at work are waited for
 
 cdef SpinLock pools_lock        # an arena's lock may be taken under it, as under a pool's
 cdef Pool *pools = NULL
-cdef uint32_t readers = 0       # who looks at orphans: none of them goes meanwhile
+cdef uint32_t readers = 0       # threads that look at orphans: none is destroyed meanwhile
 cdef bint fork_watched = False
 cdef bint streams_watched = False
 
@@ -64,7 +64,7 @@ cdef bint streams_watched = False
 # --- fork ---------------------------------------------------------------------------------------
 
 cdef void on_fork_child() noexcept nogil:
-    """The only thread of the child: other threads may have held any lock."""
+    """Run in the only thread of the child: open all locks, as other threads may have held them."""
     cdef Pool *pool = pools
     cdef uint32_t index
     pools_lock.word = 0
@@ -108,7 +108,7 @@ cdef void on_stream_state(aclrtStream stream, aclrtStreamState state, void *args
 
 
 cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) noexcept nogil:
-    """Note in a list of Uses that a stream ends; if it is settled, it has none any more."""
+    """Note in a list of Uses that a stream ends; drop its Uses if its work is complete."""
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
@@ -150,7 +150,7 @@ cdef inline bint arena_in_hand(Arena *arena, aclrtStream stream) noexcept nogil:
 
 
 cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
-    """Whether a thread of ours may be in a driver call with a stream that ends."""
+    """True if a thread of ours may be in a driver call with a stream that ends."""
     cdef Pool *pool
     cdef Arena *arena
     cdef uint32_t index
@@ -213,7 +213,7 @@ cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
 
 
 cdef void on_graph_end(void *graph) noexcept nogil:
-    """Before a captured graph is destroyed; inside a call of ACL's, so that it only takes note."""
+    """Note that a captured graph is being destroyed.  ACL calls this, so it does no more."""
     cdef Pool *pool
     cdef uint32_t index
     spin_enter(&pools_lock)
@@ -232,7 +232,7 @@ cdef aclError graph_watch(aclmdlRI graph) noexcept nogil:
 
 
 cdef void streams_watch() noexcept nogil:
-    """Once in a process; a library that cannot tell leaves it to `pool.unregister`."""
+    """Ask ACL, once in a process, to tell of streams' ends; else `pool.unregister` must be used."""
     global streams_watched
     spin_enter(&pools_lock)
     if streams_watched:
@@ -295,9 +295,9 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
 
 
 cdef void arena_close(Arena *arena, bint told) noexcept nogil:
-    """The end of an arena that no other thread has; `told`: but somebody may call it for ever.
+    """Close an arena that no other thread uses; `told`: ACL or C code may still call with it.
 
-    Such calls are refused.  What it took beyond a page or two goes back to the system.
+    Such calls are refused.  Its memory goes back to the system, but for a page or two.
     """
     cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # positive
     cdef size_t low = (<size_t> &arena.cache[0] + page - 1) // page * page
@@ -347,7 +347,7 @@ cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) no
 
 
 cdef aclrtContext default_home(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    """The context whose default stream is meant; a framework goes by devices, not by contexts."""
+    """Return the context whose default stream is meant; a framework has one for each device."""
     if stream != NULL:
         return NULL
     return pool.context if role == ROLE_FRAMEWORK else stream_home(pool, NULL, NULL)
@@ -400,7 +400,7 @@ cdef bint arenas_grow(Pool *pool) noexcept nogil:
 
 
 cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
-    """A new arena's default tag is that of its stream's other arenas."""
+    """Give a new arena the default tag of its stream's other arenas."""
     cdef uint32_t index
     cdef Arena *other
     for index in range(count_read(&pool.arena_count)):
@@ -449,9 +449,9 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
 
 cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
                           aclrtContext context) noexcept nogil:
-    """The arena of a stream that is gone, with all its work and all its blocks: for a new stream.
+    """Give a new stream the arena of one that is gone, with all its work and all its blocks.
 
-    Not for the default stream, which has one in each context, but for preallocated pages.
+    A default stream inherits only preallocated pages, as each context has one of its own.
     """
     cdef uint32_t index
     cdef Arena *arena
@@ -487,9 +487,9 @@ cdef void arena_offer(Arena *arena) noexcept nogil:
 
 
 cdef bint arenas_settle(Pool *pool) noexcept nogil:
-    """Wait for what streams that are gone left behind, if those are many; true if one settled.
+    """Wait for the work of streams that ended before it was complete, if there are many of them.
 
-    They were at work when they ended, and nothing tells when that work is complete.
+    Nothing else tells when that work is complete.  True if it is.
     """
     cdef uint32_t index, count = 0
     cdef Arena *arena
@@ -520,7 +520,7 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
 
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
-    """Whether an arena's stream is gone, with all its work, blocks and graphs."""
+    """True if an arena's stream is gone, with all its work, blocks and graphs."""
     return (arena.by_device and arena.settled and arena.role == role
             and arena.live == 0 and arena.climbing == 0 and arena.waiting == NULL
             and arena.polling == 0 and (stream != NULL or arena.offered) and not arena.owns)
@@ -618,7 +618,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
 
 
 cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
-    """Pages beyond what the arena has needed since the last tick; starts the next tick."""
+    """Return the pages that the arena has not needed since the last tick; begin the next tick."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t needed
     lock_take(&arena.lock)
@@ -688,7 +688,7 @@ cdef void range_clear(Arena *arena, Range *span) noexcept nogil:
 
 
 cdef void arena_free_all(Arena *arena) noexcept nogil:
-    """Addresses and host memory of an arena whose pages are gone, or are left to the driver."""
+    """Free the addresses and the host memory of an arena that has no pages left."""
     cdef uint32_t index
     cdef Range *span
     for index in range(arena.range_count):
@@ -708,7 +708,7 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
-    """Give all pages back; false, and they stay, if a stream is at work or a block waits."""
+    """Give all pages back; false if some stay, as a stream is at work or a block waits."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
@@ -721,7 +721,7 @@ cdef bint pool_empty(Pool *pool) noexcept nogil:
 
 
 cdef bint pool_registered(Pool *pool) noexcept nogil:
-    """Whether ACL has the address of an arena, and may call it."""
+    """True if ACL has the address of one of the pool's arenas, and may call with it."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         if pool.arenas[index].registered:

@@ -1,20 +1,19 @@
 """Blocks that sleep: live, at their addresses, without memory.
 
-A sleeping block is LIVE with BLOCK_ASLEEP, and has a `Nap`, which knows where its bytes are kept.
-A page sleeps (is unmapped, its frame the driver's again) when nobody awake uses any of it: what is
-free in it becomes VOID, addresses that are no hole, nor to be had until the page is awake (I15).
+A sleeping block is LIVE with BLOCK_ASLEEP, and has a `Nap` that says where its bytes are kept.  A
+page sleeps when no awake block uses any of it: it is unmapped, and its frame goes back to the
+driver.  Its free parts become VOID: neither a hole, nor to be allocated until the page wakes (I15).
 
-A thread takes blocks in hand for a turn (`turn_begin` .. `turn_end`); one turn at a time in a pool.
-What is free in their pages is VOID from the first to the last moment of it, whatever becomes of the
-pages; so nothing is queued there after the streams were seen complete, and before the unmapping.
-A block that is freed meanwhile is MOVING until the turn ends.  A block that is freed in its sleep
-is let go at once: whole sleeping pages are holes, pages that are there are free, the rest is VOID.
-A graph's block stays MOVING instead, with its Nap, and wakes with the others: the graph has its
-addresses.
+A *turn* puts blocks to sleep or wakes them (`turn_begin` to `turn_end`); a pool has one at a time.
+During the whole turn the free parts of these blocks' pages are VOID.  So no work is queued there
+between the moment when the streams were seen complete and the unmapping.  A block that is freed
+during the turn is MOVING until its end.  A block that is freed in its sleep is let go at once: its
+whole sleeping pages become holes, pages with memory become free, the rest is VOID.  A graph's block
+stays MOVING instead, with its Nap, and wakes with the others, as the graph has its addresses.
 
-No lock is held over a driver call.  Refuses: segments, which cannot be unmapped piece by piece;
-guarded blocks, whose edges are looked at when they are freed.
-Copies are made by `_sleep.pyx`; here they are only given back (`naps_reclaim`).
+No lock is held over a driver call.  Segments do not sleep, as they cannot be unmapped page by page;
+nor do guarded blocks, whose edges are checked when they are freed.  `_sleep.pyx` makes the copies;
+here they are only given back (`naps_reclaim`).
 """
 
 from libc.stdint cimport uintptr_t
@@ -77,7 +76,7 @@ cdef Nap *nap_begin(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void nap_end(Arena *arena, Nap *nap) noexcept nogil:
-    """Take a nap out of the books; its copies wait for somebody who may call the driver."""
+    """Remove a nap.  `naps_reclaim` frees its host copies later, where driver calls are allowed."""
     cdef Nap **link = bed_of(arena, nap.block)
     while link[0] != nap:
         link = &link[0].next
@@ -163,7 +162,7 @@ cdef inline bint may_turn(Block *block, bint waking) noexcept nogil:
 
 
 cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
-    """Take a block in hand if it is one to turn; false without memory of the host."""
+    """Add a block to the turn if it is to sleep or wake; false without host memory."""
     cdef Nap *nap
     if waking and block.state == BLOCK_MOVING:
         nap = nap_find(turn.arena, block)
@@ -217,21 +216,21 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
 # --- pages --------------------------------------------------------------------------------------
 
 cdef inline bint sleeps(Arena *arena, Block *block) noexcept nogil:
-    """Whether nobody needs the memory of a block: asleep, or in hand and freed since."""
+    """True if a block's memory is not needed: it is asleep, or in this turn and freed since."""
     if block.state == BLOCK_LIVE:
         return block.flags & BLOCK_ASLEEP != 0
     return block.state == BLOCK_MOVING and nap_find(arena, block) != NULL
 
 
 cdef Block *page_first(Range *span, Block *block, char *low) noexcept nogil:
-    """The lowest block that touches the page at `low`, of which `block` is another."""
+    """Return the lowest block that touches the page at `low`; `block` touches it too."""
     while block.addr > low:
         block = block.prev
     return block
 
 
 cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: a page has memory, so its VOID pieces are free."""
+    """Under the lock: free the VOID parts of a page that has memory."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *low = span.base + page * granule
     cdef Block *after
@@ -246,7 +245,7 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
 
 
 cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: whether all of a page is VOID, asleep, or in hand."""
+    """Under the lock: true if no part of a page is needed: all is VOID, asleep, or freed."""
     cdef char *low = span.base + page * arena.pool.options.granule
     block = page_first(span, block, low)
     while block != NULL and block.addr < low + arena.pool.options.granule:
@@ -257,7 +256,7 @@ cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) no
 
 
 cdef void page_claim(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: if nobody awake uses a page, what is free in it is VOID."""
+    """Under the lock: if no awake block uses a page, make its free parts VOID."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *low = span.base + page * granule
     cdef char *high = low + granule
@@ -300,15 +299,15 @@ cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
 
 
 cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
-    """Not where its memory would stay, nor where a graph has it at other addresses too.
+    """False if an old mapping keeps the memory, or a graph has it at other addresses too.
 
-    A wake maps a new frame at the sleeper's address only; the graph needs each of the others.
+    A wake maps a new frame at the sleeping block's address only, and the graph needs them all.
     """
     return frame.stale == 0 and (frame.views.next == NULL or not graph_keeps(arena))
 
 
 cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogil:
-    """Under the lock: doom the frames of a block's pages in which all is asleep."""
+    """Under the lock: doom the frames of those pages of a block that no awake block uses."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t page = page_floor(span, block.addr, granule)
@@ -330,7 +329,7 @@ cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogi
 
 
 cdef void turn_restore(Turn *turn, Frame *leaving) noexcept nogil:
-    """Under the lock: pages that the driver did not unmap are as they were."""
+    """Under the lock: restore the pages that the driver did not unmap."""
     cdef Arena *arena = turn.arena
     while leaving != NULL:
         views_restore(arena, leaving)
@@ -368,14 +367,17 @@ cdef bint turn_unmap(Turn *turn) noexcept nogil:
 
 
 cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
-    """One of a list to the driver, or, if it refuses, to the spare ones; the next one."""
+    """Give the first frame of a list to the driver, or to the spare ones if that is refused.
+
+    Return the next frame.
+    """
     cdef Frame *after = frame.next
     frame_return(pool, frame)
     return after
 
 
 cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogil:
-    """Without locks: spare frames, the driver's, and then free pages of whoever gives some."""
+    """Without locks: get frames: spare ones, the driver's, then free pages of other arenas."""
     cdef Pool *pool = arena.pool
     cdef Arena *other
     cdef Frame *frame
@@ -401,7 +403,7 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
 
 
 cdef bint views_make(Turn *turn, View **first, uint64_t *count) noexcept nogil:
-    """Under the lock: a view for each page of the blocks in hand that has no memory, in order."""
+    """Under the lock: make a view, in order, for each page of the turn that has no memory."""
     cdef Arena *arena = turn.arena
     cdef size_t granule = arena.pool.options.granule
     cdef View **last = first
@@ -458,7 +460,7 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
 
 
 cdef void views_hold(Turn *turn, View *views) noexcept nogil:
-    """Under the lock: pages that were mapped have memory; the other views go."""
+    """Under the lock: let the mapped views hold their frames; drop the other views."""
     cdef Arena *arena = turn.arena
     cdef Frame *frame
     cdef View *view
@@ -494,13 +496,13 @@ cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
 
 
 cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
-    """The end for a block that was freed while it was in hand; may unlock."""
+    """Complete the free of a block that was freed during its turn; may unlock."""
     cdef Arena *arena = turn.arena
     cdef Block *block = nap.block
     if asleep and graph_keeps(arena):
         return                                  # until it wakes
     nap_end(arena, nap)
-    if asleep or turn.waking:                   # it was at rest, and nobody could use it since
+    if asleep or turn.waking:                   # its work was complete, and no more could come
         uses_drop(arena, block)
         block_let_go(arena, block)
         return
@@ -542,7 +544,7 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
 # --- frees --------------------------------------------------------------------------------------
 
 cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
-    """Other streams' uses of a block that sleeps: the device was at rest, and none came since."""
+    """Drop the Uses of a block that slept: the device was synchronised, and no use came since."""
     cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
     cdef Use *use
     while link != NULL and link[0] != NULL:
@@ -560,7 +562,7 @@ cdef void asleep_free(Arena *arena, Block *block) noexcept nogil:
     block.flags &= BLOCK_SHARED
     block.state = BLOCK_MOVING
     if nap.busy:
-        nap.freed = True                        # whoever has it in hand lets it go
+        nap.freed = True                        # `turn_end` completes the free
         return
     uses_drop(arena, block)
     block.flags = 0
@@ -588,9 +590,9 @@ cdef void naps_let_go(Arena *arena) noexcept nogil:
 
 
 cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
-    """Free a MOVING block whose pages may sleep: cut where pages change between there and not.
+    """Free a MOVING block of which some pages may sleep: cut it where their kind changes.
 
-    Without descriptors the rest stays MOVING for good.
+    Without a descriptor for a cut, the rest stays MOVING for good.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
@@ -618,10 +620,10 @@ cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
         kind = page_kind(arena, span, block, page)
 
 
-cdef enum:                      # what a page is to a block that is let go
-    PAGE_THERE
-    PAGE_ASLEEP                 # all of it is the block's
-    PAGE_SHARED                 # asleep, and others' too
+cdef enum:                      # the kind of a page of a block that is let go
+    PAGE_THERE                  # it has memory
+    PAGE_ASLEEP                 # it sleeps, and lies in this block as a whole
+    PAGE_SHARED                 # it sleeps, and other blocks lie in it too
 
 
 cdef uint32_t page_kind(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
@@ -644,7 +646,7 @@ cdef void piece_let_go(Arena *arena, Range *span, Block *block, uint32_t kind) n
 
 
 cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Make a hole of a sleeping page that is VOID all over; VOID blocks never cross pages."""
+    """Make a hole of a sleeping page if all of it is VOID; VOID blocks never cross pages."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t page = page_floor(span, block.addr, granule)
     cdef char *low = span.base + page * granule
@@ -662,7 +664,7 @@ cdef void page_empty(Arena *arena, Range *span, Block *block) noexcept nogil:
 # --- checking -----------------------------------------------------------------------------------
 
 cdef uint32_t naps_check(Arena *arena, size_t asleep) noexcept nogil:
-    """I15 for the naps: each is that of a sleeping block, and their bytes sum to `asleep`."""
+    """Check I15 for the naps: each has a sleeping block, and their bytes sum to `asleep`."""
     cdef uint32_t bed
     cdef size_t bytes = 0
     cdef Nap *nap

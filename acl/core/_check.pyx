@@ -1,9 +1,8 @@
 """The checker of the invariants, and the report on memory that could not be had.
 
 `arena_check` walks every block of every range, then every list, and compares the sums.  It runs
-under the arena's lock and changes nothing.  Pages with MOVING blocks, and what a poll or a free
-under way has in hand of the waiting lists, belong to the thread that moves or polls: the check asks
-less.
+under the arena's lock and changes nothing.  It checks less of pages with MOVING blocks, and of the
+waiting lists while a poll or a free is under way: another thread may be changing them.
 """
 
 from libc.stdint cimport uint16_t, uint64_t
@@ -33,9 +32,9 @@ cdef struct Sums:               # what a walk over the blocks found
     size_t asleep
     uint64_t blocks[8]          # by BlockState
     uint64_t uses               # of WAITING blocks
-    uint64_t waiting_by_use     # WAITING blocks that have some
-    uint64_t pages              # that are backed
-    uint64_t shadows            # views that hold nothing
+    uint64_t waiting_by_use     # WAITING blocks that have Uses
+    uint64_t pages              # backed pages
+    uint64_t shadows            # views that do not hold their frame
     size_t tag_live[64]
     uint64_t tag_blocks[64]
 
@@ -59,7 +58,7 @@ cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogi
 
 cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
                      Sums *sums) noexcept nogil:
-    """I13 for one view: where it is, and that its frame's list has it once, and the holder."""
+    """Check I13 for one view: its place, and that its frame's list has it once, and the holder."""
     cdef View *other
     cdef uint32_t found = 0
     cdef bint held = False
@@ -81,7 +80,7 @@ cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
 
 
 cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) noexcept nogil:
-    """I6 for the pages that begin in a block, and the sum for I8."""
+    """Check I6 for the pages that begin in a block, and add to the sum for I8."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t page = (<size_t> (block.addr - span.base) + granule - 1) // granule
     cdef uint64_t end = (<size_t> (block.addr - span.base) + block.size + granule - 1) // granule
@@ -90,7 +89,7 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
     if span.segment:
         return 6 if missing else 0
     if block.state == BLOCK_MOVING:
-        return 0                                # whoever moves it maps its pages, without the lock
+        return 0                                # another thread maps its pages without the lock
     while page < end:
         backed = page_backed(span, <uint32_t> page)     # fits: below span.pages
         if backed == missing and block.state != BLOCK_VOID and not is_asleep(block):
@@ -103,7 +102,7 @@ cdef uint32_t pages_check(Arena *arena, Range *span, Block *block, Sums *sums) n
 
 
 cdef uint32_t sleep_check(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """I15 for the page in which a block begins: who is awake has memory, and VOID has none."""
+    """Check I15 for a block's first page: awake blocks have memory there, VOID ones have none."""
     cdef uint32_t page = <uint32_t> (
         <size_t> (block.addr - span.base) // arena.pool.options.granule)        # fits: span.pages
     if span.segment or block.state == BLOCK_MOVING or block.state == BLOCK_HOLE:
@@ -313,7 +312,7 @@ cdef void arena_enforce(Arena *arena) noexcept nogil:
 # --- out of memory ------------------------------------------------------------------------------
 
 cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
-    """Bytes of a free block that could leave its arena: its whole pages, or a whole segment."""
+    """Return the bytes of a free block that could leave its arena: whole pages, or its segment."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint32_t low, high
     if block.state != BLOCK_FREE:
@@ -326,7 +325,7 @@ cdef size_t block_whole(Arena *arena, Range *span, Block *block) noexcept nogil:
 
 
 cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept nogil:
-    """What an arena holds; its share of the sums by tag goes to the report."""
+    """Fill in what an arena holds; add its bytes by tag to the report."""
     cdef uint32_t index
     cdef size_t untagged
     cdef Block *block
@@ -357,7 +356,7 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
 
 
 cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
-    """Among those that hold the most; the first is the arena that failed."""
+    """Insert an arena among those that hold the most; the first place is the failed arena's."""
     cdef uint32_t place = report.hold_count
     if place == HOLDS:
         place -= 1
@@ -372,7 +371,7 @@ cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
 
 
 cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
-    """Bytes of memory that a place for a block lacks."""
+    """Return the bytes of memory that the best place for a block lacks."""
     cdef size_t granule = arena.pool.options.granule
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE

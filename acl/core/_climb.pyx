@@ -1,21 +1,21 @@
 """The ladder that a slow allocation climbs for the pages of its window.
 
-One function (`frames_gather`) has the rungs in order, each of them counted:
+`frames_gather` tries these rungs in order, and counts which one was needed:
 
 1. spare frames of the source;
-2. the driver, a hundredth more, if pages have moved often enough to pay for it;
-3. a second place for the arena's own free pages, where shapes repeat or frees come early;
-4. the driver, while that keeps reserved close to the live peak;
-5. free pages of arenas whose streams are idle, in bulk, if this one had more in its last turns;
-6. its own free pages, moved, if its stream is idle; else a second place; else moved after a wait;
-7. free pages of arenas whose streams are idle; and of those at work, after a wait, where the pool
-   has grown far beyond its joint peak;
+2. the driver, for up to 1 % more, if the arena's allocations have borrowed pages often;
+3. a second place for the arena's own free pages, if shapes repeat or frees come early;
+4. the driver, while reserved stays close to the live peak;
+5. free pages of arenas whose streams are idle, in bulk, if this arena had more in its last turns;
+6. its own free pages: moved if its stream is idle, else at a second place, else moved after a wait;
+7. free pages of arenas whose streams are idle; if the pool is far larger than its joint peak, also
+   those of arenas at work, after a wait;
 8. the driver, up to the limit;
 9. free pages of arenas at work, after a wait; last, a second place for pages in the cache.
 
-Before a page that held data is unmapped its stream is synchronised (I14), once, with a timeout: the
-caller may hold Python's GIL while a Python callback is queued on that stream.  If it expires, the
-pages stay and the next rung is tried.  While the stream is captured nothing is synchronised.
+Before a page that held data is unmapped its stream is synchronised (I14).  That wait has a timeout,
+as the caller may hold Python's GIL while a Python callback is queued on the stream.  If it expires,
+the pages stay and the next rung is tried.  A stream under capture is never synchronised.
 
 Refuses: to unmap pages of arenas that do not donate, or while moving is switched off.
 """
@@ -47,23 +47,23 @@ from acl.core._tally cimport arena_allocs, tally_look
 from acl.core._turns cimport turn_begin, turn_end, turn_lacks, turn_refill, turn_take
 
 cdef enum:                      # of reserved over the live peak, in thousandths
-    GROW_ALWAYS = 1018          # up to here growing beats moving pages
-    GROW_JOINT = 1090           # and over the joint peak of several streams, up to here
-    GROW_WAITING = 1095         # beyond this over the joint peak, a wait for others beats growing
+    GROW_ALWAYS = 1018          # up to this, growing is better than moving pages
+    GROW_JOINT = 1090           # likewise, over the joint peak of several streams
+    GROW_WAITING = 1095         # over the joint peak; above, a wait for others beats growing
 
 cdef enum:
     SEGMENT_PAGES = 8           # smallest segment of large blocks
     SHARING_MS = 20             # longest wait for other streams before the pool grows far
-    FEW_PAGES = 8               # pages that a pool has before anything moves
-    BORROWS_FEW = 32            # borrowing allocations from which on their rate says something
+    FEW_PAGES = 8               # a pool with fewer pages grows before anything moves
+    BORROWS_FEW = 32            # fewer borrowing allocations say nothing about their rate
     BORROWS_OFTEN = 100         # if one allocation in 100 borrows, second places are not used again
     PRICE_BORROWS = 8           # borrowing allocations that pay for growth close to the live peak
-    PRICE_PAGES = 256           # a pool with a smaller live peak pays by the page as one of 256
-    PRICE_DOUBLINGS = 32        # more than anybody pays
-    VIEWS_MOST = 16             # shadows of an arena for each of its pages
-    VIEWS_FEW = 8192            # or so many, if that is more
-    REFUSALS_MANY = 3           # so often the driver may refuse to map a page twice
-    MUCH_OF_DEVICE = 16         # a sixteenth of it
+    PRICE_PAGES = 256           # a smaller live peak is priced as one of 256 pages
+    PRICE_DOUBLINGS = 32        # the price is never doubled more often
+    VIEWS_MOST = 16             # most shadows of an arena, for each of its pages
+    VIEWS_FEW = 8192            # an arena may have this many shadows in any case
+    REFUSALS_MANY = 3           # refusals to map a page twice, until views are given up
+    MUCH_OF_DEVICE = 16         # a request is large from 1/16 of the device on
 
 
 # --- the ladder ---------------------------------------------------------------------------------
@@ -89,16 +89,16 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
 
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
-    """Whether one allocation in 100 has borrowed pages since the arena last paid for growth."""
+    """True if one allocation in 100 has borrowed pages since the arena last paid for growth."""
     return (arena.borrows >= BORROWS_FEW and arena.borrows * <uint64_t> BORROWS_OFTEN      # enums
             > arena_allocs(arena) - arena.grown_at)
 
 
 cdef void views_allow(Climb *climb) noexcept nogil:
-    """Under the lock: may free pages of this arena be mapped at a second place, and does it pay?
+    """Under the lock: decide whether the arena's free pages may get a second place, and if it pays.
 
-    It pays where an iteration of the arena has ended, as the next one finds the place again; not
-    where so many allocations borrow that their shapes cannot be the same ones again.
+    It pays if an iteration of the arena has ended, as the next one uses the place again.  It does
+    not if many allocations borrow pages: then their shapes do not repeat.
     """
     cdef Arena *arena = climb.arena
     climb.repeats = arena.emptied != 0 and not borrows_often(arena)
@@ -129,9 +129,9 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef inline size_t few_bytes(Pool *pool) noexcept nogil:
-    """Bytes that a pool has before anything moves: a page for each stream, and at least a few.
+    """Return the bytes up to which the pool grows before anything moves: a page for each stream.
 
-    Streams with less live than a page would take the same page from each other for ever.
+    With less, streams that need less than a page would take one page from each other for ever.
     """
     return max(count_read(&pool.arena_count), <uint32_t> FEW_PAGES) * pool.options.granule
 
@@ -161,7 +161,7 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
 
 
 cdef void joint_note(Climb *climb) noexcept nogil:
-    """The allocation is served: what is live with it may be the peak of the arenas' sum."""
+    """Update the joint peak: the allocation is served, and its bytes count from now on."""
     cdef Source *source = &climb.arena.pool.source
     spin_enter(&source.lock)
     source.joint_peak = max(source.joint_peak, climb.live)
@@ -169,20 +169,20 @@ cdef void joint_note(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
-    """How many pages the driver may add before any is taken from elsewhere."""
+    """Return how many pages the driver may add before any is taken from elsewhere."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
-    # Streams that are idle in turn share.
+    # Streams that work in turn share pages, so that the joint peak counts too.
     cdef size_t cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 
 
 cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
-    """How many allocations must have borrowed pages before the driver adds some instead.
+    """Return how many allocations must have borrowed pages before the driver adds some instead.
 
-    Twice as many for each hundredth that the pool is larger than its live peak: what borrows for
-    ever grows until it rests, and much waste is only for what borrows much.
+    The price doubles with each 1 % that the pool exceeds its live peak.  So a load that borrows for
+    ever grows until it stops, and only one that borrows much may waste much.
     """
     cdef size_t granule = climb.arena.pool.options.granule
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -192,7 +192,7 @@ cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
 
 
 cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
-    """How many pages the driver may add because the arena's allocations keep borrowing pages."""
+    """Return how many pages the driver may add because allocations keep borrowing pages."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
@@ -208,7 +208,7 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
 
 
 cdef bint growth_waits(Climb *climb) noexcept nogil:
-    """Whether the pool has grown so far over its joint peak that a wait for others is cheaper."""
+    """True if the pool would exceed its joint peak so far that a wait for others is cheaper."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -216,7 +216,7 @@ cdef bint growth_waits(Climb *climb) noexcept nogil:
 
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
-    """The ladder: each rung brings frames until the window's missing pages are covered."""
+    """Climb the ladder until there is a frame for each missing page of the window."""
     cdef Pool *pool = climb.arena.pool
     cdef void *graph = NULL
     cdef uint64_t before
@@ -224,9 +224,9 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     if climb.found < climb.missing:
         peaks_read(climb)
         take_driver(climb, growth_paid(climb), RUNG_GROW)
-    # A second place saves the next iteration its calls if shapes repeat (not where streams work in
-    # turn: it would leave with its page), and a wait if the stream is at work.  Else pages move, as
-    # the second place would not be used again.
+    # If shapes repeat, a second place saves the next iteration its calls; but not if streams work
+    # in turn, as the page then leaves with all its places.  If frees come early, pages cannot move.
+    # In all other cases pages move, as the second place would not be used again.
     if climb.found < climb.missing and (
             (climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
             or pool.options.views == VIEWS_ALWAYS):
@@ -258,9 +258,10 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
 
 
 cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
-    """Whether limit and device could hold so much more if all that is not live were free.
+    """True if limit and device could hold `bytes` more, if all that is not live were free.
 
-    The device is asked only where much is wanted: to find out page by page takes all that it has.
+    The device is asked only for large requests: without asking, the pool would take all of its free
+    memory page by page before the request fails.
     """
     cdef size_t limit = pool.options.limit
     cdef size_t device = pool.options.device_bytes
@@ -288,7 +289,7 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """The best window, with old views that must go first, after a wait for that if need be."""
+    """Find the best window, even one with old views to unmap; wait for the stream if need be."""
     cdef void *graph = NULL
     cdef bint ready
     cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
@@ -302,9 +303,9 @@ cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
-    """The best window without old views; only where the range has no such place, one with them.
+    """Find the best window without old views; one with old views only if there is no other.
 
-    To unmap old views for a better place would save a page, and cost a wait in each iteration.
+    A better window with old views would save a page, but cost a wait in each iteration.
     """
     if window.first == NULL:
         window = window_find(arena, size, kind, DEMAND_PLAIN)
@@ -321,7 +322,7 @@ cdef Window window_open(Arena *arena, size_t size, uint32_t kind, Window window)
 
 
 cdef bint window_fill(Climb *climb) noexcept nogil:
-    """Bring frames and map them.  Unlocks; false if the window is not whole afterwards."""
+    """Bring frames and map them, unlocked meanwhile.  False if pages are missing afterwards."""
     cdef Arena *arena = climb.arena
     cdef Pool *pool = arena.pool
     cdef size_t reserved
@@ -344,19 +345,19 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next
-        if frame.holder == NULL:                # others have not left their places
+        if frame.holder == NULL:                # the others are still mapped at their old places
             frame.next = vain
             vain = frame
     source_put(pool, vain)
     if not done:
-        source_shrink(pool, reserved)           # what was taken in vain goes back
+        source_shrink(pool, reserved)           # give back what was taken in vain
     lock_take(&arena.lock)
     arena.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
     return done
 
 
 cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
-    """Under the lock: claim, recall, fill.  A MOVING block, or NULL and all is as it was."""
+    """Under the lock: claim, recall and fill a window.  Return a MOVING block, or undo it: NULL."""
     cdef bint done
     if not window_claim(climb, window):
         return NULL
@@ -407,7 +408,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
             return block
         if refused or not climb.refused:
             return NULL
-        refused = True                          # again, and pages move instead
+        refused = True                          # try again without second places
         arena.refusals += 1
     return NULL
 
@@ -415,7 +416,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
 # --- without virtual memory ---------------------------------------------------------------------
 
 cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept nogil:
-    """The same ladder for segments: the driver, and again after free segments went back to it."""
+    """The ladder for segments: the driver, and again after giving it free segments back."""
     cdef Pool *pool = arena.pool
     cdef uint64_t pages = bytes // pool.options.granule
     cdef uint32_t index

@@ -81,7 +81,7 @@ cdef void attempt_read(Attempt *attempt) noexcept nogil:
 
 
 cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil:
-    """Count a call that has returned; its status."""
+    """Count a call that has returned, and return its status."""
     global attempt_status
     cdef Source *source = &pool.source
     cdef bint refusal = False
@@ -185,7 +185,7 @@ cdef Frame *frame_make(Pool *pool) noexcept nogil:
 
 
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil:
-    """Give a frame that backs nothing to the driver; one that it refuses stays spare."""
+    """Give a frame that backs nothing to the driver; if that is refused, keep it as spare."""
     if counted(pool, CALL_FREE_PHYSICAL,
                pool.source.driver.free_physical(frame.handle)) != ACL_SUCCESS:
         frame.next = NULL
@@ -280,7 +280,7 @@ cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil:
 
 
 cdef aclError malloc_in(Pool *pool, void **base, size_t bytes) noexcept nogil:
-    """A segment of the pool's device: the driver takes it of the one that is current."""
+    """Allocate a segment in the pool's context: the driver uses the current context's device."""
     cdef aclrtContext before
     cdef aclError status = context_enter(pool, pool.context, &before)
     if status == ACL_SUCCESS:
@@ -325,14 +325,14 @@ cdef void context_lend(Pool *pool) noexcept nogil:
 
 
 cdef inline bint context_gone(aclError status) noexcept nogil:
-    """By what it was answered to `context_enter`; the work of its streams is gone with it."""
+    """True if `context_enter` found the context destroyed.  Its streams have no work left then."""
     return status == ACL_ERROR_RT_PARAM_INVALID
 
 
 # --- order --------------------------------------------------------------------------------------
 
 cdef int32_t wait_limit_ms(Pool *pool) noexcept nogil:
-    """How long to wait: not long if the caller brought the GIL; a queued callback may need it."""
+    """Return the longest wait: short if the caller holds the GIL, as a callback may need it."""
     cdef int32_t timeout_ms = pool.options.sync_timeout_ms
     if PyGILState_Check() and (timeout_ms < 0 or timeout_ms > GIL_WAIT_MS):
         return GIL_WAIT_MS
@@ -367,7 +367,7 @@ cdef void waits_end() noexcept nogil:
 
 
 cdef int32_t wait_ms(Pool *pool) noexcept nogil:
-    """What is left for a wait; 0: nothing, so that nobody may wait any more."""
+    """Return the milliseconds left for a wait; 0 if the allocation's common limit is reached."""
     cdef int32_t timeout_ms = wait_limit_ms(pool)
     cdef uint64_t now, left
     if waits_until == 0:
@@ -378,7 +378,7 @@ cdef int32_t wait_ms(Pool *pool) noexcept nogil:
         attempt_stop(STOP_SYNC)
     if timeout_ms >= 0 and left > <uint64_t> timeout_ms:        # not negative
         return timeout_ms
-    return <int32_t> left                       # fits: it was an int32_t once
+    return <int32_t> left                       # fits: the limit was set from an int32_t
 
 
 cdef inline bint lives_elsewhere(aclError status) noexcept nogil:
@@ -429,14 +429,14 @@ cdef bint faults_seen() noexcept nogil:
 
 
 cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
-    """A failed task is told to one wait only: keep what the pool's own wait was told."""
+    """Keep the error of a failed task: the driver reports it to one wait, and this one was ours."""
     if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
         arena.fault = status
         count_publish(&faults, 1)
 
 
 cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
-    """In the current context; a stream under capture is neither asked nor waited for."""
+    """Query or await the stream in the current context; one under capture never completes."""
     cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
     cdef int32_t timeout_ms = 0
@@ -459,7 +459,7 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 
 
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
-    """Where the stream lives, or, if that is not known, in the current context."""
+    """As `stream_ask`, in the stream's own context, or in the current one if that is not known."""
     cdef Pool *pool = arena.pool
     cdef aclrtContext home = arena_context(arena)
     cdef aclrtContext before
@@ -504,11 +504,11 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
 cdef struct Contexts:
     aclrtContext[64] found
     uint32_t count
-    bint more                   # than there is room for
+    bint more                   # there are more contexts than places for them
 
 
 cdef void contexts_add(Pool *pool, Contexts *contexts, aclrtContext context) noexcept nogil:
-    """NULL is a context only for a driver that has none."""
+    """Add a context once.  NULL stands for one only if the driver has no contexts."""
     cdef uint32_t index
     if context == NULL and pool.source.driver.context_get != NULL:
         return
@@ -523,7 +523,7 @@ cdef void contexts_add(Pool *pool, Contexts *contexts, aclrtContext context) noe
 
 
 cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
-    """Those of an arena's stream and of all streams that use its blocks."""
+    """Add the contexts of an arena's stream, and of all streams that use its blocks."""
     cdef Use *use
     cdef uint32_t bed
     contexts_add(arena.pool, contexts, arena_context(arena))
@@ -533,7 +533,7 @@ cdef void contexts_of(Arena *arena, Contexts *contexts) noexcept nogil:
         while use != NULL:
             contexts_add(arena.pool, contexts, use.context)
             use = use.next
-    use = arena.waiting                         # those of a queue have one context
+    use = arena.waiting                         # the Uses of a queue have the same context
     while use != NULL:
         contexts_add(arena.pool, contexts, use.context)
         use = queue_after(arena, use)

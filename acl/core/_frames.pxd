@@ -15,14 +15,14 @@ cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil
 # Takes a shadow from its frame: its page must be unmapped before it is used again, and before the
 # frame leaves the arena.
 cdef void view_doom(Arena *arena, View *view) noexcept nogil
-# The same for all views of a frame, but the holder comes first in the list.
+# Takes all views from their frame.  Returns them as a list, the holder first.
 cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil
-# Undoes that, for the list in frame.views.
+# Undoes `views_doom`, for the list in frame.views.
 cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
 
-cdef uint32_t pages_free(Arena *arena) noexcept nogil   # wholly free ones, but for segments
-# A new search: stamps the frames that back wholly free pages, and notes the FREE block around each.
-# With `away`, also lists those whose holder is not their home.
+cdef uint32_t pages_free(Arena *arena) noexcept nogil   # counts wholly free ones, segments apart
+# Begins a search: stamps the frames of wholly free pages, and notes the FREE block around each.
+# With `away`, also lists the frames among them whose holder is not their home.
 cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil
 cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each home
 

@@ -1,15 +1,16 @@
 """Views of frames: where each is mapped, and which of its views holds it.
 
-A driver lets one physical handle be mapped at several addresses at once.  So a free page that is
-needed elsewhere in its arena is not unmapped: its frame is mapped at the other place too, and that
-view holds it from then on.  The old place counts as missing, but keeps its mapping as a shadow;
-when its frame is free again, a later allocation takes it back by bookkeeping alone (a recall).
+A driver lets one physical handle be mapped at several addresses at once.  So if a free page is
+needed elsewhere in its arena, it is not unmapped: its frame is mapped at the other place too, and
+that view holds it from then on.  The old place counts as missing, but its view stays mapped as a
+shadow.  When the frame is free again, a later allocation takes it back by bookkeeping alone (a
+recall).
 
 Reuse through another address is as safe as reuse of the same one: both are in the order of the
-arena's stream (I10).  What is not safe is to unmap a shadow while work that was queued when it held
-may still run (I14); and no frame is ever viewed in two arenas (I13).
+arena's stream (I10).  A shadow must not be unmapped while work may still run that was queued when
+it held its frame (I14).  No frame is ever viewed in two arenas (I13).
 
-Thread rule: all under the arena's lock.  Refuses to: call the driver.
+Thread rule: all under the arena's lock; no driver calls.
 """
 
 from libc.stdint cimport uint32_t
@@ -184,7 +185,7 @@ cdef void homes_stamp(Arena *arena) noexcept nogil:
 
 
 cdef void hole_stamp(Arena *arena, Block *hole) noexcept nogil:
-    """Note the HOLE block around the homes of free frames that are away."""
+    """Note in the frames whose home lies in a HOLE block which block that is."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)

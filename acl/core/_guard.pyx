@@ -1,18 +1,19 @@
 """Callbacks that look for memory errors of the pool's users, registered instead of the fast ones.
 
-Every n-th block is guarded: it is followed by guard bytes, and when it is freed it is filled and
-held back for a while.  All of that is work on the block's own stream, and so is the look at it: the
-bytes are copied to pinned memory, in the stream's order, and read once an event has passed.  So
-are found: an overflow past a block's end, a write to a freed block, a double free, and the free of
-a pointer that is no block of the stream.  What is found goes to `_findings`; the program goes on.
+Every n-th block is guarded: guard bytes follow it, and when it is freed it is filled and held back
+for a while.  All of that is work on the block's own stream, and so is the check: the bytes are
+copied to pinned memory in the stream's order, and read once an event behind the copy is complete.
+This finds an overflow past a block's end, a write to a freed block, a double free, and the free of
+a pointer that is not a block of the stream.  Findings go to `_findings`; the program goes on.
 
-Where every block is guarded each free waits for its stream, and errors are told at once.  Samples
-wait for nothing: an error is told some sampled frees later, or at the end.  A block that is not
-sampled costs one decrement and one look at its flags.
+If every block is guarded, each free waits for its stream, and errors are reported at once.  Samples
+wait for nothing: an error is reported some sampled frees later, or at the end.  A block that is not
+sampled costs one decrement and one test of its flags.
 
 Any thread may call; there is no GIL and no Python object here.  The statistics count guard bytes as
-requested.  Not guarded: streams under capture, whose work may not be waited for; streams that are
-gone; what two threads free at one moment on one stream, of which one is not looked at.
+requested.  Not guarded are streams under capture, as their work may not be waited for, and streams
+that are gone.  If two threads free guarded blocks of one stream at the same time, one of the blocks
+is freed unchecked.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -41,23 +42,23 @@ cdef extern from "core/lock.h" nogil:
 cdef enum:
     GUARD_VALUE = 0xA7
     FREED_VALUE = 0xDD
-    LOOK_BYTES = 4096           # of a freed block, from its start
-    SLOTS = 64                  # freed blocks that are looked at, one after another
-    HELD = 32                   # of them, those that are held back
+    LOOK_BYTES = 4096           # a freed block is filled and checked up to here
+    SLOTS = 64                  # most freed blocks whose check is not complete
+    HELD = 32                   # most of these that are held back
 
 cdef struct Slot:               # a guarded block that was freed
-    Block *block                # until it leaves; afterwards a name for it
+    Block *block                # after it has left, only its name in reports
     uint64_t freed              # number of its note
-    aclrtEvent event            # after the last copy; NULL: only a wait tells
+    aclrtEvent event            # behind the last copy; NULL: only a wait for the stream tells
     size_t look                 # bytes of `after`, once they are copied
-    bint checked                # the guard bytes have been looked at
-    bint filled                 # the stream took the fill of the freed block
+    bint checked                # the guard bytes have been checked
+    bint filled                 # the fill of the freed block was queued
     uint8_t *before             # pinned: the guard bytes at the free
-    uint8_t *after              # and what the block held when it left
+    uint8_t *after              # pinned: what the block held when it left
 
 cdef struct Guard:              # of one arena; under `busy`, which is only ever tried
     SpinLock busy
-    bint waits                  # each free waits for its stream, and looks at once
+    bint waits                  # each free waits for its stream, and checks at once
     uint64_t pushed             # slots by their number: settled <= left <= pushed
     uint64_t left
     uint64_t settled
@@ -98,9 +99,9 @@ cdef void event_drop(Arena *arena, Slot *slot) noexcept nogil:
 
 
 cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) noexcept nogil:
-    """Queue a copy and an event behind it; false if the stream takes none: nothing can be said.
+    """Queue a copy and an event behind it; false if the stream takes no copy.
 
-    During a capture it takes none, as the copy would be the graph's.
+    A stream under capture takes none, as the copy would become part of the graph.
     """
     cdef aclrtContext context = arena_context(arena)
     cdef bint queued
@@ -116,14 +117,14 @@ cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) 
 
 
 cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
-    """The guard bytes: their copy is complete."""
+    """Check the guard bytes, whose copy is complete."""
     if not slot.checked and not filled(slot.before, GUARD_BYTES, GUARD_VALUE):
         found(FOUND_OVERFLOW, arena, slot.block, slot.freed)
     slot.checked = True
 
 
 cdef void slot_settle(Arena *arena, Slot *slot) noexcept nogil:
-    """The last look at a block that has left: all its copies are complete."""
+    """Check the fill of a block that has left; all its copies are complete."""
     slot_check(arena, slot)
     if not filled(slot.after, slot.look, FREED_VALUE):
         found(FOUND_USE_AFTER_FREE, arena, slot.block, slot.freed)
@@ -150,11 +151,11 @@ cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
-    """Copy what the block holds, then give it back: what comes later on the stream may use it."""
+    """Queue a copy of the block's bytes, then free it: later work of the stream may use it."""
     cdef Slot *slot = slot_at(guard, guard.left)
     slot.look = look_size(slot.block)
     if not slot.filled or not copy_out(arena, slot, slot.after, slot.block.addr, slot.look):
-        slot.look = 0                           # nothing can be said of its bytes
+        slot.look = 0                           # its bytes cannot be checked
     elif guard.waits and stream_wait(arena):
         slot_settle(arena, slot)
         slot.look = 0
@@ -163,7 +164,7 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
-    """False, and nothing has changed, if that would have to wait and may not."""
+    """End the oldest slot.  False, and nothing is changed, if that needs a wait and may not."""
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
     if not guard.waits:                         # else it was looked at when it left
@@ -178,7 +179,7 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
 
 
 cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
-    """What is complete by now; asks for two events at most."""
+    """Check what is complete by now; queries two events at most."""
     cdef uint64_t number = guard.left
     if guard.settled < guard.left:
         oldest_settles(arena, guard, False)
@@ -189,9 +190,9 @@ cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
-    """A held block was just freed: look behind its end, fill it, and keep it for a while.
+    """Check the guard bytes of a freed block, fill it, and hold it back for a while.
 
-    False, and it is not looked at, if there is no slot before the stream has done what is queued.
+    False, and it is not checked, if all slots wait for work that is still queued.
     """
     cdef Slot *slot
     cdef size_t size = user_size(block)
@@ -254,7 +255,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
     guard_flush(arena, True)
     if guard == NULL or not spin_try(&guard.busy):
         return
-    # A look that timed out may have left copies on their way.
+    # A check that timed out may have left copies in the queue.
     if guard.pinned != NULL and guard.settled == guard.pushed and stream_wait(arena):
         aclrtFreeHost(guard.pinned)  # status: nothing else can be done
         guard.pinned = NULL
@@ -264,7 +265,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
 # --- callbacks ----------------------------------------------------------------------------------
 
 cdef bint captured(Arena *arena) noexcept nogil:
-    """Whether the stream takes no work of ours: it is captured, or gone."""
+    """True if the stream takes no work of ours: it is under capture, or gone."""
     cdef void *graph = NULL
     if arena.by_device:
         return True
@@ -317,8 +318,8 @@ cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
 
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
-    """The free of a block that is not guarded, or is no block at all."""
-    # A capture's block is one of another slab; an arena whose pool is gone has nothing to tell.
+    """Free a block that is not guarded, or refuse what is not a block."""
+    # A capture's block lies in another slab; an arena whose pool is gone reports nothing.
     if not arena_free(arena, block) and arena.pool != NULL:
         found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
 

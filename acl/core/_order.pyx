@@ -1,14 +1,14 @@
 """What a stream's own order does not cover: other streams, model unloads, captured graphs.
 
-A free block may be handed out again at once to work that comes later on its own stream (I10).
-Three kinds must wait:
+A freed block may be handed out again at once to later work of its own stream (I10).  Three kinds
+of blocks may not:
 
-- a block that other streams use (`block_share`): at its free an event is recorded on each of them,
-  and it is WAITING until all are complete; they are polled when memory is short;
-- a block that comes back while a model is unloaded, whose auxiliary streams may still use it: it
-  waits for all work of its stream's context, by a Use that is `whole`;
-- a block handed out during a capture: the graph has its address.  Each capture has an arena of its
-  own, which gives no page away until the user says that the graph is gone.
+- A block that other streams use (`block_share`).  At its free an event is recorded on each of them,
+  and it is WAITING until all are complete.  The events are polled when memory is short.
+- A block that is freed while a model is unloaded, as the model's auxiliary streams may still use
+  it.  It waits for all work of its stream's context, by a Use that is `whole`.
+- A block handed out during a capture, as the graph has its address.  Each capture has an arena of
+  its own, which gives no page away until the graph is gone.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -54,7 +54,7 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
     cdef Use *use
     cdef Use **beds = NULL
     if <size_t> (<char *> block - arena.slab) >= stale_read(&arena.slab_used):
-        arena = capture_owner(arena, block)     # made during a capture: its arena takes it back
+        arena = capture_owner(arena, block)     # a block of a capture's arena, or foreign
         if arena == NULL:
             return False
     use = use_make(block, stream)
@@ -96,7 +96,7 @@ cdef Use *use_make(Block *block, aclrtStream stream) noexcept nogil:
 
 
 cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
-    """Take a block's uses out of the arena's list."""
+    """Take a block's Uses out of the arena's lists; return them as a list."""
     cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
     cdef Use *use
     cdef Use *taken = NULL
@@ -112,7 +112,7 @@ cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Use *use_whole(Arena *arena, Block *block) noexcept nogil:
-    """A Use that is over when all work of the arena's context was waited for."""
+    """Make a Use that is over once all work of the arena's context was waited for."""
     cdef Use *use = use_make(block, arena.stream)
     if use != NULL:
         use.context = arena_context(arena)
@@ -133,21 +133,21 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
         else:
             use.next = uses
             uses = use
-    elif uses == NULL:                          # their streams have ended since
+    elif uses == NULL:                          # their streams have ended, complete
         block_release(arena, block)
         return
     block.requested = 0
     use = uses
-    while use != NULL:                      # all are counted before the first can be released
+    while use != NULL:                      # count all before one of them can be over
         block.requested += 1
         use.moment = <uint64_t> stale_read(<size_t *> &pool.source.moment)
         use = use.next
-    arena.polling += 1                      # until all are in the list, they are in this hand
+    arena.polling += 1                      # until all are in a queue, no list has them
     arena.marking += 1
     while uses != NULL:
         use = uses
         uses = uses.next
-        # Where frees come early nothing tells: the work may not be queued yet.
+        # If frees come early, an event tells nothing: the work may not be queued yet.
         if not (use.whole or use.ended or arena.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
@@ -163,7 +163,7 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
-    """The link to the oldest Use that waits for the same; a link to NULL if there is none."""
+    """Return the link to the oldest Use that waits for the same stream; to NULL if none does."""
     cdef Use **link = &arena.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
                                    and link[0].context == use.context):
@@ -172,7 +172,7 @@ cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
-    """Put a queue of one Use into the ring, as the last that is asked."""
+    """Put a new queue of one Use into the ring, to be asked last."""
     cdef Use *first = arena.waiting
     arena.queues += 1
     use.last = use
@@ -187,7 +187,7 @@ cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
-    """Under the lock: the youngest of those that wait for the same stream."""
+    """Under the lock: add a Use to the queue of its stream, as the youngest."""
     cdef Use **link
     cdef bint marked = arena.role == ROLE_FRAMEWORK     # at the first miss after the free
     use.blind = use.whole or use.ended or (use.event == NULL and not marked)
@@ -204,7 +204,7 @@ cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
-    """The second oldest Use of a queue takes the place of the oldest."""
+    """Make the second oldest Use of a queue, `then`, its oldest."""
     then.last = use.last
     then.beside = use.beside
     then.asked = use.asked
@@ -216,7 +216,7 @@ cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
 
 
 cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
-    """Under the lock: take the oldest Use of a queue out; the next one, or NULL."""
+    """Under the lock: take the oldest Use out of its queue; return the next one, or NULL."""
     cdef Use **link = queue_find(arena, use)
     cdef Use *then = use.next
     if then != NULL:
@@ -235,7 +235,10 @@ cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """The oldest of its queue is over: one wait less for its block.  The next of the queue."""
+    """End the oldest Use of a queue, and release its block if that was the block's last.
+
+    Return the next Use of the queue, or NULL.
+    """
     cdef Block *block = use.block
     cdef Use *then
     if use.event != NULL:
@@ -255,10 +258,10 @@ cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
-    """Without locks: whether all is complete that a Use stands for.
+    """Without locks: true if all work is complete for which a Use waits.
 
-    Either its whole context was waited for since the free, or the event behind the work says so; an
-    event that could not be recorded, or cannot be asked, never does.
+    That is so if its context was waited for since the free, or if its event is complete.  An event
+    that could not be recorded or queried is never complete.
     """
     cdef Pool *pool = arena.pool
     cdef bint silent
@@ -270,7 +273,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
         return True
     if use.event != NULL:
         silent = event_ask(pool, use.event, &done) != ACL_SUCCESS
-        if silent != use.silent:                # only who has the queue in hand changes it
+        if silent != use.silent:                # only the thread with the queue in hand writes it
             lock_take(&arena.lock)
             use.silent = silent
             lock_drop(&arena.lock)
@@ -278,7 +281,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
-    """The oldest Use of a queue that wants a mark; the one after `marked`, if there is that."""
+    """Return the oldest Use of a queue that needs a mark; `marked`, unless NULL, has its now."""
     cdef Use *use
     lock_take(&arena.lock)
     if marked != NULL:
@@ -289,7 +292,7 @@ cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
 
 
 cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
-    """Without locks: mark a framework's uses; true if there was one to be marked."""
+    """Without locks: set marks for a framework's Uses; true if one needed a mark."""
     cdef Pool *pool = arena.pool
     cdef Use *first = queue_unmarked(arena, oldest, NULL)
     cdef Use *use = first
@@ -302,14 +305,14 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
 
 
 cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """Without locks: while the oldest is not complete, no younger one is.  What is left of them."""
+    """Without locks: end a queue's Uses, oldest first, until one is not complete; return that."""
     while use != NULL and use_complete(arena, use):
         use = use_over(arena, use, released)
     return use
 
 
 cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """With a queue in hand; true if nothing is left of it."""
+    """End what is complete in a queue that this thread has in hand; true if nothing is left."""
     use = queue_settle(arena, use, released)
     if use != NULL and arena.role == ROLE_FRAMEWORK and queue_mark(arena, use):
         use = queue_settle(arena, use, released)
@@ -322,7 +325,7 @@ cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
-    """Take the next queue in hand that no other thread has; NULL after `left` of the ring."""
+    """Take the next queue that no other thread has in hand; NULL after `left` queues."""
     cdef Use *use = NULL
     lock_take(&arena.lock)
     while use == NULL and left[0] > 0 and arena.waiting != NULL:
@@ -336,7 +339,7 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Ask the queues in turn, until so many have turned out to be at work."""
+    """Ask the queues in turn, until `most` were found at work; return how many blocks are free."""
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use
@@ -370,8 +373,7 @@ cdef uint64_t waiting_wait(Arena *arena) noexcept nogil:
 
 
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
-    # A framework's blocks stay, as their last use may not be launched yet, but if its queue is
-    # drained.
+    # A framework's blocks stay unless its queue is drained: their last use may not be launched yet.
     cdef uint64_t moment = moment_begin(pool)
     cdef uint32_t index
     cdef bint done = not drained or pool.drain == NULL or pool.drain(pool)

@@ -12,32 +12,32 @@ cdef struct Climb:              # a slow allocation under way
     Block *last
     Block *pieces               # MOVING blocks of this arena that its frames leave
     View *stale                 # views in the window that must be unmapped
-    View *cleared               # and those that have been
-    View *made                  # new ones, and in the same order
-    Frame *mapped               # their frames
-    Frame *frames               # what the ladder has brought and is not mapped yet
+    View *cleared               # views of it that have been unmapped
+    View *made                  # new views
+    Frame *mapped               # the frames of `made`, in the same order
+    Frame *frames               # frames that the ladder has brought and that are not mapped yet
     uint64_t missing            # pages to map
-    uint64_t found              # frames
-    uint64_t held               # pages that the arena has, before it
-    uint64_t share              # and had at the peaks of its last turns
+    uint64_t found              # frames that the ladder has brought
+    uint64_t held               # pages of the arena when it began
+    uint64_t share              # pages of the arena at the peaks of its last turns
     Arena *near[12]             # other arenas that it looks at: those that climbed last, a few more
     uint32_t near_count
-    uint64_t others             # allocations that fitted in these, before it
-    bint at_once                # streams do not work in turn: each keeps what it has
-    size_t live                 # bytes asked for in all arenas, with this one; 0: not looked at
+    uint64_t others             # allocations of `near` from their bins when it began
+    bint at_once                # streams work at once, not in turn: each keeps what it has
+    size_t live                 # bytes asked for in all arenas, with this request; 0: not known
     size_t own                  # bytes: the sum of the arenas' own peaks
-    size_t joint                # the peak of their sum, as far as seen
-    uint32_t rung               # the highest that brought something
-    bint views                  # whether free pages of the arena may be mapped at a second place
-    bint moves                  # whether pages may be unmapped for it
+    size_t joint                # bytes: the peak of the arenas' sum, as far as seen
+    uint32_t rung               # the last rung that brought something
+    bint views                  # free pages of the arena may be mapped at a second place
+    bint moves                  # pages may be unmapped for it
     bint repeats                # iterations end, and few allocations borrow: shapes may repeat
-    bint refused                # the driver would not map a page for the second time
+    bint refused                # the driver refused to map a page for the second time
 
 cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
-    """Whether a page may be unmapped at all, once its stream was seen complete (I14).
+    """True if pages of the arena may be unmapped once its stream was seen complete (I14).
 
-    Not while a graph has its address; and where frees come before launches only if all that was
-    queued is launched.
+    False while a graph has their addresses.  If frees come before launches, only `drained` permits
+    it: all queued work is launched then.
     """
     if arena.role == ROLE_CAPTURE and not arena.released:
         return False
@@ -45,7 +45,7 @@ cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
                            or (arena.owner != NULL and arena.owner.role == ROLE_FRAMEWORK))
 
 
-# Frames that a rung has brought.
+# Adds frames that a rung has brought.
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil
 
 # Under the arena's lock.

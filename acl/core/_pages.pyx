@@ -1,10 +1,10 @@
 """Windows that a slow allocation claims and fills, and pages that leave their places.
 
-An allocation claims its window (`_place`): MOVING blocks, which nobody else touches.  Then it
-recalls what the window's shadows can give (`window_recall`), and `_climb` brings frames for the
-rest, which `window_map` maps.  Free pages leave in two ways: another view of them is made in the
-same arena (`pages_view`; no wait), or they are unmapped for good, after their stream came to rest
-(`pages_move_out`, I14).  No lock is held over a driver call.
+An allocation claims its window (`_place`) as MOVING blocks, which no other thread touches.  Then
+`window_recall` recalls what the window's shadows can give, `_climb` brings frames for the rest, and
+`window_map` maps them.  Free pages leave their place in two ways: they get another view in the same
+arena, without a wait (`pages_view`), or they are unmapped for good after their stream was seen
+complete (`pages_move_out`, I14).  No lock is held over a driver call.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -95,9 +95,9 @@ cdef void piece_release(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void piece_settle(Arena *arena, Block *block) noexcept nogil:
-    """Put a MOVING block back, as its pages say; it is cut where they change.
+    """Put a MOVING block back: as FREE where its pages are backed, as HOLE where they are missing.
 
-    Without descriptors the rest stays MOVING for good: it is neither free nor a hole as a whole.
+    Without a descriptor for a cut, the rest stays MOVING for good, as parts of it have no memory.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef char *addr = page_next(arena, block, block.addr)
@@ -168,7 +168,7 @@ cdef void window_unclaim(Climb *climb) noexcept nogil:
 
 cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
                      Block *block) noexcept nogil:
-    """How many shadows from `page` on have frames that lie in one row in a FREE block."""
+    """Return how many shadows from `page` on have frames in neighbouring pages of a FREE block."""
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
     cdef Range *home = arena.ranges[holder.range]
@@ -186,7 +186,10 @@ cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
 
 
 cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """Recall one row of frames to the pages from `page` on; how many, 0 without descriptors."""
+    """Recall a row of neighbouring frames to `page` and those after it.
+
+    Return how many there were; 0 without descriptors.
+    """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef Frame *frame = span.views[page].frame
@@ -211,7 +214,10 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
 
 
 cdef bint window_recall(Climb *climb) noexcept nogil:
-    """Recall what the window's shadows can give, doom its other shadows, count what is missing."""
+    """Let the window's shadows hold their frames if those are free.  Doom its other shadows.
+
+    Counts the pages that are still missing.  False without descriptors.
+    """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, climb.first)
@@ -221,7 +227,7 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
     cdef View *view
     climb.missing = 0
     if arena.shadows > 0:
-        frames_stamp(arena, NULL)               # the window's own pages are in no bin now
+        frames_stamp(arena, NULL)               # again: the window's own pages left the bins
     while page < end:
         view = span.views[page]
         length = 1
@@ -251,7 +257,7 @@ cdef bint view_unmap(Arena *arena, View *view) noexcept nogil:
 
 
 cdef bint window_clear(Climb *climb) noexcept nogil:
-    """Without locks: unmap the views that must go; false where the driver refuses."""
+    """Without locks: unmap the window's old views; false if the driver refuses one."""
     cdef Arena *arena = climb.arena
     cdef View *view
     while climb.stale != NULL:
@@ -265,7 +271,7 @@ cdef bint window_clear(Climb *climb) noexcept nogil:
 
 
 cdef bint window_map(Climb *climb) noexcept nogil:
-    """Without locks: map the climb's frames where the window has none; false if one is refused."""
+    """Without locks: map the climb's frames at the window's missing pages; false if refused."""
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)
@@ -297,7 +303,7 @@ cdef bint window_map(Climb *climb) noexcept nogil:
 
 
 cdef void window_mark(Climb *climb) noexcept nogil:
-    """Note where in the window holes began, and how long they were, for later searches."""
+    """Note where the window's holes began and how long they were, for `hole_offer`."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)
     cdef Block *block = climb.first
@@ -313,7 +319,7 @@ cdef void window_mark(Climb *climb) noexcept nogil:
 
 
 cdef void views_settle(Arena *arena, View *cleared, View *barred) noexcept nogil:
-    """Under the lock: forget the views that were unmapped, remember those that could not be."""
+    """Under the lock: drop the views that were unmapped; keep those that the driver refused."""
     cdef View *view
     while cleared != NULL:
         view = cleared
@@ -353,7 +359,7 @@ cdef void views_retry(Arena *arena) noexcept nogil:
 
 
 cdef void window_settle(Climb *climb) noexcept nogil:
-    """Under the lock: what was mapped holds its frame, and the places that were left are holes."""
+    """Under the lock: let new views hold their frames, and make holes of the places they left."""
     cdef Arena *arena = climb.arena
     cdef View *view
     cdef Frame *frame
@@ -410,7 +416,7 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
 
 
 cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
-    """Under the lock: whole free pages, smallest blocks first, added to a list as MOVING."""
+    """Under the lock: detach up to `want` whole free pages, smallest blocks first, to a list."""
     cdef Bins *bins = &arena.bins
     cdef uint32_t kind, index
     cdef uint64_t taken = 0
@@ -435,9 +441,9 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 
 
 cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept nogil:
-    """Under the lock, at rest: doom all views of the frames in detached pages.
+    """Under the lock, after the stream was seen complete: doom all views of detached frames.
 
-    One that is mapped where it has no view any more stays: its memory would stay, uncounted.
+    A frame with an old mapping that is not unmapped yet stays: that mapping keeps its memory.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span
@@ -461,9 +467,9 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
 
 
 cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil:
-    """Without locks: unmap a frame's doomed views, that of its page last.
+    """Without locks: unmap a frame's doomed views, the holder last.
 
-    False, and it keeps what is left of them, if the driver refuses one, a shadow twice.
+    False if the driver refuses: a shadow is tried twice.  The frame keeps the views that are left.
     """
     cdef View *holder = frame.views
     cdef View *view = holder.next
@@ -485,7 +491,7 @@ cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil
 
 cdef uint64_t pieces_unmap(Arena *arena, Frame **leaving, Frame **frames,
                            View **cleared) noexcept nogil:
-    """Without locks: unmap the frames that leave; how many, until one was refused."""
+    """Without locks: unmap frames until the driver refuses one; return how many were unmapped."""
     cdef Frame *frame
     cdef uint64_t pages = 0
     while leaving[0] != NULL:
@@ -510,7 +516,7 @@ cdef void segments_free(Arena *arena, Block *pieces) noexcept nogil:
 
 
 cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
-    """Under the lock: put detached pieces back; says how many pages went with freed segments."""
+    """Under the lock: put detached pieces back; return the pages of segments that were freed."""
     cdef Block *after
     cdef uint64_t pages = 0
     while pieces != NULL:
@@ -525,7 +531,7 @@ cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
 
 
 cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
-    """Without locks: whether the stream is complete, after a wait or right now (I14)."""
+    """Without locks: true if the stream is complete, now or after a wait; notes it (I14)."""
     cdef uint64_t moment
     cdef bint ready
     lock_take(&arena.lock)
@@ -544,7 +550,7 @@ cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
 
 cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil:
-    """Detach, let the stream finish, unmap.  Without locks; says how many pages came out."""
+    """Without locks: detach free pages, let the stream finish, unmap them; return how many."""
     cdef Block *pieces = NULL
     cdef Frame *leaving = NULL
     cdef View *cleared = NULL
@@ -555,7 +561,7 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     pages = pages_detach(arena, want, &pieces)
     if pages < want and cache_flush(arena) != 0:
         pages_detach(arena, want - pages, &pieces)
-    # What waits, or is in the hand of a climb, can be free without an allocation or a free.
+    # Waiting blocks, and those that a climb has claimed, may become free without any free.
     vain = pieces == NULL and arena.waiting == NULL and arena.polling + arena.climbing == 0
     arena.vain_live = arena.live if vain else 0
     arena.vain_fits = arena.counters.fits
@@ -593,7 +599,10 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
 
 
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil:
-    """Without locks: add whole free pages to the climb's frames; their places wait as pieces."""
+    """Without locks: add the frames of whole free pages to the climb's; return how many.
+
+    Their places stay detached, in `climb.pieces`, until the frames are mapped elsewhere.
+    """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef Block *pieces = NULL
@@ -657,7 +666,7 @@ cdef void run_home(Arena *arena, Frame *frame, uint32_t length, Block **pieces) 
 
 
 cdef void pages_home(Arena *arena) noexcept nogil:
-    """Under the lock: free frames that are away go home, by bookkeeping alone."""
+    """Under the lock: let the home of each free frame hold it again, by bookkeeping alone."""
     cdef Frame *away = NULL
     cdef Frame *last
     cdef Block *pieces = NULL

@@ -1,15 +1,15 @@
-"""Ranges, and where in them a block goes that fits nowhere in mapped space.
+"""Ranges, and the choice of a place for a block that fits nowhere in mapped space.
 
-A window is a stretch of FREE and HOLE blocks of the right length.  The best one takes the fewest
-fresh pages, that is pages that are missing or wholly free: what it covers of partly used pages
-costs nothing, as nobody else could use their rest for long.  A page where another frame's view
-would have to go first counts twice, unless it saves physical memory.  Among equals the fewest
-missing pages win, then a place before the tail of its range, then the lowest address.
+A window is a run of FREE and HOLE blocks, cut to the length of the request.  The best window takes
+the fewest fresh pages, that is missing or wholly free ones.  Partly used pages cost nothing: large
+blocks could hardly use the rest of them.  A page where another frame's view must be unmapped first
+counts twice, unless it saves physical memory.  Among equals the fewest missing pages win, then a
+place before the tail of its range, then the lowest address.
 
-The choice looks at what is live and free, not at which recalls are possible: so the same requests
-in the same state choose the same addresses, and find their views there the second time.
+The choice depends on what is live and free, not on which recalls are possible.  So the same
+requests in the same state choose the same addresses, and find their views there the second time.
 
-A range that is full gets a second one.
+When a range is full, its arena gets another one.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -30,18 +30,18 @@ cdef struct Search:
     size_t size
     uint32_t demand
     uint32_t free               # wholly free pages of the arena
-    bint stamped                # and their frames tell
+    bint stamped                # their frames have this search's number
     Window best
 
 cdef enum:
-    RUN_LENGTH = 64             # blocks of a run that are looked at from one start
-    SMALL_SHARE = 16            # ranges of small blocks are that much shorter
-    FULL_ARENAS = 16            # a pool with more arenas gives each of their ranges fewer addresses
-    RANGE_LEAST = 1 << 30       # but so many, if the user wants as many
+    RUN_LENGTH = 64             # most blocks that a window covers
+    SMALL_SHARE = 16            # ranges of small blocks have 1/16 of the addresses
+    FULL_ARENAS = 16            # in a pool with more arenas new ranges have fewer addresses
+    RANGE_LEAST = 1 << 30       # but at least this, or what the user wants if that is less
 
 
 cdef size_t range_wish(Pool *pool) noexcept nogil:
-    """Bytes of addresses for a new range: fewer with many streams, or they would use up all."""
+    """Return the bytes of addresses for a new range: fewer if there are many streams."""
     cdef size_t bytes = pool.options.virtual_bytes
     cdef uint32_t arenas = count_read(&pool.arena_count)
     if arenas <= FULL_ARENAS:
@@ -100,7 +100,7 @@ cdef void range_free(Range *span) noexcept nogil:
 
 
 cdef bint ranges_grow(Arena *arena) noexcept nogil:
-    """Under the lock: twice the slots for ranges.  False at the most there can be, or no memory."""
+    """Under the lock: double the slots for ranges.  False if there are MAX_RANGES, or no memory."""
     cdef uint32_t table = 0
     cdef uint32_t room = min(max(2 * arena.range_room, <uint32_t> FIRST_RANGES),
                              <uint32_t> MAX_RANGES)
@@ -123,7 +123,7 @@ cdef bint ranges_grow(Arena *arena) noexcept nogil:
 
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
                       bint segment) noexcept nogil:
-    """Adopt addresses as one block: a hole, or the MOVING block of a segment; NULL: no room."""
+    """Add a range of one block: a hole, or the MOVING block of a segment.  NULL: no room."""
     cdef uint32_t index = 0
     cdef Range *span
     cdef Block *block
@@ -186,11 +186,11 @@ cdef inline void window_add(Window *window, Range *span, Block *block, char *end
 
 cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_t low,
                               uint32_t high) noexcept nogil:
-    """Whether a frame is free, outside the window [low, high), and not counted in it yet."""
+    """True if a frame is free, outside the window [low, high), and not counted in it yet."""
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
     if not search.stamped:
-        frames_stamp(arena, NULL)               # not before it is needed: it goes to each frame
+        frames_stamp(arena, NULL)               # only when needed: it visits each free frame
         search.stamped = True
     if (frame.stamp != arena.search or frame.mark == arena.window
             or (holder.range == span.index and low <= holder.page < high)):
@@ -201,7 +201,7 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
 
 cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page, uint32_t end,
                      uint32_t low, uint32_t high) noexcept nogil:
-    """What the pages [page, end) of a hole cost the window [low, high); false: they are barred."""
+    """Add what a hole's pages [page, end) cost the window [low, high); false if one is barred."""
     cdef Arena *arena = search.arena
     cdef View *view
     while page < end:
@@ -210,7 +210,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         if view == NULL:
             window.missing += 1
         elif view.frame == NULL:
-            return False                        # being unmapped, or the driver refused to
+            return False                        # being unmapped, or the driver refused that
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1
@@ -244,7 +244,7 @@ cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil
 
 
 cdef bint window_beats(Window *window, Window *best) noexcept nogil:
-    """Whether a window is better; before it is priced, whether it could be."""
+    """True if a window is better than `best`; if it is not priced yet, true if it could be."""
     if window.growth != best.growth:
         return window.growth < best.growth
     if window.fresh + window.stale != best.fresh + best.stale:
@@ -327,7 +327,7 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
 
 
 cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """The first page from here on where a window has started; `end` or later if there is none."""
+    """Return the first page from `page` on where a window has started; `end` or more if none."""
     cdef uint32_t word = page >> 6
     cdef uint64_t marks
     if page >= end:
@@ -342,7 +342,7 @@ cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nog
 
 
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
-    """Offer the windows inside a hole that were filled before, and clean addresses at the top."""
+    """Offer the windows of a hole that were filled before, and its never mapped addresses."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, hole)
     cdef uint32_t pages = <uint32_t> ((search.size + granule - 1) // granule)
@@ -360,13 +360,13 @@ cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
 
 
 cdef bint leads_run(Block *hole) noexcept nogil:
-    """Whether no hole lies below this one in the same run of free addresses."""
+    """True if this is the lowest hole of its run of FREE and HOLE blocks."""
     cdef Block *block = hole.prev
     return not is_space(block) or block.state != BLOCK_FREE or not is_space(block.prev)
 
 
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
-    """The best window; every run that is long enough holds a hole, for the bins had no block."""
+    """Return the best window.  Each run that is long enough has a hole: the bins had no block."""
     cdef Search search
     cdef Block *stop = links_block(&arena.bins.holes[kind])
     cdef Block *hole = stop.links.next

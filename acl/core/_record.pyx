@@ -1,14 +1,14 @@
 """Events of a pool: a ring for each arena, and births in the live blocks.
 
-A recorded arena has a mode, so it is off its fast path, and an arena that is not recorded pays
-nothing.  Its ring is written under its own lock, which an allocation takes anyway: so streams
+A recorded arena has a mode that keeps it off its fast path, so an arena that is not recorded pays
+nothing.  Its ring is written under the arena's lock, which an allocation takes anyway.  So streams
 share nothing, one block's events are in their order, nothing waits, and no event is half written.
 A ring overwrites its oldest event.  Readers copy it in short sections under the same lock.
 
-A block that is handed out meanwhile is BORN: its links, which no list uses while it is live, say
-when and under which stacks.  `pool_see` marks the other live blocks as SEEN at a time.  A block
-that is freed and handed out again loses both: "younger than a mark" is exact without tracking.
-`block_own` leaves there what a block has beyond what its user asked for, tracked or not.
+A block that is handed out during a recording is BORN: its links, which no list uses while it is
+live, hold the time and the stacks.  `pool_see` marks the other live blocks as SEEN, with a time.  A
+block that is freed and handed out again loses both, so that "younger than a mark" is exact without
+tracking.  `block_own` stores in the links how many bytes a block has beyond what its user wanted.
 
 Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
 """
@@ -57,7 +57,7 @@ if sizeof(Event) != 64 or sizeof(Birth) != 16:
 
 cdef enum:
     SLICE = 256                 # events that are copied in one section under the lock
-    READY_BYTES = 64 << 20      # of a pool's rings: memory that is there before the first event
+    READY_BYTES = 64 << 20      # a pool's rings together have this memory before the first event
 
 ticks_start()
 
@@ -82,7 +82,7 @@ cdef inline bint owned(Block *block) noexcept nogil:
 
 
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
-    # Without the lock: one word, and whoever marks the block meanwhile looks for it.
+    # Without the lock: it is one word, and a thread that marks the block meanwhile looks for it.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
         block_birth(block).extra = <uint32_t> extra             # some bytes, as below
     else:
@@ -96,7 +96,7 @@ cdef inline uint16_t tag_of(Arena *arena, Block *block) noexcept nogil:
 # --- rings --------------------------------------------------------------------------------------
 
 cdef Ring *ring_new(uint64_t capacity) noexcept nogil:
-    """Addresses only, which the system backs as they are written."""
+    """Reserve addresses for a ring; the system backs them as they are written."""
     cdef Ring *ring = <Ring *> malloc(sizeof(Ring)) if capacity > 0 else NULL
     if ring == NULL:
         return NULL
@@ -288,7 +288,7 @@ cdef void record_oom(Arena *arena, size_t size, uint16_t tag, uint64_t number) n
 
 
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil:
-    """What belongs to no stream is noted with the first one."""
+    """Note an event that belongs to no stream, in the ring of the first arena."""
     if size > 0 and count_read(&pool.arena_count) > 0:
         record_note(pool.arenas[0], kind, NULL, size, detail)
 
@@ -338,7 +338,7 @@ cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t roo
 
 
 cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
-    """What lies between holes is mapped, while nothing sleeps."""
+    """Survey the mapped memory of a range by its holes, which is valid if nothing sleeps."""
     cdef char *start = NULL
     while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:
@@ -354,7 +354,7 @@ cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t cou
 
 cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
-    """The same, page by page."""
+    """Survey the mapped memory of a range page by page, for ranges where some blocks sleep."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *start = NULL
     cdef char *end

@@ -15,26 +15,28 @@ cdef struct Sums:               # over all arenas
     uint64_t slow_ns
     uint64_t longest_ns
 
-# Allocations so far, under the lock.  The cache's hits are those of some misses ago: to sum them
+# Under the lock: allocations so far.  Hits of the last few misses may be left out, as summing them
 # costs as much as a search.  The count never falls.
 cdef uint64_t arena_allocs(Arena *arena) noexcept nogil
 cdef uint64_t arena_hits(Arena *arena) noexcept nogil
 # Around a slow allocation; the second under the arena's lock.
 cdef uint64_t slow_begin() noexcept nogil
 cdef void slow_end(Arena *arena, uint64_t began) noexcept nogil
-# The same after a recall or a flush, which counts only if it took long.
+# After a recall or a flush: as `slow_end`, if it took STALL_NS or more.
 cdef void stall_end(Arena *arena, uint64_t began) noexcept nogil
-# Without locks: if the pool has a new peak, what it is made of.  A climb has looked at the others.
+# Without locks: if the pool has a new peak, note what it is made of.  `climbed`: a climb has just
+# brought the sums up to date.
 cdef void peak_note(Arena *arena, bint climbed) noexcept nogil
-# The pool's sums are of now for this arena, for those that climbed last, and a few others.
+# Bring the pool's sums up to date with an arena, those that climbed last, and a few others in turn.
 cdef void tally_look(Arena *arena) noexcept nogil
-# Under the source's lock: likewise for these arenas.
+# Under the source's lock: bring them up to date with these arenas.
 cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogil
 cdef void tally_look_all(Pool *pool) noexcept nogil
 cdef void peak_reset(Pool *pool) noexcept nogil
 cdef void peak_read(Pool *pool, Peak *peak) noexcept nogil
 
-# With the arenas' locks each arena's counts are of one moment; without, each is true by itself.
+# With `locked`, the counts of one arena are consistent with each other.  Without it, each count may
+# be of a different moment.
 cdef void tally_sum(Pool *pool, Sums *sums, bint locked) noexcept nogil
 
 # The least nanoseconds of a bucket of `slow_counts`.

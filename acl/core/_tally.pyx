@@ -1,14 +1,14 @@
 """What a pool always counts: sizes, times of slow allocations, what its peak was made of.
 
-Sizes cost the fast path nothing: where it counted its hits it counts those of the size's class.
-Blocks that no cache holds are counted by their bin, 32 for each power of two.  Only slow
-allocations are timed.
+Counting sizes costs the fast path nothing, as it counts its hits by the class of their size.
+Allocations that the cache does not serve are counted by their bin, 32 for each power of two.  Only
+slow allocations are timed.
 
-The peak of live bytes over all streams: its composition is taken when a stream has a new peak that
-is 1/64 (and 1 MiB) above where it was last taken, and at slow allocations.  So it is of a moment
-when at least 63/64 of the peak less 1 MiB for each stream were live, unless several streams made
-the peak together out of memory that had been reserved before.  With more than 8 streams, it may
-be of one slow allocation for each 8 of them earlier.
+The composition of the peak of live bytes over all streams is taken at slow allocations, and when a
+stream's new peak is 1/64 and 1 MiB above the one at which it was last taken.  So at that moment at
+least 63/64 of the peak, less 1 MiB for each stream, was live; unless several streams made the peak
+together out of memory that was reserved before.  With more than 8 streams the moment may be one
+slow allocation earlier for each 8 of them.
 
 Thread rule: any thread, no GIL, no Python object.  Sums over arenas are read without their locks:
 each number is true, their sum may be of no single moment while other threads allocate.
@@ -151,7 +151,7 @@ cdef void tally_near(Source *source, Arena **near, uint32_t count) noexcept nogi
 
 
 cdef void tally_look(Arena *arena) noexcept nogil:
-    """An arena that has not climbed for long changes little: it is looked at in turn."""
+    """Look also at some arenas that have not climbed for long: they change little."""
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -176,7 +176,7 @@ cdef void tally_look_all(Pool *pool) noexcept nogil:
 # --- the peak -----------------------------------------------------------------------------------
 
 cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
-    """What is live, by stream and by tag."""
+    """Fill `peak` with what is live now, by stream and by tag."""
     cdef uint32_t index, tag
     cdef uint64_t tags
     cdef size_t live, held, tagged
@@ -212,9 +212,9 @@ cdef void peak_take(Pool *pool, Peak *peak) noexcept nogil:
 
 
 cdef bint peak_wanted(Arena *arena) noexcept nogil:
-    """Whether the sum is a new peak, and its composition was not taken a moment ago.
+    """True if the sum of live bytes is a new peak whose composition is to be taken.
 
-    To take it goes to each arena: so a pool of more than 8 streams does that more seldom.
+    That visits each arena, so a pool with more than 8 streams passes over some new peaks.
     """
     cdef Pool *pool = arena.pool
     cdef Source *source = &pool.source
@@ -287,7 +287,7 @@ cdef void range_stats(Range *span, ArenaStats *stats) noexcept nogil:
 
 
 cdef uint64_t arena_blocks(Arena *arena, Block *copies, uint64_t room) noexcept nogil:
-    """How many blocks there are; the first `room` of them are copied, in address order."""
+    """Return the number of blocks; copy the first `room` of them in address order."""
     cdef uint32_t index
     cdef uint64_t count = 0
     cdef Block *block

@@ -1,20 +1,20 @@
 """Streams that share a pool's memory in turn.
 
-A turn of an arena begins with its first climb after one of another arena.  Where the pool may not
-grow, the arena takes free pages of those whose streams are idle.  If each request took what it
-lacks, a turn would be a long row of slow allocations; so the first one takes as many pages as the
-arena's last turns needed at their peaks, and maps them in advance, where the arena has holes.  A
-turn that needed less is forgotten slowly: to take too little costs another slow allocation, to take
-too much costs calls, and the others their pages.
+A turn of an arena begins with its first slow allocation after one of another arena.  If the pool
+may not grow, the arena takes free pages of arenas whose streams are idle.  If each request took
+only what it lacks, a turn would be a long row of slow allocations.  So the first one takes as many
+pages as the arena's last turns needed at their peaks, and maps them in advance in the arena's
+holes.  After turns that need less this number falls slowly: too few pages cost another slow
+allocation, too many cost calls, and other arenas their pages.
 
-The arena with the most free pages gives first: whose turn has just ended has them.
+The arena with the most free pages gives first, as that is the one whose turn has just ended.
 
-Threads that allocate at the same time would take the same pages from each other for ever.  They
-are seen when others' allocations go on during a climb; while that lasts there are no turns, and the
-pool may grow as if each arena were alone.
+Threads that allocate at the same time would take the same pages from each other for ever.  They are
+recognised by allocations of other arenas during a slow allocation.  While that lasts there are no
+turns, and the pool may grow as if each arena were alone.
 
-Refuses: to take pages of arenas that do not donate, to wait for more than a request lacks, to grow
-the pool.
+Never takes pages that may not leave their arena, never waits for more than a request lacks, never
+grows the pool.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -37,13 +37,13 @@ from acl.core._place cimport block_end, page_floor, range_of
 from acl.core._tally cimport tally_near
 
 cdef enum:
-    FORGET_SHARE = 4            # of what the last turn needed less than those before it
-    PARTLY_SHARE = 32           # of a peak's pages more: some are used in part only
-    SEEN_ONCE = 16              # climbs without another sight until one is forgotten
-    SEEN_OFTEN = 32             # from here on, streams work at once
+    FORGET_SHARE = 4            # `turn_peak` falls by a quarter of the difference in each turn
+    PARTLY_SHARE = 32           # 1/32 more pages than the peak's bytes: some are used in part
+    SEEN_ONCE = 16              # added to `at_once` when allocations of others were seen; else -1
+    SEEN_OFTEN = 32             # from this `at_once` on, streams count as working at once
     SEEN_MOST = 256
-    GIVERS = 16                 # arenas that are found in one look
-    VAIN_MOST = 4               # arenas in a row that give nothing before the pool grows
+    GIVERS = 16                 # arenas that one search finds
+    VAIN_MOST = 4               # after this many arenas in a row gave nothing, the pool grows
 
 cdef struct Giver:
     Arena *arena
@@ -59,12 +59,12 @@ cdef uint64_t others_fits(Climb *climb) noexcept nogil:
 
 
 cdef void climbers_note(Climb *climb) noexcept nogil:
-    """Under the source's lock: this arena climbed last; the others of the list are near to it."""
+    """Under the source's lock: put the arena first among the climbers; the others are near it."""
     cdef Source *source = &climb.arena.pool.source
     cdef uint32_t index = 0
     while index < source.climber_count and source.climbers[index] != climb.arena:
         index += 1
-    if index == CLIMBERS:                       # the one that climbed the longest ago is left out
+    if index == CLIMBERS:                       # the arena that climbed the longest ago leaves
         index -= 1
         source.climbers[index].recent = False
     elif index == source.climber_count:
@@ -80,7 +80,7 @@ cdef void climbers_note(Climb *climb) noexcept nogil:
 
 
 cdef void near_fill(Climb *climb) noexcept nogil:
-    """Under the source's lock: look at some of the other arenas, in turn."""
+    """Under the source's lock: add a few of the other arenas, each time the next ones."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
     cdef uint32_t count = count_read(&pool.arena_count)
@@ -96,7 +96,7 @@ cdef void near_fill(Climb *climb) noexcept nogil:
 
 
 cdef void turn_begin(Climb *climb) noexcept nogil:
-    """Note whose climb it is; in a new turn, what the last one needed."""
+    """Begin a slow allocation: note the arena; if its turn is new, what the last turn needed."""
     cdef Arena *arena = climb.arena
     cdef Source *source = &arena.pool.source
     cdef bint new
@@ -126,7 +126,7 @@ cdef void turn_begin(Climb *climb) noexcept nogil:
 
 
 cdef void turn_end(Climb *climb) noexcept nogil:
-    """Note whether other arenas have allocated meanwhile."""
+    """End a slow allocation: note whether other arenas have allocated meanwhile."""
     cdef Source *source = &climb.arena.pool.source
     cdef bint seen = others_fits(climb) != climb.others
     spin_enter(&source.lock)
@@ -142,14 +142,14 @@ cdef bint turn_lacks(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t arena_spares(Arena *arena) noexcept nogil:
-    """About how many free pages an arena has."""
+    """Return roughly how many free pages an arena has."""
     cdef uint64_t live = stale_read(&arena.live) // arena.pool.options.granule
     cdef uint64_t pages = stale_read(<size_t *> &arena.pages)
     return pages - live if pages > live else 0
 
 
 cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
-    """Not if it had no whole page free when it was last asked, and has none more by all signs."""
+    """False if the arena had no whole free page when last asked, and nothing was freed since."""
     if spares == 0 or (stale_read(&arena.vain_live) != 0
                        and stale_read(&arena.live) >= stale_read(&arena.vain_live)
                        and stale_read(<size_t *> &arena.vain_fits)
@@ -159,9 +159,10 @@ cdef inline bint arena_may_give(Arena *arena, uint64_t spares) noexcept nogil:
 
 
 cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below) noexcept nogil:
-    """Find the arenas with the most free pages, of those that rank below; how many, at most GIVERS.
+    """Find up to GIVERS arenas with the most free pages, of those that rank below `below`.
 
-    They come in the order of their ranks, the highest first.  No two ranks are the same.
+    Return their number.  They are in the order of their ranks, the highest first; no two ranks are
+    equal.
     """
     cdef Pool *pool = climb.arena.pool
     cdef uint32_t count = 0
@@ -187,7 +188,7 @@ cdef uint32_t givers_find(Climb *climb, bint all, Giver *givers, uint64_t below)
 
 
 cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
-    """To wait for a stream costs more than to look at all arenas; else those near by are asked."""
+    """Take free pages of near arenas; with `wait` of all, as a wait costs more than that search."""
     cdef uint32_t rung = <uint32_t> (RUNG_OTHERS if wait else RUNG_IDLE)         # enums
     cdef uint64_t want = climb.missing
     cdef uint64_t below = ~<uint64_t> 0
@@ -217,7 +218,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexcept nogil:
-    """Detach the lowest pages of a hole where nothing is mapped; some that never were, if `new`."""
+    """Detach the lowest pages of a hole that have no view; with `new`, even ones never mapped."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)
@@ -236,7 +237,7 @@ cdef Block *hole_take(Arena *arena, Block *hole, uint64_t want, bint new) noexce
 
 
 cdef Block *holes_take(Climb *climb, uint64_t want) noexcept nogil:
-    """Under the lock: pages to map in advance; behind the window, in old holes, or in new ones."""
+    """Under the lock: detach pages to map in advance: behind the window, or in any hole."""
     cdef Arena *arena = climb.arena
     cdef Block *stop = links_block(&arena.bins.holes[<uint32_t> RANGE_LARGE])      # an enum
     cdef Block *hole = climb.last.next
