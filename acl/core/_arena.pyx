@@ -16,9 +16,7 @@ from posix.unistd cimport _SC_PAGESIZE, sysconf
 
 from acl cimport _libacl
 from acl.core._asleep cimport naps_let_go, naps_reclaim
-from acl.core._bins cimport (
-    arena_open, arena_return, bins_start, guest_bit, slab_close, slab_open,
-)
+from acl.core._bins cimport arena_open, arena_return, bins_start, guest_bit, slab_close, slab_open
 from acl._core cimport (
     ARENA_CLOSED, ARENA_FORKED, ARENA_RECORDED, ARENA_TAGGED, ARENA_WATCHED,
     ARENA_TABLES, FIRST_ARENAS, FOUND_ARENAS, MAX_ARENAS, no_scopes, Range, RANGE_TABLES,
