@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `aclpool replay`."""
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("trace", metavar="TRACE", help="an npz trace or a PyTorch memory snapshot")
+    parser.add_argument("trace", metavar="TRACE",
+                        help="a trace (npz, CSV or JSON), a recording or a PyTorch memory snapshot")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - for standard output")
     parser.add_argument("--policy", metavar="LIST", default="",
                         help=f"compare with {', '.join(POLICY_NAMES)} or all; each is also run with "
