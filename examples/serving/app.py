@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
@@ -38,6 +39,8 @@ from acl.metrics import PrometheusCollector
 
 __all__ = ["Server", "application", "main"]
 
+#: Seconds after the grace period in which those who wait are told that it is over.
+ANSWER_S = 10
 PAGE = Path(__file__).with_name("memory.html")
 #: One address, two answers: a browser that kept the page would give it to the page's own question.
 FRESH = {"Cache-Control": "no-store", "Vary": "Accept"}
@@ -140,15 +143,23 @@ def application(engine: Engine, grace_s: float | None = None) -> Starlette:
 
 
 class Server(uvicorn.Server):
-    """Drains from the signal on: what is accepted is answered, /healthz tells the balancer."""
+    """Drains from the signal on: what is accepted is answered, /healthz tells the balancer.
 
-    def __init__(self, engine: Engine, config: uvicorn.Config) -> None:
+    After the grace period, or a second signal, what is not answered is told that the server is down.
+    """
+
+    def __init__(self, engine: Engine, config: uvicorn.Config, grace_s: float) -> None:
         super().__init__(config)
-        self.engine = engine
+        self.engine, self.grace_s = engine, grace_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        again, hasty = self.engine.draining, self.engine.hasty
         self.engine.draining = True
-        super().handle_exit(sig, frame)
+        timer = threading.Timer(0 if again else self.grace_s, self.engine.cut_short)
+        timer.daemon = True
+        timer.start()
+        if hasty or not again:                  # uvicorn would hang up on all at its second signal
+            super().handle_exit(sig, frame)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -211,9 +222,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.exit(1, f"{parser.prog}: {error}\n")
     config = uvicorn.Config(
         application(engine, 1.0), log_level="warning", access_log=False,
-        timeout_graceful_shutdown=max(1, round(given.grace)))
+        timeout_graceful_shutdown=round(given.grace) + ANSWER_S)
     try:
-        Server(engine, config).run([door])
+        Server(engine, config, given.grace).run([door])
+    except KeyboardInterrupt:               # uvicorn has ended in order, and passes it on
+        parser.exit(130)
     finally:
         engine.close(0)                     # uvicorn has done so, unless it failed
 

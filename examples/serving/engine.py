@@ -524,6 +524,8 @@ class Engine:
 
     def fail(self, batch: list[Job], error: BaseException) -> None:
         """What was tried for too long, or cannot be served."""
+        if self.hasty and not isinstance(error, Refused):
+            error = Refused(503, f"the server went down before it had answered: {error}")
         for job in batch:
             if not job.result.done():
                 with self.changed:
