@@ -1,6 +1,11 @@
 """AscendCL for Python: pyACL's names with pyACL's conventions, and our own names beside them.
 
 `import aclpool as acl` gets this module on every machine, also where CANN's own `acl` comes first.
+
+Begin with `Pool` (device memory), `Stream` (a queue of work) and `Model` (inference); `memory_ledger`
+says who holds a device's memory.  `acl.rt`, `acl.mdl`, `acl.op`, `acl.util` and `acl.prof` are pyACL.
+`acl.sim` steers the simulator; `acl.torch`, `acl.mindspore`, `acl.vllm`, `acl.ge` and `acl.ort` put a
+pool behind a framework, if that is installed.
 """
 
 import importlib

@@ -638,7 +638,7 @@ cdef class Pool:
         Parameters
         ----------
         older_than : float, optional
-            Only those that are known to be so many seconds old, as tracked blocks are.
+            Only those known to be live for this many seconds; the age of tracked blocks is known.
         since : Mark, optional
             Only those that were allocated after a mark; exact for all blocks.
         """

@@ -1,4 +1,4 @@
-"""The door for GE's Python Session: an allocator class of GE's over a pool.
+"""Adapter for GE's Python Session: an allocator class of GE's over a pool.
 
 CANN's graph engine takes device memory for a session's graphs from an object of its Python class
 `ge.allocator.Allocator`; `Allocator` here is such a class, over an `acl.Pool`:

@@ -1,9 +1,9 @@
 """The pool as MindSpore's allocator (2.7.1 and later).
 
-`mem_pool(pool)` is what `mindspore.runtime.use_mem_pool` wants: what is allocated inside such a block
-comes from the pool, through two C functions; no Python runs.  MindSpore keeps what its tensors give
-back, and hands it to the pool when its cache is emptied.  It tells its allocator nothing of its queue of
-launches, so memory goes from the pool to the device, or to other streams, when `empty_cache` is called.
+Pass `mem_pool(pool)` to `mindspore.runtime.use_mem_pool`: allocations inside such a block come from the
+pool, through two C functions; no Python runs.  MindSpore keeps the memory of its tensors and returns
+it to the pool when its cache is emptied.  It tells its allocator nothing of its queue of launches, so
+memory leaves the pool, or goes to other streams, only when `empty_cache` is called.
 
 `import acl.mindspore` comes before `import mindspore`.  On a machine without CANN it lays the simulator
 out as MindSpore expects CANN, which needs gcc and g++, once.

@@ -1,8 +1,8 @@
-"""The door for ONNX Runtime: tensors of its CPU sessions in memory of the allocator's core.
+"""Adapter for ONNX Runtime: the tensors of its CPU sessions come from a pool of host memory.
 
-ONNX Runtime keeps freed memory in an arena that only grows, and fits changing shapes badly.  Here a
-session takes its tensors from a `HostPool`: the allocator of this package on pages of the host, which
-moves free pages to where they are needed and gives memory back.
+ONNX Runtime keeps freed memory in an arena that only grows, and fits changing shapes badly.  With this
+adapter a session takes its tensors from a `HostPool`: the allocator of this package on pages of the
+host, which moves free pages to where they are needed and gives memory back.
 
     >>> pool = acl.ort.install()                                            # doctest: +SKIP
     >>> session = onnxruntime.InferenceSession(path, acl.ort.session_options())  # doctest: +SKIP

@@ -1,13 +1,13 @@
 """The pool as torch_npu's allocator.
 
 `install()` puts it behind every tensor of the process, `mem_pool(pool)` behind the tensors that are
-made inside a `torch.npu.use_mem_pool` block.  Both give torch_npu the C functions `aclpool_malloc` and
-and `aclpool_free` of `allocator_path()`; no Python runs when memory is taken or given back, except to
-note the Python stack of a tensor while a recording wants it, and when a device's pool is made.
+made inside a `torch.npu.use_mem_pool` block.  Both give torch_npu the C functions `aclpool_malloc`
+and `aclpool_free` of `allocator_path()`; Python runs only to note the stack of a tensor for a
+recording, and when a device's pool is made.
 
-torch_npu gives a block back when its tensor dies, which may be before the work on it was submitted from
-its task queue.  So after `install()` a block is used again for its own stream only, and no page goes
-elsewhere before torch's queue has been emptied: by `torch.npu.empty_cache()`, or when memory is short.
+torch_npu frees a block when its tensor dies, which may be before the work on it left its task queue.
+So after `install()` a block is used again for its own stream only, and no page leaves the stream
+before torch's queue has been emptied: by `torch.npu.empty_cache()`, or when memory is short.
 
 `import acl.torch` needs torch and torch_npu; on a machine without CANN it loads the simulator for them.
 """

@@ -1,11 +1,11 @@
-"""The host simulator's own controls: a world with as many devices, chips and faults as a test wants.
+"""Controls of the host simulator: devices, chips, capacity, faults, counters.
 
-The simulator is a `libascendcl.so` beside this file.  It is configured by the `ACL_SIM_*` variables,
-which serve any program, and from Python by the functions here, which act on the library as this
-process has it loaded (loading it if need be).  Everything is process-wide.
+The simulator is a `libascendcl.so` beside this file.  The `ACL_SIM_*` variables configure it for any
+program; the functions here act on the library that this process has loaded (and load it if need be).
+All of it holds for the whole process.
 
 Nothing here imports NumPy or opens the library before a function that needs it is called.  Any
-thread may call anything; `configure` and `reset` want a moment when no device is in use.
+thread may call anything; call `configure` while no device is in use.
 """
 
 from __future__ import annotations
@@ -322,13 +322,13 @@ def fault(
     nth : int
         Only the nth call from now, once.
     every : int
-        Every so many calls.
+        Every Nth call.
     p : float
         Each call with this probability; with the same `seed` the same calls.
     seed : int
         Of the rule's own random sequence.
     times : int
-        At most so many failures.
+        At most this many failures.
     code : int
         The status to return; by default 207001 (out of memory) from functions that get memory and
         507899 (driver) from the rest.  Functions that return no status return NULL or 0.

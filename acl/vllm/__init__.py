@@ -1,4 +1,4 @@
-"""The door for vLLM-Ascend's sleep mode: its allocator module, replaced by ours.
+"""Adapter for vLLM-Ascend's sleep mode: its allocator module, replaced by ours.
 
 `install()` puts `acl.vllm.vllm_ascend_C` where vLLM-Ascend looks for its own extension module, so that
 its `camem.py` runs on ours unchanged, whether it is imported before or after.  The vendor's module also
