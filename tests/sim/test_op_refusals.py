@@ -376,7 +376,8 @@ def test_a_transform_of_a_long_prime_is_beyond_the_work_limit() -> None:
     refused("work limit", "DFT", [line, np.array((1 << 20) - 3)], opset=20)
 
 
-def test_a_transform_that_is_folded_takes_a_second_at_most() -> None:
+def test_a_transform_that_is_folded_takes_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
     b = Builder(20)
     b.add("DFT", b.constant(np.ones((1, 4, 1), np.float32)), b.constant(np.array(65537)), outputs=["y"])
     b.output("y")
