@@ -118,6 +118,15 @@ def test_ctrl_c_is_a_line_and_not_a_traceback() -> None:
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "aclpool: interrupted")
 
 
+def test_ctrl_c_while_the_tools_are_imported_is_a_line_too() -> None:
+    code = ("import importlib, signal\n"
+            "from acl.tools import cli\n"
+            "importlib.import_module = lambda name: signal.raise_signal(signal.SIGINT)\n"
+            "raise SystemExit(cli.main(['doctor']))")
+    done = run_child("-c", code)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "aclpool: interrupted")
+
+
 @pytest.mark.parametrize("command", [["doctor"], ["doctor", "--json"], ["top", "--once"]])
 def test_a_reader_that_has_gone_is_no_error(command: list[str]) -> None:
     # The child's standard output is a pipe whose reading end is closed before it starts.

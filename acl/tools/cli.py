@@ -73,6 +73,15 @@ def open_closed() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `aclpool` with these arguments (the process's own if None); its exit code."""
     open_closed()
+    try:
+        return run(arguments)
+    except KeyboardInterrupt:                   # also while the tools are imported
+        print("\naclpool: interrupted", file=sys.stderr)
+        return 130
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """As `main`; what Ctrl-C raises goes through."""
     top = parser()
     choice, rest = top.parse_known_args(arguments)
     if choice.tool is None and not rest:
@@ -84,9 +93,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = choice.run(choice)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("\naclpool: interrupted", file=sys.stderr)
-        return 130
     except OSError as error:
         # Who read has gone, as `head` does, or a disk is full; the flush at the exit shall not complain either.
         if not isinstance(error, BrokenPipeError):
