@@ -7,7 +7,8 @@ are predicted (`_extents`), as ACL wants the buffers before it knows them; where
 too small, one synchronous run tells the shapes and the run is repeated.
 
 ACL forbids two runs of one model at the same time in different threads, so a lock keeps them apart.
-It is never held while a stream is waited for, except to unload.
+It is never held while a stream is waited for, except to unload, and where a result was larger than
+predicted.
 """
 
 cimport cython

@@ -1,7 +1,8 @@
-"""Each strong promise of README and docs, and the test that holds the code to it.
+"""Each strong promise of README, docs and docstrings, and the test that holds the code to it.
 
 A sentence with one of the words of STRONG is in CLAIMS with its test, or in PLAIN, because it promises nothing.
-A new one that is in neither fails here, and so does a promise whose test is gone.
+A new one that is in neither fails here, and so does a promise whose test is gone.  Docstrings of public names
+are in DOCSTRINGS as a whole, whatever their words.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STRONG = re.compile(r"\b(never|always|any thread|no waits?)\b", re.IGNORECASE)
 #: What was decided and measured, not what is promised.
 HISTORY = "design.md"
+#: Generated modules, whose docstrings quote CANN.
+PYACL = {"mdl", "op", "prof", "rt", "util"}
 
 #: Page, words around the strong one, file of the test, its name.
 CLAIMS = [
@@ -86,6 +91,37 @@ PLAIN = [
 ]
 
 
+#: Public names whose docstrings have a strong word, and the tests of what they promise; none: it is no promise.
+DOCSTRINGS: dict[str, tuple[str, ...]] = {
+    "Buffer.from_address": ("test_runtime_buffer.py::test_borrowed_memory_is_not_freed",),
+    "Capture": ("test_core_order.py::test_a_captured_block_is_never_moved_or_trimmed",
+                "test_core_order.py::test_a_capture_has_memory_of_its_own"),
+    "Event.query": ("test_claims.py::test_a_query_of_a_busy_stream_returns_while_it_is_busy",),
+    "Model.close": ("test_model.py::test_close_works_in_a_thread_without_a_context",),
+    "Model.run_async": ("test_model.py::test_runs_behind_a_blocked_stream_return_at_once",),
+    "Pool": ("test_core_views.py::test_free_pages_are_viewed_elsewhere_without_a_wait",
+             "test_core_views.py::test_a_recall_makes_no_driver_call",
+             "test_guard.py::test_a_sample_finds_errors_without_waiting"),
+    "Stream.query": ("test_claims.py::test_a_query_of_a_busy_stream_returns_while_it_is_busy",),
+    "sim": ("sim/test_controls.py::test_faults_from_many_threads_are_counted_once",),
+    "sim.configure": (),
+}
+
+
+def public_docstrings() -> Iterator[tuple[str, str]]:
+    """Names and docstrings of all that the package exports; pyACL's own are the vendor's."""
+    for name in acl.__all__:
+        thing = getattr(acl, name, None)
+        if name in PYACL or thing is None:
+            continue
+        yield name, thing.__doc__ or ""
+        inner = thing.__all__ if name == "sim" else vars(thing) if isinstance(thing, type) else ()
+        for member in inner:
+            text = getattr(getattr(thing, member), "__doc__", None)
+            if not member.startswith("_") and isinstance(text, str):
+                yield f"{name}.{member}", text
+
+
 def sentences(page: Path) -> str:
     """The page's text in one line, without its programs."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -113,7 +149,42 @@ def test_the_test_of_a_promise_is_there(file: str, test: str) -> None:
     assert re.search(rf"^ *def {test}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
 
 
+def test_each_public_docstring_with_a_strong_word_has_tests_or_promises_nothing() -> None:
+    strong = [name for name, text in public_docstrings() if STRONG.search(text)]
+    assert "Stream.query" in strong
+    new = sorted(set(strong) - set(DOCSTRINGS))
+    assert not new, f"name tests in DOCSTRINGS, or weaken the docstrings: {new}"
+    for test in chain.from_iterable(DOCSTRINGS.values()):
+        test_the_test_of_a_promise_is_there(*test.split("::"))
+
+
 # ---- promises whose test stands here ----
+
+
+def test_a_query_of_a_busy_stream_returns_while_it_is_busy(stream: acl.Stream) -> None:
+    opened, event = threading.Event(), acl.Event()
+    stream.launch(opened.wait, 60)
+    event.record(stream)
+    assert not stream.query() and not event.query() and not opened.is_set()
+    opened.set()
+    stream.synchronize()
+    assert stream.query() and event.query()
+
+
+def test_a_first_run_that_waits_for_its_stream_does_not_hold_the_model() -> None:
+    x, opened = np.ones((6, 8), np.float32), threading.Event()
+    with acl.Model(small_model().to_bytes()) as model, acl.Stream() as held, acl.Stream() as free:
+        held.launch(opened.wait, 60)
+        waiter = threading.Thread(target=model, args=(x,), kwargs={"stream": held})
+        waiter.start()
+        other = threading.Thread(target=model, args=(x,), kwargs={"stream": free})
+        other.start()
+        other.join(30)
+        stuck = other.is_alive()
+        opened.set()
+        waiter.join()
+        other.join()
+        assert not stuck, "a run on a free stream waited for a first run on one that is held up"
 
 
 def test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model() -> None:
