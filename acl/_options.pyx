@@ -156,6 +156,9 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     if given["limit"] is not None and options.limit < granule:
         raise ValueError(
             f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
+    if options.limit != 0 and bytes_of(given["preallocate"], "preallocate") > options.limit:
+        raise ValueError(
+            f"preallocate must be at most limit ({given['limit']!r}), not {given['preallocate']!r}")
     options.headroom = bytes_of(given["headroom"], "headroom")
     options.granule = granule
     options.info_attr = memory_kind()

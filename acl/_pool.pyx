@@ -166,7 +166,7 @@ cdef class Pool:
             "limit": limit, "headroom": headroom, "granule": granule, "pages": pages,
             "virtual": virtual, "steal": steal, "watch_captures": watch_captures, "views": views,
             "early_frees": early_frees_default() if early_frees is None else early_frees,
-            "sync_timeout_ms": sync_timeout_ms, "segments": segments,
+            "sync_timeout_ms": sync_timeout_ms, "segments": segments, "preallocate": preallocate,
         })
         with nogil:
             pools_retry()

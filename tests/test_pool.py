@@ -63,6 +63,7 @@ def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Except
     ({"granule": "auto", "limit": "1MiB"}, "limit must be at least one granule"),
     ({"limit": 1000}, "limit must be at least one granule"),
     ({"headroom": -5}, "headroom must be at least 0, not -5"),
+    ({"limit": "1GiB", "preallocate": "2GiB"}, r"preallocate must be at most limit \('1GiB'\), not '2GiB'"),
     ({"pages": "tiny"}, "pages must be one of huge, normal, huge1g, not 'tiny'"),
     ({"sync_timeout_ms": 0}, "sync_timeout_ms must be positive, or -1 for no limit, not 0"),
     ({"views": "never"}, "views must be a bool or 'always', not 'never'"),
