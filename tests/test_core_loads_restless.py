@@ -112,10 +112,10 @@ def test_a_small_load_comes_to_rest(name: str, count: int, seed: int) -> None:
 @pytest.mark.parametrize(("name", "count"), [
     ("speculative", 150), ("three_at_once", 25), ("one_of_three", 40), ("ranking", 100), ("stages", 150)])
 def test_small_streams_that_share_pay_for_their_own_pages(name: str, count: int, seed: int) -> None:
-    """The calls of a pass fall to a third within 20: a few MiB more end what a call in each step would not."""
+    """The calls of a pass fall to a tenth within 20: a few MiB more end what a call in each step would not."""
     replay = Replay(made(RESTLESS[name], count, seed))
     calls = [replay.once()[0] for _ in range(20)]
-    assert 3 * max(calls[-2:]) < calls[0], calls
+    assert 10 * max(calls[-2:]) < calls[0], calls
     assert replay.ratio() <= 1.6
 
 

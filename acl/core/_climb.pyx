@@ -184,10 +184,15 @@ cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
     The price doubles with each 1 % that the pool exceeds its live peak.  So a load that borrows for
     ever grows until it stops, and only one that borrows much may waste much.
     """
-    cdef size_t granule = climb.arena.pool.options.granule
-    cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
+    cdef Pool *pool = climb.arena.pool
+    cdef size_t granule = pool.options.granule
+    cdef size_t need = stale_read(&pool.source.reserved) + pages * granule
     cdef size_t excess = need - min(need, climb.joint)
-    cdef size_t part = max(climb.joint, PRICE_PAGES * granule) // 100
+    cdef size_t least = PRICE_PAGES * granule
+    cdef size_t part
+    if count_read(&pool.arena_count) > 1:       # pages that one stream borrows, others borrow back
+        least += least - min(climb.joint, least)
+    part = max(climb.joint, least) // 100
     return <uint64_t> PRICE_BORROWS << min(excess // part, <size_t> PRICE_DOUBLINGS)       # enums
 
 
