@@ -476,8 +476,8 @@ def pool_sleep(Pool pool not None, tags, offload, drained):
     trip.tags = tags_mask(pool, tags, "tags")
     trip.keep = tags_mask(pool, offload, "offload")
     if pool.guarded:
-        raise ValueError("a pool with debug, samples too, checks its blocks' edges: they cannot "
-                         "sleep")
+        raise ValueError("a pool with debug=True or samples checks its blocks' edges, so they "
+                         "cannot sleep")
     return trip_sleep(&trip, pool, drained)
 
 
