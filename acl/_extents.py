@@ -88,6 +88,10 @@ class Extents:
         """Whether only a run can tell the outputs' shapes."""
         return not self.fixed and not self.seen
 
+    def knows(self, inputs: Shapes) -> bool:
+        """Whether the prediction is no guess: such inputs were seen, or the outputs never change."""
+        return self.fixed or inputs in self.seen
+
     def predict(self, inputs: Shapes) -> Shapes | None:
         """The outputs' shapes, exact if such inputs were seen; None before the first `learn`."""
         if self.fixed:

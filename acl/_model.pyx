@@ -7,8 +7,8 @@ are predicted (`_extents`), as ACL wants the buffers before it knows them; where
 too small, one synchronous run tells the shapes and the run is repeated.
 
 ACL forbids two runs of one model at the same time in different threads, so a lock keeps them apart.
-It is never held while a stream is waited for, except to unload, and where a result was larger than
-predicted.
+It is never held while a stream is waited for, except to unload, and where the outputs' sizes were
+predicted wrongly.
 """
 
 cimport cython
@@ -49,6 +49,7 @@ from acl.inside._tags cimport stream_name, tag_pop, tag_push
 from acl._array import Array, stream_memory
 from acl._copy import content_of
 from acl._device import Device, ordinal_of
+from acl._error import OutOfMemoryError
 from acl._extents import Extents
 from acl._given import c_path, host_array, is_path
 from acl._registry import pool_of
@@ -492,16 +493,14 @@ cdef class Model:
         cdef Dataset inputs = dataset_of(arrays, self.inputs)
         cdef Dataset outputs
         shapes = tuple([array.shape for array in arrays])
-        predicted = self.extents.predict(shapes)
-        if predicted is None or not self.typed:
-            predicted = self.shapes_by_running(inputs, stream)
-            self.extents.learn(shapes, predicted)
-        buffers = self.output_buffers(predicted, stream)
+        predicted, buffers = self.guess(shapes, stream)
+        if buffers is None:
+            predicted = self.shapes_by_running(inputs, shapes, stream)
+            buffers = self.output_buffers(predicted, stream)
         outputs = dataset_of_buffers(buffers)
         if self.queue(inputs, outputs, stream, must=False):
             # Too small, or a real fault, which the synchronous run then names.
-            predicted = self.shapes_by_running(inputs, stream)
-            self.extents.learn(shapes, predicted)
+            predicted = self.shapes_by_running(inputs, shapes, stream)
             buffers = self.output_buffers(predicted, stream)
             outputs = dataset_of_buffers(buffers)
             self.queue(inputs, outputs, stream, must=True)
@@ -513,6 +512,18 @@ cdef class Model:
         self.extents.learn(shapes, found)
         return tuple([Array.of(buffer, shape, info.dtype)
                       for buffer, shape, info in zip(buffers, found, self.outputs)])
+
+    cdef tuple guess(self, tuple shapes, Stream stream):
+        """The outputs' predicted shapes, and memory for them; None if only a run can tell."""
+        predicted = self.extents.predict(shapes)
+        if predicted is None or not self.typed:
+            return None, None
+        try:
+            return predicted, self.output_buffers(predicted, stream)
+        except OutOfMemoryError:
+            if self.extents.knows(shapes):
+                raise
+        return None, None                       # the guess was too large, the outputs may not be
 
     cdef list output_buffers(self, tuple shapes, Stream stream):
         return [stream_memory(Array.nbytes_of(shape, info.dtype), stream, "outputs")
@@ -562,7 +573,7 @@ cdef class Model:
             pool.failed_runs = runs | {self.name} if failed else runs
         return 0
 
-    cdef tuple shapes_by_running(self, Dataset inputs, Stream stream):
+    cdef tuple shapes_by_running(self, Dataset inputs, tuple given, Stream stream):
         """The outputs' shapes, by one synchronous run that brings its own output memory."""
         cdef Dataset outputs = Dataset()
         cdef aclError status
@@ -584,9 +595,11 @@ cdef class Model:
             self.outputs = tuple([
                 info._replace(dtype=outputs.dtype(i)) for i, info in enumerate(self.outputs)])
             self.typed = True
-        return tuple([
+        shapes = tuple([
             shape if shape is not None else info.shape
             for shape, info in zip(outputs.shapes(), self.outputs, strict=True)])
+        self.extents.learn(given, shapes)
+        return shapes
 
     # -- the end
 

@@ -463,6 +463,20 @@ def test_out_of_memory_without_a_hook_is_a_memory_error(stream, model):
         pool.unregister(stream)
 
 
+def test_a_guess_of_the_outputs_that_finds_no_memory_is_no_failure(stream):
+    b = Builder()
+    b.add("Relu", b.input("x", "float32", [None, 4]), outputs=["y"])
+    b.output("y")                               # of unknown shape: 4 may be 2 + 2
+    with acl.Pool(0, limit="8MiB") as pool, acl.Model(b.to_bytes()) as model:
+        pool.register(stream)
+        for rows in (2, 2048):
+            x = np.full((rows, 4), rows, np.float32)
+            np.testing.assert_array_equal(model(x, stream=stream)[0], x)
+        with pytest.raises(acl.OutOfMemoryError):
+            model(np.ones((1 << 20, 4), np.float32), stream=stream)
+        pool.unregister(stream)
+
+
 def test_report_names_the_model_whose_failed_run_left_memory(stream, model):
     # The graph engine keeps a failed run's blocks until the model's next run or its unload.
     model(np.ones((4, 8), np.float32))
