@@ -119,22 +119,31 @@ aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId)
     return ACL_SUCCESS;
 }
 
-aclError sim_aclrtDestroyContext(aclrtContext context)
+/* The context is held. */
+static aclError context_destroy(Context *context)
 {
-    REQUIRE(context != NULL);
-    if (!handle_is(context, HANDLE_CONTEXT)) {
-        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p is no context that lives", context);
-    }
-    if (((Context *)context)->is_default) {
+    if (context->is_default) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
     }
     if (stream_running() == NULL) { /* a task would wait for itself */
         streams_drain(context);
     }
     if (!context_end(context)) {
-        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p was destroyed by another thread", context);
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p was destroyed by another thread",
+                    (void *)context);
     }
     return ACL_SUCCESS;
+}
+
+aclError sim_aclrtDestroyContext(aclrtContext context)
+{
+    REQUIRE(context != NULL);
+    if (!handle_follow(context, HANDLE_CONTEXT)) {
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p is no context that lives", context);
+    }
+    aclError status = context_destroy(context);
+    handle_drop(context);
+    return status;
 }
 
 aclError sim_aclrtSetCurrentContext(aclrtContext context)

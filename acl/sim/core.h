@@ -153,6 +153,8 @@ void *handle_new(HandleKind kind, size_t size);
  * handle_show.  handle_retire gives back what was not shown. */
 void *handle_prepare(HandleKind kind, size_t size);
 void handle_show(void *handle);
+/* The same, held by the caller. */
+void handle_show_held(void *handle);
 /* Whether `handle` is a live object of that kind; safe for any bit pattern. */
 bool handle_is(const void *handle, HandleKind kind);
 /* Dead for handle_is from now on; the slot stays ours until handle_retire.  False if it was dead

@@ -278,6 +278,9 @@ aclError acl_sim_fault_add(const char *text, uint32_t *number)
     Rule rule = {.used = true, .function = DEVICE_LOST};
     if (text != NULL && lost_read(text, &rule.device, &rule.code)) {
         TRY(device_check(rule.device));
+        if (rule.code <= 0) {
+            return fail(ACL_ERROR_INVALID_PARAM, "'%.64s': expected a status above 0, such as 507899", text);
+        }
         rule.calls = device_refusals(rule.device);
     } else {
         TRY(rule_read(text, &rule));

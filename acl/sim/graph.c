@@ -300,7 +300,7 @@ aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
 aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
 {
     GRAPH_REF(graph);
-    Stream *stream;
+    STREAM_REF(stream);
     Context *context;
     REQUIRE(modelRI != NULL);
     if (timeout < -1 || timeout == 0) {
@@ -310,7 +310,7 @@ aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
     TRY(graph_resolve(modelRI, &graph));
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
-    TRY(stream_new(context, 0, 0, &stream));
+    TRY(stream_open(context, 0, 0, &stream));
     aclError status = graph_submit(graph, stream);
     if (status == ACL_SUCCESS) {
         status = stream_synchronize(stream, timeout);

@@ -187,11 +187,20 @@ void *handle_prepare(HandleKind number, size_t size)
     return object;
 }
 
+static void slot_show(Slot *slot, uint32_t word)
+{
+    atomic_fetch_add_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
+    atomic_store_explicit(&slot->word, word, memory_order_release);
+}
+
 void handle_show(void *handle)
 {
-    Slot *slot = slot_of(handle);
-    atomic_fetch_add_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
-    atomic_store_explicit(&slot->word, SLOT_LIVE, memory_order_release);
+    slot_show(slot_of(handle), SLOT_LIVE);
+}
+
+void handle_show_held(void *handle)
+{
+    slot_show(slot_of(handle), SLOT_LIVE + SLOT_HOLD);
 }
 
 void *handle_new(HandleKind number, size_t size)

@@ -80,10 +80,10 @@ static aclError run_alone(
     Model *model, const aclmdlDataset *input, aclmdlDataset *output, int32_t timeout_ms)
 {
     Context *context;
-    Stream *stream;
+    STREAM_REF(stream);
     TRY(context_require(&context));
     TRY(capture_forbids_sync());
-    TRY(stream_new(context, 0, 0, &stream));
+    TRY(stream_open(context, 0, 0, &stream));
     Source source = {.pool = pool_borrow(model)};
     aclError status = source.pool == NULL ? fail(ACL_ERROR_BAD_ALLOC, "no host memory")
         : model_run(model, stream, &source, RUN_SYNC, input, output);

@@ -11,7 +11,8 @@
 static _Atomic uint32_t next_id;
 static _Thread_local uint32_t last_task_id;
 
-aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **out)
+/* Nobody sees it yet. */
+static aclError stream_prepare(Context *context, uint32_t priority, uint32_t flags, Stream **out)
 {
     Stream *stream = handle_prepare(HANDLE_STREAM, sizeof *stream);
     if (stream == NULL) {
@@ -24,9 +25,45 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
     stream->flags = flags;
     pthread_mutex_init(&stream->lock, NULL);
     *out = stream;
-    handle_show(stream);
-    stream_state_tell(stream, ACL_RT_STREAM_STATE_CREATE_POST);
     return ACL_SUCCESS;
+}
+
+aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **out)
+{
+    TRY(stream_prepare(context, priority, flags, out));
+    handle_show(*out);
+    stream_state_tell(*out, ACL_RT_STREAM_STATE_CREATE_POST);
+    return ACL_SUCCESS;
+}
+
+/* The second look follows the context once it has the stream: whoever ends the context by then sees the
+ * stream, or this sees the end. */
+static aclError stream_enter(Stream *stream, Context *context)
+{
+    handle_show_held(stream);
+    stream_state_tell(stream, ACL_RT_STREAM_STATE_CREATE_POST);
+    if (!handle_follow(context, HANDLE_CONTEXT)) {
+        stream_end(stream, STREAM_END_NOW);
+        handle_drop(stream);
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "another thread destroyed the context");
+    }
+    handle_drop(context);
+    return ACL_SUCCESS;
+}
+
+aclError stream_open(Context *context, uint32_t priority, uint32_t flags, Stream **out)
+{
+    Stream *stream;
+    if (!handle_follow(context, HANDLE_CONTEXT)) {
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "another thread destroyed the context");
+    }
+    aclError status = stream_prepare(context, priority, flags, &stream);
+    status = status == ACL_SUCCESS ? stream_enter(stream, context) : status;
+    handle_drop(context);
+    if (status == ACL_SUCCESS) {
+        *out = stream;
+    }
+    return status;
 }
 
 int32_t stream_device(const Stream *stream)

@@ -75,6 +75,9 @@ typedef enum StreamEnd {
 } StreamEnd;
 
 aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
+/* The same in a context that others see, and may destroy: the stream goes with it, or is refused.  It is
+ * held: for STREAM_REF. */
+aclError stream_open(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
 /* False if another thread ended it first. */
 bool stream_end(Stream *stream, StreamEnd how);
 /* For the worker at its end, and for stream_end. */

@@ -43,11 +43,11 @@ static uint32_t priority_normalise(uint32_t priority)
 static aclError stream_create(aclrtStream *out, uint32_t priority, size_t flags)
 {
     Context *context;
-    Stream *stream;
+    STREAM_REF(stream);
     uint32_t known;
     TRY(flags_normalise(flags, &known));
     TRY(context_require(&context));
-    TRY(stream_new(context, priority_normalise(priority), known, &stream));
+    TRY(stream_open(context, priority_normalise(priority), known, &stream));
     *out = stream;
     return ACL_SUCCESS;
 }

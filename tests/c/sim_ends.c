@@ -5,6 +5,12 @@
 
 #include "check.h"
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { TURNS = 500 };
+#else
+enum { TURNS = 20000 };
+#endif
+
 static atomic_int go, inside, late;
 static aclrtStream busy, stream;
 
@@ -105,6 +111,82 @@ static void aborted_reports(void)
     OK(aclrtResetDevice(0));
 }
 
+/* ---- a context takes its streams along, those too that are made meanwhile ---------------------- */
+static _Atomic(aclrtContext) victim;
+static atomic_int over;
+
+static void *maker(void *unused)
+{
+    aclrtStream made;
+    (void)unused;
+    while (!atomic_load(&over)) {
+        aclrtContext context = atomic_exchange(&victim, NULL);
+        if (context != NULL && aclrtSetCurrentContext(context) == ACL_SUCCESS) {
+            (void)aclrtCreateStream(&made);
+        }
+    }
+    return NULL;
+}
+
+static uint32_t streams_left(void)
+{
+    uint32_t left;
+    OK(aclrtGetStreamAvailableNum(&left));
+    return left;
+}
+
+static void contexts_and_makers(void)
+{
+    pthread_t thread;
+    aclrtContext own, context;
+    OK(aclrtSetDevice(0));
+    OK(aclrtGetCurrentContext(&own));
+    uint32_t before = streams_left();
+    CHECK(pthread_create(&thread, NULL, maker, NULL) == 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        OK(aclrtCreateContext(&context, 0));
+        OK(aclrtSetCurrentContext(own));
+        atomic_store(&victim, context);
+        OK(aclrtDestroyContext(context));
+    }
+    atomic_store(&over, 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(streams_left() == before);
+    OK(aclrtResetDevice(0));
+}
+
+static aclrtContext ending;
+
+static void *destroyer(void *unused)
+{
+    (void)unused;
+    OK(aclrtDestroyContext(ending));
+    return NULL;
+}
+
+static void on_stream(aclrtStream made, aclrtStreamState state, void *unused)
+{
+    pthread_t thread;
+    (void)made, (void)unused;
+    if (state == ACL_RT_STREAM_STATE_CREATE_POST) {
+        CHECK(pthread_create(&thread, NULL, destroyer, NULL) == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+    }
+}
+
+/* The context ends within the call that makes a stream in it. */
+static void context_of_a_new_stream(void)
+{
+    aclrtStream made = NULL;
+    OK(aclrtSetDevice(0));
+    OK(aclrtCreateContext(&ending, 0));
+    OK(aclrtRegStreamStateCallback("ends", on_stream, NULL));
+    GIVES(ACL_ERROR_RT_CONTEXT_NULL, aclrtCreateStream(&made));
+    CHECK(made == NULL);
+    OK(aclrtRegStreamStateCallback("ends", NULL, NULL));
+    OK(aclrtResetDevice(0));
+}
+
 int main(void)
 {
     OK(aclInit(NULL));
@@ -112,6 +194,8 @@ int main(void)
     reset();
     aborted_then_stopped();
     aborted_reports();
+    contexts_and_makers();
+    context_of_a_new_stream();
     OK(aclFinalize());
     return 0;
 }

@@ -89,7 +89,8 @@ def test_removed_twice_and_described(sim: ModuleType) -> None:
     assert "removed" in repr(fault)
 
 
-@pytest.mark.parametrize("rule", ["nope", "aclrtMalloc:nth=0", "aclrtMalloc:p=2", "aclrtMalloc:x=1", "aclrtMalloc:nth"])
+@pytest.mark.parametrize("rule", ["nope", "aclrtMalloc:nth=0", "aclrtMalloc:p=2", "aclrtMalloc:x=1", "aclrtMalloc:nth",
+                                  "device0:lost=0", "device0:lost=-3"])
 def test_rules_that_make_no_sense(sim: ModuleType, rule: str) -> None:
     with pytest.raises(ValueError, match=re.escape(rule)):
         sim.Fault(rule)
