@@ -241,8 +241,25 @@ def test_nothing_is_released_when_the_interpreter_ends(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
     calls = [line.split()[2] for line in trace.read_text().splitlines()]
     assert {"aclrtCreateStreamWithConfig", "aclrtMallocHost"} <= set(calls)
-    released = [call for call in calls if call.startswith(("aclrtDestroy", "aclrtFree"))]
+    released = [call for call in calls if call.startswith(("aclrtDestroy", "aclrtFree", "aclrtReset"))]
     assert released == []
+
+
+@pytest.mark.subprocess_heavy
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_program_may_reset_its_device_as_its_last_act(tmp_path: Path, closed: bool, force: bool) -> None:
+    trace = tmp_path / "calls"
+    close = "del array; [one.close() for one in (part, kept, buffer, host, event, stream, context, pool)]"
+    done = run_python(f"""{ALIVE}
+    acl.Device(0).use()
+    pool = acl.Pool(0); kept = pool.alloc(1 << 20, stream)
+    {close if closed else ""}
+    acl.Device(0).reset(force={force})
+    print("the last line", end="")
+    """, ACL_SIM_TRACE=str(trace))
+    assert (done.stdout, done.stderr, done.returncode) == ("the last line", "", 0)
+    assert "aclrtResetDevice" in trace.read_text()
 
 
 def test_an_uncaught_error_keeps_its_exit_code() -> None:
