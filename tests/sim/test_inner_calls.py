@@ -1,4 +1,5 @@
-"""Inner calls of the simulator are not the program's: not counted, not traced, not hit by faults."""
+"""Inner calls of the simulator are not the program's: not counted, not traced, not hit by faults.  And what else
+its sources keep to."""
 
 from __future__ import annotations
 
@@ -25,6 +26,16 @@ def test_no_source_calls_an_exported_function() -> None:
         text = re.sub(r'/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', "", path.read_text(), flags=re.DOTALL)
         found += [f"{path.name}: {name}" for name in re.findall(r"(?<!\w)(acl\w+)\(", text) if name in exported]
     assert found == []
+
+
+def test_a_fork_takes_every_lock_of_a_file() -> None:
+    """A lock that is made by hand would be held for ever in the child of a fork in a moment of its use."""
+    bare = []
+    for path in sorted(SOURCES.glob("*.c")):
+        text = path.read_text()
+        made = re.findall(r"\bpthread_mutex_t (\w+) = PTHREAD_MUTEX_INITIALIZER", text)
+        bare += [f"{path.name}: {name}" for name in made if f"FORK_TAKES({name})" not in text]
+    assert bare == []
 
 
 def test_an_unload_survives_a_fault_of_the_programs_frees(sim: ModuleType) -> None:
