@@ -461,6 +461,8 @@ def copy_2d(
     cdef size_t row = bytes_given(width, "width"), rows = bytes_given(height, "height")
     if row == 0 or rows == 0:
         return
+    if not (to.on_device or of.on_device):
+        raise ValueError("target or source must be device memory: rows of host memory are NumPy's")
     pitch_check(to, to_pitch, row, rows, "target")
     pitch_check(of, of_pitch, row, rows, "source")
     cdef Stream queue = stream_of(stream, to, of)
@@ -539,6 +541,8 @@ def to_numpy(Buffer source not None, dtype="uint8", shape=None):
     """The device memory's content as a new NumPy array; as many whole items as fit."""
     import numpy
     kind = numpy.dtype(dtype)
+    if kind.hasobject or kind.itemsize == 0:
+        raise TypeError(f"dtype must be of plain items of at least one byte, not {dtype!r}")
     if shape is None:
         shape = source.size // kind.itemsize
     array = numpy.empty(shape, kind)
