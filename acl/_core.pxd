@@ -273,7 +273,7 @@ cdef struct Arena:
     uint32_t mode               # ArenaMode bits
     bint told                   # ACL or C code has its address, and may call with it for ever
     Pool *pool                  # NULL: the pool is gone, and with it all that stands below
-    Block *cache[1032]          # by size / 512 (I4); the last seven are for `cache_flush_some`
+    Block *cache[1025]          # by size / 512 (I4)
     size_t tag_live[64]         # bytes of each tag but 0
     uint32_t tag_blocks[64]
     uint64_t tags               # bit t: tag t has ever had some

@@ -31,8 +31,8 @@ cdef enum:
     SLAB_SHIFT = 30             # 2^24 descriptors
     SLAB_FIRST = 1 << 16        # bytes
     SLAB_ARENAS = 32            # slots for arenas, for each slab: some stay when their slab is free
-    FLUSH_GROUP = 8             # sizes of the cache that are looked at together
-    FLUSH_SIZES = 255           # their bits in `arena.classes`
+    FLUSH_GROUP = 4             # sizes of the cache that are looked at together
+    FLUSH_SIZES = 15            # their bits in `arena.classes`
 
 cdef SpinLock zone_lock         # guards all below, and the zone but for reading
 cdef size_t zone_slabs = 0      # room for so many
