@@ -296,6 +296,20 @@ def test_nothing_waits_for_a_stream_that_was_waited_for_and_ended(made: Made, si
     assert pool.stats().reserved == (2 if size < MIB else 6) * MIB
 
 
+def test_the_ends_of_several_streams_that_share_a_block_are_all_noted(made: Made) -> None:
+    pool, stream, _ = made
+    others = [acl.Stream() for _ in range(8)]
+    buffers = [pool.alloc(4096, stream) for _ in range(8)]
+    for buffer in buffers:
+        for other in others:
+            buffer.record_stream(other)
+    for other in others:
+        other.close()
+    for buffer in buffers:
+        buffer.close()
+    assert blocks_at(pool, stream, "waiting") == [] and pool.check() == 0
+
+
 def test_the_others_are_waited_for_when_one_stream_ends(made: Made) -> None:
     pool, stream, _ = made
     with acl.Stream() as third:
