@@ -315,6 +315,8 @@ cdef class Stream:
 
     def on_close(self, closer):
         """Have `closer(handle)` called once the stream has been destroyed by `close`."""
+        if not callable(closer):
+            raise TypeError(f"closer must be callable, not {type(closer).__name__}")
         if self.closers is None:
             self.closers = []
         self.closers.append(closer)

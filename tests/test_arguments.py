@@ -91,6 +91,7 @@ CASES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.buffer.__dlpack__(stream="x"), TypeError, "stream must be a Stream, a handle or None, not str"),
     (lambda t: t.buffer.__dlpack__(max_version=3), TypeError, "max_version must be a pair of ints or None, not 3"),
     (lambda t: t.buffer.__dlpack__(dl_device=(1,)), TypeError, "dl_device must be a pair of ints or None"),
+    (lambda t: t.stream.on_close(3), TypeError, "closer must be callable, not int"),
     (lambda t: t.stream.synchronize("5"), TypeError, "timeout_ms must be an int or None, not str"),
 ]
 
