@@ -559,8 +559,8 @@ cdef class Pool:
     def on_oom(self, hook):
         """Call `hook(report)` when `alloc` finds no memory, then try once more; None for no hook.
 
-        It runs outside every callback and lock of the pool: it may free buffers, trim, or synchronise,
-        but not run or close the `Model` whose run found no memory.
+        It runs outside every callback and lock of the pool: it may free buffers, trim, or
+        synchronise, but not run or close the `Model` whose run found no memory.
         """
         if hook is not None and not callable(hook):
             raise TypeError(f"hook must be callable or None, not {type(hook).__name__}")
