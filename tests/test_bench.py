@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from acl.tools import bench as bench_command
 from acl.tools._loops import EVENT_BYTES, Load, Subject, instructions_available, run_foreign, run_here, run_python
 from acl.tools.bench_about import about_file, about_ours
 from acl.tools.bench_cases import Case
-from acl.tools.bench_measure import Effort, latencies, percentile, sample_alone
+from acl.tools.bench_measure import Effort, fitting_passes, latencies, percentile, sample_alone
 from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, candidate_of, choose
 
 KEYS = {
@@ -215,6 +216,22 @@ def test_the_meter_is_out_of_the_way_when_it_is_stopped() -> None:
     subject = _peers.runtime()
     subject.give(subject.take(4096))
     assert _meter.total() == before
+
+
+def test_a_short_list_is_played_until_a_sample_is_long_enough() -> None:
+    subject, log = counting()
+    load = Load.events([subject], events_of((1, 0, 0), (0, 0, 0)))
+    passes = fitting_passes(load, Effort(run_ns=10_000_000))
+    assert passes > 50
+    assert fitting_passes(load, Effort(run_ns=1)) == 1
+    log.clear()
+    sampled = sample_alone(load, Effort(samples=2, warm_runs=1), 7)
+    assert log == ["+1", "-1"] * 7 * 3
+    assert len(sampled.cpu_ns) == 2
+    assert len(sample_alone(load, Effort(run_ns=1)).cpu_ns) == 1       # it takes so long that one is enough
+    log.clear()
+    latencies(load, 5)
+    assert log == ["+1", "-1"] * 5
 
 
 # ---- workloads ----
@@ -469,6 +486,17 @@ def test_names_of_rows_are_listed_and_nothing_is_measured(capsys: pytest.Capture
 def test_the_floor_and_ours_are_always_among_the_candidates() -> None:
     assert [candidate.name for candidate in choose("none")] == ["floor", "aclpool"]
     assert [candidate.name for candidate in choose("glibc")] == ["floor", "aclpool", "glibc"]
+
+
+def test_an_entry_point_is_a_name_for_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = [SimpleNamespace(name="mine", value="package.module:factory")]
+    groups = {"aclpool.allocators": offered}
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: groups[group])
+    chosen = choose("mine,glibc")
+    assert [candidate.name for candidate in chosen] == ["floor", "aclpool", "glibc", "mine"]
+    assert chosen[-1].spec == "mine=package.module:factory"
+    with pytest.raises(ValueError, match=r"no allocator is called other; there are all, none and floor.* mine$"):
+        choose("other")
 
 
 def test_the_programs_of_the_c_table_run() -> None:

@@ -65,14 +65,19 @@ def swept(candidate: Candidate, wanted: Wanted) -> bool:
     return candidate.scaled and not (wanted.quick and candidate.environment is not None and not candidate.spec)
 
 
+def threads_of(candidate: Candidate, both: bool) -> tuple[str, ...]:
+    """Python's thread, and a foreign one too; one that takes long is measured on Python's alone."""
+    return THREADS if both and candidate.workloads is None else THREADS[:1]
+
+
 def hot(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    threads = THREADS if candidate.python or swept(candidate, wanted) or not wanted.quick else THREADS[:1]
-    for size, thread in itertools.product(wanted.sizes, threads):
+    both = candidate.python or swept(candidate, wanted) or not wanted.quick
+    for size, thread in itertools.product(wanted.sizes, threads_of(candidate, both)):
         yield {"size": size, "thread": thread}
 
 
 def mixed(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    for thread in THREADS[:1] if wanted.quick else THREADS:
+    for thread in threads_of(candidate, not wanted.quick):
         yield {"thread": thread}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,12 +20,13 @@ from typing import Any
 from acl.tools import _meter
 from acl.tools._loops import Load, run_here, run_together, ticks_per_ns
 
-__all__ = ["Effort", "Sampled", "fitting_count", "latencies", "sample_alone", "sample_together", "timed_pass",
-           "touched_peak", "warm_up"]
+__all__ = ["Effort", "Sampled", "fitting_count", "fitting_passes", "latencies", "sample_alone", "sample_together",
+           "timed_pass", "touched_peak", "warm_up"]
 
 TIMED_PART = 2048
 EMPTY_PARTS = 16
 SETTLED = 1.05          # three runs in a row within this factor: warm
+LONG_RUN = 20           # times as long as a run should be: one sample of each process is enough
 TOGETHER = 0.9          # share of a run in which all its threads have to run
 SHARES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "p9999_ns": 0.9999, "worst_ns": 1.0}
 
@@ -81,12 +83,22 @@ def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int
     return max(effort.least, min(most, int(effort.run_ns / each)))
 
 
-def sample_alone(load: Load, effort: Effort) -> Sampled:
-    """Samples of a load on this thread; `load.allocations` are its pairs."""
-    pairs = load.allocations
-    warm = warm_up(lambda: run_here(load, 1)[0][0] / pairs, effort)
-    runs = run_here(load, effort.samples)
-    cpu, wall, instructions = ([value / pairs for value in column] for column in zip(*runs, strict=True))
+def fitting_passes(load: Load, effort: Effort) -> int:
+    """How many passes over a list of events take about as long as a run should."""
+    return max(1, effort.run_ns // max(1, *min(run_here(load, 2))[:2]))
+
+
+def sample_alone(load: Load, effort: Effort, passes: int = 1) -> Sampled:
+    """Samples of a load on this thread, each the mean of so many passes; `load.allocations` are a pass's pairs."""
+    pairs = load.allocations * passes
+
+    def once() -> tuple[float, ...]:
+        return tuple(sum(column) / pairs for column in zip(*run_here(load, passes), strict=True))
+
+    warm = warm_up(lambda: once()[0], effort)
+    long = warm["warm_up_ms"] * 1e6 > LONG_RUN * effort.run_ns * warm["warm_up_runs"]
+    samples = [once() for _ in range(1 if long else effort.samples)]
+    cpu, wall, instructions = (list(column) for column in zip(*samples, strict=True))
     return Sampled(cpu, wall, instructions, warm=warm)
 
 
@@ -170,9 +182,13 @@ def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | No
     return None
 
 
-def latencies(load: Load) -> dict[str, Any]:
-    """Percentiles of one run, its longest call, and the histograms: of alloc with the address read, and of free."""
-    alloc, free = load.latencies()
+def latencies(load: Load, runs: int = 1) -> dict[str, Any]:
+    """Percentiles of some runs, their longest call, and the histograms: of alloc with the address read, and of free."""
+    counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+    for _ in range(runs):
+        for count, histogram in zip(counts, load.latencies(), strict=True):
+            count.update(dict(histogram))
+    alloc, free = (sorted(count.items()) for count in counts)
     return {
         **{key: percentile(alloc, share) for key, share in SHARES.items()},
         **{f"free_{key}": percentile(free, share) for key, share in SHARES.items()},

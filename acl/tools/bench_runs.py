@@ -59,15 +59,20 @@ class Job:
         """The allocator's first arena."""
         return self.opened.subject
 
+    @property
+    def python(self) -> bool:
+        """Whether its callbacks run Python code, which takes far longer on threads that Python has not made."""
+        return self.candidate.python or self.opened.python
+
     def parameter(self, name: str, default: Any = None) -> Any:
         """A parameter of the case."""
         return self.case.parameters.get(name, default)
 
     def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
-        """A load of as many pairs as fill a run; a callback in Python takes far longer on foreign threads."""
+        """A load of as many pairs as fill a run."""
         if self.counted:
             return make(COUNTED_PAIRS)
-        slow = self.candidate.python and self.parameter("thread") == "foreign"
+        slow = self.python and self.parameter("thread") == "foreign"
         count = measure.fitting_count(make, self.effort, most)
         return make(max(self.effort.least, int(count * (0.01 if slow else 1))))
 
@@ -107,26 +112,27 @@ def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
         run_here(load, job.counted)
         load.close()
         return [{"pairs": load.allocations}]
+    passes = measure.fitting_passes(load, job.effort) if events else 1
     if job.parameter("thread") == "foreign":
         sampled = measure.sample_together([load], job.effort, True, _peers.context())
     else:
-        sampled = measure.sample_alone(load, job.effort)
+        sampled = measure.sample_alone(load, job.effort, passes)
     if job.opened.under_test is not None and job.parameter("thread") != "foreign":
-        more |= metered(job, load, events)
+        more |= metered(load, events, passes * len(sampled.cpu_ns))
     more |= memory(job, load.live_peak or job.live_peak)
     result = row(job, load, sampled, sampled.cpu_ns, **more)
     check_slots([load])
     if job.extras and job.parameter("thread") != "foreign":
-        result |= measure.latencies(load)
+        result |= measure.latencies(load, passes)
         result |= touched(job, load)
     load.close()
     return [result]
 
 
-def metered(job: Job, load: Load, events: int) -> Row:
+def metered(load: Load, events: int, runs: int) -> Row:
     """Driver calls of the pool, and the time without them by the wall clock, in runs of their own."""
     calls, host = 0, []
-    for _ in range(job.effort.samples):
+    for _ in range(runs):
         before = _meter.total()
         if events:
             host.append(sum(outside for _, outside in measure.timed_pass(load, events, LONG_PART)) / load.allocations)
@@ -138,7 +144,7 @@ def metered(job: Job, load: Load, events: int) -> Row:
         # The driver's calls may sleep, so their share is of the wall's time; that counts other
         # programs too, and CPU time is an upper bound.
         host.append(min(cpu, max(0.0, wall - (after[1] - before[1]) / clock_scale()[0])) / load.allocations)
-    return {"driver_calls": calls / job.effort.samples, "ns_per_pair_host": round(statistics.median(host), 2)}
+    return {"driver_calls": calls / len(host), "ns_per_pair_host": round(statistics.median(host), 2)}
 
 
 def memory(job: Job, peak: int) -> Row:
@@ -155,11 +161,11 @@ def touched(job: Job, load: Load) -> Row:
     peak = load.live_peak or job.live_peak
     if not job.opened.host or not peak or load.slots < 2:
         return {}
-    count = 2 * load.slots if load.touched is not None else 0
+    count = load.slots if load.touched is not None else 0
     if job.events:
         work = sum(size for size, _, _ in workloads.EVENT.iter_unpack(job.events[0]))
     else:
-        work = 2 * peak
+        work = peak
     if work > job.effort.touch_bytes or 2 * peak > measure.available_bytes():
         return {"rss_peak": None, "rss_why": f"would write {work >> 30} GiB"}
     rss = measure.touched_peak(load, count, job.base)
@@ -253,7 +259,7 @@ def run_threads(job: Job) -> list[Row]:
     threads = job.parameter("threads")
     sample = job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER)
     sample.close()
-    count = max(job.effort.least, int(sample.allocations * (0.005 if job.candidate.python else 1)))
+    count = max(job.effort.least, int(sample.allocations * (0.005 if job.python else 1)))
     return together(job, [workloads.mixed(subject, count, 20 + i) for i, subject in
                           enumerate(arenas(job, threads, job.parameter("arena") == "shared"))])
 

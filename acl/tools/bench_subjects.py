@@ -50,6 +50,7 @@ class Opened:
     reserved: Callable[[], int] | None = None       # bytes reserved now
     under_test: PoolUnderTest | None = None
     host: bool = False                              # blocks are memory of this process
+    python: bool = False                            # its callbacks run Python code
     call: Callable[[int], Any] | None = None        # what a Python program calls, and drops the result of
     about: dict[str, Any] = field(default_factory=dict)     # version, build and what else tells two of them apart
 
@@ -444,8 +445,8 @@ def open_own(name: str, module: str, factory: str) -> Opened:
     another = (lambda: own_subject(name, made.another())) if hasattr(made, "another") else None
     return Opened(own_subject(name, made), another, getattr(made, "close", lambda: None),
                   getattr(made, "reserved_peak", None), getattr(made, "reserved", None),
-                  host=getattr(made, "host", False), call=getattr(made, "allocate", None),
-                  about={key: getattr(made, key, None) for key in ("version", "build")})
+                  host=getattr(made, "host", False), python=hasattr(made, "allocate"),
+                  call=getattr(made, "allocate", None), about={key: getattr(made, key, None) for key in ("version", "build")})
 
 
 def pool_candidate(spec: str, text: str) -> Candidate:
@@ -514,14 +515,11 @@ CANDIDATES = (
 )
 
 
-def plugged_in(name: str) -> Candidate | None:
-    """What an installed package offers as an entry point of the group ``aclpool.allocators``."""
+def plugged_in() -> dict[str, str]:
+    """What installed packages offer as entry points of the group ``aclpool.allocators``: module:factory by name."""
     from importlib.metadata import entry_points
 
-    for point in entry_points(group="aclpool.allocators"):
-        if point.name == name:
-            return candidate_of(f"{name}={point.value}")
-    return None
+    return {point.name: point.value for point in entry_points(group="aclpool.allocators")}
 
 
 def choose(wanted: str, quick: bool = False) -> tuple[Candidate, ...]:
@@ -538,10 +536,11 @@ def choose(wanted: str, quick: bool = False) -> tuple[Candidate, ...]:
     if wanted != "none":
         names += [name.strip() for name in wanted.split(",") if name.strip()]
     known = {candidate.name: candidate for candidate in CANDIDATES}
+    offered = plugged_in() if set(names) - set(known) else {}
     for name in names:
-        found = known.get(name) or plugged_in(name)
-        if found is None:
+        if name not in known and name not in offered:
             raise ValueError(f"--peers: no allocator is called {name}; there are all, none and "
-                             + ", ".join(candidate.name for candidate in CANDIDATES))
-        known[name] = found
+                             + ", ".join([*known, *offered]))
+        if name not in known:
+            known[name] = candidate_of(f"{name}={offered[name]}")
     return tuple(candidate for name, candidate in known.items() if name in names)
