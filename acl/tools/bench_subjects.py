@@ -446,7 +446,8 @@ def open_own(name: str, module: str, factory: str) -> Opened:
     return Opened(own_subject(name, made), another, getattr(made, "close", lambda: None),
                   getattr(made, "reserved_peak", None), getattr(made, "reserved", None),
                   host=getattr(made, "host", False), python=hasattr(made, "allocate"),
-                  call=getattr(made, "allocate", None), about={key: getattr(made, key, None) for key in ("version", "build")})
+                  call=getattr(made, "allocate", None),
+                  about={key: getattr(made, key, None) for key in ("version", "build")})
 
 
 def pool_candidate(spec: str, text: str) -> Candidate:
