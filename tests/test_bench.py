@@ -532,8 +532,8 @@ def test_latency_and_memory_are_drawn(tmp_path: Path) -> None:
         draw(rows, str(tmp_path / f"{draw.__name__}.svg"))
         assert "W2 mine" in (tmp_path / f"{draw.__name__}.svg").read_text()
     chart = plots.points("t", "x", "y", [("a", 3.0, 1.0), ("b", 2000.0, 4.0)])
-    boxes = [shape for shape in chart.shapes if isinstance(shape, plots.Box)]
-    assert boxes[0].x < boxes[1].x and boxes[0].y > boxes[1].y
+    boxes = sorted((shape for shape in chart.shapes if isinstance(shape, plots.Box)), key=lambda box: box.x)
+    assert boxes[0].y > boxes[1].y
     assert all(0 <= box.x <= chart.width and 0 <= box.y <= chart.height for box in boxes)
 
 
@@ -552,6 +552,18 @@ def test_lines_stay_on_the_canvas() -> None:
     for shape in chart.shapes:
         if isinstance(shape, plots.Path):
             assert all(0 <= x <= chart.width and 0 <= y <= chart.height for x, y in shape.points)
+
+
+def test_names_of_many_lines_and_points_are_on_the_canvas_and_cover_no_other() -> None:
+    names = [f"allocator {number}" for number in range(20)]
+    for chart in (plots.lines("t", "x", "y", [(name, [0, 1], [1, 2]) for name in names]),
+                  plots.points("t", "x", "y", [(name, 50.0, 1.1) for name in names])):
+        texts = [shape for shape in chart.shapes if isinstance(shape, plots.Text) and shape.text in names]
+        assert len(texts) == 20
+        for text in texts:
+            assert 0 <= text.x <= chart.width - 8 * len(text.text)
+            assert not any(other is not text and abs(other.y - text.y) < 10
+                           and abs(other.x - text.x) < 8 * len(text.text) for other in texts)
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:

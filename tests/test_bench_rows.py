@@ -242,9 +242,36 @@ def test_the_live_peak_is_the_most_that_was_asked_for_at_one_time() -> None:
     assert not live
 
 
+def test_only_blocks_are_written_to_and_only_what_ran_is_counted() -> None:
+    live, most, beyond = 0, 0, 0
+
+    class Block:
+        def __init__(self, size: int) -> None:
+            nonlocal live, most
+            self.size = size
+            self.memory = ctypes.create_string_buffer(size + (64 << 10))
+            self.ptr = ctypes.addressof(self.memory)
+            live += size
+            most = max(most, live)
+
+        def __del__(self) -> None:
+            nonlocal live, beyond
+            live -= self.size
+            beyond += any(self.memory.raw[self.size:])
+
+    load = Load.random(_peers.python("log", Block), 8, [5_000, 13_000, 40_000], 100, 5, 64)
+    load.fill()
+    load.latencies()
+    most = live
+    load.touch(10)
+    assert load.live_peak == most
+    load.close()
+    assert live == beyond == 0
+
+
 def test_written_blocks_are_resident() -> None:
     libc = candidate_of("glibc")
-    ctypes.CDLL(None).malloc_trim(0)            # what other tests freed would serve, and is resident
+    bench_measure.give_back_heap()              # what other tests freed would serve, and is resident
     with libc.open() as opened:
         load = Load.random(opened.subject, 64, [1 << 20], 64, 1)
         load.fill()

@@ -7,6 +7,8 @@ around each call, so that they do not disturb the other numbers; the clock's own
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
 import statistics
 import time
@@ -20,8 +22,8 @@ from typing import Any
 from acl.tools import _meter
 from acl.tools._loops import Load, run_here, run_together, ticks_per_ns
 
-__all__ = ["Effort", "Sampled", "fitting_count", "fitting_passes", "latencies", "sample_alone", "sample_together",
-           "timed_pass", "touched_peak", "warm_up"]
+__all__ = ["Effort", "Sampled", "fitting_count", "fitting_passes", "give_back_heap", "latencies", "sample_alone",
+           "sample_together", "timed_pass", "touched_peak", "warm_up"]
 
 TIMED_PART = 2048
 EMPTY_PARTS = 16
@@ -209,6 +211,16 @@ def available_bytes() -> int:
     """Memory that programs can still get on this machine."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
     return int(found[1]) << 10 if found else 0
+
+
+def give_back_heap() -> None:
+    """Make the C library's allocator give back what is free, or a peak above now would leave that out."""
+    gc.collect()
+    here = ctypes.CDLL(None)
+    for name, arguments in (("malloc_trim", (0,)), ("mi_collect", (1,)), ("MallocExtension_ReleaseFreeMemory", ()),
+                            ("mallctl", (b"arena.4096.purge", None, None, None, 0))):      # jemalloc: of all arenas
+        if hasattr(here, name):
+            getattr(here, name)(*arguments)
 
 
 def touched_peak(load: Load, count: int, base: int) -> int | None:

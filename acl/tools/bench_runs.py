@@ -352,6 +352,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         candidate = candidate_of(wanted["spec"])
         case = Case(wanted["workload"], candidate.name, wanted["parameters"])
+        measure.give_back_heap()
         base = measure.resident("VmRSS")
         with candidate.open() as opened:
             events = tuple(Path(file).read_bytes() for file in wanted["events"])

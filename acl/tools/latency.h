@@ -31,14 +31,15 @@ static inline uint64_t bucket_ticks(size_t bucket)
     return bucket < 128 ? bucket : (uint64_t)(64 + bucket % 64) << (bucket / 64 - 1);
 }
 
-/* Random replacements are drawn anew where their list begins. */
-static inline void plan_next(Plan *plan, Event **event)
+/* Random replacements are drawn anew where their list begins, and no more than the `left` ones that will be run:
+   what a load notes of its slots is true when it ends. */
+static inline void plan_next(Plan *plan, Event **event, size_t left)
 {
     if (*event == plan->events + plan->event_count) {
         *event = plan->events;
     }
     if (*event == plan->events && plan->draw != NULL) {
-        plan_draw(plan, plan->event_count);
+        plan_draw(plan, left < plan->event_count ? left : plan->event_count);
     }
 }
 
@@ -76,7 +77,7 @@ static inline void plan_time(Plan *plan, Histogram *out)
             free_timed(allocator, alloc_timed(allocator, plan->pair_size, plan, out), out);
             continue;
         }
-        plan_next(plan, &event);
+        plan_next(plan, &event, left);
         allocator = &plan->allocators[event->stream];
         if (plan->kind == LOAD_REPLACE || event->size == 0) {
             free_timed(allocator, plan->slots[event->slot], out);
@@ -112,7 +113,7 @@ static inline void plan_touch(Plan *plan, size_t count)
         block_touch(&plan->allocators[0], plan->slots[slot], plan->draw->held[slot]);
     }
     for (; count != 0; count--) {
-        plan_next(plan, &event);
+        plan_next(plan, &event, count);
         if (plan->kind == LOAD_REPLACE || event->size == 0) {
             event_free(plan, event);
         }

@@ -28,6 +28,7 @@ __all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_step
 COLOURS = ("#3b6fb6", "#d9793a", "#4a9b5e", "#b5495b", "#7a62a8", "#8a6d4e", "#c069a5", "#6f7680",
            "#a3a03a", "#3f9fae", "#555555", "#c9a227")
 INK, GRID, PAPER = "#222222", "#d5d5d5", "#ffffff"
+LEGEND_ROW, LETTER = 16, 8      # height of a row of names, width of a letter
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,9 @@ def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float]]]]) 
 def lines(title: str, x_label: str, y_label: str,
           series: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> Drawing:
     """Lines over a common x axis, both axes from 0; (name, xs, ys) each."""
-    drawing = Drawing(900, 420)
-    left, right, top, bottom = 80, 20, 64, 50
+    names, rows = legend([name for name, _, _ in series], 80, 880)
+    left, right, top, bottom = 80, 20, 50 + LEGEND_ROW * rows, 50
+    drawing = Drawing(900, 356 + top)
     right_most = max((max(xs) for _, xs, _ in series if len(xs)), default=1.0) or 1.0
     highest = max((max(ys) for _, _, ys in series if len(ys)), default=1.0) or 1.0
     room_x, room_y = drawing.width - left - right, drawing.height - top - bottom
@@ -151,39 +153,64 @@ def lines(title: str, x_label: str, y_label: str,
         drawing.shapes.append(Text(x, drawing.height - bottom + 18, scale_text(value), "middle"))
     drawing.shapes.append(Text(left + room_x / 2, drawing.height - 10, x_label, "middle"))
     drawing.shapes.append(Text(12, top - 8, y_label))
-    x = float(left)
-    for i, (name, xs, ys) in enumerate(series):
+    for i, ((name, xs, ys), (x, y)) in enumerate(zip(series, names, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
         drawing.shapes.append(Path(tuple(place(a, b) for a, b in zip(xs, ys, strict=True)), colour))
-        drawing.shapes += [Box(x, 34, 12, 8, colour), Text(x + 18, 43, name)]
-        x += 18 + 8 * len(name) + 16
+        drawing.shapes += [Box(x, y, 12, 8, colour), Text(x + 18, y + 9, name)]
     return drawing
 
 
+def legend(names: Sequence[str], left: float, right: float) -> tuple[list[tuple[float, float]], int]:
+    """Where each name of a legend stands, in as many rows as they need; and the number of rows."""
+    places: list[tuple[float, float]] = []
+    x, row = left, 0
+    for name in names:
+        width = 34 + LETTER * len(name)
+        if x + width > right and x > left:
+            x, row = left, row + 1
+        places.append((x, 34 + LEGEND_ROW * row))
+        x += width
+    return places, row + 1
+
+
+def decades(values: Sequence[float]) -> tuple[int, int]:
+    """The powers of ten around some numbers above 0: the first, and how many steps to the last."""
+    low = math.floor(math.log10(min(values, default=1.0)))
+    return low, max(1, math.ceil(math.log10(max(values, default=10.0))) - low)
+
+
 def points(title: str, x_label: str, y_label: str, named: Sequence[tuple[str, float, float]]) -> Drawing:
-    """Named points; x is logarithmic, y begins at 0."""
-    drawing = Drawing(900, 420)
-    left, right, top, bottom = 80, 160, 48, 50
+    """Named points, both axes logarithmic; a name that would cover another one stands lower."""
+    drawing = Drawing(1100, 520)
+    left, right, top, bottom = 80, 200, 48, 50
     room_x, room_y = drawing.width - left - right, drawing.height - top - bottom
-    low = math.floor(math.log10(min((x for _, x, _ in named), default=1.0)))
-    decades = max(1, math.ceil(math.log10(max((x for _, x, _ in named), default=10.0))) - low)
-    highest = max((y for _, _, y in named), default=1.0) or 1.0
+    low_x, steps_x = decades([x for _, x, _ in named])
+    low_y, steps_y = decades([y for _, _, y in named])
 
     def place(x: float, y: float) -> tuple[float, float]:
-        return left + (math.log10(x) - low) / decades * room_x, top + (1 - y / (highest * 1.05)) * room_y
+        return (left + (math.log10(x) - low_x) / steps_x * room_x,
+                top + (1 - (math.log10(y) - low_y) / steps_y) * room_y)
 
     drawing.shapes.append(Text(12, 22, title))
-    for value in nice_steps(highest):
-        start = place(10.0**low, value)
+    for value in (digit * 10.0 ** (low_y + step) for step in range(steps_y) for digit in (1, 2, 5)):
+        start = place(10.0**low_x, value)
         drawing.shapes += [Path((start, (left + room_x, start[1])), GRID, 1),
                            Text(left - 8, start[1] + 4, scale_text(value), "end")]
-    for decade in range(decades + 1):
-        x = left + decade / decades * room_x
-        drawing.shapes.append(Text(x, drawing.height - bottom + 18, scale_text(10.0 ** (low + decade)), "middle"))
+    for step in range(steps_x + 1):
+        x = left + step / steps_x * room_x
+        drawing.shapes.append(Text(x, drawing.height - bottom + 18, scale_text(10.0 ** (low_x + step)), "middle"))
     drawing.shapes += [Text(left + room_x / 2, drawing.height - 10, x_label, "middle"), Text(12, top - 8, y_label)]
-    for i, (name, across, up) in enumerate(named):
+    written: list[tuple[float, float, int]] = []
+    for i, (name, across, up) in sorted(enumerate(named), key=lambda item: -item[1][2]):
         x, y = place(across, up)
-        drawing.shapes += [Box(x - 4, y - 4, 8, 8, COLOURS[i % len(COLOURS)]), Text(x + 8, y + 4, name)]
+        colour = COLOURS[i % len(COLOURS)]
+        drawing.shapes.append(Box(x - 4, y - 4, 8, 8, colour))
+        line = y + 4
+        while any(abs(line - other) < LEGEND_ROW - 4 and x < at + LETTER * letters and at < x + LETTER * len(name)
+                  for at, other, letters in written):
+            line += 2
+        written.append((x, line, len(name)))
+        drawing.shapes.append(Text(x + 8, line, name, colour=colour))
     return drawing
 
 
