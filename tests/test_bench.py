@@ -322,7 +322,8 @@ def test_json_to_standard_output_and_nothing_else() -> None:
     for row in rows:
         assert row.keys() >= KEYS
         assert row["ns_per_pair"] > 0 and row["failures"] == 0
-        assert [len(run) for run in row["samples"]] == [2, 2]
+        assert len(row["samples"]) == 2
+        assert all(len(run) in (1, 2) for run in row["samples"])        # one, if it takes long
     by_name = {row["allocator"]: row for row in rows if row["workload"] == "W5"}
     assert by_name["aclpool"]["reserved_ratio"] >= 1
     assert by_name["floor"]["over_floor"] == 1

@@ -98,8 +98,9 @@ def sample_alone(load: Load, effort: Effort, passes: int = 1) -> Sampled:
         return tuple(sum(column) / pairs for column in zip(*run_here(load, passes), strict=True))
 
     warm = warm_up(lambda: once()[0], effort)
-    long = warm["warm_up_ms"] * 1e6 > LONG_RUN * effort.run_ns * warm["warm_up_runs"]
-    samples = [once() for _ in range(1 if long else effort.samples)]
+    samples = [once()]
+    if samples[0][0] * pairs <= LONG_RUN * effort.run_ns:
+        samples += [once() for _ in range(effort.samples - 1)]
     cpu, wall, instructions = (list(column) for column in zip(*samples, strict=True))
     return Sampled(cpu, wall, instructions, warm=warm)
 
