@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write a chart; the ending says which: .svg or .png")
     add("--plot-latency", action="append", default=[], metavar="FILE", help="likewise, latency by percentile")
     add("--plot-memory", action="append", default=[], metavar="FILE", help="likewise, time against memory")
-    add("--peers", default="all", metavar="LIST", help="all (default), none, or names: aclrtMalloc,mimalloc,ctypes,...")
+    add("--peers", default="all", metavar="LIST",
+        help="all (default), none, or names: aclrtMalloc,mimalloc,ctypes,... and those of entry points")
     add("--library", action="append", default=[], metavar="NAME=FILE:MALLOC:FREE",
         help="an allocator of your own: a shared library and its two functions")
     add("--subject", action="append", default=[], metavar="SPEC",
@@ -82,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--order", type=int, metavar="SEED", help="of the rounds' shuffled orders (default: by the clock)")
     add("--list", action="store_true", help="name the rows, and measure nothing")
     add("--instructions", action="store_true",
-        help="count instructions with callgrind where the processor cannot (slow)")
+        help="count instructions, with callgrind where the processor cannot (some 7 s for each row)")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
