@@ -80,7 +80,7 @@ CLAIMS = [
 #: Strong words in descriptions: page and the words around.
 PLAIN = [
     ("README.md", "which it was never tuned on"),
-    ("benchmarking.md", "a row that never settled"),
+    ("benchmarking.md", "A row that never settled"),
     ("benchmarking.md", "is a thread that Python has never seen"),
     ("concurrency.md", "calls no driver function, never waits"),      # a rule for those who change the core
     ("concurrency.md", "they never call the engine"),
