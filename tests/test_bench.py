@@ -23,7 +23,7 @@ from acl.tools import bench as bench_command
 from acl.tools._loops import EVENT_BYTES, Load, Subject, instructions_available, run_foreign, run_here, run_python
 from acl.tools.bench_about import about_file, about_ours
 from acl.tools.bench_cases import Case
-from acl.tools.bench_measure import Effort, fitting_passes, latencies, percentile, sample_alone
+from acl.tools.bench_measure import Effort, fitting_count, fitting_passes, latencies, percentile, sample_alone
 from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, candidate_of, choose
 
 KEYS = {
@@ -232,6 +232,16 @@ def test_a_short_list_is_played_until_a_sample_is_long_enough() -> None:
     log.clear()
     latencies(load, 5)
     assert log == ["+1", "-1"] * 5
+
+
+def test_the_number_of_pairs_follows_from_the_time_of_one() -> None:
+    def make(count: int) -> Load:
+        return Load.pairs(_peers.slowed(_peers.floor(), 2_000), 64, max(count, 500))
+
+    # 500 pairs and not 10 took a millisecond, so 10,000 fit and not 200: a busy machine may make a tenth of that.
+    assert fitting_count(make, Effort(run_ns=20_000_000, least=10), 10**6) > 1_000
+    assert fitting_count(make, Effort(run_ns=20_000_000, least=10), 77) == 77
+    assert fitting_count(make, Effort(run_ns=1, least=10), 77) == 10
 
 
 # ---- workloads ----

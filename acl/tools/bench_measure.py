@@ -79,9 +79,12 @@ def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
 def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int:
     """How many pairs take about as long as a run should."""
     probe = make(effort.least)
-    cpu, wall, _ = min(run_here(probe, 3), key=lambda sample: sample[1])
+    runs = run_here(probe, 1)
+    if runs[0][1] < effort.run_ns:
+        runs += run_here(probe, 2)
+    cpu, wall, _ = min(runs, key=lambda sample: sample[1])
+    each = max(cpu, wall, 1) / probe.allocations            # it may have more pairs than it was asked for
     probe.close()
-    each = max(cpu, wall, 1) / effort.least
     return max(effort.least, min(most, int(effort.run_ns / each)))
 
 
