@@ -18,10 +18,12 @@ TESTS = Path(__file__).parents[1]
 def child_environment(**changes: str) -> dict[str, str]:
     """The environment of a child that imports the same `acl`, on the simulator, and `support`.
 
-    A change to an empty value takes the variable away.
+    A change to an empty value takes the variable away.  Nothing says that pytest runs around it: who starts
+    pytest there would find that it is a worker of ours.
     """
     path = os.pathsep.join(map(str, [Path(acl.__file__).parents[1], TESTS]))
-    variables = {**os.environ, "ACL_BACKEND": "sim", "PYTHONPATH": path, **changes}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    variables = {**ours, "ACL_BACKEND": "sim", "PYTHONPATH": path, **changes}
     return {name: value for name, value in variables.items() if value}
 
 
