@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sweep", action="append", default=[], metavar="PARAMETER=LIST",
         help="values of " + ", ".join(SWEEPS) + ", such as size=512,64KiB,1MiB")
     add("--threads", default="1,2", metavar="LIST", help="numbers of threads for W4 (default: 1,2)")
-    add("--rounds", type=int, metavar="N", help="processes for each row (default: 5; 4 with --quick)")
+    add("--rounds", type=int, metavar="N", help="processes for each row (default: 4)")
     add("--repeats", type=int, metavar="N", help="timed runs in each process (default: 3)")
     add("--order", type=int, metavar="SEED", help="of the rounds' shuffled orders (default: by the clock)")
     add("--list", action="store_true", help="name the rows, and measure nothing")
