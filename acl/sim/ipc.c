@@ -17,7 +17,6 @@
 
 enum { KEY_BYTES = 65 }; /* what the documentation says a key needs */
 static const char KEY_FORMAT[] = "acl-sim-ipc-%016llx";
-static const size_t PAGE = 4096;
 
 /* What this process exported. */
 typedef struct Export {
