@@ -211,7 +211,7 @@ def python(str name not None, allocate):
 # ---- slowed ----
 
 cdef extern from "tools/clock.h" nogil:
-    uint64_t wall_ns()
+    uint64_t cpu_ns()
 
 
 cdef struct SlowedView:
@@ -225,8 +225,8 @@ cdef class Slowed:
 
 cdef void *on_slowed_alloc(void *state, size_t size) noexcept nogil:
     cdef SlowedView *view = <SlowedView *>state
-    cdef uint64_t end = wall_ns() + view.wait_ns
-    while wall_ns() < end:
+    cdef uint64_t end = cpu_ns() + view.wait_ns
+    while cpu_ns() < end:
         pass
     return view.behind.alloc(view.behind.state, size)
 
@@ -237,7 +237,7 @@ cdef void on_slowed_free(void *state, void *block) noexcept nogil:
 
 
 def slowed(CSubject subject not None, uint64_t wait_ns):
-    """The allocator, with a wait of so many nanoseconds before each allocation."""
+    """The allocator, with so many nanoseconds of processor time spent before each allocation."""
     cdef Slowed values = Slowed()
     values.view.behind = subject.allocator
     values.view.wait_ns = wait_ns
