@@ -266,7 +266,7 @@ class Http:
         import uvicorn
 
         config = uvicorn.Config(app.application(self.engine), log_level="critical")
-        self.server = app.Server(self.engine, config)
+        self.server = app.Server(self.engine, config, grace_s=0)
         threading.Thread(target=self.server.run, args=([listener],), daemon=True).start()
         body = json.dumps({"text": "hello"})
         self.right = [
