@@ -123,8 +123,8 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def sentences(page: Path) -> str:
-    """The page's text in one line, without its programs."""
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    """The page's text in one line, without its programs and the targets of its links."""
+    text = re.sub(r"```.*?```|(?<=\])\(#[^)]*\)", "", page.read_text(), flags=re.DOTALL)
     return re.sub(r"\s+", " ", text)
 
 

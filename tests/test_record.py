@@ -362,13 +362,13 @@ def test_a_saved_recording_replays(made: Made, tmp_path: Path) -> None:
 
 
 def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
-    """Arrays, types and keys of docs/recording.md, read from that page."""
+    """Arrays, types and keys of docs/recording-format.md, read from that page."""
     pool, stream, _ = made
     with pool.record(stacks="all") as recording:
         with pool.alloc("3MiB", stream, tag="kv"):
             pass
     recording.save(tmp_path / "run.npz")
-    page = Path(__file__).parents[1].joinpath("docs/recording.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[1].joinpath("docs/recording-format.md").read_text(encoding="utf-8")
     wanted = {}
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

@@ -1,6 +1,6 @@
 """A recording's files: our own npz, and PyTorch's memory snapshot.
 
-The npz is described in docs/recording.md; it has no pickles.  The snapshot is the pickle that
+The npz is described in docs/recording-format.md; it has no pickles.  The snapshot is the pickle that
 `torch.cuda.memory._dump_snapshot` writes: plain dicts, lists, numbers and text, one entry of
 `device_traces` for the pool's device.
 """

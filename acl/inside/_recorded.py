@@ -192,7 +192,7 @@ class Recorded:
     Attributes
     ----------
     rows : dict of str to numpy.ndarray
-        Allocations and frees, as `docs/recording.md` has them.
+        Allocations and frees, as `docs/recording-format.md` has them.
     others : dict of str to numpy.ndarray
         The other events, without ``event_`` before their names.
     meta : dict

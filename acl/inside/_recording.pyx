@@ -281,8 +281,8 @@ cdef class Recording:
         Parameters
         ----------
         path : str or path
-            ``.npz``: a trace for ``aclpool replay`` and ``aclpool view`` (`docs/recording.md` has
-            the format); ``.pickle`` or ``.pkl``: a PyTorch memory snapshot.
+            ``.npz``: a trace for ``aclpool replay`` and ``aclpool view``, in the format of
+            `docs/recording-format.md`; ``.pickle`` or ``.pkl``: a PyTorch memory snapshot.
         """
         self.snapshot().save(path)
 

@@ -166,7 +166,7 @@ def place(rows: list[Row]) -> list[tuple[int, int, int]]:
 
 
 def make_recording(path: Path, events: int, seed: int = 1) -> Truth:
-    """A recording as docs/recording.md describes it."""
+    """A recording as docs/recording-format.md describes it."""
     rows = service_rows(events, seed)
     changes = place(rows)
     kinds = ["map", "unmap", "oom", "trim", "sync", "register", "unregister"]

@@ -171,7 +171,7 @@ def history_of_recording(trace: Trace, extra: dict[str, NDArray[Any]]) -> Histor
     Raises
     ------
     TraceError
-        If an array or a name that docs/recording.md promises is missing or out of range.
+        If an array or a name that docs/recording-format.md promises is missing or out of range.
     """
     import numpy as np
 
