@@ -29,6 +29,7 @@ from acl._libacl cimport (
     ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
     ACL_DDR_MEM,
     ACL_HBM_MEM,
+    ACL_RT_DEVICE_STATUS_NORMAL,
     aclError,
     aclFinalizeReference,
     aclInit,
@@ -36,11 +37,13 @@ from acl._libacl cimport (
     aclrtCreateContext,
     aclrtDestroyContext,
     aclrtDeviceGetStreamPriorityRange,
+    aclrtDeviceStatus,
     aclrtGetCurrentContext,
     aclrtGetDevice,
     aclrtGetDeviceCount,
     aclrtGetMemInfo,
     aclrtGetSocName,
+    aclrtQueryDeviceStatus,
     aclrtResetDevice,
     aclrtResetDeviceForce,
     aclrtSetCurrentContext,
@@ -51,6 +54,8 @@ from acl._libacl cimport (
 )
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from posix.unistd cimport getpid
+
+from acl._error import DeviceLostError, error_for
 
 __all__ = ["Context", "Device"]
 
@@ -368,6 +373,21 @@ cdef class Device:
             check(status, "aclrtGetMemInfo")
         return free, total
 
+    def healthy(self):
+        """Whether the device answers; a question for readiness probes.
+
+        It takes no memory, waits for no work, and leaves the thread's current device as it is.
+        """
+        cdef aclrtDeviceStatus state
+        cdef aclError status
+        runtime_start()
+        with nogil:
+            status = aclrtQueryDeviceStatus(self.ordinal, &state)
+        if is_lost(status):
+            return False
+        check(status, "aclrtQueryDeviceStatus")
+        return state == ACL_RT_DEVICE_STATUS_NORMAL
+
     def stream_priorities(self):
         """The least and the greatest stream priority, as a pair; a lower number goes first."""
         cdef int32_t least = 0
@@ -422,6 +442,10 @@ cdef class Device:
 
     def __reduce__(self):
         return Device, (self.ordinal,)
+
+
+cdef bint is_lost(aclError status):
+    return isinstance(error_for(status, "", ""), DeviceLostError)
 
 
 cdef int device_wait(int32_t limit_ms) except -1:

@@ -17,12 +17,15 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from acl._error import InvalidArgumentError
 from acl._tensor import BIT_TYPES, DTYPE_CODES, host_dtype
 
 if TYPE_CHECKING:
     from acl._tensor import TensorInfo
 
-__all__ = ["argument", "c_path", "c_text", "host_array", "is_path", "packed"]
+__all__ = ["argument", "c_path", "c_text", "host_array", "input_error", "is_path", "packed"]
+
+_INVALID = 100000                               # ACL_ERROR_INVALID_PARAM
 
 _Simple: Any = ctypes.c_int.__mro__[1]
 _Pointer: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
@@ -59,6 +62,13 @@ def c_path(value: Any, name: str) -> bytes:
 
 # ---- arrays -------------------------------------------------------------------------------------
 
+def input_error(message: str) -> InvalidArgumentError:
+    """What a run raises for an input that it cannot take: the caller's mistake, not the device's."""
+    error = InvalidArgumentError(_INVALID, "the check of an input", message)
+    error.args = (message,)                     # the text: no function of ACL failed
+    return error
+
+
 def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[Any, str]:
     """A NumPy array in C's order and the machine's byte order, and its elements' name for the device.
 
@@ -83,9 +93,9 @@ def host_array(value: Any, what: str, info: TensorInfo | None = None) -> tuple[A
         value = _of_numbers(value, what, info)
     kind = kind or value.dtype.name
     if info is None and (kind not in DTYPE_CODES or value.dtype.hasobject):
-        raise TypeError(f"{what}: no operator takes {value.dtype}")
+        raise input_error(f"{what}: no operator takes {value.dtype}")
     if info is not None and kind not in (info.dtype, host_dtype(info.dtype)):
-        raise TypeError(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
+        raise input_error(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
     if value.dtype.name in BIT_TYPES:                   # of ml_dtypes
         value = value.view(BIT_TYPES[kind])
     if not value.dtype.isnative:
@@ -103,12 +113,12 @@ def _is_bytes(value: Any) -> bool:
 def _of_tensor(value: Any, what: str) -> tuple[Any, str]:
     """A tensor of torch as an array, types that NumPy lacks as their bits; and the elements' name."""
     if str(value.device.type) != "cpu":
-        raise TypeError(
+        raise input_error(
             f"{what}: the tensor is on {value.device}; take acl.from_dlpack(tensor), or tensor.cpu()")
     value = value.detach().contiguous()
     kind = str(value.dtype).removeprefix("torch.")
     if kind not in DTYPE_CODES:
-        raise TypeError(f"{what}: no array on the device takes {value.dtype}")
+        raise input_error(f"{what}: no array on the device takes {value.dtype}")
     if kind in BIT_TYPES:
         bits = BIT_TYPES[kind]
         integers = {"uint16": "int16", "uint8": "uint8"}[bits]     # torch has no uint16 of old
@@ -121,11 +131,11 @@ def _of_bytes(value: Any, what: str, info: TensorInfo | None) -> Any:
     import numpy
 
     if info is None:
-        raise TypeError(f"{what}: bytes have no element type; take numpy.frombuffer")
+        raise input_error(f"{what}: bytes have no element type; take numpy.frombuffer")
     try:
         return numpy.frombuffer(value, host_dtype(info.dtype)).reshape(info.shape)
     except ValueError as error:
-        raise ValueError(f"{what}: expected {info}, got {memoryview(value).nbytes} bytes: {error}") from None
+        raise input_error(f"{what}: expected {info}, got {memoryview(value).nbytes} bytes: {error}") from None
 
 
 def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
@@ -136,11 +146,11 @@ def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
     try:
         found = numpy.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{what}: expected {info or 'numbers'}, got {kind}: {error}") from None
+        raise input_error(f"{what}: expected {info or 'numbers'}, got {kind}: {error}") from None
     if info is None:
         return found
     if found.dtype.kind not in "biufc":
-        raise TypeError(f"{what}: expected {info}, got {kind} ({found.dtype})")
+        raise input_error(f"{what}: expected {info}, got {kind} ({found.dtype})")
     if info.dtype == "bfloat16" and found.dtype.kind != "c":
         return _bfloat16(found)
     if info.dtype in BIT_TYPES:
@@ -149,10 +159,10 @@ def _of_numbers(value: Any, what: str, info: TensorInfo | None) -> Any:
     if found.dtype.kind in "biu" and target.kind in "biu":
         made = found.astype(target)
         if not (made == found).all():
-            raise ValueError(f"{what}: expected {info}, got {value!r}: a number does not fit")
+            raise input_error(f"{what}: expected {info}, got {value!r}: a number does not fit")
         return made
     if found.size and not numpy.can_cast(found.dtype, target, "same_kind"):
-        raise TypeError(f"{what}: expected {info}, got {kind} of {found.dtype}")
+        raise input_error(f"{what}: expected {info}, got {kind} of {found.dtype}")
     return found.astype(target)
 
 
@@ -176,12 +186,12 @@ def _float8(found: Any, what: str, info: TensorInfo) -> Any:
         raise TypeError(f"{what}: expected {info}, got numbers: they need the package ml_dtypes; "
                         "else give their bits, an array of uint8") from None
     if found.dtype.kind == "c":
-        raise TypeError(f"{what}: expected {info}, got {found.dtype}")
+        raise input_error(f"{what}: expected {info}, got {found.dtype}")
     with numpy.errstate(all="ignore"):
         made = found.astype(getattr(ml_dtypes, info.dtype))
         single = made.astype("float32")
     if (numpy.isfinite(found) & ~numpy.isfinite(single)).any():
-        raise ValueError(f"{what}: expected {info}: a number does not fit")
+        raise input_error(f"{what}: expected {info}: a number does not fit")
     return made.view("uint8")
 
 

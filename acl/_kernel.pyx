@@ -30,7 +30,7 @@ from acl._libacl cimport (
     aclrtLaunchKernelAttrId, aclrtLaunchKernelCfg, aclrtLaunchKernelV2,
     aclrtLaunchKernelWithConfig, aclrtLaunchKernelWithHostArgs, aclrtParamHandle, aclrtStream,
 )
-from acl._stream cimport Stream, stream_default, stream_raw
+from acl._stream cimport Stream, stream_default, stream_device_check, stream_raw
 from acl._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
 
 from acl._array import Array
@@ -253,6 +253,8 @@ cdef class Launch:
         for value in arguments:
             buffer = buffer_of(value)
             if buffer is not None:
+                stream_device_check(
+                    stream, (<Buffer> buffer).device, f"an argument of kernel {kernel.name}")
                 self.uses.add(buffer, True)
         self.work = work_begin(stream.progress, f"kernel {kernel.name}")
         kernel.module.used = works_add(kernel.module.used, self.work)

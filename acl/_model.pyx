@@ -42,7 +42,7 @@ from acl._core cimport TagScope
 from acl._pool cimport Pool
 from acl.inside._refusals cimport books
 from acl.inside._stacks cimport stack_enter, stack_leave
-from acl._stream cimport Stream, stream_raw
+from acl._stream cimport Stream, stream_device_check, stream_raw
 from acl._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
 from acl.inside._tags cimport stream_name, tag_pop, tag_push
 
@@ -51,7 +51,7 @@ from acl._copy import content_of
 from acl._device import Device, ordinal_of
 from acl._error import OutOfMemoryError
 from acl._extents import Extents
-from acl._given import c_path, host_array, is_path
+from acl._given import c_path, host_array, input_error, is_path
 from acl._registry import pool_of
 from acl._run import Run
 from acl._staging import Staging
@@ -399,10 +399,10 @@ cdef class Model:
             values = self.bind(tuple(inputs), {})
         else:
             values = self.bind((inputs,), {})
-        # The user's own code may run here (`__array__`), so before the lock is taken.
-        values = [self.given(info, value)
-                  for info, value in zip(self.inputs, values, strict=True)]
         stream = self.stream_of(stream)
+        # The user's own code may run here (`__array__`), so before the lock is taken.
+        values = [self.given(info, value, stream)
+                  for info, value in zip(self.inputs, values, strict=True)]
         if not self.typed or self.extents.untaught:
             stream.progress.settle()            # what failed before is no failure of this run
         with Turn(self):
@@ -434,6 +434,7 @@ cdef class Model:
 
     cdef Stream stream_of(self, Stream stream):
         if stream is not None:
+            stream_device_check(stream, self.device, f"model {self.name!r}")
             return stream
         if self.own is None:
             self.own = Stream(self.device)
@@ -443,40 +444,42 @@ cdef class Model:
         """The inputs in the model's order."""
         names = [info.name for info in self.inputs]
         if len(given) > len(names):
-            raise TypeError(
+            raise input_error(
                 f"the model has {len(names)} inputs ({', '.join(names)}), got {len(given)}")
         values = dict(zip(names, given))
         for name, value in named.items():
             if name not in names:
-                raise TypeError(
+                raise input_error(
                     f"the model has no input {name!r}; its inputs are {', '.join(names)}")
             if name in values:
-                raise TypeError(f"input {name!r} is given twice")
+                raise input_error(f"input {name!r} is given twice")
             values[name] = value
         missing = [name for name in names if name not in values]
         if missing:
-            raise TypeError(f"inputs are missing: {', '.join(missing)}")
+            raise input_error(f"inputs are missing: {', '.join(missing)}")
         return [values[name] for name in names]
 
-    cdef object given(self, object info, object value):
+    cdef object given(self, object info, object value, Stream stream):
         """An input as an Array, or as a NumPy array of its type and shape."""
         what = f"input {info.name!r}"
         if isinstance(value, Array):
             if dtype_name(value.dtype) != info.dtype or not info.fits(value.shape):
-                raise ValueError(
+                raise input_error(
                     f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
             (<Buffer> value.buffer).open_check()
+            stream_device_check(stream, (<Buffer> value.buffer).device, what)
             return value
         if isinstance(value, Buffer):
             (<Buffer> value).open_check()
+            stream_device_check(stream, (<Buffer> value).device, what)
             if info.dynamic or Array.nbytes_of(info.shape, info.dtype) > value.size:
-                raise ValueError(
+                raise input_error(
                     f"{what}: expected {info}, got a Buffer of {value.size} bytes; "
                     "an acl.Array has a shape")
             return Array.of(value, info.shape, info.dtype)
         value, _kind = host_array(value, what, info)
         if not info.fits(value.shape):
-            raise ValueError(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
+            raise input_error(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
         return value
 
     cdef object place(self, object info, object value, Stream stream):

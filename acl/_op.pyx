@@ -31,7 +31,7 @@ from acl._libacl cimport (
 from acl._pool cimport Pool
 from acl.inside._refusals cimport books
 from acl.inside._stacks cimport stack_enter, stack_leave
-from acl._stream cimport Stream, stream_default, stream_raw
+from acl._stream cimport Stream, stream_default, stream_device_check, stream_raw
 from acl.inside._tags cimport tag_pop, tag_push
 from acl._work cimport Work, work_begin, work_queued
 
@@ -39,7 +39,7 @@ from acl._array import Array, extents_of, stream_memory
 from acl._copy import copy
 from acl._error import AclError
 from acl.pyacl._hooks import compiler_register, compiler_unregister
-from acl._given import c_text, host_array
+from acl._given import c_text, host_array, input_error
 from acl._registry import pool_of
 from acl._run import Run
 from acl._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
@@ -329,9 +329,11 @@ cdef class Op:
 
     cdef object placed(self, object value, int index, Stream stream):
         if isinstance(value, Array):
+            stream_device_check(
+                stream, (<Buffer> value.buffer).device, f"input {index} of {self.kind}")
             return value
         if isinstance(value, Buffer):
-            raise TypeError(
+            raise input_error(
                 f"input {index} of {self.kind}: expected an Array or what NumPy takes, got a "
                 "Buffer, which has no shape")
         value, kind = host_array(value, f"input {index} of {self.kind}")
@@ -346,7 +348,10 @@ cdef class Op:
             outputs = self.inferred(ends_of(arrays), attr)
         found = []
         for output in outputs:
-            if not isinstance(output, Array):
+            if isinstance(output, Array):
+                stream_device_check(
+                    stream, (<Buffer> output.buffer).device, f"an output of {self.kind}")
+            else:
                 shape, dtype = output
                 shape = extents_of(shape)
                 output = Array.of(

@@ -39,7 +39,7 @@ from acl.core._order cimport (
     block_share_in, pool_drop, pools_retry, waiting_blindly, waiting_poll, waiting_sync,
 )
 from acl.core._record cimport block_own, record_native_open
-from acl._registry cimport arena_register, arena_unregister, handle_of, handle_on, stream_exists
+from acl._registry cimport arena_register, arena_unregister, handle_of, handle_on, register_check
 from acl.inside._refusals cimport books, busy_tell, waits_failed
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl._stream cimport stream_raw
@@ -369,7 +369,7 @@ cdef class Pool:
 
     # -- registration
 
-    def register(self, stream):
+    def register(self, stream, *, bint replace=False):
         """Serve a stream: what ACL runs there takes its memory from the pool from now on.
 
         Register right after making the stream, before anything ran on it: GE keeps the allocator
@@ -379,14 +379,14 @@ cdef class Pool:
         ----------
         stream : Stream or int
             A stream of this device; not the default stream, for which ACL looks nothing up.
+        replace : bool
+            Whether to take over a stream that another pool serves.
         """
         cdef aclrtStream raw = handle_on(stream, self.device)
         cdef Arena *arena
         cdef aclError status
         self.open_check()
-        if raw is NULL:
-            raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
-        stream_exists(raw)
+        register_check(self, raw, replace)
         arena = pool_arena_in(self.core, raw, ROLE_STREAM, home_of(stream))
         if arena is NULL:
             raise host_memory_error("an arena")

@@ -12,5 +12,8 @@ cdef aclrtStream handle_on(object stream, int device) except? NULL
 # Raises for a handle that is no stream's; whether the stream is well is not asked.
 cdef int stream_exists(aclrtStream raw) except -1
 
+# Before a registration: raises for a handle that is no stream's, and for a stream of another pool.
+cdef int register_check(object pool, aclrtStream raw, bint replace) except -1
+
 cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil
 cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil

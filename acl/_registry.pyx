@@ -134,6 +134,17 @@ cdef aclrtStream handle_on(object stream, int device) except? NULL:
     return handle_of(stream)
 
 
+cdef int register_check(object pool, aclrtStream raw, bint replace) except -1:
+    if raw is NULL:
+        raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
+    stream_exists(raw)
+    taken = pool_of(<size_t> raw)
+    if taken is not None and taken is not pool and not replace:
+        raise ValueError(f"stream {<size_t> raw:#x} is served by pool {taken.name!r}: "
+                         f"replace=True lets pool {pool.name!r} take it over")
+    return 0
+
+
 cdef int stream_exists(aclrtStream raw) except -1:
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
     cdef aclError status

@@ -87,12 +87,12 @@ class UsePool:
     def on_made(self, stream: Stream) -> None:
         """A stream was made."""
         if stream.device == self.pool.device and not self.pool.closed:
-            self.pool.register(stream)
+            self.pool.register(stream, replace=True)    # of several, the last hook's pool
 
     def on_raw(self, handle: int, device: int) -> None:
         """A program of pyACL made a stream."""
         if device == self.pool.device and not self.pool.closed:
-            self.pool.register(handle)
+            self.pool.register(handle, replace=True)
 
     def close(self) -> None:
         """New streams are not registered any more; those that are stay so."""

@@ -24,6 +24,8 @@ cdef class Stream:
 
 # The handle of an open stream, in a thread that then has a context; None: the default stream.
 cdef int stream_raw(Stream stream, aclrtStream *raw) except -1
+# Refuse what is on another device than the stream; `what` says in the message what it is.
+cdef int stream_device_check(Stream stream, int device, str what) except -1
 # A user's number as the address of an object of the runtime's, or 0; `what` says what it must be.
 cdef size_t handle_checked(object value, str name, str what) except? 0
 # The default stream of the thread's context.

@@ -25,6 +25,7 @@ from acl._later cimport End, end_soon, later_drain, later_made_room
 from acl._work cimport Progress, progress_new, progress_of
 from acl._error cimport check
 from acl._libacl cimport (
+    ACL_ERROR_INVALID_PARAM,
     ACL_ERROR_RT_CONTEXT_NULL,
     ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
     ACL_ERROR_RT_STREAM_CONTEXT,
@@ -95,6 +96,14 @@ cdef int stream_open(Stream stream) except -1:
         raise ValueError("the Stream is closed")
     if stream.made != fork_count:
         forked_raise(stream)
+    return 0
+
+
+cdef int stream_device_check(Stream stream, int device, str what) except -1:
+    if 0 <= device != stream.device >= 0:
+        raise InvalidArgumentError(
+            ACL_ERROR_INVALID_PARAM, "acl.Stream",
+            f"{what} is on device {device}, the stream is on device {stream.device}")
     return 0
 
 

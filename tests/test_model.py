@@ -208,7 +208,7 @@ def test_bfloat16_comes_and_goes_as_its_bits():
         assert loaded.inputs[0].dtype == "bfloat16"
         bits = np.array([0x3F80, 0xC000], np.uint16)
         np.testing.assert_array_equal(loaded(bits)[0], bits ^ 0x8000)
-        with pytest.raises(TypeError, match="'x': expected bfloat16"):
+        with pytest.raises(acl.InvalidArgumentError, match="'x': expected bfloat16"):
             loaded(np.ones(2, np.float32))
 
 
@@ -278,32 +278,33 @@ def test_a_model_from_a_file_and_its_description(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "error", "text"),
+    ("value", "text"),
     [
-        (np.ones((2, 9), np.float32), ValueError, r"'x': expected float32 \[any, 8\], got float32 \[2, 9\]"),
-        (np.ones(8, np.float32), ValueError, r"'x': expected float32 \[any, 8\], got float32 \[8\]"),
-        (np.ones((2, 8)), TypeError, r"'x': expected float32 \[any, 8\], got float64 \[2, 8\]"),
-        (None, TypeError, r"'x': expected float32 \[any, 8\], got NoneType"),
-        ({"x": np.ones((2, 8))}, TypeError, r"'x': expected float32 \[any, 8\], got dict"),
-        (np.ones((2, 8), np.int32), TypeError, r"'x': expected float32 \[any, 8\], got int32 \[2, 8\]"),
-        ("text", TypeError, r"'x': expected float32 \[any, 8\], got str"),
+        (np.ones((2, 9), np.float32), r"'x': expected float32 \[any, 8\], got float32 \[2, 9\]"),
+        (np.ones(8, np.float32), r"'x': expected float32 \[any, 8\], got float32 \[8\]"),
+        (np.ones((2, 8)), r"'x': expected float32 \[any, 8\], got float64 \[2, 8\]"),
+        (None, r"'x': expected float32 \[any, 8\], got NoneType"),
+        ({"x": np.ones((2, 8))}, r"'x': expected float32 \[any, 8\], got dict"),
+        (np.ones((2, 8), np.int32), r"'x': expected float32 \[any, 8\], got int32 \[2, 8\]"),
+        ("text", r"'x': expected float32 \[any, 8\], got str"),
     ],
 )
-def test_a_wrong_input_is_named(model, value, error, text):
-    with pytest.raises(error, match=text):
+def test_a_wrong_input_is_named(model, value, text):
+    with pytest.raises(acl.InvalidArgumentError, match=text) as raised:
         model(value)
+    assert isinstance(raised.value, ValueError) and str(raised.value).startswith("input 'x'")
     np.testing.assert_array_equal(model(np.ones((1, 8), np.float32))[0], np.full((1, 8), 2))
 
 
 def test_missing_unknown_and_repeated_inputs_are_named(model):
     x = np.ones((1, 8), np.float32)
-    with pytest.raises(TypeError, match="inputs are missing: x"):
+    with pytest.raises(acl.InvalidArgumentError, match="inputs are missing: x"):
         model()
-    with pytest.raises(TypeError, match="no input 'z'; its inputs are x"):
+    with pytest.raises(acl.InvalidArgumentError, match="no input 'z'; its inputs are x"):
         model(z=x)
-    with pytest.raises(TypeError, match="'x' is given twice"):
+    with pytest.raises(acl.InvalidArgumentError, match="'x' is given twice"):
         model(x, x=x)
-    with pytest.raises(TypeError, match=r"1 inputs \(x\), got 2"):
+    with pytest.raises(acl.InvalidArgumentError, match=r"1 inputs \(x\), got 2"):
         model(x, x)
 
 

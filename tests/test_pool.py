@@ -319,7 +319,11 @@ def test_a_stream_of_another_device_is_refused(pool: acl.Pool) -> None:
 def test_a_stream_is_registered_with_one_pool(pool: acl.Pool, stream: acl.Stream) -> None:
     pool.register(stream)
     with acl.Pool(0) as other:
-        other.register(stream)
+        with pytest.raises(ValueError, match=f"served by pool '{pool.name}'.*replace=True.*'{other.name}'"):
+            other.register(stream)
+        assert (pool.streams, other.streams) == ((stream.handle,), ())
+        pool.register(stream)                                           # again, by the same pool: no error
+        other.register(stream, replace=True)
         assert (pool.streams, other.streams) == ((), (stream.handle,))
         pool.unregister(stream)                                         # not registered there any more: no error
         assert acl.allocator_of(stream).pool is other                   # type: ignore[union-attr]

@@ -1,12 +1,17 @@
 """Device and Context: which one a thread works on."""
 
+import re
 import threading
 from collections.abc import Callable
 from types import ModuleType
 
+import numpy as np
 import pytest
+from support.requests import small_model
 
 import acl
+from acl import Array
+from acl.tools.onnx_writer import Builder
 
 
 def in_thread(function: object) -> object:
@@ -75,6 +80,21 @@ def test_a_context_names_the_device_that_it_refuses(device: object, error: type[
 def test_a_negative_ordinal() -> None:
     with pytest.raises(ValueError, match="ordinal must be 0 or more, and below 2"):
         acl.Device(-1)
+
+
+def test_health_is_asked_without_memory_and_without_a_change_of_device(sim: ModuleType, no_leaks: None) -> None:
+    acl.Device(0).use()
+    free, _ = acl.Device(1).memory_info()
+    assert acl.Device(1).healthy() is True and acl.Device.current() == acl.Device(0)
+    with sim.device_lost(1):
+        assert (acl.Device(1).healthy(), acl.Device(0).healthy()) == (False, True)
+    assert acl.Device(1).healthy() and acl.Device(1).memory_info()[0] == free
+    assert in_thread(lambda: (acl.Device(1).healthy(), acl.Device.current())) == (True, None)
+
+
+def test_health_of_a_device_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(acl.InvalidArgumentError):
+        acl.Device(77).healthy()
 
 
 def test_memory_info_is_of_that_device(no_leaks: None) -> None:
@@ -248,3 +268,46 @@ def test_a_thread_goes_on_after_its_context_is_closed() -> None:
 
     in_a_thread(body)
     acl.Device(0).use()
+
+
+# ---- things of another device -------------------------------------------------------------------
+
+X = np.ones((2, 8), np.float32)
+
+
+def use_of(kind: str, stream: acl.Stream) -> None:
+    """Use something of device 0 on a stream."""
+    buffer = acl.Buffer(64)
+    model = acl.Model(small_model().to_bytes(), 0)
+    array = Array.of(buffer, (2, 8), "float32")
+    uses: dict[str, Callable[[], object]] = {
+        "model 'model'": lambda: model.run_async(X, stream),
+        "input 'x'": lambda: acl.Model(small_model().to_bytes(), 1).run_async(array, stream),
+        "input 'x' of bytes": lambda: acl.Model(fixed_model(), 1).run_async(buffer, stream),
+        "input 0 of Relu": lambda: acl.Op("Relu")(array, stream=stream),
+        "an output of Relu": lambda: acl.Op("Relu")(X, outputs=[array], stream=stream),
+    }
+    uses[kind]()
+
+
+@pytest.mark.parametrize(
+    "kind", ["model 'model'", "input 'x'", "input 'x' of bytes", "input 0 of Relu", "an output of Relu"])
+def test_what_is_on_another_device_than_the_stream_is_refused(kind: str) -> None:
+    acl.Device(0).use()
+    try:
+        with acl.Device(1):
+            stream = acl.Stream(1)
+        acl.Device(0).use()
+        wanted = f"{kind.removesuffix(' of bytes')} is on device 0, the stream is on device 1"
+        with pytest.raises(acl.InvalidArgumentError, match=re.escape(wanted)):
+            use_of(kind, stream)
+    finally:
+        acl.Device(0).use()
+
+
+def fixed_model() -> bytes:
+    """A model of fixed shapes: y = relu(x), for x of [2, 8]."""
+    b = Builder()
+    b.add("Relu", b.input("x", "float32", [2, 8]), outputs=["y"])
+    b.output("y", "float32", [2, 8])
+    return b.to_bytes()

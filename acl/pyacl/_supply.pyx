@@ -379,7 +379,7 @@ cdef void remember(uint64_t stream, object holder) noexcept:
 cdef object pool_register(object pool, uint64_t stream):
     """A pool's own registration, its exception as a status."""
     try:
-        pool.register(stream)
+        pool.register(stream, replace=True)     # as ACL's own function does
     except Exception as error:
         return getattr(error, "code", ACL_ERROR_INTERNAL_ERROR)
     remember(stream, pool)
