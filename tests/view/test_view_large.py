@@ -1,7 +1,7 @@
 """A file of a million events in the browser: it opens, stays smooth, and still tells the truth.
 
 Times are printed, and held only against those of a page of 30,000 events in the same browser: what they are on a
-quiet machine is in docs/view.md.
+quiet machine is in docs/design-package.md.
 """
 
 from __future__ import annotations
