@@ -5,7 +5,7 @@ Thread rule: the function is called from any thread and never takes the GIL (see
 
 from libc.stdint cimport uintptr_t
 
-cdef extern from "sim/pystack.h" nogil:
+cdef extern from "sim/races/pystack.h" nogil:
     size_t pystack_write(char *text, size_t size)
 
 __all__ = ["stack_function"]

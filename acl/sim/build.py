@@ -1,6 +1,6 @@
 """Build the simulator's libraries: `python acl/sim/build.py OUTDIR [--mode MODE]`.
 
-Compiles each acl/sim/*.c, only what changed, with the environment's CC (or gcc), CFLAGS and LDFLAGS, and
+Compiles each acl/sim/ROOM/*.c, only what changed, with the environment's CC (or gcc), CFLAGS and LDFLAGS, and
 links `libascendcl.so`, `libacl_op_compiler.so` and the empty companions that real programs want beside
 them.  Imports only the standard library, so that setup.py can use it.
 """
@@ -43,10 +43,10 @@ LEADING = ["libprofapi.so", "libacl_rt_impl.so"]
 #: The name by which CANN's examples link the runtime: all of libascendcl.so under a second name.
 SECOND_NAME = "libacl_rt.so"
 
-COMPILER_SOURCE = "exports_op_compiler.c"
+COMPILER_SOURCE = "generated/exports_op_compiler.c"
 
-#: The operator library's loops: gcc vectorises them at -O3 only.
-NUMERIC = ("op_", "attend", "gemm", "tensor", "strided")
+#: Rooms of the operator library's loops: gcc vectorises them at -O3 only.
+NUMERIC = ("numbers", "ops", "layers")
 
 
 def cores() -> int:
@@ -71,7 +71,7 @@ def _run(command: list[str]) -> None:
 
 def _flags(source: Path, flags: list[str]) -> list[str]:
     """Traps and errno, which nobody looks at, would keep gcc from making vectors of branches and roots."""
-    numeric = "-O2" in flags and source.name.startswith(NUMERIC)
+    numeric = "-O2" in flags and source.parent.name in NUMERIC
     return [*flags, "-O3", "-fno-trapping-math", "-fno-math-errno"] if numeric else flags
 
 
@@ -81,7 +81,8 @@ def _environment(name: str, default: str = "") -> list[str]:
 
 
 def _compile(source: Path, objects: Path, flags: list[str], compiler: list[str]) -> Path:
-    made = objects / (source.stem + ".o")
+    made = objects / source.relative_to(HERE).with_suffix(".o")
+    made.parent.mkdir(parents=True, exist_ok=True)
     stamp = made.with_suffix(".cmd")
     command = [*compiler, *ALWAYS, *flags, "-Iacl/include", "-Iacl/sim", "-c", str(source.relative_to(ROOT))]
     text = "\n".join(command)
@@ -116,10 +117,10 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 0, com
     objects.mkdir(parents=True, exist_ok=True)
     command = shlex.split(compiler) or _environment("CC", "gcc")
     flags = [*MODES[mode], *_environment("CFLAGS")]
-    sources = sorted(HERE.glob("*.c"))
+    sources = sorted(HERE.glob("*/*.c"))
     with ThreadPoolExecutor(jobs or cores()) as pool:
         compiled = pool.map(lambda s: _compile(s, objects, _flags(s, flags), command), sources)
-        made = dict(zip((s.name for s in sources), compiled, strict=True))
+        made = dict(zip((s.relative_to(HERE).as_posix() for s in sources), compiled, strict=True))
     own = made.pop(COMPILER_SOURCE)
     link = [*command, "-shared", "-pthread", *flags, *_environment("LDFLAGS")]
     _link(link, folder / "libascendcl.so", [str(o) for o in made.values()], ["-lm", "-ldl"])

@@ -72,8 +72,8 @@ def compile_program(source: Path, folder: Path, libraries: Path, headers: Path, 
                     extra: Sequence[str] = ()) -> Path:
     """The program made from one source, in `folder`."""
     made = folder / source.stem
-    command = ["gcc", *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", str(source), "-o", str(made),
-               f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lascendcl", *extra]
+    command = ["gcc", *FLAGS, *SANITIZE.get(how, []), f"-I{headers}", f"-I{HERE}", f"-I{ROOT}/acl/sim",
+               str(source), "-o", str(made), f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lascendcl", *extra]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return made

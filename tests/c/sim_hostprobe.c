@@ -11,7 +11,7 @@ static int old_madvise(void *address, size_t bytes, int advice)
     return -1;
 }
 #define madvise old_madvise
-#include "../../acl/sim/hostprobe.c"
+#include "../../acl/sim/memory/hostprobe.c"
 
 #include "check.h"
 

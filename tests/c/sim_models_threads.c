@@ -9,7 +9,7 @@
 
 enum { THREADS = 4, ROUNDS = 40, COUNT = 64 };
 
-/* The control door (acl/sim/kernel.h): not part of the API, so declared here. */
+/* The control door (acl/sim/kernels/kernel.h): not part of the API, so declared here. */
 aclError acl_sim_kernel_make(const char *name, void (*code)(void *, uint32_t, uint32_t),
                              const uint32_t *sizes, aclrtBinHandle *binary,
                              aclrtFuncHandle *function);

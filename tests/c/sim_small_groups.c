@@ -11,7 +11,7 @@
 
 enum { THREADS = 4, ROUNDS = 300 };
 
-/* The control door (acl/sim/door.h): not part of the API, so declared here. */
+/* The control door (acl/sim/control/control_api.h): not part of the API, so declared here. */
 aclError acl_sim_set(const char *variable, const char *value);
 aclError acl_sim_fault_add(const char *text, uint32_t *rule);
 aclError acl_sim_fault_remove(uint32_t rule);

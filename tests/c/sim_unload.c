@@ -18,7 +18,7 @@ enum {
     NAME_BYTES = 1 << 20 /* takes long to copy, and free() gives so much back to the system at once */
 };
 
-/* The control door (acl/sim/kernel.h): not part of the API, so declared here. */
+/* The control door (acl/sim/kernels/kernel.h): not part of the API, so declared here. */
 aclError acl_sim_kernel_make(const char *name, void (*code)(void *, uint32_t, uint32_t),
                              const uint32_t *sizes, aclrtBinHandle *binary,
                              aclrtFuncHandle *function);

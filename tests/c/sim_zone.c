@@ -1,9 +1,9 @@
 /* The simulator's address allocator against a model: random takes, gives, lookups and purges, with
- * its invariants (zone.h) checked; and threads on one zone. */
+ * its invariants (tlsf.h) checked; and threads on one zone. */
 #include <pthread.h>
 #include <string.h>
 
-#include "../../acl/sim/zone.c"
+#include "../../acl/sim/memory/tlsf.c"
 #include "check.h"
 
 enum { UNIT = 512, UNITS = 5000, LIVE = 300, STEPS = 20000, CHECK_EVERY = 97, THREADS = 4 };

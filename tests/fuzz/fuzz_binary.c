@@ -2,7 +2,7 @@
  * machine would run it (a library that is loaded runs code of its own, so those need trust). */
 #include "fuzz.h"
 
-#include "elf64.h"
+#include "base/elf64.h"
 
 int LLVMFuzzerInitialize(int *count, char ***arguments)
 {

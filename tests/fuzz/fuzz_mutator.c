@@ -2,7 +2,7 @@
  *
  * Bytes changed blindly break a length in nearly every try, and what comes behind the reader of
  * protobuf is never reached.  One try in eight changes the bytes blindly all the same. */
-#include "proto.h"
+#include "base/proto.h"
 
 #include <stdlib.h>
 #include <string.h>

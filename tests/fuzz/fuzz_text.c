@@ -1,8 +1,8 @@
 /* fuzz_text.c: texts of unknown origin: aclInit's JSON, and what the simulator's settings say. */
 #include "fuzz.h"
 
-#include "door.h"
-#include "json.h"
+#include "control/control_api.h"
+#include "base/json.h"
 
 int LLVMFuzzerInitialize(int *count, char ***arguments)
 {

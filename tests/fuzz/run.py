@@ -68,7 +68,7 @@ def build(work: Path, names: list[str]) -> None:
     builder = simulator_builder()
     builder.MODES["fuzz"] = [*FLAGS, "-fsanitize=fuzzer-no-link", "-Wno-error"]
     builder.build(work / "simulator", "fuzz", compiler="clang")
-    objects = sorted(str(one) for one in (work / "simulator/.objects-fuzz").glob("*.o"))
+    objects = sorted(str(one) for one in (work / "simulator/.objects-fuzz").glob("*/*.o"))
     for name in names:
         sources = [str(HERE / f"fuzz_{name}.c")] + ([str(HERE / "fuzz_mutator.c")] if name == "model" else [])
         command = ["clang", "-std=c11", "-D_GNU_SOURCE", "-pthread", "-Wall", "-Wextra", *FLAGS, "-fsanitize=fuzzer",

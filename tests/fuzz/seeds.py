@@ -111,7 +111,7 @@ def operator(case: Case) -> bytes:
 def dictionary() -> str:
     """The short words in the simulator's sources, in the form that libFuzzer reads."""
     words: set[str] = set()
-    for source in sorted(SOURCES.glob("*.c")):
+    for source in sorted(SOURCES.glob("*/*.c")):
         words.update(re.findall(r'"([A-Za-z_][A-Za-z0-9_]{1,31})"', source.read_text()))
     return "".join(f'"{word}"\n' for word in sorted(words))
 

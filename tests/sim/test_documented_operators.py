@@ -25,13 +25,13 @@ def listed(mark: str) -> list[str]:
 
 def rows() -> set[str]:
     """The names in the operator library's tables; a pool's domain is in its macro."""
-    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("op_*.c")))
+    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("*/op_*.c")))
     return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'(?:POOL|WINDOW)\("(\w+)"', text))
 
 
 def fused() -> set[str]:
     """The same for com.microsoft."""
-    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("op_*.c")))
+    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("*/op_*.c")))
     return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX \| )?OP_ORT', text)) | set(re.findall(r'GELU\("(\w+)"', text))
 
 

@@ -26,8 +26,8 @@ ALWAYS_ANSWERED = {"aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastEr
 
 def implemented() -> set[str]:
     """The names that the simulator's sources define."""
-    sources = sorted((api.ROOT / "acl/sim").glob("*.c"))
-    return {m for path in sources if not path.name.startswith("exports") for m in DEFINITION.findall(path.read_text())}
+    sources = sorted((api.ROOT / "acl/sim").glob("*/*.c"))
+    return {m for path in sources if path.parent.name != "generated" for m in DEFINITION.findall(path.read_text())}
 
 
 SIGNED = {"int", "int8_t", "int16_t", "int32_t", "int64_t"}
@@ -152,20 +152,20 @@ def outputs(table: Row) -> dict[str, str]:
     names = [f'    "{r["name"]}",' for r in rows]
     exports_h = "\n".join([
         mark, "#ifndef SIM_EXPORTS_H\n#define SIM_EXPORTS_H\n",
-        '#include "core.h"', *[f'#include "acl/{h}"' for h in headers],
+        '#include "base/core.h"', *[f'#include "acl/{h}"' for h in headers],
         "\n/* The number of each exported function: an index for counters and faults. */",
         "enum {", *numbers, "    FN_COUNT\n};\n",
         "extern const char *const function_names[FN_COUNT];\n",
         *[declaration(r) for r in rows], "\n#endif\n",
     ])
-    top = mark + '#include "core.h"\n#include "exports.h"\n\n' + CASTS + "\n"
+    top = mark + '#include "base/core.h"\n#include "generated/exports.h"\n\n' + CASTS + "\n"
     main = [r for r in rows if r["header"] != COMPILER_HEADER]
     compiler = [r for r in rows if r["header"] == COMPILER_HEADER]
     table_c = "const char *const function_names[FN_COUNT] = {\n" + "\n".join(names) + "\n};\n\n"
     return {
-        "acl/sim/exports.h": exports_h,
-        "acl/sim/exports.c": top + table_c + "\n".join(
+        "acl/sim/generated/exports.h": exports_h,
+        "acl/sim/generated/exports.c": top + table_c + "\n".join(
             [gate(r) for r in main] + [refusal(r) for r in refused if r["header"] != COMPILER_HEADER]),
-        "acl/sim/exports_op_compiler.c": top + "\n".join(
+        "acl/sim/generated/exports_op_compiler.c": top + "\n".join(
             [gate(r) for r in compiler] + [refusal(r) for r in refused if r["header"] == COMPILER_HEADER]),
     }

@@ -1,0 +1,286 @@
+/* Status codes with a message: the thread's message text and its last error.
+ *
+ * Messages pile up, the newest in front, until they are read: that takes them all away.  Codes of
+ * the ACL layer are returned but not remembered as the last error; those of the runtime are, and
+ * success does not clear them.  A message's number (EH0008, EE1003) tells its layer and its kind.
+ *
+ * Whoever finds a fault says what was expected; the gate that the call came through knows its name
+ * and its arguments, and puts them to the newest message when the call fails (error_sign).  So a
+ * message names what the user called, whatever part of the simulator found out.
+ *
+ * Thread rule: everything is thread-local. */
+#include "base/core.h"
+#include "base/error_text.h"
+#include "generated/exports.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 512, ARGUMENTS_MAX = 512, WORDS_MAX = 256 };
+
+typedef struct Messages {
+    char text[TEXT_MAX];  /* all messages, newest first */
+    char shown[TEXT_MAX]; /* what aclGetRecentErrMsg last returned */
+} Messages;
+
+static _Thread_local Messages *messages; /* made by the first message */
+static _Thread_local aclError last;
+static _Thread_local aclError unsigned_code; /* of the newest message; 0 once a gate signed it */
+static pthread_key_t messages_key;
+
+/* For the first thread whose first message comes when the host has no memory for one: that message
+   may be the one that says so, for example that the system's limit of mappings is reached. */
+static Messages spare;
+static atomic_bool spare_taken;
+
+/* At the thread's end; destructors that run after this one may still make calls that fail. */
+static void messages_drop(void *given)
+{
+    messages = NULL;
+    if (given == &spare) {
+        memset(&spare, 0, sizeof spare);
+        atomic_store(&spare_taken, false);
+    } else {
+        free(given);
+    }
+}
+
+__attribute__((constructor(101))) static void messages_key_make(void)
+{
+    pthread_key_create(&messages_key, messages_drop);
+}
+
+static Messages *messages_get(void)
+{
+    if (messages == NULL) {
+        messages = calloc(1, sizeof *messages);
+        if (messages == NULL && !atomic_exchange(&spare_taken, true)) {
+            messages = &spare;
+        }
+        pthread_setspecific(messages_key, messages);
+    }
+    return messages;
+}
+
+void sim_panic(const char *what, const char *file, int line)
+{
+    fprintf(stderr, "acl.sim: broken invariant %s (%s:%d)\n", what, file, line);
+    abort();
+}
+
+/* "sim_aclrtMalloc" is known to users as "aclrtMalloc". */
+static const char *public_name(const char *function)
+{
+    return strncmp(function, "sim_", 4) == 0 ? function + 4 : function;
+}
+
+static void text_push(const char *line)
+{
+    Messages *all = messages_get();
+    if (all == NULL) {
+        return;
+    }
+    size_t length = strlen(line);
+    size_t kept = strlen(all->text);
+    if (kept + length + 1 > TEXT_MAX) {
+        kept = TEXT_MAX - length - 1;
+    }
+    memmove(all->text + length, all->text, kept);
+    memcpy(all->text, line, length);
+    all->text[length + kept] = '\0';
+}
+
+/* Whether a code is one that the runtime remembers: 107xxx, 207xxx, 507xxx. */
+static bool code_is_remembered(aclError code)
+{
+    return code / 1000 % 100 == 7;
+}
+
+/* The number that the runtime gives messages of that code.  A NULL is its own kind in both layers. */
+static const char *number_of(aclError code, bool null)
+{
+    static const struct {
+        aclError code;
+        const char *number;
+    } known[] = {
+        {ACL_ERROR_INVALID_PARAM, "EH0007"},       {ACL_ERROR_INVALID_FILE, "EH0003"},
+        {ACL_ERROR_RT_PARAM_INVALID, "EE1003"},    {ACL_ERROR_RT_INVALID_DEVICEID, "EE1003"},
+        {ACL_ERROR_RT_CONTEXT_NULL, "EE1018"},     {ACL_ERROR_RT_INVALID_HANDLE, "EE1017"},
+        {ACL_ERROR_RT_FEATURE_NOT_SUPPORT, "EE1005"}, {ACL_ERROR_RT_MEMORY_ALLOCATION, "EL0004"},
+        {ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "EE1002"}, {ACL_ERROR_RT_EVENT_SYNC_TIMEOUT, "EE1002"},
+    };
+    if (null) {
+        return code_is_remembered(code) ? "EE1004" : "EH0008";
+    }
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].code == code) {
+            return known[i].number;
+        }
+    }
+    return code_is_remembered(code) ? "EE9999" : "EH9999";
+}
+
+static void message_add(const char *function, aclError code, bool null, const char *format,
+                        va_list values)
+{
+    char what[LINE_MAX_BYTES - 128];
+    char line[LINE_MAX_BYTES];
+    vsnprintf(what, sizeof what, format, values);
+    snprintf(line, sizeof line, "[PID: %d] %s: %.64s failed with %d: %s\n", (int)getpid(),
+             number_of(code, null), public_name(function), code, what);
+    text_push(line);
+    unsigned_code = code;
+}
+
+/* Whether a message says that a handle should live, and the arguments that it is NULL. */
+static bool null_was_meant(const char *message, const char *end, const char *arguments)
+{
+    char given[LINE_MAX_BYTES];
+    const char *subject = strstr(message, ", expected: ");
+    const char *live = subject == NULL ? NULL : strstr(subject, " is a live ");
+    if (live == NULL || live > end) {
+        return false;
+    }
+    subject += strlen(", expected: ");
+    snprintf(given, sizeof given, "%.*s=NULL", (int)(live - subject), subject);
+    const char *found = strstr(arguments, given);
+    return found != NULL && (found == arguments || found[-1] == ' ');
+}
+
+/* Writes the newest message anew, as one of `function`, with its arguments. */
+static void newest_sign(const char *function, const char *arguments)
+{
+    char line[LINE_MAX_BYTES + ARGUMENTS_MAX + 64];
+    const char *begin = messages->text, *end = strchr(begin, '\n');
+    const char *head = strstr(begin, "] E");
+    const char *name = head == NULL ? NULL : strchr(head, ':');
+    const char *failed = name == NULL ? NULL : strstr(name, " failed with ");
+    if (end == NULL || failed == NULL || failed > end) {
+        return;
+    }
+    bool null = null_was_meant(begin, end, arguments);
+    snprintf(line, sizeof line, "%.*s%.6s: %s%.*s%s%s\n", (int)(head + 2 - begin), begin,
+             null ? "EH0008" : head + 2, function, (int)(end - failed), failed,
+             arguments[0] == '\0' ? "" : "; called with ", arguments);
+    memmove(messages->text, end + 1, strlen(end + 1) + 1);
+    text_push(line);
+}
+
+static void error_sign_list(
+    const char *function, aclError status, const char *names, va_list values)
+{
+    char arguments[ARGUMENTS_MAX];
+    bool ours = unsigned_code != 0 && (status == unsigned_code || status == ERROR_ANY);
+    if (ours && messages != NULL) {
+        arguments_words(names, values, arguments, sizeof arguments);
+        newest_sign(function, arguments);
+    }
+    unsigned_code = 0;
+}
+
+void error_sign(const char *function, aclError status, const char *names, ...)
+{
+    va_list values;
+    va_start(values, names);
+    error_sign_list(function, status, names, values);
+    va_end(values);
+}
+
+void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
+{
+    va_list values;
+    va_start(values, names);
+    error_sign_list(function, status, names, values);
+    va_end(values);
+}
+
+aclError error_set(const char *function, aclError code, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    message_add(function, code, false, format, values);
+    va_end(values);
+    if (code_is_remembered(code)) {
+        last = code;
+    }
+    return code;
+}
+
+aclError error_set_quiet(const char *function, aclError code, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    message_add(function, code, false, format, values);
+    va_end(values);
+    return code;
+}
+
+__attribute__((format(printf, 3, 4))) static void message_of_null(
+    const char *function, aclError code, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    message_add(function, code, true, format, values);
+    va_end(values);
+    last = code_is_remembered(code) ? code : last;
+}
+
+aclError error_argument(const char *function, aclError code, const char *condition)
+{
+    char words[WORDS_MAX];
+    condition_words(condition, words, sizeof words);
+    if (condition_is_pointer(condition)) {
+        message_of_null(function, code, "argument check failed, expected: %s", words);
+        return code;
+    }
+    return error_set(function, code, "argument check failed, expected: %s", words);
+}
+
+aclError sim_aclrtPeekAtLastError(aclrtLastErrLevel level)
+{
+    REQUIRE(level == ACL_RT_THREAD_LEVEL);
+    return last;
+}
+
+aclError sim_aclrtGetLastError(aclrtLastErrLevel level)
+{
+    REQUIRE(level == ACL_RT_THREAD_LEVEL);
+    aclError code = last;
+    last = ACL_SUCCESS;
+    return code;
+}
+
+void error_take(char *text, size_t size)
+{
+    const char *head = messages == NULL ? NULL : strstr(messages->text, "] E");
+    const char *what = head == NULL ? "" : strchr(head, ':') + 2;
+    snprintf(text, size, "%.*s", (int)strcspn(what, "\n"), what);
+    unsigned_code = 0;
+    if (messages != NULL) {
+        messages->text[0] = '\0';
+    }
+}
+
+const char *error_peek(void)
+{
+    return messages == NULL || messages->text[0] == '\0' ? NULL : messages->text;
+}
+
+/* Without a context the runtime's own look-up leaves a message each time, and so does this. */
+const char *sim_aclGetRecentErrMsg(void)
+{
+    if (error_peek() == NULL && context_current() == NULL) {
+        error_set_quiet(__func__, ACL_ERROR_RT_CONTEXT_NULL, "no context is current in this thread");
+    }
+    if (error_peek() == NULL) {
+        return NULL;
+    }
+    unsigned_code = 0;
+    memcpy(messages->shown, messages->text, sizeof messages->shown);
+    messages->text[0] = '\0';
+    return messages->shown;
+}

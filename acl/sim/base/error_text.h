@@ -1,0 +1,20 @@
+/* error_text.h: what messages say: conditions in words, and the arguments of a call. */
+#ifndef SIM_ERROR_TEXT_H
+#define SIM_ERROR_TEXT_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Writes a condition of the sources ("handle_is(desc, HANDLE_TENSOR_DESC)", "devPtr", "size > 0")
+ * as a user reads it: "desc is a live tensor desc", "devPtr is not NULL", "size > 0". */
+void condition_words(const char *condition, char *text, size_t room);
+
+/* Whether it asks only that a pointer is not NULL: "devPtr", "config->path", "stream != NULL". */
+bool condition_is_pointer(const char *condition);
+
+/* Writes "devPtr=NULL, size=16" for names "devPtr:p size:u" and as many values: p is a pointer, u
+ * an unsigned and i a signed 64-bit number, d a double. */
+void arguments_words(const char *names, va_list values, char *text, size_t room);
+
+#endif

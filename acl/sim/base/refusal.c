@@ -1,0 +1,39 @@
+/* refusal.c: what the host's kernel refused, in words.
+
+   The simulator reserves far more addresses than it has memory for, and keeps devices in files in
+   memory.  A limit of addresses (ulimit -v), a memory checker or a sandbox refuses that.  It is told
+   as what it is: a device that is full, or too many objects, have messages of their own.
+
+   Thread rule: one leaf mutex; of refusals at the same time the newest is told. */
+#include "memory/memory.h"
+
+#include <errno.h>
+#include <string.h>
+
+FILE_LOCK(lock);
+static const char *refused_call = "mmap";
+static size_t refused_bytes;
+static int refused_error;
+
+void refusal_note(const char *call, size_t bytes)
+{
+    int error = errno;
+    pthread_mutex_lock(&lock);
+    refused_call = call;
+    refused_bytes = bytes;
+    refused_error = error;
+    pthread_mutex_unlock(&lock);
+}
+
+aclError refusal_tell(const char *function, const char *purpose)
+{
+    pthread_mutex_lock(&lock);
+    const char *call = refused_call;
+    size_t bytes = refused_bytes;
+    int error = refused_error;
+    pthread_mutex_unlock(&lock);
+    return error_set(function, ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
+                     "the host refused %s of %zu bytes for %s: %s (a limit of addresses as by "
+                     "ulimit -v, a memory checker or a sandbox)", call, bytes, purpose,
+                     strerror(error));
+}

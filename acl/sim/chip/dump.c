@@ -1,0 +1,120 @@
+/* dump.c: switching data dumps on and off, and the application's log.
+
+   There is nothing to dump on a simulated device; the calls keep the order and the checks of the
+   runtime's.  aclAppLog writes to standard output if ASCEND_SLOG_PRINT_TO_STDOUT is 1, as CANN's
+   log does, at the level of ASCEND_GLOBAL_LOG_LEVEL; otherwise it is silent (CANN would write files
+   under the user's home).
+
+   Thread rule: the state is under one leaf lock; the log's lines are written whole. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/core.h"
+#include "streams/device.h"
+#include "generated/exports.h"
+
+FILE_LOCK(dump_lock);
+static bool dump_started;
+
+static aclError initialised_check(const char *function)
+{
+    if (!acl_initialised()) {
+        return error_set(function, ACL_ERROR_UNINITIALIZE, "aclInit has to be called before");
+    }
+    return ACL_SUCCESS;
+}
+
+/* Sets the state to `value`; false if it was that before. */
+static bool dump_switch(bool value)
+{
+    pthread_mutex_lock(&dump_lock);
+    bool changed = dump_started != value;
+    dump_started = value;
+    pthread_mutex_unlock(&dump_lock);
+    return changed;
+}
+
+static bool dump_is_started(void)
+{
+    pthread_mutex_lock(&dump_lock);
+    bool started = dump_started;
+    pthread_mutex_unlock(&dump_lock);
+    return started;
+}
+
+aclError sim_aclmdlInitDump(void)
+{
+    TRY(initialised_check(__func__));
+    if (!dump_switch(true)) {
+        return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclmdlInitDump was called before");
+    }
+    return ACL_SUCCESS;
+}
+
+/* A dump configuration is a JSON object with the key "dump". */
+static bool config_plausible(const char *text)
+{
+    while (*text == ' ' || *text == '\n' || *text == '\t' || *text == '\r') {
+        text++;
+    }
+    return *text == '\0' || *text == '{';
+}
+
+aclError sim_aclmdlSetDump(const char *dumpCfgPath)
+{
+    char head[256];
+    TRY(initialised_check(__func__));
+    if (!dump_is_started()) {
+        return fail(ACL_ERROR_DUMP_NOT_RUN, "aclmdlInitDump has to be called before");
+    }
+    REQUIRE(dumpCfgPath);
+    FILE *file = fopen(dumpCfgPath, "r");
+    if (file == NULL) {
+        return fail(ACL_ERROR_INVALID_FILE, "cannot open %.200s", dumpCfgPath);
+    }
+    size_t length = fread(head, 1, sizeof head - 1, file);
+    fclose(file);
+    head[length] = '\0';
+    if (!config_plausible(head)) {
+        return fail(ACL_ERROR_INVALID_DUMP_CONFIG, "%.200s is not a JSON object", dumpCfgPath);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlFinalizeDump(void)
+{
+    TRY(initialised_check(__func__));
+    if (!dump_switch(false)) {
+        return fail(ACL_ERROR_DUMP_NOT_RUN, "aclmdlInitDump was not called");
+    }
+    return ACL_SUCCESS;
+}
+
+/* ---- the application's log ------------------------------------------------------------------- */
+
+static bool log_printed(aclLogLevel level)
+{
+    const char *to_stdout = getenv("ASCEND_SLOG_PRINT_TO_STDOUT");
+    const char *least = getenv("ASCEND_GLOBAL_LOG_LEVEL");
+    int threshold = least != NULL && *least >= '0' && *least <= '4' ? *least - '0' : ACL_ERROR;
+    return to_stdout != NULL && to_stdout[0] == '1' && (int)level >= threshold;
+}
+
+/* Exported by hand: the gates are made for functions with a fixed number of arguments. */
+SIM_SHARED void aclAppLog(aclLogLevel logLevel, const char *func, const char *file, uint32_t line,
+    const char *fmt, ...)
+{
+    static const char *const levels[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+    char text[1024];
+    if ((unsigned)logLevel > ACL_ERROR || fmt == NULL || !log_printed(logLevel)) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, fmt);
+    vsnprintf(text, sizeof text, fmt, arguments);
+    va_end(arguments);
+    printf("[%s] APP(%d,):[%s:%u]%s %s\n", levels[logLevel], (int)getpid(),
+           file != NULL ? file : "", line, func != NULL ? func : "", text);
+}

@@ -1,0 +1,47 @@
+/* The gate: counters, and whatever else is asked of each exported call.
+ *
+ * Thread rule: any thread; the counters are relaxed atomics. */
+#include "base/core.h"
+#include "control/control_api.h"
+#include "generated/exports.h"
+
+atomic_ullong gate_calls[FN_COUNT + 1];
+atomic_uint gate_watch;
+
+aclError gate_enter_watched(unsigned function)
+{
+    unsigned watch = atomic_load(&gate_watch);
+    if (watch & GATE_FORKED) {
+        return error_set(function_names[function], ACL_ERROR_RT_INTERNAL_ERROR,
+                         "this process was forked from one that uses the devices; "
+                         "use them in the parent, or only in the child");
+    }
+    if (watch & GATE_LATENCY) {
+        latency_wait(function);
+    }
+    return watch & GATE_FAULTS ? fault_due(function) : ACL_SUCCESS;
+}
+
+aclError gate_leave_watched(unsigned function, aclError status)
+{
+    if (atomic_load(&gate_watch) & GATE_TRACE) {
+        trace_write(function, status);
+    }
+    return status;
+}
+
+aclError acl_sim_gate_enter(unsigned function)
+{
+    return gate_enter(function);
+}
+
+aclError acl_sim_gate_leave(unsigned function, aclError status)
+{
+    return gate_leave(function, status);
+}
+
+aclError acl_sim_unsupported(const char *function)
+{
+    return error_set(function, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                     "the simulator does not implement %s", function);
+}

@@ -1,0 +1,207 @@
+/* trace.c: the trace of calls, and how long driver calls take.
+
+   The trace has a line for each exported call, written in one piece when the call returns:
+
+       SECONDS THREAD FUNCTION STATUS
+
+   with the seconds since the library was loaded.  The file that ACL_SIM_TRACE names is added to, as
+   programs that this one starts inherit the name; "%p" in it stands for the process's number, and a
+   forked child then writes to a file of its own.  The latency model lets a call take at least as
+   long as the chosen preset says, by waiting before it is served; it is off by default.
+
+   Thread rule: the trace's file is under a mutex, so that no line goes to a descriptor that is
+   closed and perhaps another file's by then, and so the lines are in order; the mutex is taken over
+   a fork, and while the preset is chosen, which calls read without it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "control/control_api.h"
+#include "generated/exports.h"
+
+FILE_LOCK(trace_lock);
+static int trace_file = -1;
+static char trace_name[PATH_MAX]; /* with its %p */
+static int64_t loaded_ns;
+
+static void trace_freeze(void)
+{
+    pthread_mutex_lock(&trace_lock);
+}
+
+static void trace_thaw(void)
+{
+    pthread_mutex_unlock(&trace_lock);
+}
+
+int output_open(const char *name, bool fresh)
+{
+    char path[PATH_MAX];
+    const char *mark = strstr(name, "%p");
+    int length = mark == NULL ? snprintf(path, sizeof path, "%s", name)
+                              : snprintf(path, sizeof path, "%.*s%d%s", (int)(mark - name), name,
+                                         (int)getpid(), mark + 2);
+    if (length < 0 || (size_t)length >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0), 0666);
+}
+
+/* Takes the place of the file so far; -1: none. */
+static void trace_replace(int file)
+{
+    if (trace_file >= 0) {
+        close(trace_file);
+    }
+    trace_file = file;
+    if (file >= 0) {
+        atomic_fetch_or(&gate_watch, GATE_TRACE);
+    } else {
+        atomic_fetch_and(&gate_watch, ~(unsigned)GATE_TRACE);
+    }
+}
+
+static void trace_in_child(void)
+{
+    if (trace_file >= 0 && strstr(trace_name, "%p") != NULL) {
+        trace_replace(output_open(trace_name, false));
+    }
+    trace_thaw();
+}
+
+__attribute__((constructor(104))) static void trace_start(void)
+{
+    loaded_ns = now_ns();
+    pthread_atfork(trace_freeze, trace_thaw, trace_in_child);
+}
+
+aclError trace_open(const char *name, bool fresh)
+{
+    int file = *name == '\0' ? -1 : output_open(name, fresh);
+    if (*name != '\0' && file < 0) {
+        return fail(ACL_ERROR_WRITE_FILE, "cannot write %.200s: %s", name, strerror(errno));
+    }
+    pthread_mutex_lock(&trace_lock);
+    snprintf(trace_name, sizeof trace_name, "%s", name);
+    trace_replace(file);
+    pthread_mutex_unlock(&trace_lock);
+    return ACL_SUCCESS;
+}
+
+void trace_write(unsigned function, aclError status)
+{
+    char line[160];
+    int64_t at_ns = now_ns() - loaded_ns;
+    int length = snprintf(line, sizeof line, "%lld.%06lld %ld %s %d\n",
+                          (long long)(at_ns / 1000000000), (long long)(at_ns / 1000 % 1000000),
+                          syscall(SYS_gettid), function_names[function], status);
+    pthread_mutex_lock(&trace_lock);
+    if (trace_file >= 0 && write(trace_file, line, (size_t)length) != length) {
+        trace_replace(-1); /* the disk is full: better no trace than a torn one */
+    }
+    pthread_mutex_unlock(&trace_lock);
+}
+
+/* ---- latency --------------------------------------------------------------------------------- */
+
+typedef struct Cost {
+    const char *function; /* its name, or a shell's pattern of names; the first that fits counts */
+    uint32_t us;
+} Cost;
+
+/* Orders of magnitude of a driver call through PCIe to one card: one into the kernel driver costs
+   tens of microseconds, getting or returning pages about a hundred, a task on a stream a few. */
+static const Cost pcie[] = {
+    {"aclrtMallocHost*", 150}, {"aclrtMallocPhysical", 60}, {"aclrtMalloc*", 120},
+    {"aclrtMemAllocManaged", 120}, {"aclrtFreeHost*", 80}, {"aclrtFreePhysical", 40},
+    {"aclrtFreeBuf", 0},       {"aclrtFree*", 100},
+    {"aclrtReserveMemAddress*", 20}, {"aclrtReleaseMemAddress", 20},
+    {"aclrtMapMem", 30},       {"aclrtUnmapMem", 30},       {"aclrtMemSetAccess", 10},
+    {"aclrtMemPoolCreate", 60}, {"aclrtMemPoolDestroy", 60}, {"aclrtMemPoolTrimTo", 40},
+    {"aclrtMemPool*Async", 5}, {"aclrtMemManagedPrefetch*", 5},
+    {"aclrtSynchronize*", 10}, {"aclrtMemcpy*Async*", 5},   {"aclrtMemcpy*", 20},
+    {"aclrtMemset*Async", 5},  {"aclrtMemset*", 10},        {"aclrtReduceAsync", 5},
+    {"aclrtLaunch*", 4},       {"aclrtRecordEvent*", 3},    {"aclrtStreamWaitEvent*", 3},
+    {"aclrt*StreamConfigHandle", 0}, {"aclrtCreateStream*", 200}, {"aclrtDestroyStream*", 100},
+    {NULL, 0},
+};
+
+/* Only the memory manager costs: for comparing allocators. */
+static const Cost memory[] = {
+    {"aclrtMallocPhysical", 60}, {"aclrtMallocHost*", 150}, {"aclrtMalloc*", 120},
+    {"aclrtMemAllocManaged", 120}, {"aclrtFreePhysical", 40}, {"aclrtFreeHost*", 80},
+    {"aclrtFreeBuf", 0},         {"aclrtFree*", 100},
+    {"aclrtReserveMemAddress*", 20}, {"aclrtReleaseMemAddress", 20},
+    {"aclrtMapMem", 30},         {"aclrtUnmapMem", 30},     {"aclrtMemSetAccess", 10},
+    {"aclrtMemPoolCreate", 60},  {"aclrtMemPoolDestroy", 60}, {"aclrtMemPoolTrimTo", 40},
+    {"aclrtMemPool*Async", 5},
+    {NULL, 0},
+};
+
+static const struct {
+    const char *name;
+    const Cost *costs;
+} presets[] = {{"off", NULL}, {"pcie", pcie}, {"memory", memory}};
+
+enum { PRESETS = sizeof presets / sizeof presets[0] };
+
+static _Atomic size_t preset;
+static uint32_t cost_us[PRESETS][FN_COUNT + 1]; /* filled before the preset is chosen */
+
+static uint32_t cost_find(const Cost *costs, const char *function)
+{
+    for (; costs->function != NULL; costs++) {
+        if (fnmatch(costs->function, function, 0) == 0) {
+            return costs->us;
+        }
+    }
+    return 0;
+}
+
+aclError latency_choose(const char *name)
+{
+    for (size_t i = 0; i < PRESETS; i++) {
+        if (strcmp(presets[i].name, name) != 0) {
+            continue;
+        }
+        pthread_mutex_lock(&trace_lock);
+        for (size_t f = 0; presets[i].costs != NULL && f < FN_COUNT; f++) {
+            cost_us[i][f] = cost_find(presets[i].costs, function_names[f]);
+        }
+        atomic_store(&preset, i);
+        if (i != 0) {
+            atomic_fetch_or(&gate_watch, GATE_LATENCY);
+        } else {
+            atomic_fetch_and(&gate_watch, ~(unsigned)GATE_LATENCY);
+        }
+        pthread_mutex_unlock(&trace_lock);
+        return ACL_SUCCESS;
+    }
+    return fail(ACL_ERROR_INVALID_PARAM, "no latency preset is called %.64s; there are off, pcie, "
+                "memory", name);
+}
+
+const char *latency_chosen(void)
+{
+    return presets[atomic_load(&preset)].name;
+}
+
+/* Spins: sleeping is far coarser than the times in question. */
+void latency_wait(unsigned function)
+{
+    uint32_t us = cost_us[atomic_load_explicit(&preset, memory_order_relaxed)][function];
+    if (us == 0) {
+        return;
+    }
+    int64_t until_ns = now_ns() + (int64_t)us * 1000;
+    while (now_ns() < until_ns) {
+    }
+}

@@ -1,0 +1,477 @@
+/* Graphs: what a capture or a build recorded, executed as often as one likes.
+ *
+ * The tasks are kept in the order in which they were recorded.  That order respects every edge
+ * (an event is recorded before it is waited for), so an execution runs them one after another on
+ * the stream that it was given to; its lanes take turns only where one would wait (graph_run.c).
+ *
+ * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do not
+ * change while an execution is queued.  Whoever follows a pointer to a graph holds it. */
+#include "graphs/build_graph.h"
+#include "generated/exports.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic uint64_t next_number = 1;
+
+aclError graph_new(Context *context, GraphState state, Graph **out)
+{
+    Graph *graph = handle_prepare(HANDLE_MODEL_RI, sizeof *graph);
+    if (graph == NULL) {
+        return fail(ACL_ERROR_RT_NO_MODEL_RESOURCE, "too many graphs");
+    }
+    graph->number = atomic_fetch_add(&next_number, 1);
+    graph->id = (uint32_t)graph->number;
+    graph->context = context;
+    graph->is_built = state == GRAPH_BUILDING;
+    graph->owner = pthread_self();
+    atomic_store(&graph->state, state);
+    atomic_store(&graph->users, 1);
+    pthread_mutex_init(&graph->lock, NULL);
+    *out = graph;
+    handle_show(graph);
+    return ACL_SUCCESS;
+}
+
+bool graph_try_hold(Graph *graph)
+{
+    uint32_t users = atomic_load(&graph->users);
+    while (users != 0 && !atomic_compare_exchange_weak(&graph->users, &users, users + 1)) {
+    }
+    return users != 0;
+}
+
+void graph_ref_end(Graph **graph)
+{
+    if (*graph != NULL) {
+        graph_release(*graph);
+    }
+}
+
+aclError graph_resolve(aclmdlRI handle, Graph **graph)
+{
+    Graph *found = handle;
+    bool held = false;
+    if (handle_follow(found, HANDLE_MODEL_RI)) {
+        held = graph_try_hold(found);
+        handle_drop(found);
+    }
+    if (!held) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives", handle);
+    }
+    *graph = found;
+    return ACL_SUCCESS;
+}
+
+/* A part's handle dies before its graph's slot is given back: if it lives when the graph is held, that
+ * is its graph. */
+Graph *graph_of_part(const void *part, HandleKind kind)
+{
+    if (!handle_follow(part, kind)) {
+        return NULL;
+    }
+    Graph *graph = *(Graph *const *)part;
+    bool held = graph_try_hold(graph);
+    if (held && !handle_is(part, kind)) {
+        graph_release(graph);
+        held = false;
+    }
+    handle_drop(part);
+    return held ? graph : NULL;
+}
+
+aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload,
+                    size_t size)
+{
+    if (graph->count == graph->room) {
+        size_t room = graph->room == 0 ? 16 : graph->room * 2;
+        GraphTask **more = realloc(graph->tasks, room * sizeof *more);
+        if (more == NULL) {
+            return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+        }
+        graph->tasks = more;
+        graph->room = room;
+    }
+    GraphTask *made = aligned_alloc(16, sizeof *made);
+    if (made == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    memset(made, 0, sizeof *made);
+    aclError status = task_fill(&made->task, sort, payload, size);
+    if (status != ACL_SUCCESS) {
+        free(made);
+        return status;
+    }
+    made->lane = lane;
+    made->task.id = (uint32_t)graph->count;
+    graph->lanes[lane].steps++;
+    graph->tasks[graph->count++] = made;
+    if (races_on()) {
+        race_captured_task(graph, lane);
+    }
+    return ACL_SUCCESS;
+}
+
+static void graph_free(Graph *graph)
+{
+    conditions_end(graph);
+    groups_end(graph);
+    race_graph_gone(graph);
+    for (size_t i = 0; i < graph->count; i++) {
+        GraphTask *task = graph->tasks[i];
+        task_drop(&task->task);
+        if (task->handle != NULL) {
+            handle_retire(task->handle);
+        }
+        free(task);
+    }
+    free(graph->tasks);
+    graph_lanes_free(graph);
+    while (graph->on_destroy != NULL) {
+        DestroyCallback *next = graph->on_destroy->next;
+        free(graph->on_destroy);
+        graph->on_destroy = next;
+    }
+    handle_retire(graph);
+}
+
+void graph_release(Graph *graph)
+{
+    if (atomic_fetch_sub(&graph->users, 1) == 1) {
+        graph_free(graph);
+    }
+}
+
+/* ---- execution ------------------------------------------------------------------------------- */
+
+/* How long aclmdlRIDestroy waits for an execution, as the runtime does. */
+enum { DESTROY_PATIENCE_MS = 10000 };
+
+static bool graph_is_still(const void *argument)
+{
+    return atomic_load(&((const Graph *)argument)->running) == 0;
+}
+
+aclError graph_check_still(const Graph *graph)
+{
+    if (atomic_load(&graph->running) != 0) {
+        return fail(ACL_ERROR_RT_MODEL_RUNNING, "modelRI %u is being executed", graph->id);
+    }
+    return ACL_SUCCESS;
+}
+
+/* The lock is held. */
+static aclError running_raise(Graph *graph)
+{
+    if (atomic_load(&graph->state) != GRAPH_READY) {
+        return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is not complete", graph->id);
+    }
+    atomic_fetch_add(&graph->running, 1);
+    return ACL_SUCCESS;
+}
+
+aclError graph_begin(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    aclError status = running_raise(graph);
+    pthread_mutex_unlock(&graph->lock);
+    return status;
+}
+
+/* The same by the handle, which another thread may have destroyed since it was followed. */
+static aclError handle_begin(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    aclError status = handle_is(graph, HANDLE_MODEL_RI)
+                          ? running_raise(graph)
+                          : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives",
+                                 (void *)graph);
+    pthread_mutex_unlock(&graph->lock);
+    return status;
+}
+
+void graph_finish(Graph *graph)
+{
+    atomic_fetch_sub(&graph->running, 1);
+    park_wake(&graph->running);
+}
+
+static aclError captured_run(const Graph *graph, Stream *stream)
+{
+    for (size_t i = 0; i < graph->count && !stream_is_dropping(stream); i++) {
+        const GraphTask *task = graph->tasks[i];
+        const void *payload = task_payload(&task->task);
+        if (task->disabled) {
+            continue;
+        }
+        if (graph->edge_count != 0 && task->task.sort->waits != NULL
+            && task->task.sort->waits(payload)) {
+            return graph_run_lanes(graph, stream, i);
+        }
+        TRY(task->task.sort->run(stream, payload));
+    }
+    return ACL_SUCCESS;
+}
+
+static void execution_enter(Graph *graph, Execution *self)
+{
+    pthread_mutex_lock(&graph->lock);
+    self->other = graph->executions;
+    graph->executions = self;
+    pthread_mutex_unlock(&graph->lock);
+}
+
+static void execution_leave(Graph *graph, const Execution *self)
+{
+    pthread_mutex_lock(&graph->lock);
+    Execution **link = &graph->executions;
+    while (*link != self) {
+        link = &(*link)->other;
+    }
+    *link = self->other;
+    pthread_mutex_unlock(&graph->lock);
+}
+
+/* Graphs run others as branches, in the end perhaps themselves. */
+aclError graph_execute(Graph *graph, Stream *on)
+{
+    enum { DEPTH_MAX = 64 };
+    static _Thread_local int depth;
+    if (depth == DEPTH_MAX) {
+        return fail(ACL_ERROR_RT_OVER_LIMIT, "modelRI %u runs as a branch, %d graphs deep",
+                    graph->id, depth);
+    }
+    Execution self = {.on = on};
+    depth++;
+    conditions_begin(graph);
+    execution_enter(graph, &self);
+    aclError status = graph->is_built ? built_run(graph, on) : captured_run(graph, on);
+    execution_leave(graph, &self);
+    depth--;
+    return status;
+}
+
+static aclError graph_run(Stream *stream, const void *payload)
+{
+    return graph_execute(*(Graph *const *)payload, stream);
+}
+
+static void graph_drop(void *payload)
+{
+    Graph *graph = *(Graph **)payload;
+    graph_finish(graph);
+    graph_release(graph);
+}
+
+static void graph_touch(const void *payload, Touch *touch)
+{
+    touch_graph(touch, *(Graph *const *)payload);
+}
+
+static const TaskClass graph_task = {
+    .name = "graph",
+    .run = graph_run,
+    .drop = graph_drop,
+    .touch = graph_touch,
+};
+
+aclError graph_submit(Graph *graph, Stream *stream)
+{
+    TRY(handle_begin(graph));
+    atomic_fetch_add(&graph->users, 1);
+    aclError status = stream_submit(stream, &graph_task, &graph, sizeof graph);
+    if (status != ACL_SUCCESS) {
+        graph_drop(&graph);
+    }
+    return status;
+}
+
+aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
+{
+    GRAPH_REF(graph);
+    STREAM_REF(on);
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    TRY(stream_resolve(stream, &on));
+    return graph_submit(graph, on);
+}
+
+/* On a stream of its own, which ends with the call: at the timeout the rest is dropped. */
+aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
+{
+    GRAPH_REF(graph);
+    STREAM_REF(stream);
+    Context *context;
+    REQUIRE(modelRI != NULL);
+    if (timeout < -1 || timeout == 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected -1 or more than 0",
+                          timeout);
+    }
+    TRY(graph_resolve(modelRI, &graph));
+    TRY(context_require(&context));
+    TRY(capture_forbids_sync());
+    TRY(stream_open(context, 0, 0, &stream));
+    aclError status = graph_submit(graph, stream);
+    if (status == ACL_SUCCESS) {
+        status = stream_synchronize(stream, timeout);
+    }
+    stream_end(stream, STREAM_END_NOW);
+    return status;
+}
+
+static void callbacks_call(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    DestroyCallback *call = graph->on_destroy;
+    graph->on_destroy = NULL;
+    pthread_mutex_unlock(&graph->lock);
+    while (call != NULL) {
+        DestroyCallback *next = call->next;
+        call->function(call->argument);
+        free(call);
+        call = next;
+    }
+}
+
+/* After the end of its handle. */
+static void graph_bury(Graph *graph)
+{
+    (void)capture_leave(graph);
+    graph_unbind(graph);
+    callbacks_call(graph);
+    graph_release(graph); /* the handle's */
+}
+
+bool graph_end(Graph *graph)
+{
+    if (!handle_kill(graph)) {
+        return false;
+    }
+    graph_bury(graph);
+    return true;
+}
+
+/* No execution begins between the look and the end. */
+static aclError still_kill(Graph *graph)
+{
+    pthread_mutex_lock(&graph->lock);
+    aclError status = graph_check_still(graph);
+    if (status == ACL_SUCCESS && !handle_kill(graph)) {
+        status = fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread",
+                      (void *)graph);
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return status;
+}
+
+aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
+{
+    GRAPH_REF(graph);
+    REQUIRE(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    if (atomic_load(&graph->state) == GRAPH_CAPTURING) {
+        return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is being captured", graph->id);
+    }
+    if (stream_running() == NULL) { /* a task would wait for itself */
+        park_wait(&graph->running, graph_is_still, graph, deadline_after_ms(DESTROY_PATIENCE_MS));
+    }
+    TRY(still_kill(graph));
+    graph_bury(graph);
+    return ACL_SUCCESS;
+}
+
+/* What goes on ends, and nothing behind it on its streams. */
+aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
+{
+    GRAPH_REF(graph);
+    REQUIRE_RT(modelRI != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    pthread_mutex_lock(&graph->lock); /* no execution ends, and its stream with it, meanwhile */
+    for (const Execution *e = graph->executions; e != NULL; e = e->other) {
+        stream_skip(e->on);
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return ACL_SUCCESS;
+}
+
+/* ---- names and callbacks --------------------------------------------------------------------- */
+
+aclError sim_aclmdlRISetName(aclmdlRI modelRI, const char *name)
+{
+    GRAPH_REF(graph);
+    REQUIRE(modelRI != NULL);
+    REQUIRE(name != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    REQUIRE_RT(strlen(name) < sizeof graph->name);
+    pthread_mutex_lock(&graph->lock);
+    strcpy(graph->name, name);
+    pthread_mutex_unlock(&graph->lock);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIGetName(aclmdlRI modelRI, uint32_t maxLen, char *name)
+{
+    GRAPH_REF(graph);
+    REQUIRE(modelRI != NULL);
+    REQUIRE(name != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    pthread_mutex_lock(&graph->lock);
+    bool fits = strlen(graph->name) < maxLen;
+    if (fits) {
+        strcpy(name, graph->name);
+    }
+    pthread_mutex_unlock(&graph->lock);
+    return fits ? ACL_SUCCESS
+                : fail(ACL_ERROR_RT_PARAM_INVALID, "maxLen %u is too small for the name", maxLen);
+}
+
+aclError sim_aclmdlRIGetId(aclmdlRI modelRI, uint32_t *modelRIId)
+{
+    GRAPH_REF(graph);
+    REQUIRE(modelRI != NULL);
+    REQUIRE(modelRIId != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    *modelRIId = graph->id;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIDestroyRegisterCallback(aclmdlRI modelRI, aclrtCallback func, void *userData)
+{
+    GRAPH_REF(graph);
+    REQUIRE_RT(modelRI != NULL);
+    REQUIRE_RT(func != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    DestroyCallback *made = malloc(sizeof *made);
+    if (made == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    made->function = func;
+    made->argument = userData;
+    pthread_mutex_lock(&graph->lock);
+    made->next = graph->on_destroy;
+    graph->on_destroy = made;
+    pthread_mutex_unlock(&graph->lock);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclmdlRIDestroyUnregisterCallback(aclmdlRI modelRI, aclrtCallback func)
+{
+    GRAPH_REF(graph);
+    DestroyCallback *found;
+    REQUIRE_RT(modelRI != NULL);
+    REQUIRE_RT(func != NULL);
+    TRY(graph_resolve(modelRI, &graph));
+    pthread_mutex_lock(&graph->lock);
+    DestroyCallback **link = &graph->on_destroy;
+    while (*link != NULL && (*link)->function != func) {
+        link = &(*link)->next;
+    }
+    found = *link;
+    if (found != NULL) {
+        *link = found->next;
+    }
+    pthread_mutex_unlock(&graph->lock);
+    free(found);
+    return found != NULL ? ACL_SUCCESS
+                         : fail(ACL_ERROR_RT_PARAM_INVALID, "that callback is not registered");
+}

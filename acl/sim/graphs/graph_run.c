@@ -1,0 +1,140 @@
+/* Graphs whose lanes wait for each other by more than their capture's events.
+ *
+ * An execution runs the tasks in the order of their capture, which keeps every edge.  Where a task of
+ * one lane would wait (for a notify, a value, an event from outside), what it waits for may be
+ * recorded by another lane: then the lanes are run side by side from there on, on the one thread, each
+ * as far as its edges and its waits allow.  A wait in a branch of a conditional task is not seen.
+ *
+ * Thread rule: the stream's worker; a graph that runs does not change. */
+#include "graphs/capture.h"
+
+#include <stdlib.h>
+
+enum { LOOK_NS = 200000 };
+
+typedef struct Progress {
+    const Graph *graph;
+    bool *done;    /* by task */
+    bool *met;     /* by edge: once true, for good */
+    bool *stopped; /* by lane, in one pass */
+    size_t left;   /* tasks */
+} Progress;
+
+/* Whether the lane's tasks before that one are done, and the edges that it had then are met. */
+static bool lane_reached(Progress *progress, uint32_t lane, size_t before, size_t known)
+{
+    const Graph *graph = progress->graph;
+    for (size_t i = 0; i < before; i++) {
+        if (graph->tasks[i]->lane == lane && !progress->done[i]) {
+            return false;
+        }
+    }
+    for (size_t k = 0; k < known; k++) {
+        const GraphEdge *edge = &graph->edges[k];
+        if (edge->to == lane && !progress->met[k]) {
+            progress->met[k] = lane_reached(progress, edge->from, edge->before, edge->known);
+            if (!progress->met[k]) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+static bool task_may_run(Progress *progress, size_t index)
+{
+    const Graph *graph = progress->graph;
+    const GraphTask *task = graph->tasks[index];
+    size_t known = 0; /* edges are in the order of capture */
+    while (known < graph->edge_count && graph->edges[known].at <= index) {
+        known++;
+    }
+    return lane_reached(progress, task->lane, index, known)
+           && (task->disabled || task->task.sort->waits == NULL
+               || !task->task.sort->waits(task_payload(&task->task)));
+}
+
+static aclError task_run(Progress *progress, Stream *stream, size_t index)
+{
+    const GraphTask *task = progress->graph->tasks[index];
+    progress->done[index] = true;
+    progress->left--;
+    return task->disabled ? ACL_SUCCESS
+                          : task->task.sort->run(stream, task_payload(&task->task));
+}
+
+/* Runs what may run; *ran: whether anything did. */
+static aclError lanes_pass(Progress *progress, Stream *stream, bool *ran)
+{
+    const Graph *graph = progress->graph;
+    *ran = false;
+    for (uint32_t lane = 0; lane < graph->lane_count; lane++) {
+        progress->stopped[lane] = false;
+    }
+    for (size_t i = 0; i < graph->count && !stream_is_dropping(stream); i++) {
+        bool *stopped = &progress->stopped[graph->tasks[i]->lane];
+        if (progress->done[i] || *stopped) {
+            continue;
+        }
+        *stopped = !task_may_run(progress, i);
+        if (!*stopped) {
+            TRY(task_run(progress, stream, i));
+            *ran = true;
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+/* The first task of the only lane that has any left, or `count`. */
+static size_t only_task(const Progress *progress)
+{
+    const Graph *graph = progress->graph;
+    size_t first = graph->count;
+    for (size_t i = 0; i < graph->count; i++) {
+        if (!progress->done[i] && first == graph->count) {
+            first = i;
+        } else if (!progress->done[i] && graph->tasks[i]->lane != graph->tasks[first]->lane) {
+            return graph->count;
+        }
+    }
+    return first;
+}
+
+static bool never(const void *argument)
+{
+    (void)argument;
+    return false;
+}
+
+static aclError lanes_loop(Progress *progress, Stream *stream)
+{
+    while (progress->left != 0 && !stream_is_dropping(stream)) {
+        bool ran;
+        TRY(lanes_pass(progress, stream, &ran));
+        size_t only = ran ? progress->graph->count : only_task(progress);
+        if (only != progress->graph->count) {
+            TRY(task_run(progress, stream, only)); /* it waits, with its time limit */
+        } else if (!ran) {
+            (void)stream_park(stream, progress, never, NULL, now_ns() + LOOK_NS);
+        }
+    }
+    return ACL_SUCCESS;
+}
+
+aclError graph_run_lanes(const Graph *graph, Stream *stream, size_t from)
+{
+    size_t flags = graph->count + graph->edge_count + graph->lane_count;
+    bool *memory = calloc(flags, sizeof *memory);
+    if (memory == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    Progress progress = {.graph = graph, .done = memory, .met = memory + graph->count,
+                         .stopped = memory + graph->count + graph->edge_count,
+                         .left = graph->count - from};
+    for (size_t i = 0; i < from; i++) {
+        progress.done[i] = true;
+    }
+    aclError status = lanes_loop(&progress, stream);
+    free(memory);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* copy_symbol.c: copies to and from device variables that a program names by their symbols.
+
+   A symbol is known once compiled-in device code was registered, which only programs made with the
+   vendor's compiler do: others are told that there is no such symbol, as by aclrtGetSymbolAddress.
+
+   Thread rule: no state; any thread. */
+#include "generated/exports.h"
+
+/* What `count` bytes at `offset` of a symbol are: 107000 unless they lie inside. */
+static aclError symbol_part(
+    const char *function, const void *symbol, size_t offset, size_t count, char **address)
+{
+    void *begin;
+    size_t size;
+    TRY(sim_aclrtGetSymbolAddress(symbol, &begin));
+    TRY(sim_aclrtGetSymbolSize(symbol, &size));
+    if (offset > size || count > size - offset) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+            "%zu bytes at %zu are not inside the symbol's %zu", count, offset, size);
+    }
+    *address = (char *)begin + offset;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtMemcpyToSymbol(
+    const void *symbol, const void *src, size_t count, size_t offset, aclrtMemcpyKind kind)
+{
+    char *to;
+    REQUIRE(symbol);
+    REQUIRE(src);
+    TRY(symbol_part(__func__, symbol, offset, count, &to));
+    return sim_aclrtMemcpy(to, count, src, count, kind);
+}
+
+aclError sim_aclrtMemcpyToSymbolAsync(const void *symbol, const void *src, size_t count,
+    size_t offset, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    char *to;
+    REQUIRE(symbol);
+    REQUIRE(src);
+    TRY(symbol_part(__func__, symbol, offset, count, &to));
+    return sim_aclrtMemcpyAsync(to, count, src, count, kind, stream);
+}
+
+aclError sim_aclrtMemcpyFromSymbol(void *dst, size_t dstMax, const void *symbol, size_t count,
+    size_t offset, aclrtMemcpyKind kind)
+{
+    char *from;
+    REQUIRE(dst);
+    REQUIRE(symbol);
+    TRY(symbol_part(__func__, symbol, offset, count, &from));
+    return sim_aclrtMemcpy(dst, dstMax, from, count, kind);
+}
+
+aclError sim_aclrtMemcpyFromSymbolAsync(void *dst, size_t dstMax, const void *symbol, size_t count,
+    size_t offset, aclrtMemcpyKind kind, aclrtStream stream)
+{
+    char *from;
+    REQUIRE(dst);
+    REQUIRE(symbol);
+    TRY(symbol_part(__func__, symbol, offset, count, &from));
+    return sim_aclrtMemcpyAsync(dst, dstMax, from, count, kind, stream);
+}

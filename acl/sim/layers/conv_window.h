@@ -1,0 +1,34 @@
+/* conv_window.h: sliding windows over up to three spatial dimensions, for convolution and pooling.
+
+   Tensors are [batch, channels, spatial...]. One and two spatial dimensions are treated as three
+   with leading ones, so that the loops exist once. */
+#ifndef SIM_CONV_WINDOW_H
+#define SIM_CONV_WINDOW_H
+
+#include "ops/op.h"
+
+enum { SPATIAL = 3 };
+
+typedef struct Window {
+    int spatial;                    /* as the tensor has them, 1 to 3 */
+    int64_t batch, channels;
+    int64_t in[SPATIAL], kernel[SPATIAL], out[SPATIAL];
+    int64_t stride[SPATIAL], dilation[SPATIAL], pad_begin[SPATIAL], pad_end[SPATIAL];
+    int64_t in_plane, kernel_plane, out_plane; /* products */
+} Window;
+
+/* Reads strides, dilations, pads, auto_pad and ceil_mode; `kernel` holds the kernel's dims. */
+bool window_plan(const OpCall *call, const int64_t *kernel, Window *window);
+
+/* The same for a transposed convolution, whose `out` is the larger side. */
+bool window_plan_transposed(const OpCall *call, const int64_t *kernel, Window *window);
+
+/* Gives the call's output 0 the type of input 0, `channels` and the window's output dims. */
+void window_shape(const OpCall *call, const Window *window, int64_t channels);
+
+/* The range of steps [*first, *last) of one dimension for which step * stride + offset is in [0,
+ * size). */
+void window_steps(
+    int64_t steps, int64_t stride, int64_t offset, int64_t size, int64_t *first, int64_t *last);
+
+#endif

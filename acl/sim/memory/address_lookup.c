@@ -1,0 +1,175 @@
+/* What an address belongs to, whether it may be touched, and the simulator's own view of it.
+ *
+ * Addresses that the simulator never gave out are taken for ordinary host memory, of which the
+ * kernel says whether touching it would fault (hostprobe.c). */
+#include "memory/memory.h"
+
+#include <sys/mman.h>
+
+FILE_LOCK(window_lock);
+static unsigned windows[DEVICE_MAX];
+
+static void arena_describe(Arena *arena, uintptr_t address, Memory *memory)
+{
+    ZoneView view;
+    *memory = (Memory){.kind = MEMORY_HOLE, .device = arena->device, .base = address};
+    if (arena_find(arena, address, &view)) {
+        memory->kind = (MemoryKind)view.info.kind;
+        memory->base = arena->base + view.offset;
+        memory->bytes = view.bytes;
+        memory->size = view.info.size;
+        memory->page = (PageKind)view.info.page;
+        memory->owner = view.info.owner;
+        memory->readable = memory->writable = true;
+    }
+    if (memory->device == BOOK_HOST) {
+        memory->device = -1;
+    }
+}
+
+bool memory_find(const void *address, Memory *memory)
+{
+    uintptr_t at = (uintptr_t)address;
+    Range range;
+    Arena *arena = arena_at(at);
+    if (arena != NULL) {
+        arena_describe(arena, at, memory);
+        return true;
+    }
+    if (!range_find(at, &range)) {
+        *memory = (Memory){.kind = MEMORY_UNKNOWN, .device = -1};
+        return false;
+    }
+    if (range.kind == RANGE_RESERVATION) {
+        return reservation_find(&range, at, memory);
+    }
+    *memory = (Memory){
+        .kind = range.kind == RANGE_IMPORTED ? MEMORY_IMPORTED : MEMORY_REGISTERED,
+        .device = range.device,
+        .base = range.begin,
+        .bytes = range.end - range.begin,
+        .size = range.end - range.begin,
+        .page = PAGE_NORMAL,
+        .owner = range.object,
+        .readable = true,
+        .writable = true,
+    };
+    return true;
+}
+
+/* Whether all the bytes are in the allocation or the mappings that `memory` describes. */
+static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bool write)
+{
+    if (begin + bytes < begin) {
+        return false;
+    }
+    bool inside = begin + bytes <= memory->base + memory->bytes;
+    if (memory->kind == MEMORY_UNKNOWN || (memory->kind == MEMORY_REGISTERED && !inside)) {
+        return host_reach((const void *)begin, bytes, write) == bytes;
+    }
+    if (memory->kind == MEMORY_MAPPED || memory->kind == MEMORY_MAPPED_HOST) {
+        Range range;
+        return range_find(begin, &range) && range.kind == RANGE_RESERVATION &&
+               reservation_covers(&range, begin, begin + bytes, write);
+    }
+    return memory->kind != MEMORY_HOLE && inside;
+}
+
+bool memory_reachable(const void *address, size_t bytes, bool write)
+{
+    uintptr_t begin = (uintptr_t)address;
+    const Arena *arena = arena_at(begin);
+    if (arena != NULL) {
+        return bytes <= arena->base + arena->bytes - begin;
+    }
+    Memory memory;
+    memory_find(address, &memory);
+    return memory_holds(&memory, begin, bytes, write);
+}
+
+/* Private to this file: an address that nobody has looked at may fault. */
+static void *memory_inner(const void *address)
+{
+    uintptr_t at = (uintptr_t)address;
+    Range range;
+    if (memory_strict() && range_find(at, &range)) {
+        at += (uintptr_t)range.alias;
+    }
+    return (void *)at;
+}
+
+aclError memory_check(const char *function, const char *argument, const void *address,
+                      size_t bytes, bool write, Seen *seen)
+{
+    Memory memory;
+    memory_find(address, &memory);
+    if (seen != NULL) {
+        *seen = (Seen){memory.kind, memory_inner(address)};
+    }
+    if (memory_holds(&memory, (uintptr_t)address, bytes, write)) {
+        return ACL_SUCCESS;
+    }
+    if (memory.kind == MEMORY_HOLE) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "%s = %p: no memory is allocated or mapped there", argument, address);
+    }
+    if (memory.kind == MEMORY_UNKNOWN || memory.kind == MEMORY_REGISTERED) {
+        return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                         "%s = %p: %zu bytes of host memory expected there, but only %zu are %s",
+                         argument, address, bytes, host_reach(address, bytes, write),
+                         write ? "writable" : "readable");
+    }
+    return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
+                     "%s = %p: %zu bytes expected there, but the allocation at %p has %zu",
+                     argument, address, bytes, (void *)memory.base, memory.bytes);
+}
+
+void *memory_at(const void *address, size_t bytes, bool write)
+{
+    return memory_reachable(address, bytes, write) ? memory_inner(address) : NULL;
+}
+
+aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
+                         bool write, void **inner)
+{
+    if (bytes != 0 && !memory_reachable(address, bytes, write)) {
+        return fail(ACL_ERROR_RT_SYS_DMA, "%s: %zu bytes at %p are not there (any more); stream %u",
+                    what, bytes, address, stream_id(stream));
+    }
+    *inner = memory_inner(address);
+    return ACL_SUCCESS;
+}
+
+/* ---- windows for kernels, which get the users' addresses ------------------------ */
+static void device_protect(int32_t device, bool open)
+{
+    Arena *arena = arena_existing(device);
+    if (arena != NULL) {
+        mprotect((void *)arena->base, arena->bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
+    reservations_protect(device, open);
+}
+
+void memory_window_open(int32_t device)
+{
+    if (!memory_strict()) {
+        return;
+    }
+    pthread_mutex_lock(&window_lock);
+    if (windows[device]++ == 0) {
+        device_protect(device, true);
+    }
+    pthread_mutex_unlock(&window_lock);
+}
+
+void memory_window_close(int32_t device)
+{
+    if (!memory_strict()) {
+        return;
+    }
+    pthread_mutex_lock(&window_lock);
+    if (--windows[device] == 0) {
+        device_protect(device, false);
+    }
+    pthread_mutex_unlock(&window_lock);
+}

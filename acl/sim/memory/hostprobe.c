@@ -1,0 +1,86 @@
+/* hostprobe.c: which bytes of ordinary host memory can be touched without a fault.
+
+   A program may name more bytes than its array has.  On a device that is a driver's status; a
+   memcpy would end the process.  The kernel is asked to fault the pages in, as the copy itself would:
+   MADV_POPULATE_READ and _WRITE (Linux 5.14) change no byte and race with no other writer.  An older
+   kernel is asked to read one byte of each page, which says nothing about writing.
+
+   The answer is of pages: bytes behind an array on its last page belong to somebody, and are not
+   seen here.
+
+   No state: any thread. */
+#include "memory/memory.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+enum { MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23 };
+#endif
+
+static const uintptr_t ADDRESS_MOST = UINTPTR_MAX >> 1; /* the rest is the kernel's */
+enum { PROBES = 64 }; /* pages for each system call of an older kernel */
+
+/* Reads one byte of each page; true where a sandbox forbids the question. */
+static bool pages_readable(uintptr_t begin, uintptr_t end, size_t page)
+{
+    char bytes[PROBES];
+    struct iovec remote[PROBES];
+    while (begin < end) {
+        unsigned count = 0;
+        for (; count < PROBES && begin < end; begin += page) {
+            remote[count++] = (struct iovec){(void *)begin, 1};
+        }
+        struct iovec local = {bytes, count};
+        ssize_t got = process_vm_readv(getpid(), &local, 1, remote, count, 0);
+        if (got != (ssize_t)count) {
+            return got < 0 && errno != EFAULT;
+        }
+    }
+    return true;
+}
+
+/* The kernel's answer about the pages from `begin` on: 0, or an error's number. */
+static int pages_populate(uintptr_t begin, size_t bytes, bool write)
+{
+    int status;
+    do {
+        status = madvise((void *)begin, bytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    } while (status != 0 && (errno == EINTR || errno == EAGAIN));
+    return status == 0 ? 0 : errno;
+}
+
+static bool pages_touchable(uintptr_t begin, uintptr_t end, size_t page, bool write)
+{
+    int error = pages_populate(begin, end - begin, write);
+    if (error != EINVAL) {
+        return error == 0;
+    }
+    /* No permission, or a kernel that does not know the question: then not of our own stack either. */
+    uintptr_t own = (uintptr_t)&error & ~(page - 1);
+    return pages_populate(own, page, write) == EINVAL && pages_readable(begin, end, page);
+}
+
+size_t host_reach(const void *address, size_t bytes, bool write)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t at = (uintptr_t)address, begin = at & ~(page - 1), last;
+    if (bytes == 0 || at > ADDRESS_MOST) {
+        return 0;
+    }
+    if (__builtin_add_overflow(at, bytes - 1, &last) || last > ADDRESS_MOST) {
+        last = ADDRESS_MOST;
+    }
+    size_t good = 0, bad = (last - begin) / page + 1; /* pages: known to be, known not to be */
+    if (last - at == bytes - 1 && pages_touchable(begin, begin + bad * page, page, write)) {
+        return bytes;
+    }
+    while (good + 1 < bad) {
+        size_t middle = good + (bad - good) / 2;
+        bool through = pages_touchable(begin + good * page, begin + middle * page, page, write);
+        *(through ? &good : &bad) = middle;
+    }
+    return good == 0 ? 0 : begin + good * page - at;
+}

@@ -1,0 +1,135 @@
+/* Other processes on the same devices: see shared_capacity.h. */
+#include "memory/shared_capacity.h"
+#include "base/fork.h"
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { SLOTS = 128 };
+
+typedef struct Slot {
+    _Atomic int32_t pid; /* 0: nobody's */
+    _Atomic uint64_t start;
+    _Atomic size_t bytes[DEVICE_MAX];
+} Slot;
+
+static Slot *slots; /* NULL: the devices are ours alone */
+static Slot *own;
+
+static bool slot_lives(const Slot *slot)
+{
+    return process_lives((Process){atomic_load(&slot->pid), atomic_load(&slot->start)});
+}
+
+/* A slot that is nobody's, or of a process that has died; the file is locked, so one process looks at
+ * a time. */
+static Slot *slot_claim(void)
+{
+    Process self = process_self();
+    for (int i = 0; i < SLOTS; i++) {
+        Slot *slot = &slots[i];
+        if (!slot_lives(slot)) {
+            for (int device = 0; device < DEVICE_MAX; device++) {
+                atomic_store(&slot->bytes[device], 0);
+            }
+            atomic_store(&slot->start, self.start);
+            atomic_store(&slot->pid, self.pid);
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+static void slots_from_environment(void);
+
+static bool slots_open(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) {
+        return false;
+    }
+    void *base = MAP_FAILED;
+    errno = posix_fallocate(file, 0, SLOTS * (off_t)sizeof(Slot)); /* a full disk is told now, not by SIGBUS */
+    if (errno == 0) {
+        base = mmap(NULL, SLOTS * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    if (base != MAP_FAILED && flock(file, LOCK_EX) == 0) {
+        slots = base;
+        own = slot_claim();
+        flock(file, LOCK_UN); /* the mapping would keep it */
+    }
+    close(file);
+    return own != NULL;
+}
+
+/* The parent's slot is not the child's: what the child takes goes when it does. */
+void neighbours_forked(void)
+{
+    own = NULL;
+    if (slots != NULL) {
+        munmap(slots, SLOTS * sizeof(Slot));
+        slots = NULL;
+        slots_from_environment();
+    }
+}
+
+__attribute__((constructor(104))) static void slots_from_environment(void)
+{
+    const char *path = getenv("ACL_SIM_SHARED");
+    if (path != NULL && *path != '\0' && !slots_open(path)) {
+        fprintf(stderr, "acl.sim: ACL_SIM_SHARED: %s: %s\n", path,
+                slots == NULL ? strerror(errno) : "no slot is free");
+        slots = NULL;
+    }
+}
+
+__attribute__((destructor)) static void slot_leave(void)
+{
+    int32_t self = (int32_t)getpid();
+    if (own != NULL) { /* a child of a fork has its parent's pointer, and leaves the slot alone */
+        atomic_compare_exchange_strong(&own->pid, &self, 0);
+    }
+}
+
+size_t neighbours_bytes(int32_t device)
+{
+    size_t sum = 0;
+    if (slots == NULL || device >= DEVICE_MAX) {
+        return 0;
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        size_t bytes = atomic_load(&slots[i].bytes[device]);
+        if (bytes != 0 && &slots[i] != own && slot_lives(&slots[i])) {
+            sum += bytes;
+        }
+    }
+    return sum;
+}
+
+bool neighbours_take(int32_t device, size_t bytes, size_t limit)
+{
+    if (slots == NULL || device >= DEVICE_MAX) {
+        return true;
+    }
+    size_t mine = atomic_fetch_add(&own->bytes[device], bytes) + bytes;
+    size_t others = neighbours_bytes(device);
+    if (others <= limit && mine <= limit - others) {
+        return true;
+    }
+    atomic_fetch_sub(&own->bytes[device], bytes);
+    return false;
+}
+
+void neighbours_give(int32_t device, size_t bytes)
+{
+    if (slots != NULL && device < DEVICE_MAX) {
+        atomic_fetch_sub(&own->bytes[device], bytes);
+    }
+}

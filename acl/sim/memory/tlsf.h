@@ -1,0 +1,107 @@
+/* A zone: address space handed out in blocks of whole units, with its books kept outside the memory
+ * itself, so that a program which writes past its block cannot harm them.
+ *
+ * One entry for each unit, of which only a block's first and last are used (boundary tags), bins of
+ * free blocks by size, and a bitmap of the units where a block begins, which finds the block that
+ * an address lies in.  All operations take bounded time.
+ *
+ * Z1  contiguity  the blocks tile the zone: first + units of one is the first of the next
+ * Z2  coalesced   two FREE neighbours never coexist
+ * Z3  binned      a block is in exactly one bin  <=>  it is FREE
+ * Z4  starts      a unit's bit is set  <=>  a block begins there
+ *
+ * Thread rule: each zone has a mutex, held for no system call. */
+#ifndef SIM_TLSF_H
+#define SIM_TLSF_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    ZONE_LEVELS = 6,      /* 64^6 units are more than a zone may have */
+    ZONE_CLASSES = 32,    /* powers of two of a block's units */
+    ZONE_SUBCLASSES = 16, /* parts of each power of two */
+    ZONE_STALE_MAX = 32,  /* freed ranges remembered until they are given back to the system */
+};
+#define ZONE_NONE UINT32_MAX
+
+typedef enum BlockState { BLOCK_NONE, BLOCK_FREE, BLOCK_LIVE, BLOCK_HELD } BlockState;
+
+/* What the zone's user keeps with a block; not touched by the zone. */
+typedef struct BlockInfo {
+    size_t size;     /* bytes that were asked for */
+    void *owner;     /* the pool it belongs to, or NULL */
+    uint8_t kind;    /* MemoryKind */
+    uint8_t page;    /* PageKind that it was charged as */
+    uint16_t module; /* who asked, as the caller says */
+    bool exported;   /* by IPC: freeing must tell the importers' side */
+} BlockInfo;
+
+typedef struct ZoneBlock {
+    BlockInfo info;
+    uint32_t units;    /* length; valid in the block's first entry */
+    uint32_t back;     /* length; valid in its last entry */
+    uint32_t bin_next; /* FREE only (Z3) */
+    uint32_t bin_prev;
+    uint32_t state;    /* BlockState; valid in the first entry */
+    uint32_t unused;
+} ZoneBlock;
+
+typedef struct ZoneRange {
+    uint32_t first, units;
+} ZoneRange;
+
+/* Gives the bytes at `offset` in the zone back to the system. */
+typedef void (*ZonePurge)(void *argument, size_t offset, size_t bytes);
+
+typedef struct Zone {
+    pthread_mutex_t lock;
+    size_t unit;     /* bytes */
+    uint32_t units;  /* in the zone */
+    uint32_t levels; /* of the bitmap */
+    ZoneBlock *blocks;
+    uint64_t *starts[ZONE_LEVELS];
+    uint32_t class_map;
+    uint32_t subclass_map[ZONE_CLASSES];
+    uint32_t bins[ZONE_CLASSES][ZONE_SUBCLASSES];
+    ZonePurge purge;
+    void *purge_argument;
+    ZoneRange stale[ZONE_STALE_MAX]; /* freed, perhaps touched, not yet purged */
+    uint32_t stale_count;
+    size_t stale_bytes;
+} Zone;
+
+/* A block as zone_find saw it. */
+typedef struct ZoneView {
+    size_t offset, bytes;
+    BlockInfo info;
+} ZoneView;
+
+/* False if the books' own memory cannot be had. */
+bool zone_open(Zone *zone, size_t bytes, size_t unit, ZonePurge purge, void *argument);
+/* Gives the books back, also of a zone that was never opened, or only in part. */
+void zone_close(Zone *zone);
+/* A block's offset, or SIZE_MAX if no free block is long enough. */
+size_t zone_take(Zone *zone, size_t bytes, const BlockInfo *info);
+/* Whether a live block covers `offset`; what it is. */
+bool zone_find(Zone *zone, size_t offset, ZoneView *view);
+/* Stops being live, if a live block begins at `offset`: nobody else can free it, and its addresses
+ * are not given out before zone_give. */
+bool zone_hold(Zone *zone, size_t offset, ZoneView *view);
+/* Marks the live block that begins there as exported; false if none does. */
+bool zone_mark_exported(Zone *zone, size_t offset);
+/* The live block that begins there becomes two; what it was becomes *front and *rest. */
+void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
+                const BlockInfo *rest);
+/* A held block becomes live again. */
+void zone_unhold(Zone *zone, size_t offset);
+/* A held block back to the zone. */
+void zone_give(Zone *zone, size_t offset);
+/* All that was freed back to the system. */
+void zone_purge(Zone *zone);
+/* The number of the first invariant that does not hold, or 0.  For tests. */
+int zone_check(Zone *zone);
+
+#endif

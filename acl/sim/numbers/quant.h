@@ -1,0 +1,44 @@
+/* quant.h: what the operators of quantised numbers share: rounding, limits, exact products.
+
+   A quantised number q stands for (q - zero) * scale. Nothing here knows ONNX's operators. */
+#ifndef SIM_QUANT_H
+#define SIM_QUANT_H
+
+#include "numbers/tensor.h"
+
+/* The range of int8, uint8, int16 or uint16; false for other types. */
+bool quant_limits(aclDataType type, int32_t *low, int32_t *high);
+
+/* int8 or uint8, the types whose products are exact here. */
+static inline bool quant_is_byte(aclDataType type)
+{
+    return type == ACL_INT8 || type == ACL_UINT8;
+}
+
+/* The nearest even integer to `value`, plus `zero`, kept within [low, high]. */
+static inline int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high)
+{
+    float least = (float)(low - zero), most = (float)(high - zero);
+    float bounded = !(value > least) ? least : value < most ? value : most; /* NaN is the least */
+    /* Adding 1.5 * 2^23 rounds to an integer, to the even one of two. */
+    return (int32_t)((bounded + 12582912.0F) - 12582912.0F) + zero;
+}
+
+/* A scale or zero point for one filter, row or column: the only one if there is one, 0 for NULL. */
+double quant_parameter(const Tensor *tensor, int64_t line);
+
+/* C[m x n] = A[m x k] * B[k x n], exactly: A and B are row-major floats that hold integers of at
+   most 255 in magnitude, and their products are summed as floats only as far as those are exact.
+   `partial` has m * n floats, `scratch` what gemm_scratch(m, n, k, threads) says. */
+typedef struct WholeProduct {
+    int64_t m, n, k;
+    const float *a, *b;
+    int32_t *c;
+    float *partial;
+    void *scratch;
+    unsigned threads;
+} WholeProduct;
+
+void whole_product(const WholeProduct *product);
+
+#endif

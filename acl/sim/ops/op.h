@@ -1,0 +1,173 @@
+/* op.h: the operator library: what ONNX nodes and ACL's single operators both run on.
+
+   An operator is one row of a table (OpKind). A caller fills an OpCall with inputs and attributes,
+   asks `op_infer` for the outputs' types and shapes, provides memory for outputs and workspace, and
+   calls `op_run`. Infer reads shapes, types and attributes, and the values only of the inputs named
+   in `value_inputs` (a Reshape's target, a Slice's bounds). Run reads everything and cannot fail
+   for a reason that infer could have seen; it may be called on another thread, long after infer.
+
+   The library allocates nothing that outlives a call, keeps no state, and knows no device. */
+#ifndef SIM_OP_H
+#define SIM_OP_H
+
+#include "numbers/tensor.h"
+
+enum { OP_INPUTS_ALL = 1 << 20, OP_MESSAGE_ROOM = 240 };
+
+/* OP_ORT: com.microsoft, what ONNX Runtime's optimiser puts into models. */
+typedef enum OpDomain { OP_ONNX = 1, OP_ACL = 2, OP_BOTH = 3, OP_ORT = 4 } OpDomain;
+
+typedef enum AttrKind {
+    ATTR_NONE,
+    ATTR_INT,
+    ATTR_FLOAT,
+    ATTR_STRING,
+    ATTR_TENSOR,
+    ATTR_GRAPH,
+    ATTR_INTS,
+    ATTR_FLOATS,
+    ATTR_STRINGS,
+} AttrKind;
+
+typedef struct Attr {
+    const char *name;
+    AttrKind kind;
+    int64_t i;
+    double f;
+    const char *s;
+    int64_t count;       /* elements of ints, floats or strings */
+    const int64_t *ints;
+    const float *floats;
+    const char *const *strings;
+    Tensor tensor;
+    void *graph;         /* a subgraph, for whoever executes If and Loop */
+} Attr;
+
+typedef struct AttrList {
+    const Attr *items;
+    int count;
+} AttrList;
+
+typedef struct OpKind OpKind;
+
+typedef struct OpCall {
+    const OpKind *kind;
+    const AttrList *attrs;
+    int opset;               /* of the ONNX operator set; 0 for ACL operators */
+    unsigned threads;        /* how many cores the call may use, at least 1 */
+    int input_count;
+    int output_count;
+    const Tensor **inputs;   /* NULL = optional input left out */
+    Tensor *outputs;         /* data NULL = optional output not wanted */
+    void *workspace;
+    char *message;           /* OP_MESSAGE_ROOM bytes for what went wrong */
+    bool (*interrupted)(void); /* true when op_run is to end early; NULL = never */
+    double steps_max;        /* the work limit; 0: OP_STEPS_MAX */
+} OpCall;
+
+struct OpKind {
+    const char *name;
+    OpDomain domain;
+    int inputs_min;
+    int inputs_max;
+    int outputs_max;
+    unsigned value_inputs;                   /* bit i: infer needs the value of input i */
+    bool (*infer)(OpCall *call);
+    int64_t (*workspace)(const OpCall *call); /* NULL = none */
+    bool (*run)(const OpCall *call);
+    int variant;                             /* which of a family; its meaning is the family's */
+    unsigned flags;
+};
+
+enum {
+    OP_VIEW = 1,       /* output 0 is input 0 under another shape: a caller may share the memory */
+    OP_IN_PLACE = 4,   /* output 0 is input 0's memory, described as its caller likes */
+    OP_STRIDED = 8,    /* inputs 0 and 4 are followed by a view of them: size, stride, offset */
+    OP_DATA_SIZED = 2, /* infer needs all values: the outputs' sizes depend on them */
+};
+
+/* The row for a name in a domain, or NULL. */
+const OpKind *op_find(const char *name, OpDomain domain);
+
+/* Whether the row has what a node asks for, as far as the numbers of inputs and outputs and the
+   attributes tell; false with a message. A node that passes may still be refused by op_infer. */
+bool op_accept(const OpCall *call);
+
+/* Whether op_infer looks at the values of an input, not at its shape alone. */
+bool op_infer_reads(const OpKind *kind, int input);
+
+/* Whether the operator has these attributes, each of the right kind; false with a message. */
+bool form_accept(const OpCall *call);
+
+/* Whether no input is left out that may not be, and those of one value have one. */
+bool form_check_inputs(const OpCall *call);
+
+/* Fills outputs' types and shapes; false with a message in call->message. */
+bool op_infer(OpCall *call);
+int64_t op_workspace(const OpCall *call);
+
+/* How many elements of an input, from its beginning on, the view that follows it reaches: the others
+   need not be there. -1 = all of them count. */
+int64_t op_reach(const OpCall *call, int input);
+bool op_run(const OpCall *call);
+
+/* Puts the reason into call->message; op_fail is false besides, and the compiler knows it. */
+void op_explain(const OpCall *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define op_fail(...) (op_explain(__VA_ARGS__), false)
+
+/* --- for operators --- */
+
+const Attr *attr_find(const OpCall *call, const char *name);
+int64_t attr_int(const OpCall *call, const char *name, int64_t otherwise);
+double attr_float(const OpCall *call, const char *name, double otherwise);
+const char *attr_string(const OpCall *call, const char *name, const char *otherwise);
+
+/* The i-th input, NULL if it was left out; -1 is one that the operator has not. */
+static inline const Tensor *op_input(const OpCall *call, int i)
+{
+    return i >= 0 && i < call->input_count ? call->inputs[i] : NULL;
+}
+
+/* The most steps that one call may take where attributes alone say how many: a minute or so. */
+#define OP_STEPS_MAX 0x1p36
+/* And where nothing can interrupt it, on the host: a second or so. */
+#define OP_STEPS_HOST 0x1p30
+
+/* False with a message if the call would take more steps than that. */
+bool op_affords(const OpCall *call, double steps);
+
+/* False with a message if the call is to end early; for loops whose length attributes give. */
+bool op_goes_on(const OpCall *call);
+
+/* A list of integers that some opsets pass as an attribute and others as an input. */
+typedef struct IntList {
+    int64_t count; /* -1 = not given */
+    int64_t values[TENSOR_RANK_MAX * 2];
+} IntList;
+
+bool op_ints(const OpCall *call, const char *attribute, int input, IntList *list);
+
+/* Copies type and shape of input `from` to output 0. */
+bool op_same(OpCall *call, int from);
+
+/* Calls body(context, i) for i in [0, count), on up to `threads` threads; returns when all are
+ * done. */
+void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, int64_t index),
+    void *context);
+
+/* --- what op_accept asks of those that lack a variant: attributes only --- */
+
+bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),
+    resize_accept(const OpCall *call), rnn_accept(const OpCall *call),
+    fused_accept(const OpCall *call), heads_accept(const OpCall *call),
+    fusedconv_accept(const OpCall *call);
+
+/* --- the tables, one per source file --- */
+
+extern const OpKind ops_unary[], ops_binary[], ops_reduce[], ops_along[], ops_norm[], ops_matmul[],
+    ops_conv[], ops_pool[], ops_reshape[], ops_move[], ops_gather[], ops_make[], ops_select[],
+    ops_rnn[], ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[],
+    ops_grid[], ops_pick[], ops_local[], ops_attention[], ops_rotary[], ops_fused[], ops_heads[],
+    ops_group[], ops_fourier[], ops_fusedconv[], ops_loss[], ops_acl[], ops_blas[];
+
+#endif

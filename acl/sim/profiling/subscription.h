@@ -1,0 +1,31 @@
+/* subscription.h: who watches a model's operators (aclprofModelSubscribe). */
+#ifndef SIM_SUBSCRIPTION_H
+#define SIM_SUBSCRIPTION_H
+
+#include "acl/acl_prof.h"
+#include "base/core.h"
+
+/* One run of an operator, as a kernel tells it. */
+typedef struct OpRun {
+    uint32_t model;
+    const char *type, *name;
+    aclprofSubscribeOpFlag flag;
+    uint32_t device;
+    int64_t begin_ns, end_ns;
+} OpRun;
+
+extern atomic_uint subscription_count;
+
+/* Whether some model is watched: then, when a kernel is done, its run is told. */
+static inline bool subscription_any(void)
+{
+    return atomic_load_explicit(&subscription_count, memory_order_relaxed) != 0;
+}
+
+/* Tells the run to whoever watches the model; never waits for a reader. */
+void subscription_tell(const OpRun *run);
+
+/* profiler.c: whether aclprofInit was called; both kinds of profiling at once there are not. */
+bool profiler_initialised(void);
+
+#endif

@@ -1,0 +1,314 @@
+/* race_report.c: findings: told once each, on standard error and as lines of JSON.
+ *
+ * ACL_SIM_RACES=1 begins with the process; ACL_SIM_RACES_JSON=FILE gets one JSON object a line, as
+ * each is found ('-': no file; nothing on standard error but them); ACL_SIM_RACES_FAIL=1: a process
+ * with findings that would end with 0 ends with 1.
+ *
+ * Thread rule: race_lock; the door's functions take it. */
+#include "memory/memory.h"
+#include "races/race_inside.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FINDINGS_MOST = 1000, TOLD_MOST = 20 };
+
+typedef struct Told {
+    HostAct act;
+    bool is_host;
+    const RaceSite *first, *second;
+    const char *first_name, *second_name;
+    uint64_t times;
+    char *json;
+} Told;
+
+static Told findings[FINDINGS_MOST];
+static uint64_t finding_count;
+static bool is_muted;
+static int exit_status;
+static pid_t home; /* the process that loaded the library; a fork does not report */
+
+/* ---- words --------------------------------------------------------------------------------------- */
+
+static const char *kind_word(TouchKind kind)
+{
+    static const char *const words[] = {"reads", "writes", "uses", "waits for or sets"};
+    return words[kind];
+}
+
+static const char *act_words(const RaceFinding *finding)
+{
+    if (!finding->is_host || finding->act == HOST_TOUCHES) {
+        return "two accesses to the same bytes, neither ordered before the other";
+    }
+    return finding->act == HOST_FREES ? "memory freed under a task that was not seen complete"
+                                      : "memory unmapped under a task that was not seen complete";
+}
+
+static const char *act_name(const RaceFinding *finding)
+{
+    return !finding->is_host || finding->act == HOST_TOUCHES ? "order"
+           : finding->act == HOST_FREES                      ? "freed"
+                                                             : "unmapped";
+}
+
+static void site_write(FILE *file, const RaceSite *site)
+{
+    char *text = site_text(site);
+    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
+        if (*line != '\0') {
+            fprintf(file, "      at %s\n", line);
+        }
+    }
+    free(text);
+}
+
+static void task_write(FILE *file, const RaceTask *task, const char *does, const char *state)
+{
+    if (task->stream == UINT32_MAX) {
+        fprintf(file, "    %s: the host %s\n", task->name, does);
+    } else {
+        fprintf(file, "    %s: task %llu of stream %u on device %d, %s%s, queued\n", task->name,
+                (unsigned long long)task->number, task->stream, task->device, does, state);
+    }
+    site_write(file, task->site);
+}
+
+static const char *does_word(const RaceFinding *finding)
+{
+    return finding->is_host && finding->act == HOST_FREES    ? "frees them"
+           : finding->is_host && finding->act == HOST_UNMAPS ? "unmaps them"
+                                                             : kind_word(finding->second_kind);
+}
+
+static void finding_write(FILE *file, const RaceFinding *finding, uint64_t number)
+{
+    fprintf(file, "acl.sim: race %llu: %s\n  %zu bytes at %p\n", (unsigned long long)number,
+            act_words(finding), (size_t)(finding->end - finding->begin), (void *)finding->begin);
+    char tag[256];
+    if (race_tag(finding->begin, tag, sizeof tag)) {
+        fprintf(file, "  tag %s\n", tag);
+    }
+    task_write(file, finding->first, kind_word(finding->first_kind),
+               finding->queued ? ", not run yet" : "");
+    task_write(file, finding->second, does_word(finding), "");
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------- */
+
+static void json_text(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') {
+            fprintf(file, "\\%c", c);
+        } else if (c < 0x20) {
+            fprintf(file, "\\u%04x", c);
+        } else {
+            fputc(c, file);
+        }
+    }
+    fputc('"', file);
+}
+
+static void json_task(FILE *file, const char *name, const RaceTask *task, const char *access)
+{
+    fprintf(file, ", \"%s\": {\"name\": ", name);
+    json_text(file, task->name);
+    fprintf(file, ", \"access\": \"%s\"", access);
+    if (task->stream != UINT32_MAX) {
+        fprintf(file, ", \"stream\": %u, \"device\": %d, \"task\": %llu", task->stream,
+                task->device, (unsigned long long)task->number);
+    }
+    fputs(", \"queued_at\": [", file);
+    char *text = site_text(task->site);
+    const char *separator = "";
+    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
+        if (*line != '\0') {
+            fputs(separator, file);
+            json_text(file, line);
+            separator = ", ";
+        }
+    }
+    free(text);
+    fputs("]}", file);
+}
+
+static char *finding_json(const RaceFinding *finding)
+{
+    static const char *const accesses[] = {"read", "write", "use", "atomic"};
+    char *text = NULL, tag[256];
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    if (file == NULL) {
+        return NULL;
+    }
+    fprintf(file, "{\"finding\": \"%s\", \"address\": \"%p\", \"bytes\": %zu", act_name(finding),
+            (void *)finding->begin, (size_t)(finding->end - finding->begin));
+    if (race_tag(finding->begin, tag, sizeof tag)) {
+        fputs(", \"tag\": ", file);
+        json_text(file, tag);
+    }
+    json_task(file, "first", finding->first, accesses[finding->first_kind]);
+    const char *second = !finding->is_host || finding->act == HOST_TOUCHES
+                             ? accesses[finding->second_kind]
+                             : finding->act == HOST_FREES ? "free" : "unmap";
+    json_task(file, "second", finding->second, second);
+    fputs("}", file);
+    fclose(file);
+    return text;
+}
+
+/* A line in one write, so that several processes may share the file. */
+static void json_append(const char *json)
+{
+    const char *path = getenv("ACL_SIM_RACES_JSON");
+    FILE *file = path == NULL || *path == '\0' || json == NULL ? NULL
+                 : strcmp(path, "-") == 0                      ? stderr
+                                                               : fopen(path, "a");
+    if (file != NULL) {
+        fprintf(file, "%s\n", json);
+        fflush(file);
+    }
+    if (file != NULL && file != stderr) {
+        fclose(file);
+    }
+}
+
+/* ---- findings ------------------------------------------------------------------------------------ */
+
+/* The same two places again. */
+static Told *told_find(const RaceFinding *finding)
+{
+    for (uint64_t i = 0; i < finding_count; i++) {
+        Told *told = &findings[i];
+        if (told->act == finding->act && told->is_host == finding->is_host
+            && told->first == finding->first->site && told->second == finding->second->site
+            && told->first_name == finding->first->name
+            && told->second_name == finding->second->name) {
+            return told;
+        }
+    }
+    return NULL;
+}
+
+static void finding_tell(const RaceFinding *finding, const char *json)
+{
+    const char *path = getenv("ACL_SIM_RACES_JSON");
+    bool only_json = path != NULL && strcmp(path, "-") == 0;
+    if (!only_json && finding_count <= TOLD_MOST) {
+        finding_write(stderr, finding, finding_count);
+    }
+    json_append(json);
+}
+
+void race_report(const RaceFinding *given)
+{
+    if (is_muted) {
+        return;
+    }
+    RaceTask second = *given->second;
+    if (strncmp(second.name, "sim_", 4) == 0) {
+        second.name += 4; /* a function here, which has its call's name */
+    }
+    RaceFinding finding = *given;
+    finding.second = &second;
+    if (finding.is_host) {
+        second.site = site_here();
+    }
+    Told *told = told_find(&finding);
+    if (told != NULL || finding_count == FINDINGS_MOST) {
+        if (told != NULL) {
+            told->times++;
+        }
+        return;
+    }
+    char *json = finding_json(&finding);
+    findings[finding_count++] =
+        (Told){finding.act, finding.is_host, finding.first->site, second.site,
+               finding.first->name, second.name, 1, json};
+    finding_tell(&finding, json);
+}
+
+uint64_t acl_sim_races(void)
+{
+    pthread_mutex_lock(&race_lock);
+    uint64_t count = finding_count;
+    pthread_mutex_unlock(&race_lock);
+    return count;
+}
+
+const char *acl_sim_race(uint64_t index)
+{
+    return index < acl_sim_races() ? findings[index].json : NULL;
+}
+
+void acl_sim_races_mute(int muted)
+{
+    pthread_mutex_lock(&race_lock);
+    is_muted = muted != 0;
+    pthread_mutex_unlock(&race_lock);
+}
+
+/* ---- the process --------------------------------------------------------------------------------- */
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && *value != '\0' && strcmp(value, "0") != 0;
+}
+
+static void on_end(int status, void *nothing)
+{
+    (void)nothing;
+    exit_status = status;
+}
+
+/* Another thread may have held the lock; in the child there is none. */
+static void on_fork_child(void)
+{
+    atomic_store(&race_active, false);
+    pthread_mutex_init(&race_lock, NULL);
+}
+
+/* on_end is called at the exit, also if the program has closed the library by then. */
+static void library_keep(void)
+{
+    Dl_info info;
+    if (dladdr((const void *)(uintptr_t)&race_lock, &info) != 0) {
+        (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    }
+}
+
+__attribute__((constructor(106))) static void races_begin(void)
+{
+    if (is_set("ACL_SIM_RACES")) {
+        home = getpid();
+        library_keep();
+        atomic_store(&race_active, true);
+        (void)on_exit(on_end, NULL);
+        (void)pthread_atfork(NULL, NULL, on_fork_child);
+    }
+}
+
+__attribute__((destructor)) static void races_end(void)
+{
+    if (finding_count == 0 || getpid() != home) {
+        return;
+    }
+    uint64_t times = 0;
+    for (uint64_t i = 0; i < finding_count; i++) {
+        times += findings[i].times;
+    }
+    fprintf(stderr, "acl.sim: races: %llu found (seen %llu times)%s\n",
+            (unsigned long long)finding_count, (unsigned long long)times,
+            finding_count > TOLD_MOST ? "; the first 20 are above" : "");
+    if (is_set("ACL_SIM_RACES_FAIL") && exit_status == 0) {
+        fflush(NULL);
+        _exit(1);
+    }
+}

@@ -1,0 +1,26 @@
+/* Callbacks, as the spine's own files see them. */
+#ifndef SIM_CALLBACK_H
+#define SIM_CALLBACK_H
+
+#include "base/core.h"
+
+/* Whether the stream's task is in a user's function: a forced end of the stream does not wait for such
+ * a task.  A function that has not begun is withdrawn. */
+void callback_waits(Stream *stream, bool waits);
+/* A detached thread that takes no signals; an errno, or 0. */
+int thread_start(void *(*work)(void *), void *argument);
+
+/* report_thread.c */
+/* A stream may have one thread of each. */
+typedef enum Subscription {
+    SUBSCRIBED_REPORTS,        /* aclrtSubscribeReport */
+    SUBSCRIBED_HOST_FUNCTIONS, /* aclrtSubscribeHostFunc */
+    SUBSCRIPTIONS
+} Subscription;
+
+bool report_subscribed(Stream *stream, Subscription sort);
+/* Has the thread subscribed for that call it; `blocks`: the stream waits until it did. */
+aclError report_launch(Stream *stream, Subscription sort, aclrtCallback function, void *argument,
+                       bool blocks);
+
+#endif

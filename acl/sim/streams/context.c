@@ -1,0 +1,175 @@
+/* Contexts: one is current in each thread, and what a NULL stream means depends on it.
+ *
+ * Thread rule: any thread; which context is current is the thread's own.  A context that another
+ * thread destroyed counts as none. */
+#include "streams/device.h"
+#include "generated/exports.h"
+#include "memory/memory.h"
+#include "streams/state_callbacks.h"
+#include "streams/stream.h"
+
+static _Thread_local Context *current;
+static _Atomic uint64_t next_number = 1;
+
+void context_make_current(Context *context)
+{
+    current = context;
+}
+
+Context *context_current(void)
+{
+    Context *context = current;
+    if (SIM_LIKELY(context != NULL && handle_is(context, HANDLE_CONTEXT))) {
+        return context;
+    }
+    current = NULL;
+    return NULL;
+}
+
+/* A missing context is the thread's last error afterwards only if `remembered`. */
+static aclError context_find(Context **out, bool remembered)
+{
+    static const char text[] = "no context is current in this thread, "
+                               "call aclrtSetDevice or aclrtSetCurrentContext first";
+    Context *context = context_current();
+    int32_t device = device_get_default();
+    if (context == NULL && device >= 0) {
+        TRY(device_retain(device, &context));
+        current = context;
+    }
+    if (context == NULL && !remembered) {
+        return fail_quiet(ACL_ERROR_RT_CONTEXT_NULL, "%s", text);
+    }
+    if (context == NULL) {
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%s", text);
+    }
+    *out = context;
+    return device_alive(__func__, context->device);
+}
+
+aclError context_require(Context **context)
+{
+    return context_find(context, true);
+}
+
+aclError context_ask(Context **context)
+{
+    return context_find(context, false);
+}
+
+aclError context_new(int32_t device, bool is_default, Context **out)
+{
+    if (context_count(device) == 0) {
+        device_state_tell(device, ACL_RT_DEVICE_STATE_SET_PRE);
+    }
+    Context *context = handle_prepare(HANDLE_CONTEXT, sizeof *context);
+    if (context == NULL) {
+        return handles_possible() ? fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "too many contexts")
+                                  : refusal_tell(__func__, "handles");
+    }
+    context->device = device;
+    context->is_default = is_default;
+    context->number = atomic_fetch_add(&next_number, 1);
+    Stream *stream = NULL;
+    aclError status = stream_new(context, 0, 0, &stream);
+    atomic_store(&context->default_stream, stream);
+    if (status != ACL_SUCCESS) {
+        handle_retire(context);
+        return status;
+    }
+    *out = context;
+    handle_show(context);
+    return ACL_SUCCESS;
+}
+
+bool context_end(Context *context)
+{
+    if (!handle_kill(context)) {
+        return false;
+    }
+    for (Stream *s = handle_next_held(HANDLE_STREAM, NULL); s != NULL;
+         s = handle_next_held(HANDLE_STREAM, s)) {
+        if (stream_context(s) == context) {
+            stream_end(s, STREAM_END_NOW);
+        }
+    }
+    memory_context_gone(context);
+    handle_retire(context);
+    return true;
+}
+
+size_t context_count(int32_t device)
+{
+    size_t count = 0;
+    for (Context *c = handle_next(HANDLE_CONTEXT, NULL); c != NULL;
+         c = handle_next(HANDLE_CONTEXT, c)) {
+        count += c->device == device;
+    }
+    return count;
+}
+
+aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId)
+{
+    Context *made;
+    REQUIRE(context != NULL);
+    TRY(device_check(deviceId));
+    TRY(context_new(deviceId, false, &made));
+    current = made;
+    *context = made;
+    return ACL_SUCCESS;
+}
+
+/* The context is held. */
+static aclError context_destroy(Context *context)
+{
+    if (context->is_default) {
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
+    }
+    if (stream_running() == NULL) { /* a task would wait for itself */
+        streams_drain(context);
+    }
+    if (!context_end(context)) {
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p was destroyed by another thread",
+                    (void *)context);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtDestroyContext(aclrtContext context)
+{
+    REQUIRE(context != NULL);
+    if (!handle_follow(context, HANDLE_CONTEXT)) {
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p is no context that lives", context);
+    }
+    aclError status = context_destroy(context);
+    handle_drop(context);
+    return status;
+}
+
+aclError sim_aclrtSetCurrentContext(aclrtContext context)
+{
+    REQUIRE(context != NULL);
+    if (!handle_is(context, HANDLE_CONTEXT)) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no context that lives", context);
+    }
+    current = context;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtGetCurrentContext(aclrtContext *context)
+{
+    Context *found;
+    REQUIRE(context != NULL);
+    TRY(context_ask(&found));
+    *context = found;
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
+{
+    Context *context;
+    REQUIRE(stream != NULL);
+    TRY(context_require(&context));
+    *stream = context->default_stream;
+    return ACL_SUCCESS;
+}

@@ -1,0 +1,664 @@
+/* Events: made, recorded, reset, waited for by streams.  (What the host asks: event_query.c.)
+ *
+ * Every record has a number.  An event is complete when the last record that was queued has been
+ * reached.  A stream's wait is for the record that was the last one at the call, and for that one
+ * only, whoever records the event again (in a graph: at the execution).  The flagged ones look at a
+ * flag besides, when the stream gets there.
+ *
+ * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
+ * is safe. */
+#include "streams/event.h"
+#include "graphs/capture.h"
+#include "generated/exports.h"
+#include "streams/stream.h"
+
+#include <stdlib.h>
+
+enum {
+    FLAGS_KNOWN = ACL_EVENT_SYNC | ACL_EVENT_CAPTURE_STREAM_PROGRESS | 4 | ACL_EVENT_TIME_LINE,
+    FLAGS_WAITABLE = ACL_EVENT_SYNC | 4 | ACL_EVENT_EXTERNAL | ACL_EVENT_IPC
+};
+
+static _Atomic uint32_t next_id;
+
+aclError event_new(EventSort sort, uint32_t flags, Event **out)
+{
+    Event *event = handle_prepare(HANDLE_EVENT, sizeof *event);
+    if (event == NULL) {
+        return fail(ACL_ERROR_RT_NO_EVENT_RESOURCE, "too many events");
+    }
+    event->sort = sort;
+    event->flags = flags;
+    event->id = atomic_fetch_add(&next_id, 1) % EVENT_IDS;
+    event->counts = &event->own;
+    pthread_mutex_init(&event->lock, NULL);
+    *out = event;
+    return ACL_SUCCESS;
+}
+
+aclError event_resolve(aclrtEvent handle, Event **event)
+{
+    if (!handle_follow(handle, HANDLE_EVENT)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no event that lives", handle);
+    }
+    *event = handle;
+    return ACL_SUCCESS;
+}
+
+void event_use(Event *event)
+{
+    (void)handle_hold(event);
+}
+
+void event_discard(Event *event)
+{
+    if (event->ipc != NULL) {
+        ipc_event_drop(event);
+    }
+    if (event->order != NULL) {
+        race_drop(&event->order);
+        race_drop(&event->flag_order);
+        race_drop(&event->flag_seen);
+    }
+    handle_retire(event);
+}
+
+void event_release(Event *event)
+{
+    if (handle_drop(event)) {
+        event_discard(event);
+    }
+}
+
+void event_unref(Event *const *event)
+{
+    if (*event != NULL) {
+        event_release(*event);
+    }
+}
+
+static EventCounts counts_copy(const EventCounts *counts)
+{
+    EventCounts copy;
+    atomic_init(&copy.recorded, atomic_load(&counts->recorded));
+    atomic_init(&copy.done, atomic_load(&counts->done));
+    atomic_init(&copy.stamped, atomic_load(&counts->stamped));
+    atomic_init(&copy.time_ns, atomic_load(&counts->time_ns));
+    return copy;
+}
+
+EventCounts event_counts(Event *event)
+{
+    if (SIM_LIKELY(event->flags != ACL_EVENT_IPC)) {
+        return counts_copy(&event->own);
+    }
+    EventCounts copy = counts_copy(event->counts);
+    if (copy.done < copy.recorded) {
+        ipc_event_reap(event);
+        copy = counts_copy(event->counts);
+    }
+    return copy;
+}
+
+/* ---- one record ------------------------------------------------------------------------------ */
+
+static void record_unref(EventRecord *record)
+{
+    if (record != NULL && atomic_fetch_sub(&record->users, 1) == 1) {
+        free(record);
+    }
+}
+
+/* The event's last record is this one from now on (NULL: it was reached); the lock is held. */
+static void last_set(Event *event, EventRecord *record)
+{
+    EventRecord *before = event->last;
+    event->last = record;
+    record_unref(before);
+}
+
+EventMark event_mark(Event *event)
+{
+    EventMark mark = {NULL, 0, 0};
+    if (event->flags == ACL_EVENT_IPC) {
+        return ipc_event_mark(event);
+    }
+    pthread_mutex_lock(&event->lock);
+    mark.record = event->last;
+    if (mark.record != NULL) {
+        atomic_fetch_add(&mark.record->users, 1);
+    }
+    pthread_mutex_unlock(&event->lock);
+    return mark;
+}
+
+void event_unmark(EventMark *mark)
+{
+    record_unref(mark->record);
+    mark->record = NULL;
+}
+
+/* A record ends: reached at that time, or (0) thrown away, which must not leave anybody waiting.  In
+ * a graph it begins and ends here, with number 0. */
+static void record_end(Event *event, const EventMark *mark, int64_t time_ns)
+{
+    EventCounts *counts = &event->own;
+    pthread_mutex_lock(&event->lock);
+    uint64_t number = mark->number;
+    if (mark->record == NULL) {
+        number = atomic_fetch_add(&counts->recorded, 1) + 1;
+        last_set(event, NULL);
+    } else {
+        atomic_store(&mark->record->reached, true);
+        if (event->last == mark->record) {
+            last_set(event, NULL);
+        }
+    }
+    if (time_ns != 0 && number > atomic_load(&counts->stamped)) {
+        atomic_store(&counts->time_ns, time_ns);
+        atomic_store(&counts->stamped, number);
+    }
+    if (number > atomic_load(&counts->done)) {
+        atomic_store(&counts->done, number);
+    }
+    atomic_store(&event->flag, 1);
+    pthread_mutex_unlock(&event->lock);
+    park_wake(event);
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+static aclError event_create(aclrtEvent *out, EventSort sort, uint32_t flags)
+{
+    Context *context;
+    Event *event;
+    TRY(context_require(&context));
+    TRY(event_new(sort, flags, &event));
+    aclError status = flags == ACL_EVENT_IPC ? ipc_event_make(event) : ACL_SUCCESS;
+    if (status != ACL_SUCCESS) {
+        event_discard(event);
+        return status;
+    }
+    *out = event;
+    handle_show(event);
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtCreateEvent(aclrtEvent *event)
+{
+    REQUIRE(event != NULL);
+    return event_create(event, EVENT_PLAIN, FLAGS_KNOWN);
+}
+
+static aclError flags_check(uint32_t flag, uint32_t alone)
+{
+    bool known = flag != 0 && (flag & ~(uint32_t)FLAGS_KNOWN) == 0;
+    if (!known && (flag == 0 || (flag & (flag - 1)) != 0 || (flag & alone) == 0)) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag 0x%x is no set of ACL_EVENT_* that goes here",
+                    flag);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    REQUIRE(event != NULL);
+    TRY(flags_check(flag, ACL_EVENT_DEVICE_USE_ONLY | ACL_EVENT_EXTERNAL));
+    return event_create(event, EVENT_FLAGGED, flag);
+}
+
+aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    REQUIRE(event != NULL);
+    TRY(flags_check(flag, ACL_EVENT_IPC));
+    return event_create(event, EVENT_EX, flag);
+}
+
+aclError sim_aclrtDestroyEvent(aclrtEvent event)
+{
+    EVENT_REF(resolved);
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    if (!handle_kill(resolved)) {
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", event);
+    }
+    return ACL_SUCCESS;
+}
+
+/* ---- record and reset ------------------------------------------------------------------------ */
+
+typedef struct EventTask {
+    Event *event;
+    EventMark mark;     /* of a record: itself; of a wait: what it is for */
+    int64_t timeout_ns; /* of a wait; FOREVER */
+    bool in_graph;      /* one record, or the record to wait for, at each execution */
+} EventTask;
+
+static aclError record_run(Stream *stream, const void *payload)
+{
+    const EventTask *task = payload;
+    if (races_on() && task->event->sort == EVENT_FLAGGED) {
+        race_put(stream, &task->event->flag_seen);
+    } else if (races_on() && task->event->ipc != NULL) {
+        race_put(stream, race_elsewhere());
+    }
+    if (task->event->ipc != NULL) {
+        ipc_event_close(task->event, &task->mark, now_ns());
+    } else {
+        record_end(task->event, &task->mark, now_ns());
+    }
+    return ACL_SUCCESS;
+}
+
+static void record_drop(void *payload)
+{
+    EventTask *task = payload;
+    if (task->event->ipc != NULL) {
+        ipc_event_close(task->event, &task->mark, 0);
+    } else if (task->mark.record != NULL && !atomic_load(&task->mark.record->reached)) {
+        record_end(task->event, &task->mark, 0);
+    }
+    event_unmark(&task->mark);
+    event_release(task->event);
+}
+
+static void record_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const EventTask *task = payload;
+    params->eventRecordTaskParams.event = task->event;
+    params->eventRecordTaskParams.eventFlag = task->event->flags;
+    params->eventRecordTaskParams.recordFlag = ACL_EVENT_RECORD_EXTERNAL;
+}
+
+static void record_touch(const void *payload, Touch *touch)
+{
+    Event *event = ((const EventTask *)payload)->event;
+    touch_record(touch, &event->order);
+    if (event->sort == EVENT_FLAGGED) {
+        touch_marked(touch);
+        race_drop(&event->flag_order);
+        touch_share(&event->flag_order, &event->order);
+    } else if (event->ipc != NULL) {
+        touch_marked(touch);
+    }
+}
+
+static const TaskClass record_task = {
+    .name = "event record",
+    .touch = record_touch,
+    .run = record_run,
+    .drop = record_drop,
+    .type = ACL_MODEL_RI_TASK_EVENT_RECORD,
+    .describe = record_describe,
+};
+
+static aclError record_submit(Event *event, Stream *stream, EventTask *task)
+{
+    event_use(event);
+    aclError status = stream_submit(stream, &record_task, task, sizeof *task);
+    if (status != ACL_SUCCESS) {
+        event_release(event);
+    }
+    return status;
+}
+
+/* Other processes take numbers of an IPC event, too: one whose record then fails counts as reached. */
+static aclError record_queue_ipc(Event *event, Stream *stream)
+{
+    EventTask task = {.event = event, .timeout_ns = FOREVER};
+    TRY(ipc_event_open(event, &task.mark));
+    aclError status = record_submit(event, stream, &task);
+    if (status != ACL_SUCCESS) {
+        ipc_event_close(event, &task.mark, 0);
+    }
+    return status;
+}
+
+/* The worker may be there at once; it then waits for the lock. */
+static aclError record_queue(Event *event, Stream *stream)
+{
+    EventRecord *record = malloc(sizeof *record);
+    if (record == NULL) {
+        return fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "out of host memory");
+    }
+    atomic_init(&record->users, 2); /* the task's and the event's */
+    atomic_init(&record->reached, false);
+    pthread_mutex_lock(&event->lock);
+    EventTask task = {.event = event, .timeout_ns = FOREVER};
+    task.mark = (EventMark){record, atomic_load(&event->own.recorded) + 1, 0};
+    aclError status = record_submit(event, stream, &task);
+    if (status == ACL_SUCCESS) {
+        atomic_store(&event->own.recorded, task.mark.number);
+        last_set(event, record);
+        atomic_store(&event->capture, 0);
+    }
+    pthread_mutex_unlock(&event->lock);
+    if (status != ACL_SUCCESS) {
+        free(record); /* the number is the next record's */
+    }
+    return status;
+}
+
+/* A graph cannot hold what other processes see. */
+static aclError capture_takes(const Event *event)
+{
+    if (event->ipc != NULL) {
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "IPC events do not go into captures");
+    }
+    return ACL_SUCCESS;
+}
+
+/* One that a graph and its outside meet at: in a capture it is no edge of the graph, but a task. */
+static bool is_external(const Event *event)
+{
+    return event->flags == ACL_EVENT_EXTERNAL;
+}
+
+/* An event is recorded either always for the graph's outside or never, and so with waiting. */
+static aclError way_check(_Atomic uint32_t *way, uint32_t flag)
+{
+    uint32_t first = 0;
+    if (!atomic_compare_exchange_strong(way, &first, flag + 1) && first != flag + 1) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag is %u, for this event it was %u before", flag,
+                    first - 1);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+{
+    EVENT_REF(resolved);
+    STREAM_REF(on);
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(way_check(&resolved->record_way, ACL_EVENT_RECORD_DEFAULT));
+    TRY(stream_resolve(stream, &on));
+    if (stream_is_capturing(on) && is_external(resolved)) {
+        EventTask task = {.event = resolved, .timeout_ns = FOREVER, .in_graph = true};
+        return record_submit(resolved, on, &task);
+    }
+    if (stream_is_capturing(on)) {
+        TRY(capture_takes(resolved));
+        return capture_record_event(on, resolved);
+    }
+    return resolved->ipc != NULL ? record_queue_ipc(resolved, on) : record_queue(resolved, on);
+}
+
+/* Records and waits that a graph does towards the world outside it. */
+static aclError external_check(const Event *event)
+{
+    if (event->sort != EVENT_EX || event->flags != ACL_EVENT_SYNC) {
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "external records and waits want an event of "
+                          "aclrtCreateEventExWithFlag(ACL_EVENT_SYNC)");
+    }
+    return ACL_SUCCESS;
+}
+
+static aclError capturing_check(const Stream *stream)
+{
+    if (!stream_is_capturing(stream)) {
+        return fail(ACL_ERROR_RT_STREAM_NOT_CAPTURED, "stream %u is not being captured",
+                    stream->id);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtRecordEventWithFlag(aclrtEvent event, aclrtStream stream, uint32_t flag)
+{
+    EVENT_REF(resolved);
+    STREAM_REF(on);
+    REQUIRE(event != NULL);
+    REQUIRE(flag <= ACL_EVENT_RECORD_EXTERNAL);
+    if (flag == ACL_EVENT_RECORD_DEFAULT) {
+        return sim_aclrtRecordEvent(event, stream);
+    }
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(external_check(resolved));
+    TRY(way_check(&resolved->record_way, flag));
+    TRY(stream_resolve(stream, &on));
+    TRY(capturing_check(on));
+    EventTask task = {.event = resolved, .timeout_ns = FOREVER, .in_graph = true};
+    return record_submit(resolved, on, &task);
+}
+
+static aclError reset_run(Stream *stream, const void *payload)
+{
+    const EventTask *task = payload;
+    (void)stream;
+    atomic_store(&task->event->flag, 0);
+    return ACL_SUCCESS;
+}
+
+static void event_task_drop(void *payload)
+{
+    event_release(((EventTask *)payload)->event);
+}
+
+static void reset_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const EventTask *task = payload;
+    params->eventResetTaskParams.event = task->event;
+    params->eventResetTaskParams.eventFlag = task->event->flags;
+}
+
+/* A wait behind the reset is let through by a later record. */
+static void reset_touch(const void *payload, Touch *touch)
+{
+    (void)touch;
+    race_drop(&((const EventTask *)payload)->event->flag_order);
+}
+
+static const TaskClass reset_task = {
+    .name = "event reset",
+    .touch = reset_touch,
+    .run = reset_run,
+    .drop = event_task_drop,
+    .type = ACL_MODEL_RI_TASK_EVENT_RESET,
+    .describe = reset_describe,
+};
+
+static aclError waitable_check(const Event *event)
+{
+    if ((event->flags & FLAGS_WAITABLE) == 0) {
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "an event of flags 0x%x, without ACL_EVENT_SYNC, cannot be waited for "
+                          "or reset", event->flags);
+    }
+    return ACL_SUCCESS;
+}
+
+aclError sim_aclrtResetEvent(aclrtEvent event, aclrtStream stream)
+{
+    EVENT_REF(resolved);
+    STREAM_REF(on);
+    REQUIRE(event != NULL);
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    if (resolved->sort == EVENT_EX) {
+        return fail_quiet(ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+                          "events of aclrtCreateEventExWithFlag need no reset");
+    }
+    TRY(waitable_check(resolved));
+    TRY(stream_resolve(stream, &on));
+    EventTask task = {.event = resolved, .timeout_ns = FOREVER};
+    event_use(resolved);
+    aclError status = stream_submit(on, &reset_task, &task, sizeof task);
+    if (status != ACL_SUCCESS) {
+        event_release(resolved);
+    }
+    return status;
+}
+
+/* ---- a stream waits -------------------------------------------------------------------------- */
+
+typedef struct Reached {
+    const Event *event;
+    const EventMark *mark;
+    bool wants_flag;
+} Reached;
+
+/* A flagged event's flag may have been cleared since, or never been set. */
+static bool wait_is_over(const void *argument)
+{
+    const Reached *wait = argument;
+    return (wait->mark->record == NULL || atomic_load(&wait->mark->record->reached))
+           && (!wait->wants_flag || atomic_load(&wait->event->flag) != 0);
+}
+
+bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns)
+{
+    Reached wait = {event, mark, stream != NULL && event->sort == EVENT_FLAGGED};
+    if (event->ipc != NULL) {
+        return ipc_event_wait(event, mark, stream, deadline_ns);
+    }
+    return stream != NULL ? stream_park(stream, event, wait_is_over, &wait, deadline_ns)
+                          : park_wait(event, wait_is_over, &wait, deadline_ns);
+}
+
+static aclError wait_run(Stream *stream, const void *payload)
+{
+    const EventTask *task = payload;
+    int64_t deadline = task->timeout_ns < 0 ? FOREVER : now_ns() + task->timeout_ns;
+    EventMark fresh = task->in_graph ? event_mark(task->event) : (EventMark){NULL, 0, 0};
+    const EventMark *mark = task->in_graph ? &fresh : &task->mark;
+    bool reached = event_wait(task->event, mark, stream, deadline);
+    event_unmark(&fresh);
+    bool expired = !reached && deadline >= 0 && now_ns() >= deadline;
+    if (races_on() && reached && task->event->sort == EVENT_FLAGGED) {
+        race_take(stream, &task->event->flag_seen);
+    } else if (races_on() && reached && task->event->ipc != NULL) {
+        race_take(stream, race_elsewhere());
+    }
+    return expired ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
+}
+
+/* Without a record since the last reset, whichever comes lets a wait for the flag through; and what
+ * other processes record is not known. */
+static void wait_touch(const void *payload, Touch *touch)
+{
+    Event *event = ((const EventTask *)payload)->event;
+    bool is_set = touch_wait(touch, &event->flag_order);
+    (void)touch_wait(touch, &event->order);
+    if ((event->sort == EVENT_FLAGGED && !is_set) || event->ipc != NULL) {
+        touch_late(touch);
+    }
+}
+
+static bool wait_waits(const void *payload)
+{
+    const EventTask *task = payload;
+    EventMark mark = event_mark(task->event);
+    Reached wait = {task->event, &mark, task->event->sort == EVENT_FLAGGED};
+    bool waits = !wait_is_over(&wait);
+    event_unmark(&mark);
+    return waits;
+}
+
+static void wait_drop(void *payload)
+{
+    EventTask *task = payload;
+    atomic_fetch_sub(&task->event->waits, 1);
+    event_unmark(&task->mark);
+    event_release(task->event);
+}
+
+static void wait_describe(const void *payload, aclmdlRITaskParams *params)
+{
+    const EventTask *task = payload;
+    params->eventWaitTaskParams.event = task->event;
+    params->eventWaitTaskParams.eventFlag = task->event->flags;
+    params->eventWaitTaskParams.waitFlag = ACL_EVENT_WAIT_EXTERNAL;
+}
+
+static const TaskClass wait_task = {
+    .name = "event wait",
+    .touch = wait_touch,
+    .run = wait_run,
+    .drop = wait_drop,
+    .type = ACL_MODEL_RI_TASK_EVENT_WAIT,
+    .describe = wait_describe,
+    .waits = wait_waits,
+};
+
+static aclError wait_queue(Event *event, Stream *stream, int64_t timeout_ns, bool in_graph)
+{
+    if (timeout_ns < 0 && op_wait_timeout_s() != 0) {
+        timeout_ns = (int64_t)op_wait_timeout_s() * 1000000000;
+    }
+    EventTask task = {.event = event, .timeout_ns = timeout_ns, .in_graph = in_graph};
+    if (!in_graph) {
+        task.mark = event_mark(event);
+    }
+    event_use(event);
+    atomic_fetch_add(&event->waits, 1);
+    aclError status = stream_submit(stream, &wait_task, &task, sizeof task);
+    if (status != ACL_SUCCESS) {
+        wait_drop(&task);
+    }
+    return status;
+}
+
+static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t timeout_ns)
+{
+    EVENT_REF(resolved);
+    STREAM_REF(on);
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(waitable_check(resolved));
+    TRY(way_check(&resolved->wait_way, ACL_EVENT_WAIT_DEFAULT));
+    TRY(stream_resolve(stream, &on));
+    if (stream_is_capturing(on) && is_external(resolved)) {
+        return wait_queue(resolved, on, timeout_ns, true);
+    }
+    if (stream_is_capturing(on) || atomic_load(&resolved->capture) != 0) {
+        TRY(capture_takes(resolved));
+        return capture_wait_event(on, resolved);
+    }
+    if (!event_is_recorded(resolved) && resolved->sort == EVENT_PLAIN) {
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "event %u was never recorded", resolved->id);
+    }
+    if (!event_is_recorded(resolved) && resolved->sort == EVENT_EX) {
+        return ACL_SUCCESS;
+    }
+    return wait_queue(resolved, on, timeout_ns, false);
+}
+
+aclError sim_aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+{
+    REQUIRE(event != NULL);
+    return stream_wait_event(stream, event, FOREVER);
+}
+
+aclError sim_aclrtStreamWaitEventWithTimeout(aclrtStream stream, aclrtEvent event, int32_t timeout)
+{
+    if (timeout < 0) {
+        return fail_quiet(ACL_ERROR_RT_PARAM_INVALID, "timeout %d, expected 0 or more", timeout);
+    }
+    REQUIRE_RT(event != NULL);
+    return stream_wait_event(stream, event, timeout == 0 ? FOREVER : (int64_t)timeout * 1000000);
+}
+
+aclError sim_aclrtStreamWaitEventWithFlag(aclrtStream stream, aclrtEvent event, uint32_t timeout,
+                                          uint32_t flag)
+{
+    EVENT_REF(resolved);
+    STREAM_REF(on);
+    REQUIRE(event != NULL);
+    REQUIRE(flag <= ACL_EVENT_WAIT_EXTERNAL);
+    REQUIRE(flag == ACL_EVENT_WAIT_DEFAULT || timeout == 0);
+    if (flag == ACL_EVENT_WAIT_DEFAULT) {
+        return stream_wait_event(stream, event, timeout == 0 ? FOREVER
+                                                             : (int64_t)timeout * 1000000);
+    }
+    TRY(event_resolve(event, &resolved));
+    TRY(stream_check(stream));
+    TRY(external_check(resolved));
+    TRY(way_check(&resolved->wait_way, flag));
+    TRY(stream_resolve(stream, &on));
+    TRY(capturing_check(on));
+    return wait_queue(resolved, on, FOREVER, true);
+}

@@ -1,0 +1,13 @@
+/* Telling the user's callbacks about streams and devices, as the spine's own files see it. */
+#ifndef SIM_STATE_CALLBACKS_H
+#define SIM_STATE_CALLBACKS_H
+
+#include "base/core.h"
+
+/* Calls every registered callback, in the order of their names.  No lock may be held. */
+void stream_state_tell(Stream *stream, aclrtStreamState state);
+void device_state_tell(int32_t device, aclrtDeviceState state);
+/* The first result that is not 0, or 0. */
+int32_t device_abort_tell(int32_t device, aclrtDeviceTaskAbortStage stage, uint32_t timeout_ms);
+
+#endif
