@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from sim.operator_cases import RECIPES, make_case
-from sim.operator_dice import Case
+from sim.ops.operator_cases import RECIPES, make_case
+from sim.ops.operator_dice import Case
 from support import control_models, models
 from support.binaries import device_binary
 

@@ -1,8 +1,8 @@
 """Ask a libascendcl.so all probes and print where it differs from the real runtime.
 
 `python tests/sim/compare_probes.py LIBDIR [SUBSTR] [--class must|depends|may]` runs the probe scripts
-in ../shared/probes beside the project and compares with the golden answers, of which tests/data has
-a copy.  Exit status 1 if a `must` line differs, or nothing was compared.
+in ../shared/probes beside the project and compares with the golden answers, of which tests/sim/golden
+has a copy.  Exit status 1 if a `must` line differs, or nothing was compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sanitized() -> bool:
 def golden(name: str) -> dict[str, tuple[str, str]]:
     """The class and the answer of each probe in a golden file."""
     rows = {}
-    for line in (ROOT / "tests/data/probes" / name).read_text().splitlines():
+    for line in (ROOT / "tests/sim/golden" / name).read_text().splitlines():
         kind, rest = line.split(" ", 1)
         probe, answer = rest.split(": ", 1)
         rows[probe] = (kind, answer)

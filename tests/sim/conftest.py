@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from support.calls import api, out
 
-collect_ignore = [] if importlib.util.find_spec("onnxruntime") else ["test_onnxruntime.py"]
+collect_ignore = [] if importlib.util.find_spec("onnxruntime") else ["models/test_onnxruntime.py"]
 
 
 @pytest.fixture

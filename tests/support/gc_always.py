@@ -1,6 +1,6 @@
 """A pytest plugin: the collector runs after every allocation, so that it meets each line of each callback.
 
-    PYTHONPATH=tests pytest -p support.gc_always tests/test_runtime_*.py
+    PYTHONPATH=tests pytest -p support.gc_always tests/runtime/test_*.py
 
 Objects of ours may be dropped at any line of any thread; what a `__dealloc__` must not do shows here as
 a hang, a crash or a failure.  Children of tests do it too, by `ACLPOOL_GC_ALWAYS`.

@@ -1,6 +1,6 @@
 """A pytest plugin: each test is checked for races of streams, and fails if it has one.
 
-`PYTHONPATH=tests ACL_SIM_RACES=1 ACL_SIM_RACES_FAIL=1 pytest -p support.races tests/test_pool.py`.  A test that
+`PYTHONPATH=tests ACL_SIM_RACES=1 ACL_SIM_RACES_FAIL=1 pytest -p support.races tests/pool/test_pool.py`.  A test that
 races on purpose is marked `races`: what it does is not looked at.
 """
 

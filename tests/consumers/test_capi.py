@@ -1,0 +1,325 @@
+"""The pool's table of functions: extension modules in C, C++ and Cython, built outside the tree."""
+
+import ctypes
+import gc
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy
+import pytest
+from consumers.test_consumers import HERE, compiled, cython_code, cython_module
+from support.child import run_python
+
+import acl
+from acl._registry import pool_of
+from acl.tools.demo_models import encoder
+
+STRICT = ["-Wextra", "-Werror"]
+
+
+@pytest.fixture(scope="module")
+def c_module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    return compiled_in("c_module", tmp_path_factory, ["gcc", "-std=c11", *STRICT], "module.c")
+
+
+def compiled_in(
+    name: str, factory: pytest.TempPathFactory, compiler: list[str], source: str
+) -> ModuleType:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no {compiler[0]}")
+    folder = factory.mktemp(name)
+    for file in (HERE / "consumers/c").iterdir():
+        shutil.copy(file, folder)
+    worker = ["gcc", "-std=c99", "-fPIC", *STRICT, "-I", acl.include_dir(), "-c", "worker.c"]
+    subprocess.run(worker, cwd=folder, check=True)
+    return compiled(name, folder, compiler, [source, "worker.o", "-pthread"])
+
+
+@pytest.fixture
+def pool(no_leaks: None) -> Iterator[acl.Pool]:
+    with acl.Pool(0, limit="256MiB") as made:
+        yield made
+    del made
+    gc.collect()
+
+
+def test_threads_that_python_never_saw(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as one, acl.Stream(0) as two:
+        assert c_module.threads(pool, (one.handle, two.handle)) == 0
+        assert pool.stats().allocated == 0
+        assert pool.check() == 0
+        assert sum(stream.refused for stream in pool.stats().streams) == 2
+
+
+def test_a_block_of_cs_becomes_a_buffer(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream:
+        buffer = c_module.buffer(pool, stream.handle, 1000)
+        assert (buffer.size, buffer.device, buffer.stream.handle) == (1000, 0, stream.handle)
+        acl.copy(buffer, bytes(range(250)) * 4)
+        assert acl.to_bytes(buffer) == bytes(range(250)) * 4
+        pool.record_stream(buffer, stream)
+        assert pool.stats().allocated >= 1056
+        del buffer
+        assert pool.stats().allocated == 0
+
+
+def test_a_buffer_keeps_its_pool(c_module: ModuleType, no_leaks: None) -> None:
+    pool = acl.Pool(0)
+    buffer = c_module.buffer(pool, 0, 64)
+    pool.close()
+    del pool
+    acl.copy(buffer, b"x" * 64)
+    buffer.close()
+
+
+def test_numbers_are_those_of_stats(c_module: ModuleType, pool: acl.Pool) -> None:
+    held = [pool.alloc(1000) for _ in range(3)]
+    stats = pool.stats()
+    filled, streams, allocated, reserved, allocations, frees, failures = c_module.stats(pool)
+    assert (streams, allocated, reserved) == (1, stats.allocated, stats.reserved)
+    assert (allocations - frees, failures) == (len(held), 0)
+    assert filled == 112
+
+
+def test_an_older_callers_struct_is_filled_no_further(c_module: ModuleType, pool: acl.Pool) -> None:
+    pool.alloc(1000)
+    filled, streams, allocated, *rest = c_module.stats(pool, 16)
+    assert (filled, streams, allocated) == (16, 1, 0)
+    assert rest == [0xEEEEEEEEEEEEEEEE] * 4
+
+
+def test_what_the_table_says(c_module: ModuleType, pool: acl.Pool) -> None:
+    pool.alloc("3MiB").close()
+    reserved = pool.stats().reserved
+    version, size, device, padded, refused, trimmed, broken = c_module.facts(pool)
+    assert (version >> 16, device, refused, broken) == (1, 0, True, 0)
+    assert size == 8 + 14 * ctypes.sizeof(ctypes.c_void_p)
+    assert padded == 1056
+    assert trimmed == reserved > 0
+
+
+def test_nothing_is_taken_for_nothing(c_module: ModuleType, pool: acl.Pool) -> None:
+    with pytest.raises(ValueError, match="arena and block must not be NULL"):
+        c_module.nothing(pool)
+    assert pool.stats().allocated == 0
+
+
+def test_a_failure_is_null_and_counted(c_module: ModuleType, pool: acl.Pool) -> None:
+    with pytest.raises(MemoryError):
+        c_module.buffer(pool, 0, 1 << 40)
+    assert c_module.stats(pool)[4:] == (0, 0, 1)
+
+
+def test_a_stream_is_served_and_no_longer(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert pool.streams == (stream.handle,)
+        found = acl.allocator_of(stream)
+        pool.register(stream)
+        assert acl.allocator_of(stream)[:5] == found[:5]
+        assert c_module.serve(pool, stream.handle, False) == 0
+        assert acl.allocator_of(stream) is None
+        assert c_module.serve(pool, 0, True) != 0
+
+
+def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool, sim: ModuleType) -> None:
+    model = acl.Model(encoder(1).to_bytes())
+    inputs = {"tokens": numpy.ones((1, 9, 64), "float32"), "mask": numpy.ones((1, 9), "float32")}
+    with acl.Stream(0) as stream, acl.Stream(0) as other:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert pool.serves(stream) and pool.serves(stream.handle) and not pool.serves(other)
+        assert acl.allocator_of(stream).pool is pool
+        (output,) = model.run_async(inputs, stream)
+        assert acl.memory_ledger(0).tags()["outputs"] == pool.stats().allocated > 0
+        output.close()
+        pool.limit = pool.stats().reserved
+        large = {"tokens": numpy.ones((8, 400, 64), "float32"), "mask": numpy.ones((8, 400), "float32")}
+        with pytest.raises(acl.OutOfMemoryError, match="limit"):
+            model(large["tokens"], large["mask"], stream=stream)
+        model.close()
+        with acl.Pool(0) as second:
+            second.register(stream)
+            assert second.serves(stream) and not pool.serves(stream)
+            second.unregister(stream)
+        assert acl.allocator_of(stream) is None
+
+
+def test_a_pool_that_c_registers_takes_the_place_of_python_s(c_module: ModuleType, pool: acl.Pool) -> None:
+    with acl.Stream(0) as stream, acl.Pool(0) as first:
+        first.register(stream)
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert acl.allocator_of(stream).pool is pool
+        assert pool.serves(stream) and not first.serves(stream) and first.streams == ()
+        model = acl.Model(encoder(1).to_bytes())
+        model(numpy.ones((1, 9, 64), "float32"), numpy.ones((1, 9), "float32"), stream=stream)
+        assert pool.stats().allocations > 0 and first.stats().allocations == 0
+        model.close()
+        first.unregister(stream)
+        assert acl.allocator_of(stream).pool is pool
+        assert c_module.serve(pool, stream.handle, False) == 0
+
+
+def test_what_c_has_registered_outlives_a_pool_that_is_dropped(c_module: ModuleType) -> None:
+    assert c_module.__file__
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path(c_module.__file__).parent)!r})
+        import {c_module.__name__} as c_module
+        import acl, acl.sim
+        from support.core import Door
+
+        pool = acl.Pool(0)
+        with acl.Stream(0) as stream:
+            assert c_module.serve(pool, stream.handle, True) == 0
+            door = Door(stream)
+            door.free(door.alloc(1 << 20))
+            del pool
+            assert door.alloc(512) == 0
+        assert acl.sim.physical_bytes() == 0
+    """
+    done = run_python(code)  # the pool stays for good
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_serves_a_stream_is_asked_while_pools_come_and_go(no_leaks: None) -> None:
+    """Every run of a model on a stream without a pool asks."""
+    faults: list[BaseException] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            while not done.is_set():
+                assert pool_of(1 << 40) is None
+        except BaseException as error:
+            faults.append(error)
+
+    kept, interval = [acl.Pool(0) for _ in range(50)], sys.getswitchinterval()
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            several = [acl.Pool(0) for _ in range(20)]
+            del several
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert faults == []
+    del kept
+
+
+@pytest.mark.parametrize("debug", [True, "sample:3"])
+def test_a_stream_of_a_guarded_pool_is_served_with_the_guards(
+    c_module: ModuleType, no_leaks: None, debug: bool | str
+) -> None:
+    with acl.Pool(0, debug=debug) as pool, acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        found = acl.allocator_of(stream)
+        pool.register(stream)
+        assert acl.allocator_of(stream)[:5] == found[:5]
+        assert c_module.serve(pool, stream.handle, False) == 0
+    with acl.Pool(0) as pool, acl.Stream(0) as stream:
+        assert c_module.serve(pool, stream.handle, True) == 0
+        assert acl.allocator_of(stream).alloc != found.alloc
+        assert c_module.serve(pool, stream.handle, False) == 0
+
+
+def test_a_wrong_object_is_refused(c_module: ModuleType, pool: acl.Pool) -> None:
+    with pytest.raises(TypeError, match=r"must be an acl\.Pool, not int"):
+        c_module.stats(3)
+    other = acl.Pool(0)
+    other.close()
+    with pytest.raises(ValueError, match="closed"):
+        c_module.stats(other)
+
+
+def test_another_major_version_is_refused(c_module: ModuleType) -> None:
+    assert c_module.refused()
+
+
+def test_cpp_blocks_free_themselves(
+    tmp_path_factory: pytest.TempPathFactory, pool: acl.Pool
+) -> None:
+    compiler = ["g++", "-std=c++14", *STRICT, "-Wno-missing-field-initializers"]
+    module = compiled_in("cpp_module", tmp_path_factory, compiler, "module.cpp")
+    with acl.Stream(0) as one, acl.Stream(0) as two:
+        assert module.blocks(pool, one.handle, two.handle)
+        assert module.threads(pool, one.handle) == 0
+        assert pool.stats().allocated == 0
+        assert pool.check() == 0
+
+
+def test_cython_without_the_gil(tmp_path: Path, pool: acl.Pool) -> None:
+    module = cython_module("pooled", tmp_path)
+    with acl.Stream(0) as stream:
+        assert module.through_the_table(pool, stream, 1 << 20, 100) == (1, 0)
+        buffer = module.through_the_class(pool, stream, 100)
+        assert (type(buffer), buffer.size) == (acl.Buffer, 100)
+        del buffer
+
+
+# ---- what docs/c-api.md shows ------------------------------------------------------------------
+
+FRAME = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+%s
+static void *launched;
+static void launch(void *address, aclrtStream stream) { launched = stream == NULL ? NULL : address; }
+static PyObject *run(PyObject *self, PyObject *args)
+{
+    PyObject *object;
+    unsigned long long handle;
+    size_t bytes = 1000;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "OK", &object, &handle))
+        return NULL;
+    aclrtStream stream = (aclrtStream)(uintptr_t)handle;
+%s
+    return PyLong_FromVoidPtr(launched);
+}
+static PyMethodDef methods[] = {{"run", run, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "shown", NULL, -1, methods, NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit_shown(void)
+{
+    api = aclpool_import();
+    return api == NULL ? NULL : PyModule_Create(&module);
+}
+"""
+
+
+def shown(language: str) -> str:
+    """The page's code in a language."""
+    text = (HERE.parent / "docs/c-api.md").read_text()
+    (code,) = re.findall(rf"```{language}\n(.*?)```", text, re.S)
+    return code
+
+
+@pytest.mark.parametrize("compiler", [["gcc", "-std=c11"], ["g++", "-std=c++14"]], ids=["c", "cpp"])
+def test_the_documents_c_runs(compiler: list[str], tmp_path: Path, pool: acl.Pool) -> None:
+    if shutil.which(compiler[0]) is None:
+        pytest.skip(f"no {compiler[0]}")
+    top, rest = re.split(r"\n\n(?=AclPool)", shown("c"), maxsplit=1)
+    source = "shown.cpp" if compiler[0] == "g++" else "shown.c"
+    (tmp_path / source).write_text(FRAME % (top, rest))
+    module = compiled("shown", tmp_path, [*compiler, *STRICT], [source])
+    with acl.Stream(0) as stream:
+        assert module.run(pool, stream.handle) != 0
+        assert (pool.stats().allocated, pool.stats().allocated_peak) == (0, 1536)
+
+
+def test_the_documents_cython_runs(tmp_path: Path, pool: acl.Pool) -> None:
+    module = cython_code("shown_too", shown("cython"), tmp_path)
+    with acl.Stream(0) as stream:
+        buffer = module.scratch(pool, stream)
+        assert (type(buffer), buffer.size, buffer.stream) == (acl.Buffer, 1 << 20, stream)
+        del buffer

@@ -1,0 +1,37 @@
+"""What operations of the pool cost in instructions, from small to large: bench/cost.py, in part."""
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench" / "cost.py"
+
+pytestmark = [
+    pytest.mark.release_only,
+    pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def cost() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_cost", BENCH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module             # its dataclass looks itself up there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("operation", "most"), [
+    ("miss-waiting", 1.5), ("shared", 1.5), ("miss-streams", 2.0), ("medium", 1.5),
+])
+def test_an_operation_takes_as_many_instructions_among_many(
+        cost: ModuleType, operation: str, most: float) -> None:
+    """For misses beside streams it is up to twice: with more than 8 of them, each looks at 12 others."""
+    sizes = cost.OPERATIONS[operation].sizes
+    counted = cost.count([operation], (sizes[0], sizes[-2]))[operation]
+    assert counted[-1][1] < most * counted[0][1], counted

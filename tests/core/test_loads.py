@@ -1,0 +1,130 @@
+"""Hard loads: reserved over live, slow allocations, driver calls once shapes repeat.
+
+On books, so that a second is millions of allocations; `tests/support/loads.py` makes the loads, and
+the recorded traces serve where they are.  The bars are those of the design.
+"""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.loads import LOADS
+from support.replays import Replay, made
+
+from acl.tools.replay_trace import Trace, load_trace
+
+PAGE = 2 << 20
+TRACES = sorted((Path(__file__).parents[3] / "shared" / "traces").glob("*.npz"))
+SEED = 7
+
+
+@pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_a_recorded_trace(path: Path) -> None:
+    replay = Replay(load_trace(path))
+    _, slow = replay.once()
+    assert replay.ratio() <= 1.02
+    assert slow <= 0.005
+    _, slow = replay.once()
+    assert slow <= 0.001
+
+
+@pytest.mark.parametrize(("name", "steps", "most"), [
+    ("decoder", 40, 1.02), ("convnet", 150, 1.02), ("scatter", 2000, 1.05), ("moe", 40, 1.10),
+    ("residual", 150, 1.08), ("encoder", 150, 1.12),
+])
+def test_a_hard_load(name: str, steps: int, most: float) -> None:
+    """Where the live peak is a few hundred pages, partly used ones weigh more than 2 %."""
+    replay = Replay(made(LOADS[name], steps, SEED))
+    _, slow = replay.once()
+    assert replay.ratio() <= most
+    assert slow <= 0.005
+
+
+def test_tiny_blocks_that_stay_pin_no_pages() -> None:
+    replay = Replay(made(LOADS["drift"], 500, SEED))
+    replay.once()
+    assert replay.rig.physical()[1] <= replay.trace.live_peak() * 1.05 + 8 * PAGE
+
+
+def test_streams_idle_in_turn_share_their_memory() -> None:
+    trace = made(LOADS["mixed_streams"], 60, SEED)
+    replay = Replay(trace)
+    _, slow = replay.once()
+    assert slow <= 0.005
+    assert replay.rig.physical()[1] <= 1.10 * trace.joint_live_peak()
+    assert replay.rig.physical()[1] < 0.95 * trace.live_peak()
+
+
+def in_turn(traces: list[Trace]) -> Trace:
+    """A stream for each trace; they run a step each in turn, until one of them has no more."""
+    rows, first = [], 0
+    for stream, trace in enumerate(traces):
+        rows.append(np.stack([trace.op, trace.id + first, trace.size, trace.step, np.full(len(trace), stream)]))
+        first += int(trace.id.max()) + 1
+    events = np.concatenate(rows, axis=1)
+    events = events[:, events[3] < min(int(trace.step.max()) for trace in traces)]
+    events = events[:, np.lexsort((np.arange(events.shape[1]), events[4], events[3]))]
+    kept = events[:, np.isin(events[1], events[1][events[0] == 1], invert=True)]
+    kept[0] = 1                                     # what is live at the end is freed
+    return Trace("in turn", *np.concatenate([events, kept], axis=1))
+
+
+@pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
+@pytest.mark.parametrize("names", ["bcde", "abce", "cd"])
+def test_four_nets_that_run_a_step_in_turn(names: str) -> None:
+    trace = in_turn([load_trace(path) for path in TRACES if path.stem[0] in names])
+    replay = Replay(trace)
+    _, slow = replay.once()
+    assert slow <= 0.005
+    _, slow = replay.once()
+    assert slow <= 0.001
+    assert replay.rig.physical()[1] <= 1.10 * trace.joint_live_peak()
+
+
+@pytest.mark.parametrize(("name", "steps", "rounds"), [
+    ("decoder", 20, 4), ("encoder", 80, 4), ("convnet", 80, 4), ("residual", 80, 5), ("drift", 200, 4),
+    ("scatter", 400, 5), ("moe", 30, 8), ("moe", 3, 28),
+])
+def test_shapes_that_repeat_need_no_driver(name: str, steps: int, rounds: int) -> None:
+    """From so many rounds on; with a live peak of a few dozen pages chance has a say."""
+    replay = Replay(made(LOADS[name], steps, SEED))
+    calls = [replay.once()[0] for _ in range(rounds + 2)]
+    assert calls[rounds:] == [0, 0], calls
+
+
+@pytest.mark.parametrize(("name", "steps"), [("convnet", 80), ("drift", 200)])
+@pytest.mark.parametrize("count", [1, 100])
+def test_rounds_end_beside_blocks_that_stay(name: str, steps: int, count: int) -> None:
+    """Weights, caches, buffers that a service keeps: nothing is ever free altogether."""
+    replay, sizes = Replay(made(LOADS[name], steps, SEED)), random.Random(SEED)
+    for _ in range(count):
+        replay.rig.alloc(sizes.choice([65536, 300000, 3 << 20, 9 << 20]))
+    calls = [replay.once()[0] for _ in range(8)]
+    assert calls[6:] == [0, 0], calls
+
+
+@pytest.mark.skipif(not TRACES, reason="no recorded traces beside the project")
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_a_recorded_trace_that_repeats(path: Path) -> None:
+    replay = Replay(load_trace(path))
+    calls = [replay.once()[0] for _ in range(6)]
+    assert calls[4:] == [0, 0], calls
+    assert replay.ratio() <= 1.02
+
+
+def test_a_million_events_do_not_wear_the_addresses_out() -> None:
+    trace = made(LOADS["scatter"], 1500, SEED)
+    replay = Replay(trace)
+    for _ in range(7):
+        replay.once()
+    assert replay.rig.stats()["ranges"] == 2
+    assert replay.rig.calls()["reserve"] == 2
+
+
+def test_pages_do_not_thrash() -> None:
+    """Reserved equal to live would move the same few pages back and forth, a wait each time."""
+    replay = Replay(made(LOADS["decoder"], 60, SEED))
+    replay.once()
+    assert replay.rig.calls()["sync"] <= replay.trace.allocations // 1000

@@ -1,0 +1,65 @@
+"""The arena's lock by itself, in C: `tests/c/core_lock.c`, with and without the bias.
+
+`python tests/c/run_tsan.py` runs the same program under ThreadSanitizer.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.child import run_python
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "c"))
+import programs
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lock")
+    libraries, headers = programs.simulator(folder, programs.mode())
+    return programs.compile_program(programs.HERE / "core_lock.c", folder, libraries, headers, programs.mode())
+
+
+@pytest.mark.parametrize("bias", ["0", "1"])
+def test_sections_exclude_each_other_while_owners_change(program: Path, bias: str) -> None:
+    environment = {**os.environ, **programs.environment(programs.mode()), "ACL_POOL_BIAS": bias}
+    done = subprocess.run([str(program)], capture_output=True, text=True, env=environment, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_sandbox_that_comes_late_is_named() -> None:
+    """A filter that refuses membarrier after a thread owns its arena: the end of the process says so."""
+    done = run_python("""
+        import ctypes, platform, struct, sys, threading
+        import acl
+
+        stream, pool = acl.Stream(0), acl.Pool(device=0)
+
+        def use() -> None:
+            for _ in range(5000):
+                pool.alloc(1000, stream=stream).close()
+
+        class Program(ctypes.Structure):
+            _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+
+        use()
+        number = {"x86_64": 324, "aarch64": 283}[platform.machine()]
+        libc = ctypes.CDLL(None)
+        if libc.syscall(number, 0, 0, 0) & 8 == 0:
+            sys.exit("no membarrier")
+        steps = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+        program = Program(len(steps), ctypes.addressof(code))
+        assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
+        other = threading.Thread(target=use)
+        other.start()
+        other.join()
+        print("the other thread had its turn")
+    """)
+    if "no membarrier" in done.stderr:
+        pytest.skip("this kernel has no membarrier, so no thread owns an arena")
+    assert done.returncode == -signal.SIGABRT
+    assert "the system call membarrier" in done.stderr and "ACL_POOL_BIAS=0" in done.stderr

@@ -1,0 +1,615 @@
+"""Pool.record: every event, in order, whatever was overwritten; its files replay and open."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import resource
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.child import run_python
+from support.core import MIB, Door, Made, open_door
+from support.requests import small_model
+
+import acl
+import acl.sim
+from acl.inside._recorded import RecordedEvent
+from acl.tools.replay_run import replay_pool
+from acl.tools.replay_trace import load_trace
+
+
+def of_blocks(events: list[RecordedEvent]) -> list[RecordedEvent]:
+    return [event for event in events if event.kind in ("alloc", "free")]
+
+
+def churn(door: Door, live: dict[int, tuple[int, int]], generator: random.Random, steps: int,
+          log: list[tuple[str, int, int]]) -> None:
+    """Random allocations and frees, and the list of what was done: the independent count."""
+    for _ in range(steps):
+        if live and generator.random() < 0.5:
+            block = generator.choice(list(live))
+            address, size = live.pop(block)
+            door.free(block)
+            log.append(("free", address, size))
+        else:
+            size = generator.choice([1, 512, 5000, 70_000, 600_000, 3 * MIB])
+            block, address = door.take(size)
+            live[block] = (address, size)
+            log.append(("alloc", address, size))
+
+
+def test_what_was_done_is_what_was_recorded(made: Made) -> None:
+    pool, stream, door = made
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    live: dict[int, tuple[int, int]] = {}
+    log: list[tuple[str, int, int]] = []
+    churn(door, live, random.Random(seed), 500, [])
+    older = set(live.values())
+    with pool.record() as recording:
+        churn(door, live, random.Random(seed + 1), 3000, log)
+    churn(door, live, random.Random(seed + 2), 100, [])
+    events = of_blocks(recording.events)
+    before = [event for event in events if event.before]
+    assert {(event.address, event.size) for event in before} == older and len(before) == len(older)
+    assert [(event.kind, event.address, event.size) for event in events if not event.before] == log
+    assert recording.lost == 0
+    times = [event.time for event in recording.events]
+    assert times == sorted(times) and times[0] == 0 and times[-1] > 0
+    assert all(event.stream == stream.handle and event.bytes == -(-event.size // 512) * 512 for event in events)
+    for block in live:
+        door.free(block)
+
+
+@pytest.mark.parametrize("capacity", [64, 100, 1000])
+def test_an_overwritten_recording_is_still_whole(made: Made, capacity: int) -> None:
+    """The window begins with what was live then, by the simulated program's own list."""
+    pool, _, door = made
+    live: dict[int, tuple[int, int]] = {}
+    log: list[tuple[str, int, int]] = []
+    with pool.record(capacity=capacity) as recording:
+        churn(door, live, random.Random(capacity), 5000, log)
+    events = recording.events
+    kept = [(e.kind, e.address, e.size) for e in of_blocks(events) if not e.before]
+    assert log[-len(kept):] == kept and len(kept) >= capacity * 0.9
+    assert len(kept) + sum(not e.before for e in events if e.kind not in ("alloc", "free")) == 1 << (
+        capacity - 1).bit_length()
+    assert recording.lost > 0
+    state: dict[int, int] = {}
+    for kind, address, size in log[:-len(kept)]:
+        if kind == "alloc":
+            state[address] = size
+        else:
+            del state[address]
+    assert {e.address: e.size for e in events if e.before and e.kind == "alloc"} == state
+    for block in live:
+        door.free(block)
+
+
+def test_a_recording_that_ended_notes_nothing(made: Made) -> None:
+    """Not even a birth, so the arena is off the way that notes; and the next recording begins anew."""
+    pool, _, door = made
+    for _ in range(2):
+        with pool.record() as recording:
+            door.free(door.take(1000)[0])
+            noted = door.take(1000)[0]
+        later = door.take(1000)[0]
+        ages = {block.address: block.age for block in pool.leaks().blocks}
+        assert ages[door.address(noted)] is not None and ages[door.address(later)] is None
+        door.free(noted)
+        door.free(later)
+        assert len(of_blocks(recording.events)) == 3
+
+
+def test_pages_come_and_go(made: Made, sim: Any) -> None:
+    """The mapped addresses of a recording are those of the pool's books, at its ends and in between."""
+    pool, stream, door = made
+    blocks = [door.take(5 * MIB)[0] for _ in range(3)]
+    with pool.record() as recording:
+        blocks.append(door.take(40 * MIB)[0])
+        while blocks:
+            door.free(blocks.pop())
+        stream.synchronize()
+        pool.trim()
+        door.free(door.take(3 * MIB)[0])
+        reserved = pool.stats().reserved
+    mapped = {"before": 0, "map": 0, "unmap": 0}
+    for event in recording.events:
+        if event.kind in ("map", "unmap"):
+            mapped["before" if event.before else event.kind] += event.size
+    assert mapped["before"] >= 15 * MIB and mapped["unmap"] == mapped["before"] + 40 * MIB // (2 * MIB) * (2 * MIB) + (
+        mapped["map"] - 40 * MIB - reserved)
+    assert mapped["before"] + mapped["map"] - mapped["unmap"] == reserved
+    kinds = {event.kind for event in recording.events}
+    assert {"trim", "sync"} <= kinds
+    assert [event.size for event in recording.events if event.kind == "trim"] == [mapped["unmap"]]
+    assert not any(event.path for event in recording.events if event.kind == "unmap")
+
+
+def test_pages_that_move_are_steals() -> None:
+    """As many as the pool counts, each mapped again elsewhere."""
+    with open_door(limit="32MiB") as (pool, _, door):
+        with pool.record() as recording:
+            blocks = [door.take(4 * MIB)[0] for _ in range(8)]
+            for block in blocks[::2]:
+                door.free(block)
+            blocks = [*blocks[1::2], door.take(12 * MIB)[0]]
+        moved = [event for event in recording.events if event.kind == "unmap"]
+        assert pool.stats().steals == len(moved) == 6 and {event.path for event in moved} == {"steal"}
+        assert [event.path for event in recording.events if event.kind == "map"].count("own") == 6
+        for block in blocks:
+            door.free(block)
+
+
+def test_slow_allocations_say_how_long(made: Made) -> None:
+    pool, _, door = made
+    with pool.record() as recording:
+        one = door.take(100)[0]
+        door.free(one)
+        door.free(door.take(100)[0])
+        door.free(door.take(200 * 1024)[0])
+    paths = [(event.path, event.wait > 0) for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert paths == [("slow", True), ("hit", False), ("fit", False)]
+
+
+def test_out_of_memory_is_an_event() -> None:
+    with open_door(limit="16MiB") as (pool, stream, door):
+        with pool.record() as recording:
+            assert door.alloc(64 * MIB) == 0
+        found = [event for event in recording.events if event.kind == "oom"]
+        assert [(event.size, event.stream) for event in found] == [(64 * MIB, stream.handle)]
+        texts = recording.snapshot().meta["ooms"]
+        assert len(texts) == 1 and "64.00 MiB could not be had" in texts[0]["text"]
+
+
+def test_each_failure_has_its_own_reason(tmp_path: Path) -> None:
+    """Not only the last one; and PyTorch's viewer hears what was free on the device."""
+    with open_door(limit="16MiB") as (pool, _, door), open_door(limit="8MiB", name="other") as (_, _, beside):
+        with pool.record() as recording:
+            for size in (64, 32):
+                assert door.alloc(size * MIB) == 0 == beside.alloc(48 * MIB)
+            pool.limit = "128MiB"
+            pool.headroom = acl.Device(0).memory_info()[0]
+            assert door.alloc(20 * MIB) == 0
+        free = acl.Device(0).memory_info()[0]
+    ooms = recording.snapshot().meta["ooms"]
+    assert [oom["size"] for oom in ooms] == [64 * MIB, 32 * MIB, 20 * MIB]
+    reasons = {"64.00": "the pool's limit", "32.00": "the pool's limit", "20.00": "the headroom"}
+    for oom, (asked, reason) in zip(ooms, reasons.items(), strict=True):
+        assert f"{asked} MiB could not be had" in oom["text"] and reason in oom["text"]
+    recording.save(tmp_path / "run.pickle")
+    with open(tmp_path / "run.pickle", "rb") as file:
+        trace = pickle.load(file)["device_traces"][0]
+    assert [entry["device_free"] for entry in trace if entry["action"] == "oom"] == [free] * 3
+
+
+def test_more_failures_than_reasons_are_all_told() -> None:
+    with open_door(limit="16MiB") as (pool, _, door):
+        with pool.record() as recording:
+            assert not any(door.alloc((64 + number) * MIB) for number in range(20))
+    texts = [oom["text"] for oom in recording.snapshot().meta["ooms"]]
+    assert [text.split(" ")[0] for text in texts] == [f"{64 + number}.00" for number in range(20)]
+    assert ["limit" in text for text in texts] == [False] * 4 + [True] * 16
+
+
+def test_a_late_streams_ring_is_ready() -> None:
+    """Events of a stream that is made while a recording runs fault no page in."""
+    with acl.Pool(0) as pool, pool.record(capacity=1 << 16), acl.Stream(0) as stream:
+        pool.register(stream)
+        door = Door(stream)
+        door.free(door.take(512)[0])
+
+        def faults() -> int:
+            before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+            for _ in range(10_000):             # 20,000 events: 312 pages
+                door.free(door.alloc(512))
+            return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+
+        fresh, *_, worn = [faults() for _ in range(5)]          # the last ones overwrite the first
+        assert fresh < worn + 100                               # the system may look at pages, too
+
+
+def test_tags_threads_and_python_stacks(made: Made) -> None:
+    pool, stream, door = made
+
+    def deeper() -> acl.Buffer:
+        return pool.alloc(1000, stream, tag="kv")
+
+    with pool.record(stacks="python") as recording:
+        kept = deeper()
+        thread = threading.Thread(target=lambda: door.free(door.take(512)[0]), name="a worker")
+        thread.start()
+        thread.join()
+        number = thread.native_id
+    events = [event for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert [event.tag for event in events] == ["kv", ""]
+    file, line, function = events[0].stack[0]
+    assert os.path.samefile(file, __file__) and function.endswith("deeper")
+    assert line == deeper.__code__.co_firstlineno + 1
+    assert [frame[2] for frame in events[0].stack[1:2]] == ["test_tags_threads_and_python_stacks"]
+    assert events[1].stack == () and events[1].thread == number and events[0].thread == threading.get_native_id()
+    kept.close()
+
+
+def test_a_model_s_run_has_the_stack_of_its_caller(made: Made) -> None:
+    pool, stream, _ = made
+    with acl.Model(small_model().to_bytes()) as model:
+        with pool.record(stacks="python") as recording:
+            for rows in (2, 3):
+                model(np.ones((rows, 8), np.float32), stream=stream)
+            stream.synchronize()
+    allocations = [event for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert allocations
+    assert all(any(frame[2] == "test_a_model_s_run_has_the_stack_of_its_caller" for frame in event.stack)
+               for event in allocations)
+    assert recording.snapshot().rows["step"].max() >= 2
+
+
+def test_native_stacks(made: Made) -> None:
+    pool, _, door = made
+    with pool.record(stacks="native") as recording:
+        door.free(door.take(512)[0])
+    alloc = next(event for event in recording.events if event.kind == "alloc")
+    assert len(alloc.stack) > 3 and any("ffi" in frame[0] or "ctypes" in frame[0] for frame in alloc.stack)
+    assert not any("/_core." in frame[0] for frame in alloc.stack[:1])
+
+
+def test_streams_that_begin_meanwhile_are_recorded(made: Made) -> None:
+    pool, stream, _ = made
+    with pool.record() as recording, acl.Stream(0) as other:
+        pool.register(other)
+        with pool.alloc(100, other):
+            pass
+        pool.unregister(other)
+    kinds = [event.kind for event in recording.events if event.stream not in (0, stream.handle)]
+    assert kinds.count("alloc") == kinds.count("free") == 1
+    assert "register" in kinds and "unregister" in kinds
+
+
+def test_a_running_recording_can_be_looked_at(made: Made) -> None:
+    pool, _, door = made
+    recording = pool.record()
+    block = door.take(512)[0]
+    assert [event.kind for event in of_blocks(recording.events)] == ["alloc"]
+    door.free(block)
+    assert [event.kind for event in of_blocks(recording.events)] == ["alloc", "free"]
+    assert not recording.stopped
+    recording.stop()
+    recording.stop()
+    assert recording.stopped and len(of_blocks(recording.events)) == 2
+
+
+def test_many_threads_while_it_is_read_and_switched() -> None:
+    """Readers and switches disturb no one: what is kept is consistent each time."""
+    with acl.Pool(0) as pool:
+        done = threading.Event()
+        doors = []
+        streams = [acl.Stream(0) for _ in range(3)]
+        for stream in streams:
+            pool.register(stream)
+            doors.append(Door(stream))
+
+        under_way = threading.Barrier(len(doors) + 1)
+
+        def work(door: Door, seed: int) -> None:
+            acl.Device(0).use()
+            live: dict[int, tuple[int, int]] = {}
+            generator = random.Random(seed)
+            churn(door, live, generator, 100, [])
+            under_way.wait()
+            while not done.is_set():
+                churn(door, live, generator, 100, [])
+            for block in live:
+                door.free(block)
+
+        threads = [threading.Thread(target=work, args=(door, seed)) for seed, door in enumerate(doors)]
+        for thread in threads:
+            thread.start()
+        under_way.wait()
+        for _ in range(6):
+            with pool.record(capacity=2000) as recording:
+                for _ in range(3):
+                    consistent(of_blocks(recording.events))
+                    mark = pool.mark()
+                    assert pool.peak().live > 0 and pool.histograms().sizes.total > 0
+                    assert len(pool.leaks(since=mark)) <= len(pool.leaks()) + 3000
+            consistent(of_blocks(recording.events))
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert pool.check() == 0 and pool.stats().allocated == 0
+        for stream in streams:
+            pool.unregister(stream)
+            stream.close()
+
+
+def consistent(events: list[RecordedEvent]) -> None:
+    """No block overlaps a live one, and each free has its allocation."""
+    live: dict[tuple[int, int], RecordedEvent] = {}
+    for event in events:
+        key = (event.stream, event.address)
+        if event.kind == "alloc":
+            assert key not in live
+            live[key] = event
+        else:
+            assert live.pop(key).size == event.size
+
+
+def test_a_saved_recording_replays(made: Made, tmp_path: Path) -> None:
+    pool, stream, door = made
+    live: dict[int, tuple[int, int]] = {}
+    churn(door, live, random.Random(5), 300, [])
+    with pool.record(stacks="python") as recording:
+        churn(door, live, random.Random(6), 2000, [])
+        kept = pool.alloc(100, stream, tag="kept")
+    recording.save(tmp_path / "run.npz")
+    trace = load_trace(tmp_path / "run.npz")
+    rows = recording.snapshot().rows
+    assert len(trace) == len(rows["op"])
+    assert trace.live_peak() == np.cumsum(np.where(rows["op"] == 0, 1, -1) * rows["size"].astype(np.int64)).max()
+    assert int(trace.live()[-1]) == sum(size for _, size in live.values()) + 160
+    assert replay_pool(trace, {}, runs=1).numbers["events"] == len(trace)
+    kept.close()
+    for block in live:
+        door.free(block)
+
+
+def test_the_file_is_as_the_page_says(made: Made, tmp_path: Path) -> None:
+    """Arrays, types and keys of docs/recording-format.md, read from that page."""
+    pool, stream, _ = made
+    with pool.record(stacks="all") as recording:
+        with pool.alloc("3MiB", stream, tag="kv"):
+            pass
+    recording.save(tmp_path / "run.npz")
+    page = Path(__file__).parents[2].joinpath("docs/recording-format.md").read_text(encoding="utf-8")
+    wanted = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        kind = cells[1].split(",")[0] if len(cells) == 3 else ""        # "uint8, uint16 above 256 streams"
+        if kind in ("uint8", "uint16", "uint32", "uint64", "int64"):
+            wanted[cells[0].strip("`")] = kind
+    with np.load(tmp_path / "run.npz", allow_pickle=False) as data:
+        assert {name: str(data[name].dtype) for name in data.files if name != "meta"} == wanted
+        assert len({len(data[name]) for name in wanted if not name.startswith("event_")}) == 1
+        assert len({len(data[name]) for name in wanted if name.startswith("event_")}) == 1
+        meta = json.loads(bytes(data["meta"]))
+        tag, stack = int(data["tag"][-1]), int(data["stack"][data["op"] == 0][-1])
+    keys = {key for line in page.splitlines() if line.startswith("| `") and line.count("|") == 3
+            for key in line.split("|")[1].replace("`", "").replace(" ", "").split(",")}
+    assert keys == set(meta)
+    assert meta["tags"][tag] == "kv" and meta["format"] == "aclpool recording" and meta["version"] == 1
+    names = [meta["frames"][i][2] for i in meta["stacks"][stack]]
+    assert any(name.endswith("test_the_file_is_as_the_page_says") for name in names)
+
+
+def test_a_file_of_another_kind_is_refused(made: Made, tmp_path: Path) -> None:
+    with made[0].record() as recording:
+        pass
+    with pytest.raises(ValueError, match=r"path must end in .npz, .pickle or .pkl, not 'x.txt'"):
+        recording.save(tmp_path / "x.txt")
+    with pytest.raises(TypeError, match="path must be a str or a path, not int"):
+        recording.save(3)                                             # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), [
+    ({"stacks": "perl"}, ValueError, "stacks must be False, 'python', 'native' or 'all', not 'perl'"),
+    ({"stacks": ["python"]}, ValueError, r"stacks must be False, .* not \['python'\]"),
+    ({"capacity": 0}, ValueError, "capacity must be from 1 to 4294967296 events, not 0"),
+    ({"capacity": 1.5}, TypeError, "capacity must be an int, not float"),
+])
+def test_arguments_that_are_refused(made: Made, arguments: dict[str, Any], error: type[Exception], text: str,
+                                    ) -> None:
+    with pytest.raises(error, match=text):
+        made[0].record(**arguments)
+
+
+def allocated(recording: acl.Recording) -> list[int]:
+    """The sizes of the allocations in its window."""
+    return [event.size for event in recording.events if event.kind == "alloc" and not event.before]
+
+
+def test_two_recordings_of_a_pool_have_a_window_each(made: Made) -> None:
+    """The second sees nothing of before, the first all, and whichever ends first takes nothing from the other."""
+    pool, _, door = made
+
+    def take(size: int) -> None:
+        door.free(door.alloc(size))
+
+    first = pool.record()
+    take(1000)
+    second = pool.record()
+    take(2000)
+    first.stop()
+    take(3000)
+    third = pool.record()
+    take(4000)
+    second.stop()
+    third.stop()
+    take(5000)
+    assert (allocated(first), allocated(second), allocated(third)) == ([1000, 2000], [2000, 3000, 4000], [4000])
+    assert first.lost == second.lost == third.lost == 0
+    with pool.record() as last:
+        take(6000)
+    assert allocated(last) == [6000] and last.capacity == 1 << 20
+
+
+def test_a_later_recording_loses_what_the_shared_ring_overwrites(made: Made) -> None:
+    pool, _, door = made
+    with pool.record(capacity=64) as first:
+        for _ in range(40):
+            door.free(door.alloc(512))
+        with pool.record(capacity=4096) as second:
+            assert second.capacity == 64
+            for _ in range(50):
+                door.free(door.alloc(512))
+    assert second.lost == 100 - 64 and first.lost == 1 + 180 - 64       # with the page that was mapped
+    assert len(allocated(second)) == 32
+
+
+def test_sleep_and_wake_are_events_and_sleeping_pages_are_not_mapped(made: Made, tmp_path: Path) -> None:
+    pool, stream, _ = made
+    with pool.alloc(8 * MIB, stream, tag="weights") as weights, pool.alloc(4 * MIB, stream, tag="kv"):
+        with pool.record() as recording:
+            slept = pool.sleep("weights")
+            mapped = pool.stats().reserved
+            pool.wake()
+        with pool.record() as asleep_at_the_end:
+            pool.sleep("weights", offload=False)
+        told = [(event.kind, event.address, event.bytes, event.tag) for event in recording.events
+                if event.kind in ("sleep", "wake")]
+        assert told == [(kind, weights.address, 8 * MIB + 512, "weights") for kind in ("sleep", "wake")]
+        with pool.record() as asleep_all_the_time:
+            pass
+        pool.wake()
+    balance = 0
+    for event in recording.events:
+        balance += {"map": event.size, "unmap": -event.size}.get(event.kind, 0)
+        if event.kind == "unmap":
+            assert event.path == ""                 # to the driver: no steal
+        if event.kind == "sleep":
+            assert balance == mapped
+    assert slept.memory > 0 and balance == mapped + slept.memory
+    before = sum(event.size for event in asleep_all_the_time.events if event.kind == "map")
+    assert before == mapped
+    ended = asleep_at_the_end.events
+    assert sum({"map": e.size, "unmap": -e.size}.get(e.kind, 0) for e in ended) == mapped
+    asleep_at_the_end.save(tmp_path / "asleep.pickle")
+    segments = pickle.loads((tmp_path / "asleep.pickle").read_bytes())["segments"]
+    assert sum(segment["total_size"] for segment in segments) == mapped
+
+
+def test_a_dropped_recording_ends(made: Made) -> None:
+    pool, _, door = made
+    recording = pool.record()
+    del recording
+    block = door.take(1000)[0]
+    ages = {block.address: block.age for block in pool.leaks().blocks}
+    assert ages[door.address(block)] is None, "nothing is noted any more"
+    door.free(block)
+
+
+def test_a_recording_outlives_its_pool() -> None:
+    pool = acl.Pool(0)
+    recording = pool.record()
+    pool.alloc(100).close()
+    pool.close()
+    assert [event.kind for event in of_blocks(recording.events)] == ["alloc", "free"]
+    recording.stop()
+
+
+def test_a_child_of_a_fork_refuses() -> None:
+    done = run_python("""
+        import os, acl
+        pool = acl.Pool(0)
+        recording = pool.record()
+        child = os.fork()
+        if child == 0:
+            try:
+                recording.stop()
+            except Exception as error:
+                os._exit(0 if "fork" in str(error) else 1)
+            os._exit(2)
+        print(os.waitpid(child, 0)[1])
+        recording.stop()
+    """)
+    assert done.stdout.strip() == "0", done.stderr
+
+
+def test_the_snapshot_can_be_walked_backwards(made: Made, tmp_path: Path) -> None:
+    """As PyTorch's viewer does, from the segments at the end: every event is of what is there then."""
+    pool, stream, door = made
+    live: dict[int, tuple[int, int]] = {}
+    churn(door, live, random.Random(7), 300, [])
+    with pool.record() as recording:
+        for seed in range(4):
+            churn(door, live, random.Random(seed), 300, [])
+            for block in list(live)[::2]:
+                del live[block]
+                door.free(block)
+            stream.synchronize()
+            pool.trim()
+    recording.save(tmp_path / "run.pickle")
+    snapshot = pickle.loads((tmp_path / "run.pickle").read_bytes())
+    pages = {page for segment in snapshot["segments"] for page in range(
+        segment["address"], segment["address"] + segment["total_size"], 2 * MIB)}
+    blocks = {block["address"]: block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
+              if block["state"] == "active_allocated"}
+    assert len(pages) * 2 * MIB == pool.stats().reserved - pool.stats().spare
+    actions = set()
+    for event in reversed(snapshot["device_traces"][0]):
+        actions.add(event["action"])
+        span = set(range(event["addr"], event["addr"] + event["size"], 2 * MIB))
+        if event["action"] == "segment_map":
+            assert span <= pages
+            pages -= span
+        elif event["action"] == "segment_unmap":
+            assert not span & pages
+            pages |= span
+        elif event["action"] == "free_completed":
+            assert event["addr"] not in blocks
+            blocks[event["addr"]] = event["size"]
+            first, last = event["addr"], event["addr"] + event["size"] - 1
+            assert {first // (2 * MIB) * 2 * MIB, last // (2 * MIB) * 2 * MIB} <= pages
+        elif event["action"] == "alloc":
+            assert blocks.pop(event["addr"]) >= event["size"]
+    assert not pages and not blocks
+    assert {"segment_map", "segment_unmap", "alloc", "free_completed", "free_requested"} <= actions
+    for block in live:
+        door.free(block)
+
+
+def test_an_operator_s_workspace_has_the_stack_of_its_caller(made: Made) -> None:
+    pool, stream, _ = made
+    matmul = acl.Op("MatMul")
+    with pool.record(stacks="python") as recording:
+        matmul(np.ones((5, 7), np.float32), np.ones((7, 3), np.float32), stream=stream)
+        stream.synchronize()
+    allocations = [event for event in of_blocks(recording.events) if event.kind == "alloc"]
+    assert allocations
+    assert all(any(frame[2] == "test_an_operator_s_workspace_has_the_stack_of_its_caller" for frame in event.stack)
+               for event in allocations)
+
+
+def test_the_tags_of_scopes_and_streams_are_recorded(made: Made) -> None:
+    """Also where the block itself has none: it has its stream's by name only."""
+    pool, _, door = made
+    with pool.record() as recording:
+        with pool.tag("scope"):
+            door.free(door.take(512)[0])
+        door.free(door.take(512)[0])
+    assert [event.tag for event in of_blocks(recording.events)] == ["scope", "scope", "", ""]
+
+
+def test_a_recording_read_while_its_ring_turns_has_only_real_events(made: Made) -> None:
+    pool, _, door = made
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            for _ in range(100):
+                door.free(door.alloc(5000))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    capacity, overtaken, limit = 1 << 15, 0, time.monotonic() + 60
+    with pool.record(capacity=capacity) as recording:
+        for thread in threads:
+            thread.start()
+        try:
+            while pool.stats().streams[0].frees < capacity:
+                pass                            # until the ring is full
+            while overtaken < 10:
+                events = of_blocks(recording.events)
+                assert all(event.address and event.size for event in events)
+                overtaken += len(events) < capacity     # some were overwritten while they were copied
+                assert time.monotonic() < limit, f"only {overtaken} copies were overtaken"
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()

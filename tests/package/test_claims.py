@@ -1,0 +1,256 @@
+"""Each strong promise of README, docs and docstrings, and the test that holds the code to it.
+
+A sentence with one of the words of STRONG is in CLAIMS with its test, or in PLAIN, because it promises nothing.
+A new one that is in neither fails here, and so does a promise whose test is gone.  Docstrings of public names
+are in DOCSTRINGS as a whole, whatever their words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.calls import api, out
+from support.child import run_python
+from support.models import Call, SimModel
+from support.requests import small_model
+
+import acl
+from acl.tools.onnx_writer import Builder
+
+ROOT = Path(__file__).resolve().parents[2]
+STRONG = re.compile(r"\b(never|always|any thread|no waits?)\b", re.IGNORECASE)
+#: Pages that say what was decided, or what a word means, and promise nothing.
+HISTORY = ("design", "glossary")
+#: Generated modules, whose docstrings quote CANN.
+PYACL = {"mdl", "op", "prof", "rt", "util"}
+
+#: Page, words around the strong one, file of the test, its name.
+CLAIMS = [
+    ("README.md", "a thread that Python has never seen", "core/test_threads.py", "test_threads_python_has_never_seen"),
+    ("concurrency.md", "dropped by the collector, in any thread", "pool/test_pinned.py",
+     "test_arrays_outlive_the_pool_and_die_in_any_thread"),
+    ("concurrency.md", "Dropping never waits", "runtime/test_work.py",
+     "test_the_collector_in_a_callback_waits_for_nothing"),
+    ("concurrency.md", "it may raise, it never corrupts", "runtime/test_work.py",
+     "test_closing_memory_under_a_copy_gives_it_back_after_the_copy"),
+    ("concurrency.md", "callbacks may come from any thread", "core/test_threads.py", "test_frees_from_other_threads"),
+    ("concurrency.md", "closed or dropped in any thread", "pool/test_contexts.py",
+     "test_a_pool_that_is_dropped_in_a_thread_without_a_context_gives_all_back"),
+    ("c-api.md", "Any thread may call, whether Python knows it or not", "core/test_threads.py",
+     "test_threads_python_has_never_seen"),
+    ("concurrency.md", "never held while a stream is waited for", "package/test_claims.py",
+     "test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model"),
+    ("concurrency.md", "as of any host memory; never freed", "package/test_claims.py",
+     "test_a_forked_child_reads_pinned_memory_and_frees_nothing"),
+    ("models.md", "never asks the allocator registered for a stream", "package/test_claims.py",
+     "test_a_model_with_gears_takes_nothing_from_the_streams_pool"),
+    ("moving.md", "it never raises a limit that you gave the pool", "adapters/test_door.py",
+     "test_a_fraction_of_the_device_never_raises_the_owners_limit"),
+    ("numpy.md", "while a copy still uses it costs no wait", "pool/test_pinned.py",
+     "test_a_drop_does_not_wait_for_the_copy"),
+    ("numpy.md", "are freed from any thread", "pool/test_pinned.py",
+     "test_arrays_outlive_the_pool_and_die_in_any_thread"),
+    ("observability.md", "per stream; no waits", "pool/test_guard.py", "test_a_sample_finds_errors_without_waiting"),
+    ("onnxruntime.md", "Any thread may run a session", "adapters/test_ort.py",
+     "test_threads_allocate_and_free_for_each_other"),
+    ("recording.md", "what it always counts", "inside/test_ledger.py",
+     "test_it_adds_up_while_another_thread_allocates"),
+    ("recording.md", "Always counted", "inside/test_ledger.py", "test_it_adds_up_while_another_thread_allocates"),
+    ("recording.md", "exact, always", "inside/test_ledger.py", "test_it_adds_up_while_another_thread_allocates"),
+    ("recording.md", "never waits for a recording, nor for its reader", "inside/test_record.py",
+     "test_a_recording_read_while_its_ring_turns_has_only_real_events"),
+    ("runtime.md", "`query` never waits", "runtime/test_stream.py", "test_query_tells_whether_work_is_done"),
+    ("runtime.md", "it never overtakes what was queued there", "runtime/test_copy.py",
+     "test_a_synchronous_copy_waits_for_copies_still_queued"),
+    ("runtime.md", "never takes memory from under a copy", "runtime/test_work.py",
+     "test_closing_memory_under_a_copy_gives_it_back_after_the_copy"),
+    ("runtime.md", "never an `OutOfMemoryError`", "runtime/test_work.py",
+     "test_a_lost_device_is_not_out_of_memory"),
+    ("torch.md", "never raises it", "adapters/frameworks/test_torch_door.py",
+     "test_a_fraction_never_widens_the_owners_limit"),
+    ("troubleshooting.md", "`import aclpool as acl` is always ours", "pyacl/test_coexistence.py",
+     "test_a_module_has_two_names_and_never_a_second_copy"),
+]
+
+#: Strong words in descriptions: page and the words around.
+PLAIN = [
+    ("README.md", "which it was never tuned on"),
+    ("benchmarking.md", "A row that never settled"),
+    ("benchmarking.md", "is a thread that Python has never seen"),
+    ("concurrency.md", "calls no driver function, never waits"),      # a rule for those who change the core
+    ("concurrency.md", "they never call the engine"),
+    ("concurrency.md", "Where a callback never ends"),
+    ("races.md", "everything that any thread of the host has seen"),
+    ("troubleshooting.md", "only with the pool, never without"),
+    ("view.md", "those never freed"),
+]
+
+
+#: Public names whose docstrings have a strong word, and the tests of what they promise; none: it is no promise.
+DOCSTRINGS: dict[str, tuple[str, ...]] = {
+    "Buffer.from_address": ("runtime/test_buffer.py::test_borrowed_memory_is_not_freed",),
+    "Capture": ("core/test_order.py::test_a_captured_block_is_never_moved_or_trimmed",
+                "core/test_order.py::test_a_capture_has_memory_of_its_own"),
+    "Event.query": ("package/test_claims.py::test_a_query_of_a_busy_stream_returns_while_it_is_busy",),
+    "Model.close": ("runtime/test_model.py::test_close_works_in_a_thread_without_a_context",),
+    "Model.run_async": ("runtime/test_model.py::test_runs_behind_a_blocked_stream_return_at_once",),
+    "Pool": ("core/test_views.py::test_free_pages_are_viewed_elsewhere_without_a_wait",
+             "core/test_views.py::test_a_recall_makes_no_driver_call",
+             "pool/test_guard.py::test_a_sample_finds_errors_without_waiting"),
+    "Stream.query": ("package/test_claims.py::test_a_query_of_a_busy_stream_returns_while_it_is_busy",),
+    "sim": ("sim/test_controls.py::test_faults_from_many_threads_are_counted_once",),
+    "sim.configure": (),
+}
+
+
+def public_docstrings() -> Iterator[tuple[str, str]]:
+    """Names and docstrings of all that the package exports; pyACL's own are the vendor's."""
+    for name in acl.__all__:
+        thing = getattr(acl, name, None)
+        if name in PYACL or thing is None:
+            continue
+        yield name, thing.__doc__ or ""
+        inner = thing.__all__ if name == "sim" else vars(thing) if isinstance(thing, type) else ()
+        for member in inner:
+            text = getattr(getattr(thing, member), "__doc__", None)
+            if not member.startswith("_") and isinstance(text, str):
+                yield f"{name}.{member}", text
+
+
+def sentences(page: Path) -> str:
+    """The page's text in one line, without its programs and the targets of its links."""
+    text = re.sub(r"```.*?```|(?<=\])\(#[^)]*\)", "", page.read_text(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", text)
+
+
+PAGES = {page.name: sentences(page) for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+         if not page.name.startswith(HISTORY)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_strong_sentence_has_a_test_or_promises_nothing(page: str) -> None:
+    text = PAGES[page]
+    known = [words for name, words, *_ in [*CLAIMS, *PLAIN] if name == page]
+    missing = [words for words in known if words not in text]
+    assert not missing, f"{page} does not say any more: {missing}"
+    for words in known:
+        text = text.replace(words, "")
+    left = [text[max(0, found.start() - 60):found.end() + 60] for found in STRONG.finditer(text)]
+    assert not left, f"{page}: name a test in CLAIMS, or weaken the page: {left}"
+
+
+@pytest.mark.parametrize(("file", "test"), sorted({(file, test) for _, _, file, test in CLAIMS}))
+def test_the_test_of_a_promise_is_there(file: str, test: str) -> None:
+    assert re.search(rf"^ *def {test}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
+
+
+def test_each_public_docstring_with_a_strong_word_has_tests_or_promises_nothing() -> None:
+    strong = [name for name, text in public_docstrings() if STRONG.search(text)]
+    assert "Stream.query" in strong
+    new = sorted(set(strong) - set(DOCSTRINGS))
+    assert not new, f"name tests in DOCSTRINGS, or weaken the docstrings: {new}"
+    for test in chain.from_iterable(DOCSTRINGS.values()):
+        test_the_test_of_a_promise_is_there(*test.split("::"))
+
+
+# ---- promises whose test stands here ----
+
+
+def test_a_query_of_a_busy_stream_returns_while_it_is_busy(stream: acl.Stream) -> None:
+    opened, event = threading.Event(), acl.Event()
+    stream.launch(opened.wait, 60)
+    event.record(stream)
+    assert not stream.query() and not event.query() and not opened.is_set()
+    opened.set()
+    stream.synchronize()
+    assert stream.query() and event.query()
+
+
+def test_a_first_run_that_waits_for_its_stream_does_not_hold_the_model() -> None:
+    x, opened = np.ones((6, 8), np.float32), threading.Event()
+    with acl.Model(small_model().to_bytes()) as model, acl.Stream() as held, acl.Stream() as free:
+        held.launch(opened.wait, 60)
+        waiter = threading.Thread(target=model, args=(x,), kwargs={"stream": held})
+        waiter.start()
+        other = threading.Thread(target=model, args=(x,), kwargs={"stream": free})
+        other.start()
+        other.join(30)
+        stuck = other.is_alive()
+        opened.set()
+        waiter.join()
+        other.join()
+        assert not stuck, "a run on a free stream waited for a first run on one that is held up"
+
+
+def test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model() -> None:
+    x, opened, waiting = np.ones((6, 8), np.float32), threading.Event(), threading.Event()
+    with acl.Model(small_model().to_bytes()) as model, acl.Stream() as held, acl.Stream() as free:
+        model(x, stream=held)
+        model(x, stream=free)
+
+        def hold() -> None:
+            waiting.set()
+            opened.wait(60)
+
+        held.launch(hold)
+        waiter = threading.Thread(target=model, args=(x,), kwargs={"stream": held})
+        waiter.start()
+        assert waiting.wait(60)
+        other = threading.Thread(target=model, args=(x,), kwargs={"stream": free})
+        other.start()
+        other.join(60)
+        stuck = other.is_alive()
+        opened.set()
+        waiter.join()
+        other.join()
+        assert not stuck, "a run on a free stream waited for one that a callback holds up"
+
+
+def test_a_forked_child_reads_pinned_memory_and_frees_nothing() -> None:
+    done = run_python("""
+        import os, acl, numpy
+        with acl.numpy_pool():
+            array = numpy.full(1000, 7, "uint8")
+        child = os.fork()
+        if child == 0:
+            same = bool((array == 7).all())
+            array[:] = 1
+            del array
+            os._exit(0 if same else 1)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), bool((array == 7).all()))
+        again = numpy.full(1000, 3, "uint8")
+        print(bool((array == 7).all()))
+    """)
+    assert (done.stdout, done.returncode) == ("0 True\nTrue\n", 0), done.stderr
+
+
+def test_a_model_with_gears_takes_nothing_from_the_streams_pool() -> None:
+    b = Builder()
+    b.add("Exp", b.add("Relu", b.input("x", "float32", [None, 4])), outputs=["y"])
+    b.output("y")
+    index, x, served = out(ctypes.c_size_t), np.ones((2, 4), np.float32), []
+    for metadata in ({}, {"dynamic_batch_size": "1,2,4"}):
+        with acl.Pool(0) as pool, acl.Stream(0) as stream, SimModel(b.to_bytes(metadata)) as loaded:
+            pool.register(stream)
+            call = Call([x, np.zeros(1, np.int64)] if metadata else [x], 1, [64])
+            if metadata:
+                desc = api.aclmdlCreateDesc()
+                assert api.aclmdlGetDesc(desc, loaded.id) == 0
+                assert api.aclmdlGetInputIndexByName(desc, b"ascend_mbatch_shape_data", ctypes.byref(index)) == 0
+                assert api.aclmdlSetDynamicBatchSize(loaded.id, call.input, index.value, 2) == 0
+                assert api.aclmdlDestroyDesc(desc) == 0
+            assert api.aclmdlExecuteAsync(loaded.id, call.input, call.output, stream.handle) == 0
+            stream.synchronize()
+            np.testing.assert_allclose(call.result(0).ravel()[:8], np.full(8, np.e), rtol=1e-6)
+            served.append(pool.stats().reserved_peak > 0)
+            call.close()
+            pool.unregister(stream)
+    assert served == [True, False], "the first model shows that it would be seen"

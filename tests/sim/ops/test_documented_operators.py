@@ -1,0 +1,67 @@
+"""docs/models.md names exactly the operators that the built-in engine has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from sim.ops.operator_cases import RECIPES
+from support.models import SimModel
+
+from acl.tools.onnx_writer import Builder
+
+ROOT = Path(__file__).resolve().parents[3]
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def listed(mark: str) -> list[str]:
+    text = (ROOT / "docs/models.md").read_text()
+    found = re.search(f"<!-- {mark} -->(.*?)<!-- end -->", text, re.DOTALL)
+    assert found is not None
+    return re.findall(r"\w+", found[1])
+
+
+def rows() -> set[str]:
+    """The names in the operator library's tables; a pool's domain is in its macro."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("*/op_*.c")))
+    return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX|OP_BOTH)', text)) | set(re.findall(r'(?:POOL|WINDOW)\("(\w+)"', text))
+
+
+def fused() -> set[str]:
+    """The same for com.microsoft."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "acl/sim").glob("*/op_*.c")))
+    return set(re.findall(r'"(\w+)",\s*(?:OP_ONNX \| )?OP_ORT', text)) | set(re.findall(r'GELU\("(\w+)"', text))
+
+
+def test_the_list_is_the_librarys() -> None:
+    assert sorted(rows() | {"Constant"}) == listed("operators")
+    assert sorted(fused()) == listed("fused")
+
+
+def test_each_is_compared_with_onnx_runtime() -> None:
+    """By differential.py; those below have tests with numbers of their own, for the reason behind each."""
+    others = {
+        "Constant": "no kernel",
+        "STFT": "test_fourier.py: ONNX Runtime has other defaults",
+        "Scatter": "test_old_operator_sets.py: ScatterElements before operator set 11",
+        "Upsample": "test_old_operator_sets.py: Resize before operator set 10",
+        "SimplifiedLayerNormalization": "test_fused.py: of no operator set",
+    }
+    assert set(listed("operators")) - set(RECIPES) == set(others)
+
+
+@pytest.mark.parametrize("mark", ["operators", "control"])
+def test_each_is_known_to_the_engine(mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is wrong with such a node, it is not that nobody knows it."""
+    monkeypatch.setenv("ACL_SIM_ENGINE", "builtin")
+    for kind in listed(mark):
+        b = Builder(21)
+        b.add(kind, b.input("x", "float32", [2, 2]), outputs=["y"])
+        b.output("y")
+        try:
+            with SimModel(b.to_bytes()):
+                pass
+        except AssertionError as error:
+            assert "is not one of the built-in engine" not in str(error).split("\n")[0]
