@@ -8,7 +8,7 @@
 
    Few rows (single-token decoding) gain nothing from packing: those go through gemm_rows. */
 #include "numbers/gemm.h"
-#include "ops/op.h"
+#include "numbers/parallel.h"
 #include "numbers/vmath.h"
 
 #include <string.h>

@@ -150,11 +150,6 @@ bool op_ints(const OpCall *call, const char *attribute, int input, IntList *list
 /* Copies type and shape of input `from` to output 0. */
 bool op_same(OpCall *call, int from);
 
-/* Calls body(context, i) for i in [0, count), on up to `threads` threads; returns when all are
- * done. */
-void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, int64_t index),
-    void *context);
-
 /* --- what op_accept asks of those that lack a variant: attributes only --- */
 
 bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),

@@ -5,6 +5,7 @@
    FRACTAL_Z for a B of int8).  Sums are float32 for float16 and int32 for int8.  With beta 0 the
    old C is not read. */
 #include "numbers/gemm.h"
+#include "numbers/parallel.h"
 #include "ops/op.h"
 
 #include <string.h>

@@ -1,0 +1,46 @@
+/* parallel.c: see parallel.h. */
+#include "numbers/parallel.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+typedef struct Crew {
+    void (*body)(void *context, int64_t index);
+    void *context;
+    int64_t count;
+    _Atomic int64_t next;
+} Crew;
+
+static void *crew_work(void *argument)
+{
+    Crew *crew = argument;
+    for (;;) {
+        int64_t index = atomic_fetch_add_explicit(&crew->next, 1, memory_order_relaxed);
+        if (index >= crew->count) {
+            return NULL;
+        }
+        crew->body(crew->context, index);
+    }
+}
+
+/* Threads are made per call: tens of microseconds, against work of milliseconds, and nothing is
+   left over that fork or exit would have to deal with. */
+void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, int64_t index),
+    void *context)
+{
+    enum { THREADS_MAX = 64 };
+    pthread_t ids[THREADS_MAX];
+    unsigned started = 0;
+    Crew crew = {.body = body, .context = context, .count = count};
+    while (started + 1 < threads && started + 1 < count && started < THREADS_MAX) {
+        if (pthread_create(&ids[started], NULL, crew_work, &crew) != 0) {
+            break; /* fewer threads, same result */
+        }
+        started++;
+    }
+    (void)crew_work(&crew);
+    for (unsigned i = 0; i < started; i++) {
+        (void)pthread_join(ids[i], NULL);
+    }
+}
