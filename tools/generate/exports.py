@@ -142,7 +142,7 @@ def declaration(row: Row) -> str:
 
 
 def outputs(table: Row) -> dict[str, str]:
-    """exports.h (prototypes and numbers) and the gates, by library."""
+    """exports.h (prototypes and numbers), the names, and the gates, by library."""
     have = implemented()
     rows = [r for r in table["functions"] if r["name"] in have and not r.get("variadic")]
     refused = [r for r in table["functions"] if r["name"] in LINKED and r["name"] not in have]
@@ -161,10 +161,11 @@ def outputs(table: Row) -> dict[str, str]:
     top = mark + '#include "base/core.h"\n#include "generated/exports.h"\n\n' + CASTS + "\n"
     main = [r for r in rows if r["header"] != COMPILER_HEADER]
     compiler = [r for r in rows if r["header"] == COMPILER_HEADER]
-    table_c = "const char *const function_names[FN_COUNT] = {\n" + "\n".join(names) + "\n};\n\n"
+    table_c = "const char *const function_names[FN_COUNT] = {\n" + "\n".join(names) + "\n};\n"
     return {
         "acl/sim/generated/exports.h": exports_h,
-        "acl/sim/generated/exports.c": top + table_c + "\n".join(
+        "acl/sim/generated/function_names.c": mark + '#include "generated/exports.h"\n\n' + table_c,
+        "acl/sim/generated/exports.c": top + "\n".join(
             [gate(r) for r in main] + [refusal(r) for r in refused if r["header"] != COMPILER_HEADER]),
         "acl/sim/generated/exports_op_compiler.c": top + "\n".join(
             [gate(r) for r in compiler] + [refusal(r) for r in refused if r["header"] == COMPILER_HEADER]),
