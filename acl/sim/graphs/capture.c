@@ -24,19 +24,11 @@ Graph *capture_of(Stream *stream)
     return found ? graph : NULL;
 }
 
-bool stream_is_capturing(const Stream *stream)
+static bool stream_captured(const Stream *stream)
 {
     GRAPH_REF(graph);
     graph = capture_of((Stream *)(uintptr_t)stream);
     return graph != NULL;
-}
-
-aclError capture_check_stream(const Stream *stream)
-{
-    if (stream_is_capturing(stream)) {
-        return fail(ACL_ERROR_RT_STREAM_CAPTURED, "stream %u is being captured", stream->id);
-    }
-    return ACL_SUCCESS;
 }
 
 static bool capture_forbids_here(const Graph *graph, const void *argument)
@@ -50,9 +42,9 @@ static bool capture_forbids_here(const Graph *graph, const void *argument)
                && thread_mode == ACL_MODEL_RI_CAPTURE_MODE_GLOBAL);
 }
 
-aclError capture_forbids_sync(void)
+static aclError sync_forbidden(void)
 {
-    if (SIM_LIKELY(!captures_are_active()) || thread_mode == ACL_MODEL_RI_CAPTURE_MODE_RELAXED) {
+    if (thread_mode == ACL_MODEL_RI_CAPTURE_MODE_RELAXED) {
         return ACL_SUCCESS;
     }
     GRAPH_REF(graph);
@@ -62,8 +54,8 @@ aclError capture_forbids_sync(void)
                                 "a capture that is not relaxed is going on: the call would block");
 }
 
-aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const void *payload,
-                      size_t size)
+static aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort,
+                             const void *payload, size_t size)
 {
     aclError status = ACL_ERROR_RT_RESOURCE_ALLOC_FAIL;
     if (graph->is_built && atomic_load(&graph->state) != GRAPH_BUILDING) {
@@ -96,7 +88,7 @@ static aclError event_note(Event *event, Graph *graph, Stream *stream)
     return ACL_SUCCESS;
 }
 
-aclError capture_record_event(Stream *stream, Event *event)
+static aclError capture_record_event(Stream *stream, Event *event)
 {
     aclError status;
     pthread_mutex_lock(&event->lock);
@@ -175,7 +167,7 @@ static aclError wait_note(Stream *stream, Event *event)
     return status;
 }
 
-aclError capture_wait_event(Stream *stream, Event *event)
+static aclError capture_wait_event(Stream *stream, Event *event)
 {
     pthread_mutex_lock(&event->lock);
     aclError status = wait_note(stream, event);
@@ -351,7 +343,7 @@ static void capture_invalidate(Graph *graph)
     pthread_mutex_unlock(&graph->lock);
 }
 
-void capture_stream_gone(Stream *stream)
+static void capture_stream_gone(Stream *stream)
 {
     GRAPH_REF(graph);
     graph = capture_of(stream);
@@ -400,4 +392,17 @@ aclError sim_aclmdlRICaptureThreadExchangeMode(aclmdlRICaptureMode *mode)
     thread_mode = *mode;
     *mode = before;
     return ACL_SUCCESS;
+}
+
+__attribute__((constructor(104))) static void captures_announce(void)
+{
+    captures = (Captures){
+        .push = capture_push,
+        .replace = group_replace,
+        .has_stream = stream_captured,
+        .forbids_sync = sync_forbidden,
+        .record_event = capture_record_event,
+        .wait_event = capture_wait_event,
+        .stream_gone = capture_stream_gone,
+    };
 }

@@ -1,7 +1,8 @@
-/* Captured graphs (aclmdlRI), as the spine's own files see them. */
+/* Captured graphs (aclmdlRI), as the files of this room see them. */
 #ifndef SIM_CAPTURE_H
 #define SIM_CAPTURE_H
 
+#include "streams/capturing.h"
 #include "streams/event.h"
 #include "races/race.h"
 #include "streams/stream.h"
@@ -75,28 +76,14 @@ typedef struct Graph {
     struct RaceGraph *race; /* the order checker's */
 } Graph;
 
-bool stream_is_capturing(const Stream *stream);
 /* The capture that the stream takes part in, held, or NULL. */
 struct Graph *capture_of(Stream *stream);
-/* 107027 if the stream is being captured. */
-aclError capture_check_stream(const Stream *stream);
-/* A record or wait inside a capture becomes an edge of the graph, not a task. */
-aclError capture_record_event(Stream *stream, Event *event);
-aclError capture_wait_event(Stream *stream, Event *event);
-/* Puts a task into the stream's graph; the stream's lock is held. */
-aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort, const void *payload,
-                      size_t size);
-/* A capture of that stream can never be completed; it takes no tasks any more. */
-void capture_stream_gone(Stream *stream);
-
 /* graph_run.c: the tasks from that one on, lanes side by side. */
 aclError graph_run_lanes(const Graph *graph, Stream *stream, size_t from);
 
 /* graph_lanes.c */
 /* False without memory; the graph's lock is held. */
 bool graph_edge(Graph *graph, GraphEdge edge);
-/* Waits with captures in other modes than relaxed are refused (107030). */
-bool captures_are_active(void);
 void capture_enter(Graph *graph);
 /* False if it had ended before; else its streams queue their tasks again. */
 bool capture_leave(Graph *graph);

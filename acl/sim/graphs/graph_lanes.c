@@ -18,13 +18,12 @@ struct GraphPart {
 };
 
 FILE_LOCK(lock);
-static Graph *captures;        /* those that go on */
-static _Atomic uint32_t active; /* how many */
+static Graph *newest_capture; /* of those that go on */
 
 void graphs_forked(void)
 {
-    captures = NULL;
-    atomic_store(&active, 0);
+    newest_capture = NULL;
+    atomic_store(&captures_active, 0);
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -172,31 +171,26 @@ void graph_unbind(Graph *graph)
 
 /* ---- captures that go on --------------------------------------------------------------------- */
 
-bool captures_are_active(void)
-{
-    return atomic_load_explicit(&active, memory_order_relaxed) != 0;
-}
-
 void capture_enter(Graph *graph)
 {
     pthread_mutex_lock(&lock);
-    graph->next_capture = captures;
-    captures = graph;
-    atomic_fetch_add(&active, 1);
+    graph->next_capture = newest_capture;
+    newest_capture = graph;
+    atomic_fetch_add(&captures_active, 1);
     pthread_mutex_unlock(&lock);
 }
 
 bool capture_leave(Graph *graph)
 {
     pthread_mutex_lock(&lock);
-    Graph **link = &captures;
+    Graph **link = &newest_capture;
     while (*link != NULL && *link != graph) {
         link = &(*link)->next_capture;
     }
     bool found = *link != NULL;
     if (found) {
         *link = graph->next_capture;
-        atomic_fetch_sub(&active, 1);
+        atomic_fetch_sub(&captures_active, 1);
     }
     pthread_mutex_unlock(&lock);
     if (found) {
@@ -208,7 +202,7 @@ bool capture_leave(Graph *graph)
 Graph *capture_find(bool (*fits)(const Graph *graph, const void *argument), const void *argument)
 {
     pthread_mutex_lock(&lock);
-    Graph *found = captures;
+    Graph *found = newest_capture;
     while (found != NULL
            && (atomic_load(&found->state) != GRAPH_CAPTURING || !fits(found, argument))) {
         found = found->next_capture;

@@ -8,7 +8,7 @@
  * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
  * is safe. */
 #include "streams/event.h"
-#include "graphs/capture.h"
+#include "streams/capturing.h"
 #include "generated/exports.h"
 #include "streams/stream.h"
 
@@ -381,7 +381,7 @@ aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     }
     if (stream_is_capturing(on)) {
         TRY(capture_takes(resolved));
-        return capture_record_event(on, resolved);
+        return captures.record_event(on, resolved);
     }
     return resolved->ipc != NULL ? record_queue_ipc(resolved, on) : record_queue(resolved, on);
 }
@@ -616,7 +616,7 @@ static aclError stream_wait_event(aclrtStream stream, aclrtEvent event, int64_t 
     }
     if (stream_is_capturing(on) || atomic_load(&resolved->capture) != 0) {
         TRY(capture_takes(resolved));
-        return capture_wait_event(on, resolved);
+        return captures.wait_event(on, resolved);
     }
     if (!event_is_recorded(resolved) && resolved->sort == EVENT_PLAIN) {
         return fail(ACL_ERROR_RT_PARAM_INVALID, "event %u was never recorded", resolved->id);

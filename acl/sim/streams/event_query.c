@@ -6,7 +6,7 @@
  *
  * Thread rule: any thread; queries take no lock. */
 #include "streams/event.h"
-#include "graphs/capture.h"
+#include "streams/capturing.h"
 #include "generated/exports.h"
 
 /* What a graph and its outside meet at is not for the host's eyes. */

@@ -2,7 +2,7 @@
  *
  * Thread rule: any thread.  A handle that another thread destroys meanwhile gives 107017, never a
  * fault: the memory of a dead stream stays readable (handle.c). */
-#include "graphs/capture.h"
+#include "streams/capturing.h"
 #include "races/race.h"
 #include "streams/state_callbacks.h"
 
@@ -139,15 +139,15 @@ aclError stream_resolve(aclrtStream handle, Stream **stream)
 /* Into the queue, or where a capture or an update wants it; the lock is held. */
 static aclError stream_put(Stream *stream, const TaskClass *sort, const void *payload, size_t size)
 {
-    Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
+    struct Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
     if (SIM_LIKELY(graph == NULL && stream->updating == NULL)) {
         if (races_on()) {
             race_submitted(stream, sort, payload);
         }
         return queue_push(stream, sort, payload, size);
     }
-    return graph != NULL ? capture_push(stream, graph, sort, payload, size)
-                         : group_replace(stream->updating, sort, payload, size);
+    return graph != NULL ? captures.push(stream, graph, sort, payload, size)
+                         : captures.replace(stream->updating, sort, payload, size);
 }
 
 aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size)
@@ -327,7 +327,7 @@ bool stream_end(Stream *stream, StreamEnd how)
     atomic_store(&stream->closing, true);
     bool started = stream->started;
     pthread_mutex_unlock(&stream->lock);
-    capture_stream_gone(stream);
+    captures.stream_gone(stream);
     report_stream_gone(stream);
     if (!started) {
         race_stream_gone(stream);

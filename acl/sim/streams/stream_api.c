@@ -2,7 +2,8 @@
  *
  * Thread rule: any thread. */
 #include "streams/callback.h"
-#include "graphs/capture.h"
+#include "races/race.h"
+#include "streams/capturing.h"
 #include "generated/exports.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* Streams: what happens after a failure, attributes, stopping and aborting.
  *
  * Thread rule: any thread; the attributes are atomics of the stream. */
-#include "graphs/capture.h"
+#include "streams/capturing.h"
 #include "generated/exports.h"
 #include "streams/state_callbacks.h"
 
