@@ -437,7 +437,7 @@ static void value_key(void *context, const RaceBytes *bytes)
 static RaceBox **value_box(const void *address)
 {
     RaceBox **box = &values[0];
-    race_resolve(address, 1, TOUCH_ATOMIC, value_key, &box);
+    race_memory.resolve(address, 1, TOUCH_ATOMIC, value_key, &box);
     return box;
 }
 
@@ -470,7 +470,7 @@ void race_take_value(Stream *stream, const void *address)
 {
     race_take(stream, value_box(address));
     race_take_host(stream);
-    race_resolve(address, sizeof(uint64_t), TOUCH_ATOMIC, writers_take, stream);
+    race_memory.resolve(address, sizeof(uint64_t), TOUCH_ATOMIC, writers_take, stream);
 }
 
 /* ---- what the host sees -------------------------------------------------------------------------- */

@@ -121,8 +121,15 @@ RaceThread *threads_first(void);
 /* race_touch.c; without the lock */
 RaceStep *touch_step(Touch *touch);
 typedef void (*RaceEmit)(void *context, const RaceBytes *bytes);
-/* The pieces of memory behind the addresses. */
-void race_resolve(const void *address, size_t bytes, TouchKind kind, RaceEmit emit, void *context);
+/* What the checker asks of the room `memory`, which stands above this one and fills the table in as the
+ * library is loaded. */
+typedef struct RaceMemory {
+    /* Tells the pieces of memory behind the addresses. */
+    void (*resolve)(const void *address, size_t bytes, TouchKind kind, RaceEmit emit, void *context);
+    /* How many bytes a kernel that is given the pointer may use; 0: it is not of the simulator's. */
+    size_t (*reach)(uintptr_t pointer);
+} RaceMemory;
+extern RaceMemory race_memory;
 void task_unuse(RaceTask *task);
 void op_free(RaceOp *op);
 

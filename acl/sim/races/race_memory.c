@@ -57,7 +57,7 @@ static void host_check_locked(void *context, const RaceBytes *bytes)
 void race_host(const char *what, const void *address, size_t bytes, TouchKind kind)
 {
     HostLook look = host_look(HOST_TOUCHES, what);
-    race_resolve(address, bytes, kind, host_check_locked, &look);
+    race_memory.resolve(address, bytes, kind, host_check_locked, &look);
 }
 
 void race_freed(const char *what, uintptr_t address, size_t bytes)

@@ -5,7 +5,6 @@
  * with findings that would end with 0 ends with 1.
  *
  * Thread rule: race_lock; the door's functions take it. */
-#include "memory/memory.h"
 #include "races/race_inside.h"
 
 #include <dlfcn.h>

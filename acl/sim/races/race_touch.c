@@ -2,15 +2,15 @@
  *
  * Thread rule: an operation belongs to the thread that builds it until it is submitted; the boxes of
  * events are exchanged under race_lock. */
-#include "memory/memory.h"
 #include "races/race_inside.h"
 #include "numbers/tensor.h"
-#include "memory/vmm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROWS_MOST = 4096 }; /* of a copy; what is beyond is not looked at */
+
+RaceMemory race_memory;
 
 /* ---- operations ---------------------------------------------------------------------------------- */
 
@@ -81,50 +81,6 @@ void op_free(RaceOp *op)
 
 /* ---- from addresses to bytes --------------------------------------------------------------------- */
 
-/* The mapping's part of the range. */
-static bool mapped_bytes(uintptr_t address, size_t bytes, RaceBytes *found)
-{
-    Reservation *reservation = reservation_lock(address);
-    bool mapped = false;
-    if (reservation != NULL) {
-        const Mapping *mapping = *slot_of(reservation, address);
-        mapped = mapping != NULL && mapping->state == MAPPING_DONE;
-        if (mapped) {
-            size_t offset = address - mapping->base;
-            size_t left = mapping->bytes - offset;
-            *found = (RaceBytes){.space = mapping->memory, .begin = offset,
-                                 .end = offset + (bytes < left ? bytes : left),
-                                 .base = mapping->base};
-        }
-        pthread_mutex_unlock(&reservation->lock);
-    }
-    return mapped;
-}
-
-void race_resolve(const void *address, size_t bytes, TouchKind kind, RaceEmit emit, void *context)
-{
-    uintptr_t at = (uintptr_t)address;
-    Range range;
-    if (bytes == 0 || at + bytes < at) {
-        return;
-    }
-    bool in_arena = arena_at(at) != NULL;
-    if (!in_arena && !range_find(at, &range)) {
-        return;
-    }
-    if (in_arena || range.kind != RANGE_RESERVATION) {
-        emit(context, &(RaceBytes){NULL, at, at + bytes, 0, kind});
-        return;
-    }
-    RaceBytes found;
-    while (bytes != 0 && mapped_bytes(at, bytes, &found)) {
-        found.kind = kind;
-        emit(context, &found);
-        at += found.end - found.begin;
-        bytes -= found.end - found.begin;
-    }
-}
-
 static void bytes_add(void *context, const RaceBytes *bytes)
 {
     RaceOp *op = context;
@@ -142,7 +98,7 @@ void touch_bytes(Touch *touch, const void *address, size_t bytes, TouchKind kind
 {
     RaceStep *step = step_here(touch);
     if (step != NULL) {
-        race_resolve(address, bytes, kind, bytes_add, touch->op);
+        race_memory.resolve(address, bytes, kind, bytes_add, touch->op);
         step->count = touch->op->byte_count - step->first;
     }
 }
@@ -166,37 +122,14 @@ void touch_tensor(Touch *touch, const Tensor *tensor, TouchKind kind)
     }
 }
 
-/* Of an allocation, all from the pointer on; of mapped pages, whose allocations somebody else made,
- * only the byte that the pointer names. */
-static void touch_pointer(Touch *touch, uintptr_t pointer)
-{
-    Memory memory;
-    if (!memory_find((const void *)pointer, &memory)) {
-        return;
-    }
-    switch (memory.kind) {
-    case MEMORY_DEVICE:
-    case MEMORY_POOL:
-    case MEMORY_HOST:
-    case MEMORY_MANAGED:
-        touch_bytes(touch, (const void *)pointer, memory.base + memory.size - pointer, TOUCH_USE);
-        break;
-    case MEMORY_MAPPED:
-    case MEMORY_MAPPED_HOST:
-        touch_bytes(touch, (const void *)pointer, 1, TOUCH_USE);
-        break;
-    default:
-        break;
-    }
-}
-
 void touch_pointers(Touch *touch, const void *words, size_t bytes)
 {
     for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
         uintptr_t word;
         memcpy(&word, (const char *)words + at, sizeof word);
-        if (word != 0) {
-            touch_pointer(touch, word);
+        size_t reach = word == 0 ? 0 : race_memory.reach(word);
+        if (reach != 0) {
+            touch_bytes(touch, (const void *)word, reach, TOUCH_USE);
         }
     }
 }
