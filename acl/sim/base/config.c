@@ -42,6 +42,13 @@ const char *setting(const char *name)
     return getenv(name);
 }
 
+unsigned kernel_threads(void)
+{
+    const char *text = setting("ACL_SIM_THREADS");
+    long threads = text == NULL ? 1 : strtol(text, NULL, 10);
+    return threads < 1 ? 1 : threads > 64 ? 64 : (unsigned)threads;
+}
+
 static void problem_note(const char *name, const char *value, const char *expected)
 {
     if (config.problem[0] == '\0') {

@@ -59,6 +59,8 @@ void error_take(char *text, size_t size);
 
 /* The thread's unread messages, which stay unread; NULL if there are none. */
 const char *error_peek(void);
+/* The same messages, which count as read; valid until the thread reads again. */
+const char *error_read(void);
 
 /* Leaves a message for aclGetRecentErrMsg, remembers the last error, and is `code` (which is
  * evaluated twice: the compiler then sees that it is not success). */
@@ -202,6 +204,8 @@ typedef struct Config {
 extern Config config;
 /* The text of an ACL_SIM_* setting: what the control door said, else the environment's; or NULL. */
 const char *setting(const char *name);
+/* How many cores a kernel may use: ACL_SIM_THREADS, 1 if it says nothing. */
+unsigned kernel_threads(void);
 /* Sets it for this process and reads the configuration anew; 100000, with the old value back, if it
  * makes no sense.  Only while no device is in use. */
 aclError setting_change(const char *name, const char *value);
@@ -359,9 +363,5 @@ void callback_end(void);
  * touching them would fault.  Asks what memory_reachable asks; nothing else leads to such a pointer but
  * memory_check and memory_for_task, which look as well. */
 void *memory_at(const void *address, size_t bytes, bool write);
-/* What the memory of one context or device costs its end: called when a context dies, and when a
- * device was reset for the last time. */
-void memory_context_gone(Context *context);
-void memory_device_gone(int32_t device);
 
 #endif

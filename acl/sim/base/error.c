@@ -270,12 +270,8 @@ const char *error_peek(void)
     return messages == NULL || messages->text[0] == '\0' ? NULL : messages->text;
 }
 
-/* Without a context the runtime's own look-up leaves a message each time, and so does this. */
-const char *sim_aclGetRecentErrMsg(void)
+const char *error_read(void)
 {
-    if (error_peek() == NULL && context_current() == NULL) {
-        error_set_quiet(__func__, ACL_ERROR_RT_CONTEXT_NULL, "no context is current in this thread");
-    }
     if (error_peek() == NULL) {
         return NULL;
     }

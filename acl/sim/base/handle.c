@@ -9,7 +9,7 @@
  * Thread rule: any thread.  handle_is takes no lock.  A slot is given out again only when it was
  * retired and nobody holds it; what the object owns besides its slot is its kind's to count. */
 #include "base/fork.h"
-#include "memory/memory.h"
+#include "base/refusal.h"
 
 #include <stdlib.h>
 #include <string.h>

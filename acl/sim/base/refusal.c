@@ -5,7 +5,7 @@
    as what it is: a device that is full, or too many objects, have messages of their own.
 
    Thread rule: one leaf mutex; of refusals at the same time the newest is told. */
-#include "memory/memory.h"
+#include "base/refusal.h"
 
 #include <errno.h>
 #include <string.h>

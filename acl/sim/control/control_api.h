@@ -40,11 +40,6 @@ SIM_SHARED aclError acl_sim_device_lost(int32_t device, aclError code);
 /* The stream's next task fails with `code`. */
 SIM_SHARED aclError acl_sim_stream_fail(aclrtStream stream, aclError code);
 
-/* For an interpreter that goes down: no user's function is called any more (tasks that would are
-   done without it).  Returns 0 once none is running, 507046 if one still is after the timeout
-   (-1: wait for ever). */
-SIM_SHARED aclError acl_sim_callbacks_detach(int32_t timeout_ms);
-
 /* What call_hooks.c asks of faults.c and trace.c. */
 aclError fault_due(unsigned function);
 void trace_write(unsigned function, aclError status);

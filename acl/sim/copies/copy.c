@@ -5,7 +5,7 @@
  * fails with 507013.  Synchronous copies run on the caller's thread and wait for no stream. */
 #include "copies/copy.h"
 
-#include "graphs/capture.h"
+#include "streams/capturing.h"
 #include "generated/exports.h"
 #include "races/race.h"
 
@@ -47,13 +47,6 @@ static void rows_move(const Copy *copy, char *dst, const char *src)
     for (size_t row = 0; row < copy->height; row++) {
         memmove(dst + row * copy->dst_pitch, src + row * copy->src_pitch, copy->width);
     }
-}
-
-aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes)
-{
-    return error_set("task", ACL_ERROR_RT_SYS_DMA,
-                     "stream %u: %s at %p (%zu bytes) was unmapped before its task ran",
-                     stream_id(stream), what, address, bytes);
 }
 
 aclError copy_move(Stream *stream, const Copy *copy)

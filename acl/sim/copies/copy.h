@@ -30,7 +30,5 @@ void copy_now(const char *function, const Copy *copy, const CopyEnds *ends);
 aclError copy_submit(const char *function, Stream *stream, const Copy *copy, const CopyEnds *ends);
 /* The same with the source's bytes taken now, so that the caller may reuse them at once. */
 aclError copy_submit_staged(Stream *stream, const Copy *copy, const CopyEnds *ends);
-/* A task's run function answers with this for an address that is gone. */
-aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes);
 
 #endif

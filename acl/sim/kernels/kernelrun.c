@@ -18,7 +18,7 @@
 #include "streams/exception.h"
 #include "kernels/kernel.h"
 #include "memory/memory.h"
-#include "models/modelrun.h"
+#include "numbers/parallel.h"
 #include "races/race.h"
 
 /* Messages name the call that a user made, not the function here that found out. */

@@ -33,20 +33,6 @@ bool memory_strict(void)
     return known != 0;
 }
 
-int file_in_memory(const char *name, size_t bytes)
-{
-    int fd = memfd_create(name, MFD_CLOEXEC);
-    bool sized = fd >= 0 && ftruncate(fd, (off_t)bytes) == 0;
-    if (!sized) {
-        refusal_note(fd < 0 ? "memfd_create" : "ftruncate", bytes);
-    }
-    if (fd >= 0 && !sized) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 static void arena_purge(void *argument, size_t offset, size_t bytes)
 {
     const ArenaPart *part = argument;

@@ -5,8 +5,8 @@
  *
  * Thread rule: one mutex for all that is remembered. */
 #include "memory/managed.h"
+#include "memory/memory.h"
 
-#include "copies/copy.h"
 #include "generated/exports.h"
 
 #include <stdlib.h>

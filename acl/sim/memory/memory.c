@@ -9,6 +9,7 @@
 #include "memory/ipc.h"
 #include "memory/managed.h"
 #include "races/race.h"
+#include "streams/device.h"
 #include "base/soc.h"
 #include "memory/mempool.h"
 
@@ -246,10 +247,22 @@ aclError sim_aclrtFreeWithDevSync(void *devPtr)
 }
 
 /* Memory outlives its device's last reset, as it outlives contexts; what was freed goes back. */
-void memory_device_gone(int32_t device)
+static void free_pages_return(int32_t device)
 {
     Arena *arena = arena_existing(device);
     for (int i = 0; arena != NULL && i < ZONE_COUNT; i++) {
         zone_purge(&arena->zones[i]);
     }
+}
+
+__attribute__((constructor(104))) static void memory_watches_devices(void)
+{
+    device_memory_settle = free_pages_return;
+}
+
+aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes)
+{
+    return error_set("task", ACL_ERROR_RT_SYS_DMA,
+                     "stream %u: %s at %p (%zu bytes) was unmapped before its task ran",
+                     stream_id(stream), what, address, bytes);
 }

@@ -12,6 +12,7 @@
 
 #include "memory/accounting.h"
 #include "base/core.h"
+#include "base/refusal.h"
 #include "memory/address_table.h"
 #include "memory/tlsf.h"
 
@@ -94,8 +95,6 @@ static inline bool arena_has(const Arena *arena, uintptr_t address)
 }
 /* The arena that the address is in, or NULL. */
 Arena *arena_at(uintptr_t address);
-/* A file that lives in memory only. */
-int file_in_memory(const char *name, size_t bytes);
 /* Whether users' addresses of device memory are inaccessible. */
 bool memory_strict(void);
 /* Follows config.strict; for a moment when no device is in use.  Reservations made before strict
@@ -125,9 +124,8 @@ bool memory_reachable(const void *address, size_t bytes, bool write);
 aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
                          bool write, void **inner);
 
-/* Remembers errno of a call that the kernel refused, for the message of refusal_tell (207005). */
-void refusal_note(const char *call, size_t bytes);
-aclError refusal_tell(const char *function, const char *purpose);
+/* A task's run function answers with this for an address that is gone. */
+aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes);
 
 /* How many of the bytes the host can touch before the first page that would fault; hostprobe.c. */
 size_t host_reach(const void *address, size_t bytes, bool write);

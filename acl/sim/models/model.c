@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "generated/exports.h"
+#include "profiling/subscription.h"
 
 FILE_LOCK(table_lock);
 static Model **table;     /* by number - 1; NULL = unloaded */
@@ -467,4 +468,20 @@ aclError sim_aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrVal
     attrValue->mdlPriority = (uint32_t)model->priority;
     model_release(model);
     return ACL_SUCCESS;
+}
+
+/* What a subscription asks; leaves a message if there is none. */
+static bool model_exists(uint32_t id)
+{
+    Model *model;
+    if (model_find(id, &model) != ACL_SUCCESS) {
+        return false;
+    }
+    model_release(model);
+    return true;
+}
+
+__attribute__((constructor(104))) static void models_announce(void)
+{
+    subscription_model_exists = model_exists;
 }

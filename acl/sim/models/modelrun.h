@@ -115,9 +115,6 @@ aclError run_copy_rows(Run *run, const Rows *copy);
 /* Whether the stream whose task this thread runs is being aborted or destroyed. */
 bool stream_interrupted(void);
 
-/* How many cores a kernel may use: ACL_SIM_THREADS, 1 if it says nothing. */
-unsigned kernel_threads(void);
-
 /* --- modelio.c --- */
 
 aclError inputs_bind(Run *run, const aclmdlDataset *input);

@@ -31,13 +31,6 @@ typedef struct CopyTask {
     Rows copy;
 } CopyTask;
 
-unsigned kernel_threads(void)
-{
-    const char *text = setting("ACL_SIM_THREADS");
-    long threads = text == NULL ? 1 : strtol(text, NULL, 10);
-    return threads < 1 ? 1 : threads > 64 ? 64 : (unsigned)threads;
-}
-
 bool stream_interrupted(void)
 {
     const Stream *stream = stream_running();

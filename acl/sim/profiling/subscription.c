@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "generated/exports.h"
-#include "models/model.h"
 #include "profiling/oprecord.h"
 
 enum { QUEUE_MAX = 200000, POLL_MS = 50, PATIENCE_MS = 2000 };
@@ -44,6 +43,7 @@ typedef struct Subscription {
 FILE_LOCK(lock);
 static Subscription *subscriptions;
 atomic_uint subscription_count;
+bool (*subscription_model_exists)(uint32_t id);
 
 /* ---- configurations -------------------------------------------------------------------------- */
 
@@ -214,12 +214,10 @@ void subscription_tell(const OpRun *run)
 
 static aclError model_check(uint32_t id)
 {
-    Model *model;
-    if (model_find(id, &model) != ACL_SUCCESS) {
+    if (!subscription_model_exists(id)) {
         return error_set("aclprofModelSubscribe", ACL_ERROR_INVALID_MODEL_ID,
             "no model has the number %u", id);
     }
-    model_release(model);
     return ACL_SUCCESS;
 }
 

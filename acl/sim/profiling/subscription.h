@@ -15,6 +15,8 @@ typedef struct OpRun {
 } OpRun;
 
 extern atomic_uint subscription_count;
+/* Whether a model has that number; models/model.c sets it as the library is loaded. */
+extern bool (*subscription_model_exists)(uint32_t id);
 
 /* Whether some model is watched: then, when a kernel is done, its run is told. */
 static inline bool subscription_any(void)

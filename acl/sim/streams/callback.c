@@ -8,7 +8,6 @@
  *
  * Thread rule: any thread; no lock is held while a user's function runs. */
 #include "streams/callback.h"
-#include "control/control_api.h"
 #include "generated/exports.h"
 #include "base/fork.h"
 #include "races/race.h"

@@ -1,4 +1,4 @@
-/* Callbacks, as the spine's own files see them. */
+/* Callbacks of the user, as the rooms see them. */
 #ifndef SIM_CALLBACK_H
 #define SIM_CALLBACK_H
 
@@ -9,6 +9,11 @@
 void callback_waits(Stream *stream, bool waits);
 /* A detached thread that takes no signals; an errno, or 0. */
 int thread_start(void *(*work)(void *), void *argument);
+
+/* For an interpreter that goes down: no user's function is called any more (tasks that would are
+ * done without it).  Returns 0 once none is running, 507046 if one still is after the timeout
+ * (-1: wait for ever). */
+SIM_SHARED aclError acl_sim_callbacks_detach(int32_t timeout_ms);
 
 /* report_thread.c */
 /* A stream may have one thread of each. */

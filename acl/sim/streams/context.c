@@ -4,7 +4,7 @@
  * thread destroyed counts as none. */
 #include "streams/device.h"
 #include "generated/exports.h"
-#include "memory/memory.h"
+#include "base/refusal.h"
 #include "streams/state_callbacks.h"
 #include "streams/stream.h"
 
@@ -93,7 +93,6 @@ bool context_end(Context *context)
             stream_end(s, STREAM_END_NOW);
         }
     }
-    memory_context_gone(context);
     handle_retire(context);
     return true;
 }
@@ -172,4 +171,13 @@ aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
     TRY(context_require(&context));
     *stream = context->default_stream;
     return ACL_SUCCESS;
+}
+
+/* Without a context the runtime's own look-up leaves a message each time, and so does this. */
+const char *sim_aclGetRecentErrMsg(void)
+{
+    if (error_peek() == NULL && context_current() == NULL) {
+        error_set_quiet(__func__, ACL_ERROR_RT_CONTEXT_NULL, "no context is current in this thread");
+    }
+    return error_read();
 }

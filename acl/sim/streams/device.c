@@ -22,15 +22,7 @@ FILE_LOCK(lock);
 static Device devices[DEVICE_MAX];
 static _Atomic int32_t default_device = -1;
 
-__attribute__((weak)) void memory_context_gone(Context *context)
-{
-    (void)context;
-}
-
-__attribute__((weak)) void memory_device_gone(int32_t device)
-{
-    (void)device;
-}
+void (*device_memory_settle)(int32_t device);
 
 aclError device_check(int32_t device)
 {
@@ -171,7 +163,7 @@ static aclError device_reset(int32_t device, bool all)
         device_state_tell(device, ACL_RT_DEVICE_STATE_RESET_PRE);
         context_end(last);
         context_make_current(NULL);
-        memory_device_gone(device);
+        device_memory_settle(device);
         device_state_tell(device, ACL_RT_DEVICE_STATE_RESET_POST);
     }
     return ACL_SUCCESS;

@@ -1,4 +1,4 @@
-/* Devices, as the spine's own files see them. */
+/* Devices, as the rooms see them. */
 #ifndef SIM_DEVICE_H
 #define SIM_DEVICE_H
 
@@ -17,6 +17,9 @@ int32_t device_get_default(void);
 aclError context_new(int32_t device, bool is_default, Context **context);
 /* Ends its streams and itself; false if another thread already did. */
 bool context_end(Context *context);
+/* What becomes of the device's memory at its last reset; memory/memory.c sets it as the library is
+ * loaded. */
+extern void (*device_memory_settle)(int32_t device);
 /* How many contexts live on the device. */
 size_t context_count(int32_t device);
 

@@ -4,7 +4,6 @@
  * outside the lock.  The information is valid during the call only. */
 #include "streams/exception.h"
 #include "generated/exports.h"
-#include "tensors/opfailure.h"
 
 enum { CALLBACKS_MAX = 64 };
 
@@ -13,6 +12,7 @@ static aclrtExceptionInfoCallback only; /* aclrtSetExceptionInfoCallback's */
 static aclrtExceptionInfoCallback list[CALLBACKS_MAX];
 static size_t count;
 static _Thread_local ExceptionKernel kernel;
+void (*exception_noticed)(int32_t device, uint32_t stream, uint32_t task);
 
 void exception_note_kernel(const ExceptionKernel *failed)
 {
@@ -25,7 +25,9 @@ void exception_report(Stream *stream, const Task *task, aclError code)
     size_t number = 0;
     ExceptionInfo info = {task->id, stream->id, task->thread, stream->device, code, kernel};
     kernel = (ExceptionKernel){0};
-    opfailure_settle(stream->device, stream->id, task->id);
+    if (exception_noticed != NULL) {
+        exception_noticed(stream->device, stream->id, task->id);
+    }
     pthread_mutex_lock(&lock);
     if (only != NULL) {
         calls[number++] = only;

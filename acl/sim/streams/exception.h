@@ -21,6 +21,9 @@ typedef struct ExceptionInfo {
     ExceptionKernel kernel;
 } ExceptionInfo;
 
+/* Told of each task that failed, on its stream's worker and before the callbacks; tensors/opfailure.c
+ * sets it as the library is loaded. */
+extern void (*exception_noticed)(int32_t device, uint32_t stream, uint32_t task);
 /* A kernel's task says so before it returns its error; for the next exception_report. */
 void exception_note_kernel(const ExceptionKernel *failed);
 /* Calls the registered callbacks, on the stream's worker. */

@@ -8,7 +8,7 @@
  * Thread rule: any thread; a notify is shared once, under its lock, and stays so. */
 #include "streams/notify.h"
 #include "generated/exports.h"
-#include "memory/memory.h"
+#include "base/refusal.h"
 #include "streams/stream.h"
 
 #include <errno.h>

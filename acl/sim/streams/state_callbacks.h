@@ -1,4 +1,4 @@
-/* Telling the user's callbacks about streams and devices, as the spine's own files see it. */
+/* Telling the user's callbacks about streams and devices, as the rooms see it. */
 #ifndef SIM_STATE_CALLBACKS_H
 #define SIM_STATE_CALLBACKS_H
 

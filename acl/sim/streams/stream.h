@@ -1,4 +1,4 @@
-/* Streams, as the spine's own files see them. */
+/* Streams, as the rooms see them. */
 #ifndef SIM_STREAM_H
 #define SIM_STREAM_H
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "generated/exports.h"
+#include "streams/exception.h"
 #include "tensors/tensordesc.h"
 
 enum { FAILURES_KEPT = 16 };
@@ -48,7 +49,8 @@ void opfailure_note(const char *name, const Tensor *tensors, int inputs, int out
     memcpy(noted.tensors, tensors, count * sizeof *tensors);
 }
 
-void opfailure_settle(int32_t device, uint32_t stream, uint32_t task)
+/* The task that the note was of; on the same thread. */
+static void opfailure_settle(int32_t device, uint32_t stream, uint32_t task)
 {
     if (noted.name == NULL) {
         return;
@@ -63,6 +65,11 @@ void opfailure_settle(int32_t device, uint32_t stream, uint32_t task)
     pthread_mutex_unlock(&lock);
     noted = (Failure){0};
     failure_free(&old);
+}
+
+__attribute__((constructor(104))) static void failures_watch(void)
+{
+    exception_noticed = opfailure_settle;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

@@ -8,7 +8,4 @@
 /* A kernel's task says before it returns its error which operator it was; the tensors are inputs,
  * then outputs, rank -1: left out. */
 void opfailure_note(const char *name, const Tensor *tensors, int inputs, int outputs);
-/* The task that the note was of; on the same thread. */
-void opfailure_settle(int32_t device, uint32_t stream, uint32_t task);
-
 #endif
