@@ -121,6 +121,8 @@ def build(out: str | os.PathLike[str], mode: str = "release", jobs: int = 0, com
     with ThreadPoolExecutor(jobs or cores()) as pool:
         compiled = pool.map(lambda s: _compile(s, objects, _flags(s, flags), command), sources)
         made = dict(zip((s.relative_to(HERE).as_posix() for s in sources), compiled, strict=True))
+    for stale in set(objects.rglob("*.o")) - set(made.values()):     # of sources that were moved or removed
+        stale.unlink()
     own = made.pop(COMPILER_SOURCE)
     link = [*command, "-shared", "-pthread", *flags, *_environment("LDFLAGS")]
     _link(link, folder / "libascendcl.so", [str(o) for o in made.values()], ["-lm", "-ldl"])
