@@ -1,0 +1,40 @@
+"""The rooms of acl/sim stand in an order: none uses one above, neither by an include nor by a symbol."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / ".ci"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "c"))
+import programs
+import sim_rooms
+
+ROOT = sim_rooms.SIM.parents[1]
+
+
+def objects(folder: Path) -> Path:
+    """Objects of all sources: those of a build, or made now."""
+    wanted = [Path(name).with_suffix(".o") for name in sim_rooms.sources() if name.endswith(".c")]
+    for found in sorted((ROOT / "build").glob("simulator-*/.objects-*")):
+        if all((found / name).exists() for name in wanted):
+            return found
+    return programs.simulator(folder, "debug")[0] / ".objects-debug"
+
+
+def test_a_room_includes_nothing_of_one_above() -> None:
+    assert sim_rooms.includes() == []
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="there is no nm")
+def test_a_room_calls_nothing_of_one_above(tmp_path: Path) -> None:
+    assert sim_rooms.symbols(objects(tmp_path)) == []
+
+
+def test_files_are_ranked_by_their_room() -> None:
+    names = ["generated/exports.h", "base/core.h", "streams/stream.c", "memory/memory.c", "generated/exports.c"]
+    ranks = [sim_rooms.rank(name) for name in names]
+    assert ranks == sorted(ranks) and ranks[1] < ranks[2] < ranks[3] < ranks[4]
