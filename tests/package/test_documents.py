@@ -1,14 +1,18 @@
-"""What README and docs show runs as it stands."""
+"""What README and docs show runs as it stands; what they name is there."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.documents import Snippet, snippets
+from support.documents import ROOT, TICKED, Snippet, broken_links, missing_files, pages, snippets
+
+LIFE = ROOT / "docs/life_of_an_allocation.md"
+in_clone = pytest.mark.skipif(not (ROOT / "acl/core").is_dir(), reason="the sources are not beside the tests")
 
 
 @pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.place)
@@ -23,3 +27,26 @@ def test_snippet_runs(snippet: Snippet, tmp_path: Path) -> None:
 
 def test_readme_is_among_them() -> None:
     assert any(snippet.place.startswith("README.md") for snippet in snippets())
+
+
+@in_clone
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_page_names_and_links_exist(page: Path) -> None:
+    assert (broken_links(page), missing_files(page)) == ([], [])
+
+
+def steps_of_life() -> list[tuple[list[str], list[str]]]:
+    """The functions and the files of each step of the page; a file without a folder is in acl/core."""
+    rows = [line.strip("|").split("|") for line in LIFE.read_text(encoding="utf-8").splitlines()
+            if re.match(r"\| \d+ \|", line)]
+    return [(TICKED.findall(row[2]), [name if "/" in name else f"acl/core/{name}" for name in TICKED.findall(row[3])])
+            for row in rows]
+
+
+@in_clone
+def test_functions_of_a_life_are_in_the_files_of_their_step() -> None:
+    lost = []
+    for names, files in steps_of_life():
+        text = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+        lost += [name for name in names if not re.search(rf"\b{name.rpartition('.')[2]}\(", text)]
+    assert len(steps_of_life()) > 30 and not lost

@@ -1,4 +1,4 @@
-"""Code in README and docs that is run as it stands.
+"""The pages: code that is run as it stands, links, and files that are named.
 
 A Python block is run if the line above it is `<!-- run -->`. `<!-- run needs torch_npu -->` names packages
 without which it is skipped.
@@ -21,6 +21,43 @@ class Snippet:
     place: str
     needs: tuple[str, ...]
     code: str
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+TICKED = re.compile(r"`([^`\n]+)`")
+
+
+def pages() -> list[Path]:
+    """README, CONTRIBUTING, and the pages of docs and bench."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")),
+            *sorted((ROOT / "bench").glob("*.md"))]
+
+
+def anchor(heading: str) -> str:
+    """The name by which GitHub links to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def broken_links(page: Path) -> list[str]:
+    """The relative links of a page that lead to no file, or to no heading of it."""
+    broken = []
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        file, _, name = target.partition("#")
+        path = page.parent / file if file else page
+        if "://" in target:
+            continue
+        if not path.exists():
+            broken.append(target)
+        elif name and name not in map(anchor, re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)):
+            broken.append(target)
+    return broken
+
+
+def missing_files(page: Path) -> list[str]:
+    """Paths of this repository that a page names and that are not there."""
+    named = [text for text in TICKED.findall(page.read_text(encoding="utf-8"))
+             if re.fullmatch(r"(acl|bench|docs|examples|tests|tools)/[\w./-]*", text)]
+    return [text for text in named if not (ROOT / text).exists()]
 
 
 def snippets() -> list[Snippet]:
