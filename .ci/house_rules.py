@@ -2,7 +2,8 @@
 
 No `with gil` and no Python object in the allocator, no cast to a function-pointer type, no path of a
 machine and no registry's host in a committed file, no source file over 800 lines, no status of a driver
-call that the allocator drops without saying why; and the order of the simulator's rooms (sim_rooms.py).
+call that the allocator drops without saying why; the order of the simulator's rooms (sim_rooms.py); and the
+form of new commit subjects and test names (new_names.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import new_names
 import sim_rooms
 
 ROOT = Path(__file__).parent.parent
@@ -60,7 +62,8 @@ def complaints(path: Path) -> list[str]:
 
 
 def main() -> int:
-    bad = [f"{p.relative_to(ROOT)}:{c}" for p in committed() for c in complaints(p)] + sim_rooms.includes()
+    bad = [f"{p.relative_to(ROOT)}:{c}" for p in committed() for c in complaints(p)]
+    bad += sim_rooms.includes() + new_names.complaints()
     print("\n".join(bad) or "house rules: clean")
     return 1 if bad else 0
 
