@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--quick", action="store_true", help="a first impression in half a minute: fewer rows, shorter runs")
     add("--json", metavar="FILE", help="write the results as JSON; - for standard output")
     add("--plot", action="append", default=[], metavar="FILE",
-        help="write a chart; the ending says which: .svg or .png")
+        help="write a chart as SVG")
     add("--plot-latency", action="append", default=[], metavar="FILE", help="likewise, latency by percentile")
     add("--plot-memory", action="append", default=[], metavar="FILE", help="likewise, time against memory")
     add("--peers", default="all", metavar="LIST",
@@ -184,7 +184,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     from acl.tools import bench_instructions
     from acl.tools._loops import instructions_available
     from acl.tools.bench_measure import Effort
-    from acl.tools.outputs import check_output
+    from acl.tools.outputs import check_output, check_plot
 
     workloads = workloads_of(arguments)
     effort = Effort.quick() if arguments.quick else Effort()
@@ -196,9 +196,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
             effort = replace(effort, **{field: value})
     for option in ("--plot", "--plot-latency", "--plot-memory"):
         for file in getattr(arguments, option[2:].replace("-", "_")):
-            if not file.endswith((".svg", ".png")):
-                raise ValueError(f"{option}: expected a file ending in .svg or .png, got {file!r}")
-            check_output(option, file)
+            check_plot(option, file)
     check_output("--json", arguments.json)
     by_callgrind = arguments.instructions and not instructions_available()
     if by_callgrind and not bench_instructions.available():

@@ -226,7 +226,7 @@ def text(document: Row) -> str:
 # ---- plots ----
 
 def plot(rows: list[Row], file_name: str) -> None:
-    """A bar chart of ns per pair (logarithmic), grouped by workload; .svg or .png."""
+    """A bar chart of ns per pair (logarithmic), grouped by workload."""
     from acl.tools.plots import bars, save
 
     groups = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-__all__ = ["check_output"]
+__all__ = ["check_output", "check_plot"]
 
 
 def check_output(option: str, file: str | None) -> None:
@@ -30,3 +30,16 @@ def check_output(option: str, file: str | None) -> None:
                 pass
     except OSError as error:
         raise ValueError(f"{option}: {file!r} cannot be written: {error.strerror}") from None
+
+
+def check_plot(option: str, file: str) -> None:
+    """Refuse a file for a plot that does not end in .svg, or cannot be written.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, what was expected and what came.
+    """
+    if not file.endswith(".svg"):
+        raise ValueError(f"{option}: expected a file ending in .svg, got {file!r}")
+    check_output(option, file)

@@ -1,27 +1,18 @@
-"""Small plots without a plotting package: a list of shapes, written as SVG or as PNG.
+"""Small plots without a plotting package: a list of shapes, written as SVG.
 
-`bars` and `lines` lay a chart out as shapes (`Box`, `Path`, `Text`) on a fixed canvas; `save` writes
-them by the file's ending. SVG follows the reader's light or dark setting. PNG is drawn here, with a
-letter shape of five by seven dots (`pixel_font`); it wants NumPy and nothing else. Refused: styling,
-interaction, more than a dozen series.
+`bars` and `lines` lay a chart out as shapes (`Box`, `Path`, `Text`) on a fixed canvas; `save` writes it. The SVG
+follows the reader's light or dark setting. Not supported: styling, interaction, more than a dozen series.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from acl.inside._text import printable, replaced, write_replaced
-from acl.tools.pixel_font import GLYPHS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from acl.inside._text import printable, write_replaced
 
 __all__ = ["Area", "Box", "Drawing", "Path", "Text", "bars", "lines", "nice_steps", "points", "save"]
 
@@ -258,97 +249,6 @@ def svg(drawing: Drawing) -> str:
         *map(svg_shape, drawing.shapes), "</svg>", ""])
 
 
-# ---- PNG ----
-
-SCALE = 2
-
-
-def rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-class Canvas:
-    """Pixels, twice as many each way as the drawing has units."""
-
-    def __init__(self, drawing: Drawing) -> None:
-        import numpy as np
-
-        self.pixels: NDArray[Any] = np.full((drawing.height * SCALE, drawing.width * SCALE, 3), 255, np.uint8)
-
-    def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
-        """A rectangle, cut at the edges."""
-        top, left = max(0, round(y * SCALE)), max(0, round(x * SCALE))
-        bottom, right = round((y + height) * SCALE), round((x + width) * SCALE)
-        self.pixels[top:max(bottom, top + 1), left:max(right, left + 1)] = rgb(colour)
-
-    def area(self, area: Area) -> None:
-        """Each step as a rectangle, as far as it covers a whole pixel."""
-        for left, right, low, high in zip(area.edges, area.edges[1:], area.low, area.high, strict=False):
-            top, bottom, first = round(high * SCALE), round(low * SCALE), round(left * SCALE)
-            self.pixels[max(0, top):max(0, bottom), max(0, first):round(right * SCALE)] = rgb(area.colour)
-
-    def line(self, path: Path) -> None:
-        """Each segment as a row of small squares."""
-        import numpy as np
-
-        half = max(1, round(path.width * SCALE / 2))
-        height, width, _ = self.pixels.shape
-        for (x0, y0), (x1, y1) in zip(path.points, path.points[1:], strict=False):
-            count = int(max(abs(x1 - x0), abs(y1 - y0)) * SCALE) + 2
-            xs = np.clip(np.round(np.linspace(x0, x1, count) * SCALE).astype(int), 0, width - 1)
-            ys = np.clip(np.round(np.linspace(y0, y1, count) * SCALE).astype(int), 0, height - 1)
-            for step in range(half):
-                self.pixels[np.clip(ys + step, 0, height - 1), xs] = rgb(path.colour)
-                self.pixels[ys, np.clip(xs + step, 0, width - 1)] = rgb(path.colour)
-
-    def text(self, text: Text) -> None:
-        """Letters of five by seven dots, six units apart."""
-        width = 6.0 * len(text.text)
-        x = text.x - {"start": 0.0, "middle": width / 2, "end": width}[text.anchor]
-        for letter in text.text:
-            for row, dots in enumerate(GLYPHS.get(letter, GLYPHS["?"])):
-                for column in range(5):
-                    if dots >> (4 - column) & 1:
-                        self.box(x + column, text.y - 8 + row, 1, 1, text.colour)
-            x += 6
-
-
-def png(drawing: Drawing) -> bytes:
-    """The drawing as a PNG file."""
-    canvas = Canvas(drawing)
-    for shape in drawing.shapes:
-        if isinstance(shape, Area):
-            canvas.area(shape)
-        elif isinstance(shape, Box):
-            canvas.box(shape.x, shape.y, shape.width, shape.height, shape.colour)
-        elif isinstance(shape, Path):
-            canvas.line(shape)
-        else:
-            canvas.text(shape)
-    height, width, _ = canvas.pixels.shape
-    rows = b"".join(b"\0" + canvas.pixels[y].tobytes() for y in range(height))
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 6))
-            + chunk(b"IEND", b""))
-
-
 def save(drawing: Drawing, file_name: str) -> None:
-    """Write a drawing; the ending of the name says as what.
-
-    Raises
-    ------
-    ValueError
-        If it ends in neither .svg nor .png.
-    """
-    path = FilePath(file_name)
-    if path.suffix == ".svg":
-        write_replaced(path, svg(drawing))
-    elif path.suffix == ".png":
-        with replaced(path) as file:
-            file.write(png(drawing))
-    else:
-        raise ValueError(f"{file_name!r}: a plot's name ends in .svg or .png")
+    """Write a drawing as SVG; a file that is there is replaced when the new one is whole."""
+    write_replaced(FilePath(file_name), svg(drawing))

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--latency", metavar="FILE",
                         help="JSON with the price of driver calls: name to us or [us, us per MiB]")
     parser.add_argument("--plot", action="append", default=[], metavar="FILE",
-                        help="plot live and reserved bytes over the events; .svg or .png")
+                        help="plot live and reserved bytes over the events, as SVG")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -203,7 +203,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
         Naming the argument and what is wrong with it.
     """
     from acl._options import bytes_of
-    from acl.tools.outputs import check_output
+    from acl.tools.outputs import check_output, check_plot
     from acl.tools.replay_price import PRICES, load_prices
     from acl.tools.replay_trace import closed_trace, load_trace
 
@@ -212,9 +212,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(arguments, name)}")
     for file in arguments.plot:
-        if not file.endswith((".svg", ".png")):
-            raise ValueError(f"--plot: expected a file ending in .svg or .png, got {file!r}")
-        check_output("--plot", file)
+        check_plot("--plot", file)
     check_output("--json", arguments.json)
     prices = load_prices(arguments.latency) if arguments.latency else PRICES
     options = {name: getattr(arguments, name) for name in ("limit", "granule") if getattr(arguments, name)}

@@ -437,7 +437,7 @@ def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
 
 
 def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = [str(tmp_path / name) for name in ("r.json", "p.svg", "p.png")]
+    files = [str(tmp_path / name) for name in ("r.json", "p.svg", "q.svg")]
     code = run_cli(small_trace, "--json", files[0], "--plot", files[1], "--plot", files[2], "--policy", "torch,buddy",
                    "--repeat", "2", "--runs", "1")
     assert code == 0
@@ -446,7 +446,7 @@ def test_a_table_and_files(small_trace: str, tmp_path: Path, capsys: pytest.Capt
     assert any(line.startswith("buddy") for line in lines)
     assert json.loads(Path(files[0]).read_text()).keys() >= KEYS
     assert "<svg" in Path(files[1]).read_text()
-    assert Path(files[2]).read_bytes().startswith(b"\x89PNG")
+    assert Path(files[2]).read_text() == Path(files[1]).read_text()
 
 
 @pytest.mark.parametrize(("arguments", "complaint"), [

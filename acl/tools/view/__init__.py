@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="PAGE",
                         help="the page to write; - for standard output (default: FILE's name with .html)")
     parser.add_argument("--plot", action="append", default=[], metavar="PICTURE",
-                        help="memory over time and who held the peak; .svg or .png")
+                        help="memory over time and who held the peak, as SVG")
     parser.add_argument("--by", choices=("tag", "stream", "size"), help="what the plot stacks by")
     parser.add_argument("--json", metavar="SUMMARY", help="write the summary as JSON; - for standard output")
     parser.add_argument("--trace", metavar="TRACE", help="write live and reserved bytes over time for Perfetto "
@@ -73,12 +73,10 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     ValueError
         Naming the argument, what was expected and what came.
     """
-    from acl.tools.outputs import check_output
+    from acl.tools.outputs import check_output, check_plot
 
     for file in arguments.plot:
-        if not file.endswith((".svg", ".png")):
-            raise ValueError(f"--plot: expected a file ending in .svg or .png, got {file!r}")
-        check_output("--plot", file)
+        check_plot("--plot", file)
     if arguments.output is None and not arguments.plot and arguments.json is None and arguments.trace is None:
         arguments.output = str(Path(arguments.file).with_suffix(".html"))
     if arguments.output == arguments.json == "-":
