@@ -53,8 +53,8 @@ enum { ERROR_ANY = -0x7fffffff };
 void error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
 
-/* The thread's newest message without its head, "" if there is none; the thread has none afterwards.
- * For threads of the simulator, whose messages nobody asks for. */
+/* The thread's newest message without its head, "" if there is none; afterwards the thread has no
+ * message. For the simulator's own threads, whose messages no program reads. */
 void error_take(char *text, size_t size);
 
 /* The thread's unread messages, which stay unread; NULL if there are none. */
@@ -151,8 +151,8 @@ typedef enum HandleKind {
 
 /* Zeroed memory for an object of that kind, or NULL.  One size for each kind; 64-byte aligned. */
 void *handle_new(HandleKind kind, size_t size);
-/* The same in two steps, for objects that handle_next must not find half made: nobody sees it before
- * handle_show.  handle_retire gives back what was not shown. */
+/* handle_new in two steps, for objects that handle_next must not find half made: they are not found
+ * before handle_show.  handle_retire gives back what was not shown. */
 void *handle_prepare(HandleKind kind, size_t size);
 void handle_show(void *handle);
 /* The same, held by the caller. */
@@ -178,7 +178,8 @@ bool handles_possible(void);
 /* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
  * may destroy it at any moment: only what its slot holds may be read. */
 void *handle_next(HandleKind kind, const void *after);
-/* The same, held; `after`, which was, is dropped.  Who leaves the walk early drops the last one. */
+/* As handle_next, but the object is held and `after`, which was held, is dropped. A caller that
+ * leaves the walk early drops the last object. */
 void *handle_next_held(HandleKind kind, const void *after);
 size_t handle_live(HandleKind kind);
 const char *handle_kind_name(HandleKind kind);

@@ -1,8 +1,8 @@
 /* error_text.c: see error_text.h.
 
    Argument checks are macros that know their condition as text of the program.  That text is mostly
-   arithmetic that anybody reads; what is not (questions to the handle table, casts) is put in words
-   here, in one place, so that the checks stay one line each.
+   arithmetic, which a reader understands. The rest (questions to the handle table, casts) is put in
+   words here, so that each check stays one line.
 
    No state: any thread. */
 #include "base/error_text.h"
@@ -31,8 +31,9 @@ __attribute__((format(printf, 2, 3))) static void text_add(Text *text, const cha
     text->room -= used;
 }
 
-/* What a question about one argument is in words.  The second argument of those with a kind names
- * it, after its first underscore; those without words destroy, and are no part of what is asked. */
+/* The words for a question about one argument.  The second argument of those with a kind names it,
+ * after its first underscore; functions without words destroy a handle and are not part of the
+ * question. */
 static const struct Question {
     const char *name;
     const char *words;
@@ -179,7 +180,7 @@ static const char *part_end(const char *at)
 
 void condition_words(const char *condition, char *text, size_t room)
 {
-    /* The checks add " != 0" to what is no pointer: right for a bare number, else too much. */
+    /* The checks add " != 0" to what is not a pointer. That is right for a bare number only. */
     static const char number[] = " != 0";
     size_t whole = strlen(condition), tail = sizeof number - 1;
     Text out = {text, room};

@@ -9,11 +9,11 @@
 void handles_fork_begins(void);
 void handles_fork_ends(void); /* in parent and child */
 /* In every child. */
-void park_forked(void);        /* nobody waits */
+void park_forked(void);        /* no thread waits */
 void neighbours_forked(void);  /* a slot of its own in the shared file */
 /* In a child that may use devices: its parent held none of their memory. */
 void host_threads_forked(void); /* there are none; nothing is queued for them */
-void reports_forked(void);      /* nobody subscribes */
+void reports_forked(void);      /* no thread subscribes */
 void arenas_forked(void);       /* made anew, with memory of their own */
 void backings_forked(void);     /* the same */
 void shares_forked(void);       /* a table of its own */

@@ -5,7 +5,7 @@
  * other, because both sides put a sequentially consistent fence between their two steps.  A waker wakes
  * the waiters of its key only: threads that sleep for others cost nothing.
  *
- * Thread rule: any thread.  A waker with nobody waiting pays one fence and one load. */
+ * Thread rule: any thread.  A waker without waiters pays one fence and one load. */
 #include "base/core.h"
 #include "base/fork.h"
 
@@ -128,7 +128,7 @@ static void waiter_leave(Bucket *bucket, Waiter *waiter)
     pthread_mutex_unlock(&bucket->lock);
 }
 
-/* Until somebody sets `woken`; false at the deadline. */
+/* Waits until another thread sets `woken`; false at the deadline. */
 static bool waiter_sleep(Waiter *waiter, int64_t deadline_ns)
 {
     struct timespec until = {(time_t)(deadline_ns / 1000000000), (long)(deadline_ns % 1000000000)};

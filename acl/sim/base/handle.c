@@ -7,7 +7,8 @@
  * died last is the next one to be given out.
  *
  * Thread rule: any thread.  handle_is takes no lock.  A slot is given out again only when it was
- * retired and nobody holds it; what the object owns besides its slot is its kind's to count. */
+ * retired and no call or task holds it. What the object owns besides its slot is counted by the
+ * files of its kind. */
 #include "base/fork.h"
 #include "base/refusal.h"
 

@@ -9,7 +9,7 @@
 bool json_is_valid(const char *text);
 typedef enum JsonSort { JSON_ABSENT, JSON_STRING, JSON_BARE } JsonSort;
 /* The scalar at `path` ("outer", "inner", NULL), as text without quotes, and whether it stands in
- * them.  Absent also if the text is no JSON, or what is there is no scalar or does not fit. */
+ * them.  Also absent if the text is not JSON, or if the value is not a scalar or does not fit. */
 JsonSort json_find(const char *text, const char *const *path, char *out, size_t size);
 
 #endif

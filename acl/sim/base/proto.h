@@ -1,7 +1,8 @@
 /* proto.h: reading the protobuf wire format from untrusted bytes.
 
    A reader is a range of bytes. Every step checks its bounds; a malformed field ends the iteration
-   and sets `broken`, which whoever started must look at. Nothing is copied or allocated. */
+   and sets `broken`, which the caller that began the reading must check. Nothing is copied or
+   allocated. */
 #ifndef SIM_PROTO_H
 #define SIM_PROTO_H
 

@@ -1,7 +1,7 @@
 /* health.c: reports of hardware faults and their repair, snapshots, and hints about tasks.
 
-   The simulated hardware has no faults of its own (faults that tests order come back as codes of
-   the calls that they hit), so the reports are empty and repairs have nothing to do.
+   The simulated hardware has no faults of its own (a fault that a test orders is the status of the
+   call that it hits), so the reports are empty and repairs have nothing to do.
 
    Thread rule: the snapshot's state and its callbacks are under one mutex, which is dropped before
    a callback is called. */
@@ -51,8 +51,8 @@ aclError sim_aclrtMemUceRepair(int32_t deviceId, aclrtMemUceInfo *memUceInfoArra
     return ACL_SUCCESS;
 }
 
-/* What a framework says about the task that it launched last: nobody here profiles, so it is
-   checked and forgotten. */
+/* What a framework says about the task that it launched last: the simulator has no profiler that
+   reads it, so it is checked and forgotten. */
 aclError sim_aclrtCacheLastTaskOpInfo(const void *const infoPtr, const size_t infoSize)
 {
     REQUIRE(infoPtr);

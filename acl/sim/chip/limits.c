@@ -92,8 +92,8 @@ aclError sim_aclrtResetDeviceResLimit(int32_t deviceId)
     return ACL_SUCCESS;
 }
 
-/* The slot whose `next` or head points at the stream's limits, or at NULL; entries of streams that
-   are gone are dropped on the way.  The lock is held. */
+/* The slot whose `next` or head points at the stream's limits, or at NULL; entries of destroyed
+   streams are removed.  The lock is held. */
 static StreamLimits **table_slot(const Stream *stream, uint32_t id)
 {
     StreamLimits **slot = &table;
@@ -210,7 +210,7 @@ aclError sim_aclrtGetResInCurrentThread(aclrtDevResLimitType type, uint32_t *val
 
 static _Atomic uint32_t buffer_sizes[DEVICE_MAX][LIMITS];
 
-/* Bytes until somebody sets another size; 0: this chip has no such buffer. */
+/* Bytes until a program sets another size; 0: this chip has no such buffer. */
 static uint32_t buffer_default(aclrtDeviceLimit limit)
 {
     switch (limit) {

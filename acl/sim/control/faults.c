@@ -10,8 +10,8 @@
    Without nth, every and p, each call fails.  The default code is 207001 (out of memory) for
    functions that get memory and 507899 (driver) for the rest.  Rules are separated by commas.
 
-   A rule's number is never given to another rule, so who removes a rule twice, or after all were
-   cleared, ends no rule made since.  A removed rule keeps its hits until its slot is needed.
+   A rule's number is never given to another rule, so removing a rule twice, or after all were
+   cleared, does not end a newer rule.  A removed rule keeps its hits until its slot is needed.
 
    Thread rule: the rules, and the gate's bit that says that there are some, are under one leaf
    mutex; only calls made while there are rules come here. */

@@ -1,7 +1,7 @@
 /* Cache operations on device memory.
  *
- * The simulator's devices have no caches, so the work is to be there in stream order and to fault
- * where the memory is gone; barriers are met by the order itself. */
+ * The simulator's devices have no caches, so such a task does nothing but fail if its memory was
+ * unmapped. A stream runs its tasks in order, so a barrier is always met. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 

@@ -107,7 +107,8 @@ void copy_now(const char *function, const Copy *copy, const CopyEnds *ends)
     rows_move(copy, ends->dst.inner, ends->src.inner);
 }
 
-/* Waits for the stream and copies on this thread.  What was looked at before the wait may be gone. */
+/* Waits for the stream and copies on this thread.  Memory that was checked before the wait may have
+   been freed. */
 static aclError copy_in_step(const char *function, Stream *stream, const Copy *copy)
 {
     TRY(capture_check_stream(stream));

@@ -16,7 +16,7 @@ enum { STATUS_SIZE = 64 };
 
 /* Kept plus one; 0: the chip's own mode. */
 static _Atomic int32_t device_modes[DEVICE_MAX];
-static _Atomic int32_t process_mode; /* of devices that nobody has set it for */
+static _Atomic int32_t process_mode; /* of devices for which it was never set */
 
 static aclrtFloatOverflowMode chip_mode(void)
 {
@@ -138,7 +138,7 @@ aclError sim_aclrtResetFloatOverflowStatus(aclrtStream stream)
     return reset_submit(stream);
 }
 
-/* checkMode is kept by nobody: there is one way of not overflowing. */
+/* checkMode is ignored: the simulator has one way to report overflows. */
 aclError sim_aclrtNpuGetFloatOverFlowStatus(void *outputAddr, uint64_t outputSize,
     uint32_t checkMode, aclrtStream stream)
 {

@@ -87,7 +87,7 @@ bool graph_edge(Graph *graph, GraphEdge edge);
 void capture_enter(Graph *graph);
 /* False if it had ended before; else its streams queue their tasks again. */
 bool capture_leave(Graph *graph);
-/* One that goes on and fits, held; or NULL. */
+/* A capture that is going on and for which fits() is true, held; or NULL. */
 Graph *capture_find(bool (*fits)(const Graph *graph, const void *argument), const void *argument);
 /* The stream's lane, made if need be; UINT32_MAX without memory.  The graph's lock is held. */
 uint32_t graph_lane(Graph *graph, Stream *stream);
@@ -111,8 +111,9 @@ void groups_end(Graph *graph);
 
 /* graph.c */
 aclError graph_new(Context *context, GraphState state, Graph **graph);
-/* The live graph of that handle; 107017 if it is none.  It is held, whoever destroys it, until
- * graph_release: declare what takes it as GRAPH_REF, and the end of the block releases it. */
+/* The live graph of that handle; 107017 if it is none.  It is held, even if another thread destroys
+ * it, until graph_release: declare what takes it as GRAPH_REF, and the end of the block releases
+ * it. */
 aclError graph_resolve(aclmdlRI handle, Graph **graph);
 bool graph_try_hold(Graph *graph);
 /* Takes its handle away; false if that was done before. */
@@ -121,7 +122,7 @@ void graph_release(Graph *graph);
 void graph_ref_end(Graph **graph);
 #define GRAPH_REF(name) Graph *name __attribute__((cleanup(graph_ref_end))) = NULL
 /* The graph of a handle of one of its parts, which begins with a pointer to it: held; NULL if it is
- * no such part that lives.  As long as the graph is held, so does the part. */
+ * not a live part of that kind.  As long as the graph is held, so does the part. */
 Graph *graph_of_part(const void *part, HandleKind kind);
 /* Appends; the graph's lock is held. */
 aclError graph_push(Graph *graph, uint32_t lane, const TaskClass *sort, const void *payload,

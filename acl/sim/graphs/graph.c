@@ -380,7 +380,7 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     return ACL_SUCCESS;
 }
 
-/* What goes on ends, and nothing behind it on its streams. */
+/* Ends the executions that are running, and nothing that is queued behind them. */
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 {
     GRAPH_REF(graph);

@@ -134,7 +134,7 @@ typedef struct CondTask {
     Graph **branches; /* each held */
 } CondTask;
 
-/* It counts as executed: nobody changes its tasks meanwhile. */
+/* It counts as being executed, so that no call changes its tasks. */
 static aclError branch_run(Graph *branch, Stream *stream)
 {
     TRY(graph_begin(branch));
@@ -191,7 +191,8 @@ static const TaskClass cond_task = {
     .touch = cond_touch,
 };
 
-/* One conditional task is added at a time: then no two graphs come to run each other. */
+/* One conditional task is added at a time. Otherwise two calls could make two graphs run each
+   other. */
 FILE_LOCK(adding);
 
 /* Whether `graph` is `target` or runs it as a branch; `adding` is held. */

@@ -13,7 +13,7 @@
 struct GraphPart {
     Graph *graph;
     uint32_t lane;
-    Stream *stream; /* NULL: it has gone */
+    Stream *stream; /* NULL: it was destroyed */
     GraphPart *older, *younger;
 };
 

@@ -240,7 +240,7 @@ aclError sim_aclrtLaunchKernelWithArgsArray(
     REQUIRE_RT(args);
     TRY(config_read(cfg, &timeout));
     TRY(stream_resolve(stream, &found));
-    if (function->run != NULL) { /* of device code nobody here knows the parameters */
+    if (function->run != NULL) { /* the parameters of device code are not known */
         TRY(args_gather(function, args, &copy));
     }
     return function_launch(function, found, numBlocks, copy.copy, copy.copy, copy.size, timeout);
@@ -313,7 +313,7 @@ aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, vo
     return ACL_SUCCESS;
 }
 
-/* The bytes of the code: 0 where nobody knows, for functions that the program itself made. */
+/* The bytes of the code; 0 (not known) for functions that the program itself made. */
 static size_t function_size(const Function *function)
 {
     ElfSymbol symbol;

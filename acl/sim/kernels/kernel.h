@@ -70,7 +70,7 @@ typedef struct ArgsCopy {
     size_t size;
 } ArgsCopy;
 
-/* 107017 for what is no handle. */
+/* 107017 for what is not a live handle. */
 aclError args_check(aclrtArgsHandle handle);
 /* That too, and 107000 if it was not finalized. */
 aclError args_copy(aclrtArgsHandle handle, ArgsCopy *copy);
@@ -83,7 +83,7 @@ void args_binary_ends(const Binary *binary);
 /* Gives back what they own. */
 void args_binary_gone(Binary *binary);
 
-/* Where a parameter of that size goes, after what is there. */
+/* The offset of a new parameter of that size, behind the present ones. */
 size_t param_place(size_t used, size_t size);
 
 /* The control door's way to a kernel: a function of the running program, such as a ctypes callback

@@ -24,7 +24,7 @@ typedef struct BookView {
     size_t pages[PAGE_KINDS];
 } BookView;
 
-/* False, and nothing is taken, if the device has not so much left. */
+/* Reserves `bytes`; false, with nothing reserved, if the device has less. */
 bool books_take(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_give(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_view(int32_t device, BookView *view);

@@ -87,7 +87,7 @@ bool memory_reachable(const void *address, size_t bytes, bool write)
     return memory_holds(&memory, begin, bytes, write);
 }
 
-/* Private to this file: an address that nobody has looked at may fault. */
+/* Private to this file: an address that was not checked may fault. */
 static void *memory_inner(const void *address)
 {
     uintptr_t at = (uintptr_t)address;

@@ -2,7 +2,7 @@
  * imported memory.  One sorted array: finding is a binary search, adding moves what lies above.
  *
  * Thread rule: a reader-writer lock; an entry is copied out.  What its `object` points to is never
- * unmapped by its owner, who checks under a lock of its own whether it is still alive. */
+ * unmapped; its owner checks under a lock of its own whether it is alive. */
 #ifndef SIM_ADDRESS_TABLE_H
 #define SIM_ADDRESS_TABLE_H
 

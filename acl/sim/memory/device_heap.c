@@ -12,7 +12,7 @@
 /* Address space by zone.  Fragmentation costs addresses, not memory: so there is several times the
  * capacity. */
 static const size_t LEAST_SPAN = (size_t)64 << 30;
-static const size_t LESS_SPAN = (size_t)4 << 30; /* where the host refuses so many: valgrind */
+static const size_t LESS_SPAN = (size_t)4 << 30; /* if the host refuses LEAST_SPAN: valgrind */
 static const size_t MOST_SPAN = (size_t)1 << 42;
 static const size_t MOST_SMALL = (size_t)1 << 40; /* a zone has fewer than 2^32 units */
 static const size_t UNITS[ZONE_COUNT] = {512, (size_t)1 << 12, (size_t)1 << 21};

@@ -81,7 +81,7 @@ static bool same_process(Process a, Process b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-/* This process's place, or one that is nobody's; NULL if there are too many importers. */
+/* This process's place, or a free one; NULL if there are too many importers. */
 static ShareUser *user_place(ShareEntry *entry)
 {
     Process self = process_self();
@@ -138,7 +138,7 @@ void shares_forked(void)
     }
 }
 
-/* Whether nobody has it: neither this process nor an importer that lives. */
+/* True if neither this process nor a live importer has it. */
 static bool entry_claim(uint32_t index)
 {
     ShareEntry *entry = &own->entries[index];

@@ -3,7 +3,7 @@
  * Each process that shares has a table in a file in memory, which others open through
  * /proc/PID/fd; so a token that names process, file and entry is all that has to be passed on, and
  * no thread serves it.  An entry says which of the owner's files holds the memory and where, who
- * may use it, and lists the importers: one that died counts no more.
+ * may use it, and lists the importers; one that died does not count.
  *
  * Thread rule: any thread, any process.  The kernel refuses other users' processes. */
 #ifndef SIM_EXPORT_TABLE_H
@@ -18,7 +18,7 @@ enum { SHARE_PIDS = 96, SHARE_USERS = 32 };
 /* A process that imported, and how often. */
 typedef struct ShareUser {
     Process process;
-    uint32_t times; /* 0: nobody's place */
+    uint32_t times; /* 0: a free place */
 } ShareUser;
 
 /* In memory that processes share. */
@@ -49,7 +49,7 @@ uint64_t share_token(const ShareEntry *entry);
 ShareEntry *share_own(uint64_t token, ShareKind kind);
 /* Lets processes in; false if they are too many. */
 bool share_allow(ShareEntry *entry, const int32_t *pids, size_t count);
-/* The owner gives it up: nobody finds it any more.  True if no importer is left, and then the owner
+/* The owner gives it up: it is not found any more.  True if no importer is left, and then the owner
  * must not look at it again. */
 bool share_owner_gone(ShareEntry *entry);
 /* The same, for one that was given up before. */

@@ -5,8 +5,8 @@
    MADV_POPULATE_READ and _WRITE (Linux 5.14) change no byte and race with no other writer.  An older
    kernel is asked to read one byte of each page, which says nothing about writing.
 
-   The answer is of pages: bytes behind an array on its last page belong to somebody, and are not
-   seen here.
+   The answer is for whole pages: bytes behind an array on its last page count as reachable, even if
+   they are not the program's.
 
    No state: any thread. */
 #include "memory/memory.h"

@@ -218,7 +218,7 @@ static int32_t location_id(const aclrtMemManagedLocation *location)
                                                             : LOCATION_HOST;
 }
 
-/* All who access it, the rest of the array filled with LOCATION_NONE. */
+/* Host and devices that access it; the rest of the array is filled with LOCATION_NONE. */
 static void accessors_tell(const Managed *managed, int32_t *data, size_t room)
 {
     size_t told = 0;

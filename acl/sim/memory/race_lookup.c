@@ -50,7 +50,7 @@ static void pieces_tell(const void *address, size_t bytes, TouchKind kind, RaceE
     }
 }
 
-/* Of an allocation, all from the pointer on; of mapped pages, whose allocations somebody else made,
+/* Of an allocation, all from the pointer on; of mapped pages, which the program divides itself,
  * only the byte that the pointer names. */
 static size_t pointer_reach(uintptr_t pointer)
 {

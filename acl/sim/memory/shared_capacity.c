@@ -15,7 +15,7 @@
 enum { SLOTS = 128 };
 
 typedef struct Slot {
-    _Atomic int32_t pid; /* 0: nobody's */
+    _Atomic int32_t pid; /* 0: free */
     _Atomic uint64_t start;
     _Atomic size_t bytes[DEVICE_MAX];
 } Slot;
@@ -28,8 +28,8 @@ static bool slot_lives(const Slot *slot)
     return process_lives((Process){atomic_load(&slot->pid), atomic_load(&slot->start)});
 }
 
-/* A slot that is nobody's, or of a process that has died; the file is locked, so one process looks at
- * a time. */
+/* A free slot, or one of a process that has died. The file is locked, so one process searches at a
+ * time. */
 static Slot *slot_claim(void)
 {
     Process self = process_self();

@@ -5,7 +5,7 @@
 
 enum {
     PURGE_AT_ONCE = 8 << 20,   /* a block this long goes back to the system as it is freed */
-    PURGE_STALE_AT = 16 << 20, /* and shorter ones when so much of them has gathered */
+    PURGE_STALE_AT = 16 << 20, /* and shorter ones when their sum reaches this */
 };
 
 static void *books_map(size_t bytes)
@@ -414,7 +414,7 @@ void zone_purge(Zone *zone)
 void zone_give(Zone *zone, size_t offset)
 {
     uint32_t first = (uint32_t)(offset / zone->unit);
-    uint32_t units = zone->blocks[first].units; /* held: nobody else changes it */
+    uint32_t units = zone->blocks[first].units; /* held: no other thread changes it */
     size_t bytes = units * zone->unit;
     bool at_once = bytes >= PURGE_AT_ONCE;
     if (at_once) {

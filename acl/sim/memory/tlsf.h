@@ -35,7 +35,7 @@ typedef struct BlockInfo {
     void *owner;     /* the pool it belongs to, or NULL */
     uint8_t kind;    /* MemoryKind */
     uint8_t page;    /* PageKind that it was charged as */
-    uint16_t module; /* who asked, as the caller says */
+    uint16_t module; /* the program's part that asked for it, as ACL_RT_MEM_ATTR_MODULE_ID says */
     bool exported;   /* by IPC: freeing must tell the importers' side */
 } BlockInfo;
 
@@ -87,8 +87,8 @@ void zone_close(Zone *zone);
 size_t zone_take(Zone *zone, size_t bytes, const BlockInfo *info);
 /* Whether a live block covers `offset`; what it is. */
 bool zone_find(Zone *zone, size_t offset, ZoneView *view);
-/* Stops being live, if a live block begins at `offset`: nobody else can free it, and its addresses
- * are not given out before zone_give. */
+/* Stops being live, if a live block begins at `offset`: no other thread can free it, and its
+ * addresses are not given out before zone_give. */
 bool zone_hold(Zone *zone, size_t offset, ZoneView *view);
 /* Marks the live block that begins there as exported; false if none does. */
 bool zone_mark_exported(Zone *zone, size_t offset);

@@ -45,7 +45,8 @@ Reservation *reservation_lock(uintptr_t address);
 /* The one made last; the others follow by `all`. */
 Reservation *reservations_first(void);
 Mapping **slot_of(const Reservation *reservation, uintptr_t address);
-/* The mapping that begins there and that nobody works on; the reservation's lock is held. */
+/* The mapping that begins there, if no other call is changing it; the reservation's lock is
+ * held. */
 Mapping *mapping_at(const Reservation *reservation, uintptr_t base);
 /* Puts a mapping's access into effect. */
 bool mapping_protect(const Mapping *mapping, ptrdiff_t alias);

@@ -1,4 +1,4 @@
-/* Virtual memory: who may touch what is mapped, and the way from an address to its memory. */
+/* Virtual memory: which devices may access a mapping, and from an address to its memory. */
 #include "memory/vmm.h"
 
 #include "generated/exports.h"

@@ -65,7 +65,7 @@ struct aclmdlAIPP {
     AippBatch *batches;
 };
 
-/* Bytes that a set for so many images takes; false on overflow. */
+/* Bytes of a parameter set for a batch of that size; false on overflow. */
 bool aipp_bytes(uint64_t count, size_t *bytes);
 
 /* 100000 unless the set makes sense as a whole, as asked when it is given to a model. */

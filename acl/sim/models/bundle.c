@@ -177,7 +177,7 @@ static void loaded_unload(Loaded *loaded)
     }
 }
 
-/* The last who holds a bundle that is gone frees it. */
+/* The last call that holds a destroyed bundle frees it. */
 static void bundle_drop(Bundle *bundle)
 {
     pthread_mutex_lock(&bundles_lock);

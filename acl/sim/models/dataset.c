@@ -1,7 +1,7 @@
 /* dataset.c: aclmdlDataset: the buffers, and shapes, of a model's inputs or outputs.
 
    Buffers that the user adds stay the user's. A description is copied, as GE does, and a run makes
-   one for an output that nobody described; both go with the dataset. One thread at a time. */
+   one for an output that has none; both are freed with the dataset. One thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -95,7 +95,7 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
                          : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
 }
 
-/* Tells whoever watches the model that the node ran. */
+/* Tells the model's subscription that the node ran. */
 static void node_tell(const Stream *stream, const NodeTask *task, int64_t begin_ns)
 {
     subscription_tell(&(OpRun){

@@ -69,8 +69,8 @@ static bool lent_take(Lent *lent, size_t size)
     return lent->address != NULL;
 }
 
-/* ONNX Runtime does not survive a NULL from here. A run whose source gave nothing goes on in host
-   memory to its end, without asking again, and then fails. */
+/* ONNX Runtime does not survive a NULL from here. If the source has no memory, the run continues in
+   host memory to its end without asking again, and then fails. */
 static void *on_alloc(OrtAllocator *self, size_t size)
 {
     (void)self;
@@ -446,7 +446,7 @@ static void values_release(const Values *values)
     }
 }
 
-/* To whoever watches the model it is one piece: the other engine tells nothing of its operators. */
+/* A subscription sees such a model as one operator: ONNX Runtime does not tell of single operators. */
 static void session_tell(const Run *run, int64_t begin_ns)
 {
     subscription_tell(&(OpRun){

@@ -29,7 +29,7 @@ typedef struct Attend {
     double scale, softcap;      /* a cap of 0 is none */
     bool causal;                /* query i sees keys up to offset + i */
     int64_t left, right;        /* a window about offset + i; -1 = open */
-    Heads mask;                 /* as broadcast; a bool says who is seen, others are added */
+    Heads mask;                 /* as broadcast; bool: which keys are seen; numbers are added */
     int64_t mask_column;        /* 0 or 1 */
     int64_t mask_keys;          /* keys after these are not seen, if there is a mask */
     const Tensor *lengths;      /* keys that count, one for each batch; NULL = all */

@@ -142,7 +142,7 @@ static void NAME(row_finish)(const Attend *a, int64_t batch, int64_t head, int64
     if (any) {
         NAME(row_softmax)(scores, keys);
     } else {
-        memset(scores, 0, (size_t)keys * sizeof *scores); /* nobody to attend to: zeros */
+        memset(scores, 0, (size_t)keys * sizeof *scores); /* no key takes part: zeros */
     }
     NAME(scores_put)(a, SCORES_SOFTMAX, batch, head, query, scores);
 }

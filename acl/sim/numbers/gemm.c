@@ -159,7 +159,7 @@ typedef struct Block {
     int64_t column_first, columns;
     const float *b_packed;
     float *a_packed;       /* one panel for each part */
-    int64_t parts;         /* each does every so many-th strip of rows */
+    int64_t parts;         /* part i does the strips i, i + parts, i + 2 parts, ... */
 } Block;
 
 /* The kernel works on whole tiles: a tile at the edge goes through a small copy. */

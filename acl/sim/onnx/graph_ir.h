@@ -15,8 +15,8 @@ enum { NET_MESSAGE_ROOM = 512 };
 
 /* The most bytes that a value of shape arithmetic may have. */
 #define HOST_VALUE_MAX ((int64_t)1 << 30)
-/* The most that all folded constants take: so much, and for each byte of the file so many. A file of a
-   hundred bytes can ask for any number. */
+/* Limits of the memory for folded constants: in all, and for each byte of the file, because a file
+   of a hundred bytes can ask for any size. */
 #define FOLDED_MAX ((int64_t)1 << 28)
 #define FOLDED_RATIO 64
 
@@ -39,7 +39,7 @@ typedef struct NetValue {
     int owner;              /* the body that it belongs to */
     int sibling;            /* the next value of that body, -1 = the last */
     int producer;           /* node of its body, -1 for inputs and initializers */
-    int last_use; /* node after which nobody reads it; -1 nobody ever, INT_MAX an output */
+    int last_use; /* last node that reads it; -1: none reads it, INT_MAX: an output */
     bool no_tensor;         /* declared as a sequence or the like */
     bool host;              /* known on the calling thread: shape arithmetic */
     bool on_device;         /* some device node reads it */

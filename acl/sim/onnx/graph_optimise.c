@@ -106,7 +106,7 @@ static bool producers_find(Net *net, const Body *body)
     return true;
 }
 
-/* The node of this body that makes a value; -1 if it comes from elsewhere. */
+/* The node of this body that computes a value; -1 if no node of it does. */
 static int producer_in(const Net *net, const Body *body, int value)
 {
     bool own = value >= 0 && net->values[value].owner == body->id;

@@ -270,7 +270,7 @@ bool onnx_recognise(const void *bytes, size_t length)
     return !proto.broken && version && graph;
 }
 
-/* What stands beside the graph in the file: it may come after it. */
+/* Fields of the file outside the graph; they may follow it. */
 static bool surroundings_read(Reader *reader, Proto proto, ProtoField *graph)
 {
     ProtoField field;

@@ -33,7 +33,7 @@ static size_t utf8_length(const uint8_t *text, size_t left)
     return length;
 }
 
-/* Names come back in messages: what is no text in them becomes question marks. */
+/* Names appear in messages, so bytes that are not printable text become question marks. */
 static void text_clean(char *text, size_t length)
 {
     for (size_t i = 0; i < length;) {

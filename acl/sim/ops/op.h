@@ -40,7 +40,7 @@ typedef struct Attr {
     const float *floats;
     const char *const *strings;
     Tensor tensor;
-    void *graph;         /* a subgraph, for whoever executes If and Loop */
+    void *graph;         /* a subgraph, for the node loop, which executes If and Loop */
 } Attr;
 
 typedef struct AttrList {

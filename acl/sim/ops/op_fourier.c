@@ -40,7 +40,8 @@ static int64_t factor_of(int64_t n)
     return n;
 }
 
-/* Whether so many transforms of a length are affordable: a prime one takes its square. */
+/* True if the transforms of `lines` lines of that length are within the limit of work: a prime length takes its
+   square. */
 static bool fourier_affords(const OpCall *call, int64_t lines, int64_t length)
 {
     double factors = 1.0;

@@ -268,7 +268,7 @@ static void run_join(
             (size_t)(count * size));
         return;
     }
-    if (count == 1 && out->type == ACL_FLOAT) { /* what most elements come to */
+    if (count == 1 && out->type == ACL_FLOAT) { /* the usual case */
         float *place = (float *)out->data + to;
         double so_far = (double)*place, more = (double)((const float *)updates->data)[from];
         reals_join(how, &so_far, &more, 1);

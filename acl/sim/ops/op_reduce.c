@@ -1,7 +1,7 @@
 /* op_reduce.c: sums, means, extremes and norms along axes.
 
-   Each dimension is kept or goes. Where the last one goes, each output element folds runs of the
-   input; where it is kept, a row of output elements takes up one row of the input after another.
+   Each dimension is kept or reduced. If the last one is reduced, each output element folds runs of
+   the input; if it is kept, a row of output elements takes up one row of the input after another.
    Either way the input is read in order, in blocks of the type that is computed in: double for the
    float types, int64_t or uint64_t for integers. */
 #include "ops/op.h"
@@ -386,7 +386,7 @@ static void block_end(const Job *job, Block *block, const Block *shift, int64_t 
     convert(place, job->out->type, block, job->compute, 1, n);
 }
 
-/* --- the last dimension goes: runs of the input --- */
+/* --- the last dimension is reduced: runs of the input --- */
 
 /* Folds the runs of `n` output elements from `first` on. */
 static void runs_fold(

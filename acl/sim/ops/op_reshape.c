@@ -1,6 +1,7 @@
 /* op_reshape.c: operators that give the same elements another shape.
 
-   A caller may let the output share the input's memory (OP_VIEW); run copies for those who do not.
+   A caller may let the output share the input's memory (OP_VIEW); run copies if the caller does
+   not.
  */
 #include "ops/op.h"
 

@@ -1,8 +1,8 @@
 /* oprecord.c: records of operators' runs, and aclprofGetOp...: reading them.
 
    A record goes through a pipe and so has one size; the names stay here under its number.  As in
-   the runtime a name can be fetched once, after which it is forgotten; what nobody fetches is
-   forgotten when NAMES_KEPT newer ones came.
+   the runtime a name can be fetched once, after which it is forgotten; a name that is not fetched
+   is forgotten after NAMES_KEPT newer ones.
 
    Thread rule: the names are under one leaf mutex; records are the reader's own. */
 #include "profiling/oprecord.h"
@@ -36,7 +36,7 @@ static uint32_t record_sign(const OpRecord *record)
     return hash;
 }
 
-/* Keeps both names under a new number; what was in their place goes. */
+/* Keeps both names under a new number, in place of the oldest ones. */
 static uint64_t names_keep(const char *type, const char *name)
 {
     pthread_mutex_lock(&lock);

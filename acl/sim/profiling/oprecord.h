@@ -6,7 +6,7 @@
 
 /* Opaque to programs: they know its size and ask aclprofGetOp... for what is in it. */
 typedef struct OpRecord {
-    uint32_t signature; /* of the rest: what is no record, or half of one, is found out */
+    uint32_t signature; /* of the fields below, to detect what is not a whole record */
     uint32_t model;
     uint32_t flag;
     uint32_t device;

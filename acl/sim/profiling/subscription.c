@@ -1,12 +1,12 @@
 /* subscription.c: aclprofModelSubscribe: a program's pipe gets a record of each operator that runs.
 
    A kernel's own thread only queues the record; a thread of the subscription writes to the pipe, so
-   that a slow reader delays nobody.  Who reads nothing at all loses the records beyond QUEUE_MAX.
-   Unsubscribing writes what is queued, for as long as somebody reads, and closes the write end, as
-   the runtime does: that is how a reader learns that there is no more.  It works for a model that
-   is unloaded already.
+   that a slow reader delays no stream. A program that does not read loses the records beyond
+   QUEUE_MAX. Unsubscribing writes what is queued, as long as the pipe is read, and closes the write
+   end, as the runtime does: that is how a reader learns that there is no more.  It works for a
+   model that is unloaded already.
 
-   Thread rule: the list and the queues are under one leaf mutex; nobody writes to a pipe under
+   Thread rule: the list and the queues are under one leaf mutex; no thread writes to a pipe under
    it. */
 #include "profiling/subscription.h"
 
@@ -99,7 +99,8 @@ static bool subscription_ending(Subscription *self)
     return ending;
 }
 
-/* Waits for room in the pipe: false if the reader is gone, or does not read and nobody waits. */
+/* Waits for room in the pipe: false if the pipe has no reader, or if it is not read and no thread
+   waits. */
 static bool pipe_wait(Subscription *self)
 {
     int patience_ms = PATIENCE_MS;

@@ -1,4 +1,4 @@
-/* subscription.h: who watches a model's operators (aclprofModelSubscribe). */
+/* subscription.h: subscriptions to a model's operators (aclprofModelSubscribe). */
 #ifndef SIM_SUBSCRIPTION_H
 #define SIM_SUBSCRIPTION_H
 
@@ -24,7 +24,7 @@ static inline bool subscription_any(void)
     return atomic_load_explicit(&subscription_count, memory_order_relaxed) != 0;
 }
 
-/* Tells the run to whoever watches the model; never waits for a reader. */
+/* Tells the run to the model's subscription; never waits for a reader. */
 void subscription_tell(const OpRun *run);
 
 /* profiler.c: whether aclprofInit was called; both kinds of profiling at once there are not. */

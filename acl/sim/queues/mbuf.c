@@ -69,7 +69,7 @@ aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size)
     return ACL_SUCCESS;
 }
 
-/* A member of a chain goes with its head. */
+/* A member of a chain is freed with its head. */
 aclError sim_aclrtFreeBuf(aclrtMbuf buf)
 {
     REQUIRE_MBUF(buf);

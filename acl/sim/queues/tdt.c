@@ -88,7 +88,7 @@ static size_t route_at(uint32_t source, uint32_t target)
     return at;
 }
 
-/* Whether what is put into `from` can come to `to`.  There are no rings, so this ends. */
+/* True if a message in `from` can reach `to`.  There are no rings, so this ends. */
 static bool route_leads(uint32_t from, uint32_t to)
 {
     if (from == to) {

@@ -565,7 +565,7 @@ void race_stream_gone(Stream *stream)
     stream->race = NULL;
     if (thread != NULL) {
         thread_flush(thread);
-        host_join(&thread->clock); /* who ends the stream waits for its worker */
+        host_join(&thread->clock); /* the thread that ends the stream waits for its worker */
     }
     while (thread != NULL && thread->mark != NULL) {
         RaceMark *next = thread->mark->next;

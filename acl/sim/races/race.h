@@ -106,7 +106,7 @@ void race_freed(const char *what, uintptr_t address, size_t bytes);
 void race_forget(uintptr_t address, size_t bytes);
 /* A mapping of physical memory ends. */
 void race_unmapped(const void *physical, uintptr_t base, size_t bytes);
-/* Physical memory is gone: its number may come again. */
+/* Physical memory was freed: its address may be used again. */
 void race_physical_gone(const void *physical, size_t bytes);
 
 /* ---- the control door ---------------------------------------------------------------------------- */

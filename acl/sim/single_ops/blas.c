@@ -129,7 +129,7 @@ static aclError ends_new(const Form *form, Ends *ends)
 
 /* ---- the two calls that all come down to ----------------------------------------------------- */
 
-/* A factor on the host is read now; one on the device when the product's turn comes. */
+/* A factor on the host is read now; one on the device when the stream reaches the product. */
 static void factor_place(aclTensorDesc *desc, const void *factor)
 {
     Memory memory;

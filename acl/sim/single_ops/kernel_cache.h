@@ -37,8 +37,8 @@ typedef struct Choice {
 void launch_clear(struct aclopKernelDesc *launch);
 void choice_free(Choice *choice);
 
-/* Keeps it, in place of an older one of the same form; then the longest unused go until the limit
-   is kept. False without memory: it is not kept, and stays the caller's. */
+/* Keeps it, in place of an older one of the same form; then the longest unused kernels are removed
+   until the limit is kept. False without memory: the caller keeps the kernel. */
 bool choice_keep(Choice *choice);
 
 /* A copy of type and launch, so that no lock is held while they are used; 100024 if none. */

@@ -288,8 +288,8 @@ static bool runs_in_place(const OpKind *kind, const OpEnds *ends)
         && ends->outputs[0]->address == ends->inputs[0]->address;
 }
 
-/* Frameworks describe a view by its whole storage, at the address where the view begins: what lies
-   behind the view's end may be nobody's memory. */
+/* Frameworks describe a view by its whole storage, at the address where the view begins: the memory
+   behind the view's end may not exist. */
 static void reach_narrow(const OpCall *call, OpTask *task, bool in_place)
 {
     const OpKind *kind = task->kind;

@@ -142,7 +142,7 @@ static void *host_thread_work(void *argument)
             callback_end();
         }
         atomic_store(&call->done, true);
-        park_wake(call); /* only its address: it may be gone */
+        park_wake(call); /* only its address: the call may not exist any more */
     }
     return NULL;
 }
@@ -204,7 +204,7 @@ static aclError host_function_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* What the function waits for, and so what comes after it, nobody knows before it returned. */
+/* It is not known what the function waits for, nor what is ordered after it, before it returned. */
 static void host_function_touch(const void *payload, Touch *touch)
 {
     (void)payload;

@@ -1,4 +1,4 @@
-/* Devices: counting who uses them, the default context of each, waiting for one.
+/* Devices: how often each is in use, its default context, waiting for it.
  *
  * The count is the process's, not the thread's: every aclrtSetDevice adds one, every
  * aclrtResetDevice takes one, from whatever thread, and the last one ends the default context with
@@ -124,7 +124,7 @@ aclError device_retain(int32_t device, Context **context)
     return ACL_SUCCESS;
 }
 
-/* Takes one reference or all; with the last goes the context, which the caller has to end. */
+/* Takes one reference or all. With the last one the caller has to end the context. */
 static aclError device_release(int32_t device, bool all, Context **last)
 {
     TRY(device_check(device));

@@ -2,8 +2,8 @@
  *
  * Every record has a number.  An event is complete when the last record that was queued has been
  * reached.  A stream's wait is for the record that was the last one at the call, and for that one
- * only, whoever records the event again (in a graph: at the execution).  The flagged ones look at a
- * flag besides, when the stream gets there.
+ * only, even if the event is recorded again (in a graph: at the execution). An event made by
+ * aclrtCreateEventWithFlag also has a flag, which a wait looks at when the stream reaches it.
  *
  * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
  * is safe. */
@@ -349,7 +349,7 @@ static aclError capture_takes(const Event *event)
     return ACL_SUCCESS;
 }
 
-/* One that a graph and its outside meet at: in a capture it is no edge of the graph, but a task. */
+/* An event at which a graph and work outside it meet: in a capture it is a task, not an edge. */
 static bool is_external(const Event *event)
 {
     return event->flags == ACL_EVENT_EXTERNAL;

@@ -73,8 +73,8 @@ static inline bool event_is_done(Event *event)
     return counts.done >= counts.recorded;
 }
 
-/* Who follows an event holds it: each call that resolved it, and each task that refers to it.  The
- * last one gives back what a destroyed event owns. */
+/* An event is held by each call that resolved it and by each task that refers to it. The last of
+ * them frees what a destroyed event owns. */
 void event_release(Event *event);
 void event_unref(Event *const *event);
 #define EVENT_REF(name) Event *name __attribute__((cleanup(event_unref))) = NULL

@@ -254,7 +254,7 @@ static aclError error_mode_check(const char *text)
     return ACL_SUCCESS;
 }
 
-/* Keeps the text for callbacks to come; refuses another one than the first. */
+/* Keeps the text for later callbacks; refuses a text that differs from the first. */
 static aclError text_take(char *text)
 {
     pthread_mutex_lock(&lock);

@@ -1,13 +1,14 @@
 /* ipc_event.c: events that several processes record and wait for.
 
-   The counts of an IPC event lie in a page of memory with a file descriptor of its own (memfd).  The
-   exported handle names the process and the descriptor; importing opens it through /proc, which
-   works as long as the exporting process lives, for processes of the same user.  The page goes with
-   the last process that has it; nothing is left behind if one dies.
+   The counts of an IPC event lie in a page of memory with a file descriptor of its own (memfd).
+   The exported handle names the process and the descriptor; importing opens it through /proc, which
+   works as long as the exporting process lives, for processes of the same user.  The page is freed
+   with the last process that has it, also if a process dies.
 
    The page lists the records that are queued and not reached, each with its process.  A wait is for
-   one of them.  Nobody wakes a waiter in another process, so waits look again every millisecond or
-   less; and the records of a process that died are ended by whoever notices.
+   one of them.  A record does not wake waiters in other processes, so waits look again every
+   millisecond or less. The records of a process that died are ended by the first process that
+   notices.
 
    Thread rule: as for all events; the page's lock, which survives its holder, guards the list.  Only
    the number at a place is read without it. */
@@ -35,7 +36,7 @@ enum { OPEN_RECORDS = 1024 };
 
 /* A record that is queued and not reached. */
 typedef struct OpenRecord {
-    _Atomic uint64_t number; /* 0: nobody's place */
+    _Atomic uint64_t number; /* 0: a free place */
     Process by;
 } OpenRecord;
 

@@ -17,15 +17,15 @@ typedef struct Notify {
     struct RaceBox *order;   /* the order checker's: place of all records */
 } Notify;
 
-/* Who follows a notify holds it: each call that resolved it, and each queued task.  The last one gives
- * back what a destroyed notify owns. */
+/* A notify is held by each call that resolved it and by each queued task. The last of them frees
+ * what a destroyed notify owns. */
 void notify_unref(Notify *const *notify);
 #define NOTIFY_REF(name) Notify *name __attribute__((cleanup(notify_unref))) = NULL
 /* The live notify of that handle, held; 107017 if it is none. */
 aclError notify_resolve(const void *handle, Notify **notify);
 /* A notify of the current context's device. */
 aclError notify_create(void **out, HandleKind kind);
-/* The value changed: wakes who waits for it, in other processes too. */
+/* The value changed: wakes the threads that wait for it, in other processes too. */
 void notify_wake(Notify *notify);
 /* As stream_park. */
 bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,

@@ -176,7 +176,7 @@ aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, 
         memcpy(key, shared->key, KEY_BYTES);
     }
     pthread_mutex_unlock(&resolved->lock);
-    park_wake(resolved); /* who waits goes on waiting where other processes wake it */
+    park_wake(resolved); /* waiting threads continue at the place where other processes wake them */
     return shared != NULL ? ACL_SUCCESS
                           : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
                                  "no shared memory for the notify: %s", strerror(errno));

@@ -4,8 +4,8 @@
  * gets there, and the thread runs it inside aclrtProcessReport.  aclrtSubscribeHostFunc does the
  * same for host functions, and a stream may have both.
  *
- * Thread rule: `lock` guards the list of threads, their queues and who subscribed a stream.  It is
- * not held while a callback runs. */
+ * Thread rule: `lock` guards the list of threads, their queues and which thread subscribed a
+ * stream.  It is not held while a callback runs. */
 #include "streams/callback.h"
 #include "generated/exports.h"
 #include "base/fork.h"
@@ -206,7 +206,7 @@ static bool call_is_done(const void *argument)
     return atomic_load(&call->done);
 }
 
-/* False if nobody subscribes the stream any more. */
+/* False if no thread subscribes the stream any more. */
 static bool call_queue(Stream *stream, Subscription sort, ReportCall *call)
 {
     pthread_mutex_lock(&lock);

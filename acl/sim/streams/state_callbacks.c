@@ -1,7 +1,7 @@
 /* Callbacks on what happens to streams and devices, registered under names.
  *
- * A name that is taken gives 107000; a NULL callback takes the name out (and is fine for a name
- * that nobody registered).
+ * A name that is taken gives 107000; a NULL callback takes the name out (and is accepted for a name
+ * that was never registered).
  *
  * Thread rule: `lock` guards the lists.  Callbacks run on the thread that caused the change,
  * outside the lock, from a copy of the list. */

@@ -36,8 +36,8 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
     return ACL_SUCCESS;
 }
 
-/* The second look follows the context once it has the stream: whoever ends the context by then sees the
- * stream, or this sees the end. */
+/* The second look follows the context once it has the stream: either the thread that ends the
+ * context sees the stream, or this look sees the end. */
 static aclError stream_enter(Stream *stream, Context *context)
 {
     handle_show_held(stream);
@@ -301,7 +301,7 @@ static bool worker_is_gone_or_in_callback(const void *argument)
     return atomic_load(&stream->leavers) != 0 || atomic_load(&stream->in_callback);
 }
 
-/* The last of those two who need it, its worker and whoever ends it, gives the stream back. */
+/* Two threads need it: its worker and the one that ends it. The last of them frees the stream. */
 void stream_leave(Stream *stream)
 {
     bool last = atomic_exchange(&stream->leavers, 1) != 0;
@@ -321,7 +321,7 @@ bool stream_end(Stream *stream, StreamEnd how)
     if (!handle_kill(stream)) {
         return false;
     }
-    Stream *of_context = stream; /* its value may come again */
+    Stream *of_context = stream; /* overwritten if the context has another default stream */
     atomic_compare_exchange_strong(&stream->context->default_stream, &of_context, NULL);
     pthread_mutex_lock(&stream->lock);
     atomic_store(&stream->closing, true);

@@ -8,7 +8,7 @@
 enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8, STREAM_IDS = 2048 };
 enum { REASON_BYTES = 256 };
 
-/* Streams that run when somebody else starts them: waiting for one returns at once. */
+/* Streams that a graph or another stream starts: waiting for one returns at once. */
 #define STREAM_SELF_RUNNING \
     (ACL_STREAM_PERSISTENT | ACL_STREAM_DEVICE_USE_ONLY | ACL_STREAM_CPU_SCHEDULE)
 
@@ -17,7 +17,7 @@ typedef struct Task {
     void *far;     /* the payload if it is too big for `near`; malloc'ed */
     uint32_t size; /* of the payload */
     uint32_t id;
-    uint32_t thread; /* who submitted it */
+    uint32_t thread; /* thread that submitted it */
     _Alignas(16) unsigned char near[TASK_INLINE];
 } Task;
 
@@ -56,7 +56,7 @@ struct Stream {
     _Alignas(64) _Atomic uint64_t completed;
     _Atomic aclError status;       /* of the first task that failed */
     _Atomic bool in_callback;      /* the running task is in a user's function */
-    _Atomic int leavers;           /* of its worker and whoever ends it, how many are done with it */
+    _Atomic int leavers;           /* threads done with it: the worker, and the one that ends it */
     _Atomic uintptr_t parked;      /* key that the running task waits on */
     TaskBlock *first;              /* the worker's end of the queue */
     struct RaceThread *race;       /* the order checker's, or NULL; guarded by its lock */
@@ -75,8 +75,8 @@ typedef enum StreamEnd {
 } StreamEnd;
 
 aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
-/* The same in a context that others see, and may destroy: the stream goes with it, or is refused.  It is
- * held: for STREAM_REF. */
+/* As stream_new, in a context that another thread may destroy: then the stream is destroyed with
+ * it, or refused. It is held: for STREAM_REF. */
 aclError stream_open(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
 /* False if another thread ended it first. */
 bool stream_end(Stream *stream, StreamEnd how);

@@ -22,7 +22,7 @@ aclError timeout_check_sign(int32_t timeout, const char *function)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Unknown flags are ignored; of the three that say who runs the stream only one may be there. */
+/* Unknown flags are ignored; of the three that say what runs the stream only one may be set. */
 static aclError flags_normalise(size_t flags, uint32_t *out)
 {
     uint32_t special = (uint32_t)flags & STREAM_SELF_RUNNING;

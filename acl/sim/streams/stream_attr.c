@@ -97,7 +97,7 @@ aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
     }
 }
 
-/* What is queued is thrown away and a running wait is given up; the stream stays usable. */
+/* Drops what is queued and ends a running wait; the stream can be used again. */
 aclError sim_aclrtStreamAbort(aclrtStream stream)
 {
     STREAM_REF(resolved);
@@ -162,7 +162,7 @@ aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
     return ACL_SUCCESS;
 }
 
-/* Only the running task is given up; the tasks behind it stay and run. */
+/* Ends only the running task; the tasks behind it run. */
 aclError sim_aclrtStreamStop(aclrtStream stream)
 {
     STREAM_REF(resolved);

@@ -70,7 +70,7 @@ bool stream_is_dropping(const Stream *stream)
     return atomic_load(&stream->completed) < atomic_load(&stream->drop_until);
 }
 
-/* The first failure and what its task said are kept for whoever waits for the stream. */
+/* The first failure and its task's message are kept for the thread that waits for the stream. */
 static void failure_keep(Stream *stream, aclError status, const char *reason)
 {
     aclError none = ACL_SUCCESS;

@@ -1,6 +1,6 @@
 /* databuffer.c: aclDataBuffer, an address with a size.
 
-   The memory behind the address stays the user's: nothing here allocates, frees or touches it.
+   The memory belongs to the user: nothing here allocates, frees or touches it.
    A buffer may be changed by one thread at a time. */
 #include "tensors/databuffer.h"
 

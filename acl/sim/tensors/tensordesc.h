@@ -21,7 +21,7 @@ struct aclTensorDesc {
     size_t constant_bytes;
     aclMemType place;
     void *address;       /* of the tensor, where a call that made the description knows it */
-    aclTensorDesc *next; /* in a row of them, which goes with its first */
+    aclTensorDesc *next; /* in a list of them, which is freed with its first */
 };
 
 const int64_t *dims_list(const Dims *dims);
