@@ -144,7 +144,7 @@ def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool
             model(large["tokens"], large["mask"], stream=stream)
         model.close()
         with acl.Pool(0) as second:
-            second.register(stream)
+            second.register(stream, replace=True)
             assert second.serves(stream) and not pool.serves(stream)
             second.unregister(stream)
         assert acl.allocator_of(stream) is None

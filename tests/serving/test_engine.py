@@ -263,7 +263,7 @@ def test_a_mistake_fails_its_batch_only(expected: list[Any], monkeypatch: pytest
     with engine(lanes=1) as service:
         with monkeypatch.context() as patch:
             patch.setattr(TASK, "collate", lambda items: {"nonsense": items}, raising=False)
-            with pytest.raises(TypeError, match="no input 'nonsense'"):
+            with pytest.raises(acl.InvalidArgumentError, match="no input 'nonsense'"):
                 service.submit(TASK.item("a")).result(300)
         check(ask(service, 6), expected)
 
