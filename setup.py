@@ -58,20 +58,20 @@ COMMON = [
 # Linked into each module of the allocator, and compiled once: see `Build.build_extensions`.
 SHARED = "acl/core/lock.c"
 ALLOCATOR = (
-    "_core", "_pool", "_registry", "core._arena", "core._asleep", "core._check", "core._climb", "core._driver",
-    "core._guard", "core._order", "core._pages", "core._place", "core._record", "core._tally", "core._turns",
-    "inside._books",
+    "_core", "pool._pool", "pool._registry", "core._arena", "core._asleep", "core._check", "core._climb",
+    "core._driver", "core._guard", "core._order", "core._pages", "core._place", "core._record", "core._tally",
+    "core._turns", "inside._books",
 )
-NEEDS_SHARED = {"acl.tools._rig", "acl._door", *(f"acl.{name}" for name in ALLOCATOR)}
+NEEDS_SHARED = {"acl.tools._rig", "acl.adapters.pluggable._door", *(f"acl.{name}" for name in ALLOCATOR)}
 # Written in C beside a module.
 WITH_C = {
-    "acl._libacl": "acl/late/*.c",
-    "acl._door": "acl/door/*.c",
-    "acl._ort": "acl/onnx/*.c",
-    "acl.vllm.vllm_ascend_C": "acl/vllm/*.c",
+    "acl.bind.generated._libacl": "acl/bind/**/*.c",
+    "acl.adapters.pluggable._door": "acl/adapters/pluggable/*.c",
+    "acl.adapters.onnxruntime._ort": "acl/adapters/onnxruntime/*.c",
+    "acl.adapters.vllm.vllm_ascend_C": "acl/adapters/vllm/*.c",
 }
 # Large, generated, and never hot.
-SMALL = {"acl._libacl": ["-O1"]}
+SMALL = {"acl.bind.generated._libacl": ["-O1"]}
 # What is declared inline is inlined, and nothing else: a hit in the pool's cache then saves no register.
 SMALL["acl._core"] = [
     "-DCYTHON_INLINE=inline __attribute__((always_inline))",
@@ -82,8 +82,9 @@ SMALL["acl._core"] = [
     "-fno-partial-inlining",
 ]
 # A framework's exception passes through the frames of what it called.
-ALWAYS = {"acl._door": ["-fexceptions"]}
+ALWAYS = {"acl.adapters.pluggable._door": ["-fexceptions"]}
 SIMULATOR = "simulator"     # its name in --only
+GENERATED = Path("acl/pyacl/generated")
 DIRECTIVES = {
     "language_level": 3,
     "binding": True,
@@ -92,12 +93,20 @@ DIRECTIVES = {
 }
 
 
+def module_name(source: Path) -> str:
+    """The module that a file makes: that of its path, but for pyACL's own, which `acl` holds."""
+    parts = source.with_suffix("").parts
+    if source.parent == GENERATED and not source.name.startswith("_"):
+        parts = ("acl", source.stem)
+    return ".".join(parts)
+
+
 def extensions() -> list[Extension]:
     """One extension for each .pyx, with the C files that belong to it."""
     found = []
     for path in sorted((ROOT / "acl").rglob("*.pyx")):
         source = path.relative_to(ROOT)
-        name = ".".join(source.with_suffix("").parts)
+        name = module_name(source)
         extra = sorted(str(c.relative_to(ROOT)) for c in ROOT.glob(WITH_C[name])) if name in WITH_C else []
         flags = ALWAYS.get(name, []) + (SMALL.get(name, []) if MODE == "release" else [])
         headers = [str(h.relative_to(ROOT)) for h in sorted((ROOT / "acl").rglob("*.h"))]

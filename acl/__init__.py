@@ -22,10 +22,7 @@ except ImportError:
         f"{os.path.dirname(__file__)} holds the sources of acl, not built: start Python in another folder, or build "
         "them in place with `pip install -e .`"
     ) from None
-from acl._buffer import Buffer, HostBuffer
-from acl._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
-from acl._device import Context, Device
-from acl._error import (
+from acl.bind._error import (
     AclError,
     DeviceLostError,
     InvalidArgumentError,
@@ -33,10 +30,10 @@ from acl._error import (
     OutOfMemoryError,
     TimeoutError,
 )
-from acl._libacl import backend, cann_version, include_dir, library
-from acl._pool import Pool, use_pool
-from acl._registry import Allocator, allocator_of
-from acl._root import (
+from acl.bind.generated._libacl import backend, cann_version, include_dir, library
+from acl.pool._pool import Pool, use_pool
+from acl.pool._registry import Allocator, allocator_of
+from acl.pyacl.generated._root import (
     app_log,
     create_data_buffer,
     create_graph_dump_opt,
@@ -99,7 +96,10 @@ from acl._root import (
     trans_tensor_desc_format,
     update_data_buffer,
 )
-from acl._stream import Event, Stream
+from acl.runtime._buffer import Buffer, HostBuffer
+from acl.runtime._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
+from acl.runtime._device import Context, Device
+from acl.runtime._stream import Event, Stream
 
 # Loaded at first use (`__getattr__`); these lines are for type checkers, which know the name's meaning
 # without `typing`, whose import would cost a tenth of ours.
@@ -108,17 +108,10 @@ if TYPE_CHECKING:
     from acl import ge, metrics, ort, sim, vllm
     from acl import mindspore as mindspore
     from acl import torch as torch
-    from acl._array import Array
-    from acl._capi import pool_capi
-    from acl._capture import Capture
-    from acl._dlpack import from_dlpack
-    from acl._kernel import Kernel, Module
-    from acl._model import Model
-    from acl._nep49 import numpy_pool
-    from acl._op import KernelChoice, Op
-    from acl._pinned import PinnedPool, pinned_empty
-    from acl._run import Run
-    from acl._tensor import TensorInfo
+    from acl.execution._kernel import Kernel, Module
+    from acl.execution._model import Model
+    from acl.execution._op import KernelChoice, Op
+    from acl.execution._run import Run
     from acl.inside._findings import guard_findings
     from acl.inside._guard_finding import GuardFinding
     from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
@@ -129,6 +122,13 @@ if TYPE_CHECKING:
     from acl.inside._recording import Recording, Tracking
     from acl.inside._snapshot import BlockInfo, PinnedStats, PoolStats, SleepReport, StreamStats
     from acl.inside._top import TopServer, serve_top
+    from acl.pool._capi import pool_capi
+    from acl.pool._capture import Capture
+    from acl.pool._dlpack import from_dlpack
+    from acl.pool._nep49 import numpy_pool
+    from acl.pool._pinned import PinnedPool, pinned_empty
+    from acl.runtime._array import Array
+    from acl.runtime._tensor import TensorInfo
 
 __version__ = "0.1.0"
 
@@ -277,43 +277,43 @@ __all__ += [
 # in `__all__`: `from acl import *` would import the frameworks.
 _MODULES = {"ge", "metrics", "mindspore", "ort", "sim", "torch", "vllm"}
 _LATER = {
-    "Array": "acl._array",
+    "Array": "acl.runtime._array",
     "BlockInfo": "acl.inside._snapshot",
-    "Capture": "acl._capture",
+    "Capture": "acl.pool._capture",
     "GuardFinding": "acl.inside._guard_finding",
     "Histogram": "acl.inside._histograms",
-    "Kernel": "acl._kernel",
-    "KernelChoice": "acl._op",
+    "Kernel": "acl.execution._kernel",
+    "KernelChoice": "acl.execution._op",
     "LeakReport": "acl.inside._leaks",
     "Ledger": "acl.inside._ledger",
     "LedgerPool": "acl.inside._ledger",
     "LedgerRow": "acl.inside._ledger",
     "LiveBlock": "acl.inside._leaks",
     "Mark": "acl.inside._leaks",
-    "Model": "acl._model",
-    "Module": "acl._kernel",
+    "Model": "acl.execution._model",
+    "Module": "acl.execution._kernel",
     "OomHold": "acl.inside._oom",
     "OomReport": "acl.inside._oom",
-    "Op": "acl._op",
-    "PinnedPool": "acl._pinned",
+    "Op": "acl.execution._op",
+    "PinnedPool": "acl.pool._pinned",
     "PinnedStats": "acl.inside._snapshot",
     "PoolHistograms": "acl.inside._histograms",
     "PoolPeak": "acl.inside._histograms",
     "PoolStats": "acl.inside._snapshot",
-    "Run": "acl._run",
+    "Run": "acl.execution._run",
     "SleepReport": "acl.inside._snapshot",
     "RecordedEvent": "acl.inside._recorded",
     "Recording": "acl.inside._recording",
     "StreamStats": "acl.inside._snapshot",
-    "TensorInfo": "acl._tensor",
+    "TensorInfo": "acl.runtime._tensor",
     "TopServer": "acl.inside._top",
     "Tracking": "acl.inside._recording",
-    "from_dlpack": "acl._dlpack",
+    "from_dlpack": "acl.pool._dlpack",
     "guard_findings": "acl.inside._findings",
     "memory_ledger": "acl.inside._ledger",
-    "numpy_pool": "acl._nep49",
-    "pinned_empty": "acl._pinned",
-    "pool_capi": "acl._capi",
+    "numpy_pool": "acl.pool._nep49",
+    "pinned_empty": "acl.pool._pinned",
+    "pool_capi": "acl.pool._capi",
     "serve_top": "acl.inside._top",
 }
 

@@ -54,7 +54,7 @@ thread that holds one of them takes no other, calls no driver function, never wa
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtAllocator, aclrtAllocatorAddr,
     aclrtAllocatorBlock, aclrtContext, aclrtDrvMemHandle, aclrtEvent, aclrtEventRecordedStatus,
     aclrtMemAttr, aclrtMemMallocPolicy, aclrtPhysicalMemProp, aclrtStream, aclrtStreamStatus,

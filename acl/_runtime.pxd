@@ -1,5 +1,6 @@
 """The runtime objects, for `cimport` under one name; each lives in a module of its own."""
 
-from acl._buffer cimport Buffer, BufferRelease, HostBuffer, buffer_wrap, host_buffer_wrap
-from acl._device cimport Context, Device, current_device, current_ensure, fork_count, leaving
-from acl._stream cimport Event, Stream, stream_raw
+from acl.runtime._buffer cimport Buffer, BufferRelease, HostBuffer, buffer_wrap, host_buffer_wrap
+from acl.runtime._device cimport Context, Device, current_device, current_ensure, fork_count
+from acl.runtime._device cimport leaving
+from acl.runtime._stream cimport Event, Stream, stream_raw

@@ -15,9 +15,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from acl._pool import Pool
-from acl._stream import Stream
+from acl.pool._pool import Pool
 from acl.pyacl._blocks import Blocks
+from acl.runtime._stream import Stream
 
 __all__ = ["Allocator", "register"]
 

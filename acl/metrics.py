@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from acl import _registry
-from acl._device import ordinal_of
-from acl._error import AclError
-from acl._pool import open_pools
+from acl.bind._error import AclError
 from acl.inside import _books, _findings, _tallies
 from acl.inside._text import printable
+from acl.pool import _registry
+from acl.pool._pool import open_pools
+from acl.runtime._device import ordinal_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric

@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from acl import _door, sim
-from acl._pool import Pool
+from acl import sim
+from acl.adapters.pluggable import _door
+from acl.pool._pool import Pool
 
 __all__ = ["allocator_path", "empty_cache", "mem_pool", "pools"]
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from acl._ort import HostPool, attach, attach_library, base_take, detach
+from acl.adapters.onnxruntime._ort import HostPool, attach, attach_library, base_take, detach
 
 __all__ = ["HostPool", "HostStats", "install", "register", "session_options", "stats", "trim", "uninstall"]
 
@@ -112,7 +112,7 @@ def install(
         raise TypeError(f"pool must be an acl.ort.HostPool or None, not {type(pool).__name__}")
     elif (limit, granule, arenas) != (None, None, None):
         raise ValueError("limit, granule and arenas are options of a new pool, not of one that is given")
-    from acl import _ort
+    from acl.adapters.onnxruntime import _ort
 
     runtime.SessionOptions().register_custom_ops_library(_ort.__file__)
     base = base_take()

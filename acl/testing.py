@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acl._pool import open_pools
 from acl.inside._leaks import LeakError
+from acl.pool._pool import open_pools
 
 if TYPE_CHECKING:
-    from acl._pool import Pool
     from acl.inside._leaks import Mark
     from acl.inside._recording import Tracking
+    from acl.pool._pool import Pool
 
 __all__ = ["LeakError", "no_pool_leaks"]
 

@@ -21,10 +21,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from acl import _door, _torch_stats
-from acl._device import Device
-from acl._pool import Pool
-from acl._preload import preload
+from acl.adapters._preload import preload
+from acl.adapters.pluggable import _door
+from acl.adapters.torch import _stats as _torch_stats
+from acl.pool._pool import Pool
+from acl.runtime._device import Device
 
 __all__ = ["Installed", "allocator_path", "install", "mem_pool", "pools"]
 
@@ -127,7 +128,7 @@ def _enter_table() -> None:
 
 def _set_cpp_hooks(allocator: Any) -> None:
     """Those that take or return objects of torch; raises OSError without a compiler."""
-    from acl import _torch_shim
+    from acl.adapters.torch import _shim as _torch_shim
 
     shim = _torch_shim.load()
     library = ctypes.CDLL(_door.path())

@@ -24,9 +24,9 @@ os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 import pytest
 
 from acl.tools.bench import Lists, job_of, measure_apart
-from acl.tools.bench_cases import HOT_SIZE, Case
-from acl.tools.bench_measure import Effort
-from acl.tools.bench_subjects import candidate_of
+from acl.tools.bench.cases import HOT_SIZE, Case
+from acl.tools.bench.measure import Effort
+from acl.tools.bench.subjects import candidate_of
 
 ROUNDS = 5
 NAMES = ("floor", "aclpool", "glibc", "ctypes")

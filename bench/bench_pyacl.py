@@ -30,7 +30,7 @@ os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 import pytest
 
 import acl
-from acl.tools import _calls
+from acl.tools.bench import _calls
 
 LOOPS = 20_000
 ROUNDS = 15

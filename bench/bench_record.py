@@ -17,9 +17,9 @@ from typing import Any
 
 os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 
-from acl.tools import bench_workloads as workloads
-from acl.tools._loops import Load, Subject, run_here
-from acl.tools.bench_subjects import Opened, choose
+from acl.tools.bench import workloads
+from acl.tools.bench._loops import Load, Subject, run_here
+from acl.tools.bench.subjects import Opened, choose
 
 PAIRS = 100_000
 ROUNDS = 9

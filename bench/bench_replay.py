@@ -17,10 +17,10 @@ os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 
 import pytest
 
-from acl.tools import bench_workloads as workloads
-from acl.tools._loops import Load, run_here
-from acl.tools.bench_subjects import PoolUnderTest
-from acl.tools.replay_trace import load_trace
+from acl.tools.bench import workloads
+from acl.tools.bench._loops import Load, run_here
+from acl.tools.bench.subjects import PoolUnderTest
+from acl.tools.replay.trace import load_trace
 
 TRACES = Path(__file__).parent / "traces"
 NAMES = ("synthetic", *sorted(path.stem for path in TRACES.glob("*.npz")))

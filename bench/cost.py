@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acl.tools._loops import Subject
 from acl.tools._rig import Rig, function_addresses
+from acl.tools.bench._loops import Subject
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

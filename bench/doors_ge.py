@@ -29,10 +29,10 @@ os.environ["ACL_BACKEND"] = os.environ.get("ACL_BACKEND") or "sim"
 import acl
 import acl.ge
 import acl.sim as sim
-from acl.tools.bench_workloads import LONGEST, Inference
-from acl.tools.replay_price import PRICES
-from acl.tools.replay_run import replay_policy, replay_pool
-from acl.tools.replay_trace import ALLOC, FREE, Trace, trace_of_rows
+from acl.tools.bench.workloads import LONGEST, Inference
+from acl.tools.replay.measure import replay_policy, replay_pool
+from acl.tools.replay.price import PRICES
+from acl.tools.replay.trace import ALLOC, FREE, Trace, trace_of_rows
 
 __all__ = ["measure"]
 

@@ -109,7 +109,7 @@ def child(way: str, count: int) -> dict[str, float]:
     import onnxruntime
 
     import acl.ort
-    from acl.tools.demo_models import detector, encoder
+    from acl.tools.demo.models import detector, encoder
 
     environment_set(way)
     models = {"encoder": encoder(4).to_bytes(), "detector": detector().to_bytes()}

@@ -22,9 +22,9 @@ __all__ = ["DOORS", "WORK", "measure"]
 
 #: How torch gets its memory: what is run before `import torch`, and the environment.
 DOORS: dict[str, tuple[str, dict[str, str]]] = {
-    "torch_npu's own": ("from acl._preload import preload; preload()", {}),
+    "torch_npu's own": ("from acl.adapters._preload import preload; preload()", {}),
     "torch_npu's own, expandable": (
-        "from acl._preload import preload; preload()", {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}),
+        "from acl.adapters._preload import preload; preload()", {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}),
     "acl.torch.install()": ("acl.torch.install()", {}),
     "acl.torch.mem_pool()": ("POOL = acl.torch.mem_pool(acl.Pool(0))", {}),
 }

@@ -35,7 +35,7 @@ DOORS = {
 CODE = """
 import ctypes, glob, json, logging, os, subprocess, sys, time, types
 import aclpool as acl
-from acl._preload import preload
+from acl.adapters._preload import preload
 preload()
 import acl.vllm
 import torch, torch_npu

@@ -8,7 +8,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy checks small product
 import numpy as np
 
 import aclpool as acl
-from acl.tools import demo_models
+from acl.tools.demo import models as demo_models
 from acl.tools.numpy_ops import evaluate
 
 built = demo_models.encoder()

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Arena, ArenaStats, Block, Driver, Pool, PoolOptions
-from acl._libacl cimport aclError, aclrtContext, aclrtStream
+from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
 

@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 from posix.mman cimport MADV_DONTNEED, madvise
 from posix.unistd cimport _SC_PAGESIZE, sysconf
 
-from acl cimport _libacl
+from acl.bind.generated cimport _libacl
 from acl.core._asleep cimport naps_let_go, naps_reclaim
 from acl.core._bins cimport arena_open, arena_return, bins_start, guest_bit, slab_close, slab_open
 from acl._core cimport (
@@ -27,7 +27,7 @@ from acl.core._driver cimport (
     page_unmap, range_unreserve, source_shrink, stream_home, stream_wait,
 )
 from acl.core._events cimport EVENT_TRIM
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
     ACL_RT_STREAM_STATE_DESTROY_PRE, ACL_STREAM_STATUS_COMPLETE, ACL_STREAM_STATUS_NOT_READY,
     ACL_SUCCESS, aclError, aclmdlRI, aclrtContext, aclrtStreamState, aclrtStreamStatus, libacl_open,

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Arena, Block, Nap, Pinned, Pool
-from acl._libacl cimport aclError
+from acl.bind.generated._libacl cimport aclError
 
 cdef struct Turn:               # blocks of one arena that go to sleep or wake, by one thread
     Arena *arena

@@ -19,7 +19,7 @@ here they are only given back (`naps_reclaim`).
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 
-from acl cimport _libacl
+from acl.bind.generated cimport _libacl
 from acl.core._bins cimport (
     block_cut, block_join, block_make, block_release, cache_flush, hole_release, use_bed,
 )
@@ -32,7 +32,7 @@ from acl.core._check cimport DEBUG_LEVEL, free_stamp, page_enforce
 from acl.core._driver cimport frame_make, frame_map, frame_return, source_take
 from acl.core._events cimport EVENT_MAP, EVENT_SLEEP, EVENT_WAKE
 from acl.core._frames cimport page_backed, view_hold, view_make, views_doom, views_restore
-from acl._libacl cimport ACL_SUCCESS
+from acl.bind.generated._libacl cimport ACL_SUCCESS
 from acl.core._lock cimport SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave
 from acl.core._order cimport block_park
 from acl.core._pages cimport (

@@ -7,7 +7,7 @@ size has its own bin, above there are 32 bins for each power of two.
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
-from acl._libacl cimport aclrtStream
+from acl.bind.generated._libacl cimport aclrtStream
 from acl._core cimport (
     Arena, BINS, Bins, Block, BIN_SHIFT, BLOCK_FREE, BLOCK_HOLE, BLOCK_UNUSED, CACHE_UNITS, Links,
     MAP_SHIFT, UNIT_SHIFT, USE_BEDS, Use,

@@ -7,7 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Arena, Attempt, Frame, Pool
 from acl.core._lock cimport pointer_read
-from acl._libacl cimport aclError, aclrtContext, aclrtEvent, aclrtStream
+from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtEvent, aclrtStream
 
 
 cdef inline aclrtContext arena_context(Arena *arena) noexcept nogil:

@@ -16,7 +16,7 @@ from acl._core cimport (
 )
 from acl.core._bins cimport queue_after
 from acl.core._events cimport EVENT_SYNC
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
     ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_CONTEXT, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
     ACL_EVENT_RECORDED_STATUS_COMPLETE,

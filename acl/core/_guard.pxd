@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Arena, Block
-from acl._libacl cimport aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock
+from acl.bind.generated._libacl cimport aclrtAllocator, aclrtAllocatorAddr, aclrtAllocatorBlock
 
 cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil
 cdef void guard_free(aclrtAllocator allocator, aclrtAllocatorBlock block) noexcept nogil

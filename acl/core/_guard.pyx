@@ -29,7 +29,7 @@ from acl.core._driver cimport (
 from acl.inside._findings cimport (
     FOUND_DOUBLE_FREE, FOUND_FOREIGN, FOUND_OVERFLOW, FOUND_USE_AFTER_FREE, found, happened,
 )
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_MEMCPY_DEVICE_TO_HOST, ACL_SUCCESS, aclrtContext, aclrtEvent, aclrtFreeHost,
     aclrtMallocHost, aclrtMemcpyAsync, aclrtMemsetAsync,
 )

@@ -27,7 +27,7 @@ from acl.core._driver cimport (
     arena_context, capture_status, device_wait, event_ask, event_mark, event_put, graph_watched,
     moment_begin, place_rested, stream_home, waiting_contexts_sync,
 )
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_RT_THREAD_LEVEL, ACL_SUCCESS, aclError,
     aclmdlRI, aclmdlRICaptureGetInfo, aclmdlRICaptureStatus, aclrtGetLastError,
     aclrtPeekAtLastError,

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acl._log import warning
+from acl.bind._log import warning
 
 if TYPE_CHECKING:
-    from acl._pool import Pool
     from acl.inside._recording import Recording
+    from acl.pool._pool import Pool
 
 __all__ = ["Asked", "record_asked", "watch"]
 

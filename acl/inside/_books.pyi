@@ -1,10 +1,10 @@
 from typing import Any
 
-from acl._error import OutOfMemoryError
-from acl._pool import Pool
-from acl._stream import Stream
+from acl.bind._error import OutOfMemoryError
 from acl.inside._oom import OomReport
 from acl.inside._snapshot import BlockInfo, PoolStats
+from acl.pool._pool import Pool
+from acl.runtime._stream import Stream
 
 __all__ = [
     "blocks", "components", "device_bytes", "glance", "last_oom", "oom_of", "oom_told", "ooms",

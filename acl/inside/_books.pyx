@@ -21,21 +21,21 @@ from acl._core cimport (
     CALLS, Counters, OOMS, OomHold as CoreHold, OomReport as CoreReport, Pool as CorePool,
     ROLE_FRAMEWORK, ROLE_STREAM, RUNGS, Source, TAGS, Use,
 )
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_DDR_MEM, ACL_HBM_MEM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetMemUsageInfo,
     aclrtMemUsageInfo, aclrtStream, libacl_has,
 )
 from acl.core._lock cimport count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read
 from acl.core._order cimport waiting_poll
-from acl._pool cimport Pool
-from acl._registry cimport handle_of
+from acl.pool._pool cimport Pool
+from acl.pool._registry cimport handle_of
 from acl.core._tally cimport arena_copy, arena_hits, arena_stats
 
-from acl._device import Device
-from acl._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
-from acl._log import error as error_log, info as info_log, warning as warning_log
+from acl.runtime._device import Device
+from acl.bind._error import CLASSES, DeviceLostError, OutOfMemoryError, error_for
+from acl.bind._log import error as error_log, info as info_log, warning as warning_log
 from acl.inside._oom import OomHold, OomReport
-from acl._pool import open_pools
+from acl.pool._pool import open_pools
 from acl.inside._snapshot import BlockInfo, PoolStats, StreamStats, readable
 
 __all__ = [

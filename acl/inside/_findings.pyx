@@ -13,12 +13,12 @@ from libc.string cimport memset
 
 from collections import deque
 
-from acl._device cimport leaving
-from acl._libacl cimport aclrtStream
+from acl.runtime._device cimport leaving
+from acl.bind.generated._libacl cimport aclrtStream
 from acl.core._lock cimport SpinLock, spin_enter, spin_leave
 from acl.core._record cimport record_stacks_here
 
-from acl import _log
+from acl.bind import _log
 from acl.inside._stacks import native_frames, python_frames
 
 cdef extern from "<pthread.h>" nogil:

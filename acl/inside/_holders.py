@@ -20,8 +20,8 @@ from inspect import CO_OPTIMIZED
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
-from acl._buffer import Buffer
 from acl.inside._snapshot import readable
+from acl.runtime._buffer import Buffer
 
 if TYPE_CHECKING:
     from acl.inside._leaks import LiveBlock

@@ -24,7 +24,7 @@ from acl.inside._snapshot import lasting, number_of, readable
 from acl.inside._text import printable
 
 if TYPE_CHECKING:
-    from acl._pool import Pool
+    from acl.pool._pool import Pool
 
 __all__ = ["ExpectNoLeaks", "LeakError", "LeakGroup", "LeakReport", "LiveBlock", "Mark", "leaks_of",
            "mark_of", "watch_exit"]

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from acl._device import Device, ordinal_of
-from acl._pool import open_pools
 from acl.inside import _books
 from acl.inside._snapshot import readable
 from acl.inside._text import printable
+from acl.pool._pool import open_pools
+from acl.runtime._device import Device, ordinal_of
 
 __all__ = ["Ledger", "LedgerPool", "LedgerRow", "memory_ledger"]
 

@@ -2,8 +2,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Literal, final
 
-from acl._pool import Pool
 from acl.inside._recorded import Recorded, RecordedEvent
+from acl.pool._pool import Pool
 
 __all__ = ["EVENT_BYTES", "Recording", "Tracking", "clock", "mark", "pool_names", "survey"]
 

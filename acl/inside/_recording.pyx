@@ -15,11 +15,11 @@ import time
 
 from acl.core._arena cimport arena_set_mode
 from acl._core cimport ARENA_RECORDED, Arena, Notes
-from acl._device cimport fork_count, forked_raise, leaving
+from acl.runtime._device cimport fork_count, forked_raise, leaving
 from acl.core._events cimport Event
-from acl._libacl cimport aclrtGetSocName
+from acl.bind.generated._libacl cimport aclrtGetSocName
 from acl.core._lock cimport count_read, spin_enter, spin_leave
-from acl._pool cimport Pool
+from acl.pool._pool cimport Pool
 from acl.core._record cimport (
     arena_survey, pool_see, record_native_open, record_ns, record_ticks, ring_copy, ring_drop,
     ring_head, ring_ready,

@@ -11,11 +11,11 @@ Thread rule: any thread, without GIL and locks.
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Pool, Source
-from acl._device cimport leaving
+from acl.runtime._device cimport leaving
 from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_ns, record_ticks
 
-from acl._log import warning
+from acl.bind._log import warning
 
 cdef extern from "Python.h" nogil:
     int Py_AddPendingCall(int (*function)(void *) noexcept, void *argument)

@@ -1,6 +1,6 @@
 from types import TracebackType
 
-from acl._pool import Pool
+from acl.pool._pool import Pool
 
 __all__ = ["Tagging", "tag_open"]
 

@@ -1,5 +1,5 @@
-from acl._pool import Pool
 from acl.inside._histograms import PoolHistograms, PoolPeak
+from acl.pool._pool import Pool
 
 __all__ = ["glance", "histograms", "peak"]
 

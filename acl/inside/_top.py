@@ -25,11 +25,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acl._log import warning
+from acl.bind._log import warning
 
 if TYPE_CHECKING:
-    from acl._pool import Pool
     from acl.inside._snapshot import StreamStats
+    from acl.pool._pool import Pool
 
 __all__ = ["FORMAT", "TopServer", "serve_top", "snapshot", "top_folder"]
 
@@ -138,8 +138,8 @@ def device_numbers(ordinal: int) -> dict[str, Any]:
 
 def snapshot() -> dict[str, Any]:
     """What the socket answers: this process's pools and their devices."""
-    from acl._libacl import backend
-    from acl._pool import open_pools
+    from acl.bind.generated._libacl import backend
+    from acl.pool._pool import open_pools
 
     pools, devices = [], []
     for pool in open_pools():

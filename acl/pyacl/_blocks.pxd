@@ -3,7 +3,7 @@
 cimport cython
 
 from acl._core cimport Arena
-from acl._pool cimport Pool
+from acl.pool._pool cimport Pool
 
 
 @cython.final

@@ -1,7 +1,7 @@
 from typing import final
 
-from acl._pool import Pool
-from acl._stream import Stream
+from acl.pool._pool import Pool
+from acl.runtime._stream import Stream
 
 __all__ = ["Blocks"]
 

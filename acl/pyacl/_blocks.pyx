@@ -15,12 +15,12 @@ from acl.core._arena cimport pool_arena
 from acl._core cimport (
     BLOCK_ASLEEP, Block, ROLE_STREAM, ROLE_USER, arena_alloc, arena_free, arena_try,
 )
-from acl._device cimport current_ensure, fork_count, forked_raise
-from acl._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
+from acl.runtime._device cimport current_ensure, fork_count, forked_raise
+from acl.bind.generated._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
 from acl.inside._refusals cimport books
-from acl._pool cimport Pool
-from acl._registry cimport handle_of
-from acl._sleep cimport block_sleep, block_wake
+from acl.pool._pool cimport Pool
+from acl.pool._registry cimport handle_of
+from acl.pool._sleep cimport block_sleep, block_wake
 
 __all__ = ["Blocks"]
 

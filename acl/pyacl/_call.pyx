@@ -189,9 +189,9 @@ cdef object refuse(const char *what, int argument, str expected, object got):
 
 
 cdef object install(str module, PyMethodDef *methods):
-    """Puts the functions into their module; those of `acl._root` say that they are `acl`'s."""
+    """Puts the functions into their module; those of `_root` say that they are `acl`'s."""
     found = sys.modules[module]
-    public = module.removesuffix("._root")
+    public = "acl" if module.endswith("._root") else module
     while methods.ml_name != NULL:
         setattr(found, methods.ml_name.decode(), PyCFunction_NewEx(methods, found, public))
         methods += 1

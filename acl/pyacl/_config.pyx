@@ -11,7 +11,7 @@ from libc.string cimport memcpy
 
 from acl.pyacl._call cimport refuse
 from acl.pyacl._layout cimport pack, pack_struct, room
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     aclrtBinaryLoadOption, aclrtBinaryLoadOptions, aclrtBinaryLoadOptionType,
     aclrtLaunchKernelAttr, aclrtLaunchKernelAttrId, aclrtLaunchKernelCfg, aclrtMallocAttribute,
     aclrtMallocAttrType, aclrtMallocConfig, aclrtServerPid,

@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from acl.pyacl._call cimport Value, take
 from acl.pyacl._listeners cimport call_status, need_callable
 from acl.pyacl._layout cimport unpack
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM, ACL_ERROR_STORAGE_OVER_LIMIT,
     ACL_REG_TYPE_OTHER, aclDataDeallocator, aclError, aclFinalizeCallbackRegister,
     aclFinalizeCallbackUnRegister, aclInitCallbackRegister, aclInitCallbackUnRegister,

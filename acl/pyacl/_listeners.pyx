@@ -16,7 +16,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 from acl.pyacl._call cimport Value, refuse, take
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_ERROR_INVALID_PARAM, acldumpChunk, acldumpRegCallback, acldumpUnregCallback, aclError,
     aclrtBinarySetExceptionCallback, aclrtCallbackBlockType, aclrtDeviceState,
     aclrtDeviceStateCallback, aclrtDeviceTaskAbortCallback, aclrtDeviceTaskAbortStage,

@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from acl.pyacl._call cimport Value, address, refuse, take, text
 from acl.pyacl._layout cimport at, bounded, room, unpack, unpack_struct
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_MDL_PATH_PTR, ACL_MDL_PRIORITY_INT32, ACL_MDL_WEIGHT_PATH_PTR,
     ACL_MDL_WITHOUT_GRAPH_INT32, ACL_NPU_PERF_MODE, ACL_RT_STREAM_PRIORITY, aclAppLog,
     aclCannAttr, aclError, aclGetCannAttributeList, aclLogLevel, aclTensorDesc, aclmdlConfigAttr,

@@ -24,7 +24,7 @@ from libc.stdlib cimport calloc, free
 
 from acl.pyacl._call cimport Value, address, refuse, take
 from acl.pyacl._listeners cimport report
-from acl._libacl cimport (
+from acl.bind.generated._libacl cimport (
     ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM, aclError, aclrtAllocator,
     aclrtAllocatorAddr, aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc,
     aclrtAllocatorBlock, aclrtAllocatorCreateDesc, aclrtAllocatorDesc, aclrtAllocatorDestroyDesc,

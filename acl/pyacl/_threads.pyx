@@ -25,7 +25,7 @@ cdef extern from *:
     #include <pthread.h>
     #include <stdint.h>
     #include <time.h>
-    #include "host/guard.h"
+    #include "runtime/guard.h"
 
     static inline uint64_t aclpool_thread_number(pthread_t thread) { return (uint64_t)thread; }
     static inline pthread_t aclpool_thread(uint64_t number) { return (pthread_t)number; }

@@ -46,7 +46,7 @@ def adopt(module: ModuleType | None) -> None:
 
 def told(module: ModuleType) -> None:
     """A line in the log."""
-    from acl import _log
+    from acl.bind import _log
 
     _log.info("vendor", "CANN's own module serves %s: %s", ", ".join(sorted(ONLY_VENDOR)),
               getattr(module, "__file__", None))
@@ -94,11 +94,11 @@ def load() -> ModuleType | None:
 
 def _standin(name: str) -> ModuleType | None:
     """What serves a name on the simulator if CANN's module is not installed."""
-    from acl import _libacl
+    from acl.bind.generated import _libacl
 
     if name != "media" or _libacl.backend() != "sim":
         return None
-    return importlib.import_module("acl._media")
+    return importlib.import_module("acl.pyacl._media")
 
 
 def lookup(name: str) -> object:

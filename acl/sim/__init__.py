@@ -125,7 +125,7 @@ def parse_sizes(value: object) -> str:
     ValueError
         If a text is no size, or a size is not positive.
     """
-    from acl._options import bytes_of
+    from acl.pool._options import bytes_of
 
     if isinstance(value, str):
         parts: Sequence[Any] = value.split(",")

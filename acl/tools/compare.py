@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl.tools.bench_cases import PARAMETERS
-from acl.tools.bench_report import named
+from acl.tools.bench.cases import PARAMETERS
+from acl.tools.bench.report import named
 
 __all__ = ["Comparison", "add_arguments", "add_parser", "compared", "main", "run"]
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import acl
-from acl import _libacl
-from acl._options import bytes_of
+from acl.bind.generated import _libacl
 from acl.inside._snapshot import readable
+from acl.pool._options import bytes_of
 
 __all__ = ["add_parser", "run"]
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import acl
-from acl._options import bytes_of
+from acl.pool._options import bytes_of
 
 __all__ = ["Engine", "Histogram", "Options", "Refused"]
 

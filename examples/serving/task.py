@@ -1,6 +1,6 @@
 """What the service computes: an embedding of a text, by a transformer encoder.
 
-The model and its weights come from `acl.tools.demo_models`, so nothing is downloaded and the numbers
+The model and its weights come from `acl.tools.demo.models`, so nothing is downloaded and the numbers
 mean nothing, but each answer can be checked.  A task knows how requests become one batch and how its
 results come apart; it knows nothing of devices, streams or HTTP.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from acl.tools.demo_models import WIDTH, encoder
+from acl.tools.demo.models import WIDTH, encoder
 
 __all__ = ["TextTask"]
 

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.subprocess_heavy
 START = """
 import ctypes, random, sys, threading
 import acl
-from acl import _door, sim
+from acl import sim
+from acl.adapters.pluggable import _door
 from support.calls import api
 from support.core import MIB, Slow
 from support.framework import Framework
@@ -629,8 +630,8 @@ def test_a_program_that_only_opens_the_library_is_told() -> None:
     """The symbols refuse until the module is imported."""
     done = run_python("""
         import ctypes, importlib.util, sys
-        import acl._pool, acl.core._order, acl.core._arena, acl.core._pages
-        library = ctypes.CDLL(importlib.util.find_spec("acl._door").origin)
+        import acl.pool._pool, acl.core._order, acl.core._arena, acl.core._pages
+        library = ctypes.CDLL(importlib.util.find_spec("acl.adapters.pluggable._door").origin)
         library.aclpool_malloc.restype = ctypes.c_void_p
         assert not library.aclpool_malloc(ctypes.c_size_t(100), 0, None)
         assert not library.aclpool_malloc(ctypes.c_size_t(100), 0, None)
@@ -661,8 +662,8 @@ def test_a_pool_that_an_allocation_makes_is_known_at_once() -> None:
         thread = threading.Thread(target=lambda: (acl.Device(1).use(), framework.malloc(1000, acl.Stream(1), device=1)))
         thread.start()
         thread.join()
-        assert sorted(pool.device for pool in acl._pool.open_pools()) == [0, 1]
-        assert len(_door.pools()) == 2 and len(acl._pool.open_pools()) == 2
+        assert sorted(pool.device for pool in acl.pool._pool.open_pools()) == [0, 1]
+        assert len(_door.pools()) == 2 and len(acl.pool._pool.open_pools()) == 2
     """)
     assert out == "pool-0\n"
 

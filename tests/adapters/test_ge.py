@@ -146,7 +146,7 @@ def test_what_the_document_shows(ge: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("pool", "stream", "text"), [
-    (3, None, r"'pool' has incorrect type \(expected acl._pool.Pool, got int\)"),
+    (3, None, r"'pool' has incorrect type \(expected acl.pool._pool.Pool, got int\)"),
     (None, None, r"'pool' has incorrect type .*got NoneType"),
     ("", "first", "stream must be a Stream or the handle of one, not str"),
 ])

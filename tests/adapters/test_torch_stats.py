@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 from support.child import run_python
 
-from acl import _torch_stats
+from acl.adapters.torch import _stats as _torch_stats
 
 STAT = {"current": 3, "peak": 5, "allocated": 9, "freed": 6}
 SMALL = {"current": 1, "peak": 2, "allocated": 4, "freed": 3}

@@ -24,7 +24,7 @@ import acl
 import acl.sim
 import acl.vllm
 
-camem = importlib.import_module("acl.vllm.vllm_ascend_C")
+camem = importlib.import_module("acl.adapters.vllm.vllm_ascend_C")
 library = ctypes.CDLL(camem.__file__)
 library.my_malloc.restype = ctypes.c_void_p
 library.my_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
@@ -225,7 +225,7 @@ def test_what_is_no_function_is_refused() -> None:
 def test_before_init_module_there_is_no_memory() -> None:
     done = run_python("""
         import ctypes
-        from acl.vllm import vllm_ascend_C as module
+        from acl.adapters.vllm import vllm_ascend_C as module
         library = ctypes.CDLL(module.__file__)
         library.my_malloc.restype = ctypes.c_void_p
         print(library.my_malloc(ctypes.c_ssize_t(4096), 0, None))
@@ -237,7 +237,7 @@ def test_before_init_module_there_is_no_memory() -> None:
 def test_an_exit_with_living_segments_is_silent() -> None:
     done = run_python("""
         import ctypes, atexit
-        from acl.vllm import vllm_ascend_C as module
+        from acl.adapters.vllm import vllm_ascend_C as module
         library = ctypes.CDLL(module.__file__)
         library.my_malloc.restype = ctypes.c_void_p
         library.my_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import acl
-from acl import _error
+from acl.bind import _error
 
 TABLE = json.loads((Path(__file__).parents[2] / "tools/generate/acl_api.json").read_text())
 

@@ -11,7 +11,7 @@ from support.child import run_python
 
 import acl
 import acl.sim
-from acl import _libacl
+from acl.bind.generated import _libacl
 
 ROOT = Path(__file__).parents[2]
 TABLE = json.loads((ROOT / "tools/generate/acl_api.json").read_text())
@@ -180,7 +180,7 @@ def test_a_library_that_the_process_has_open_comes_first(
 def test_companions_are_found_beside_the_library(tiny_library: Path) -> None:
     done = run_python(
         """
-        from acl import _libacl
+        from acl.bind.generated import _libacl
         print(sorted(name for name, there in _libacl.functions().items() if there))
     """,
         ACL_LIBRARY=str(tiny_library),
@@ -198,7 +198,7 @@ def test_a_missing_function_is_named_with_the_version() -> None:
 def test_functions_newer_than_cann_8_1_can_be_hidden() -> None:
     done = run_python(
         """
-        from acl import _libacl
+        from acl.bind.generated import _libacl
         print(*[name for name, there in _libacl.functions().items() if there])
     """,
         ACL_WITHOUT="aclInit,newer",
@@ -212,14 +212,14 @@ def test_no_function_crashes_without_a_library(tmp_path: Path) -> None:
     # Every one of the 690 pointers is called with zeros through its stub.
     done = run_python(
         """
-        import ctypes, acl._libacl
+        import ctypes, acl.bind.generated._libacl
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         name = ctypes.pythonapi.PyCapsule_GetName
         name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-        exported = acl._libacl.__pyx_capi__
+        exported = acl.bind.generated._libacl.__pyx_capi__
         answers = {}
-        for function in acl._libacl.functions():
+        for function in acl.bind.generated._libacl.functions():
             capsule = exported[function]
             slot = ctypes.c_void_p.from_address(get(capsule, name(capsule)))
             answers[function] = ctypes.CFUNCTYPE(ctypes.c_int)(slot.value)(*[0] * 19)
@@ -234,7 +234,7 @@ def test_headers_are_where_include_dir_says() -> None:
     assert (Path(acl.include_dir()) / "acl/acl.h").is_file()
 
 
-@pytest.mark.parametrize("source", sorted(ROOT.glob("acl/late/*.c")), ids=lambda path: path.name)
+@pytest.mark.parametrize("source", sorted(ROOT.glob("acl/bind/**/*.c")), ids=lambda path: path.name)
 def test_the_loader_compiles_without_a_warning(source: Path) -> None:
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wundef", "-Werror", "-fsyntax-only"]
     folders = [f"-I{ROOT / 'acl/include'}", f"-I{ROOT / 'acl'}"]

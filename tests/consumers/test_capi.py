@@ -17,8 +17,8 @@ from consumers.test_consumers import HERE, compiled, cython_code, cython_module
 from support.child import run_python
 
 import acl
-from acl._registry import pool_of
-from acl.tools.demo_models import encoder
+from acl.pool._registry import pool_of
+from acl.tools.demo.models import encoder
 
 STRICT = ["-Wextra", "-Werror"]
 

@@ -12,7 +12,7 @@ import pytest
 from support.loads import LOADS
 from support.replays import Replay, made
 
-from acl.tools.replay_trace import Trace, load_trace
+from acl.tools.replay.trace import Trace, load_trace
 
 PAGE = 2 << 20
 TRACES = sorted((Path(__file__).parents[3] / "shared" / "traces").glob("*.npz"))

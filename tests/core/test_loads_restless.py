@@ -12,9 +12,10 @@ import pytest
 from support.replays import Replay, made
 from support.restless_loads import RESTLESS
 
-from acl.tools import _loops, bench_workloads
 from acl.tools._rig import Rig, function_addresses
-from acl.tools.replay_trace import Trace
+from acl.tools.bench import _loops
+from acl.tools.bench import workloads as bench_workloads
+from acl.tools.replay.trace import Trace
 
 PAGE = 2 << 20
 SEEDS = (7, 8)

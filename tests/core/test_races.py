@@ -15,8 +15,8 @@ from support.core import Door, physical, physical_base  # noqa: F401
 from support.team import Team
 
 import acl
-from acl.tools import _peers
 from acl.tools._rig import Rig, function_addresses
+from acl.tools.bench import _peers
 
 PAGE = 2 << 20
 TURNS = int(os.environ.get("ACLPOOL_TURNS") or 8000)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.child import run_python
 
-from acl.tools import _loops
 from acl.tools._rig import Rig, function_addresses
+from acl.tools.bench import _loops
 
 EVENT = np.dtype([("size", "<u8"), ("slot", "<u4"), ("stream", "<u4")])
 PAGE = 2 << 20
@@ -88,7 +88,7 @@ def test_the_lock_excludes_while_its_owner_changes(bias: str) -> None:
     done = run_python(
         """
         import threading
-        from acl.tools import _loops
+        from acl.tools.bench import _loops
         from acl.tools._rig import Rig, function_addresses
 
         rig = Rig()

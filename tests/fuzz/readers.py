@@ -39,8 +39,10 @@ os.environ.update(ACL_BACKEND="sim")
 import numpy as np
 
 import acl
-from acl.tools import cli, top_sample, top_text
-from acl.tools.replay_trace import TraceError, load_trace
+from acl.tools import cli
+from acl.tools.replay.trace import TraceError, load_trace
+from acl.tools.top import sample as top_sample
+from acl.tools.top import text as top_text
 from acl.tools.view.sources import load_history
 
 __all__ = ["READERS", "main"]

@@ -12,7 +12,7 @@ import pytest
 from support.child import run_child, run_python
 
 from acl.inside._asked import Asked, record_asked
-from acl.tools.replay_trace import load_trace
+from acl.tools.replay.trace import load_trace
 
 PROGRAM = """
     import os, signal, sys

@@ -21,8 +21,8 @@ from support.requests import small_model
 import acl
 import acl.sim
 from acl.inside._recorded import RecordedEvent
-from acl.tools.replay_run import replay_pool
-from acl.tools.replay_trace import load_trace
+from acl.tools.replay.measure import replay_pool
+from acl.tools.replay.trace import load_trace
 
 
 def of_blocks(events: list[RecordedEvent]) -> list[RecordedEvent]:

@@ -76,6 +76,8 @@ class Mutation:
                 continue
             if source.parts[:2] == ("acl", "sim"):
                 found.add("simulator")
+            elif source.suffix == ".pyx" and source.parts[:3] == ("acl", "pyacl", "generated"):
+                found.add(f"acl.{source.stem}")
             elif source.suffix == ".pyx":
                 found.add(".".join(source.with_suffix("").parts))
             else:

@@ -105,7 +105,7 @@ def test_a_service_that_cannot_be_seen_is_told_in_the_log_only(tmp_path: Path) -
 
 
 def test_the_loggers_are_children_of_one_with_a_null_handler() -> None:
-    from acl import _log
+    from acl.bind import _log
 
     found = _log.logger("pool")
     assert found is not None and found.name == "acl.pool" and found.parent is logging.getLogger("acl")

@@ -16,10 +16,16 @@ import aclpool
 FOLDER = Path(acl.__file__).parent
 OURS = sorted(
     set(acl.__all__)
-    - set(importlib.import_module("acl._root").__all__)
+    - set(importlib.import_module("acl.pyacl.generated._root").__all__)
     - {"mdl", "op", "prof", "rt", "util"}
 )
-MODULES = ["_buffer", "_copy", "_device", "_error", "_libacl", "_stream"]
+MODULES = ["runtime._buffer", "runtime._copy", "runtime._device", "bind._error", "bind.generated._libacl",
+           "runtime._stream"]
+
+
+def stub_of(module: str) -> Path:
+    """The stub of a module below `acl`."""
+    return FOLDER / f"{module.replace('.', '/')}.pyi"
 
 
 def stubbed(path: Path) -> set[str]:
@@ -51,15 +57,15 @@ def test_each_member_of_a_class_is_documented(name: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_each_public_name_has_a_stub(module: str) -> None:
     made = importlib.import_module(f"acl.{module}")
-    names = stubbed(FOLDER / f"{module}.pyi")
+    names = stubbed(stub_of(module))
     assert set(made.__all__) <= names
     assert not {name for name in names if not hasattr(made, name)}
 
 
-@pytest.mark.parametrize("module", ["_buffer", "_stream", "_device"])
+@pytest.mark.parametrize("module", ["runtime._buffer", "runtime._stream", "runtime._device"])
 def test_each_member_has_a_stub(module: str) -> None:
     made = importlib.import_module(f"acl.{module}")
-    for node in ast.parse((FOLDER / f"{module}.pyi").read_text()).body:
+    for node in ast.parse(stub_of(module).read_text()).body:
         if isinstance(node, ast.ClassDef):
             kind = getattr(made, node.name)
             members = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
@@ -75,7 +81,7 @@ def parameters(text: str) -> list[str]:
 @pytest.mark.parametrize("name", ["Pool", "Stream", "Event", "Model", "Buffer", "PinnedPool"])
 def test_a_class_says_how_it_is_made_as_its_stub_does(name: str) -> None:
     kind = getattr(acl, name)
-    stub = ast.parse((FOLDER / f"{kind.__module__.split('.')[-1]}.pyi").read_text())
+    stub = ast.parse(stub_of(kind.__module__.removeprefix("acl.")).read_text())
     found = next(node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == name)
     init = next(node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
     wanted = [arg.arg for arg in init.args.args[1:]]
@@ -161,11 +167,11 @@ def test_the_version_is_the_distributions() -> None:
 def test_pxd_and_headers_are_shipped() -> None:
     for name in (
         "__init__.pxd",
-        "_libacl.pxd",
-        "_buffer.pxd",
-        "_stream.pxd",
         "_runtime.pxd",
-        "_error.pxd",
+        "bind/_error.pxd",
+        "bind/generated/_libacl.pxd",
+        "runtime/_buffer.pxd",
+        "runtime/_stream.pxd",
     ):
         assert (FOLDER / name).is_file()
     assert (FOLDER / "py.typed").is_file()

@@ -18,7 +18,7 @@ import acl
 from acl import metrics
 from acl.inside._text import printable, replaced, write_replaced
 from acl.tools import cli
-from acl.tools.replay_trace import TraceError, load_trace
+from acl.tools.replay.trace import TraceError, load_trace
 from acl.tools.view.sources import load_history
 
 EVIL = "red\x1b[31m\x07\n\r\0\x9b2J\u202egpj\u2028\udce9\x7f<b>&'\""

@@ -198,7 +198,7 @@ def test_a_pool_is_not_kept_for_a_stream_that_ended(dropped: bool) -> None:
 
 
 def test_a_closed_pool_is_not_found_for_a_stream_that_others_ended() -> None:
-    from acl._registry import registered
+    from acl.pool._registry import registered
 
     acl.Device(0).use()
     raw = ctypes.c_void_p()

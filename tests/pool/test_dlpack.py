@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 import acl
-import acl._dlpack
+import acl.pool._dlpack
 
 DTYPES = ["float32", "float16", "int8", "uint16", "int64", "bool", "complex64", "float64"]
 
@@ -70,7 +70,7 @@ def pool(no_leaks: None) -> Iterator[acl.Pool]:
     with acl.Pool(0, limit="64MiB") as made:
         yield made
     del made
-    acl._dlpack.marks_drop()
+    acl.pool._dlpack.marks_drop()
     gc.collect()
 
 
@@ -330,7 +330,7 @@ def test_copies_of_ours_are_waited_for_too(no_leaks: None, part: bool) -> None:
             del capsule
         del given
         buffer.close()
-    acl._dlpack.marks_drop()
+    acl.pool._dlpack.marks_drop()
 
 
 def test_no_stream_means_ready(pool: acl.Pool) -> None:

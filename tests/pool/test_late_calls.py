@@ -8,7 +8,7 @@ from support.child import run_python
 from support.core import MIB, Door, physical, physical_base  # noqa: F401
 
 import acl
-from acl._registry import strays
+from acl.pool._registry import strays
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -64,7 +64,7 @@ GARBAGE = """
 import ctypes
 import gc
 import acl
-from acl._registry import strays
+from acl.pool._registry import strays
 from support.core import Door
 
 libc = ctypes.CDLL(None)

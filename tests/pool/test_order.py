@@ -16,7 +16,7 @@ import pytest
 
 import acl
 import acl.sim
-from acl.tools import _peers
+from acl.tools.bench import _peers
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from support.child import run_python
 from support.core import Slow
 
 import acl
-from acl._nep49 import HANDLER_NAME
+from acl.pool._nep49 import HANDLER_NAME
 
 try:
     from numpy._core.multiarray import get_handler_name

@@ -400,7 +400,7 @@ def test_an_error_in_the_hook_comes_through(sim: ModuleType) -> None:
 def test_a_bare_callback_answers_null_and_keeps_the_report(sim: ModuleType, stream: acl.Stream) -> None:
     with acl.Pool(0, "32MiB") as pool:
         pool.register(stream)
-        from acl.tools import _peers
+        from acl.tools.bench import _peers
 
         subject = _peers.registered("pool", stream.handle, pool)
         assert subject.take(40 * MIB) == 0
@@ -536,7 +536,7 @@ def test_a_child_of_a_fork_is_refused() -> None:
         pool = acl.Pool(0)
         stream = acl.Stream()
         pool.register(stream)
-        from acl.tools import _peers
+        from acl.tools.bench import _peers
         subject = _peers.registered("pool", stream.handle, pool)
         block = subject.take(1000)
         buffer = pool.alloc(1000)

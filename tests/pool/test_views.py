@@ -9,7 +9,7 @@ from support.core import MIB, Door, Slow, open_door, physical, physical_base  # 
 
 import acl
 from acl.inside._top import pool_numbers
-from acl.tools.top_sample import served
+from acl.tools.top.sample import served
 
 TO_HOST = 2
 

@@ -115,7 +115,7 @@ def test_a_callback_may_hold_its_stream(no_leaks: None) -> None:
 
 OLD_CANN = """
     import threading, time, acl
-    from acl import _libacl
+    from acl.bind.generated import _libacl
     assert not _libacl.functions()["aclrtLaunchHostFunc"]
     done = []
     with acl.Stream() as stream, acl.Stream() as other:

@@ -1,6 +1,6 @@
 """The prediction of output shapes from those of earlier runs."""
 
-from acl._extents import Extents
+from acl.execution._extents import Extents
 
 
 def taught(inputs, outputs, *runs):

@@ -237,7 +237,7 @@ def test_a_failing_start() -> None:
 def test_a_failing_end_is_silent() -> None:
     done = run_python("""
         import acl, acl.sim
-        from acl import _libacl
+        from acl.bind.generated import _libacl
         if _libacl.functions()["aclFinalizeReference"]:
             acl.sim.fault("aclFinalizeReference", code=500000)
         acl.Stream().close()

@@ -13,8 +13,8 @@ from support.models import CountingAllocator, transformer_encoder
 from support.requests import ARCHITECTURES, assert_close, floats, small_model
 
 import acl
-from acl._pinned import default_pool
-from acl.tools._watch import Tally, Watch
+from acl.pool._pinned import default_pool
+from acl.tools.demo._watch import Tally, Watch
 from acl.tools.numpy_ops import evaluate
 from acl.tools.onnx_writer import Builder
 

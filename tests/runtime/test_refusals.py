@@ -82,7 +82,7 @@ def test_op_of_a_library_without_operators_names_the_missing_function(tmp_path: 
 
 
 def operator_functions() -> str:
-    from acl import _libacl
+    from acl.bind.generated import _libacl
 
     return ",".join(name for name in _libacl.functions() if name.startswith("aclop"))
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import acl
-from acl import _stream
+from acl.runtime import _stream
 
 
 def hold(stream: acl.Stream) -> threading.Event:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import acl
-from acl._given import host_array
-from acl._tensor import BIT_TYPES, DTYPE_CODES, TensorInfo
+from acl.runtime._given import host_array
+from acl.runtime._tensor import BIT_TYPES, DTYPE_CODES, TensorInfo
 
 needs_ml_dtypes = pytest.mark.skipif(
     importlib.util.find_spec("ml_dtypes") is None, reason="ml_dtypes is not installed")

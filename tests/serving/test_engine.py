@@ -17,7 +17,7 @@ from support.child import run_python
 from task import TextTask
 
 import acl
-from acl.tools.demo_models import encoder
+from acl.tools.demo.models import encoder
 from acl.tools.numpy_ops import evaluate
 
 TEXT = "the quick brown fox jumps over the lazy dog and does it again until all of it is done " * 3

@@ -13,7 +13,7 @@ import ctypes
 from collections.abc import Callable
 
 import acl
-from acl import _door
+from acl.adapters.pluggable import _door
 from support.calls import api
 
 __all__ = ["Framework"]

@@ -1,6 +1,6 @@
 """Allocation traces that are hard on an allocator, made from a seed.
 
-Each function returns a `Recorder` whose arrays have the form of `acl.tools.replay_trace.Trace`.  Sizes are what a
+Each function returns a `Recorder` whose arrays have the form of `acl.tools.replay.trace.Trace`.  Sizes are what a
 registered allocator sees: tensors rounded up to 32 bytes plus 32, workspaces multiples of 512.  The loads are
 the ones that simulations found hard: deep nets, streams whose peaks don't coincide, sizes that drift, tiny
 blocks that stay.

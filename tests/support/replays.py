@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from acl.tools import _loops
 from acl.tools._rig import Rig, function_addresses
-from acl.tools.replay_trace import Trace
+from acl.tools.bench import _loops
+from acl.tools.replay.trace import Trace
 from support.loads import Recorder
 
 __all__ = ["Replay", "made"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from acl.tools.replay_trace import Trace, trace_of_rows
+from acl.tools.replay.trace import Trace, trace_of_rows
 
 __all__ = ["random_trace"]
 

@@ -9,12 +9,13 @@ from pathlib import Path
 __all__ = ["calls", "checked"]
 
 ROOT = Path(__file__).parent.parent.parent
-CIMPORT = re.compile(r"from acl\._libacl cimport \(([^)]*)\)|from acl\._libacl cimport ([^(\n]+)")
+CIMPORT = re.compile(r"from acl\.bind\.generated\._libacl cimport (?:\(([^)]*)\)|([^(\n]+))")
 CHECK = re.compile(r'check\([^"]*"(acl\w+)"')
 
 
 def _text(module: str) -> str:
-    return (ROOT / f"acl/{module}.pyx").read_text()
+    (path,) = (ROOT / "acl").rglob(f"{module}.pyx")
+    return path.read_text()
 
 
 def _functions() -> set[str]:

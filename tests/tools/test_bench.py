@@ -17,13 +17,17 @@ from support.child import run_child
 
 import acl
 import acl.sim
-from acl.tools import _meter, _peers, bench_instructions, bench_report, bench_workloads, cli, outputs, plots
 from acl.tools import bench as bench_command
-from acl.tools._loops import EVENT_BYTES, Load, Subject, instructions_available, run_foreign, run_here, run_python
-from acl.tools.bench_about import about_file, about_ours
-from acl.tools.bench_cases import Case
-from acl.tools.bench_measure import Effort, fitting_count, fitting_passes, latencies, percentile, sample_alone
-from acl.tools.bench_subjects import CANDIDATES, PoolUnderTest, candidate_of, choose
+from acl.tools import cli, outputs, plots
+from acl.tools.bench import _meter, _peers
+from acl.tools.bench import instructions as bench_instructions
+from acl.tools.bench import report as bench_report
+from acl.tools.bench import workloads as bench_workloads
+from acl.tools.bench._loops import EVENT_BYTES, Load, Subject, instructions_available, run_foreign, run_here, run_python
+from acl.tools.bench.about import about_file, about_ours
+from acl.tools.bench.cases import Case
+from acl.tools.bench.measure import Effort, fitting_count, fitting_passes, latencies, percentile, sample_alone
+from acl.tools.bench.subjects import CANDIDATES, PoolUnderTest, candidate_of, choose
 
 KEYS = {
     "workload", "allocator", "threads", "thread", "arena", "ns_per_pair", "ns_per_pair_min", "p50_ns", "p99_ns",

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from acl.tools import _peers, bench_measure, bench_workloads
-from acl.tools._loops import Load, Subject, run_here
-from acl.tools.bench_cases import NAMES, Case, Wanted, cases_of
-from acl.tools.bench_measure import Effort, overlap, warm_up
-from acl.tools.bench_report import merged, with_floor
-from acl.tools.bench_runs import RUNS, Job, measure_case
-from acl.tools.bench_subjects import Candidate, Opened, candidate_of
+from acl.tools.bench import _peers
+from acl.tools.bench import measure as bench_measure
+from acl.tools.bench import workloads as bench_workloads
+from acl.tools.bench._loops import Load, Subject, run_here
+from acl.tools.bench.cases import NAMES, Case, Wanted, cases_of
+from acl.tools.bench.measure import Effort, overlap, warm_up
+from acl.tools.bench.report import merged, with_floor
+from acl.tools.bench.runs import RUNS, Job, measure_case
+from acl.tools.bench.subjects import Candidate, Opened, candidate_of
 
 EFFORT = Effort(rounds=1, samples=3, run_ns=500_000, least=500, warm_runs=3, warm_ns=100_000_000)
 WAIT_NS = 2_000

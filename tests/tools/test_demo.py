@@ -12,7 +12,10 @@ import pytest
 from support.child import run_python
 
 import acl
-from acl.tools import demo, demo_models, demo_report, demo_run
+from acl.tools import demo
+from acl.tools.demo import measure as demo_run
+from acl.tools.demo import models as demo_models
+from acl.tools.demo import report as demo_report
 from acl.tools.numpy_ops import evaluate
 
 
@@ -103,7 +106,7 @@ def test_durations_are_readable():
 
 
 def test_watch_refuses_a_stream_that_is_none():
-    from acl.tools._watch import Tally, Watch
+    from acl.tools.demo._watch import Tally, Watch
 
     with pytest.raises(acl.AclError):
         Watch(0, 1, 1, 1, 1, Tally())

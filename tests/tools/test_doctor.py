@@ -8,7 +8,9 @@ import pytest
 from support.child import run_child
 
 import acl
-from acl.tools import doctor, doctor_checks, doctor_machine
+from acl.tools import doctor
+from acl.tools.doctor import checks as doctor_checks
+from acl.tools.doctor import machine as doctor_machine
 
 
 def examined(**environment: str) -> tuple[int, dict[str, dict[str, object]]]:
@@ -158,7 +160,7 @@ def test_little_locked_memory_is_a_note(cann: None, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("error", [acl.NotSupportedError(207000, "aclopExecuteV2", "missing"), MemoryError()])
 def test_a_library_without_operators_is_no_illness(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    from acl.tools import doctor_checks
+    from acl.tools.doctor import checks as doctor_checks
 
     def refuse(*of: object, **how: object) -> None:
         raise error

@@ -18,11 +18,11 @@ from support.small_traces import random_trace
 import acl
 import acl.sim
 from acl.tools import cli
-from acl.tools._loops import Load, run_here
-from acl.tools._policies import POLICIES, Ledger, Policy
-from acl.tools.replay_price import PRICES, load_prices, priced_ms
-from acl.tools.replay_run import replay_policy, replay_pool, timing_of, whole_passes
-from acl.tools.replay_trace import TraceError, closed_trace, load_trace, repeat_trace, save_trace, trace_of_rows
+from acl.tools.bench._loops import Load, run_here
+from acl.tools.replay._policies import POLICIES, Ledger, Policy
+from acl.tools.replay.measure import replay_policy, replay_pool, timing_of, whole_passes
+from acl.tools.replay.price import PRICES, load_prices, priced_ms
+from acl.tools.replay.trace import TraceError, closed_trace, load_trace, repeat_trace, save_trace, trace_of_rows
 
 KEYS = {
     "events", "ns_per_event", "ns_per_event_host", "driver_ms_modelled", "live_peak", "reserved_peak", "ratio",

@@ -26,10 +26,11 @@ import pytest
 import acl
 import acl.inside._top
 from acl.inside._top import TopServer, check_folder, snapshot, top_folder
-from acl.tools import cli, top_sample
-from acl.tools.top_sample import Answer, PoolRates, Rates, ask, ask_all, rates_between, rates_of
-from acl.tools.top_screen import Screen
-from acl.tools.top_text import SORTS, Options, count, lines
+from acl.tools import cli
+from acl.tools.top import sample as top_sample
+from acl.tools.top.sample import Answer, PoolRates, Rates, ask, ask_all, rates_between, rates_of
+from acl.tools.top.screen import Screen
+from acl.tools.top.text import SORTS, Options, count, lines
 
 MIB = 1 << 20
 SERVICE = """
@@ -239,7 +240,7 @@ def test_a_child_of_a_fork_serves_on_its_own(folder: Path) -> None:
     code = """
 import os, acl
 from pathlib import Path
-from acl.tools.top_sample import ask
+from acl.tools.top.sample import ask
 from acl.inside._top import Serving
 server = acl.serve_top()
 pool = acl.Pool(device=0, name="parents")

@@ -1,7 +1,7 @@
 """The Cython layer over the C API: one late-bound function pointer per function.
 
-Makes `acl/_libacl.pxd` (types from the C headers, functions as pointers that others `cimport`),
-the tail of `acl/_libacl.pyx` that hands those pointers to the loader, and under `acl/late` the
+Makes `acl/bind/generated/_libacl.pxd` (types from the C headers, functions as pointers that others `cimport`),
+the tail of `_libacl.pyx` there that hands those pointers to the loader, and beside them the
 table of pointers, the stub that each one points to before the library is opened, and the names of
 the error codes.
 """
@@ -174,12 +174,12 @@ def pxd(table: Row) -> str:
     parts = split(table)
     types = [declarations(h, parts[h]) for h in header_order(parts)]
     functions = [wrapped("cdef " + pointer(f)) for f in table["functions"]]
-    loader = (api.ROOT / "acl/late/loader.pxd.in").read_text()
+    loader = (api.ROOT / "acl/bind/loader.pxd.in").read_text()
     return "\n".join([PXD_HEAD, *[t for t in types if t], loader, *functions]) + "\n"
 
 
 def pyx(table: Row) -> str:
-    head = (api.ROOT / "acl/late/libacl.pyx.in").read_text()
+    head = (api.ROOT / "acl/bind/libacl.pyx.in").read_text()
     slots = [f"    slots[{i}] = <void **> &{f['name']}" for i, f in enumerate(table["functions"])]
     start = "\n\ncdef void slots_fill(void ***slots) noexcept nogil:\n"
     return MARK_PYTHON + head + start + "\n".join(slots) + "\n\n\nstart()\n"
@@ -247,7 +247,7 @@ def stubs_c(table: Row) -> str:
     return "\n".join(
         [
             MARK_C
-            + '#include "loader.h"\n#include "table.h"\n\n#include <stdarg.h>\n#include <stdio.h>\n',
+            + '#include "bind/loader.h"\n#include "table.h"\n\n#include <stdarg.h>\n#include <stdio.h>\n',
             *[stub(f) for f in functions],
             "LateTable late_table = {",
             *[f"    .{f['name']} = stub_{f['name']}," for f in functions],
@@ -268,8 +268,8 @@ def stubs_c(table: Row) -> str:
 def outputs(table: Row) -> dict[str, str]:
     """The Cython layer and the table behind it."""
     return {
-        "acl/_libacl.pxd": pxd(table),
-        "acl/_libacl.pyx": pyx(table),
-        "acl/late/table.h": table_h(table),
-        "acl/late/stubs.c": stubs_c(table),
+        "acl/bind/generated/_libacl.pxd": pxd(table),
+        "acl/bind/generated/_libacl.pyx": pyx(table),
+        "acl/bind/generated/table.h": table_h(table),
+        "acl/bind/generated/stubs.c": stubs_c(table),
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from acl.tools._rig import Rig
-from acl.tools.replay_trace import TraceError
+from acl.tools.replay.trace import TraceError
 from acl.tools.view.history import History, curve_of_spans, spans_of_changes
 
 __all__ = ["difference", "place_blocks"]

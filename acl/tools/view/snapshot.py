@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from acl.tools.replay_trace import DAMAGED, TraceError, read_pickle
+from acl.tools.replay.trace import DAMAGED, TraceError, read_pickle
 from acl.tools.view.history import History, Mark, curve_of_spans, spans_of_changes
 
 __all__ = ["load_snapshot_history"]

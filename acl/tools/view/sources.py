@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acl.tools.replay_trace import DAMAGED, Trace, TraceError, load_trace, read_arrays
+from acl.tools.replay.trace import DAMAGED, Trace, TraceError, load_trace, read_arrays
 from acl.tools.view.history import History, Mark, curve_of_spans, empty_spans, lifetimes, spans_of_changes
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ with pytest.MonkeyPatch.context() as patched:
 from support.core import MIB, Door, open_door
 
 import acl
-from acl.tools.replay_trace import load_trace
+from acl.tools.replay.trace import load_trace
 
 Saved = tuple[Path, acl.Pool, acl.Recording, list[acl.Buffer]]
 

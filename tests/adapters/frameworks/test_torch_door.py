@@ -131,8 +131,8 @@ torch.npu.synchronize()
 assert acl.torch.pools()[0].check() == 0
 """)
     theirs = run(HUNDREDS, start=START + """
-import acl._preload
-acl._preload.preload()
+import acl.adapters._preload
+acl.adapters._preload.preload()
 import torch
 import torch.nn as nn
 torch.manual_seed(0)
@@ -468,8 +468,8 @@ else:
 
 def test_after_the_first_tensor_it_is_too_late(run) -> None:
     assert run(START + """
-import acl._preload
-acl._preload.preload()
+import acl.adapters._preload
+acl.adapters._preload.preload()
 import torch
 torch.empty(10, device="npu")
 try:
@@ -728,11 +728,11 @@ names = {point["attributes"].get("pool") for one in acl.metrics.snapshot() for p
 assert "pool-0" in names, names
 assert [row.name for row in acl.memory_ledger(0).rows if row.owner == "pool"][:1] == ["pool-0"]
 y = torch.empty(MIB, dtype=torch.uint8, device="npu:1")
-assert {pool.device for pool in acl._pool.open_pools()} == {0, 1}
+assert {pool.device for pool in acl.pool._pool.open_pools()} == {0, 1}
 """, start=START + INSTALLED.removeprefix(START).replace("torch.npu.set_device(0)", ""),
         ACL_POOL_RECORD=f"{tmp_path}/run.npz,stacks=python")
     assert out == ""
-    from acl.tools.replay_trace import load_trace
+    from acl.tools.replay.trace import load_trace
 
     sizes = load_trace(tmp_path / "run.npz").size.tolist()
     assert [size >> 10 for size in sizes] == [1 << 10], sizes       # the first, and no other: `y` is device 1's

@@ -17,7 +17,7 @@ from support.histories import TAGS, Truth, make_recording, make_snapshot, servic
 from support.small_traces import random_trace
 
 from acl.tools import cli
-from acl.tools.replay_trace import TraceError, save_trace, trace_of_rows
+from acl.tools.replay.trace import TraceError, save_trace, trace_of_rows
 from acl.tools.view.history import MappedRanges, curve_of_spans, lifetimes, spans_of_changes
 from acl.tools.view.pack import pack_column, pack_history
 from acl.tools.view.page import bundle, page, web_file

@@ -1,0 +1,1 @@
+"""ONNX Runtime's memory, for `acl.ort`."""

@@ -1,0 +1,1 @@
+"""The library that torch_npu and MindSpore open as their allocator."""

@@ -1,0 +1,796 @@
+"""The pool behind frameworks that take a pluggable allocator: torch_npu, MindSpore.
+
+This module's own file is the shared library that they open: `entry.c` beside it exports
+`aclpool_malloc`, `aclpool_free` and their kin, and the functions here stand behind them.  A *seat*
+is one such pair; seat 0 is the process's own, the others serve one pool each.  A *front* is a
+seat's part for one device: a pool, its counters, its arenas.
+
+A framework with a task queue frees a block before the work that uses it is submitted.  So its
+arenas (`ROLE_FRAMEWORK`) use a block again only for the same stream, whose later work comes after
+that in the queue too; inside a free nothing is recorded, waited for or given back; and no page
+leaves them but after `drain`, which empties the queue first.
+
+Any thread may call the C functions; they take the GIL only in threads of Python's, to tell of a
+pool that they made and to note a stack that a recording wants.  Fronts and their pools live as
+long as the process, as a framework may give back memory at any time.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from acl.core._arena cimport arena_is_of, pool_arena, pool_create, pool_trim
+from acl._core cimport (
+    ARENA_CLOSED, Arena, BLOCK_HOLE, BLOCK_LIVE, BLOCK_WAITING, Block, CALL_FREE,
+    CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_PHYSICAL,
+    MAX_SIZE_BITS, Pool as CorePool, PoolOptions, RANGE_SMALL, ROLE_FRAMEWORK,
+    ROLE_STREAM, ROLE_USER, Range, arena_alloc, arena_free, arena_try,
+)
+from acl.core._driver cimport device_wait
+from acl.bind.generated._libacl cimport (
+    ACL_HBM_MEM_HUGE, aclrtContext, aclrtGetCurrentContext, aclrtGetDevice,
+    aclrtGetMemInfo, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream, libacl_open,
+)
+from acl.core._lock cimport (
+    SpinLock, count_read, lock_drop, lock_take, spin_enter, spin_leave, stale_read,
+)
+from acl.core._order cimport block_share, waiting_sync
+from acl.core._pages cimport pages_donate
+from acl.core._record cimport record_call
+from acl.runtime._device cimport fork_count, leaving
+from acl.inside._stacks cimport stack_enter
+from acl.pool._options cimport memory_kind, soc_padding, virtual_default
+from acl.pool._pool cimport Pool, pool_adopt
+
+cdef extern from "<stdbool.h>" nogil:
+    ctypedef bint c_bool "bool"
+
+cdef extern from "Python.h" nogil:
+    int Py_IsInitialized()
+    int Py_AddPendingCall(int (*call)(void *) noexcept, void *argument)
+    void *PyGILState_GetThisThreadState()
+
+cdef extern from "adapters/pluggable/door.h" nogil:
+    enum:
+        DOOR_SEATS
+        DOOR_DEVICES
+        DOOR_KINDS
+        DOOR_TEXT
+
+    ctypedef struct DoorStat:
+        int64_t current
+        int64_t peak
+        int64_t increased
+        int64_t decreased
+
+    ctypedef struct DoorStats:
+        DoorStat *blocks
+        DoorStat *bytes
+        DoorStat *requested
+        DoorStat *reserved
+        DoorStat *pages
+        int64_t ooms
+        int64_t retries
+        int64_t driver_allocs
+        int64_t driver_frees
+
+    ctypedef struct DoorCalls:
+        void *(*alloc)(uint32_t seat, size_t size, int device, void *stream) noexcept nogil
+        void (*free)(void *address) noexcept nogil
+        c_bool (*share)(void *address, void *stream) noexcept nogil
+        c_bool (*stats)(uint32_t seat, int device, DoorStats *stats) noexcept nogil
+        void (*reset)(uint32_t seat, int device, c_bool peaks) noexcept nogil
+        void (*empty)(uint32_t seat) noexcept nogil
+        void (*fraction)(uint32_t seat, int device, double fraction) noexcept nogil
+        void *(*base)(void *address, size_t *size) noexcept nogil
+        c_bool (*why)(uint32_t seat, int device, size_t size, char *text,
+                      size_t room) noexcept nogil
+
+    ctypedef void (*DoorThrow)(const char *message) noexcept nogil
+
+    ctypedef struct Address:
+        void *address
+        void *front
+        void *arena
+        void *block
+        size_t size
+        size_t bytes
+
+    DoorCalls door_calls
+    DoorThrow door_throw_memory
+    DoorThrow door_throw_refusal
+    bint address_put(const Address *entry)
+    bint address_take(void *address, Address *entry)
+    bint address_find(void *address, Address *entry)
+    void stats_add(DoorStats *stats, size_t size, size_t bytes)
+    void stats_drop(DoorStats *stats, size_t size, size_t bytes)
+    void stats_reset(DoorStats *stats, bint peaks)
+    void stats_pages(DoorStats *stats, int64_t granule)
+    uint32_t door_failure(char *text)
+    void *pointer_read(void **where)
+    void pointer_publish(void **where, void *value)
+
+__all__ = [
+    "SEATS", "attach", "empty", "failure", "hook", "path", "pools", "refused", "reset", "segments",
+    "share", "stats",
+]
+
+cdef enum:
+    RECENT = 64                 # arenas that a front finds at once, by their streams
+    GRANULE = 2097152
+    SYNC_TIMEOUT_MS = 5000
+
+cdef struct Front:
+    CorePool *pool
+    SpinLock lock               # guards the counters
+    DoorStats stats
+    uint32_t role               # of its arenas
+    size_t padding              # bytes behind a block
+    bint adopted                # Python knows its pool
+    int made                    # fork_count at its making
+    int64_t pages_begun[2]      # taken and given back when the counters were reset
+    size_t limit                # the owner's, while a fraction of the device is asked for
+    size_t limit_set            # what the fraction made of it
+    void *recent[64]            # Arena pointers, by a hash of the stream
+
+cdef struct Seat:
+    SpinLock lock               # guards the making of fronts
+    bint open
+    bint framework              # frees come before launches
+    bint blind                  # the device that calls name says nothing: it is the thread's own
+    bint makes                  # a device without a pool gets one when it is first used
+    void *fronts[64]            # Front pointers, by device
+
+cdef Seat seats[16]
+cdef uint64_t refused_count = 0             # frees of what is not live here
+# The framework's own: its queue is submitted, and the device has done it.
+cdef c_bool (*queue_drain)(c_bool check_error) noexcept nogil
+# The framework's own events, recorded by way of its queue.
+cdef void *(*queue_mark)(int device, void *stream) noexcept nogil
+cdef c_bool (*queue_mark_done)(void *mark) noexcept nogil
+cdef void (*queue_mark_drop)(void *mark) noexcept nogil
+# Keeps the Pools that seats serve from.
+held = {}
+SEATS = DOOR_SEATS
+
+
+# ---- fronts -------------------------------------------------------------------------------------
+
+cdef CorePool *pool_make(int32_t device) noexcept nogil:
+    """A pool with the usual options; its device is current."""
+    cdef PoolOptions options
+    memset(&options, 0, sizeof(PoolOptions))
+    options.device = device
+    options.granule = GRANULE
+    options.virtual_bytes = virtual_default(options.limit)
+    options.mem_attr = ACL_HBM_MEM_HUGE
+    options.info_attr = memory_kind()
+    options.sync_timeout_ms = SYNC_TIMEOUT_MS
+    options.steals = True
+    options.early_frees = True
+    options.views = True
+    return pool_create(&options, NULL)
+
+
+cdef Front *front_open(Seat *seat, int32_t device, CorePool *pool) noexcept nogil:
+    """The seat's front for a device; made, over a pool of its own if none is given."""
+    cdef Front *front
+    cdef Front *made
+    front = <Front *> pointer_read(&seat.fronts[device])
+    if front is not NULL:
+        return front
+    made = <Front *> calloc(1, sizeof(Front))
+    if made is NULL:
+        return NULL
+    made.adopted = pool is not NULL
+    made.pool = pool if made.adopted else pool_make(device)
+    made.padding = soc_padding()
+    made.made = fork_count
+    if made.pool is NULL:
+        free(made)
+        return NULL
+    if seat.framework:
+        made.role = ROLE_FRAMEWORK
+        made.pool.drain = on_drain
+        made.pool.mark_done = on_mark_done
+        made.pool.mark_drop = on_mark_drop
+        made.pool.mark = on_mark
+    else:
+        made.role = <uint32_t> (ROLE_USER if made.pool.options.early_frees else ROLE_STREAM)
+    # Two threads may get here at once: the later one's is left empty, a few pages of host memory.
+    spin_enter(&seat.lock)
+    front = <Front *> seat.fronts[device]
+    if front is NULL:
+        front = made
+        pointer_publish(&seat.fronts[device], made)
+    spin_leave(&seat.lock)
+    return front
+
+
+cdef Arena *front_arena(Front *front, aclrtStream stream) noexcept nogil:
+    """The arena of a stream; handles come again, so one that is remembered is looked at."""
+    cdef size_t hash = <size_t> stream
+    cdef Arena *arena
+    hash = (hash >> 6 ^ hash >> 12 ^ hash >> 20) % RECENT
+    arena = <Arena *> pointer_read(&front.recent[hash])
+    if arena is not NULL and stream is not NULL and arena_is_of(arena, stream, NULL):
+        return arena
+    arena = pool_arena(front.pool, stream, front.role)
+    pointer_publish(&front.recent[hash], arena)
+    return arena
+
+
+# ---- the device ---------------------------------------------------------------------------------
+
+cdef bint device_enter(int32_t device, aclrtContext *previous) noexcept nogil:
+    """Make a device current; `previous` is what to go back to, NULL for nothing."""
+    cdef int32_t ordinal = -1
+    previous[0] = NULL
+    libacl_open()
+    if aclrtGetDevice(&ordinal) == 0:
+        if ordinal == device:
+            return True
+        aclrtGetCurrentContext(previous)
+    return aclrtSetDevice(device) == 0
+
+
+cdef void device_leave(aclrtContext previous) noexcept nogil:
+    if previous is not NULL:
+        aclrtSetCurrentContext(previous)
+
+
+cdef bint on_drain(CorePool *pool) noexcept nogil:
+    """What the framework has queued is submitted, and the device has done it.
+
+    Pages are detached before this and unmapped after it, so what is freed meanwhile is not touched.
+    """
+    cdef aclrtContext previous = NULL
+    cdef bint done
+    if not device_enter(pool.options.device, &previous):
+        return False
+    done = (queue_drain is NULL or queue_drain(False)) and device_wait(pool)
+    device_leave(previous)
+    return done
+
+
+cdef void *on_mark(CorePool *pool, aclrtStream stream) noexcept nogil:
+    return NULL if queue_mark is NULL else queue_mark(pool.options.device, stream)
+
+
+cdef bint on_mark_done(void *mark) noexcept nogil:
+    return queue_mark_done(mark)
+
+
+cdef void on_mark_drop(void *mark) noexcept nogil:
+    queue_mark_drop(mark)
+
+
+cdef bint pages_reclaim(CorePool *pool, size_t bytes) noexcept nogil:
+    """Memory is short: empty the framework's queue, and take free pages of all its streams."""
+    cdef uint64_t want = bytes // pool.options.granule + 2
+    cdef uint64_t found = 0
+    cdef uint32_t index
+    if queue_drain is NULL or not waiting_sync(pool, True):
+        return False
+    for index in range(count_read(&pool.arena_count)):
+        if pool.arenas[index].role == ROLE_FRAMEWORK and found < want:
+            found += pages_donate(pool.arenas[index], want - found, True)
+    return True
+
+
+# ---- behind the exported symbols ----------------------------------------------------------------
+
+cdef Block *alloc_slow(Front *front, Arena *arena, size_t bytes) noexcept nogil:
+    """With a driver call or more; the thread may have no device yet, or another one."""
+    cdef aclrtContext previous = NULL
+    cdef Block *block
+    if not device_enter(front.pool.options.device, &previous):
+        return NULL
+    block = arena_alloc(arena, bytes, 0)
+    if block is NULL and front.role == ROLE_FRAMEWORK and pages_reclaim(front.pool, bytes):
+        spin_enter(&front.lock)
+        front.stats.retries += 1
+        spin_leave(&front.lock)
+        block = arena_alloc(arena, bytes, 0)
+    device_leave(previous)
+    return block
+
+
+cdef Front *front_find(uint32_t seat, int device) noexcept nogil:
+    if device < 0 or device >= DOOR_DEVICES:
+        return NULL
+    return <Front *> pointer_read(&seats[seat].fronts[device])
+
+
+cdef int device_of(uint32_t seat, int named) noexcept nogil:
+    """The device that a call is about."""
+    cdef int32_t ordinal = named
+    if seats[seat].blind and aclrtGetDevice(&ordinal) != 0:
+        return named
+    return ordinal
+
+
+cdef Front *front_first(uint32_t seat, int device) noexcept nogil:
+    """At the first allocation on a device, a seat that makes pools makes its front."""
+    cdef aclrtContext previous = NULL
+    cdef Front *front
+    if not seats[seat].makes or device < 0 or device >= DOOR_DEVICES:
+        return NULL
+    if not device_enter(device, &previous):
+        return NULL
+    front = front_open(&seats[seat], device, NULL)
+    if front is not NULL and not leaving and Py_IsInitialized():
+        # A thread of Python's may take the GIL here, as torch does to note a stack; one of the
+        # framework's may be waited for by somebody who holds it.
+        if PyGILState_GetThisThreadState() is not NULL:
+            on_made(NULL)
+        else:
+            Py_AddPendingCall(on_made, NULL)
+    device_leave(previous)
+    return front
+
+
+cdef int on_made(void *argument) noexcept with gil:
+    fronts_adopt()
+    return 0
+
+
+cdef bint stack_note(CorePool *pool) noexcept nogil:
+    """Leave the Python stack of this thread for the recordings that want it; whether it is left."""
+    if pool.notes.python == 0 or leaving or PyGILState_GetThisThreadState() is NULL:
+        return False
+    with gil:
+        return stack_enter(pool)
+
+
+cdef void *on_alloc(uint32_t seat, size_t size, int device, void *stream) noexcept nogil:
+    cdef int ordinal = device_of(seat, device)
+    cdef Front *front = front_find(seat, ordinal)
+    cdef Arena *arena
+    cdef Block *block = NULL
+    cdef Address entry
+    cdef size_t bytes
+    cdef bint noted
+    if front is NULL:
+        front = front_first(seat, ordinal)
+    if front is NULL or front.made != fork_count:
+        return NULL
+    arena = front_arena(front, stream)
+    if arena is not NULL and size >> MAX_SIZE_BITS == 0:
+        bytes = (size + 31) // 32 * 32 + front.padding
+        noted = stack_note(front.pool)
+        block = arena_try(arena, bytes, 0)
+        if block is NULL:
+            block = alloc_slow(front, arena, bytes)
+        if noted:
+            record_call(0)
+    if block is not NULL:
+        entry.address, entry.front, entry.arena, entry.block = block.addr, front, arena, block
+        entry.size, entry.bytes = size, block.size
+        if address_put(&entry):
+            spin_enter(&front.lock)
+            stats_add(&front.stats, size, entry.bytes)
+            spin_leave(&front.lock)
+            return entry.address
+        arena_free(arena, block)
+    spin_enter(&front.lock)
+    front.stats.ooms += 1
+    spin_leave(&front.lock)
+    return NULL
+
+
+cdef void on_free(void *address) noexcept nogil:
+    global refused_count
+    cdef Address entry
+    cdef Front *front
+    if not address_take(address, &entry):
+        refused_count += 1
+        return
+    front = <Front *> entry.front
+    spin_enter(&front.lock)
+    stats_drop(&front.stats, entry.size, entry.bytes)
+    spin_leave(&front.lock)
+    arena_free(<Arena *> entry.arena, <Block *> entry.block)
+
+
+cdef c_bool on_share(void *address, void *stream) noexcept nogil:
+    cdef Address entry
+    return address_find(address, &entry) and block_share(
+        <Arena *> entry.arena, <Block *> entry.block, stream)
+
+
+cdef c_bool on_stats(uint32_t seat, int device, DoorStats *stats) noexcept nogil:
+    cdef Front *front = front_find(seat, device)
+    cdef CorePool *pool
+    cdef int64_t pages[2]
+    if front is NULL:
+        memset(stats, 0, sizeof(DoorStats))
+        return False
+    pool = front.pool
+    spin_enter(&front.lock)
+    stats[0] = front.stats
+    spin_leave(&front.lock)
+    pages_count(front, &pages[0], &pages[1])
+    stats.pages[0].increased = pages[0] - front.pages_begun[0]
+    stats.pages[0].decreased = pages[1] - front.pages_begun[1]
+    stats.pages[0].current = pages[0] - pages[1]
+    stats.pages[0].peak = <int64_t> (
+        stale_read(&pool.source.reserved_peak) // pool.options.granule)
+    stats_pages(stats, <int64_t> pool.options.granule)
+    stats.driver_allocs = <int64_t> (
+        pool.source.calls[<uint32_t> CALL_PHYSICAL] + pool.source.calls[<uint32_t> CALL_MALLOC])
+    stats.driver_frees = <int64_t> (
+        pool.source.calls[<uint32_t> CALL_FREE_PHYSICAL] + pool.source.calls[<uint32_t> CALL_FREE])
+    return True
+
+
+cdef void pages_count(Front *front, int64_t *taken, int64_t *given) noexcept nogil:
+    """Pages that the pool ever took and gave back, by which the difference is what it holds."""
+    cdef CorePool *pool = front.pool
+    cdef size_t held = stale_read(&pool.source.reserved)
+    given[0] = <int64_t> (
+        pool.source.calls[<uint32_t> CALL_FREE_PHYSICAL] + pool.source.calls[<uint32_t> CALL_FREE])
+    taken[0] = given[0] + <int64_t> (held // pool.options.granule)
+
+
+cdef void on_reset(uint32_t seat, int device, c_bool peaks) noexcept nogil:
+    cdef Front *front = front_find(seat, device)
+    if front is NULL:
+        return
+    spin_enter(&front.lock)
+    stats_reset(&front.stats, peaks)
+    if not peaks:
+        pages_count(front, &front.pages_begun[0], &front.pages_begun[1])
+    spin_leave(&front.lock)
+    if peaks:
+        spin_enter(&front.pool.source.lock)
+        front.pool.source.reserved_peak = front.pool.source.reserved
+        spin_leave(&front.pool.source.lock)
+
+
+cdef void on_empty(uint32_t seat) noexcept nogil:
+    """Empty the framework's queue and give back what is free, on every device."""
+    cdef aclrtContext previous
+    cdef Front *front
+    cdef int32_t device
+    for device in range(DOOR_DEVICES):
+        front = front_find(seat, device)
+        if front is not NULL and device_enter(device, &previous):
+            waiting_sync(front.pool, True)
+            pool_trim(front.pool, 0, True, True)
+            device_leave(previous)
+
+
+cdef void *on_base(void *address, size_t *size) noexcept nogil:
+    """A block's own start and bytes; the pages under it are the pool's."""
+    cdef Address entry
+    cdef Block *block
+    if not address_find(address, &entry):
+        return address
+    block = <Block *> entry.block
+    if size is not NULL:
+        size[0] = block.size
+    return address
+
+
+cdef void on_fraction(uint32_t seat, int device, double fraction) noexcept nogil:
+    """The limit, as a part of the device's memory; never above the owner's own."""
+    cdef aclrtContext previous = NULL
+    cdef size_t room = 0, total = 0
+    cdef Front *front = front_find(seat, device)
+    if front is NULL:
+        front = front_first(seat, device)
+    if front is not NULL and device_enter(device, &previous):
+        if aclrtGetMemInfo(memory_kind(), &room, &total) == 0:
+            limit_share(front, <size_t> (fraction * <double> total))        # at most 1
+        device_leave(previous)
+
+
+cdef void limit_share(Front *front, size_t share) noexcept nogil:
+    """What a fraction of the device comes to becomes the limit, where it is below the owner's."""
+    cdef size_t here = front.pool.options.limit
+    if here != front.limit_set:                 # the owner has set another one since
+        front.limit = here
+    front.limit_set = share if front.limit == 0 or share < front.limit else front.limit
+    front.pool.options.limit = front.limit_set
+
+
+cdef void size_text(char *text, size_t room, size_t size) noexcept nogil:
+    """Bytes as people read them."""
+    cdef const char *names = b"KMGTPE"
+    cdef double value = <double> size
+    cdef int unit = -1
+    while value >= 1024 and unit < 5:
+        value /= 1024
+        unit += 1
+    if unit < 0:
+        snprintf(text, room, b"%zu B", size)
+    else:
+        snprintf(text, room, b"%.2f %ciB", value, <int> names[unit])
+
+
+cdef bint is_closed(CorePool *pool) noexcept nogil:
+    return count_read(&pool.modes) & ARENA_CLOSED != 0
+
+
+cdef c_bool on_why(uint32_t seat, int device, size_t size, char *text, size_t room) noexcept nogil:
+    """What went wrong, in words; whether it was a lack of memory."""
+    cdef int ordinal = device_of(seat, device)
+    cdef Front *front = front_find(seat, ordinal)
+    cdef CorePool *pool
+    cdef char[5][24] words
+    if front is NULL:
+        snprintf(text, room, b"aclpool: no pool for device %d", ordinal)
+        return True
+    if front.made != fork_count:
+        snprintf(
+            text, room, b"aclpool: device %d was used before this process was forked, and "
+            b"cannot be used in the child; start processes with 'spawn': "
+            b"torch.multiprocessing.set_start_method('spawn')", ordinal)
+        return False
+    pool = front.pool
+    if is_closed(pool):
+        snprintf(text, room, b"aclpool: the pool of device %d is closed, and serves the framework "
+                 b"no more: close it at the program's end", ordinal)
+        return False
+    size_text(words[0], sizeof(words[0]), size)
+    size_text(words[1], sizeof(words[1]), stale_read(&pool.source.reserved))
+    size_text(words[2], sizeof(words[2]), <size_t> front.stats.bytes[0].current)   # not negative
+    if pool.options.limit == 0:
+        snprintf(words[3], sizeof(words[3]), b"none")
+    else:
+        size_text(words[3], sizeof(words[3]), pool.options.limit)
+    size_text(words[4], sizeof(words[4]), pool.oom.device_free)
+    snprintf(
+        text, room,
+        b"NPU out of memory. Tried to allocate %s on device %d; the pool holds %s, of which %s are "
+        b"in use; its limit is %s; the device has %s left. Pool.last_oom() says more",
+        words[0], ordinal, words[1], words[2],
+        words[3], words[4])
+    return True
+
+
+cdef void calls_fill() noexcept:
+    door_calls.free = on_free
+    door_calls.share = on_share
+    door_calls.stats = on_stats
+    door_calls.reset = on_reset
+    door_calls.empty = on_empty
+    door_calls.base = on_base
+    door_calls.fraction = on_fraction
+    door_calls.why = on_why
+    door_calls.alloc = on_alloc
+
+
+seats[0].open = True
+seats[0].framework = True
+seats[0].makes = True
+calls_fill()
+
+
+# ---- for acl.torch and acl.mindspore ------------------------------------------------------------
+
+cdef Front *front_of(int seat, int device) except? NULL:
+    if not 0 <= seat < DOOR_SEATS:
+        raise ValueError(f"seat must be 0 to {DOOR_SEATS - 1}, not {seat}")
+    return front_find(<uint32_t> seat, device)      # not negative
+
+
+def path():
+    """The shared library with the exported symbols: this module's own file."""
+    return __file__
+
+
+def attach(Pool pool, *, bint early, bint own=False, bint blind=False):
+    """Serve a framework from a pool, and say at which seat.
+
+    Parameters
+    ----------
+    pool : Pool or None
+        It is kept for the life of the process.  None, at a seat of its own: each device gets a pool
+        when it is first used.
+    early : bool
+        Frees come before launches; else only for what the device has done with.
+    own : bool
+        At a seat of the pool's own, not at seat 0, which is the process's and early.
+    blind : bool
+        The framework names devices wrongly: the one that is current in the thread counts.
+
+    Returns
+    -------
+    int
+        The number of the seat; its symbols end in ``_N``, those of seat 0 in nothing.
+    """
+    cdef int seat = 0
+    cdef Front *front
+    if pool is not None:
+        pool.open_check()
+    if own:
+        seat = seat_find(pool, early)
+        seats[seat].blind = blind
+        seats[seat].makes = pool is None
+    elif not early or pool is None:
+        raise ValueError("seat 0 is for a pool, and for frees that come early")
+    if pool is None:
+        return seat
+    front = front_open(&seats[seat], pool.device, pool.core)
+    if front is NULL:
+        raise MemoryError("host memory for a framework's allocator")
+    if front.pool is not pool.core:
+        raise ValueError(f"device {pool.device} is served by another pool already")
+    held[seat, pool.device] = pool
+    return seat
+
+
+cdef int seat_find(Pool pool, bint early) except -1:
+    """The pool's seat, or the first that nobody has."""
+    cdef int seat
+    for seat in range(1 if pool is not None else DOOR_SEATS, DOOR_SEATS):
+        if held.get((seat, pool.device)) is pool and seats[seat].framework == early:
+            return seat
+    for seat in range(1, DOOR_SEATS):
+        if not seats[seat].open:
+            seats[seat].open = True
+            seats[seat].framework = early
+            return seat
+    raise ValueError(f"at most {DOOR_SEATS - 1} pools of a process can have a seat of their own")
+
+
+cdef int fronts_adopt() except -1:
+    """Pools that fronts have made get a Python face, by which reports know them."""
+    cdef Front *front
+    cdef int device, seat
+    for seat in range(DOOR_SEATS):
+        for device in range(DOOR_DEVICES):
+            front = front_find(<uint32_t> seat, device)         # not negative
+            if front is not NULL and not front.adopted:
+                front.adopted = True            # before `pool_adopt`, in which other threads run
+                held[seat, device] = pool_adopt(front.pool)
+    return 0
+
+
+def pools(int seat=0):
+    """The seat's pools by device."""
+    front_of(seat, 0)
+    fronts_adopt()
+    return {device: pool for (number, device), pool in held.items() if number == seat}
+
+
+def hook(*, drain=None, marks=None, throw_memory=None, throw_refusal=None):
+    """Addresses of C functions of the framework's; None leaves one as it is, 0 takes it out.
+
+    Parameters
+    ----------
+    drain : int
+        ``bool f(bool)``: what is queued is submitted, and the device has done it.
+    marks : tuple of three int
+        ``void *f(int device, aclrtStream)``: put a mark into the queue, behind all that is
+        there, for a stream, or return NULL; ``bool f(void *)``: the stream has come to it;
+        ``void f(void *)``: drop it.
+    throw_memory, throw_refusal : int
+        ``void f(const char *)``: throws a C++ exception with that message.
+    """
+    cdef size_t address
+    if drain is not None:
+        address = drain
+        (<size_t *> &queue_drain)[0] = address
+    if marks is not None:
+        address = marks[1]
+        (<size_t *> &queue_mark_done)[0] = address
+        address = marks[2]
+        (<size_t *> &queue_mark_drop)[0] = address
+        address = marks[0]
+        (<size_t *> &queue_mark)[0] = address
+    if throw_memory is not None:
+        address = throw_memory
+        (<size_t *> &door_throw_memory)[0] = address
+    if throw_refusal is not None:
+        address = throw_refusal
+        (<size_t *> &door_throw_refusal)[0] = address
+
+
+def failure():
+    """Why the thread's last allocation, at a seat above 0, gave no memory: (seat, text), once.
+
+    None if it gave memory.
+    """
+    cdef char[DOOR_TEXT] text
+    cdef uint32_t seat = door_failure(text)
+    return (seat, text.decode(errors="replace")) if seat else None
+
+
+def share(size_t address, size_t stream):
+    """Note that another stream uses a block; whether it is one."""
+    return on_share(<void *> address, <void *> stream)
+
+
+def empty(int seat=0):
+    """Empty the framework's queue, and give back to the devices what is free."""
+    front_of(seat, 0)
+    with nogil:
+        on_empty(<uint32_t> seat)                   # not negative
+
+
+def reset(int device, *, bint peaks, int seat=0):
+    """Start the peaks, or what came and went, again."""
+    front_of(seat, device)
+    on_reset(<uint32_t> seat, device, peaks)        # not negative
+
+
+def refused():
+    """How many addresses came back that were not live here."""
+    return refused_count
+
+
+cdef dict stat_dict(DoorStat *stat):
+    return {
+        "current": stat.current, "peak": stat.peak, "allocated": stat.increased,
+        "freed": stat.decreased}
+
+
+def stats(int device, *, int seat=0):
+    """A dict of the front's counters; None if nothing was allocated on the device."""
+    cdef DoorStats found
+    cdef int kind
+    front_of(seat, device)
+    if not on_stats(<uint32_t> seat, device, &found):       # not negative
+        return None
+    return {
+        "blocks": [stat_dict(&found.blocks[kind]) for kind in range(DOOR_KINDS)],
+        "bytes": [stat_dict(&found.bytes[kind]) for kind in range(DOOR_KINDS)],
+        "requested": [stat_dict(&found.requested[kind]) for kind in range(DOOR_KINDS)],
+        "reserved": [stat_dict(&found.reserved[kind]) for kind in range(DOOR_KINDS)],
+        "pages": [stat_dict(&found.pages[kind]) for kind in range(DOOR_KINDS)],
+        "ooms": found.ooms, "retries": found.retries, "driver_allocs": found.driver_allocs,
+        "driver_frees": found.driver_frees,
+    }
+
+
+cdef list range_runs(Arena *arena, Range *span):
+    """The mapped parts of a range, each a list of (address, bytes, state, bytes asked for)."""
+    cdef Block *block = span.first
+    runs = []
+    fresh = True
+    while block is not NULL:
+        if block.state == BLOCK_HOLE:
+            fresh = True
+        else:
+            if fresh:
+                runs.append([])
+            fresh = False
+            live = block.state == BLOCK_LIVE
+            state = "live" if live else "waiting" if block.state == BLOCK_WAITING else "free"
+            asked = block.requested if live else 0
+            runs[-1].append((<size_t> block.addr, block.size, state, asked))
+        block = block.next
+    return runs
+
+
+def segments(int device, *, int seat=0):
+    """The mapped memory of the front's arenas, for maps.
+
+    Returns
+    -------
+    list of (int, bool, list of (int, int, str, int))
+        The stream, whether it is memory of small blocks, and the blocks of one contiguous part:
+        address, bytes, ``"live"``, ``"waiting"`` or ``"free"``, bytes asked for.
+    """
+    cdef Front *front = front_of(seat, device)
+    cdef Arena *arena
+    cdef uint32_t i, j
+    found = []
+    if front is NULL:
+        return found
+    for i in range(count_read(&front.pool.arena_count)):
+        arena = front.pool.arenas[i]
+        lock_take(&arena.lock)
+        try:
+            for j in range(arena.range_count):
+                if arena.ranges[j] is not NULL:
+                    small = arena.ranges[j].kind == RANGE_SMALL
+                    found += [(<size_t> arena.stream, small, run)
+                              for run in range_runs(arena, arena.ranges[j])]
+        finally:
+            lock_drop(&arena.lock)
+    return found

@@ -1,0 +1,156 @@
+/* The exported symbols: `aclpool_malloc` and `aclpool_free` with the ABI of torch_npu's and
+   MindSpore's pluggable allocators, and the same pair again for each further seat
+   (`aclpool_malloc_1` ...), because a framework does not tell for which of its pools it calls.
+
+   They may run before Python has loaded `acl.adapters.pluggable._door` (a program that opened the file by its path),
+   where they refuse.  Compiled with -fexceptions: what stands in for a NULL may throw through these
+   frames. */
+#include "adapters/pluggable/door.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+DoorCalls door_calls;
+DoorThrow door_throw_memory;
+DoorThrow door_throw_refusal;
+static char unknown_stream; /* its address is no stream's */
+/* Why this thread's last allocation gave NULL, at a seat above 0; 0: it gave memory. */
+static _Thread_local uint32_t failed_seat;
+static _Thread_local char failure[DOOR_TEXT];
+
+static void complain(void) {
+    static uint32_t told;
+    if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0) {
+        fputs("aclpool: the allocator was called before acl.torch or acl.mindspore was imported; "
+              "it gives no memory\n",
+              stderr);
+    }
+}
+
+static void *entry_alloc(uint32_t seat, size_t size, int device, void *stream) {
+    void *address = NULL;
+    char text[DOOR_TEXT];
+    if (door_calls.alloc == NULL) {
+        complain();
+        return NULL;
+    }
+    if (size == 0) {
+        return NULL;
+    }
+    address = door_calls.alloc(seat, size, device, stream);
+    if (address != NULL) {
+        failed_seat = 0;
+        return address;
+    }
+    if (seat != 0) {
+        failed_seat = seat;
+        (void)door_calls.why(seat, device, size, failure, sizeof failure);
+    } else if (door_throw_memory != NULL) {
+        (door_calls.why(seat, device, size, text, sizeof text) ? door_throw_memory
+                                                               : door_throw_refusal)(text);
+    }
+    return NULL;
+}
+
+uint32_t door_failure(char *text) {
+    uint32_t seat = failed_seat;
+    memcpy(text, failure, DOOR_TEXT);
+    failed_seat = 0;
+    return seat;
+}
+
+static void entry_free(void *address) {
+    if (address != NULL && door_calls.free != NULL) {
+        door_calls.free(address);
+    }
+}
+
+#define SEAT(number, suffix)                                                               \
+    EXPORT void *aclpool_malloc##suffix(size_t size, int device, void *stream);            \
+    EXPORT void *aclpool_malloc##suffix(size_t size, int device, void *stream) {           \
+        return entry_alloc(number, size, device, stream);                                  \
+    }                                                                                      \
+    EXPORT void aclpool_free##suffix(void *address, size_t size, int device, void *stream); \
+    EXPORT void aclpool_free##suffix(void *address, size_t size, int device, void *stream) { \
+        (void)size, (void)device, (void)stream;                                            \
+        entry_free(address);                                                               \
+    }
+
+SEAT(0, )
+SEAT(1, _1)
+SEAT(2, _2)
+SEAT(3, _3)
+SEAT(4, _4)
+SEAT(5, _5)
+SEAT(6, _6)
+SEAT(7, _7)
+SEAT(8, _8)
+SEAT(9, _9)
+SEAT(10, _10)
+SEAT(11, _11)
+SEAT(12, _12)
+SEAT(13, _13)
+SEAT(14, _14)
+SEAT(15, _15)
+
+/* For torch's optional hooks; they serve seat 0, the process's own allocator. */
+
+EXPORT void aclpool_reset(bool check_error);
+EXPORT void aclpool_reset(bool check_error) {
+    /* False: the framework empties its cache at exit, where the system takes everything back. */
+    if (check_error && door_calls.empty != NULL) {
+        door_calls.empty(0);
+    }
+}
+
+EXPORT void *aclpool_base(void *address, size_t *size);
+EXPORT void *aclpool_base(void *address, size_t *size) {
+    return door_calls.base == NULL ? address : door_calls.base(address, size);
+}
+
+EXPORT bool aclpool_share(void *address, void *stream);
+EXPORT bool aclpool_share(void *address, void *stream) {
+    return door_calls.share != NULL && door_calls.share(address, stream);
+}
+
+/* torch_npu passes its stream object by a hidden pointer; which ACL stream that is, only C++ that
+   is compiled against it can tell.  So the use counts as one on an unknown stream. */
+EXPORT void aclpool_share_unknown(void *address, const void *stream);
+EXPORT void aclpool_share_unknown(void *address, const void *stream) {
+    (void)stream;
+    if (door_calls.share != NULL) {
+        door_calls.share(address, &unknown_stream);
+    }
+}
+
+EXPORT bool aclpool_stats(int device, DoorStats *stats);
+EXPORT bool aclpool_stats(int device, DoorStats *stats) {
+    return door_calls.stats != NULL && door_calls.stats(0, device, stats);
+}
+
+EXPORT void aclpool_reset_peak(int8_t device);
+EXPORT void aclpool_reset_peak(int8_t device) {
+    if (door_calls.reset != NULL) {
+        door_calls.reset(0, device, true);
+    }
+}
+
+EXPORT void aclpool_fraction(double fraction, int device);
+EXPORT void aclpool_fraction(double fraction, int device) {
+    if (door_calls.fraction != NULL) {
+        door_calls.fraction(0, device, fraction);
+    }
+}
+
+/* A captured graph's memory must not be used again before the graph is gone, and torch's hooks do
+   not tell whose it is.  Arguments that C++ passes by reference are not looked at. */
+EXPORT void aclpool_refuse_capture(int device);
+EXPORT void aclpool_refuse_capture(int device) {
+    (void)device;
+    if (door_throw_refusal != NULL) {
+        door_throw_refusal("aclpool: after acl.torch.install(), memory cannot be routed to a "
+                           "MemPool or captured in an NPUGraph; use acl.torch.mem_pool() instead");
+    }
+}

@@ -1,0 +1,1 @@
+"""vLLM-Ascend's extension module by its ABI, for `acl.vllm`."""

@@ -1,0 +1,425 @@
+"""The allocator part of vLLM-Ascend's extension module, by its ABI: memory that can sleep.
+
+torch_npu asks `my_malloc` for segments and gives them back to `my_free`; vLLM-Ascend's `camem.py`
+is told of each through two Python functions, and takes the physical memory away and back by
+`python_unmap_and_release` and `python_create_and_map`.  Addresses stay reserved meanwhile.
+
+A segment is memory of the driver's own, one handle each.  Or, after `serve`, it is a block of a
+pool: then what sleeps is the pool's to use, within the pool's limit, and tags are `camem.py`'s.
+
+The file must have this name: `camem.py` looks for it in the process's map of memory.  The Python
+functions are held for as long as one of their segments lives, and each segment is told to those
+that were set when it was made.  A segment that is asleep when it is freed is simply forgotten.
+
+Refused: handles that are not of this module, mapping what is mapped, unmapping what is not.
+Threads: any, with or without the GIL; the books are changed under the GIL, driver calls are made
+without it.  At the interpreter's exit nothing is given back any more: the system takes it all.
+"""
+
+import atexit
+
+from libc.stdint cimport int32_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from acl.pyacl._blocks cimport Blocks
+from acl.runtime._device cimport current_context, fork_count, runtime_start
+from acl.bind._error cimport check
+from acl.bind.generated._libacl cimport (
+    ACL_HBM_MEM_HUGE, ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE,
+    ACL_MEM_LOCATION_TYPE_DEVICE, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError,
+    aclrtContext, aclrtDrvMemHandle, aclrtFreePhysical, aclrtGetDevice, aclrtMallocPhysical,
+    aclrtMapMem, aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, aclrtReleaseMemAddress,
+    aclrtReserveMemAddress, aclrtSetCurrentContext, aclrtSetDevice,
+    aclrtSynchronizeDeviceWithTimeout, aclrtUnmapMem,
+)
+from acl.pool._pool cimport Pool
+
+cdef extern from "<sys/types.h>" nogil:
+    ctypedef Py_ssize_t ssize_t
+
+cdef extern from "adapters/vllm/camem.h" nogil:
+    ctypedef void *(*CamemMalloc)(ssize_t size, int device, void *stream) noexcept nogil
+    ctypedef void (*CamemFree)(void *address, ssize_t size, int device, void *stream) noexcept nogil
+    void camem_set(CamemMalloc allocate, CamemFree release)
+
+cdef extern from "runtime/guard.h" nogil:
+    void guard_run(void (*run)(void *) noexcept nogil, void *argument)
+    void guard_close(int limit_ms)
+
+__all__ = [
+    "driver_parts", "init_module", "python_create_and_map", "python_unmap_and_release", "segments",
+    "serve",
+]
+
+cdef enum:
+    EXIT_LIMIT_MS = 500         # how long an exit waits for calls that are inside
+    GRANULE = 2 << 20           # where the driver does not tell its own
+
+cdef struct Segment:
+    aclrtDrvMemHandle handle    # first, as `camem.py` gets its address; NULL: none of its own
+    void *base
+    size_t size
+    int device
+    int made                    # fork_count at its making
+    bint mapped
+
+cdef struct Request:            # what a C call wants, for the other side of the guard
+    void *address               # of a free; the answer of a malloc
+    ssize_t size
+    int device
+
+# address -> (address of the Segment, whom to tell when it is freed, whose block it is, its tag);
+# under the GIL
+cdef dict living = {}
+cdef Blocks shelf = None        # of the pool that serves its device; None: segments of our own
+cdef object tell_malloc = None
+cdef object tell_free = None
+
+
+# --- one segment and the driver -----------------------------------------------------------------
+
+cdef void prop_fill(aclrtPhysicalMemProp *prop, int device) noexcept nogil:
+    memset(prop, 0, sizeof(aclrtPhysicalMemProp))
+    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
+    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
+    prop.memAttr = ACL_HBM_MEM_HUGE
+    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
+    prop.location.id = <uint32_t> device            # a device number: not negative
+
+
+cdef size_t granule_of(int device) noexcept nogil:
+    cdef aclrtPhysicalMemProp prop
+    cdef size_t granule = 0
+    prop_fill(&prop, device)
+    if aclrtMemGetAllocationGranularity(
+            &prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &granule) != ACL_SUCCESS or granule == 0:
+        return GRANULE
+    return granule
+
+
+cdef int segment_map(Segment *segment, Blocks blocks) except -1:
+    """Put physical memory behind the addresses; a segment that could not is as it was."""
+    cdef aclrtPhysicalMemProp prop
+    cdef aclError status = ACL_SUCCESS
+    if blocks is not None:
+        blocks.wake(<size_t> segment.base)
+        segment.mapped = True
+        return 0
+    prop_fill(&prop, segment.device)
+    if segment.handle == NULL:
+        with nogil:
+            status = aclrtMallocPhysical(&segment.handle, segment.size, &prop, 0)
+        if status != ACL_SUCCESS:
+            segment.handle = NULL
+        check(status, "aclrtMallocPhysical")
+    with nogil:
+        status = aclrtMapMem(segment.base, segment.size, 0, segment.handle, 0)
+        if status != ACL_SUCCESS and aclrtFreePhysical(segment.handle) == ACL_SUCCESS:
+            segment.handle = NULL
+    check(status, "aclrtMapMem")
+    segment.mapped = True
+    return 0
+
+
+cdef int device_rest() except -1:
+    cdef aclError status
+    with nogil:
+        status = aclrtSynchronizeDeviceWithTimeout(-1)
+    return check(status, "aclrtSynchronizeDeviceWithTimeout")
+
+
+cdef int segment_unmap(Segment *segment, Blocks blocks) except -1:
+    """Wait for the device and give the physical memory back; what the driver refuses stays."""
+    cdef aclError status
+    if segment.mapped:
+        device_rest()
+        if blocks is not None:
+            try:
+                blocks.sleep(<size_t> segment.base)
+            finally:                            # what fell asleep in part has to be woken
+                segment.mapped = not blocks.asleep(<size_t> segment.base)
+            return 0
+        with nogil:
+            status = aclrtUnmapMem(segment.base)
+        check(status, "aclrtUnmapMem")
+        segment.mapped = False
+    if segment.handle != NULL:
+        with nogil:
+            status = aclrtFreePhysical(segment.handle)
+        check(status, "aclrtFreePhysical")
+        segment.handle = NULL
+    return 0
+
+
+cdef int segment_end(Segment *segment, Blocks blocks) except -1:
+    """All of it back to the driver, or to the pool."""
+    cdef aclError status
+    if blocks is not None:
+        device_rest()                           # so that nobody has to wait for whose it was
+        blocks.give(<size_t> segment.base)
+        free(segment)
+        return 0
+    segment_unmap(segment, None)
+    with nogil:
+        status = aclrtReleaseMemAddress(segment.base)
+    check(status, "aclrtReleaseMemAddress")
+    free(segment)
+    return 0
+
+
+cdef object tag_of(object teller):
+    """The tag that camem.py, whose method `teller` is, has now; None if it is somebody else's."""
+    tag = getattr(getattr(teller, "__self__", None), "current_tag", None)
+    return tag if isinstance(tag, str) and tag else None
+
+
+cdef Segment *segment_make(ssize_t size, int device, Blocks blocks) except NULL:
+    cdef Segment *segment = <Segment *> calloc(1, sizeof(Segment))
+    cdef size_t granule
+    cdef aclError status = -1
+    if segment == NULL:
+        raise MemoryError("host memory for a segment")
+    granule = granule_of(device) if blocks is None else blocks.pool.core.options.granule
+    segment.size = (<size_t> size + granule - 1) // granule * granule       # size is positive
+    segment.device = device
+    segment.made = fork_count
+    try:
+        if blocks is not None:
+            segment.base = <void *> <size_t> blocks.take(segment.size, tag_of(tell_malloc))
+            segment.mapped = True
+            return segment
+        with nogil:
+            status = aclrtReserveMemAddress(&segment.base, segment.size, 0, NULL, 0)
+        check(status, "aclrtReserveMemAddress")
+        segment_map(segment, None)
+    except BaseException:
+        if status == ACL_SUCCESS:
+            with nogil:
+                aclrtReleaseMemAddress(segment.base)
+        free(segment)
+        raise
+    return segment
+
+
+# --- the thread's device ------------------------------------------------------------------------
+
+cdef int device_enter(int device, aclrtContext *before) except -1:
+    """Make a device current; `before` is what to go back to, or NULL."""
+    cdef int32_t current = -1
+    cdef aclError status
+    before[0] = NULL
+    runtime_start()
+    if aclrtGetDevice(&current) == ACL_SUCCESS and current == device:
+        return 0
+    if current >= 0:
+        before[0] = current_context()
+    with nogil:
+        status = aclrtSetDevice(device)
+    return check(status, "aclrtSetDevice")
+
+
+cdef void device_leave(aclrtContext before) noexcept:
+    if before != NULL:
+        aclrtSetCurrentContext(before)
+
+
+# --- what torch_npu calls -----------------------------------------------------------------------
+
+cdef tuple handle_of(Segment *segment):
+    return (segment.device, segment.size, <size_t> segment.base, <size_t> segment)
+
+
+cdef Blocks blocks_for(int device):
+    return shelf if shelf is not None and shelf.pool.device == device else None
+
+
+cdef object malloc_run(Request *request):
+    cdef aclrtContext before
+    cdef Segment *segment
+    cdef Blocks blocks = blocks_for(request.device)
+    if tell_malloc is None:
+        raise RuntimeError("my_malloc was called before init_module")
+    device_enter(request.device, &before)
+    try:
+        segment = segment_make(request.size, request.device, blocks)
+        living[<size_t> segment.base] = (
+            <size_t> segment, tell_free, blocks, tag_of(tell_malloc) or "")
+        try:
+            tell_malloc(handle_of(segment))
+        except BaseException:
+            del living[<size_t> segment.base]
+            segment_end(segment, blocks)
+            raise
+        request.address = segment.base
+    finally:
+        device_leave(before)
+
+
+cdef object free_run(Request *request):
+    cdef aclrtContext before
+    cdef Segment *segment
+    cdef size_t address = <size_t> request.address
+    entry = living.pop(address, None)
+    if entry is None:
+        raise ValueError(f"my_free of {address:#x}, which is no segment of this module")
+    segment = <Segment *> <size_t> entry[0]
+    if segment.made != fork_count:
+        return                                  # the parent's; the runtime is not ours to call
+    device_enter(segment.device, &before)
+    try:
+        told = entry[1](address)
+        if told != handle_of(segment):
+            raise ValueError(f"the free function gave {told!r}, expected {handle_of(segment)}")
+    finally:
+        try:
+            segment_end(segment, <Blocks> entry[2])
+        finally:
+            device_leave(before)
+
+
+# What these raise goes to `sys.unraisablehook`: C has no use for it.
+
+cdef void malloc_enter(void *argument) noexcept with gil:
+    malloc_run(<Request *> argument)
+
+
+cdef void free_enter(void *argument) noexcept with gil:
+    free_run(<Request *> argument)
+
+
+cdef void malloc_step(void *argument) noexcept nogil:
+    malloc_enter(argument)
+
+
+cdef void free_step(void *argument) noexcept nogil:
+    free_enter(argument)
+
+
+cdef void *on_malloc(ssize_t size, int device, void *stream) noexcept nogil:
+    cdef Request request
+    request.address = NULL
+    request.size = size
+    request.device = device
+    if size > 0:
+        guard_run(malloc_step, &request)
+    return request.address
+
+
+cdef void on_free(void *address, ssize_t size, int device, void *stream) noexcept nogil:
+    cdef Request request
+    request.address = address
+    request.size = size
+    request.device = device
+    if address != NULL:
+        guard_run(free_step, &request)
+
+
+# --- what camem.py calls ------------------------------------------------------------------------
+
+def serve(Pool pool):
+    """Make what is asked for from here on blocks of a pool, on the pool's device; None: no more.
+
+    Parameters
+    ----------
+    pool : Pool or None
+        One with virtual memory.  Segments of other devices stay the driver's.
+    """
+    global shelf
+    if pool is not None:
+        pool.open_check()
+        if pool.core.options.segments:
+            raise ValueError("pool must have virtual memory, as segments=True cannot sleep")
+    shelf = None if pool is None else Blocks(pool, apart=True)
+
+
+def init_module(python_malloc, python_free):
+    """Set the functions that are told of segments made and freed from here on.
+
+    Parameters
+    ----------
+    python_malloc : callable
+        Called with one tuple ``(device, size, address, handle)`` for each new segment.
+    python_free : callable
+        Called with the address of a segment that is freed; returns that tuple.
+    """
+    global tell_malloc, tell_free
+    for name, function in (("python_malloc", python_malloc), ("python_free", python_free)):
+        if not callable(function):
+            raise TypeError(f"{name} must be callable, not {type(function).__name__}")
+    tell_malloc = python_malloc
+    tell_free = python_free
+
+
+cdef Segment *segment_find(tuple handle) except NULL:
+    for name, value in zip(("device", "size", "d_mem", "p_memHandle"), handle):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    entry = living.get(handle[2])
+    if entry is None or entry[0] != handle[3] or handle_of(
+            <Segment *> <size_t> entry[0]) != handle:
+        raise ValueError(f"{handle} is no segment of this module")
+    if (<Segment *> <size_t> entry[0]).made != fork_count:
+        raise RuntimeError("the segment was made before a fork, in the parent process")
+    return <Segment *> <size_t> entry[0]
+
+
+def python_create_and_map(device, size, d_mem, p_memHandle):
+    """Put physical memory behind a segment again; what was in it is gone.
+
+    Raises `OutOfMemoryError` where the device has no memory; the segment sleeps on.
+    """
+    cdef Segment *segment = segment_find((device, size, d_mem, p_memHandle))
+    cdef aclrtContext before
+    if segment.mapped:
+        raise ValueError(f"the segment at {d_mem:#x} is mapped already")
+    device_enter(segment.device, &before)
+    try:
+        segment_map(segment, <Blocks> living[d_mem][2])
+    finally:
+        device_leave(before)
+
+
+def python_unmap_and_release(device, size, d_mem, p_memHandle):
+    """Give a segment's physical memory back, once the device is idle; its addresses stay."""
+    cdef Segment *segment = segment_find((device, size, d_mem, p_memHandle))
+    cdef aclrtContext before
+    if not segment.mapped and segment.handle == NULL:
+        raise ValueError(f"the segment at {d_mem:#x} is not mapped")
+    device_enter(segment.device, &before)
+    try:
+        segment_unmap(segment, <Blocks> living[d_mem][2])
+    finally:
+        device_leave(before)
+
+
+def segments():
+    """Each living segment as ``(device, size, address, mapped)``."""
+    cdef Segment *segment
+    found = []
+    for entry in living.values():
+        segment = <Segment *> <size_t> entry[0]
+        found.append((segment.device, segment.size, <size_t> segment.base, bool(segment.mapped)))
+    return found
+
+
+def driver_parts(device):
+    """Of the driver's own memory on a device, what is in use: (tag, bytes) of each segment."""
+    cdef Segment *segment
+    found = []
+    for entry in list(living.values()):
+        segment = <Segment *> <size_t> entry[0]
+        held = segment.mapped or segment.handle != NULL
+        if entry[2] is None and held and segment.device == device and segment.made == fork_count:
+            found.append((entry[3], segment.size))
+    return found
+
+
+def leave():
+    """At exit: let those inside come out, and nobody in any more."""
+    with nogil:
+        guard_close(EXIT_LIMIT_MS)
+
+
+atexit.register(leave)
+camem_set(on_malloc, on_free)

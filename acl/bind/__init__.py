@@ -1,0 +1,1 @@
+"""The C API, late-bound, and its errors: what everything else stands on."""

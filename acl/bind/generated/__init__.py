@@ -1,0 +1,1 @@
+"""Made by `python -m tools.generate`: never edited."""

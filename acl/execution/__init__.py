@@ -1,0 +1,1 @@
+"""What runs on a stream: models, single operators, kernels, and their outputs."""

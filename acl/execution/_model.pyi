@@ -1,0 +1,37 @@
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, final
+
+from acl.execution._run import Run
+from acl.runtime._device import Device
+from acl.runtime._stream import Stream
+from acl.runtime._tensor import TensorInfo
+
+__all__ = ["Model"]
+
+
+@final
+class Model:
+    def __init__(
+        self, source: str | os.PathLike[str] | bytes, device: int | Device = 0, *, name: str | None = None
+    ) -> None: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]: ...
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]: ...
+    @property
+    def closed(self) -> bool: ...
+    def __call__(self, *inputs: Any, stream: Stream | None = None, **named: Any) -> tuple[Any, ...]: ...
+    def run_async(
+        self, inputs: Sequence[Any] | Mapping[str, Any] | Any, stream: Stream | None = None
+    ) -> Run: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Model: ...
+    def __exit__(
+        self, *error: type[BaseException] | BaseException | TracebackType | None
+    ) -> None: ...

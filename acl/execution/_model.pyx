@@ -1,0 +1,710 @@
+"""Model: dynamic-shape inference, from NumPy arrays to arrays on the device and back.
+
+A run is queued on a stream by `aclmdlExecuteAsync`, on the thread that asked for it, with the GIL
+dropped: the allocator registered for the stream is called from in there.  Inputs and outputs take
+their memory from the pool that is registered for the stream, else from the driver.  Output shapes
+are predicted (`_extents`), as ACL wants the buffers before it knows them; where the prediction was
+too small, one synchronous run tells the shapes and the run is repeated.
+
+ACL forbids two runs of one model at the same time in different threads, so a lock keeps them apart.
+It is never held while a stream is waited for, except to unload, and where the outputs' sizes were
+predicted wrongly.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.string cimport memset
+
+import os
+import threading
+
+from acl.runtime._buffer cimport Buffer, Uses, buffer_readable
+from acl.runtime._device cimport (
+    alive_add, callback_check, current_device, current_ensure, fork_count, forked_raise, leaving,
+)
+from acl.bind._error cimport check, made_check
+from acl.runtime._later cimport end_soon
+from acl.bind.generated._libacl cimport (
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_SUCCESS,
+    aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
+    aclDestroyTensorDesc, aclError, aclGetDataBufferAddr, aclGetTensorDescDimV2,
+    aclGetTensorDescNumDims, aclGetTensorDescType, aclTensorDesc, aclmdlAddDatasetBuffer,
+    aclmdlCreateDataset,
+    aclmdlCreateDesc, aclmdlDataset, aclmdlDesc, aclmdlDestroyDataset, aclmdlDestroyDesc,
+    aclmdlExecute, aclmdlExecuteAsync, aclmdlGetDatasetBuffer, aclmdlGetDatasetTensorDesc,
+    aclmdlGetDesc, aclmdlGetInputDataType, aclmdlGetInputDims, aclmdlGetInputNameByIndex,
+    aclmdlGetNumInputs, aclmdlGetNumOutputs, aclmdlGetOutputDataType, aclmdlGetOutputDims,
+    aclmdlGetOutputNameByIndex, aclmdlIODims, aclmdlLoadFromFile, aclmdlLoadFromMem,
+    aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtContext, aclrtFree, aclrtGetCurrentContext,
+    aclrtGetDevice, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream,
+)
+from acl._core cimport TagScope
+from acl.pool._pool cimport Pool
+from acl.inside._refusals cimport books
+from acl.inside._stacks cimport stack_enter, stack_leave
+from acl.runtime._stream cimport Stream, stream_device_check, stream_raw
+from acl.runtime._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
+from acl.inside._tags cimport stream_name, tag_pop, tag_push
+
+from acl.runtime._array import Array, stream_memory
+from acl.runtime._copy import content_of
+from acl.runtime._device import Device, ordinal_of
+from acl.bind._error import OutOfMemoryError
+from acl.execution._extents import Extents
+from acl.runtime._given import c_path, host_array, input_error, is_path
+from acl.pool._registry import pool_of
+from acl.execution._run import Run
+from acl.execution._staging import Staging
+from acl.runtime._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
+
+__all__ = ["Model"]
+
+
+# ---- datasets -----------------------------------------------------------------------------------
+
+cdef void dataset_free(aclmdlDataset *dataset, size_t count) noexcept nogil:
+    """The dataset, its data buffers, and the descriptions that are ours; not the memory."""
+    cdef size_t i
+    if dataset is NULL:
+        return
+    for i in range(count):
+        aclDestroyDataBuffer(aclmdlGetDatasetBuffer(dataset, i))
+    aclmdlDestroyDataset(dataset)
+
+
+@cython.final
+cdef class Dataset:
+    """An `aclmdlDataset` with buffers, and for inputs their shapes; freed with the object."""
+
+    cdef aclmdlDataset *raw
+    cdef size_t count
+    cdef list descs                 # addresses of the tensor descriptions
+
+    def __cinit__(self):
+        self.descs = []
+        self.raw = aclmdlCreateDataset()
+        made_check(self.raw, "aclmdlCreateDataset")
+
+    def __dealloc__(self):
+        cdef size_t desc
+        dataset_free(self.raw, self.count)
+        for desc in self.descs:
+            aclDestroyTensorDesc(<aclTensorDesc *> desc)
+
+    cdef int add(self, void *address, size_t size) except -1:
+        cdef aclDataBuffer *buffer = aclCreateDataBuffer(address, size)
+        made_check(buffer, "aclCreateDataBuffer")
+        cdef aclError status = aclmdlAddDatasetBuffer(self.raw, buffer)
+        if status != ACL_SUCCESS:
+            aclDestroyDataBuffer(buffer)
+        check(status, "aclmdlAddDatasetBuffer")
+        self.count += 1
+        return 0
+
+    cdef int describe(self, size_t index, int dtype, tuple shape) except -1:
+        cdef int64_t[128] dims
+        cdef int i
+        if len(shape) > 128:
+            raise ValueError(f"an array has at most 128 dimensions here, not {len(shape)}")
+        for i in range(<int> len(shape)):
+            dims[i] = shape[i]
+        cdef aclTensorDesc *desc = aclCreateTensorDesc(
+            <aclDataType> dtype, <int> len(shape), dims, ACL_FORMAT_ND)
+        made_check(desc, "aclCreateTensorDesc")
+        self.descs.append(<size_t> desc)
+        check(aclmdlSetDatasetTensorDesc(self.raw, desc, index), "aclmdlSetDatasetTensorDesc")
+        return 0
+
+    cdef tuple shape(self, size_t index):
+        """The shape that a run left for an output; None if it left none."""
+        cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
+        cdef int64_t dim
+        cdef size_t i
+        if desc is NULL:
+            return None
+        found = []
+        for i in range(aclGetTensorDescNumDims(desc)):
+            check(aclGetTensorDescDimV2(desc, i, &dim), "aclGetTensorDescDimV2")
+            found.append(dim)
+        return tuple(found)
+
+    cdef str dtype(self, size_t index):
+        """The element type that a run left for an output."""
+        cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
+        if desc is NULL:
+            raise ValueError(f"the model does not tell the element type of output {index}")
+        return DTYPE_NAMES[<int> aclGetTensorDescType(desc)]
+
+    cdef tuple shapes(self):
+        return tuple([self.shape(i) for i in range(self.count)])
+
+
+# ---- what a model says of itself ----------------------------------------------------------------
+
+cdef object tensor_info(const char *name, int dtype, aclmdlIODims *dims):
+    shape = tuple([dims.dims[i] for i in range(dims.dimCount)])
+    return TensorInfo(name.decode(), DTYPE_NAMES.get(dtype, f"type {dtype}"), shape)
+
+
+cdef tuple infos_of(aclmdlDesc *desc, bint outputs):
+    cdef aclmdlIODims dims
+    cdef size_t i, count = aclmdlGetNumOutputs(desc) if outputs else aclmdlGetNumInputs(desc)
+    found = []
+    for i in range(count):
+        memset(&dims, 0, sizeof(dims))
+        if outputs:
+            check(aclmdlGetOutputDims(desc, i, &dims), "aclmdlGetOutputDims")
+            found.append(tensor_info(
+                aclmdlGetOutputNameByIndex(desc, i), aclmdlGetOutputDataType(desc, i), &dims))
+        else:
+            check(aclmdlGetInputDims(desc, i, &dims), "aclmdlGetInputDims")
+            found.append(tensor_info(
+                aclmdlGetInputNameByIndex(desc, i), aclmdlGetInputDataType(desc, i), &dims))
+    return tuple(found)
+
+
+cdef bint run_enter(Pool pool) except -1:
+    """Note a run with the pool: its number, and whose Python stack it has."""
+    if pool is None or pool.core is NULL:
+        return False
+    pool.core.notes.steps += 1
+    return stack_enter(pool.core)
+
+
+def name_of(source):
+    """A tag for a model: its file's name, without folder and ending."""
+    if not is_path(source):
+        return "model"
+    return os.path.splitext(os.path.basename(os.fsdecode(source)))[0] or "model"
+
+
+# ---- the model ----------------------------------------------------------------------------------
+
+cdef aclError model_unload(uint32_t number, int device) noexcept nogil:
+    """Unload in whatever thread drops the model: ACL wants a context there."""
+    cdef aclrtContext before = NULL
+    cdef aclError status
+    cdef int32_t current = -1
+    if aclrtGetDevice(&current) == ACL_SUCCESS and current == device:
+        return aclmdlUnload(number)
+    aclrtGetCurrentContext(&before)
+    status = aclrtSetDevice(device)
+    if status == ACL_SUCCESS:
+        status = aclmdlUnload(number)
+    if before != NULL:
+        aclrtSetCurrentContext(before)
+    return status
+
+
+@cython.final
+cdef class ModelEnd(WorkEnd):
+    """A model whose object was dropped: it is unloaded when its runs are done."""
+
+    cdef uint32_t number
+    cdef aclmdlDesc *desc
+    cdef int device
+    cdef bint loaded
+    cdef object content
+
+    cdef int finish(self) except -1:
+        if self.loaded:
+            alive_add(-1)
+            with nogil:
+                model_unload(self.number, self.device)
+        if self.desc is not NULL:
+            aclmdlDestroyDesc(self.desc)
+        return 0
+
+
+@cython.final
+@cython.no_gc_clear                             # its end needs its works and its content
+cdef class Model:
+    """A model on a device: an ``.om`` file, or an ONNX file on the simulator.
+
+    Parameters
+    ----------
+    source : path or bytes-like
+        The file, or its content.
+    device : int
+        Ordinal of the device; it becomes current in this thread if no other is.
+    name : str, optional
+        The name under which ledger and reports count the memory of its runs; by default the file's
+        name without its ending, or ``"model"``.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of TensorInfo
+        Name, shape (-1 for a dimension that changes) and type of each.
+    device, name : int, str
+        As given.
+
+    Raises
+    ------
+    AclError
+        The file cannot be read or loaded; on the simulator the message names the node and what is
+        missing.
+    """
+
+    cdef uint32_t number
+    cdef aclmdlDesc *desc           # NULL once closed
+    cdef readonly int device
+    cdef readonly str name          # the tag of what its runs take
+    cdef readonly tuple inputs      # of TensorInfo
+    cdef readonly tuple outputs
+    cdef object lock                # one run at a time
+    cdef bint busy                  # a thread has its turn
+    cdef object extents
+    cdef object staging
+    cdef object content             # the bytes that the model was loaded from
+    cdef Stream own                 # of the calls that name no stream; made by the first
+    cdef object used                # works of its runs (see `_work`)
+    cdef set pools                  # what served them: blocks come back at the unload
+    cdef int made
+    cdef bint loaded
+    cdef bint typed                 # whether each output's element type is known
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.made = fork_count
+        self.pools = set()
+        self.lock = threading.RLock()
+
+    def __init__(self, source, device=0, *, name=None):
+        if self.loaded or self.desc is not NULL:
+            raise ValueError("the Model is loaded already")
+        ordinal = ordinal_of(device)
+        if Device.current() is None:
+            Device(ordinal).use()
+        self.device = ordinal
+        self.name = name_of(source) if name is None else str(name)
+        with Device(ordinal):
+            self.open(source)
+
+    cdef int open(self, object source) except -1:
+        """Load the model and ask what it takes, in a thread with its device."""
+        current_ensure(NULL)
+        self.load(source)
+        self.desc = aclmdlCreateDesc()
+        made_check(self.desc, "aclmdlCreateDesc")
+        check(aclmdlGetDesc(self.desc, self.number), "aclmdlGetDesc")
+        self.inputs = infos_of(self.desc, False)
+        self.outputs = infos_of(self.desc, True)
+        self.typed = all([info.dtype in DTYPE_CODES for info in self.outputs])
+        self.extents = Extents(
+            tuple([i.shape for i in self.inputs]), tuple([o.shape for o in self.outputs]))
+        self.staging = Staging()
+        return 0
+
+    cdef int load(self, object source) except -1:
+        cdef const char *path
+        cdef const char *data
+        cdef size_t size
+        cdef aclError status
+        if is_path(source):
+            name = c_path(source, "source")
+            path = name
+            with nogil:
+                status = aclmdlLoadFromFile(path, &self.number)
+            check(status, "aclmdlLoadFromFile")
+        else:
+            self.content = content_of(source, "a model's")
+            data = self.content
+            size = len(self.content)
+            if size == 0:
+                raise ValueError("source must be a model's content, not empty bytes")
+            with nogil:
+                status = aclmdlLoadFromMem(data, size, &self.number)
+            check(status, "aclmdlLoadFromMem")
+        self.loaded = True
+        alive_add(1)
+        return 0
+
+    def __dealloc__(self):
+        cdef ModelEnd end
+        if self.made != fork_count or leaving or not self.loaded and self.desc is NULL:
+            return
+        end = ModelEnd.__new__(ModelEnd)
+        end.number = self.number
+        end.desc = self.desc
+        end.device = self.device
+        end.loaded = self.loaded
+        end.works = self.used
+        end.content = self.content
+        end_soon(end)
+
+    cdef int open_check(self) except -1:
+        if self.made != fork_count:
+            forked_raise(self)
+        if not self.loaded:
+            raise ValueError("the Model is closed")
+        return 0
+
+    # -- running
+
+    def __call__(self, *inputs, stream=None, **named):
+        """Run once and wait: the outputs as a tuple of NumPy arrays.
+
+        Parameters
+        ----------
+        *inputs, **named
+            NumPy arrays, `Array`s, or what NumPy makes arrays of, in the model's order or by name.
+        stream : Stream, optional
+            Where to run; a stream of the model's own if not given.
+        """
+        results = self.run_async(self.bind(inputs, named), stream)
+        # `to_numpy` waits for the stream of each buffer.
+        arrays = tuple([result.numpy() for result in results])
+        if not results:
+            results.synchronize()
+        for result in results:
+            result.close()
+        return arrays
+
+    def run_async(self, inputs, Stream stream=None):
+        """Queue a run and return its outputs, which stay on the device.
+
+        With a pool registered for the stream it waits for nothing, unless the outputs' shapes
+        cannot be told beforehand: in the first run of a model that does not fix them, and when a
+        result turns out larger than the runs before let expect.  Without a pool the inputs' memory
+        goes back to the driver, which waits for the run.
+
+        Parameters
+        ----------
+        inputs : sequence, dict, or one array
+            NumPy arrays (copied before the call returns), or `Array`s.  Work on other streams that
+            an `Array` waits for is the caller's to order.
+        stream : Stream, optional
+            A stream of the model's own if not given.
+
+        Returns
+        -------
+        Run
+            The tuple of the outputs, as `Array`s; it knows what became of the run.  Whatever uses
+            them on the same stream comes after the run; `Array.numpy` waits for it, and raises the
+            run's error if it failed.
+
+        Raises
+        ------
+        OutOfMemoryError
+            After the pool's hook was called, and a second try.
+        """
+        cdef list values
+        cdef Uses uses = Uses()
+        cdef Work work
+        self.open_check()
+        callback_check()
+        if isinstance(inputs, dict):
+            values = self.bind((), inputs)
+        elif isinstance(inputs, (list, tuple)):
+            values = self.bind(tuple(inputs), {})
+        else:
+            values = self.bind((inputs,), {})
+        stream = self.stream_of(stream)
+        # The user's own code may run here (`__array__`), so before the lock is taken.
+        values = [self.given(info, value, stream)
+                  for info, value in zip(self.inputs, values, strict=True)]
+        if not self.typed or self.extents.untaught:
+            stream.progress.settle()            # what failed before is no failure of this run
+        with Turn(self):
+            self.open_check()
+            work = work_begin(stream.progress, f"a run of model {self.name!r}")
+            self.used = works_add(self.used, work)
+            try:
+                results = self.run_locked(values, stream, uses)
+            except BaseException:
+                # What the run queued, and all that it touches, may be at work still.
+                uses.end(work)
+                raise
+            finally:
+                work_queued(work)
+                self.staging.close_batch(stream)    # its copies are queued, whatever came after
+            uses.end(work)
+        return Run(results, work, stream)
+
+    cdef tuple run_locked(self, list values, Stream stream, Uses uses):
+        arrays = [self.place(info, value, stream)
+                  for info, value in zip(self.inputs, values, strict=True)]
+        for array in arrays:
+            buffer_readable(array.buffer, False)
+            uses.add(array.buffer, False)
+        results = self.execute(arrays, stream)
+        for array in results:
+            uses.add(array.buffer, True)
+        return results
+
+    cdef Stream stream_of(self, Stream stream):
+        if stream is not None:
+            stream_device_check(stream, self.device, f"model {self.name!r}")
+            return stream
+        if self.own is None:
+            self.own = Stream(self.device)
+        return self.own
+
+    cdef list bind(self, tuple given, dict named):
+        """The inputs in the model's order."""
+        names = [info.name for info in self.inputs]
+        if len(given) > len(names):
+            raise input_error(
+                f"the model has {len(names)} inputs ({', '.join(names)}), got {len(given)}")
+        values = dict(zip(names, given))
+        for name, value in named.items():
+            if name not in names:
+                raise input_error(
+                    f"the model has no input {name!r}; its inputs are {', '.join(names)}")
+            if name in values:
+                raise input_error(f"input {name!r} is given twice")
+            values[name] = value
+        missing = [name for name in names if name not in values]
+        if missing:
+            raise input_error(f"inputs are missing: {', '.join(missing)}")
+        return [values[name] for name in names]
+
+    cdef object given(self, object info, object value, Stream stream):
+        """An input as an Array, or as a NumPy array of its type and shape."""
+        what = f"input {info.name!r}"
+        if isinstance(value, Array):
+            if dtype_name(value.dtype) != info.dtype or not info.fits(value.shape):
+                raise input_error(
+                    f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
+            (<Buffer> value.buffer).open_check()
+            stream_device_check(stream, (<Buffer> value.buffer).device, what)
+            return value
+        if isinstance(value, Buffer):
+            (<Buffer> value).open_check()
+            stream_device_check(stream, (<Buffer> value).device, what)
+            if info.dynamic or Array.nbytes_of(info.shape, info.dtype) > value.size:
+                raise input_error(
+                    f"{what}: expected {info}, got a Buffer of {value.size} bytes; "
+                    "an acl.Array has a shape")
+            return Array.of(value, info.shape, info.dtype)
+        value, _kind = host_array(value, what, info)
+        if not info.fits(value.shape):
+            raise input_error(f"{what}: expected {info}, got {value.dtype} {list(value.shape)}")
+        return value
+
+    cdef object place(self, object info, object value, Stream stream):
+        """An input as an `Array`: as it is, or copied to the device in the stream's order."""
+        if isinstance(value, Array):
+            return value
+        array = Array.of(stream_memory(value.nbytes, stream, "inputs"), value.shape, info.dtype)
+        if value.nbytes:
+            self.staging.queue(array.buffer, value.reshape(-1).view("uint8"), stream)
+        return array
+
+    cdef tuple execute(self, list arrays, Stream stream):
+        """Queue the run; the outputs with the shapes that came out."""
+        cdef Dataset inputs = dataset_of(arrays, self.inputs)
+        cdef Dataset outputs
+        shapes = tuple([array.shape for array in arrays])
+        predicted, buffers = self.guess(shapes, stream)
+        if buffers is None:
+            predicted = self.shapes_by_running(inputs, shapes, stream)
+            buffers = self.output_buffers(predicted, stream)
+        outputs = dataset_of_buffers(buffers)
+        if self.queue(inputs, outputs, stream, must=False):
+            # Too small, or a real fault, which the synchronous run then names.
+            predicted = self.shapes_by_running(inputs, shapes, stream)
+            buffers = self.output_buffers(predicted, stream)
+            outputs = dataset_of_buffers(buffers)
+            self.queue(inputs, outputs, stream, must=True)
+        found = outputs.shapes()
+        if None in found:
+            stream.progress.settle()            # this library tells them when the run is done
+            found = outputs.shapes()
+        found = tuple([f if f is not None else p for f, p in zip(found, predicted)])
+        self.extents.learn(shapes, found)
+        return tuple([Array.of(buffer, shape, info.dtype)
+                      for buffer, shape, info in zip(buffers, found, self.outputs)])
+
+    cdef tuple guess(self, tuple shapes, Stream stream):
+        """The outputs' predicted shapes, and memory for them; None if only a run can tell."""
+        predicted = self.extents.predict(shapes)
+        if predicted is None or not self.typed:
+            return None, None
+        try:
+            return predicted, self.output_buffers(predicted, stream)
+        except OutOfMemoryError:
+            if self.extents.knows(shapes):
+                raise
+        return None, None                       # the guess was too large, the outputs may not be
+
+    cdef list output_buffers(self, tuple shapes, Stream stream):
+        return [stream_memory(Array.nbytes_of(shape, info.dtype), stream, "outputs")
+                for shape, info in zip(shapes, self.outputs, strict=True)]
+
+    cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:
+        """`aclmdlExecuteAsync`, once more after the pool's hook if memory ran out."""
+        cdef aclrtStream raw
+        cdef aclError status
+        cdef Pool pool = pool_of(stream.handle)
+        cdef TagScope scope
+        cdef bint scoped = False
+        cdef uint32_t attempt
+        cdef bint noted
+        stream_raw(stream, &raw)
+        if pool is not None:
+            self.pools.add(pool)
+            stream_name(pool.core, raw, pool.tag_index(self.name), False)
+        for attempt in range(2):
+            ooms = 0 if pool is None else pool.core.oom.number
+            self.leave_note(pool, False)        # what an earlier run left goes back now
+            noted = run_enter(pool)
+            scoped = (pool is not None and pool.core.tagging
+                      and tag_push(pool, pool.core, &scope))
+            with nogil:
+                status = aclmdlExecuteAsync(self.number, inputs.raw, outputs.raw, raw)
+            if scoped:
+                tag_pop(&scope)
+            if noted:
+                stack_leave()
+            if status == ACL_SUCCESS:
+                return status
+            report = None if pool is None else books().oom_of(pool, ooms, stream.handle)
+            if report is None:
+                break
+            self.leave_note(pool, True)
+            if attempt or not pool.oom_tell(report):
+                raise books().oom_told(report, status, "aclmdlExecuteAsync")
+        if must or status == ACL_ERROR_RT_MEMORY_ALLOCATION:
+            check(status, "aclmdlExecuteAsync")
+        return status
+
+    cdef int leave_note(self, Pool pool, bint failed) except -1:
+        """The graph engine keeps a failed run's blocks until the next run: reports say of whom."""
+        if pool is not None and (failed or pool.failed_runs):
+            runs = (pool.failed_runs or frozenset()) - {self.name}
+            pool.failed_runs = runs | {self.name} if failed else runs
+        return 0
+
+    cdef tuple shapes_by_running(self, Dataset inputs, tuple given, Stream stream):
+        """The outputs' shapes, by one synchronous run that brings its own output memory."""
+        cdef Dataset outputs = Dataset()
+        cdef aclError status
+        cdef size_t i
+        cdef void *address
+        for _ in self.outputs:
+            outputs.add(NULL, 0)
+        stream.progress.settle()
+        with nogil:
+            status = aclmdlExecute(self.number, inputs.raw, outputs.raw)
+        for i in range(outputs.count):
+            address = aclGetDataBufferAddr(aclmdlGetDatasetBuffer(outputs.raw, i))
+            if address is not NULL:
+                with nogil:
+                    aclrtFree(address)
+        check(status, "aclmdlExecute")
+        if not self.typed:
+            # The model did not say; the run did.
+            self.outputs = tuple([
+                info._replace(dtype=outputs.dtype(i)) for i, info in enumerate(self.outputs)])
+            self.typed = True
+        shapes = tuple([
+            shape if shape is not None else info.shape
+            for shape, info in zip(outputs.shapes(), self.outputs, strict=True)])
+        self.extents.learn(given, shapes)
+        return shapes
+
+    # -- the end
+
+    def close(self):
+        """Wait for the runs under way and unload, in any thread; a second call does nothing.
+
+        The outputs stay readable.
+        """
+        if self.made != fork_count:
+            forked_raise(self)
+        if not self.loaded:
+            return
+        callback_check()
+        with Turn(self):
+            if not self.loaded:
+                return
+            if current_device() == self.device:
+                self.unload()
+                return
+            with Device(self.device):
+                self.unload()
+
+    cdef int unload(self) except -1:
+        """Under the lock, in a thread with the model's device; what is refused stays loaded."""
+        cdef aclError status
+        works_settle(self.used)
+        self.used = None
+        # Another thread may close a pool during each wait.
+        pools = [pool for pool in self.pools if not pool.closed]
+        for pool in pools:
+            pool.unload_begin()
+        with nogil:
+            status = aclmdlUnload(self.number)
+        for pool in pools:
+            if not pool.closed:
+                pool.unload_end()
+            if status == ACL_SUCCESS:
+                self.leave_note(pool, False)
+        check(status, "aclmdlUnload")
+        self.loaded = False
+        self.pools.clear()
+        alive_add(-1)
+        self.staging.close()
+        if self.own is not None:
+            self.own.close()
+        return 0
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return not self.loaded
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        if not self.loaded:
+            return "<Model closed>"
+        inputs = ", ".join(f"{i.name}: {i}" for i in self.inputs)
+        outputs = ", ".join(f"{o.name}: {o}" for o in self.outputs)
+        return f"<Model ({inputs}) -> ({outputs})>"
+
+
+@cython.final
+cdef class Turn:
+    """A thread's turn with a model, in a `with` block.
+
+    Hooks, finalizers and the like run within it, and may not run or close the same model.
+    """
+
+    cdef Model model
+
+    def __cinit__(self, Model model):
+        self.model = model
+
+    def __enter__(self):
+        self.model.lock.acquire()
+        if self.model.busy:                     # with this very thread
+            self.model.lock.release()
+            raise RuntimeError("a call of the Model is under way in this thread: its hooks and "
+                               "finalizers must not run or close it")
+        self.model.busy = True
+
+    def __exit__(self, *error):
+        self.model.busy = False
+        self.model.lock.release()
+
+
+cdef Dataset dataset_of(list arrays, tuple infos):
+    cdef Dataset dataset = Dataset()
+    cdef size_t i
+    for i, (array, info) in enumerate(zip(arrays, infos)):
+        dataset.add((<Buffer> array.buffer).address, array.nbytes)
+        dataset.describe(i, DTYPE_CODES[info.dtype], array.shape)
+    return dataset
+
+
+cdef Dataset dataset_of_buffers(list buffers):
+    cdef Dataset dataset = Dataset()
+    for buffer in buffers:
+        dataset.add((<Buffer> buffer).address, (<Buffer> buffer).size)
+    return dataset

@@ -1,0 +1,13 @@
+from typing import Any, final
+
+from acl.runtime._buffer import Buffer
+from acl.runtime._stream import Stream
+
+__all__ = ["Staging"]
+
+@final
+class Staging:
+    def queue(self, target: Buffer, source: Any, stream: Stream) -> None: ...
+    def close_batch(self, stream: Stream) -> None: ...
+    def settle(self) -> None: ...
+    def close(self) -> None: ...

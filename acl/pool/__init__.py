@@ -1,0 +1,1 @@
+"""The Python face of the allocator, and memory that comes from it."""

@@ -1,0 +1,88 @@
+"""Capture: what a stream takes while it is captured belongs to the graph.
+
+Thread rule: as for `Pool`; the capture itself is the caller's to begin and to end.
+"""
+
+from acl.core._arena cimport pool_arena
+from acl.core._order cimport capture_begin, capture_end, capture_release
+from acl._core cimport Arena, ROLE_STREAM
+from acl.bind.generated._libacl cimport aclrtStream
+from acl.pool._pool cimport Pool
+from acl.pool._registry cimport handle_of
+
+__all__ = ["Capture"]
+
+
+cdef class Capture:
+    """The memory of one captured graph.
+
+    A context manager around the capture.  What the stream takes meanwhile stays the graph's own
+    until `release`: it is used again only inside the same capture, never moved or given away.
+    Before another graph it is released, or another one made.
+    """
+
+    cdef Arena *main[2]             # for buffers and, where it has one of its own, for ACL; or NULL
+    cdef Arena *private[2]          # of the graph, for each of them; NULL before and afterwards
+    cdef readonly Pool pool
+
+    def __init__(self, Pool pool not None, stream):
+        cdef aclrtStream raw = handle_of(stream)
+        self.pool = pool
+        self.main[0] = pool.arena_of(raw)
+        if pool.core.options.early_frees and raw is not NULL:
+            self.main[1] = pool_arena(pool.core, raw, ROLE_STREAM)
+            if self.main[1] is NULL:
+                raise MemoryError("host memory for an arena")
+
+    def __enter__(self):
+        cdef int i
+        if self.private[0] is not NULL or self.private[1] is not NULL:
+            raise ValueError("the Capture has the memory of a graph: release it, or make another")
+        for i in range(2):
+            if self.main[i] is NULL:
+                continue
+            with nogil:
+                self.private[i] = capture_begin(self.main[i])
+            if self.private[i] is NULL:
+                self.__exit__()
+                raise MemoryError("host memory for a capture")
+        return self
+
+    def __exit__(self, *error):
+        cdef int i
+        with nogil:
+            for i in range(2):
+                if self.private[i] is not NULL:
+                    capture_end(self.main[i])
+
+    @property
+    def reserved(self):
+        """Bytes of device memory that the graph's blocks keep."""
+        pages = 0
+        if self.pool is None:
+            raise ValueError("the Capture was not made by Pool.capture")
+        for i in range(2):
+            pages += self.private[i].pages if self.private[i] is not NULL else 0
+        return pages * self.pool.core.options.granule
+
+    def release(self):
+        """The graph is gone; a second call does nothing."""
+        cdef int i
+        for i in range(2):
+            if self.private[i] is NULL:
+                continue
+            self.pool.open_check()
+            with nogil:
+                if self.main[i].capture is self.private[i]:
+                    capture_end(self.main[i])
+                capture_release(self.private[i])
+            self.private[i] = NULL
+
+
+def release_of(Pool pool not None, capture):
+    """What `Pool.release_capture` does."""
+    if not isinstance(capture, Capture):
+        raise TypeError(f"capture must be a Capture, not {type(capture).__name__}")
+    if (<Capture> capture).pool is not pool:
+        raise ValueError("the Capture is not of this pool")
+    capture.release()

@@ -1,0 +1,97 @@
+"""Buffers of a pool that looks for memory errors: what `Pool.alloc` does where ``debug`` is on.
+
+As `core/_guard` does it for what ACL takes: the block in so many has guard bytes right behind the
+size that was asked for, and when its Buffer is closed or dropped it is filled and held back.  Both
+is work on the buffer's stream, so nothing is done where other streams use the buffer too, nor where
+the default stream is meant and another context than the arena's is current.
+
+Thread rule: any thread; with the GIL where a Buffer is made or goes, which is dropped for all that
+calls the runtime.
+"""
+
+from libc.stdint cimport uint32_t
+
+from acl._core cimport BLOCK_GUARDED, BLOCK_SHARED, arena_free
+from acl.runtime._device cimport current_ensure
+from acl.core._driver cimport arena_context, context_enter, context_here, context_leave
+from acl.core._guard cimport (
+    guard_close, guard_drop, guard_flush, guard_free, guard_open, guard_ready, guard_set,
+    guard_turn,
+)
+from acl.bind.generated._libacl cimport aclrtContext
+from acl.core._lock cimport count_read
+from acl.inside._stacks cimport stack_enter, stack_leave
+
+__all__: list = []
+
+
+cdef bint elsewhere(Arena *arena) noexcept nogil:
+    """Whether the default stream is meant, and in this thread it is that of another context."""
+    return arena.stream is NULL and context_here(arena.pool) != arena_context(arena)
+
+
+cdef bint turn_of(Arena *arena, size_t size) except -1:
+    cdef bint turn
+    if arena.guard_left > 1:
+        arena.guard_left -= 1
+        return False
+    current_ensure(NULL)
+    if elsewhere(arena):
+        return False
+    with nogil:
+        turn = guard_ready(arena) or guard_open(arena, arena.pool.options.guard_every)
+        turn = turn and guard_turn(arena, size)
+    return turn
+
+
+cdef int buffer_guard(Arena *arena, Block *block, size_t size) except -1:
+    cdef bint noted = stack_enter(arena.pool)
+    with nogil:
+        guard_set(arena, block, size)
+    if noted:
+        stack_leave()
+    return 0
+
+
+cdef void guarded_back(void *arena, void *block) noexcept nogil:
+    """What a Buffer calls at its end: it has the GIL."""
+    if (<Block *> block).flags & BLOCK_GUARDED:
+        with gil:
+            guarded_free(<Arena *> arena, <Block *> block)
+    else:
+        arena_free(<Arena *> arena, <Block *> block)
+
+
+cdef int guarded_free(Arena *arena, Block *block) noexcept:
+    cdef bint noted
+    if block.flags & BLOCK_SHARED or elsewhere(arena):
+        guard_drop(arena, block)
+        return 0
+    noted = stack_enter(arena.pool)
+    with nogil:
+        guard_free(arena, block)
+    if noted:
+        stack_leave()
+    return 0
+
+
+cdef uint64_t buffers_flush(Pool *pool) noexcept nogil:
+    cdef uint64_t count = 0
+    cdef uint32_t i
+    cdef aclrtContext before
+    for i in range(count_read(&pool.arena_count)):
+        context_enter(pool, pool.arenas[i].context, &before)    # one that is gone: nothing is read
+        count += guard_flush(pool.arenas[i], False)
+        context_leave(pool, before)
+    return count
+
+
+cdef void buffers_close(Pool *pool) noexcept nogil:
+    cdef uint32_t i
+    cdef aclrtContext before
+    if pool.options.guard_every == 0:
+        return
+    for i in range(count_read(&pool.arena_count)):
+        context_enter(pool, pool.arenas[i].context, &before)
+        guard_close(pool.arenas[i])
+        context_leave(pool, before)

@@ -1,0 +1,219 @@
+"""What a pool may be told, read and checked; and what the device says about its memory.
+
+`options_fill` refuses what makes no sense before anything is made, and names the argument.  Sizes
+are numbers or texts such as ``"8GiB"``.  Nothing here keeps state.
+"""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset, strncmp
+
+import os
+import re
+
+from acl._core cimport MAX_SIZE_BITS, VIEWS_ALWAYS
+from acl.bind.generated._libacl cimport (
+    ACL_DDR_MEM, ACL_HBM_MEM, ACL_HBM_MEM_HUGE, ACL_HBM_MEM_HUGE1G, ACL_HBM_MEM_NORMAL,
+    ACL_MEM_ALLOCATION_TYPE_PINNED, ACL_MEM_HANDLE_TYPE_NONE, ACL_MEM_LOCATION_TYPE_DEVICE,
+    ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, ACL_SUCCESS, aclError, aclrtGetMemInfo, aclrtGetSocName,
+    aclrtMemGetAllocationGranularity, aclrtPhysicalMemProp, libacl_has,
+)
+from acl.runtime._stream cimport Stream
+
+__all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of"]
+
+SIZES = {
+    "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+    "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}
+PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
+GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
+GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
+GRANULES_OF_LIMIT = 512         # with fewer in the live peak the waste rises; see docs/design.md
+
+
+def bytes_of(value, name):
+    """Bytes from an int, or from a text such as ``"8GiB"`` or ``"1.5 MB"``."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+        if match is None or match[2].upper() not in SIZES:
+            raise ValueError(f"{name} must look like '8GiB' or '512 MiB', not {value!r}")
+        return in_memory(int(float(match[1]) * SIZES[match[2].upper()]), name)
+    if not hasattr(value, "__index__"):
+        kind = type(value).__name__
+        raise TypeError(f"{name} must be an int or a text such as '8GiB', not {kind}")
+    value = value.__index__()
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, not {value}")
+    return in_memory(value, name)
+
+
+cdef size_t odd_bytes(object size) except? <size_t> -1:
+    size = bytes_of(size, "nbytes")
+    if size >> MAX_SIZE_BITS:
+        raise ValueError(f"nbytes must be below 2**46, not {size}")
+    return size
+
+
+def in_memory(value, name):
+    """A number of bytes that an address can have."""
+    if value >= 2**63:
+        raise ValueError(f"{name} must be below 2**63, not {value}")
+    return value
+
+
+cdef size_t soc_padding() noexcept nogil:
+    """Bytes behind a user's input or output; as `aclrtMalloc` adds them on this chip.
+
+    Cores of all but a few chips read up to 32 bytes past a buffer's end.
+    """
+    cdef const char *name = aclrtGetSocName()
+    if name is NULL:
+        return 32
+    return 0 if strncmp(name, "Ascend950", 9) == 0 or strncmp(name, "Ascend350", 9) == 0 else 32
+
+
+cdef size_t memory_total(aclrtMemAttr attr) noexcept nogil:
+    """Bytes of the current device's memory of a kind; 0 if it has none."""
+    cdef size_t room = 0, total = 0
+    return total if aclrtGetMemInfo(attr, &room, &total) == ACL_SUCCESS else 0
+
+
+cdef aclrtMemAttr memory_kind() noexcept nogil:
+    """The kind of memory that the current device has."""
+    return ACL_HBM_MEM if memory_total(ACL_HBM_MEM) != 0 else ACL_DDR_MEM
+
+
+cdef size_t device_memory() noexcept nogil:
+    return memory_total(memory_kind())
+
+
+cdef size_t virtual_default(size_t limit) noexcept nogil:
+    """Addresses for one stream: four times what the pool may hold, so that holes may stay."""
+    cdef size_t total = device_memory()
+    if total == 0:
+        total = <size_t> 32 << 30
+    return 4 * (limit if 0 < limit < total else total)
+
+
+cdef int granule_check(object granule, int device, aclrtMemAttr attr, dict given) except -1:
+    """The driver maps multiples of its own granularity only."""
+    cdef aclrtPhysicalMemProp prop
+    cdef size_t least = 0
+    cdef aclError status
+    if given["segments"] or not libacl_has(b"aclrtMemGetAllocationGranularity"):
+        return 0
+    memset(&prop, 0, sizeof(prop))
+    prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
+    prop.allocationType = ACL_MEM_ALLOCATION_TYPE_PINNED
+    prop.memAttr = attr
+    prop.location.type = ACL_MEM_LOCATION_TYPE_DEVICE
+    prop.location.id = <uint32_t> device                # a device number: not negative
+    with nogil:
+        status = aclrtMemGetAllocationGranularity(
+            &prop, ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM, &least)
+    if status == ACL_SUCCESS and least != 0 and granule % least:
+        raise ValueError(
+            f"granule must be a multiple of the driver's {least} bytes for "
+            f"pages={given['pages']!r}, not {given['granule']!r}")
+    return 0
+
+
+def granule_of(dict given):
+    """Bytes of a page; ``"auto"`` is the largest power of two of which the limit holds 512."""
+    if given["granule"] != "auto":
+        granule = bytes_of(given["granule"], "granule")
+        if granule < 65536 or granule & (granule - 1):
+            raise ValueError(
+                f"granule must be a power of two of at least 64 KiB, or 'auto', not {granule}")
+        return granule
+    if given["limit"] is None:
+        raise ValueError("granule 'auto' is chosen by the limit, and none is given")
+    granule = GRANULE_LEAST[given["pages"]]
+    while granule * 2 * GRANULES_OF_LIMIT <= bytes_of(given["limit"], "limit"):
+        granule *= 2
+    return granule
+
+
+cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
+    if not isinstance(given["pages"], str) or given["pages"] not in PAGES:
+        raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    for name in ("steal", "early_frees", "watch_captures", "segments"):
+        if not isinstance(given[name], int):
+            raise TypeError(f"{name} must be a bool, not {type(given[name]).__name__}")
+    if not isinstance(given["views"], int) and given["views"] != "always":
+        raise ValueError(f"views must be a bool or 'always', not {given['views']!r}")
+    granule = granule_of(given)
+    granule_check(granule, device, PAGES[given["pages"]], given)
+    timeout = given["sync_timeout_ms"]
+    if not isinstance(timeout, int):
+        raise TypeError(f"sync_timeout_ms must be an int, not {type(timeout).__name__}")
+    if timeout == 0 or not -1 <= timeout < 2**31:
+        raise ValueError(f"sync_timeout_ms must be positive, or -1 for no limit, not {timeout}")
+    memset(options, 0, sizeof(PoolOptions))
+    options.device = device
+    options.limit = 0 if given["limit"] is None else bytes_of(given["limit"], "limit")
+    if given["limit"] is not None and options.limit < granule:
+        raise ValueError(
+            f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
+    if options.limit != 0 and bytes_of(given["preallocate"], "preallocate") > options.limit:
+        raise ValueError(
+            f"preallocate must be at most limit ({given['limit']!r}), not {given['preallocate']!r}")
+    options.headroom = bytes_of(given["headroom"], "headroom")
+    options.granule = granule
+    options.info_attr = memory_kind()
+    options.device_bytes = device_memory()
+    options.virtual_bytes = (virtual_default(options.limit) if given["virtual"] is None
+                             else bytes_of(given["virtual"], "virtual"))
+    options.mem_attr = PAGES[given["pages"]]
+    options.sync_timeout_ms = timeout
+    options.steals = given["steal"]
+    options.early_frees = given["early_frees"]
+    options.views = VIEWS_ALWAYS if given["views"] == "always" else bool(given["views"])
+    options.watches = given["watch_captures"]
+    options.segments = given["segments"]
+    return 0
+
+
+cdef int stream_on(Stream stream, int device) except -1:
+    if 0 <= stream.device != device:
+        raise ValueError(f"stream is of device {stream.device}, the pool of device {device}")
+    return 0
+
+
+def early_frees_default():
+    """Whether GE runs its launches on several threads, so that frees may come before launches."""
+    try:
+        return int(os.environ.get("MAX_RUNTIME_CORE_NUMBER", "1")) > 1
+    except ValueError:
+        return False
+
+
+def name_of(name, number, taken):
+    """What reports call a pool: no two have the same name, or their rows would be one."""
+    wanted = found = f"pool-{number}" if name is None else str(name)
+    again = 2
+    while found in taken:
+        found = f"{wanted}-{again}"
+        again += 1
+    return found
+
+
+def guard_every(debug):
+    """One in how many blocks is guarded, for the argument `debug`; 0 for none.
+
+    Without it the environment's ``ACL_POOL_DEBUG`` is read in the same way.
+    """
+    name = "debug"
+    if debug is None:
+        name, debug = "ACL_POOL_DEBUG", os.environ.get("ACL_POOL_DEBUG", "")
+    if debug is True or debug is False:
+        return int(debug)
+    if isinstance(debug, str):
+        match = re.fullmatch(r"sample:(\d{1,9})", debug)
+        if match is not None and int(match[1]) > 0:
+            return int(match[1])
+        if debug in GUARDS:
+            return GUARDS[debug]
+    raise ValueError(f"{name} must be a bool, 'all' or 'sample:N', such as 'sample:1000', "
+                     f"not {debug!r}")

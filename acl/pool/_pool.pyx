@@ -1,0 +1,800 @@
+"""Pool: the Python face of the allocator.
+
+A pool belongs to one device and gives each stream an arena; `register` hands the arena and the four
+C functions to ACL, so that whatever runs on the stream takes its memory here.  Nothing in this file
+runs inside a callback of ACL's: what may call the driver drops the GIL, and the out-of-memory hook
+is called after everything has returned.
+
+A registered pool lives until it is unregistered, and its memory until the last block is free; at
+the interpreter's exit all of it is left to the system.
+"""
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+import itertools
+import os
+
+from acl.core._arena cimport (
+    arena_find, arena_is_of, arena_offer, arena_set_mode, pool_arena, pool_arena_in, pool_create,
+    pool_decay, pool_live_bytes, pool_reset_peaks, pool_trim,
+)
+from acl.runtime._buffer cimport buffer_wrap
+from acl.core._check cimport pool_check
+from acl._core cimport (
+    ARENA_CLOSED, ARENA_TAGGED, ARENA_UNLOADING, Block, MAX_SIZE_BITS, PoolOptions, ROLE_STREAM,
+    ROLE_USER, TAGS, arena_alloc, arena_free, arena_try,
+)
+from acl.runtime._device cimport current_device, current_ensure, fork_count, forked_raise, leaving
+from acl.core._driver cimport context_here, events_destroy
+from acl.core._guard cimport GUARD_BYTES
+from acl.bind._error cimport check, host_memory_error
+from acl.pool._guarded cimport buffer_guard, buffers_close, buffers_flush, guarded_back, turn_of
+from acl.bind.generated._libacl cimport (
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError, aclrtContext,
+)
+from acl.core._lock cimport count_read, spin_enter, spin_leave
+from acl.pool._options cimport odd_bytes, options_fill, soc_padding, stream_on
+from acl.core._order cimport block_share_in, pool_drop, pools_retry, waiting_blindly
+from acl.core._order cimport waiting_poll, waiting_sync
+from acl.core._record cimport block_own, record_native_open
+from acl.pool._registry cimport arena_register, arena_unregister, handle_of, handle_on
+from acl.pool._registry cimport register_check
+from acl.inside._refusals cimport books, busy_tell, waits_failed
+from acl.inside._stacks cimport stack_enter, stack_leave
+from acl.runtime._stream cimport stream_raw
+from acl.inside._tags cimport stream_name, tag_current, tagging_make
+
+from acl.runtime._device import Device, ordinal_of
+from acl.inside._refusals import refusals_prepare
+from acl.bind._log import debug as debug_log, warning as warning_log
+from acl.pool._options import bytes_of, early_frees_default, guard_every, name_of
+from acl.pool._registry import every, open_pools, registered
+
+cdef extern from "Python.h":
+    size_t PyLong_AsSize_t(object number) except? <size_t> -1
+
+__all__ = ["Pool", "open_pools", "use_pool"]
+
+numbers = itertools.count()
+
+OTHER_TAGS = "(other tags)"
+
+
+cdef inline size_t wanted_bytes(object size) except? <size_t> -1:
+    cdef size_t wanted
+    if type(size) is int:
+        try:
+            wanted = PyLong_AsSize_t(size)
+        except OverflowError:
+            return odd_bytes(size)
+        if wanted >> MAX_SIZE_BITS == 0:
+            return wanted
+    return odd_bytes(size)
+
+
+cdef Pool pool_adopt(CorePool *core):
+    """The Python face of a pool that C code made, on its device."""
+    cdef Pool pool = Pool.__new__(Pool)
+    pool.core = core
+    pool.device = core.options.device
+    pool.padding = soc_padding()
+    pool.enlist(None)
+    return pool
+
+
+cdef void block_back(void *arena, void *block) noexcept nogil:
+    arena_free(<Arena *> arena, <Block *> block)
+
+
+# ---- the pool -----------------------------------------------------------------------------------
+
+@cython.final
+cdef class Pool:
+    """Device memory for the streams of one device.
+
+    Parameters
+    ----------
+    device : int
+        Ordinal of the device; it becomes current in this thread.
+    limit : int or str, optional
+        Most bytes of device memory that the pool may hold, such as ``"8GiB"``.  No limit without.
+    headroom : int or str
+        Bytes that the pool leaves free on the device for HCCL, GE and neighbours.  Raise it where
+        something else on the device must not run out of memory.
+    granule : int or str
+        Bytes of a page, the unit in which memory is taken and moved: a power of two.  512 pages in
+        the live peak waste about 2 %; 64 pages 3 to 10 %, at a tenth of the driver calls.
+        ``"auto"``: the largest page of which `limit` holds 512.
+    pages : {"huge", "normal", "huge1g"}
+        What the driver backs a page with; ``"huge1g"`` wants a granule of 1 GiB.
+    virtual : int or str, optional
+        Bytes of addresses, not memory, to reserve for each stream: by default four times the limit
+        or the device's memory; less with more than 16 streams.  If they are used up it gets more.
+    preallocate : int or str
+        Bytes to take from the device at the start, at most `limit`.
+    stream : Stream, optional
+        The stream that gets the preallocated memory; by default the first that uses the pool.
+    steal : bool
+        Whether free pages may move to other addresses.  Switch it off if the pool's memory is
+        registered for RDMA or shared by IPC.
+    views : bool or str
+        Whether a free page may be mapped at a second address of its stream, instead of being moved:
+        that needs no wait, and no driver call when shapes repeat.  ``"always"``: also where they do
+        not.  Switch it off if the driver or device does not support it; `steal=False` implies that.
+    early_frees : bool, optional
+        Whether memory is freed before the work that uses it is queued, as with
+        ``MAX_RUNTIME_CORE_NUMBER`` above 1 (the default reads that variable) or a framework's task
+        queue.  Then no page moves or goes back, except by ``trim(drained=True)``.
+    watch_captures : bool
+        Ask at each allocation whether the stream is being captured, for programs that capture
+        without `Pool.capture`.  It costs a driver call each time.
+    decay_ms : int
+        Give memory back that nothing has needed for this long, from a background thread; 0: never.
+    sync_timeout_ms : int
+        Longest wait for a stream inside an allocation; -1 for no limit.  A caller that holds the
+        GIL, as CANN's own module does, waits 200 ms at most: a Python callback may need the GIL.
+    segments : bool
+        Do without virtual memory, as where the driver has none: more waste, for comparison.
+    debug : bool or str, optional
+        Guard buffers, and the blocks of registered streams, all (True or ``"all"``) or one in N
+        (``"sample:N"``): overflows, writes to freed blocks, double frees and foreign pointers are
+        logged (``acl.guard``), kept for `guard_findings` and counted.  With all, each free waits
+        for its stream; samples wait for nothing and may stay on in production.  The default asks
+        the variable ``ACL_POOL_DEBUG``.
+    name : str, optional
+        Its name in ledger, metrics and log; ``"pool-0"`` and so on if not given.
+    """
+
+    def __cinit__(self):
+        self.made = fork_count
+        self.tags = {"": 0}
+        self.tag_names = [""]
+
+    def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
+                 virtual=None, preallocate=0, steal=True, views=True, early_frees=None,
+                 watch_captures=False, decay_ms=0, sync_timeout_ms=5000, segments=False,
+                 debug=None, name=None, stream=None):
+        cdef PoolOptions options
+        if self.core is not NULL or self.is_closed:
+            raise ValueError("the Pool exists already")
+        ordinal = ordinal_of(device)
+        current_ensure(NULL)
+        if current_device() != ordinal:
+            Device(ordinal).use()
+        options_fill(&options, ordinal, {
+            "limit": limit, "headroom": headroom, "granule": granule, "pages": pages,
+            "virtual": virtual, "steal": steal, "watch_captures": watch_captures, "views": views,
+            "early_frees": early_frees_default() if early_frees is None else early_frees,
+            "sync_timeout_ms": sync_timeout_ms, "segments": segments, "preallocate": preallocate,
+        })
+        with nogil:
+            pools_retry()
+        self.core = pool_create(&options, NULL)
+        if self.core is NULL:
+            raise host_memory_error("a pool")
+        self.device = ordinal
+        self.enlist(name)
+        self.guard_every = guard_every(debug)
+        self.core.options.guard_every = self.guard_every
+        self.guarded = self.guard_every != 0
+        if self.guarded:                        # whoever guards wants to know who took and freed
+            self.core.notes.python += 1
+            record_native_open()
+        self.padding = self.core.options.padding = soc_padding()
+        first = bytes_of(preallocate, "preallocate")
+        if first:                               # with what is put behind a buffer it is so many
+            self.alloc(max(1, first - self.padding), stream).close()
+            if stream is None and not self.guarded:     # a guarded buffer is held back for a while
+                arena_offer(self.recent)
+        if decay_ms:
+            from acl.pool._scopes import Decay
+            self.decay = Decay(self, decay_ms)
+        # A name, not the pool: a record in somebody's log would keep it alive.
+        debug_log("pool", "%s made on device %d", self.name, self.device)
+
+    def __dealloc__(self):
+        # A pool that cannot go yet (live blocks, work in flight) is tried again later.
+        if self.core is not NULL and not leaving and self.made == fork_count:
+            with nogil:
+                buffers_close(self.core)
+                pool_drop(self.core)
+
+    cdef int enlist(self, object name) except -1:
+        """From here on reports know the pool."""
+        self.number = next(numbers)
+        self.name = name_of(name, self.number, {one.name for one in open_pools() if not one.closed})
+        self.core.orphan = False
+        refusals_prepare()
+        every[<size_t> self.core] = self
+        if "ACL_POOL_LEAKS" in os.environ or "ACL_POOL_RECORD" in os.environ:
+            from acl.inside._asked import watch
+
+            watch(self)
+        return 0
+
+    cdef int open_check(self) except -1:
+        if self.made != fork_count:
+            forked_raise(self)
+        if self.core is NULL or self.is_closed:
+            raise ValueError("the Pool is closed")
+        return 0
+
+    cdef Arena *arena_of(self, aclrtStream stream, aclrtContext known=NULL) except NULL:
+        """The arena that `alloc` uses for a stream, which lives in a context that may be known."""
+        cdef Arena *arena = self.recent
+        if arena is not NULL and arena_is_of(
+                arena, stream, NULL if stream is not NULL else context_here(self.core)):
+            return arena
+        self.open_check()
+        device_check(self, stream)
+        arena = pool_arena_in(
+            self.core, stream, ROLE_USER if self.core.options.early_frees else ROLE_STREAM, known)
+        if arena is NULL:
+            raise host_memory_error("an arena")
+        self.recent = arena
+        return arena
+
+    cdef uint16_t tag_index(self, object tag, str argument="tag") except? 0xFFFF:
+        if not isinstance(tag, str):
+            raise TypeError(f"{argument} must be a str, not {type(tag).__name__}")
+        index = self.tags.get(tag)
+        if index is not None:
+            return index
+        if len(self.tag_names) == TAGS:
+            return TAGS - 1
+        if len(self.tag_names) == TAGS - 1:
+            # A count by tag has so many places: all names that come later share the last one.
+            self.tag_names.append(OTHER_TAGS)
+            return TAGS - 1
+        self.tags[tag] = len(self.tag_names)
+        self.tag_names.append(tag)
+        return self.tags[tag]
+
+    def tag(self, name):
+        """Context manager: allocations inside it that have no tag of their own get this one.
+
+        It holds for `alloc` in this thread or asyncio task, and for memory that ACL takes in calls
+        of this thread.  In a coroutine ACL's memory gets the tag only in calls of `Model` and
+        `Op`, because other tasks run in between.  While it is open, each allocation by ACL in this
+        thread costs some 10 ns more.
+
+        Parameters
+        ----------
+        name : str
+            The name in ledger, metrics and reports.  A pool tells 62 names apart; all later ones
+            count as ``"(other tags)"``.
+        """
+        self.open_check()
+        index = self.tag_index(name, "name")
+        if not self.core.tagging:
+            self.core.tagging = True
+            self.set_modes(ARENA_TAGGED, 0)
+        return tagging_make(self, self.core, index)
+
+    def tag_stream(self, stream, name):
+        """Name what the stream holds without a tag of its own; None takes the name back.
+
+        It is a name for the reports, so it costs nothing and holds for what is live already.
+        Without one a stream has the name of the model that ran there last.
+
+        Parameters
+        ----------
+        stream : Stream or int, optional
+            None for the default stream.
+        name : str or None
+            As for `tag`.
+        """
+        cdef aclrtStream raw = handle_of(stream)
+        cdef uint16_t index = 0 if name is None else self.tag_index(name, "name")
+        self.open_check()
+        device_check(self, raw)
+        if pool_arena(self.core, raw, ROLE_STREAM) is NULL:
+            raise host_memory_error("an arena")
+        stream_name(self.core, raw, index, True)
+
+    # -- memory
+
+    def alloc(self, nbytes, Stream stream=None, *, tag=None):
+        """Allocate a `Buffer` ordered by `stream`.  Closing or dropping it frees the memory.
+
+        Parameters
+        ----------
+        nbytes : int or str
+            Bytes; the pool adds what the chip wants behind a buffer.
+        stream : Stream, optional
+            The default stream if not given.
+        tag : str, optional
+            The name under which ledger and `stats` count it; by default that of the open `tag`.
+
+        Raises
+        ------
+        OutOfMemoryError
+            Also after the hook of `on_oom` was called; `last_oom` says what was tried.
+        """
+        return self.take(wanted_bytes(nbytes), stream, tag)
+
+    cdef Buffer take(self, size_t size, Stream stream, object tag):
+        cdef aclrtStream raw = NULL
+        cdef Arena *arena
+        cdef Block *block
+        cdef size_t bytes = (size + 31) // 32 * 32 + self.padding
+        cdef uint16_t index = 0
+        cdef bint turn
+        if tag is not None:
+            index = self.tag_index(tag)
+        elif self.core is not NULL and self.core.tagging:
+            index = tag_current(self)
+        if stream is not None:
+            stream_raw(stream, &raw)
+            stream_on(stream, self.device)
+        arena = self.arena_of(raw, NULL if stream is None else stream.context)
+        if self.is_closed or self.made != fork_count:
+            self.open_check()
+        turn = self.guarded and turn_of(arena, size)
+        if turn:
+            bytes = size + GUARD_BYTES
+        block = arena_try(arena, bytes, index)
+        if block is NULL:
+            block = take_slow(self, arena, raw, bytes, index)
+        if turn:
+            buffer_guard(arena, block, size)
+        block_own(block, bytes - size)
+        return buffer_wrap(block.addr, size, guarded_back if turn else block_back, arena, block,
+                           self, stream, self.device)
+
+    def empty(self, shape, dtype="float32", Stream stream=None, *, tag=None):
+        """Device memory for an array, not initialised: an `Array` of that shape and type."""
+        from acl.runtime._array import Array
+        return Array(self, shape, dtype, stream, tag)
+
+    def record_stream(self, Buffer buffer not None, stream):
+        """Note that work on another stream uses the buffer.
+
+        When the buffer is freed, its memory is not used again before all work that is queued there
+        by then is complete.
+        """
+        cdef aclrtStream raw = handle_on(stream, self.device)
+        cdef aclrtContext context = home_of(stream)
+        cdef void *arena = buffer.owner
+        cdef void *block = buffer.block
+        buffer.open_check()
+        self.open_check()
+        if buffer.keeper is not self:
+            raise ValueError("the Buffer is not of this pool")
+        with nogil:
+            shared = block_share_in(<Arena *> arena, <Block *> block, raw, context)
+        if not shared:
+            raise host_memory_error("a note on a buffer")
+
+    # -- registration
+
+    def register(self, stream, *, bint replace=False):
+        """Serve a stream: what ACL runs there takes its memory from the pool from now on.
+
+        Register right after making the stream, before anything ran on it: GE keeps the allocator
+        that it finds at the first single operator.  A stream may be registered again at any time.
+
+        Parameters
+        ----------
+        stream : Stream or int
+            A stream of this device; not the default stream, for which ACL looks nothing up.
+        replace : bool
+            Whether to take over a stream that another pool serves.
+        """
+        cdef aclrtStream raw = handle_on(stream, self.device)
+        cdef Arena *arena
+        cdef aclError status
+        self.open_check()
+        register_check(self, raw, replace)
+        arena = pool_arena_in(self.core, raw, ROLE_STREAM, home_of(stream))
+        if arena is NULL:
+            raise host_memory_error("an arena")
+        with nogil:
+            status = arena_register(arena, raw)
+        check(status, "aclrtAllocatorRegister")
+        registered[<size_t> raw] = self
+
+    def unregister(self, stream):
+        """End the registration; memory handed out before can still be freed.
+
+        Do it once the stream's work is done and its models are unloaded.  A stream that is not
+        registered is no error.
+        """
+        cdef aclrtStream raw = handle_of(stream)
+        cdef Arena *arena
+        cdef aclError status = ACL_SUCCESS
+        if self.core is NULL or raw is NULL:
+            return
+        arena = arena_find(self.core, raw, ROLE_STREAM)
+        if arena is not NULL:
+            with nogil:
+                status = arena_unregister(arena, raw)
+        if registered.get(<size_t> raw) is self:
+            del registered[<size_t> raw]
+        check(status, "aclrtAllocatorUnregister")
+
+    def serves(self, stream):
+        """Return whether a stream, or the handle of one, is registered, by Python or by C."""
+        cdef aclrtStream raw = handle_of(stream)
+        cdef Arena *arena = NULL
+        if self.core is not NULL and not self.is_closed and self.made == fork_count:
+            arena = arena_find(self.core, raw, ROLE_STREAM)
+        return arena is not NULL and arena.registered
+
+    @property
+    def streams(self):
+        """The handles of the streams that are registered."""
+        self.open_check()
+        return tuple(
+            <size_t> self.core.arenas[i].stream for i in range(count_read(&self.core.arena_count))
+            if self.core.arenas[i].registered)
+
+    def use(self):
+        """Register every stream made from here on; see `use_pool`."""
+        return use_pool(self)
+
+    def capture(self, stream):
+        """Return a `Capture`: while open, the stream's allocations belong to the captured graph."""
+        from acl.pool._capture import Capture
+        self.open_check()
+        return Capture(self, stream)
+
+    def release_capture(self, capture):
+        """Make a capture's blocks ordinary memory again, once its graph is destroyed."""
+        from acl.pool._capture import release_of
+        release_of(self, capture)
+
+    def unloading(self):
+        """Context manager for unloading a model: frees inside it wait for the device.
+
+        Streams of the model's own may still use it.
+        """
+        from acl.pool._scopes import Unloading
+        self.open_check()
+        return Unloading(self)
+
+    cdef int set_modes(self, uint32_t set, uint32_t clear) except -1:
+        cdef uint32_t i             # with the GIL, so that no other change comes in between
+        spin_enter(&self.core.lock)
+        self.core.modes = (self.core.modes & ~clear) | set
+        spin_leave(&self.core.lock)
+        for i in range(count_read(&self.core.arena_count)):
+            arena_set_mode(self.core.arenas[i], set, clear)
+        return 0
+
+    def unload_begin(self):
+        """Defer every free until the device is synchronised."""
+        self.open_check()
+        self.unloads += 1
+        self.set_modes(ARENA_UNLOADING, 0)
+
+    def unload_end(self):
+        """Synchronise the device and complete the frees deferred since `unload_begin`."""
+        cdef bint done
+        self.open_check()
+        self.unloads -= self.unloads > 0
+        if self.unloads == 0:       # else another model's blocks still come back
+            self.set_modes(0, ARENA_UNLOADING)
+        with nogil:
+            done = waiting_sync(self.core, False)
+        return bool(done)
+
+    # -- keeping the house
+
+    def trim(self, to=0, *, idle=False, drained=False):
+        """Give memory that nobody uses back to the device.
+
+        Parameters
+        ----------
+        to : int or str
+            Bytes that may stay reserved.
+        idle : bool
+            Only from streams that have nothing in flight; without it, streams are waited for.
+        drained : bool
+            The framework's task queue is empty: pages of arenas with early frees may go too.
+
+        Returns
+        -------
+        int
+            Bytes that went back; the log says if a stream was waited for in vain.
+        """
+        cdef size_t target = bytes_of(to, "to")
+        cdef bint wait = not idle
+        cdef bint empty = drained
+        cdef size_t freed
+        cdef uint32_t i
+        cdef uint64_t failed
+        self.open_check()
+        current_ensure(NULL)
+        with nogil:
+            failed = waits_failed(self.core)
+            for i in range(count_read(&self.core.arena_count)):
+                if self.core.arenas[i].waiting is not NULL:
+                    waiting_poll(self.core.arenas[i])
+            if wait and (empty or waiting_blindly(self.core)):
+                waiting_sync(self.core, empty)
+            freed = pool_trim(self.core, target, wait, empty)
+            pools_retry()
+            failed = waits_failed(self.core) - failed
+        busy_tell(self.core, self.name, "trim", failed)
+        return freed
+
+    def sleep(self, tags=None, *, offload=True, drained=False):
+        """Give back the memory of blocks of `tags`, or all; addresses stay: docs/sleep.md."""
+        from acl.pool._sleep import pool_sleep
+        return pool_sleep(self, tags, offload, drained)
+
+    def wake(self, tags=None):
+        """Give sleeping blocks of `tags`, or all, memory and contents again: docs/sleep.md."""
+        from acl.pool._sleep import pool_wake
+        return pool_wake(self, tags)
+
+    def decay_tick(self):
+        """Give back memory that nothing has needed since the last tick; return its bytes."""
+        cdef size_t freed
+        self.open_check()
+        current_ensure(NULL)
+        with nogil:
+            freed = pool_decay(self.core)
+        return freed
+
+    def reset_peak(self):
+        """Set the peaks of `stats` to what is live now."""
+        self.open_check()
+        with nogil:
+            pool_reset_peaks(self.core)
+
+    def check(self):
+        """Check every block; return 0, or the number of the first broken invariant.
+
+        Nothing else may use the pool meanwhile.
+        """
+        cdef uint32_t broken
+        self.open_check()
+        with nogil:
+            broken = pool_check(self.core)
+        return broken
+
+    def on_oom(self, hook):
+        """Call `hook(report)` when `alloc` finds no memory, then try once more; None for no hook.
+
+        It runs outside every callback and lock of the pool: it may free buffers, trim, or
+        synchronise, but not run or close the `Model` whose run found no memory.
+        """
+        if hook is not None and not callable(hook):
+            raise TypeError(f"hook must be callable or None, not {type(hook).__name__}")
+        self.oom_hook = hook
+
+    cdef bint oom_tell(self, object report) except -1:
+        """Call the hook; whether there is one."""
+        if self.oom_hook is None or report is None:
+            return False
+        self.oom_hook(report)
+        self.open_check()
+        return True
+
+    def last_oom(self):
+        """Return the last `OomReport`, of `alloc` or of ACL's allocations; None if none failed."""
+        from acl.inside import _books
+
+        self.open_check()
+        return _books.last_oom(self)
+
+    def stats(self):
+        """Return what the pool holds and has done so far.
+
+        Returns
+        -------
+        PoolStats
+            Counted block by block, under each part's lock; `acl.metrics.read` takes none.
+        """
+        from acl.inside import _books
+
+        self.open_check()
+        return _books.stats(self)
+
+    def histograms(self):
+        """Return the sizes of all allocations and the times of slow ones, as `PoolHistograms`."""
+        from acl.inside import _tallies
+
+        return _tallies.histograms(self)
+
+    def peak(self):
+        """Return the highest live bytes since the start or `reset_peak`, as `PoolPeak`."""
+        from acl.inside import _tallies
+
+        return _tallies.peak(self)
+
+    def record(self, *, capacity=1 << 20, stacks=False):
+        """Start a `Recording` of every allocation, free and moved page.
+
+        Parameters
+        ----------
+        capacity : int
+            Events that are kept of each stream, 64 bytes each, rounded up to a power of two; the
+            oldest go first.
+        stacks : {False, "python", "native", "all"}
+            Which stacks to note with each allocation.  One costs some microseconds.
+        """
+        from acl.inside._recording import Recording
+
+        return Recording(self, capacity=capacity, stacks=stacks)
+
+    def track(self, *, stacks="python"):
+        """Start a `Tracking`: until it stops, the age and stack of new blocks are kept."""
+        from acl.inside._recording import Tracking
+
+        return Tracking(self, stacks=stacks)
+
+    def mark(self):
+        """Return a `Mark` of this moment, for `leaks(since=...)`."""
+        from acl.inside import _leaks
+
+        return _leaks.mark_of(self)
+
+    def leaks(self, *, older_than=None, since=None):
+        """Return the live blocks by tag, size class, stack and age, as `LeakReport`.
+
+        Parameters
+        ----------
+        older_than : float, optional
+            Only those known to be live for this many seconds; the age of tracked blocks is known.
+        since : Mark, optional
+            Only those that were allocated after a mark; exact for all blocks.
+        """
+        from acl.inside import _leaks
+
+        return _leaks.leaks_of(self, older_than, since)
+
+    def expect_no_leaks(self, *, stacks="python"):
+        """Context manager: raise `LeakError` if memory allocated inside it is live at its end."""
+        from acl.inside._leaks import ExpectNoLeaks
+
+        return ExpectNoLeaks(self, stacks)
+
+    def blocks(self, stream=None):
+        """Return every block of a stream's memory, in address order, as `BlockInfo`."""
+        from acl.inside import _books
+
+        self.open_check()
+        return _books.blocks(self, stream)
+
+    def close(self):
+        """Unregister all streams and give all free memory back; a second call does nothing.
+
+        Buffers that are alive stay valid; their memory goes with the last of them and this object.
+        To close a pool whose streams are at work is the caller's mistake, which the log tells.
+        """
+        cdef uint64_t failed
+        if self.is_closed or self.core is NULL:
+            return
+        if self.made != fork_count:
+            forked_raise(self)
+        current_ensure(NULL)                    # raises in a callback, where nothing is undone yet
+        if self.decay is not None:
+            self.decay.stop()
+            self.decay = None
+        for handle in {*self.streams, *(raw for raw, pool in registered.items() if pool is self)}:
+            self.unregister(handle)
+        self.is_closed = True
+        self.recent = NULL
+        self.set_modes(ARENA_CLOSED, 0)
+        with nogil:
+            buffers_close(self.core)
+            failed = waits_failed(self.core)
+            waiting_sync(self.core, True)
+            pool_trim(self.core, 0, True, True)
+            failed = waits_failed(self.core) - failed
+            events_destroy(self.core)
+        busy_tell(self.core, self.name, "close", failed)
+        segments_tell(self)
+        debug_log("pool", "%s closed with %d bytes live", self.name, pool_live_bytes(self.core))
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return bool(self.is_closed)
+
+    @property
+    def limit(self):
+        """Most bytes that the pool may hold, 0 for no limit; may be set, also as ``"8GiB"``.
+
+        A limit below what is held gives nothing back: call `trim`.
+        """
+        return 0 if self.core is NULL else self.core.options.limit
+
+    @limit.setter
+    def limit(self, value):
+        self.open_check()
+        wanted = 0 if value is None else bytes_of(value, "limit")
+        if wanted and wanted < self.core.options.granule:
+            raise ValueError(
+                f"limit must be at least one granule ({self.core.options.granule} bytes), "
+                f"not {value!r}")
+        self.core.options.limit = wanted
+
+    @property
+    def headroom(self):
+        """Bytes that the pool leaves free on the device; may be set."""
+        return 0 if self.core is NULL else self.core.options.headroom
+
+    @headroom.setter
+    def headroom(self, value):
+        self.open_check()
+        self.core.options.headroom = bytes_of(value, "headroom")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __repr__(self):
+        if self.is_closed or self.core is NULL:
+            return "<Pool closed>"
+        return f"<Pool {self.name!r} device={self.device} reserved={self.core.source.reserved}>"
+
+
+cdef int segments_tell(Pool pool) except -1:
+    """Once: that the pool had to do without virtual memory."""
+    if pool.core.no_virtual and not pool.core.options.segments and not pool.segments_told:
+        pool.segments_told = True
+        warning_log("pool", "%s works in segments, which wastes more: device %d has no virtual "
+                    "memory", pool.name, pool.device)
+    return 0
+
+
+cdef aclrtContext home_of(object stream) noexcept:
+    """The context of a Stream of ours; NULL where nobody knows it."""
+    return (<Stream> stream).context if isinstance(stream, Stream) else NULL
+
+
+cdef int device_check(Pool pool, aclrtStream raw) except -1:
+    """The default stream is the current context's: that must be one of the pool's device."""
+    current_ensure(NULL)
+    if raw is NULL and current_device() not in (pool.device, -1):   # -1: a lost device
+        raise ValueError(
+            f"the pool is for device {pool.device}, the current device is {current_device()}")
+    return 0
+
+
+cdef Block *take_slow(Pool pool, Arena *arena, aclrtStream raw, size_t bytes,
+                      uint16_t tag) except NULL:
+    """The ladder, without the GIL; then the hook, and the ladder once more."""
+    cdef Block *block
+    cdef uint32_t attempt
+    cdef uint64_t before
+    cdef bint noted
+    device_check(pool, raw)
+    for attempt in range(2):
+        before = pool.core.oom.number
+        noted = stack_enter(pool.core)
+        with nogil:
+            block = arena_alloc(arena, bytes, tag)
+            if block is NULL and pool.guarded and buffers_flush(pool.core) > 0:
+                block = arena_alloc(arena, bytes, tag)
+        if noted:
+            stack_leave()
+        segments_tell(pool)
+        if block is not NULL:
+            return block
+        report = books().oom_of(pool, before, <size_t> raw, bytes)
+        if attempt or not pool.oom_tell(report):
+            break
+    raise books().oom_told(report, ACL_ERROR_RT_MEMORY_ALLOCATION, "acl.Pool.alloc")
+
+
+def use_pool(pool):
+    """Register a pool for every stream made from now on, by `Stream` or `acl.rt`, on its device.
+
+    Returns
+    -------
+    UsePool
+        Call its `close`, or use it as a context manager, to end that.
+    """
+    if not isinstance(pool, Pool):
+        raise TypeError(f"pool must be a Pool, not {type(pool).__name__}")
+    from acl.pool._scopes import UsePool
+
+    return UsePool(pool)

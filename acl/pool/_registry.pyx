@@ -1,0 +1,203 @@
+"""What ACL is told: an arena and four C functions for a stream, always the same five values.
+
+ACL copies the values, so the descriptor goes at once; the arena must outlive every block that it
+gave out, whatever becomes of the registration.
+"""
+
+import weakref
+from collections import namedtuple
+
+from libc.stdint cimport uint32_t
+
+from acl.core._arena cimport arena_serves, pool_with, stream_end, stream_fault_take
+from acl._core cimport on_alloc, on_alloc_advise, on_free, on_get_addr, strays_read
+from acl.runtime._device cimport current_ensure
+from acl.bind._error cimport check
+from acl.core._events cimport EVENT_REGISTER, EVENT_UNREGISTER
+from acl.core._guard cimport (
+    guard_alloc, guard_alloc_advise, guard_close, guard_free, guard_open,
+)
+from acl.bind.generated._libacl cimport (
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_INVALID_HANDLE, ACL_ERROR_RT_MEMORY_ALLOCATION,
+    ACL_STREAM_STATUS_COMPLETE, ACL_SUCCESS, aclrtAllocator,
+    aclrtAllocatorAllocAdviseFunc, aclrtAllocatorAllocFunc, aclrtAllocatorCreateDesc,
+    aclrtAllocatorDesc, aclrtAllocatorDestroyDesc, aclrtAllocatorFreeFunc,
+    aclrtAllocatorGetAddrFromBlockFunc, aclrtAllocatorGetByStream, aclrtAllocatorRegister,
+    aclrtAllocatorSetAllocAdviseFuncToDesc, aclrtAllocatorSetAllocFuncToDesc,
+    aclrtAllocatorSetFreeFuncToDesc, aclrtAllocatorSetGetAddrFromBlockFuncToDesc,
+    aclrtAllocatorSetObjToDesc, aclrtAllocatorUnregister, aclrtStreamQuery, aclrtStreamStatus,
+)
+from acl.pool._options cimport stream_on
+from acl.core._record cimport record_note
+from acl.runtime._stream cimport Stream, handle_checked, stream_raw
+
+from acl.runtime._stream import ended_hooks, fault_hooks
+
+__all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
+
+every = weakref.WeakValueDictionary()   # all pools that are alive, closed ones too: by address
+# What keeps a pool alive that Python has registered: by stream handle.
+registered: dict = {}
+
+
+cdef list pools_alive():
+    """The pools of this moment: to walk `every` itself is an error once a thread makes another."""
+    return [pool for reference in every.valuerefs() if (pool := reference()) is not None]
+
+
+def open_pools(device=None):
+    """The pools of this process that may hold memory, of one device or of all, the oldest first."""
+    found = [pool for pool in pools_alive() if device is None or pool.device == device]
+    return sorted(found, key=lambda pool: pool.number)
+
+
+def pool_of(size_t stream):
+    """The pool that serves a stream, by its handle, whether Python or C registered it, or None."""
+    pool = registered.get(stream)
+    if pool is not None and pool.serves(stream):
+        return pool
+    for one in pools_alive():
+        if one.serves(stream):
+            return one
+    return None
+
+
+def stream_ended(handle):
+    """A stream is about to be destroyed: no pool goes by its handle any more."""
+    cdef aclrtStream raw = <aclrtStream> <size_t> handle
+    pool = registered.get(handle)
+    if pool is not None:
+        pool.unregister(handle)
+    with nogil:
+        stream_end(raw)                         # a runtime that tells does this once more
+
+
+ended_hooks.append(stream_ended)
+
+
+cdef aclError descriptor_fill(aclrtAllocatorDesc desc, Arena *arena, bint guard) noexcept nogil:
+    """All five values: a fresh descriptor's functions are not initialised by ACL."""
+    cdef aclError status = aclrtAllocatorSetObjToDesc(desc, arena)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetAllocFuncToDesc(desc, guard_alloc if guard else on_alloc)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetFreeFuncToDesc(desc, guard_free if guard else on_free)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetAllocAdviseFuncToDesc(
+            desc, guard_alloc_advise if guard else on_alloc_advise)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorSetGetAddrFromBlockFuncToDesc(desc, on_get_addr)
+    return status
+
+
+cdef aclError arena_register(Arena *arena, aclrtStream stream) noexcept nogil:
+    """With the callbacks that look for errors if the pool wants them and they get memory."""
+    cdef uint32_t every = arena.pool.options.guard_every
+    cdef bint guard = every != 0 and guard_open(arena, every)
+    cdef aclrtAllocatorDesc desc = aclrtAllocatorCreateDesc()
+    cdef aclError status
+    if desc == NULL:
+        return ACL_ERROR_RT_MEMORY_ALLOCATION
+    status = descriptor_fill(desc, arena, guard)
+    if status == ACL_SUCCESS:
+        status = aclrtAllocatorRegister(stream, desc)
+    aclrtAllocatorDestroyDesc(desc)  # status: ACL has its copy
+    if status == ACL_SUCCESS:
+        arena_serves(arena)
+        record_note(arena, EVENT_REGISTER, NULL, 0, 0)
+    return status
+
+
+cdef aclError arena_unregister(Arena *arena, aclrtStream stream) noexcept nogil:
+    """An arena that is not registered is no error."""
+    cdef aclError status = ACL_SUCCESS
+    if arena.registered:
+        arena.registered = False
+        status = aclrtAllocatorUnregister(stream)
+    if arena.guard != NULL:
+        guard_close(arena)
+    record_note(arena, EVENT_UNREGISTER, NULL, 0, 0)
+    return status
+
+
+cdef aclrtStream handle_of(object stream) except? NULL:
+    cdef aclrtStream raw = NULL
+    if stream is None or isinstance(stream, Stream):
+        stream_raw(stream, &raw)
+        return raw
+    return <aclrtStream> handle_checked(stream, "stream", "a Stream or the handle of one")
+
+
+cdef aclrtStream handle_on(object stream, int device) except? NULL:
+    if isinstance(stream, Stream):
+        stream_on(stream, device)
+    return handle_of(stream)
+
+
+cdef int register_check(object pool, aclrtStream raw, bint replace) except -1:
+    if raw is NULL:
+        raise ValueError("ACL never asks for the default stream's allocator: make a Stream")
+    stream_exists(raw)
+    taken = pool_of(<size_t> raw)
+    if taken is not None and taken is not pool and not replace:
+        raise ValueError(f"stream {<size_t> raw:#x} is served by pool {taken.name!r}: "
+                         f"replace=True lets pool {pool.name!r} take it over")
+    return 0
+
+
+cdef int stream_exists(aclrtStream raw) except -1:
+    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+    cdef aclError status
+    current_ensure(NULL)
+    with nogil:
+        status = aclrtStreamQuery(raw, &state)
+    if status == ACL_ERROR_RT_INVALID_HANDLE:
+        raise ValueError(f"stream must be a Stream or the handle of one, not {<size_t> raw:#x}")
+    return 0
+
+
+Allocator = namedtuple("Allocator", "object alloc free alloc_advise get_addr pool")
+Allocator.__doc__ = (
+    "What is registered for a stream: an object and four C functions, as addresses, and the Pool "
+    "whose they are, or None.")
+
+
+def allocator_of(stream):
+    """What is registered for a stream, as ACL says, whoever did it; None if nothing is.
+
+    Raises
+    ------
+    NotSupportedError
+        The library is older than `aclrtAllocatorGetByStream`.
+    """
+    cdef aclrtStream raw = handle_of(stream)
+    cdef aclrtAllocatorDesc desc = NULL
+    cdef aclrtAllocator allocator = NULL
+    cdef aclrtAllocatorAllocFunc alloc = NULL
+    cdef aclrtAllocatorFreeFunc free = NULL
+    cdef aclrtAllocatorAllocAdviseFunc advise = NULL
+    cdef aclrtAllocatorGetAddrFromBlockFunc address = NULL
+    if raw is NULL:
+        return None                             # the default stream never has one
+    current_ensure(NULL)
+    cdef aclError status = aclrtAllocatorGetByStream(
+        raw, &desc, &allocator, &alloc, &free, &advise, &address)
+    if status == ACL_ERROR_INVALID_PARAM:
+        return None
+    check(status, "aclrtAllocatorGetByStream")
+    pool = every.get(<size_t> pool_with(allocator)) if alloc in (on_alloc, guard_alloc) else None
+    return Allocator(<size_t> allocator, <size_t> alloc, <size_t> free, <size_t> advise,
+                     <size_t> address, pool)
+
+
+def strays():
+    """Calls of the callbacks in this process with what is no allocator, or no block of any."""
+    return strays_read()
+
+
+def stream_fault(size_t handle):
+    """Return the status of a failed task of a stream that only a pool's wait was told of, or 0."""
+    return stream_fault_take(<aclrtStream> handle)
+
+
+fault_hooks.append(stream_fault)

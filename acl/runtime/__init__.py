@@ -1,0 +1,1 @@
+"""Devices, streams, events, buffers and copies: objects over ACL's handles."""

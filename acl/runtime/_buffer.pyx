@@ -1,0 +1,588 @@
+"""Device memory and pinned host memory.
+
+A `Buffer` or `HostBuffer` owns its memory through a C function, so that one from the driver and one
+from a pool are the same to its user.  Closing, or dropping the last reference, gives the memory
+back.  What is queued on it (copies, runs, launches) is remembered in one place, that of the buffer
+that has the memory: its views and aliases note their works there.  Closing waits for works that the
+memory's owner does not order; dropping never waits, what is at work then is given back later.
+While a call of another thread uses the memory, closing leaves that to the call's end.
+
+`Buffer` is the hot type: it comes from a free list, holds no dict and no weak references, and is
+not tracked by the garbage collector: an `owner` that refers to its own Buffer is never collected.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.number cimport PyNumber_Index
+
+from acl.runtime._device cimport (
+    alive_add,
+    callback_check,
+    current_device,
+    current_ensure,
+    fork_count,
+    forked_raise,
+    leaving,
+)
+from acl.runtime._later cimport end_later, end_soon, in_callback, later_made_room
+from acl.runtime._work cimport (
+    Work, WorkEnd, works_add, works_check, works_settle, works_written,
+)
+from acl.bind._error cimport check
+from acl.bind.generated._libacl cimport (
+    ACL_MEM_MALLOC_HUGE_FIRST,
+    ACL_MEM_MALLOC_HUGE_ONLY,
+    ACL_MEM_MALLOC_NORMAL_ONLY,
+    aclError,
+    aclrtFree,
+    aclrtFreeHost,
+    aclrtMalloc,
+    aclrtMallocHost,
+    aclrtMemMallocPolicy,
+    aclrtStream,
+)
+from acl.runtime._stream cimport Stream, handle_checked, stream_raw
+
+cdef extern from "Python.h":
+    int Py_IsInitialized() nogil
+
+__all__ = ["Buffer", "HostBuffer"]
+
+POLICIES = {
+    "huge_first": ACL_MEM_MALLOC_HUGE_FIRST,
+    "huge_only": ACL_MEM_MALLOC_HUGE_ONLY,
+    "normal_only": ACL_MEM_MALLOC_NORMAL_ONLY,
+}
+
+
+cdef void device_free(void *owner, void *block) noexcept nogil:
+    aclrtFree(block)
+
+
+cdef void host_free(void *owner, void *block) noexcept nogil:
+    aclrtFreeHost(block)
+
+
+cdef Buffer buffer_root(Buffer buffer):
+    """The buffer that has the memory: a view's keeper, and so on."""
+    while isinstance(buffer.keeper, Buffer):
+        buffer = <Buffer> buffer.keeper
+    return buffer
+
+
+@cython.final
+cdef class Uses:
+    """Buffers whose memory a call uses: closed meanwhile, it is given back when the call ends."""
+
+    def __cinit__(self):
+        self.roots = []
+
+    cdef int add(self, Buffer buffer, bint written) except -1:
+        cdef Buffer root = buffer_root(buffer)
+        buffer.open_check()
+        buffer_use(root, 1)
+        self.roots.append((root, written, written and root.size == buffer.size))
+        return 0
+
+    cdef int end(self, Work work) except -1:
+        """The call is over: what it queued, or None, and what that writes."""
+        cdef list roots = self.roots
+        cdef Buffer root
+        self.roots = []
+        if work is not None:
+            for root, written, whole in roots:
+                buffer_note(root, work, written, whole)
+        for root, _written, _whole in roots:
+            buffer_use(root, -1)
+        return 0
+
+    def __dealloc__(self):
+        if self.roots:                          # the call failed on its way
+            self.end(None)
+
+
+cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1:
+    root.pending = works_add(root.pending, work)
+    if written:
+        root.writers = work if whole else works_written(root.writers, work)
+    return 0
+
+
+cdef int buffer_readable(Buffer buffer, bint wait) except -1:
+    """Raises if work that wrote the memory has failed; `wait`: once its outcome is known."""
+    cdef Buffer root = buffer_root(buffer)
+    if root.writers is None:
+        return 0
+    if wait:
+        works_settle(root.writers)
+    return works_check(root.writers)
+
+
+cdef Buffer buffer_wrap(
+    void *address, size_t size, BufferRelease release, void *owner, void *block, object keeper,
+    Stream stream, int device,
+):
+    cdef Buffer buffer = Buffer.__new__(Buffer)
+    buffer.address = address
+    buffer.size = size
+    buffer.release = release
+    buffer.owner = owner
+    buffer.block = block
+    buffer.keeper = keeper
+    buffer.stream = stream
+    buffer.device = device
+    buffer.made = fork_count
+    return buffer
+
+
+# --- what both kinds do -------------------------------------------------------------------------
+# Fused, not inherited: with a base class there would be no free list.
+
+ctypedef fused Memory:
+    Buffer
+    HostBuffer
+
+
+cdef int memory_check(Memory memory) except -1:
+    if memory.address is NULL:
+        raise ValueError(f"the {type(memory).__name__} is closed")
+    if memory.made != fork_count:
+        forked_raise(memory)
+    if Memory is Buffer:
+        if isinstance(memory.keeper, Buffer):
+            return memory_check(<Buffer> memory.keeper)
+    return 0
+
+
+@cython.final
+cdef class MemoryEnd(WorkEnd):
+    """Memory whose object is closed, with works that are under way."""
+
+    cdef BufferRelease release
+    cdef void *owner
+    cdef void *block
+    cdef object keeper
+    cdef bint blocking
+
+    cdef int finish(self) except -1:
+        cdef BufferRelease release = self.release
+        if release is NULL:
+            return 0
+        if not self.blocking:
+            release(self.owner, self.block)
+            return 0
+        alive_add(-1)
+        with nogil:
+            release(self.owner, self.block)
+        return 0
+
+
+cdef MemoryEnd memory_end(Memory memory, object works):
+    cdef MemoryEnd end = MemoryEnd.__new__(MemoryEnd)
+    end.release = memory.release
+    end.owner = memory.owner
+    end.block = memory.block
+    end.keeper = memory.keeper
+    end.blocking = memory.blocking
+    end.works = works
+    return end
+
+
+cdef bint is_ordered(Memory memory, object works) noexcept:
+    """Whether the memory's owner orders the works: a pool does that for the memory's stream."""
+    if works is None:
+        return True
+    if Memory is Buffer:
+        return (memory.release is not NULL and not memory.blocking and isinstance(works, Work)
+                and memory.stream is not None
+                and (<Work> works).progress is memory.stream.progress)
+    else:
+        return memory.settle is not NULL and memory.settle(memory.owner, memory.block, works)
+
+
+cdef inline void memory_drop(Memory memory) noexcept:
+    """The last reference is gone: give the memory back, or see to it that it is given back."""
+    if memory.address is NULL or memory.made != fork_count or (
+            leaving and not memory_outlasts(memory)):
+        return
+    memory.address = NULL
+    if memory.pending is None and not memory.blocking:
+        if memory.release is not NULL:
+            memory.release(memory.owner, memory.block)
+        return
+    end_soon(memory_end(memory, None if not in_callback() and is_ordered(memory, memory.pending)
+                        else memory.pending))
+
+
+cdef int memory_back(Memory memory) except -1:
+    """Give closed memory back, after a wait if need be; Ctrl-C in the wait leaves it for later."""
+    cdef MemoryEnd end
+    works, memory.pending = memory.pending, None
+    end = memory_end(memory, None if is_ordered(memory, works) else works)
+    memory.keeper = None
+    try:
+        end.ready(True)
+    except BaseException:
+        end_later(end)
+        raise
+    return end.finish()
+
+
+cdef void memory_unused(Memory memory) noexcept:
+    """The last call that used closed memory is over."""
+    works, memory.pending = memory.pending, None
+    end = memory_end(memory, None if is_ordered(memory, works) else works)
+    memory.keeper = None
+    end_soon(end)
+
+
+cdef int buffer_use(Buffer root, int change) except -1:
+    root.uses += change
+    if root.uses == 0 and root.address is NULL:
+        memory_unused(root)
+    return 0
+
+
+cdef int host_use(HostBuffer buffer, int change) except -1:
+    buffer.uses += change
+    if buffer.uses == 0 and buffer.address is NULL:
+        memory_unused(buffer)
+    return 0
+
+
+cdef int memory_close(Memory memory) except -1:
+    """What `close` does; not again if it is closed."""
+    if memory.address is NULL:
+        return 0
+    if memory.made != fork_count:
+        forked_raise(memory)
+    if Memory is HostBuffer:
+        if memory.exports:
+            raise BufferError(f"{memory.exports} views of the HostBuffer are alive")
+    if memory.blocking or memory.pending is not None:
+        callback_check()
+    memory.address = NULL
+    # Else the call that uses the memory at this moment gives it back.
+    return 0 if memory.uses else memory_back(memory)
+
+
+cdef bint memory_outlasts(Memory memory) noexcept:
+    """At the interpreter's exit: whether a pool may still take the memory back, without a wait.
+
+    Other threads work on until they are stopped; what they drop must not be missing meanwhile.
+    """
+    return (Memory is Buffer and memory.release is not NULL and not memory.blocking
+            and memory.pending is None and Py_IsInitialized() != 0)
+
+
+cdef str memory_text(Memory memory):
+    name = type(memory).__name__
+    if memory.address is NULL:
+        return f"<{name} closed>"
+    return f"<{name} {memory.size} bytes at {<size_t> memory.address:#x}>"
+
+
+@cython.final
+@cython.freelist(64)
+@cython.no_gc
+cdef class Buffer:
+    """A block of device memory.
+
+    Made directly, its memory comes from the driver (`aclrtMalloc`); a pool's `alloc` makes the same
+    type in a few nanoseconds.
+
+    Parameters
+    ----------
+    size : int
+        Bytes, at least 1.
+    stream : Stream, optional
+        The stream that orders the memory's use: synchronous copies are queued there and waited for.
+    policy : {"huge_first", "huge_only", "normal_only"}
+        Which pages to take, as `aclrtMalloc` is told.
+    """
+
+    def __init__(self, size, *, Stream stream=None, policy="huge_first"):
+        cdef aclError status
+        cdef aclrtStream raw
+        cdef size_t wanted = size_checked(size)
+        cdef aclrtMemMallocPolicy pages
+        cdef void *address = NULL
+        if self.address is not NULL or self.uses:
+            raise ValueError("the Buffer exists already")
+        if policy not in POLICIES:
+            raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
+        pages = POLICIES[policy]
+        if stream is None:
+            current_ensure(NULL)
+        else:
+            stream_raw(stream, &raw)
+        with nogil:
+            status = aclrtMalloc(&address, wanted, pages)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtMalloc(&address, wanted, pages)
+        check(status, "aclrtMalloc")
+        self.address = address
+        self.block = address
+        self.size = wanted
+        self.release = device_free
+        self.blocking = True
+        self.stream = stream
+        self.device = current_device()
+        self.made = fork_count
+        alive_add(1)
+
+    @staticmethod
+    def from_address(address, size, *, Stream stream=None, owner=None):
+        """Memory of somebody else's, borrowed: never freed here; `owner` is kept alive with it."""
+        cdef size_t start = handle_checked(address, "address", "the address of device memory")
+        if start == 0:
+            raise ValueError("address must not be 0")
+        return buffer_wrap(
+            <void *> start, bytes_given(size, "size"), NULL, NULL, NULL, owner, stream, -1)
+
+    cdef int open_check(self) except -1:
+        return memory_check(self)
+
+    @property
+    def address(self):
+        """The device address, as an integer."""
+        self.open_check()
+        return <size_t> self.address
+
+    @property
+    def size(self):
+        """Bytes asked for."""
+        return self.size
+
+    @property
+    def nbytes(self):
+        """The same, as NumPy and torch call it."""
+        return self.size
+
+    @property
+    def stream(self):
+        """The stream that orders the memory's use, or None."""
+        return self.stream
+
+    @property
+    def device(self):
+        """The device's number; -1 if unknown."""
+        return self.device
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return self.address is NULL
+
+    def __len__(self):
+        return self.size
+
+    def view(self, offset=0, size=None):
+        """A part of the memory as a Buffer of its own; it keeps the memory alive.
+
+        Closing the buffer that has the memory takes it from its views, and from views of these.
+        """
+        cdef size_t start = bytes_given(offset, "offset")
+        if start > self.size:
+            raise ValueError(f"offset must be at most {self.size}, not {offset}")
+        cdef size_t length = self.size - start if size is None else bytes_given(size, "size")
+        self.open_check()                       # after `__index__`, which may have closed it
+        if length > self.size - start:
+            raise ValueError(
+                f"size must be at most {self.size - start} at offset {offset}, not {size}"
+            )
+        return buffer_wrap(
+            <char *> self.address + start, length, NULL, NULL, NULL, buffer_root(self),
+            self.stream, self.device,
+        )
+
+    def record_stream(self, stream):
+        """Work on another stream uses the memory, which is a pool's: see `Pool.record_stream`."""
+        cdef Buffer owner = buffer_root(self)
+        self.open_check()
+        if not hasattr(owner.keeper, "record_stream"):
+            raise ValueError("only a pool's Buffer can wait for other streams")
+        owner.keeper.record_stream(owner, stream)
+
+    @property
+    def __npu_array_interface__(self):
+        """The memory as bytes, in the form of CUDA's array interface; the stream as a handle."""
+        from acl.pool._dlpack import npu_interface
+
+        return npu_interface(self, (self.size,), "uint8")
+
+    def __dlpack_device__(self):
+        """The device type of DLPack's extensions, and the ordinal."""
+        from acl.pool._dlpack import device_of
+
+        return device_of(self)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The memory as bytes, in a DLPack capsule; see `acl.Array.__dlpack__`."""
+        from acl.pool._dlpack import export
+
+        return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
+
+    def close(self):
+        """Give the memory back; a second call does nothing.
+
+        Waits for works on other streams than the memory's own.  While a call in another thread
+        uses the memory, that call gives it back at its end.
+        """
+        memory_close(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __dealloc__(self):
+        memory_drop(self)
+
+    def __repr__(self):
+        return memory_text(self)
+
+
+cdef size_t bytes_given(object value, str name) except? <size_t> -1:
+    """A number of bytes that a caller named."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    number = PyNumber_Index(value)
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{name} must be at least 0 and below 2**63, not {number}")
+    return number
+
+
+cdef size_t size_checked(object size) except 0:
+    """A size in bytes, at least 1."""
+    if hasattr(size, "__index__") and PyNumber_Index(size) < 1:
+        raise ValueError(f"size must be at least 1 byte, not {size}")
+    return bytes_given(size, "size")
+
+
+cdef HostBuffer host_buffer_wrap(
+    void *address, size_t size, BufferRelease release, BufferSettle settle, void *owner,
+    void *block, object keeper,
+):
+    cdef HostBuffer buffer = HostBuffer.__new__(HostBuffer)
+    buffer.address = address
+    buffer.size = size
+    buffer.release = release
+    buffer.settle = settle
+    buffer.owner = owner
+    buffer.block = block
+    buffer.keeper = keeper
+    buffer.made = fork_count
+    return buffer
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class HostBuffer:
+    """Pinned host memory: copies between it and the device can run beside the host.
+
+    It has the buffer protocol (writable bytes), so `memoryview`, `numpy.frombuffer`, `readinto` and
+    the like work on it without a copy.
+
+    Parameters
+    ----------
+    size : int
+        Bytes, at least 1.
+    """
+
+    def __init__(self, size):
+        cdef aclError status
+        cdef size_t wanted = size_checked(size)
+        cdef void *address = NULL
+        if self.address is not NULL or self.uses:
+            raise ValueError("the HostBuffer exists already")
+        current_ensure(NULL)
+        with nogil:
+            status = aclrtMallocHost(&address, wanted)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtMallocHost(&address, wanted)
+        check(status, "aclrtMallocHost")
+        self.address = address
+        self.block = address
+        self.size = wanted
+        self.release = host_free
+        self.blocking = True
+        self.made = fork_count
+        alive_add(1)
+
+    cdef int open_check(self) except -1:
+        return memory_check(self)
+
+    @property
+    def address(self):
+        """The host address, as an integer."""
+        self.open_check()
+        return <size_t> self.address
+
+    @property
+    def size(self):
+        """Bytes asked for."""
+        return self.size
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return self.address is NULL
+
+    def __len__(self):
+        return self.size
+
+    def numpy(self, dtype="uint8", shape=None):
+        """The memory as a NumPy array, without a copy; it keeps the memory alive."""
+        import numpy
+        array = numpy.frombuffer(self, dtype=dtype)
+        return array if shape is None else array.reshape(shape)
+
+    @property
+    def __array_interface__(self):
+        """The memory as bytes, for whoever does not take the buffer protocol."""
+        self.open_check()
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "strides": None,
+                "data": (<size_t> self.address, False)}
+
+    def __dlpack_device__(self):
+        """The CPU's: any program on the host may use the memory."""
+        from acl.pool._dlpack import device_of
+
+        return device_of(self)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """The memory as bytes, in a DLPack capsule; it can't be closed while the capsule lives."""
+        from acl.pool._dlpack import export
+
+        return export(self, (self.size,), "uint8", stream, max_version, dl_device, copy)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.open_check()
+        PyBuffer_FillInfo(view, self, self.address, self.size, 0, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+
+    def close(self):
+        """Give the memory back; a second call does nothing.  Waits for asynchronous copies of it.
+
+        Raises `BufferError` while a memory view or an array shows the memory.
+        """
+        memory_close(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __dealloc__(self):
+        memory_drop(self)
+
+    def __repr__(self):
+        return memory_text(self)

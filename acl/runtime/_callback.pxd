@@ -1,0 +1,19 @@
+"""Python functions that the runtime calls, in stream order, on a thread of its own."""
+
+cimport cython
+
+from acl.bind.generated._libacl cimport aclrtStream
+
+
+@cython.final
+cdef class Callbacks:
+    cdef list errors                # exceptions not yet raised by a synchronize
+    cdef set waiting                # numbers of the jobs that have not run
+    cdef object progress            # of the stream, kept while there is something to tell of it
+    cdef object reporter            # the thread that runs them where host functions don't exist
+
+    cdef int launch(
+        self, aclrtStream stream, object progress, object function, tuple arguments
+    ) except -1
+    cdef int settle(self) except -1
+    cdef int end(self, aclrtStream stream) except -1

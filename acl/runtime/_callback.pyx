@@ -1,0 +1,209 @@
+"""Python functions in stream order: launched, called with the GIL, and their exceptions kept.
+
+The runtime gets a number, never an object: a number that is not waiting any more is ignored, so a
+stream that is destroyed with callbacks queued leaves nothing dangling.  What a callback held is
+dropped by the next call of a user's thread (`_later`), as dropping may free device memory or
+destroy a stream, which the runtime forbids on its callback threads.
+
+An exception goes to `sys.unraisablehook` at once and is raised again by the next `synchronize`.
+Where the library has no `aclrtLaunchHostFunc` (CANN 8.1), a thread of ours takes the reports of the
+stream, as `aclrtLaunchCallback` wants it.
+"""
+
+import atexit
+import itertools
+import threading
+
+cimport cython
+from cpython.exc cimport PyErr_SetObject, PyErr_WriteUnraisable
+
+from acl.runtime._device cimport callback_enter, callback_leave
+from acl.bind._error cimport check
+from acl.runtime._later cimport End, end_later
+from acl.bind.generated._libacl cimport (
+    ACL_CALLBACK_BLOCK,
+    aclError,
+    aclrtCallback,
+    aclrtHostFunc,
+    aclrtLaunchCallback,
+    aclrtLaunchHostFunc,
+    aclrtProcessReport,
+    aclrtStream,
+    aclrtSubscribeReport,
+    aclrtUnSubscribeReport,
+    libacl_has,
+)
+from libc.stdint cimport uint64_t
+
+cdef extern from "runtime/guard.h" nogil:
+    void guard_run(void (*run)(void *) noexcept nogil, void *argument)
+    void guard_close(int limit_ms)
+    void guard_reset()
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
+
+# How long an exit waits for callbacks that are running.
+cdef int EXIT_LIMIT_MS = 500
+# Every job that has not run, by its number; touched with the GIL only.
+cdef dict jobs = {}
+cdef object numbers = itertools.count(1)
+# The callbacks of streams with an exception that was not raised yet: none is forgotten.
+cdef set untold = set()
+
+
+@cython.final
+cdef class JobEnd(End):
+    """What a callback held, for a thread of the user's to drop."""
+
+    cdef tuple job
+
+
+cdef void job_run(void *argument) noexcept with gil:
+    cdef tuple job = jobs.pop(<size_t> argument, None)
+    if job is not None:
+        job_call(<size_t> argument, <Callbacks> job[0], job)
+
+
+cdef int job_call(size_t number, Callbacks owner, tuple job) except -1:
+    """Call the function of a job; what it held is kept for a thread of the user's."""
+    cdef JobEnd end = JobEnd.__new__(JobEnd)
+    end.job = job
+    owner.waiting.discard(number)
+    end_later(end)
+    try:
+        job[1](*job[2])
+    except BaseException as error:
+        owner.errors.append(error)
+        untold.add(owner)
+        PyErr_SetObject(type(error), error)
+        PyErr_WriteUnraisable(job[1])
+    if not owner.waiting and not owner.errors:
+        owner.progress = None
+    return 0
+
+
+cdef void job_enter(void *argument) noexcept nogil:
+    job_run(argument)
+
+
+cdef void on_host_func(void *argument) noexcept nogil:
+    callback_enter()
+    guard_run(job_enter, argument)
+    callback_leave()
+
+
+cdef aclrtHostFunc HOST_FUNC = on_host_func
+cdef aclrtCallback CALLBACK = on_host_func
+
+
+class Reporter(threading.Thread):
+    """Takes a stream's reports, and so runs its callbacks, until told to stop."""
+
+    def __init__(self):
+        super().__init__(name="acl callbacks", daemon=True)
+        self.stopping = False
+        self.started_up = threading.Event()
+        self.start()
+        self.started_up.wait()
+
+    def run(self):
+        self.started_up.set()
+        while not self.stopping:
+            with nogil:
+                aclrtProcessReport(100)
+
+
+@cython.final
+@cython.no_gc_clear                             # its stream may be dropped after it
+cdef class Callbacks:
+    """The callbacks of one stream."""
+
+    def __cinit__(self):
+        self.errors = []
+        self.waiting = set()
+
+    cdef int launch(
+        self, aclrtStream stream, object progress, object function, tuple arguments
+    ) except -1:
+        cdef size_t number = next(numbers)
+        cdef aclError status
+        cdef bint host_functions = libacl_has("aclrtLaunchHostFunc")
+        if not host_functions:
+            reporter_start(self, stream)
+        jobs[number] = (self, function, arguments)
+        self.waiting.add(number)
+        self.progress = progress
+        with nogil:
+            if host_functions:
+                status = aclrtLaunchHostFunc(stream, HOST_FUNC, <void *> number)
+            else:
+                status = aclrtLaunchCallback(CALLBACK, <void *> number, ACL_CALLBACK_BLOCK, stream)
+        if status != 0:
+            self.waiting.discard(number)
+            jobs.pop(number, None)
+        return check(status, "aclrtLaunchHostFunc" if host_functions else "aclrtLaunchCallback")
+
+    cdef int settle(self) except -1:
+        """Raise the oldest exception of a callback."""
+        if not self.errors:
+            return 0
+        error = self.errors.pop(0)
+        if not self.errors:
+            untold.discard(self)
+            if not self.waiting:
+                self.progress = None
+        raise error
+
+    cdef int end(self, aclrtStream stream) except -1:
+        """Before the stream is destroyed: stop the reports.  After it: forget what never ran."""
+        cdef uint64_t thread
+        if self.reporter is not None:
+            thread = self.reporter.ident
+            self.reporter.stopping = True
+            self.reporter.join()
+            self.reporter = None
+            with nogil:
+                aclrtUnSubscribeReport(thread, stream)
+        while self.waiting:
+            jobs.pop(self.waiting.pop(), None)
+        untold.discard(self)
+        self.progress = None
+        return 0
+
+
+# Of threads that launch first on one stream at the same time, one starts its reporter.
+reporters = threading.Lock()
+
+
+cdef int reporter_start(Callbacks owner, aclrtStream stream) except -1:
+    cdef aclError status
+    cdef uint64_t thread
+    with reporters:
+        if owner.reporter is not None:
+            return 0
+        reporter = Reporter()
+        thread = reporter.ident
+        with nogil:
+            status = aclrtSubscribeReport(thread, stream)
+        if status != 0:
+            reporter.stopping = True
+            reporter.join()
+        check(status, "aclrtSubscribeReport")
+        owner.reporter = reporter
+    return 0
+
+
+cdef void on_fork() noexcept nogil:
+    guard_reset()
+
+
+def leave():
+    """At interpreter exit: no callback enters Python any more."""
+    with nogil:
+        guard_close(EXIT_LIMIT_MS)
+
+
+pthread_atfork(NULL, NULL, on_fork)
+atexit.register(leave)

@@ -1,0 +1,550 @@
+"""Copies between host and device, and fills: whole buffers, parts of them, arrays.
+
+A synchronous copy is done when it returns.  If a buffer belongs to a stream (a pool's does), the
+copy is queued on that stream and then waited for, so it can't overtake work that is queued there.
+An asynchronous copy needs a stream and pinned host memory (`HostBuffer`, or an array over it); with
+any other host memory it waits, as the runtime gives no guarantee for it.
+
+Each copy is a `Work` of its stream, noted with the memory on both sides before it is queued.  What
+was noted is forgotten only when a wait has told that it is done.  Memory that is read must have
+been written by work that did not fail.
+
+Any object with the buffer protocol is a host side, without a copy of its own; it has to be
+contiguous.  Nothing here orders two streams against each other: that is `wait_event`.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_WRITABLE,
+    PyBuffer_IsContiguous,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+
+from acl.runtime._buffer cimport (
+    Buffer, HostBuffer, buffer_note, buffer_readable, buffer_root, buffer_use, bytes_given,
+    host_use,
+)
+from acl.runtime._device cimport current_ensure
+from acl.bind._error cimport check
+from acl.bind.generated._libacl cimport (
+    ACL_MEMCPY_DEVICE_TO_DEVICE,
+    ACL_MEMCPY_DEVICE_TO_HOST,
+    ACL_MEMCPY_HOST_TO_DEVICE,
+    ACL_MEMCPY_HOST_TO_HOST,
+    aclError,
+    aclrtMemcpy,
+    aclrtMemcpy2d,
+    aclrtMemcpy2dAsync,
+    aclrtMemcpyAsync,
+    aclrtMemcpyKind,
+    aclrtMemset,
+    aclrtMemsetAsync,
+    aclrtStream,
+)
+from acl.runtime._stream cimport Stream, stream_default, stream_raw
+from acl.runtime._work cimport Work, work_begin, work_queued, works_add, works_settle
+from libc.stdint cimport int32_t
+
+__all__ = ["copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
+
+
+@cython.final
+@cython.freelist(8)
+@cython.no_gc
+cdef class Side:
+    """One side of a copy: where it is, how long, and what has to live until it is done."""
+
+    cdef char *address
+    cdef size_t size
+    cdef bint on_device
+    cdef Buffer device          # or None: the buffer that has the memory
+    cdef Stream stream          # that orders the device memory, or None
+    cdef HostBuffer pinned      # or None
+    cdef PyObject **slot        # of a NumPy array in pinned memory: its `pending`, or NULL
+    cdef Py_buffer view         # of any other host object
+    cdef bint has_view
+    cdef bint is_typed          # an Array, whose elements are in the machine's byte order
+
+    def __dealloc__(self):
+        if self.has_view:
+            PyBuffer_Release(&self.view)
+        if self.device is not None:
+            buffer_use(self.device, -1)
+        if self.pinned is not None:
+            host_use(self.pinned, -1)
+
+
+cdef int pinned_find(Side side, object thing) except -1:
+    """Set what an array or memory view shows: a HostBuffer, or pinned memory of NumPy's own."""
+    last = thing
+    while thing is not None and not isinstance(thing, HostBuffer):
+        last = thing
+        thing = thing.obj if isinstance(thing, memoryview) else getattr(thing, "base", None)
+    if thing is not None:
+        side_pin(side, <HostBuffer> thing)
+    if thing is None and array_pending is not NULL:
+        side.slot = array_pending(last)
+    return 0
+
+
+cdef int side_pin(Side side, HostBuffer buffer) except -1:
+    side.pinned = buffer
+    host_use(buffer, 1)
+    return 0
+
+
+cdef Side array_side(object thing, str name):
+    """What has no buffer protocol: an Array, that is its bytes."""
+    from acl.runtime._array import Array
+
+    cdef Side side
+    if not isinstance(thing, Array):
+        raise TypeError(
+            f"{name} must be a Buffer, an Array, a HostBuffer, or an object with the buffer "
+            f"protocol, not {type(thing).__name__}")
+    side = side_of(thing.buffer, True, name)
+    side.size = thing.nbytes
+    side.is_typed = True
+    return side
+
+
+def content_of(source, what):
+    """A copy of a file's bytes, which a caller gave in the place of its path."""
+    try:
+        return bytes(memoryview(source))
+    except TypeError:                           # bytes(3) would be three zeros
+        kind = type(source).__name__
+        raise TypeError(f"source must be a path or {what} content, not {kind}") from None
+
+
+cdef bint has_objects(const char *form) noexcept:
+    """Whether elements of a buffer protocol's format are, or have, Python objects."""
+    cdef bint in_name = False
+    while form is not NULL and form[0] != 0:
+        if form[0] == c":":
+            in_name = not in_name
+        elif form[0] == c"O" and not in_name:
+            return True
+        form += 1
+    return False
+
+
+cdef Side side_of(object thing, bint writable, str name):
+    cdef Side side = Side.__new__(Side)
+    cdef Buffer buffer
+    if isinstance(thing, Buffer):
+        buffer = <Buffer> thing
+        buffer.open_check()
+        side.device = buffer_root(buffer)
+        buffer_use(side.device, 1)
+        side.stream = buffer.stream
+        side.address = <char *> buffer.address
+        side.size = buffer.size
+        side.on_device = True
+        return side
+    if isinstance(thing, HostBuffer):
+        (<HostBuffer> thing).open_check()
+        side_pin(side, <HostBuffer> thing)
+        side.address = <char *> side.pinned.address
+        side.size = side.pinned.size
+        return side
+    flags = PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if writable else 0)
+    try:
+        PyObject_GetBuffer(thing, &side.view, flags)
+    except (BufferError, ValueError) as error:
+        wanted = "writable and contiguous" if writable else "contiguous"
+        raise ValueError(f"{name} must be {wanted}: {error}") from None
+    except TypeError:
+        return array_side(thing, name)
+    side.has_view = True
+    if has_objects(side.view.format):
+        raise TypeError(f"{name} must be plain memory; its elements are Python objects")
+    side.address = <char *> side.view.buf
+    side.size = <size_t> side.view.len      # never negative
+    pinned_find(side, thing)
+    return side
+
+
+cdef int order_check(Side side, Side other, str name) except -1:
+    """Elements keep their order and their bytes' order, where both sides have elements."""
+    if not (side.has_view and (other.is_typed or other.has_view)):
+        return 0
+    if side.view.ndim > 1 and not PyBuffer_IsContiguous(&side.view, b"C") and not (
+            other.has_view and PyBuffer_IsContiguous(&other.view, b"F")):
+        raise ValueError(f"{name} must be contiguous in C's order, as the other side is")
+    if (other.is_typed and side.view.itemsize > 1 and side.view.format is not NULL
+            and side.view.format[0] in b">!"):
+        raise ValueError(f"{name} must have the machine's byte order, not that of "
+                         f"{(<bytes> side.view.format).decode()!r}")
+    return 0
+
+
+cdef int side_part(Side side, object given, str name) except -1:
+    """Leave the first bytes out, as many as the argument says."""
+    cdef size_t offset = bytes_given(given, name)
+    if offset > side.size:
+        raise ValueError(f"{name} must be at most {side.size}, not {offset}")
+    side.address += offset
+    side.size -= offset
+    return 0
+
+
+cdef aclrtMemcpyKind kind_of(Side target, Side source) noexcept:
+    if target.on_device:
+        return ACL_MEMCPY_DEVICE_TO_DEVICE if source.on_device else ACL_MEMCPY_HOST_TO_DEVICE
+    return ACL_MEMCPY_DEVICE_TO_HOST if source.on_device else ACL_MEMCPY_HOST_TO_HOST
+
+
+cdef bint is_pageable(Side side) noexcept:
+    return not side.on_device and side.pinned is None and side.slot is NULL
+
+
+cdef bint is_synchronous(Side to, Side of) noexcept:
+    """Whether the runtime can't queue the copy: pageable memory, or host to host."""
+    return is_pageable(to) or is_pageable(of) or not (to.on_device or of.on_device)
+
+
+cdef Stream stream_of(Stream given, Side target, Side source):
+    """The stream that a copy goes to: the one given, else a buffer's own, else None."""
+    cdef aclrtStream raw
+    if given is not None:
+        stream_raw(given, &raw)                 # raises if it is closed
+        return given
+    if is_open(target.stream):
+        return target.stream
+    return source.stream if source is not None and is_open(source.stream) else None
+
+
+cdef bint is_open(Stream stream) noexcept:
+    """A stream that was closed has done its work: it orders nothing any more."""
+    return stream is not None and not stream.is_closed
+
+
+cdef object works_of(Side side):
+    if side.device is not None:
+        return side.device.pending
+    if side.pinned is not None:
+        return side.pinned.pending
+    return None if side.slot is NULL or side.slot[0] is NULL else <object> side.slot[0]
+
+
+cdef int wait_before(Stream stream, Side target, Side source, bint pageable) except -1:
+    """Before a synchronous copy on `stream`: what was queued before it comes first.
+
+    Work of ours on the copy's own stream is waited for too, so that a failure is told of what
+    failed; so is any work there if the copy itself does not go through the stream.
+    """
+    cdef Side side
+    for side in (target, source):
+        if side is not None:
+            if is_open(side.stream) and side.stream is not stream:
+                side.stream.progress.settle()
+            works_settle(works_of(side))
+    if stream is not None and (pageable or stream.progress.queued > stream.progress.done):
+        stream.progress.settle()
+    if source is not None and source.device is not None:
+        buffer_readable(source.device, True)
+    return 0
+
+
+cdef int slot_set(PyObject **slot, object pending) noexcept:
+    """Store an object in a place of C's, which owns a reference; None for nothing."""
+    cdef PyObject *before = slot[0]
+    if pending is None:
+        slot[0] = NULL
+    else:
+        Py_INCREF(pending)
+        slot[0] = <PyObject *> pending
+    Py_XDECREF(before)
+    return 0
+
+
+cdef int side_note(Side side, Work work) except -1:
+    """The memory is used by a work from here on."""
+    if side is None:
+        return 0
+    if side.device is not None:
+        return buffer_note(side.device, work, False, False)
+    if side.pinned is not None:
+        side.pinned.pending = works_add(side.pinned.pending, work)
+    elif side.slot is not NULL:
+        slot_set(side.slot, works_add(works_of(side), work))
+    return 0
+
+
+cdef Work work_open(Side target, Side source, Stream stream, str what):
+    """A work that is about to be queued, noted on both sides."""
+    cdef Work work = work_begin(stream.progress, what)
+    side_note(target, work)
+    side_note(source, work)
+    return work
+
+
+cdef int side_wrote(Side target, Work work, size_t count) except -1:
+    """A work that was queued writes so many bytes."""
+    if target.device is not None:
+        buffer_note(target.device, work, True, count == target.device.size)
+    return 0
+
+
+cdef int work_wait(Work work, Stream stream) except -1:
+    """Wait for a work that was just queued; raises its own error."""
+    error = stream.progress.wait(-1)
+    if error is not None:
+        work.told()
+        raise error
+    return 0
+
+
+cdef size_t count_of(Side target, Side source, object nbytes) except? 0:
+    """How many bytes to copy; raises if a side is too short, or in another byte order."""
+    order_check(target, source, "target")
+    order_check(source, target, "source")
+    cdef size_t count = source.size if nbytes is None else bytes_given(nbytes, "nbytes")
+    if count > source.size:
+        raise ValueError(f"nbytes must be at most the source's {source.size}, not {count}")
+    if count > target.size:
+        raise ValueError(f"the target must have room for {count} bytes, not {target.size}")
+    return count
+
+
+cdef Work copy_queue(Side target, Side source, size_t count, Stream stream):
+    cdef aclError status
+    cdef aclrtStream raw
+    cdef aclrtMemcpyKind kind = kind_of(target, source)
+    cdef Work work
+    stream_raw(stream, &raw)
+    work = work_open(target, source, stream, "a copy")
+    with nogil:
+        status = aclrtMemcpyAsync(target.address, target.size, source.address, count, kind, raw)
+    work_queued(work)
+    check(status, "aclrtMemcpyAsync")
+    side_wrote(target, work, count)
+    return work
+
+
+cdef int copy_now(Side target, Side source, size_t count) except -1:
+    cdef aclError status
+    cdef aclrtMemcpyKind kind = kind_of(target, source)
+    with nogil:
+        status = aclrtMemcpy(target.address, target.size, source.address, count, kind)
+    check(status, "aclrtMemcpy")
+    return side_fresh(target, count)
+
+
+cdef int side_fresh(Side side, size_t count) except -1:
+    """All of the memory was written anew, and that is done: what failed before does not matter."""
+    if side.device is not None and count == side.device.size:
+        side.device.writers = None
+    return 0
+
+
+cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except -1:
+    """Copy in the stream's order and wait; memory the runtime may not read later waits first."""
+    current_ensure(NULL if stream is None else stream.context)
+    wait_before(stream, target, source, is_synchronous(target, source))
+    if stream is None or is_synchronous(target, source):
+        return copy_now(target, source, count)
+    return work_wait(copy_queue(target, source, count, stream), stream)
+
+
+def copy(
+    target, source, *, target_offset=0, source_offset=0, nbytes=None, Stream stream=None,
+):
+    """Copy memory and wait until it is done.
+
+    Parameters
+    ----------
+    target, source : Buffer, Array, HostBuffer, or any contiguous object with the buffer protocol
+        The target must be writable.  Bytes are copied, whatever an Array's type.
+    target_offset, source_offset : int
+        Bytes to leave out at the start of each.
+    nbytes : int, optional
+        How many bytes; all of the source after its offset if not given.
+    stream : Stream, optional
+        Where to queue the copy; else the buffers' own stream, if one has any.
+    """
+    cdef Side to = side_of(target, True, "target")
+    cdef Side of = side_of(source, False, "source")
+    side_part(to, target_offset, "target_offset")
+    side_part(of, source_offset, "source_offset")
+    cdef size_t count = count_of(to, of, nbytes)
+    copy_wait(to, of, count, stream_of(stream, to, of))
+
+
+def copy_async(
+    target, source, Stream stream=None, *, target_offset=0, source_offset=0, nbytes=None,
+):
+    """Queue a copy on a stream, and return at once if the host side is pinned.
+
+    Both sides stay valid until the copy is done: closing one of them waits.  With host memory that
+    is not pinned the call returns when the copy is done.  Parameters as in `copy`; without a
+    `stream` the buffers' own is taken, else the default stream.
+    """
+    cdef Side to = side_of(target, True, "target")
+    cdef Side of = side_of(source, False, "source")
+    side_part(to, target_offset, "target_offset")
+    side_part(of, source_offset, "source_offset")
+    cdef size_t count = count_of(to, of, nbytes)
+    cdef Stream queue = stream_of(stream, to, of)
+    if queue is None:
+        queue = stream_default()
+    if is_synchronous(to, of):
+        copy_wait(to, of, count, queue)
+        return
+    if of.device is not None:
+        buffer_readable(of.device, False)
+    copy_queue(to, of, count, queue)
+
+
+cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str name) except -1:
+    """Rows of `width` bytes, `pitch` apart, must fit into a side."""
+    if width > pitch:
+        raise ValueError(f"{name}_pitch must be at least the width {width}, not {pitch}")
+    # Division instead of multiplication: the product may not fit.
+    if width > side.size or (height > 1 and (side.size - width) // (height - 1) < pitch):
+        raise ValueError(
+            f"{name} must have room for {height} rows of {width} bytes {pitch} apart, "
+            f"not {side.size} bytes"
+        )
+    return 0
+
+
+cdef Work copy_rows(
+    Side to, size_t to_pitch, Side of, size_t of_pitch, size_t width, size_t height, Stream stream
+):
+    """Queue rows on a stream, or copy them at once if it is None."""
+    cdef aclError status
+    cdef aclrtStream raw
+    cdef aclrtMemcpyKind kind = kind_of(to, of)
+    cdef Work work
+    cdef size_t count = width * height if width == to_pitch else 0      # without holes
+    if stream is None:
+        with nogil:
+            status = aclrtMemcpy2d(
+                to.address, to_pitch, of.address, of_pitch, width, height, kind
+            )
+        check(status, "aclrtMemcpy2d")
+        side_fresh(to, count)
+        return None
+    stream_raw(stream, &raw)
+    work = work_open(to, of, stream, "a copy")
+    with nogil:
+        status = aclrtMemcpy2dAsync(
+            to.address, to_pitch, of.address, of_pitch, width, height, kind, raw
+        )
+    work_queued(work)
+    check(status, "aclrtMemcpy2dAsync")
+    side_wrote(to, work, count)
+    return work
+
+
+def copy_2d(
+    target, target_pitch, source, source_pitch, width, height, *, Stream stream=None,
+    bint wait=True,
+):
+    """Copy `height` rows of `width` bytes, that lie a pitch apart on each side.
+
+    Queued on `stream`, or the buffers' own, and waited for unless `wait` is false; then, too, it is
+    waited for if a host side is not pinned.
+    """
+    cdef Side to = side_of(target, True, "target")
+    cdef Side of = side_of(source, False, "source")
+    cdef size_t to_pitch = bytes_given(target_pitch, "target_pitch")
+    cdef size_t of_pitch = bytes_given(source_pitch, "source_pitch")
+    cdef size_t row = bytes_given(width, "width"), rows = bytes_given(height, "height")
+    if row == 0 or rows == 0:
+        return
+    if not (to.on_device or of.on_device):
+        raise ValueError("target or source must be device memory: rows of host memory are NumPy's")
+    pitch_check(to, to_pitch, row, rows, "target")
+    pitch_check(of, of_pitch, row, rows, "source")
+    cdef Stream queue = stream_of(stream, to, of)
+    cdef bint synchronous = is_synchronous(to, of)
+    cdef Work work
+    current_ensure(NULL if queue is None else queue.context)
+    if wait or synchronous:
+        wait_before(queue, to, of, synchronous)
+    else:
+        if queue is None:
+            queue = stream_default()
+        if of.device is not None:
+            buffer_readable(of.device, False)
+    if synchronous:
+        queue = None
+    work = copy_rows(to, to_pitch, of, of_pitch, row, rows, queue)
+    if queue is not None and wait:
+        work_wait(work, queue)
+
+
+def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wait=True):
+    """Set bytes of device memory, a Buffer or an Array, to one value, 0 to 255.
+
+    Queued on `stream`, or the buffer's own, and waited for unless `wait` is false.
+    """
+    cdef Side to = side_of(target, True, "target")
+    if not to.on_device:
+        raise TypeError(f"target must be a Buffer or an Array, not {type(target).__name__}")
+    side_part(to, offset, "offset")
+    cdef size_t count = to.size if nbytes is None else bytes_given(nbytes, "nbytes")
+    cdef aclError status
+    cdef aclrtStream raw
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"value must be an int, not {type(value).__name__}")
+    if not 0 <= value <= 255:
+        raise ValueError(f"value must be 0 to 255, not {value}")
+    if count > to.size:
+        raise ValueError(f"nbytes must be at most {to.size}, not {count}")
+    cdef int32_t byte = value
+    cdef Stream queue = stream_of(stream, to, None)
+    cdef Work work
+    if wait:
+        current_ensure(NULL if queue is None else queue.context)
+        wait_before(queue, to, None, False)
+    elif queue is None:
+        queue = stream_default()
+    if queue is None:
+        with nogil:
+            status = aclrtMemset(to.address, to.size, byte, count)
+        check(status, "aclrtMemset")
+        side_fresh(to, count)
+        return
+    stream_raw(queue, &raw)
+    work = work_open(to, None, queue, "a fill")
+    with nogil:
+        status = aclrtMemsetAsync(to.address, to.size, byte, count, raw)
+    work_queued(work)
+    check(status, "aclrtMemsetAsync")
+    side_wrote(to, work, count)
+    if wait:
+        work_wait(work, queue)
+
+
+def to_bytes(Buffer source not None):
+    """The device memory's content, as bytes."""
+    cdef Side of = side_of(source, False, "source")
+    cdef bytes content = PyBytes_FromStringAndSize(NULL, of.size)
+    cdef Side to = Side.__new__(Side)
+    to.address = PyBytes_AS_STRING(content)     # new and not yet shown to anybody: ours to fill
+    to.size = of.size
+    copy_wait(to, of, of.size, stream_of(None, to, of))
+    return content
+
+
+def to_numpy(Buffer source not None, dtype="uint8", shape=None):
+    """The device memory's content as a new NumPy array; as many whole items as fit."""
+    import numpy
+    kind = numpy.dtype(dtype)
+    if kind.hasobject or kind.itemsize == 0:
+        raise TypeError(f"dtype must be of plain items of at least one byte, not {dtype!r}")
+    if shape is None:
+        shape = source.size // kind.itemsize
+    array = numpy.empty(shape, kind)
+    copy(array.reshape(-1).view("uint8"), source, nbytes=array.nbytes)
+    return array

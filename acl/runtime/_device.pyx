@@ -1,0 +1,656 @@
+"""Devices and contexts: which one a thread works on, and the start of ACL itself.
+
+The first object that needs ACL starts it (`aclInit`; a second start is success) and, in a thread
+without a current device, makes device 0 current.  A context belongs to the thread that uses it:
+each thread picks its own.  Nothing here frees a device behind the user's back: `reset` is explicit,
+as any reset takes the device away from everybody in the process.
+
+ACL has no call that takes a thread's context away.  After a `with` block, or a question, in a
+thread that had none, the context that was lent counts as none.
+"""
+
+import atexit
+import threading
+import time
+
+cimport cython
+
+from cpython.exc cimport PyErr_CheckSignals
+
+from acl.bind._error cimport check
+from acl.runtime._later cimport (
+    End, callback_enter as depth_enter, callback_leave as depth_leave, end_soon, in_callback,
+    later_count, later_drain,
+)
+from acl.bind.generated._libacl cimport (
+    ACL_ERROR_REPEAT_INITIALIZE,
+    ACL_ERROR_RT_CONTEXT_NULL,
+    ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+    ACL_DDR_MEM,
+    ACL_HBM_MEM,
+    ACL_RT_DEVICE_STATUS_NORMAL,
+    aclError,
+    aclFinalizeReference,
+    aclInit,
+    aclrtContext,
+    aclrtCreateContext,
+    aclrtDestroyContext,
+    aclrtDeviceGetStreamPriorityRange,
+    aclrtDeviceStatus,
+    aclrtGetCurrentContext,
+    aclrtGetDevice,
+    aclrtGetDeviceCount,
+    aclrtGetMemInfo,
+    aclrtGetSocName,
+    aclrtQueryDeviceStatus,
+    aclrtResetDevice,
+    aclrtResetDeviceForce,
+    aclrtSetCurrentContext,
+    aclrtSetDevice,
+    aclrtSynchronizeDeviceWithTimeout,
+    libacl_has,
+    libacl_open,
+)
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from posix.unistd cimport getpid
+
+from acl.bind._error import DeviceLostError, error_for
+
+__all__ = ["Context", "Device"]
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
+
+cdef extern from *:
+    """
+    /* Whether this thread was seen to have a current context: `readiness` then, which changes
+       whenever a context may have ended.  If others reset a device, the runtime says so. */
+    static _Thread_local int thread_ready;
+    static void thread_is_ready(int value) { thread_ready = value; }
+    /* A context that counts as none, as a block or a question only lent it; or NULL. */
+    static _Thread_local void *thread_lent;
+    static void thread_is_lent(void *context) { thread_lent = context; }
+    """
+    int thread_ready
+    void thread_is_ready(int value) nogil
+    void *thread_lent
+    void thread_is_lent(void *context) nogil
+
+cdef enum:
+    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+
+cdef int readiness = 1
+# The default contexts of the devices that this process has made current, by ordinal.
+cdef dict defaults = {}
+# What `with` blocks of each thread go back to: (object, context), the innermost last.
+cdef object blocks = threading.local()
+# Called with the handle of a context that is gone, and an error for the work that it had.
+context_gone = None
+
+cdef int first_process = getpid()
+# How often we started ACL in this process: so often we count down at exit.
+cdef int started = 0
+cdef int started_forks = 0
+
+
+cdef void on_fork() noexcept nogil:
+    global fork_count, readiness
+    fork_count += 1
+    readiness += 1
+
+
+cdef void alive_add(int change) noexcept:
+    global alive
+    alive += change
+
+
+cdef int forked_raise(object handle) except -1:
+    raise RuntimeError(
+        f"{type(handle).__name__} was made in process {first_process} before a fork and can't be "
+        f"used in its child {getpid()}: a device belongs to the process that opened it; start "
+        "workers with the 'spawn' method"
+    )
+
+
+cdef int fork_check() except -1:
+    if started and started_forks != fork_count:
+        raise RuntimeError(
+            f"ACL was started in process {first_process} before a fork; its child {getpid()} "
+            "can't use it: start workers with the 'spawn' method"
+        )
+    return 0
+
+
+cdef int runtime_start() except -1:
+    global started, started_forks
+    cdef aclError status
+    fork_check()
+    if started:
+        return 0
+    with nogil:
+        status = aclInit(NULL)
+    if status != ACL_ERROR_REPEAT_INITIALIZE:
+        check(status, "aclInit")
+    started += 1
+    started_forks = fork_count
+    return 0
+
+
+cdef int callback_check() except -1:
+    if in_callback():
+        raise RuntimeError("a callback on a stream must not call the device, wait or close: hand "
+                           "that to another thread")
+    return 0
+
+
+cdef void callback_enter() noexcept nogil:
+    thread_is_ready(0)                          # so that `current_ensure` looks
+    depth_enter()
+
+
+cdef void callback_leave() noexcept nogil:
+    depth_leave()
+
+
+cdef int current_ensure(aclrtContext preferred) except -1:
+    if thread_ready == readiness:
+        return later_drain() if later_count else 0
+    callback_check()
+    runtime_start()
+    if context_own() is NULL:
+        if preferred is not NULL:
+            context_set(preferred)
+        else:
+            device_set(0, False)
+        thread_is_lent(NULL)
+    thread_is_ready(readiness)
+    return later_drain() if later_count else 0
+
+
+cdef int current_device() except? -2:
+    cdef int32_t ordinal = -1
+    cdef aclError status
+    with nogil:
+        status = aclrtGetDevice(&ordinal)
+    return ordinal if status == 0 else -1
+
+
+cdef aclrtContext current_context() noexcept:
+    cdef aclrtContext context = NULL
+    cdef aclError status
+    with nogil:
+        status = aclrtGetCurrentContext(&context)
+    return context if status == 0 else NULL
+
+
+cdef aclrtContext context_own() noexcept:
+    """The thread's context, or NULL; one that was only lent to it is none."""
+    cdef aclrtContext context = current_context()
+    return NULL if context is thread_lent else context
+
+
+cdef int context_set(aclrtContext context) except -1:
+    cdef aclError status
+    with nogil:
+        status = aclrtSetCurrentContext(context)
+    return check(status, "aclrtSetCurrentContext")
+
+
+cdef int context_back(aclrtContext before) except -1:
+    """Go back to a context; after NULL, or one that is gone, the current one counts as none."""
+    cdef aclError status = ACL_ERROR_RT_CONTEXT_NULL
+    if before is not NULL:
+        with nogil:
+            status = aclrtSetCurrentContext(before)
+        if status != ACL_ERROR_RT_CONTEXT_NULL and status != ACL_ERROR_RT_PARAM_INVALID:
+            return check(status, "aclrtSetCurrentContext")
+    thread_is_lent(current_context())
+    thread_is_ready(0)
+    return 0
+
+
+cdef int device_set(int ordinal, bint counts) except -1:
+    """Make a device current; a use that does not count leaves `reset` what it was if it can."""
+    cdef aclError status
+    cdef aclrtContext context = <aclrtContext> <size_t> defaults.get(ordinal, 0)
+    thread_is_lent(NULL)
+    if not counts and context is not NULL:
+        with nogil:
+            status = aclrtSetCurrentContext(context)
+        if status == 0:
+            return 0
+        defaults.pop(ordinal, None)             # somebody has reset the device
+    with nogil:
+        status = aclrtSetDevice(ordinal)
+    check(status, "aclrtSetDevice")
+    context = current_context()
+    if context is not NULL:
+        defaults[ordinal] = <size_t> context
+    return 0
+
+
+cdef int block_enter(object owner, aclrtContext before) except -1:
+    if not hasattr(blocks, "open"):
+        blocks.open = []
+    blocks.open.append((owner, <size_t> before))
+    return 0
+
+
+cdef int block_leave(object owner) except -1:
+    """Go back to what the innermost block of an object, in this thread, found."""
+    cdef list entered = getattr(blocks, "open", [])
+    cdef Py_ssize_t i
+    for i in reversed(range(len(entered))):
+        if entered[i][0] is owner:
+            return context_back(<aclrtContext> <size_t> entered.pop(i)[1])
+    raise RuntimeError(f"a with block of {owner!r} must end in the thread that began it")
+
+
+@cython.final
+cdef class Question:
+    """A device made current for a question, in a `with` block; it does not count as a use."""
+
+    cdef int ordinal
+    cdef bint opened                # by us, so that it is given back
+    cdef size_t before
+
+    def __cinit__(self, int ordinal):
+        self.ordinal = ordinal
+
+    def __enter__(self):
+        callback_check()
+        runtime_start()
+        self.before = <size_t> context_own()
+        self.opened = self.ordinal not in defaults
+        device_set(self.ordinal, False)
+
+    def __exit__(self, *error):
+        context_back(<aclrtContext> self.before)
+        if self.opened:
+            defaults.pop(self.ordinal, None)
+            with nogil:
+                aclrtResetDevice(self.ordinal)  # counts down what the question counted up
+
+
+def timeout_checked(timeout_ms):
+    """`timeout_ms` as the C API wants it: -1 for None, else 1 to 2**31 - 1."""
+    if timeout_ms is None:
+        return -1
+    if not isinstance(timeout_ms, int):
+        raise TypeError(f"timeout_ms must be an int or None, not {type(timeout_ms).__name__}")
+    if not 1 <= timeout_ms < 2**31:
+        raise ValueError(f"timeout_ms must be None or 1 to {2**31 - 1}, not {timeout_ms}")
+    return int(timeout_ms)
+
+
+def ordinal_of(device, name="device"):
+    """The number of a device, given as one or as a `Device`; a TypeError or ValueError names it."""
+    if isinstance(device, Device):
+        return (<Device> device).ordinal
+    if not isinstance(device, int):
+        raise TypeError(f"{name} must be an int or a Device, not {type(device).__name__}")
+    if not 0 <= device < 2**31:
+        raise ValueError(f"{name} must be 0 or more, and below 2**31, not {device}")
+    return int(device)
+
+
+@cython.final
+cdef class Device:
+    """One device, by its number in this process.
+
+    Making the object touches nothing; `use` makes the device current in the calling thread.  In a
+    `with` block it is current until the block ends, then what was current before is again.
+
+    Parameters
+    ----------
+    ordinal : int
+        From 0 to ``Device.count() - 1``.
+    """
+
+    def __init__(self, ordinal=0):
+        self.ordinal = ordinal_of(ordinal, "ordinal")
+
+    @staticmethod
+    def count():
+        """How many devices this process can use."""
+        cdef uint32_t count = 0
+        cdef aclError status
+        fork_check()
+        with nogil:
+            status = aclrtGetDeviceCount(&count)
+        check(status, "aclrtGetDeviceCount")
+        return count
+
+    @staticmethod
+    def current():
+        """The device that is current in this thread, or None."""
+        if not libacl_open() or context_own() is NULL:
+            return None
+        cdef int ordinal = current_device()
+        return None if ordinal < 0 else Device(ordinal)
+
+    def use(self):
+        """Make the device current in this thread; returns the device."""
+        callback_check()
+        runtime_start()
+        device_set(self.ordinal, True)
+        thread_is_lent(NULL)
+        return self
+
+    def __enter__(self):
+        callback_check()
+        runtime_start()
+        cdef aclrtContext before = context_own()
+        device_set(self.ordinal, False)
+        thread_is_lent(NULL)
+        block_enter(self, before)
+        return self
+
+    def __exit__(self, *error):
+        block_leave(self)
+
+    @property
+    def name(self):
+        """The chip's name, such as ``"Ascend910B1"``."""
+        runtime_start()
+        cdef const char *name
+        with nogil:
+            name = aclrtGetSocName()
+        return "" if name is NULL else name.decode(errors="replace")
+
+    def memory_info(self):
+        """Free and total bytes of the device's memory, as a pair."""
+        cdef size_t free = 0
+        cdef size_t total = 0
+        cdef aclError status
+        with Question(self.ordinal):
+            with nogil:
+                status = aclrtGetMemInfo(ACL_HBM_MEM, &free, &total)
+                if status == 0 and total == 0:          # a chip with DDR memory
+                    status = aclrtGetMemInfo(ACL_DDR_MEM, &free, &total)
+            check(status, "aclrtGetMemInfo")
+        return free, total
+
+    def healthy(self):
+        """Whether the device answers; a question for readiness probes.
+
+        It takes no memory, waits for no work, and leaves the thread's current device as it is.
+        """
+        cdef aclrtDeviceStatus state
+        cdef aclError status
+        runtime_start()
+        with nogil:
+            status = aclrtQueryDeviceStatus(self.ordinal, &state)
+        if is_lost(status):
+            return False
+        check(status, "aclrtQueryDeviceStatus")
+        return state == ACL_RT_DEVICE_STATUS_NORMAL
+
+    def stream_priorities(self):
+        """The least and the greatest stream priority, as a pair; a lower number goes first."""
+        cdef int32_t least = 0
+        cdef int32_t greatest = 0
+        cdef aclError status
+        with Question(self.ordinal):
+            with nogil:
+                status = aclrtDeviceGetStreamPriorityRange(&least, &greatest)
+            check(status, "aclrtDeviceGetStreamPriorityRange")
+        return least, greatest
+
+    def synchronize(self, timeout_ms=None):
+        """Wait for all work of the current context on this device.
+
+        Raises `acl.TimeoutError` when `timeout_ms` runs out; the work goes on.
+        """
+        cdef int32_t limit = timeout_checked(timeout_ms)
+        with Question(self.ordinal):
+            device_wait(limit)
+        later_drain()
+
+    def reset(self, *, force=False):
+        """Give the device up: its default context and streams are gone for the whole process.
+
+        Each `use` counts; the last reset acts, unless `force` makes this one act at once.
+        """
+        global readiness
+        cdef int32_t ordinal = self.ordinal
+        cdef aclError status
+        callback_check()
+        runtime_start()
+        readiness += 1
+        context = defaults.pop(ordinal, None)
+        if force:
+            with nogil:
+                status = aclrtResetDeviceForce(ordinal)
+            check(status, "aclrtResetDeviceForce")
+        else:
+            with nogil:
+                status = aclrtResetDevice(ordinal)
+            check(status, "aclrtResetDevice")
+        reset_tell(ordinal, context)
+
+    def __eq__(self, other):
+        return isinstance(other, Device) and self.ordinal == (<Device> other).ordinal
+
+    def __hash__(self):
+        return hash((Device, self.ordinal))
+
+    def __repr__(self):
+        return f"Device({self.ordinal})"
+
+    def __reduce__(self):
+        return Device, (self.ordinal,)
+
+
+cdef bint is_lost(aclError status):
+    return isinstance(error_for(status, "", ""), DeviceLostError)
+
+
+cdef int device_wait(int32_t limit_ms) except -1:
+    """Wait for the current device: for its streams one by one, so that each learns what failed."""
+    from acl.runtime._work import context_told, context_wait
+
+    cdef aclError status
+    cdef int32_t slice_ms = SLICE_MS
+    cdef size_t context = <size_t> current_context()
+    end = None if limit_ms < 0 else time.monotonic() + limit_ms / 1000
+    context_wait(context, limit_ms)
+    while True:
+        if end is not None:
+            left = int((end - time.monotonic()) * 1000)
+            slice_ms = min(max(left, 1), SLICE_MS)
+        with nogil:
+            status = aclrtSynchronizeDeviceWithTimeout(slice_ms)
+        if status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT or (end is not None and left <= slice_ms):
+            break
+        PyErr_CheckSignals()
+    error = context_told(context)
+    check(status, "aclrtSynchronizeDeviceWithTimeout")
+    if error is not None:
+        raise error
+    return 0
+
+
+cdef int reset_tell(int32_t ordinal, object context) except -1:
+    """After a reset: if the device's default context is gone, so is the work in it."""
+    cdef aclError status
+    cdef aclrtContext before = context_own()
+    cdef aclrtContext looked = <aclrtContext> <size_t> (context or 0)
+    if looked is NULL:
+        return 0
+    with nogil:
+        status = aclrtSetCurrentContext(looked)
+    if status != 0:
+        ended_tell(looked)
+        return 0
+    defaults[ordinal] = context                 # others use the device still
+    return context_back(before)
+
+
+cdef int ended_tell(aclrtContext context) except -1:
+    if context_gone is not None:
+        context_gone(<size_t> context)
+    return 0
+
+
+@cython.final
+cdef class ContextEnd(End):
+    """A context whose object was dropped."""
+
+    cdef aclrtContext raw
+
+    cdef int finish(self) except -1:
+        global readiness
+        readiness += 1
+        alive_add(-1)
+        with nogil:
+            aclrtDestroyContext(self.raw)
+        return ended_tell(self.raw)
+
+
+@cython.final
+cdef class Context:
+    """A context of its own on a device: streams and events made in it are its own.
+
+    Making one makes it current in the calling thread.  Most programs need none: each device has a
+    default context.
+
+    Parameters
+    ----------
+    device : Device or int, optional
+        Where; the thread's current device, or 0, if not given.
+    """
+
+    def __init__(self, device=None):
+        cdef aclError status
+        cdef int32_t ordinal = -1
+        if self.raw is not NULL:
+            raise ValueError(f"{self!r} exists already")
+        if device is None:
+            current_ensure(NULL)
+            with nogil:
+                status = aclrtGetDevice(&ordinal)
+            check(status, "aclrtGetDevice")
+        else:
+            runtime_start()
+            ordinal = ordinal_of(device)
+        with nogil:
+            status = aclrtCreateContext(&self.raw, ordinal)
+        if status != 0:
+            self.raw = NULL
+        check(status, "aclrtCreateContext")
+        self.owned = True
+        self.made = fork_count
+        alive_add(1)
+        self.device = ordinal
+        thread_is_lent(NULL)
+
+    @staticmethod
+    def current():
+        """The thread's current context, borrowed; None if it has none."""
+        cdef aclrtContext handle = context_own() if libacl_open() else NULL
+        if handle is NULL:
+            return None
+        cdef Context context = Context.__new__(Context)
+        context.raw = handle
+        context.made = fork_count
+        context.device = current_device()
+        return context
+
+    @property
+    def handle(self):
+        """The `aclrtContext` as an integer."""
+        context_open(self)
+        return <size_t> self.raw
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return self.raw is NULL
+
+    def use(self):
+        """Make the context current in this thread; returns the context."""
+        cdef aclError status
+        context_open(self)
+        with nogil:
+            status = aclrtSetCurrentContext(self.raw)
+        check(status, "aclrtSetCurrentContext")
+        thread_is_lent(NULL)
+        return self
+
+    def __enter__(self):
+        cdef aclrtContext before = context_own()
+        self.use()
+        block_enter(self, before)
+        return self
+
+    def __exit__(self, *error):
+        block_leave(self)
+
+    def close(self):
+        """Destroy the context; a second call does nothing."""
+        global readiness
+        cdef aclError status
+        if self.raw is NULL:
+            return
+        if self.made != fork_count:
+            forked_raise(self)
+        callback_check()
+        cdef aclrtContext handle = self.raw
+        self.raw = NULL
+        if self.owned:
+            alive_add(-1)
+            readiness += 1
+            with nogil:
+                status = aclrtDestroyContext(handle)
+            ended_tell(handle)
+            check(status, "aclrtDestroyContext")
+
+    def __dealloc__(self):
+        cdef ContextEnd end
+        if self.raw is NULL or not self.owned or leaving or self.made != fork_count:
+            return
+        end = ContextEnd.__new__(ContextEnd)
+        end.raw = self.raw
+        end_soon(end)
+
+    def __eq__(self, other):
+        return isinstance(other, Context) and self.raw is (<Context> other).raw
+
+    def __hash__(self):
+        return hash((Context, <size_t> self.raw))
+
+    def __repr__(self):
+        state = "closed" if self.raw is NULL else f"handle={<size_t> self.raw:#x}"
+        return f"<Context {state}>"
+
+
+cdef int context_open(Context context) except -1:
+    """Raises for a context that is closed or a parent process's."""
+    if context.raw is NULL:
+        raise ValueError("the Context is closed")
+    if context.made != fork_count:
+        forked_raise(context)
+    return 0
+
+
+def leave():
+    """At interpreter exit: nothing is released any more, and our start of ACL is counted down.
+
+    Others in the process may still need ACL, so it is only ever counted down; and not even that
+    while a handle of ours is alive, as the end of ACL would wait for its work.
+    """
+    global leaving
+    cdef uint64_t count = 0
+    leaving = True
+    if alive != 0 or not started or started_forks != fork_count:
+        return
+    if libacl_has("aclFinalizeReference"):
+        with nogil:
+            aclFinalizeReference(&count)
+
+
+pthread_atfork(NULL, NULL, on_fork)
+atexit.register(leave)

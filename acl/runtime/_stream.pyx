@@ -1,0 +1,618 @@
+"""Streams, in which work runs in order, and events, which order streams among each other.
+
+Every call that can block drops the GIL.  A stream may be used from any thread: one that has no
+current context gets the stream's; one that has another is refused by the runtime (107003).  `close`
+waits for the stream's work, then destroys it; a stream that is merely dropped is destroyed when its
+work is done.  Not here: copies (`_copy`), memory (`_buffer`), outcomes of the work (`_work`).
+"""
+
+cimport cython
+
+from acl.runtime._callback cimport Callbacks
+from acl.runtime._device cimport (
+    alive_add,
+    callback_check,
+    current_context,
+    current_device,
+    current_ensure,
+    device_set,
+    fork_count,
+    forked_raise,
+    leaving,
+    runtime_start,
+)
+from acl.runtime._later cimport End, end_soon, later_drain, later_made_room
+from acl.runtime._work cimport Progress, progress_new, progress_of
+from acl.bind._error cimport check
+from acl.bind.generated._libacl cimport (
+    ACL_ERROR_INVALID_PARAM,
+    ACL_ERROR_RT_CONTEXT_NULL,
+    ACL_ERROR_RT_EVENT_SYNC_TIMEOUT,
+    ACL_ERROR_RT_STREAM_CONTEXT,
+    ACL_EVENT_RECORDED_STATUS_COMPLETE,
+    ACL_EVENT_SYNC,
+    ACL_EVENT_TIME_LINE,
+    aclError,
+    aclrtContext,
+    aclrtCreateEventExWithFlag,
+    aclrtCreateStreamWithConfig,
+    aclrtDestroyEvent,
+    aclrtDestroyStream,
+    aclrtEvent,
+    aclrtEventElapsedTime,
+    aclrtEventRecordedStatus,
+    aclrtGetCurrentContext,
+    aclrtQueryEventStatus,
+    aclrtRecordEvent,
+    aclrtSetCurrentContext,
+    aclrtSetStreamFailureMode,
+    aclrtStream,
+    aclrtStreamAbort,
+    aclrtStreamWaitEvent,
+    aclrtSynchronizeEventWithTimeout,
+)
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, uint32_t
+
+import time
+
+from acl.runtime._device import ordinal_of, timeout_checked
+from acl.bind._error import InvalidArgumentError, TimeoutError
+from acl.runtime._work import abort_error
+
+__all__ = ["Event", "Stream"]
+
+cdef enum:
+    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+
+# Called with each new Stream, in order: how a pool reaches every stream made from then on.
+made_hooks: list = []
+# Called with the handle of each Stream of ours before it is destroyed, and its handle another's.
+ended_hooks: list = []
+# Called with the handle of each Stream that was waited for.  It returns the status of a failed task
+# that another wait was told of, or 0.
+fault_hooks: list = []
+
+
+cdef int stream_raw(Stream stream, aclrtStream *raw) except -1:
+    if stream is None:
+        current_ensure(NULL)
+        raw[0] = NULL
+        return 0
+    stream_open(stream)
+    current_ensure(stream.context)
+    if stream.raw is NULL and stream.context is not current_context():
+        raise InvalidArgumentError(
+            ACL_ERROR_RT_STREAM_CONTEXT, "acl.Stream",
+            f"it is the default stream of device {stream.device}, in another context than the "
+            "thread's current one")
+    raw[0] = stream.raw
+    return 0
+
+
+cdef int stream_open(Stream stream) except -1:
+    """Raises for a stream that is closed, was never made, or is a parent process's."""
+    if stream.is_closed or stream.progress is None:
+        raise ValueError("the Stream is closed")
+    if stream.made != fork_count:
+        forked_raise(stream)
+    return 0
+
+
+cdef int stream_device_check(Stream stream, int device, str what) except -1:
+    if 0 <= device != stream.device >= 0:
+        raise InvalidArgumentError(
+            ACL_ERROR_INVALID_PARAM, "acl.Stream",
+            f"{what} is on device {device}, the stream is on device {stream.device}")
+    return 0
+
+
+cdef size_t handle_checked(object value, str name, str what) except? 0:
+    """The runtime follows a handle without a look, so a small number would end the process."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be {what}, not {type(value).__name__}")
+    if not 0 <= value < 1 << 64 or 0 < value < LEAST_HANDLE:
+        raise ValueError(f"{name} must be {what}, not {value}")
+    return value
+
+
+cdef Stream stream_default():
+    return stream_borrowed(NULL)
+
+
+cdef Stream stream_borrowed(aclrtStream raw):
+    """A stream of somebody else's; it is taken to be in the current context if nothing is known."""
+    cdef Stream stream = Stream.__new__(Stream)
+    current_ensure(NULL)
+    stream.progress = progress_of(raw, current_context(), current_device())
+    stream.raw = raw
+    stream.made = fork_count
+    stream.device = stream.progress.device
+    stream.context = stream.progress.context
+    return stream
+
+
+cdef int destroy_in_context(aclrtStream raw, aclrtContext context) noexcept nogil:
+    """Destroy a stream from a thread that works in another context, or in none."""
+    cdef aclrtContext before = NULL
+    cdef int status
+    aclrtGetCurrentContext(&before)
+    status = aclrtSetCurrentContext(context)
+    if status == 0:
+        status = aclrtDestroyStream(raw)
+    if before is not NULL:
+        aclrtSetCurrentContext(before)
+    return status
+
+
+cdef int raw_destroy(aclrtStream raw, aclrtContext context) noexcept nogil:
+    cdef int status = aclrtDestroyStream(raw)
+    if status != ACL_ERROR_RT_STREAM_CONTEXT and status != ACL_ERROR_RT_CONTEXT_NULL:
+        return status
+    return destroy_in_context(raw, context)
+
+
+cdef uint32_t word_of(object value, str name) except? 0:
+    """An argument that C takes as an unsigned number of 32 bits."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not 0 <= value.__index__() < 1 << 32:
+        raise ValueError(f"{name} must be from 0 to 4294967295, not {value}")
+    return value.__index__()
+
+
+@cython.final
+@cython.no_gc_clear                             # its end needs all of it
+cdef class Stream:
+    """A queue of work on a device, worked off in order.
+
+    Parameters
+    ----------
+    device : Device or int, optional
+        Where; the thread's current device, or 0, if not given.  It becomes current in the thread.
+    priority : int
+        As `Device.stream_priorities` bounds it; a lower number goes first.
+    flags : int
+        As `aclrtCreateStreamWithConfig` takes them.
+    stop_on_failure : bool
+        Whether work queued after a failed task is dropped instead of run.
+    """
+
+    def __init__(
+        self, device=None, *, priority=0, flags=0, bint stop_on_failure=False
+    ):
+        cdef uint32_t rank = word_of(priority, "priority"), bits = word_of(flags, "flags")
+        cdef aclError status
+        cdef aclrtStream raw = NULL
+        if self.progress is not None:
+            raise ValueError(f"{self!r} exists already")
+        if device is not None:
+            callback_check()
+            runtime_start()
+            device_set(ordinal_of(device), False)
+        else:
+            current_ensure(NULL)
+        with nogil:
+            status = aclrtCreateStreamWithConfig(&raw, rank, bits)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtCreateStreamWithConfig(&raw, rank, bits)
+        check(status, "aclrtCreateStreamWithConfig")
+        try:
+            self.progress = progress_new(raw, current_context(), current_device())
+        except BaseException:                   # Ctrl-C: a dropped Stream needs its progress
+            with nogil:
+                aclrtDestroyStream(raw)
+            raise
+        self.raw = raw
+        self.owned = True
+        self.made = fork_count
+        self.device = self.progress.device
+        self.context = self.progress.context
+        alive_add(1)
+        if stop_on_failure:
+            with nogil:
+                status = aclrtSetStreamFailureMode(raw, 1)
+            if status != 0:
+                self.close()
+            check(status, "aclrtSetStreamFailureMode")
+        for hook in made_hooks:
+            hook(self)
+
+    @staticmethod
+    def default():
+        """Return the default stream of the context that is current in this thread."""
+        return stream_default()
+
+    @staticmethod
+    def from_handle(handle):
+        """A stream that somebody else made, borrowed: `close` does not destroy it.
+
+        It is taken to be in the thread's current context, unless it is one of ours.
+        """
+        return stream_borrowed(<aclrtStream> handle_checked(
+            handle, "handle", "an aclrtStream, or 0 for the default stream"))
+
+    @property
+    def handle(self):
+        """The `aclrtStream` as an integer; 0 for the default stream."""
+        stream_open(self)
+        return <size_t> self.raw
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return self.is_closed or self.progress is None
+
+    def query(self):
+        """Return whether all work queued so far is done; never blocks."""
+        stream_open(self)
+        current_ensure(self.context)
+        return self.progress.query()
+
+    def synchronize(self, timeout_ms=None):
+        """Wait until all work queued so far is done.
+
+        Raises `acl.TimeoutError` when `timeout_ms` runs out (the work goes on), the error of work
+        that failed since the last call, unless it has been told with that work already, and the
+        exception of a callback that failed since.
+        """
+        cdef int32_t limit = timeout_checked(timeout_ms)
+        cdef Callbacks callbacks
+        stream_open(self)
+        error = self.progress.wait(limit)
+        later_drain()
+        if error is None:
+            error = self.progress.untold
+        if error is not None:
+            if not isinstance(error, TimeoutError):
+                self.progress.untold = None
+            raise error
+        for hook in fault_hooks:
+            check(hook(self.handle), "aclrtSynchronizeStream")
+        if self.progress.callbacks is not None:
+            callbacks = self.progress.callbacks
+            callbacks.settle()
+
+    def wait_event(self, Event event not None):
+        """Let work queued from here on wait for an event; the host does not wait."""
+        cdef aclrtStream raw
+        cdef aclError status
+        stream_raw(self, &raw)
+        event_open(event)
+        with nogil:
+            status = aclrtStreamWaitEvent(raw, event.raw)
+        check(status, "aclrtStreamWaitEvent")
+
+    def record(self, Event event=None):
+        """Record an event, a new one if none is given, behind the work queued; returns it."""
+        if event is None:
+            event = Event()
+        event.record(self)
+        return event
+
+    def launch(self, function, *arguments):
+        """Call a Python function in stream order, on a thread of the runtime.
+
+        The stream waits until the function returns, and a device runs one such function at a time,
+        whatever the stream: keep it short.  The function must not call the device or wait for this
+        stream: the runtime refuses that in callbacks.  An exception in it goes to
+        `sys.unraisablehook`, and the next `synchronize` raises it again.
+        """
+        cdef aclrtStream raw
+        if not callable(function):
+            raise TypeError(f"function must be callable, not {type(function).__name__}")
+        cdef Callbacks callbacks
+        stream_raw(self, &raw)
+        if self.progress.callbacks is None:
+            self.progress.callbacks = Callbacks()
+        callbacks = self.progress.callbacks
+        callbacks.launch(raw, self.progress, function, arguments)
+
+    def abort(self):
+        """Drop the work queued on the stream; what runs is stopped where the device can.
+
+        All work that is not known to be done has failed from here on: its outputs cannot be read.
+        """
+        cdef aclrtStream raw
+        cdef aclError status
+        stream_raw(self, &raw)
+        with nogil:
+            status = aclrtStreamAbort(raw)
+        check(status, "aclrtStreamAbort")
+        self.progress.fail(abort_error(<size_t> raw), True)
+
+    def on_close(self, closer):
+        """Have `closer(handle)` called once the stream has been destroyed by `close`."""
+        if not callable(closer):
+            raise TypeError(f"closer must be callable, not {type(closer).__name__}")
+        if self.closers is None:
+            self.closers = []
+        self.closers.append(closer)
+
+    def close(self):
+        """Wait for the stream's work, then destroy it; a second call does nothing.
+
+        An error of the work, or of a callback, is raised after the stream is gone.
+        """
+        if self.is_closed or self.progress is None:
+            return
+        if self.made != fork_count:
+            forked_raise(self)
+        callback_check()
+        error = None
+        if self.owned:
+            error = self.progress.wait(-1)      # Ctrl-C leaves the stream open
+            if error is None:
+                error, self.progress.untold = self.progress.untold, None
+        stream_release(self, error)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __dealloc__(self):
+        cdef StreamEnd end
+        if self.raw is NULL or not self.owned or leaving or self.made != fork_count:
+            return
+        end = StreamEnd.__new__(StreamEnd)
+        end.progress = self.progress
+        end_soon(end)
+
+    def __eq__(self, other):
+        return self is other or (
+            isinstance(other, Stream) and self.progress is not None
+            and self.progress is (<Stream> other).progress
+            and not self.is_closed and not (<Stream> other).is_closed)
+
+    def __hash__(self):
+        return hash(self.progress)
+
+    def __repr__(self):
+        if self.is_closed or self.progress is None:
+            return "<Stream closed>"
+        if self.raw is NULL:
+            return f"<Stream default of device {self.device}>"
+        return f"<Stream handle={<size_t> self.raw:#x}>"
+
+
+cdef int stream_release(Stream stream, object error) except -1:
+    """Destroy the stream and tell those who asked to be told; the first error is raised at last."""
+    cdef Progress progress = stream.progress
+    cdef aclrtStream raw = stream.raw
+    cdef aclError status = 0
+    if stream.is_closed:                        # by another thread, while this one waited
+        return 0
+    stream.is_closed = True
+    stream.raw = NULL
+    if stream.owned:
+        error = progress_close(progress, error, &status)
+    closers, stream.closers = stream.closers, None
+    error = told_all(closers or [], <size_t> raw, error)
+    later_drain()
+    if error is not None:
+        raise error
+    return check(status, "aclrtDestroyStream")
+
+
+cdef object progress_close(Progress progress, object error, aclError *status):
+    """Tell all, then destroy the stream; the first error.  A signal may raise in each part."""
+    cdef aclrtStream raw = progress.raw
+    cdef Callbacks callbacks = progress.callbacks
+    progress.callbacks = None
+    try:
+        if callbacks is not None:
+            callbacks.end(raw)
+            if error is None and callbacks.errors:
+                error = callbacks.errors.pop(0)
+    except BaseException as raised:
+        error = error or raised
+    try:
+        progress.end()
+    except BaseException as raised:
+        error = error or raised
+    error = told_all(ended_hooks, <size_t> raw, error)
+    alive_add(-1)
+    with nogil:
+        status[0] = raw_destroy(raw, progress.context)
+    return error
+
+
+cdef object told_all(list hooks, size_t handle, object error):
+    """Call all with a handle; the first error of all."""
+    for hook in hooks:
+        try:
+            hook(handle)
+        except BaseException as raised:
+            error = error or raised
+    return error
+
+
+@cython.final
+cdef class StreamEnd(End):
+    """A stream whose object was dropped: it is destroyed when its work is done."""
+
+    cdef Progress progress
+
+    cdef bint ready(self, bint wait) except -1:
+        cdef Callbacks callbacks = self.progress.callbacks
+        if wait:
+            self.progress.settle()
+            return True
+        if not self.progress.idle() or self.progress.queued > self.progress.done:
+            return False
+        if callbacks is None or callbacks.reporter is None:
+            return True
+        callbacks.reporter.stopping = True      # its thread is joined once it has ended
+        return not callbacks.reporter.is_alive()
+
+    cdef int finish(self) except -1:
+        cdef aclError status                    # nobody is left to tell
+        error = progress_close(self.progress, None, &status)
+        if error is not None and not isinstance(error, Exception):
+            raise error                         # Ctrl-C
+        return 0
+
+
+cdef int event_open(Event event) except -1:
+    """Raises for an event that is closed or a parent process's."""
+    if event.raw is NULL:
+        raise ValueError("the Event is closed")
+    if event.made != fork_count:
+        forked_raise(event)
+    return 0
+
+
+@cython.final
+cdef class EventEnd(End):
+    """An event whose object was dropped."""
+
+    cdef aclrtEvent raw
+
+    cdef int finish(self) except -1:
+        alive_add(-1)
+        with nogil:
+            aclrtDestroyEvent(self.raw)
+        return 0
+
+
+@cython.final
+cdef class Event:
+    """A mark in a stream that others can wait for.
+
+    Parameters
+    ----------
+    timing : bool
+        Whether to take the time too, so that `elapsed_ms` can be asked.
+    """
+
+    def __init__(self, *, bint timing=False):
+        cdef aclError status
+        cdef aclrtEvent raw = NULL
+        cdef uint32_t flags = ACL_EVENT_SYNC | ACL_EVENT_TIME_LINE if timing else ACL_EVENT_SYNC
+        if self.raw is not NULL:
+            raise ValueError("the Event exists already")
+        current_ensure(NULL)
+        with nogil:
+            status = aclrtCreateEventExWithFlag(&raw, flags)
+        if later_made_room(status):
+            with nogil:
+                status = aclrtCreateEventExWithFlag(&raw, flags)
+        check(status, "aclrtCreateEventExWithFlag")
+        self.raw = raw
+        self.owned = True
+        self.made = fork_count
+        self.timing = timing
+        alive_add(1)
+
+    @staticmethod
+    def from_handle(handle, *, bint timing=False):
+        """An event that somebody else made, borrowed: `close` does not destroy it."""
+        cdef size_t address = handle_checked(handle, "handle", "an aclrtEvent")
+        cdef Event event = Event.__new__(Event)
+        if address == 0:
+            raise ValueError("handle must be an aclrtEvent, not 0")
+        event.raw = <aclrtEvent> address
+        event.made = fork_count
+        event.timing = timing
+        return event
+
+    @property
+    def handle(self):
+        """The `aclrtEvent` as an integer."""
+        event_open(self)
+        return <size_t> self.raw
+
+    @property
+    def closed(self):
+        """Whether `close` has run."""
+        return self.raw is NULL
+
+    def record(self, Stream stream=None):
+        """Record the event behind the work queued so far on a stream (the default one if None)."""
+        cdef aclrtStream raw
+        cdef aclError status
+        event_open(self)
+        stream_raw(stream, &raw)
+        with nogil:
+            status = aclrtRecordEvent(self.raw, raw)
+        check(status, "aclrtRecordEvent")
+
+    def query(self):
+        """Whether the event has been recorded and reached; never blocks."""
+        cdef aclrtEventRecordedStatus state
+        cdef aclError status
+        event_open(self)
+        with nogil:
+            status = aclrtQueryEventStatus(self.raw, &state)
+        check(status, "aclrtQueryEventStatus")
+        return state == ACL_EVENT_RECORDED_STATUS_COMPLETE
+
+    def synchronize(self, timeout_ms=None):
+        """Wait until the event is reached.
+
+        Raises `acl.TimeoutError` when `timeout_ms` runs out.
+        """
+        cdef aclError status
+        cdef int32_t limit = timeout_checked(timeout_ms)
+        cdef int32_t slice_ms = SLICE_MS
+        event_open(self)
+        callback_check()
+        end = None if limit < 0 else time.monotonic() + limit / 1000
+        while True:
+            if end is not None:
+                slice_ms = min(max(int((end - time.monotonic()) * 1000), 1), SLICE_MS)
+            with nogil:
+                status = aclrtSynchronizeEventWithTimeout(self.raw, slice_ms)
+            if status != ACL_ERROR_RT_EVENT_SYNC_TIMEOUT or (
+                    end is not None and time.monotonic() >= end):
+                break
+            PyErr_CheckSignals()
+        check(status, "aclrtSynchronizeEventWithTimeout")
+
+    def elapsed_ms(self, Event end not None):
+        """Milliseconds from this event to `end`, both made with ``timing=True`` and reached."""
+        cdef float elapsed = 0
+        cdef aclError status
+        event_open(self)
+        event_open(end)
+        if not (self.timing and end.timing):
+            raise ValueError("elapsed_ms needs two events made with timing=True")
+        with nogil:
+            status = aclrtEventElapsedTime(&elapsed, self.raw, end.raw)
+        check(status, "aclrtEventElapsedTime")
+        return elapsed
+
+    def close(self):
+        """Destroy the event; a second call does nothing."""
+        cdef aclrtEvent raw = self.raw
+        cdef aclError status
+        if raw is NULL:
+            return
+        if self.made != fork_count:
+            forked_raise(self)
+        self.raw = NULL
+        if self.owned:
+            alive_add(-1)
+            with nogil:
+                status = aclrtDestroyEvent(raw)
+            check(status, "aclrtDestroyEvent")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __dealloc__(self):
+        cdef EventEnd end
+        if self.raw is NULL or not self.owned or leaving or self.made != fork_count:
+            return
+        end = EventEnd.__new__(EventEnd)
+        end.raw = self.raw
+        end_soon(end)
+
+    def __repr__(self):
+        return "<Event closed>" if self.raw is NULL else f"<Event handle={<size_t> self.raw:#x}>"

@@ -1,0 +1,438 @@
+"""How far a stream has come, and what became of each piece of work that was queued on it.
+
+The runtime tells a stream's failure once, to whoever synchronises it next, and not which task it
+was.  So every wait of the package goes through the stream's `Progress`, one at a time, and what it
+learns is noted for all works at once: those that were queued before a wait that succeeded are done;
+when a wait finds a failure, or the stream is aborted, all works since the last one known to be done
+have failed.  Works of one such stretch share a `Span`, which holds the error, so nothing has to
+list them.
+
+`Progress` outlives its stream, but does not keep it: a buffer that remembers its works keeps no
+stream alive.  Everything here is read and changed under the GIL, which a wait drops.
+"""
+
+from weakref import WeakValueDictionary
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport (
+    PY_LOCK_ACQUIRED, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
+)
+
+from acl.runtime._device cimport callback_check, current_context, current_ensure, fork_count
+from acl.runtime._device cimport forked_raise
+from acl.bind._error cimport check
+from acl.runtime._later cimport End
+from acl.bind.generated._libacl cimport (
+    ACL_ERROR_RT_CAPTURE_DEPENDENCY, ACL_ERROR_RT_CONTEXT_NULL, ACL_ERROR_RT_STREAM_ABORT,
+    ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_SUB_ACLGRAPH_IS_CAPTURING,
+    ACL_STREAM_STATUS_COMPLETE,
+    aclrtGetCurrentContext, aclrtSetCurrentContext, aclrtStreamQuery, aclrtStreamStatus,
+    aclrtSynchronizeStreamWithTimeout,
+)
+
+from acl.runtime import _device
+from acl.runtime._device import timeout_checked
+from acl.bind._error import AclError, TimeoutError, error_for
+
+cdef extern from "pythread.h" nogil:
+    int PyThread_acquire_lock_timed(PyThread_type_lock lock, long long limit_us, int interrupts)
+
+__all__ = ["Progress", "Work"]
+
+cdef enum:
+    SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+    FEW = 4                     # works of memory that are not looked through
+
+# Every Progress that lives: by the handle of its stream, or by the context of a default stream.
+cdef object known = WeakValueDictionary()
+
+
+# ---- the driver's part --------------------------------------------------------------------------
+
+cdef aclError context_swap(Progress progress, aclrtContext *before) noexcept nogil:
+    """A default stream is the current context's: make its own current, and tell what was before."""
+    before[0] = NULL
+    if progress.raw != NULL or progress.context == NULL:
+        return 0
+    if aclrtGetCurrentContext(before) != 0 or before[0] == progress.context:
+        before[0] = NULL
+        return 0
+    return aclrtSetCurrentContext(progress.context)
+
+
+cdef aclError raw_ask(
+    Progress progress, int32_t limit_ms, aclrtStreamStatus *state
+) noexcept nogil:
+    """Ask for the stream's state; wait for its work if `state` is NULL."""
+    cdef aclrtContext before
+    cdef aclError status = context_swap(progress, &before)
+    if status == 0 and state == NULL:
+        status = aclrtSynchronizeStreamWithTimeout(progress.raw, limit_ms)
+    elif status == 0:
+        status = aclrtStreamQuery(progress.raw, state)
+    if before != NULL:
+        aclrtSetCurrentContext(before)
+    return status
+
+
+cdef bint is_task_failure(aclError status) noexcept:
+    """Whether a wait told of the work, and not that it could not wait."""
+    return status >= 500000 and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
+
+
+# ---- progress -----------------------------------------------------------------------------------
+
+@cython.final
+@cython.no_gc_clear                             # its works' buffers may be dropped after it
+cdef class Span:
+    """Works that share one outcome: those queued between two moments at which it was asked for."""
+
+
+@cython.final
+@cython.no_gc_clear                             # its stream may be dropped after it
+cdef class Progress:
+    """What is known of a stream's work."""
+
+    def __cinit__(self):
+        self.made = fork_count
+        self.device = -1
+        self.entering = []
+        self.span = Span()
+        self.turn = PyThread_allocate_lock()
+        if self.turn is NULL:
+            raise MemoryError("host memory for a stream's lock")
+
+    def __dealloc__(self):
+        if self.turn is not NULL:
+            PyThread_free_lock(self.turn)
+
+    def query(self):
+        """Whether the stream has nothing to do; raises if it cannot be asked."""
+        cdef aclrtStreamStatus state
+        cdef aclError status
+        with nogil:
+            status = raw_ask(self, 0, &state)
+        check(status, "aclrtStreamQuery")
+        return state == ACL_STREAM_STATUS_COMPLETE
+
+    cdef object wait(self, int64_t limit_ms):
+        """Wait for all that is queued: None, or the error, which is not raised.
+
+        Raises what a signal's handler raises, within `SLICE_MS`.  `limit_ms` < 0: no limit.
+        """
+        cdef int64_t left = limit_ms
+        cdef int32_t slice_ms
+        cdef int got
+        cdef object error
+        if self.ended:
+            return None
+        if self.made != fork_count:
+            forked_raise(self)
+        callback_check()
+        current_ensure(self.context)
+        while True:
+            slice_ms = SLICE_MS if left < 0 or left > SLICE_MS else <int32_t> left
+            with nogil:
+                got = PyThread_acquire_lock_timed(self.turn, slice_ms * 1000, 0)
+            if got == PY_LOCK_ACQUIRED:
+                try:
+                    error = wait_turn(self, slice_ms)
+                finally:
+                    PyThread_release_lock(self.turn)
+                if not isinstance(error, TimeoutError):
+                    return error
+            if left >= 0:
+                left -= slice_ms
+                if left <= 0:
+                    return error_for(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
+                                     "aclrtSynchronizeStreamWithTimeout")
+            PyErr_CheckSignals()
+
+    cdef int settle(self) except -1:
+        """Wait; a failure is the works' to tell, and the stream's next `synchronize`."""
+        cdef object error = self.wait(-1)
+        if error is not None and not self.ended and not self.idle():
+            error = self.wait(-1) or error      # the wait failed, and the work may go on
+        if error is not None and self.untold is None and is_task_failure(error.code):
+            self.untold = error
+        return 0
+
+    cdef bint idle(self) noexcept:
+        """Whether the stream has nothing to do, without a wait; a stream that is gone has not.
+
+        False where it cannot be asked: in a thread without a context, and during a capture.
+        """
+        cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+        cdef aclError status
+        if self.ended or self.made != fork_count:
+            return True
+        with nogil:
+            status = raw_ask(self, 0, &state)
+        if ACL_ERROR_RT_CAPTURE_DEPENDENCY <= status <= ACL_ERROR_RT_SUB_ACLGRAPH_IS_CAPTURING:
+            return False
+        if status != 0 and current_context() is NULL:
+            return False
+        return status != 0 or state == ACL_STREAM_STATUS_COMPLETE
+
+    cdef int fail(self, object error, bint aborted) except -1:
+        """All works that are not known to be done have failed."""
+        if self.queued > self.done:
+            self.span.first = self.done + 1
+            self.span.aborted = aborted
+            self.span.error = error
+            self.span = Span()
+        return 0
+
+    cdef int end(self) except -1:
+        """The stream is about to be destroyed, and nothing waits for it any more."""
+        with nogil:
+            PyThread_acquire_lock_timed(self.turn, -1, 0)
+        self.ended = True
+        PyThread_release_lock(self.turn)
+        if known.get(key_of(self.raw, self.context)) is self:
+            del known[key_of(self.raw, self.context)]
+        return 0
+
+
+cdef object wait_turn(Progress self, int32_t slice_ms):
+    """One wait with the turn held: None or the error, noted with the works."""
+    cdef aclrtStreamStatus state = ACL_STREAM_STATUS_COMPLETE
+    cdef uint64_t target
+    cdef aclError status
+    if self.ended:
+        return None
+    target = min(self.entering) - 1 if self.entering else self.queued
+    with nogil:
+        status = raw_ask(self, slice_ms, NULL)
+    if status == 0:
+        self.done = max(self.done, target)
+        return None
+    error = error_for(status, "aclrtSynchronizeStreamWithTimeout")
+    if is_task_failure(status):
+        self.fail(error, False)
+        with nogil:
+            status = raw_ask(self, 0, &state)
+        if status == 0 and state == ACL_STREAM_STATUS_COMPLETE:
+            self.done = max(self.done, target)
+    return error
+
+
+cdef object key_of(aclrtStream raw, aclrtContext context):
+    return f"default of {<size_t> context}" if raw is NULL else <object> <size_t> raw
+
+
+cdef Progress progress_new(aclrtStream raw, aclrtContext context, int device):
+    cdef Progress progress = Progress()
+    progress.raw = raw
+    progress.context = context
+    progress.device = device
+    known[key_of(raw, context)] = progress
+    return progress
+
+
+cdef Progress progress_of(aclrtStream raw, aclrtContext context, int device):
+    cdef Progress progress = known.get(key_of(raw, context))
+    if progress is None or progress.ended or progress.made != fork_count:
+        progress = progress_new(raw, context, device)
+    return progress
+
+
+def progresses(context):
+    """Those that live in a context, by its handle."""
+    return [found for found in list(known.values())
+            if <size_t> (<Progress> found).context == context]
+
+
+def context_ended(context):
+    """The context is gone, its streams with it; what they had not done is lost."""
+    cdef Progress progress
+    for progress in progresses(context):
+        progress.fail(
+            AclError(ACL_ERROR_RT_CONTEXT_NULL, "acl.Context", "the context is gone"), False)
+        progress.end()
+
+
+def context_wait(context, limit_ms):
+    """Wait for the context's streams one by one, so that each learns of its own failures."""
+    cdef Progress progress
+    for progress in progresses(context):
+        if progress.queued > progress.done:
+            error = progress.wait(limit_ms)
+            if error is not None:
+                progress.untold = error
+
+
+def context_told(context):
+    """An error that the context's streams have told nobody, or None; it is told now."""
+    cdef Progress progress
+    for progress in progresses(context):
+        if progress.untold is not None:
+            error, progress.untold = progress.untold, None
+            return error
+    return None
+
+
+_device.context_gone = context_ended
+
+
+# ---- works --------------------------------------------------------------------------------------
+
+@cython.final
+@cython.freelist(64)
+@cython.no_gc_clear                             # its buffers may be dropped after it
+cdef class Work:
+    """One run, launch or copy on a stream."""
+
+    @property
+    def place(self):
+        """Its number on the stream."""
+        return self.number
+
+    @property
+    def outcome(self):
+        """``"queued"``, ``"done"``, ``"failed"`` or ``"aborted"``."""
+        if self.failure() is not None:
+            return "aborted" if self.span.aborted else "failed"
+        return "done" if self.number <= self.progress.done else "queued"
+
+    @property
+    def error(self):
+        """Its own error, or None."""
+        return self.failure()
+
+    def synchronize(self, timeout_ms=None):
+        """Wait for it; raises its own error."""
+        cdef int32_t limit = timeout_checked(timeout_ms)
+        if self.number > self.progress.done and self.span.error is None:
+            error = self.progress.wait(limit)
+            if error is not None and not self.is_failed():
+                raise error
+        self.told()
+
+    cdef object failure(self):
+        """A new exception if the work failed or was aborted, else None; nothing is waited for."""
+        return error_again(self.span.error, self.what) if self.is_failed() else None
+
+    cdef bint is_failed(self) noexcept:
+        return self.span.error is not None and self.number >= self.span.first
+
+    cdef int told(self) except -1:
+        """Raises its own error if it failed; with that the stream's error has been told."""
+        if self.is_failed():
+            if self.progress.untold is self.span.error:
+                self.progress.untold = None
+            raise self.failure()
+        return 0
+
+    cdef bint over(self) noexcept:
+        """Whether the device has no more to do with it; nothing is waited for."""
+        return self.number <= self.progress.done or self.progress.idle()
+
+
+cdef object error_again(object error, str what):
+    """The error once more, for one of the works that it concerns."""
+    if not isinstance(error, AclError):
+        return error
+    message = error.message.partition("\n[PID")[0]
+    note = f"{what} was queued after the last work on its stream that is known to be done"
+    return type(error)(error.code, error.function, f"{message}; {note}" if message else note)
+
+
+cdef Work work_begin(Progress progress, str what):
+    cdef Work work = Work.__new__(Work)
+    progress.queued += 1
+    work.progress = progress
+    work.span = progress.span
+    work.number = progress.queued
+    work.what = what
+    progress.entering.append(work.number)
+    return work
+
+
+cdef int work_queued(Work work) except -1:
+    """One that was refused keeps its number: what it stands for in `works_add` is not done yet."""
+    work.progress.entering.remove(work.number)
+    return 0
+
+
+def abort_error(handle):
+    """What the works of an aborted stream fail with."""
+    return AclError(ACL_ERROR_RT_STREAM_ABORT, "acl.Stream.abort",
+                    f"the stream {handle:#x} was aborted")
+
+
+# ---- works on some memory -----------------------------------------------------------------------
+
+cdef object works_add(object works, Work work):
+    """Note a work; of each stream the last one is enough, and what is over is forgotten.
+
+    Nothing is changed in its place: the collector empties a list before it drops the list's owner.
+    """
+    cdef tuple kept
+    cdef Work one
+    if work.number == 0:
+        return works
+    if works is None:
+        return work
+    if isinstance(works, Work):
+        return work if (<Work> works).progress is work.progress else (works, work)
+    kept = tuple([one for one in <tuple> works if one.progress is not work.progress])
+    # Looked through at lengths that double, so that many busy streams cost little.
+    if len(kept) >= FEW and len(kept) & (len(kept) - 1) == 0:
+        kept = tuple([one for one in kept if not one.over()])
+    return (*kept, work)
+
+
+cdef tuple works_list(object works):
+    if works is None:
+        return ()
+    return <tuple> works if isinstance(works, tuple) else (works,)
+
+
+cdef bint works_over(object works) noexcept:
+    cdef Work work
+    if works is None:
+        return True
+    if isinstance(works, Work):
+        return (<Work> works).over()
+    for work in <tuple> works:
+        if not work.over():
+            return False
+    return True
+
+
+cdef int works_settle(object works) except -1:
+    cdef Work work
+    for work in works_list(works):
+        if work.number > work.progress.done:
+            work.progress.settle()
+    return 0
+
+
+cdef object works_written(object works, Work work):
+    """Those of which an outcome is still wanted: the new one, what failed, what is not known."""
+    cdef Work one
+    cdef list kept
+    if works is None:
+        return work
+    kept = [one for one in works_list(works) if one.is_failed() or one.number > one.progress.done
+            and not (one.progress is work.progress and one.span is work.span)]
+    return (*kept, work) if kept else work
+
+
+cdef int works_check(object works) except -1:
+    cdef Work work
+    for work in works_list(works):
+        work.told()
+    return 0
+
+
+cdef class WorkEnd(End):
+    """An object that was dropped, or closed, with works under way."""
+
+    cdef bint ready(self, bint wait) except -1:
+        if wait:
+            works_settle(self.works)
+            return True
+        return works_over(self.works)

@@ -1,0 +1,27 @@
+"""The benchmarks' loops, for tools with allocators of their own (`_peers`, `_policies`)."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+ctypedef void *(*AllocFunc)(void *allocator, size_t size) noexcept nogil
+ctypedef void (*FreeFunc)(void *allocator, void *block) noexcept nogil
+ctypedef void *(*AddressFunc)(void *block) noexcept nogil
+
+
+cdef extern from "tools/bench/loops.h" nogil:
+    struct Allocator:
+        AllocFunc alloc
+        FreeFunc free
+        AddressFunc address
+        void *state
+
+    struct Event:
+        uint64_t size
+        uint32_t slot
+        uint32_t stream
+
+
+cdef class Subject:
+    cdef Allocator allocator
+    cdef readonly str name
+    cdef readonly object keep   # what has to live as long as the function pointers

@@ -1,0 +1,155 @@
+"""What `aclpool bench` measures: one `Case` is one row, or a few, measured by one process.
+
+Each workload here says which cases it has, for which allocators; how a case is measured is in
+`bench_runs`, what it plays in `bench_workloads`. Nothing is imported that takes time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acl.tools.bench.subjects import Candidate
+
+__all__ = ["NAMES", "PARAMETERS", "QUICK_NAMES", "TITLES", "Case", "Wanted", "cases_of"]
+
+HOT_SIZE = 64 << 10
+#: What tells rows of one workload and allocator apart, in the order of their names.
+PARAMETERS = ("size", "live_blocks", "distinct_sizes", "trace", "threads", "arena", "thread", "what")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload, an allocator's name, and the parameters that belong to the workload."""
+
+    workload: str
+    allocator: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Such as ``W4/aclpool/threads=2/arena=own/thread=python``."""
+        return "/".join([self.workload, self.allocator, *(f"{k}={v}" for k, v in self.parameters.items())])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which values of the parameters are measured."""
+
+    quick: bool = False
+    sizes: tuple[int, ...] = (HOT_SIZE,)
+    live: tuple[int, ...] = ()
+    distinct: tuple[int, ...] = ()
+    threads: tuple[int, ...] = (1, 2)
+    traces: dict[str, int] = field(default_factory=dict)        # name: streams
+
+    @property
+    def live_blocks(self) -> tuple[int, ...]:
+        """How many blocks are live in the rows that sweep it."""
+        return self.live or ((100_000,) if self.quick else (100, 1_000, 10_000, 100_000, 1_000_000))
+
+    @property
+    def distinct_sizes(self) -> tuple[int, ...]:
+        """How many sizes there are in the rows that sweep it."""
+        return self.distinct or ((1_000,) if self.quick else (1, 10, 50, 100, 300, 1_000, 3_000, 10_000))
+
+
+THREADS = ("python", "foreign")
+
+
+def swept(candidate: Candidate, wanted: Wanted) -> bool:
+    """Whether it is in the rows that sweep a parameter; quick, of those known here only the floor and ours."""
+    return candidate.scaled and not (wanted.quick and candidate.environment is not None and not candidate.spec)
+
+
+def threads_of(candidate: Candidate, both: bool) -> tuple[str, ...]:
+    """Python's thread, and a foreign one too; one that takes long is measured on Python's alone."""
+    return THREADS if both and candidate.workloads is None else THREADS[:1]
+
+
+def hot(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    both = candidate.python or swept(candidate, wanted) or not wanted.quick
+    for size, thread in itertools.product(wanted.sizes, threads_of(candidate, both)):
+        yield {"size": size, "thread": thread}
+
+
+def mixed(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    for thread in threads_of(candidate, not wanted.quick):
+        yield {"thread": thread}
+
+
+def once(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    yield {}
+
+
+def in_threads(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    if wanted.quick and not swept(candidate, wanted):
+        return
+    for threads in wanted.threads:
+        for arena in ("own", "shared") if threads > 1 and candidate.shareable else ("own",):
+            for thread in THREADS if candidate.python and not wanted.quick else THREADS[1:]:
+                yield {"threads": threads, "arena": arena, "thread": thread}
+
+
+def beside_live(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    if swept(candidate, wanted):
+        for live, what in itertools.product(wanted.live_blocks, ("hot pair", "random replacement")):
+            yield {"live_blocks": live, "what": what}
+
+
+def of_sizes(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    if swept(candidate, wanted):
+        for distinct, what in itertools.product(wanted.distinct_sizes, ("hot pair", "64 slots")):
+            yield {"distinct_sizes": distinct, "what": what}
+
+
+def between_threads(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    if candidate.shareable and (swept(candidate, wanted) or not (wanted.quick or candidate.python)):
+        yield {"thread": "foreign"}
+
+
+def of_tenants(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    if swept(candidate, wanted) or not (wanted.quick or candidate.python):
+        for what in ("small blocks", "large blocks"):
+            yield {"thread": "foreign", "what": what}
+
+
+def from_python(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    if candidate.from_python:
+        yield {"what": "alloc and drop"}
+
+
+def of_traces(candidate: Candidate, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    for name, streams in wanted.traces.items():
+        for threads in (1, streams) if streams > 1 else (1,):
+            yield {"trace": name, "threads": threads}
+
+
+Cases = Callable[["Candidate", Wanted], Iterator[dict[str, Any]]]
+WORKLOADS: dict[str, tuple[str, Cases]] = {
+    "W1": ("W1 hot pair", hot),
+    "W2": ("W2 mixed, 32 sizes", mixed),
+    "W3": ("W3 random sizes", once),
+    "W4": ("W4 mixed on several threads (wall time)", in_threads),
+    "W5": ("W5 dynamic-shape inference", once),
+    "live": ("Beside live blocks", beside_live),
+    "sizes": ("Distinct sizes", of_sizes),
+    "handover": ("One thread allocates, another frees (wall time)", between_threads),
+    "tenants": ("Small blocks of one tenant beside large ones of another (wall time)", of_tenants),
+    "day": ("A service's day: load that comes and goes", once),
+    "python": ("From Python, alloc and drop", from_python),
+    "trace": ("Traces", of_traces),
+}
+NAMES = tuple(WORKLOADS)
+QUICK_NAMES = ("W1", "W2", "W3", "W4", "W5", "live", "sizes", "handover", "python", "trace")
+TITLES = {name: title for name, (title, _) in WORKLOADS.items()}
+
+
+def cases_of(name: str, candidate: Candidate, wanted: Wanted) -> list[Case]:
+    """The cases of one workload for one allocator."""
+    if candidate.workloads is not None and name not in candidate.workloads:
+        return []
+    return [Case(name, candidate.name, parameters) for parameters in WORKLOADS[name][1](candidate, wanted)]

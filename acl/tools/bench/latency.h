@@ -1,0 +1,129 @@
+/* latency.h: the loads of loops.h with a clock around each call, or with every block written to.
+
+   A histogram counts ticks of the cheap clock: one bucket a tick below 128, then 64 in each power of
+   two.  The clock's own cost is in them.  Included by _loops.pyx alone. */
+#ifndef ACLPOOL_TOOLS_LATENCY_H
+#define ACLPOOL_TOOLS_LATENCY_H
+
+#include "tools/bench/loops.h"
+
+enum { BUCKETS = 64 * 48, PAGE_BYTES = 4096 };
+
+typedef struct Histogram {
+    uint64_t alloc[BUCKETS];
+    uint64_t free[BUCKETS];
+} Histogram;
+
+static inline size_t bucket_of(uint64_t ticks)
+{
+    size_t octave = 0;
+    while (ticks >= 128) {
+        ticks >>= 1;
+        octave++;
+    }
+    size_t bucket = octave * 64 + (size_t)ticks;
+    return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+/* The least number of ticks that a bucket counts. */
+static inline uint64_t bucket_ticks(size_t bucket)
+{
+    return bucket < 128 ? bucket : (uint64_t)(64 + bucket % 64) << (bucket / 64 - 1);
+}
+
+/* Random replacements are drawn anew where their list begins, and no more than the `left` ones that will be run:
+   what a load notes of its slots is true when it ends. */
+static inline void plan_next(Plan *plan, Event **event, size_t left)
+{
+    if (*event == plan->events + plan->event_count) {
+        *event = plan->events;
+    }
+    if (*event == plan->events && plan->draw != NULL) {
+        plan_draw(plan, left < plan->event_count ? left : plan->event_count);
+    }
+}
+
+static inline void *alloc_timed(const Allocator *allocator, size_t size, Plan *plan, Histogram *out)
+{
+    uint64_t start = ticks_now();
+    void *block = allocator->alloc(allocator->state, size);
+    if (block != NULL) {
+        plan->sink ^= (uintptr_t)allocator->address(block);
+    } else {
+        plan->failures++;
+    }
+    out->alloc[bucket_of(ticks_now() - start)]++;
+    return block;
+}
+
+static inline void free_timed(const Allocator *allocator, void *block, Histogram *out)
+{
+    if (block == NULL) {
+        return;
+    }
+    uint64_t start = ticks_now();
+    allocator->free(allocator->state, block);
+    out->free[bucket_of(ticks_now() - start)]++;
+}
+
+/* One run of a load with a clock around each call. */
+static inline void plan_time(Plan *plan, Histogram *out)
+{
+    const Allocator *allocator = &plan->allocators[0];
+    Event *event = plan->events;
+    plan_begin(plan);
+    for (size_t left = plan->count; left != 0; left--) {
+        if (plan->kind == LOAD_PAIRS) {
+            free_timed(allocator, alloc_timed(allocator, plan->pair_size, plan, out), out);
+            continue;
+        }
+        plan_next(plan, &event, left);
+        allocator = &plan->allocators[event->stream];
+        if (plan->kind == LOAD_REPLACE || event->size == 0) {
+            free_timed(allocator, plan->slots[event->slot], out);
+            plan->slots[event->slot] = NULL;
+        }
+        if (event->size != 0) {
+            plan->slots[event->slot] = alloc_timed(allocator, event->size, plan, out);
+        }
+        event++;
+    }
+}
+
+/* Writes to each page, so that the kernel gives the memory. */
+static inline void block_touch(const Allocator *allocator, void *block, uint64_t size)
+{
+    volatile char *byte = block == NULL ? NULL : allocator->address(block);
+    for (uint64_t at = 0; byte != NULL && at < size; at += PAGE_BYTES) {
+        byte[at] = 1;
+    }
+}
+
+/* Runs `count` replacements or events, and writes to their blocks and to those that were there.  The peak of
+   live bytes begins anew. */
+static inline void plan_touch(Plan *plan, size_t count)
+{
+    uintptr_t sink = 0;
+    Event *event = plan->events;
+    plan_begin(plan);
+    if (plan->draw != NULL) {
+        plan->draw->live_peak = plan->draw->live;
+    }
+    for (size_t slot = 0; plan->draw != NULL && slot < plan->slot_count; slot++) {
+        block_touch(&plan->allocators[0], plan->slots[slot], plan->draw->held[slot]);
+    }
+    for (; count != 0; count--) {
+        plan_next(plan, &event, count);
+        if (plan->kind == LOAD_REPLACE || event->size == 0) {
+            event_free(plan, event);
+        }
+        if (event->size != 0) {
+            event_alloc(plan, event, &sink);
+            block_touch(&plan->allocators[event->stream], plan->slots[event->slot], event->size);
+        }
+        event++;
+    }
+    plan->sink ^= sink;
+}
+
+#endif

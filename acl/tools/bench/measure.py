@@ -1,0 +1,240 @@
+"""Measuring one load: how many pairs, the warm-up, samples, percentiles, memory.
+
+A load is run until three runs in a row agree, then some times more: those are the samples, thread CPU
+time or time on the wall of a pair. Percentiles come from a run of their own, with a cheap clock
+around each call, so that they do not disturb the other numbers; the clock's own cost is taken off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from acl.tools.bench import _meter
+from acl.tools.bench._loops import Load, run_here, run_together, ticks_per_ns
+
+__all__ = ["Effort", "Sampled", "fitting_count", "fitting_passes", "give_back_heap", "latencies", "sample_alone",
+           "sample_together", "timed_pass", "touched_peak", "warm_up"]
+
+TIMED_PART = 2048
+EMPTY_PARTS = 16
+SETTLED = 1.05          # three runs in a row within this factor: warm
+LONG_RUN = 20           # times as long as a run should be: one sample of each process is enough
+TOGETHER = 0.9          # share of a run in which all its threads have to run
+SHARES = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "p9999_ns": 0.9999, "worst_ns": 1.0}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure."""
+
+    rounds: int = 4                 # processes for each row; `aclpool compare` wants so many
+    samples: int = 3                # timed runs in each
+    run_ns: int = 10_000_000        # what one run should take
+    least: int = 200                # pairs in a run
+    warm_runs: int = 30
+    warm_ns: int = 300_000_000    # of processor time
+    touch_bytes: int = 32 << 30     # most that is written for the resident memory of a row
+
+    @classmethod
+    def quick(cls) -> Effort:
+        """A first impression, for CI."""
+        return cls(run_ns=2_000_000, least=50, warm_runs=20, warm_ns=60_000_000, touch_bytes=1 << 30)
+
+
+@dataclass
+class Sampled:
+    """Some runs of a load, or of several together: nanoseconds of a pair in each."""
+
+    cpu_ns: list[float]
+    wall_ns: list[float]
+    instructions: list[float]
+    overlap: list[float] | None = None      # share of each run in which all threads ran
+    warm: dict[str, Any] | None = None
+
+
+def warm_up(once: Callable[[], float], effort: Effort) -> dict[str, Any]:
+    """Repeat `once` until three times in a row agree; how long that took, and whether they did."""
+    times: list[float] = []
+    begun, worked = time.monotonic_ns(), time.process_time_ns()
+    stable = False
+    while not stable and len(times) < effort.warm_runs:
+        if len(times) > 1 and time.process_time_ns() - worked > effort.warm_ns:
+            break
+        times.append(once())
+        last = times[-3:]
+        stable = len(last) == 3 and max(last) <= SETTLED * min(last)
+    return {"warm_up_runs": len(times), "warm_up_ms": round((time.monotonic_ns() - begun) / 1e6, 1), "stable": stable}
+
+
+def fitting_count(make: Callable[[int], Load], effort: Effort, most: int) -> int:
+    """How many pairs take about as long as a run should."""
+    probe = make(effort.least)
+    runs = run_here(probe, 1)
+    if runs[0][1] < effort.run_ns:
+        runs += run_here(probe, 2)
+    cpu, wall, _ = min(runs, key=lambda sample: sample[1])
+    each = max(cpu, wall, 1) / probe.allocations            # it may have more pairs than it was asked for
+    probe.close()
+    return max(effort.least, min(most, int(effort.run_ns / each)))
+
+
+def fitting_passes(load: Load, effort: Effort) -> int:
+    """How many passes over a list of events take about as long as a run should."""
+    return max(1, effort.run_ns // max(1, *min(run_here(load, 2))[:2]))
+
+
+def sample_alone(load: Load, effort: Effort, passes: int = 1) -> Sampled:
+    """Samples of a load on this thread, each the mean of so many passes; `load.allocations` are a pass's pairs."""
+    pairs = load.allocations * passes
+
+    def once() -> tuple[float, ...]:
+        return tuple(sum(column) / pairs for column in zip(*run_here(load, passes), strict=True))
+
+    warm = warm_up(lambda: once()[0], effort)
+    samples = [once()]
+    if samples[0][0] * pairs <= LONG_RUN * effort.run_ns:
+        samples += [once() for _ in range(effort.samples - 1)]
+    cpu, wall, instructions = (list(column) for column in zip(*samples, strict=True))
+    return Sampled(cpu, wall, instructions, warm=warm)
+
+
+Windows = Sequence[tuple[int, int]]
+Run = tuple[float, float, float, float]         # cpu, wall, instructions, overlap
+
+
+def overlap(windows: Windows, of: int | None = None) -> float:
+    """Share of the run of thread `of` in which every other thread ran too; None: of the longest run."""
+    common = min(ended for _, ended in windows) - max(began for began, _ in windows)
+    longest = max(ended - began for began, ended in (windows if of is None else [windows[of]]))
+    return max(0, common) / max(1, longest)
+
+
+def sample_together(loads: Sequence[Load], effort: Effort, foreign: bool, context: int,
+                    join: Callable[[Sequence[float]], float] = statistics.mean, of: int | None = None) -> Sampled:
+    """Samples of loads that run at the same time, one a thread: those of thread `of`, or what `join` makes of all.
+
+    Runs whose threads did not overlap are repeated, a few times; if they never do, the samples stay and
+    `overlap` tells.
+    """
+    def once(repeats: int) -> list[Run]:
+        results, windows = run_together(loads, repeats, foreign, context)
+
+        def value(repeat: int, kind: int) -> float:
+            each = [runs[repeat][kind] / load.allocations for load, runs in zip(loads, results, strict=True)]
+            return join(each) if of is None else each[of]
+
+        return [(value(i, 0), value(i, 1), value(i, 2), overlap(windows[i], of)) for i in range(repeats)]
+
+    warm = warm_up(lambda: once(1)[0][1], effort)
+    kept: list[Run] = []
+    for _ in range(4):
+        kept = sorted(kept + once(effort.samples), key=lambda run: -run[3])[:effort.samples]
+        if kept[-1][3] >= TOGETHER:
+            break
+    cpu, wall, instructions, shares = (list(column) for column in zip(*kept, strict=True))
+    return Sampled(cpu, wall, instructions, shares, warm)
+
+
+def timed_pass(load: Load, events: int, size: int = TIMED_PART) -> list[tuple[float, float]]:
+    """Nanoseconds of the parts of one pass over a load of events: in driver calls, and outside them.
+
+    The driver's share is taken off the time on the wall, as driver calls may sleep; that counts
+    other programs too where CPU time does not, so the smaller of the two is what the part took
+    outside the driver. What a part without events takes, that is the clocks, is taken off.
+    """
+    scale = clock_scale()[0]
+    empty = [load.timed_step(0, 0) for _ in range(EMPTY_PARTS)]
+    cpu_least, wall_least = min(cpu for cpu, _ in empty), min(wall for _, wall in empty)
+    parts = []
+    for first in range(0, events, size):
+        before = _meter.total()[1]
+        cpu, wall = load.timed_step(first, min(size, events - first))
+        driver = (_meter.total()[1] - before) / scale
+        parts.append((driver, max(0.0, min(cpu - cpu_least, wall - wall_least - driver))))
+    return parts
+
+
+# ---- latency ----
+
+@cache
+def clock_scale() -> tuple[float, int]:
+    return ticks_per_ns()
+
+
+def nanoseconds(ticks: int) -> float:
+    """Without the clock's own cost."""
+    scale, cost = clock_scale()
+    return round(max(0, ticks - cost) / scale, 1)
+
+
+def percentile(histogram: Sequence[tuple[int, int]], share: float) -> float | None:
+    """Nanoseconds below which `share` of the calls stayed."""
+    wanted = share * sum(count for _, count in histogram)
+    seen = 0
+    for ticks, count in histogram:
+        seen += count
+        if seen >= wanted:
+            return nanoseconds(ticks)
+    return None
+
+
+def latencies(load: Load, runs: int = 1) -> dict[str, Any]:
+    """Percentiles of some runs, their longest call, and the histograms: of alloc with the address read, and of free."""
+    counts: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+    for _ in range(runs):
+        for count, histogram in zip(counts, load.latencies(), strict=True):
+            count.update(dict(histogram))
+    alloc, free = (sorted(count.items()) for count in counts)
+    return {
+        **{key: percentile(alloc, share) for key, share in SHARES.items()},
+        **{f"free_{key}": percentile(free, share) for key, share in SHARES.items()},
+        "histogram_ns": {"alloc": [(nanoseconds(ticks), count) for ticks, count in alloc],
+                         "free": [(nanoseconds(ticks), count) for ticks, count in free]},
+    }
+
+
+# ---- resident memory ----
+
+def resident(key: str) -> int:
+    """VmRSS or VmHWM of this process, in bytes."""
+    found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def available_bytes() -> int:
+    """Memory that programs can still get on this machine."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    return int(found[1]) << 10 if found else 0
+
+
+def give_back_heap() -> None:
+    """Make the C library's allocator give back what is free, or a peak above now would leave that out."""
+    gc.collect()
+    here = ctypes.CDLL(None)
+    for name, arguments in (("malloc_trim", (0,)), ("mi_collect", (1,)), ("MallocExtension_ReleaseFreeMemory", ()),
+                            ("mallctl", (b"arena.4096.purge", None, None, None, 0))):      # jemalloc: of all arenas
+        if hasattr(here, name):
+            getattr(here, name)(*arguments)
+
+
+def touched_peak(load: Load, count: int, base: int) -> int | None:
+    """Run `count` pairs or events with every page written, and say how much the process grew above `base`.
+
+    None where the kernel does not let the peak be reset.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return None
+    load.touch(count)
+    return max(0, resident("VmHWM") - base)

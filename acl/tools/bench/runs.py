@@ -1,0 +1,365 @@
+"""How each case of `aclpool bench` is measured: this module is what a process of its own runs.
+
+`main` reads a job (JSON), opens the one allocator, measures the one case, and writes rows
+to the file that the job names. A row is a dict; `samples` are nanoseconds of a pair in each timed run:
+thread CPU time, or where threads work together the time on the wall. In the first of a case's
+processes, a run for percentiles and one for the resident memory follow.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+from acl.tools.bench import _meter, _peers, measure, workloads
+from acl.tools.bench._loops import Load, Subject, run_here
+from acl.tools.bench.cases import PARAMETERS, Case
+from acl.tools.bench.measure import Effort, Sampled, clock_scale
+from acl.tools.bench.subjects import Candidate, Opened, candidate_of
+
+LATENCIES = [f"{call}{key}" for call in ("", "free_") for key in measure.SHARES]
+
+__all__ = ["RUNS", "Job", "main", "measure_case"]
+
+Row = dict[str, Any]
+MOST = 4_000_000
+MOST_TOGETHER = 1 << 20         # replacements drawn at once
+LONG_PART = 8192                # events: no best part is chosen here, so the clocks are to weigh little
+FLOOR_PAIRS = 20_000
+RATIO_FROM = 16 << 20           # bytes live: below, a ratio tells the size of a page
+COUNTED_PAIRS = 4_000           # of a run under callgrind, which takes fifty times as long
+
+
+@dataclass
+class Job:
+    """One case for one process."""
+
+    case: Case
+    candidate: Candidate
+    opened: Opened
+    effort: Effort
+    extras: bool = True                     # percentiles and memory too
+    events: tuple[bytes, ...] = ()          # of workloads that play a list: one for each stream
+    streams: int = 1                        # that the first of them names
+    live_peak: int = 0                      # bytes, while they play
+    base: int = 0                           # bytes resident when the allocator was opened
+    counted: int = 0                        # runs of the load whose instructions are counted; 0: times are taken
+
+    @property
+    def subject(self) -> Subject:
+        """The allocator's first arena."""
+        return self.opened.subject
+
+    @property
+    def python(self) -> bool:
+        """Whether its callbacks run Python code, which takes far longer on threads that Python has not made."""
+        return self.candidate.python or self.opened.python
+
+    def parameter(self, name: str, default: Any = None) -> Any:
+        """A parameter of the case."""
+        return self.case.parameters.get(name, default)
+
+    def sized(self, make: Callable[[int], Load], most: int = MOST) -> Load:
+        """A load of as many pairs as fill a run."""
+        if self.counted:
+            return make(COUNTED_PAIRS)
+        slow = self.python and self.parameter("thread") == "foreign"
+        count = measure.fitting_count(make, self.effort, most)
+        return make(max(self.effort.least, int(count * (0.01 if slow else 1))))
+
+
+def row(job: Job, load: Load, sampled: Sampled, samples: list[float], **more: Any) -> Row:
+    """A row of results; `more` fills the columns that not every workload has."""
+    parameters: Row = {key: job.case.parameters.get(key) for key in PARAMETERS}
+    return {
+        "workload": job.case.workload, "allocator": job.case.allocator, **parameters,
+        "samples": [round(value, 3) for value in samples], "pairs": load.allocations,
+        "instructions": round(statistics.median(sampled.instructions), 2) or None, "reserved_ratio": None,
+        **dict.fromkeys(LATENCIES),
+        "overlap": None if sampled.overlap is None else round(min(sampled.overlap), 3),
+        "slots": load.slots or None, "slots_touched": load.touched, "failures": load.failures,
+        **(sampled.warm or {}), **more,
+    }
+
+
+def check_slots(loads: Sequence[Load]) -> None:
+    """Refuse a run of random replacements that left a tenth of the slots alone: it measured the others only.
+
+    Raises
+    ------
+    AssertionError
+        With the numbers.
+    """
+    for load in loads:
+        if load.touched is not None and load.touched < 0.9 * load.slots:
+            raise AssertionError(f"a run replaced the blocks of {load.touched} of {load.slots} slots")
+
+
+# ---- one thread ----
+
+def measured(job: Job, load: Load, events: int = 0, **more: Any) -> list[Row]:
+    """Samples, then percentiles and memory, of a load on one thread; ends the load."""
+    if job.counted:
+        run_here(load, job.counted)
+        load.close()
+        return [{"pairs": load.allocations}]
+    passes = measure.fitting_passes(load, job.effort) if events else 1
+    if job.parameter("thread") == "foreign":
+        sampled = measure.sample_together([load], job.effort, True, _peers.context())
+    else:
+        sampled = measure.sample_alone(load, job.effort, passes)
+    if job.opened.under_test is not None and job.parameter("thread") != "foreign":
+        more |= metered(load, events, passes * len(sampled.cpu_ns))
+    more |= memory(job, load.live_peak or job.live_peak)
+    result = row(job, load, sampled, sampled.cpu_ns, **more)
+    check_slots([load])
+    if job.extras and job.parameter("thread") != "foreign":
+        result |= measure.latencies(load, passes)
+        result |= touched(job, load)
+    load.close()
+    return [result]
+
+
+def metered(load: Load, events: int, runs: int) -> Row:
+    """Driver calls of the pool, and the time without them by the wall clock, in runs of their own."""
+    calls, host = 0, []
+    for _ in range(runs):
+        before = _meter.total()
+        if events:
+            host.append(sum(outside for _, outside in measure.timed_pass(load, events, LONG_PART)) / load.allocations)
+            calls += _meter.total()[0] - before[0]
+            continue
+        cpu, wall, _ = run_here(load, 1)[0]
+        after = _meter.total()
+        calls += after[0] - before[0]
+        # The driver's calls may sleep, so their share is of the wall's time; that counts other
+        # programs too, and CPU time is an upper bound.
+        host.append(min(cpu, max(0.0, wall - (after[1] - before[1]) / clock_scale()[0])) / load.allocations)
+    return {"driver_calls": calls / len(host), "ns_per_pair_host": round(statistics.median(host), 2)}
+
+
+def memory(job: Job, peak: int) -> Row:
+    """What the allocator says that it holds, beside the peak of what was asked for."""
+    if job.opened.reserved_peak is None or not peak:
+        return {"live_peak": peak or None}
+    reserved = job.opened.reserved_peak()
+    ratio = round(reserved / peak, 4) if peak >= RATIO_FROM else None
+    return {"live_peak": peak, "reserved_peak": reserved, "reserved_ratio": ratio}
+
+
+def touched(job: Job, load: Load) -> Row:
+    """Resident bytes of an allocator of host memory whose blocks are all written to."""
+    peak = load.live_peak or job.live_peak
+    if not job.opened.host or not peak or load.slots < 2:
+        return {}
+    count = load.slots if load.touched is not None else 0
+    if job.events:
+        work = sum(size for size, _, _ in workloads.EVENT.iter_unpack(job.events[0]))
+    else:
+        work = peak
+    if work > job.effort.touch_bytes or 2 * peak > measure.available_bytes():
+        return {"rss_peak": None, "rss_why": f"would write {work >> 30} GiB"}
+    rss = measure.touched_peak(load, count, job.base)
+    peak = load.live_peak or peak               # of this pass
+    return {"rss_peak": rss, "rss_ratio": rss and round(rss / peak, 4)}
+
+
+def run_hot(job: Job) -> list[Row]:
+    """W1."""
+    return measured(job, job.sized(partial(Load.pairs, job.subject, job.parameter("size"))))
+
+
+def run_mixed(job: Job) -> list[Row]:
+    """W2."""
+    return measured(job, job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER))
+
+
+def run_random(job: Job) -> list[Row]:
+    """W3."""
+    return measured(job, job.sized(partial(workloads.random_sizes, job.subject)))
+
+
+def run_live(job: Job) -> list[Row]:
+    """A hot pair, or a random replacement, beside many live blocks."""
+    live = job.parameter("live_blocks")
+    if job.parameter("what") != "hot pair":
+        return measured(job, job.sized(partial(workloads.live_blocks, job.subject, live), max(MOST, 4 * live)))
+    others = workloads.live_blocks(job.subject, live, 1)
+    rows = measured(job, job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE)))
+    others.close()
+    return rows
+
+
+def run_sizes(job: Job) -> list[Row]:
+    """Hot pairs of many sizes, and replacements of many sizes in 64 slots."""
+    slots = 1 if job.parameter("what") == "hot pair" else 64
+    make = partial(workloads.distinct_sizes, job.subject, job.parameter("distinct_sizes"), slots)
+    return measured(job, job.sized(make))
+
+
+def run_events(job: Job) -> list[Row]:
+    """W5 and a service's day: a list of events, again and again."""
+    load = Load.events([job.subject], job.events[0])
+    calls = _meter.readings()
+    load.step(0, len(job.events[0]) // workloads.EVENT.size)
+    more = first_pass(job, calls)
+    return measured(job, load, len(job.events[0]) // workloads.EVENT.size, **more)
+
+
+def first_pass(job: Job, before: dict[str, tuple[int, int, int]]) -> Row:
+    """After the first pass, whose blocks are all free again: what is still held, and the driver's time, modelled."""
+    result: Row = {}
+    if job.opened.reserved is not None:
+        result["reserved_after"] = job.opened.reserved()
+    if job.opened.under_test is not None:
+        from acl.tools.replay.price import PRICES, priced_ms
+
+        none = (0, 0, 0)
+        calls = {name: (count - before.get(name, none)[0], size - before.get(name, none)[2])
+                 for name, (count, _, size) in _meter.readings().items()}
+        result |= {"driver_calls_first": sum(count for count, _ in calls.values()),
+                   "driver_ms_first_modelled": round(priced_ms(calls, PRICES), 3)}
+    return result
+
+
+# ---- several threads ----
+
+def arenas(job: Job, count: int, shared: bool = False) -> list[Subject]:
+    """An arena for each thread, or one for all."""
+    if shared or job.opened.another is None:
+        return [job.subject] * count
+    return [job.subject, *(job.opened.another() for _ in range(count - 1))]
+
+
+def together(job: Job, loads: list[Load], join: Callable[[Sequence[float]], float] = statistics.mean,
+             of: int | None = None) -> list[Row]:
+    """Samples of loads on a thread each, by the wall clock: threads wait for each other."""
+    sampled = measure.sample_together(loads, job.effort, job.parameter("thread", "python") == "foreign",
+                                      _peers.context(), join, of)
+    check_slots(loads)
+    peak = sum(load.live_peak or 0 for load in loads) or job.live_peak
+    result = row(job, loads[of or 0], sampled, sampled.wall_ns, cpu_samples=sampled.cpu_ns, **memory(job, peak))
+    result["failures"] = sum(load.failures for load in loads)
+    for load in loads:
+        load.close()
+    return [result]
+
+
+def run_threads(job: Job) -> list[Row]:
+    """W4."""
+    threads = job.parameter("threads")
+    sample = job.sized(partial(workloads.mixed, job.subject), MOST_TOGETHER)
+    sample.close()
+    count = max(job.effort.least, int(sample.allocations * (0.005 if job.python else 1)))
+    return together(job, [workloads.mixed(subject, count, 20 + i) for i, subject in
+                          enumerate(arenas(job, threads, job.parameter("arena") == "shared"))])
+
+
+def run_handover(job: Job) -> list[Row]:
+    """One thread allocates, another frees: the time of the slower one."""
+    alone = job.sized(partial(Load.pairs, job.subject, workloads.HOT_SIZE))
+    return together(job, list(Load.ring(job.subject, [512 << i for i in range(10)], alone.allocations // 4 + 1)), max)
+
+
+def run_tenants(job: Job) -> list[Row]:
+    """Two tenants on an arena each; the row is of the one that the case names, beside whom the other works longer."""
+    asked = int(job.parameter("what") == "large blocks")
+    counts = []
+    for large, subject in enumerate(arenas(job, 2)):
+        alone = job.sized(partial(workloads.tenant, subject, bool(large)), MOST_TOGETHER)
+        counts.append(alone.allocations)
+        alone.close()
+    counts[1 - asked] *= 2
+    return together(job, [workloads.tenant(subject, bool(large), counts[large])
+                          for large, subject in enumerate(arenas(job, 2))], of=asked)
+
+
+def run_trace(job: Job) -> list[Row]:
+    """A trace on one thread, or each of its streams on a thread of its own."""
+    if job.parameter("threads") == 1:
+        load = Load.events(arenas(job, job.streams), job.events[0])
+        load.step(0, len(job.events[0]) // workloads.EVENT.size)
+        return measured(job, load, len(job.events[0]) // workloads.EVENT.size)
+    loads = [Load.events([subject], events) for subject, events in
+             zip(arenas(job, len(job.events)), job.events, strict=True)]
+    return together(job, loads)
+
+
+# ---- from Python ----
+
+def python_ns(call: Callable[[int], Any], count: int) -> float:
+    size = workloads.HOT_SIZE
+    start = time.thread_time_ns()
+    for _ in repeat(None, count):
+        call(size)
+    return (time.thread_time_ns() - start) / count
+
+
+def run_python(job: Job) -> list[Row]:
+    """Allocate and drop in a Python loop; the loop with a call of nothing is the floor."""
+    call = job.opened.call
+    if call is None:
+        raise LookupError(f"{job.case.allocator} has no call from Python")
+    each = max(python_ns(call, job.effort.least), 10.0)
+    count = max(job.effort.least, int(job.effort.run_ns / each))
+    warm = measure.warm_up(lambda: python_ns(call, count), job.effort)
+    samples = [python_ns(call, count) for _ in range(job.effort.samples)]
+    load = Load.pairs(job.subject, workloads.HOT_SIZE, count)
+    return [row(job, load, Sampled(samples, samples, [0], warm=warm), samples)]
+
+
+RUNS: dict[str, Callable[[Job], list[Row]]] = {
+    "W1": run_hot, "W2": run_mixed, "W3": run_random, "W4": run_threads, "W5": run_events, "live": run_live,
+    "sizes": run_sizes, "handover": run_handover, "tenants": run_tenants, "day": run_events, "python": run_python,
+    "trace": run_trace,
+}
+
+
+# ---- the process ----
+
+def floor_ns() -> float:
+    """The empty loop, by which runs of one machine at different moments are told apart."""
+    load = Load.pairs(_peers.floor(), workloads.HOT_SIZE, FLOOR_PAIRS)
+    return min(cpu for cpu, _, _ in run_here(load, 5)) / FLOOR_PAIRS
+
+
+def measure_case(job: Job) -> list[Row]:
+    """The rows of a job, with the floor before and after it."""
+    before = floor_ns()
+    rows = RUNS[job.case.workload](job)
+    for each in rows:
+        each["floor_around_ns"] = [round(before, 3), round(floor_ns(), 3)]
+        each["version"] = job.opened.about.get("version")
+        each["about"] = job.opened.about
+    return rows
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job that the only argument describes, and write its rows, or why there are none."""
+    from acl.tools.bench.subjects import Unavailable
+
+    wanted = json.loads(arguments[0])
+    answer: Row = {}
+    try:
+        candidate = candidate_of(wanted["spec"])
+        case = Case(wanted["workload"], candidate.name, wanted["parameters"])
+        measure.give_back_heap()
+        base = measure.resident("VmRSS")
+        with candidate.open() as opened:
+            events = tuple(Path(file).read_bytes() for file in wanted["events"])
+            job = Job(case, candidate, opened, Effort(**wanted["effort"]), wanted["extras"], events, wanted["streams"],
+                      wanted["live_peak"], base, wanted.get("counted", 0))
+            answer["rows"] = RUNS[case.workload](job) if job.counted else measure_case(job)
+    except Unavailable as reason:
+        answer = {"unavailable": str(reason)}
+    except Exception as error:
+        answer = {"failed": repr(error)}
+    Path(wanted["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+    return 0

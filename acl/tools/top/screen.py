@@ -1,0 +1,122 @@
+"""The screen of `aclpool top`: curses, one loop, one thread.
+
+Asking takes at most some seconds where a process hangs, so the screen never waits longer than that; a terminal
+that is too small shows what fits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import curses
+import os
+import time
+from dataclasses import replace
+
+from acl.tools.top.sample import Answer, ask_all, rates_between
+from acl.tools.top.text import SORTS, Line, Options, lines
+
+__all__ = ["Screen"]
+
+SHORTEST, LONGEST = 0.1, 60.0
+
+
+class Screen:
+    """What is shown, and the keys.
+
+    Parameters
+    ----------
+    window : curses.window
+        The whole terminal.
+    options : Options
+        To begin with.
+    interval : float
+        Seconds between two looks.
+    pids : set of int or None
+        Only these processes.
+    """
+
+    def __init__(self, window: curses.window, options: Options, interval: float, pids: set[int] | None) -> None:
+        self.window = window
+        self.options = options
+        self.interval = min(LONGEST, max(SHORTEST, interval))
+        self.pids = pids
+        self.paused = False
+        self.first = 0                       # line at the top
+        self.answers: list[Answer] = []
+        self.styles = self.make_styles()
+        with contextlib.suppress(curses.error):
+            curses.curs_set(0)
+
+    @staticmethod
+    def make_styles() -> dict[str, int]:
+        """Attributes by style; the terminal's own colours, and bold and reverse where it has none."""
+        styles = {"title": curses.A_BOLD, "heading": curses.A_REVERSE, "pool": curses.A_BOLD, "device": curses.A_NORMAL,
+                  "stream": curses.A_NORMAL, "tag": curses.A_DIM, "note": curses.A_DIM, "alarm": curses.A_BOLD}
+        with contextlib.suppress(curses.error):
+            if os.environ.get("NO_COLOR"):
+                return styles
+            curses.start_color()
+            curses.use_default_colors()
+            for number, (style, colour) in enumerate((("device", curses.COLOR_CYAN), ("alarm", curses.COLOR_RED)), 1):
+                curses.init_pair(number, colour, -1)
+                styles[style] |= curses.color_pair(number)
+        return styles
+
+    def loop(self) -> None:
+        """Until q."""
+        self.answers = ask_all(self.pids)
+        due = time.monotonic() + min(0.3, self.interval)   # the first rates come soon
+        while True:
+            self.draw()
+            left = due - time.monotonic()
+            self.window.timeout(max(1, int((0.5 if self.paused else max(0.0, left)) * 1000)))
+            key = self.window.getch()
+            if key in (ord("q"), 27):
+                return
+            self.press(key)
+            if not self.paused and time.monotonic() >= due:
+                self.answers = rates_between(self.answers, ask_all(self.pids))
+                due = time.monotonic() + self.interval
+
+    def press(self, key: int) -> None:
+        """A key's meaning; those without one are ignored."""
+        page = max(1, self.window.getmaxyx()[0] - 3)
+        scroll = {curses.KEY_DOWN: 1, curses.KEY_UP: -1, curses.KEY_NPAGE: page, curses.KEY_PPAGE: -page,
+                  curses.KEY_HOME: -1 << 30}.get(key)
+        if scroll is not None:
+            self.first = max(0, self.first + scroll)
+        elif key == ord("s"):
+            self.options = replace(self.options, sort=SORTS[(SORTS.index(self.options.sort) + 1) % len(SORTS)])
+        elif key == ord("p"):
+            self.paused = not self.paused
+        elif key == ord("t"):
+            self.options = replace(self.options, unfold=not self.options.unfold)
+        elif key in (ord("+"), ord("=")):
+            self.interval = max(SHORTEST, self.interval / 2)
+        elif key == ord("-"):
+            self.interval = min(LONGEST, self.interval * 2)
+
+    def title(self) -> str:
+        """The first line."""
+        pools = sum(len(answer.pools) for answer in self.answers)
+        state = "paused" if self.paused else f"every {self.interval:g} s"
+        found = (f"{len(self.answers)} process{'es' * (len(self.answers) != 1)}, "
+                 f"{pools} pool{'s' * (pools != 1)}")
+        return (f"aclpool top  {time.strftime('%H:%M:%S')}  {found}  {state}  "
+                f"by {self.options.sort}   q quit  s sort  p pause  t fold")
+
+    def draw(self) -> None:
+        """Everything, anew."""
+        height, width = self.window.getmaxyx()
+        made = lines(self.answers, replace(self.options, width=max(1, width - 1)), self.title())
+        self.first = max(0, min(self.first, len(made) - height + 1))
+        self.window.erase()
+        for y, line in enumerate([made[0], *made[1 + self.first:]][:height]):
+            self.put(y, line, width)
+        self.window.refresh()
+
+    def put(self, y: int, line: Line, width: int) -> None:
+        """One line; the last place of the last line cannot be written, which is no matter."""
+        text = line.text.ljust(width - 1) if line.style == "heading" else line.text
+        with contextlib.suppress(curses.error):
+            self.window.addstr(y, 0, text[:max(0, width - 1)], self.styles.get(line.style, curses.A_NORMAL))
