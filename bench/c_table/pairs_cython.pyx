@@ -6,9 +6,9 @@
 
 from posix.time cimport CLOCK_THREAD_CPUTIME_ID, clock_gettime, timespec
 
-from acl.pool._capi cimport AclPool, AclPoolArena, AclPoolBlock, table
-from acl.pool._pool cimport Pool
-from acl.runtime._stream cimport Stream
+from acl._capi cimport AclPool, AclPoolArena, AclPoolBlock, table
+from acl._pool cimport Pool
+from acl._stream cimport Stream
 
 
 cdef double now_ns() noexcept nogil:

@@ -167,7 +167,14 @@ def test_the_version_is_the_distributions() -> None:
 def test_pxd_and_headers_are_shipped() -> None:
     for name in (
         "__init__.pxd",
+        "_buffer.pxd",
+        "_capi.pxd",
+        "_core.pxd",
+        "_error.pxd",
+        "_libacl.pxd",
+        "_pool.pxd",
         "_runtime.pxd",
+        "_stream.pxd",
         "bind/_error.pxd",
         "bind/generated/_libacl.pxd",
         "runtime/_buffer.pxd",

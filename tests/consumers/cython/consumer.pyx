@@ -1,7 +1,7 @@
 """A module outside the package that uses the C API, the error edge and the runtime objects."""
 
-from acl.bind._error cimport check
-from acl.bind.generated._libacl cimport (
+from acl._error cimport check
+from acl._libacl cimport (
     ACL_MEM_MALLOC_HUGE_FIRST,
     ACL_MEMCPY_HOST_TO_DEVICE,
     aclError,

@@ -1,8 +1,8 @@
 """A module outside the package that uses the pool from Cython: by `cimport`, without the GIL."""
 
-from acl.pool._capi cimport AclPool, AclPoolArena, AclPoolBlock, AclPoolStats, table
-from acl.pool._pool cimport Pool
-from acl.runtime._stream cimport Stream, stream_raw
+from acl._capi cimport AclPool, AclPoolArena, AclPoolBlock, AclPoolStats, table
+from acl._pool cimport Pool
+from acl._stream cimport Stream, stream_raw
 
 
 def through_the_table(Pool pool not None, Stream stream not None, size_t size, int rounds):
