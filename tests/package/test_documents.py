@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.documents import ROOT, TICKED, Snippet, broken_links, missing_files, pages, snippets
 
+from acl.tools.top.text import heading
+
 LIFE = ROOT / "docs/life_of_an_allocation.md"
 in_clone = pytest.mark.skipif(not (ROOT / "acl/core").is_dir(), reason="the sources are not beside the tests")
 
@@ -50,3 +52,8 @@ def test_functions_of_a_life_are_in_the_files_of_their_step() -> None:
         text = "".join((ROOT / file).read_text(encoding="utf-8") for file in files)
         lost += [name for name in names if not re.search(rf"\b{name.rpartition('.')[2]}\(", text)]
     assert len(steps_of_life()) > 30 and not lost
+
+
+def test_page_of_top_explains_each_heading() -> None:
+    explained = re.findall(r"`([A-Z/%]+)`", (ROOT / "docs/top.md").read_text(encoding="utf-8"))
+    assert explained == heading().split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,6 @@ __all__ = ["SORTS", "Line", "Options", "lines"]
 
 #: What the pools can be sorted by: name, and its key with the largest first.
 SORTS = ("reserved", "live", "alloc/s", "slow/s", "OOMs", "pid")
-HEADINGS = ("PID", "POOL", "DEV", "LIVE", "PEAK", "RESERVED", "LIMIT", "UNUSED", "ALLOC/S", "HIT%", "FAST%",
-            "SLOW/S", "OOMS")
-WIDTHS = (8, 14, 3, 10, 10, 10, 10, 6, 8, 5, 5, 7, 5)
-LEFT = {1}
 MOST_TAGS = 8
 BARS = {"unicode": ("█", "▒", "░"), "ascii": ("#", "=", ".")}
 
@@ -64,13 +60,6 @@ def percent(part: float | None) -> str:
     if part is None:
         return "-"
     return f"{part * 100:.1f}" if part < 0.9995 else "100"
-
-
-def row(cells: Sequence[str]) -> str:
-    """Cells under the headings; what is too long pushes the rest."""
-    made = (cell.ljust(width) if i in LEFT else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True)))
-    return "  ".join(made)
 
 
 def command_of(answer: Answer) -> str:
@@ -127,28 +116,75 @@ def sort_key(sort: str, answer: Answer, pool: dict[str, Any]) -> tuple[float, in
     return (-value, answer.pid, pool["name"])
 
 
-def speeds(streams: list[dict[str, Any]], rates: Rates | None) -> tuple[str, str, str, str]:
-    """Allocations a second, HIT%, FAST%, slow calls a second; without rates the parts since the beginning."""
-    if rates is None:
-        every = max(1, served(streams))
-        return "-", percent(total(streams, "hits") / every), percent(max(0.0, 1 - total(streams, "slow") / every)), "-"
-    return count(rates.allocations), percent(rates.hit_rate), percent(rates.fast_rate), count(rates.slow)
+@dataclass(frozen=True)
+class Column:
+    """A number of a pool or a stream: the heading, the width, and what stands there.
+
+    `cell` gets what the process told of the pool or the stream, and its rates; None: there are none yet.
+    """
+
+    heading: str
+    width: int
+    cell: Callable[[dict[str, Any], Rates | None], str]
+
+
+def streams_of(part: dict[str, Any]) -> list[dict[str, Any]]:
+    """The streams of a pool; a stream is its own."""
+    streams: list[dict[str, Any]] = part.get("streams", [part])
+    return streams
+
+
+def limit_of(part: dict[str, Any]) -> str:
+    """A pool's limit; a stream has none."""
+    if "limit" not in part:
+        return ""
+    return readable(part["limit"]) if part["limit"] else "-"
+
+
+def share_of(part: dict[str, Any], name: str) -> float:
+    """The part of all allocations since the beginning that are counted under a name."""
+    return total(streams_of(part), name) / max(1, served(streams_of(part)))
 
 
 def unused(part: dict[str, Any]) -> str:
-    """The part of a pool's or a stream's reserved bytes that nobody asked for, or only to sleep."""
+    """The part of a pool's or a stream's reserved bytes that was not asked for, or only to sleep."""
     awake = max(0, part["requested"] - part.get("asleep", 0))
     return percent(max(0.0, 1 - awake / part["reserved"])) + "%" if part["reserved"] else "-"
 
 
+#: What stands to the right of a pool's or a stream's name.  docs/top.md says what each means.
+COLUMNS = (
+    Column("LIVE", 10, lambda part, rates: readable(part["allocated"])),
+    Column("PEAK", 10, lambda part, rates: readable(total(streams_of(part), "allocated_peak"))),
+    Column("RESERVED", 10, lambda part, rates: readable(part["reserved"])),
+    Column("LIMIT", 10, lambda part, rates: limit_of(part)),
+    Column("UNUSED", 6, lambda part, rates: unused(part)),
+    Column("ALLOC/S", 8, lambda part, rates: count(rates.allocations) if rates else "-"),
+    Column("HIT%", 5, lambda part, rates: percent(rates.hit_rate if rates else share_of(part, "hits"))),
+    Column("FAST%", 5, lambda part, rates: percent(rates.fast_rate if rates else max(0.0, 1 - share_of(part, "slow")))),
+    Column("SLOW/S", 7, lambda part, rates: count(rates.slow) if rates else "-"),
+    Column("OOMS", 5, lambda part, rates: str(part["ooms"] if "ooms" in part else part["failures"])),
+)
+#: The widths of a process's number, a pool's name and its device, which stand before the columns.
+PID, NAME, DEVICE = 8, 14, 3
+APART = "  "
+
+
+def heading() -> str:
+    """The line of the headings."""
+    named = (f"{'PID':>{PID}}", f"{'POOL':{NAME}}", f"{'DEV':>{DEVICE}}")
+    return APART.join((*named, *(column.heading.rjust(column.width) for column in COLUMNS), "COMMAND"))
+
+
+def cells(part: dict[str, Any], rates: Rates | None) -> str:
+    """The columns of a pool or a stream; what is too long pushes the rest."""
+    return APART.join(column.cell(part, rates).rjust(column.width) for column in COLUMNS)
+
+
 def pool_row(answer: Answer, pool: dict[str, Any]) -> str:
     """A pool's line."""
-    return row((
-        str(answer.pid), short(pool["name"], WIDTHS[1]), str(pool["device"]), readable(pool["allocated"]),
-        readable(total(pool["streams"], "allocated_peak")), readable(pool["reserved"]),
-        readable(pool["limit"]) if pool["limit"] else "-", unused(pool),
-        *speeds(pool["streams"], answer.rates.get(pool["name"])), str(pool["ooms"]),
-    ))
+    named = (f"{answer.pid:>{PID}}", f"{short(pool['name'], NAME):{NAME}}", f"{pool['device']:>{DEVICE}}")
+    return APART.join((*named, cells(pool, answer.rates.get(pool["name"]))))
 
 
 def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
@@ -156,19 +192,15 @@ def stream_row(stream: dict[str, Any], rates: Rates | None) -> str:
     name = f"stream {stream['stream']:#x}" if stream["stream"] else "default stream"
     if stream["kind"] != "stream":
         name += f" ({stream['kind']})"
-    cells = (readable(stream["allocated"]), readable(stream["allocated_peak"]), readable(stream["reserved"]),
-             "", unused(stream), *speeds([stream], rates),
-             str(stream["failures"]))
     asleep = f"{readable(stream['asleep'])} asleep, " if stream.get("asleep") else ""
-    return under(name, cells) + (
+    return under(name, cells(stream, rates)) + (
         f"  {stream['live_blocks']:,} blocks, {asleep}largest free {readable(stream['largest_free'])}")
 
 
-def under(name: str, cells: Sequence[str]) -> str:
+def under(name: str, text: str) -> str:
     """A line below a pool: the name where the pool's own stands, then the columns from LIVE on."""
-    room = sum(WIDTHS[:3]) + 4 - 2
-    made = "  ".join(cell.rjust(width) for cell, width in zip(cells, WIDTHS[3:], strict=False))
-    return f"  {short(name, room).ljust(room)}  {made}"
+    room = PID + NAME + DEVICE + len(APART)
+    return APART + short(name, room).ljust(room) + APART + text
 
 
 def tag_rows(pool: dict[str, Any]) -> Iterator[str]:
@@ -176,7 +208,7 @@ def tag_rows(pool: dict[str, Any]) -> Iterator[str]:
     held = sorted(((size, tag) for tag, size in pool["tags"].items() if size), reverse=True)
     for size, tag in held[:MOST_TAGS]:
         share = percent(size / max(1, pool["allocated"])) + "% of live"
-        yield under(f"  # {tag or '(no tag)'}", (readable(size),)) + f"  {share}"
+        yield under(f"  # {tag or '(no tag)'}", readable(size).rjust(COLUMNS[0].width)) + f"  {share}"
     if len(held) > MOST_TAGS:
         yield f"    and {len(held) - MOST_TAGS} more tags"
 
@@ -210,7 +242,7 @@ def lines(answers: Sequence[Answer], options: Options, title: str = "") -> list[
         made.append(Line(NOBODY, "note"))
     made += device_lines(shown, options)
     if shown:
-        made.append(Line(row(HEADINGS) + "  COMMAND", "heading"))
+        made.append(Line(heading(), "heading"))
     pairs = [(answer, pool) for answer in shown for pool in answer.pools]
     for answer, pool in sorted(pairs, key=lambda pair: sort_key(options.sort, *pair)):
         first, *rest = pool_lines(answer, pool, options)
