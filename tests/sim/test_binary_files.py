@@ -41,7 +41,7 @@ def test_tables_that_overlap_are_not_read_again_and_again() -> None:
     assert api.aclrtBinaryUnLoad(handle) == 0
     status, _ = loaded(device_binary(["add"], variables=many, tables=1000))
     assert status == 107000
-    assert "no 64-bit ELF file with functions" in sim_message()
+    assert "not a 64-bit ELF file with functions" in sim_message()
 
 
 def test_names_in_a_table_without_an_end_are_no_names() -> None:

@@ -67,7 +67,7 @@ const char *error_read(void);
 #define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
 #define fail_quiet(code, ...) (error_set_quiet(__func__, (code), __VA_ARGS__), (code))
 
-/* A condition as text; one that is no pointer is a number or a comparison. */
+/* A condition as text; one that is not a pointer is a number or a comparison. */
 enum { CLASS_POINTER = 5 };
 #define CONDITION(condition, text)                                                      \
     (__builtin_classify_type(condition) == CLASS_POINTER ? (text) : text " != 0")
@@ -155,12 +155,12 @@ void *handle_new(HandleKind kind, size_t size);
  * before handle_show.  handle_retire gives back what was not shown. */
 void *handle_prepare(HandleKind kind, size_t size);
 void handle_show(void *handle);
-/* The same, held by the caller. */
+/* As handle_show, and the caller holds the object. */
 void handle_show_held(void *handle);
-/* Whether `handle` is a live object of that kind; safe for any bit pattern. */
+/* True if `handle` is a live object of that kind; safe for any bit pattern. */
 bool handle_is(const void *handle, HandleKind kind);
-/* Dead for handle_is from now on; the slot stays ours until handle_retire.  False if it was dead
- * already, so of two threads that destroy one object one wins. */
+/* Dead for handle_is from now on; the slot is not given out before handle_retire.  False if it was
+ * dead already, so of two threads that destroy one object one wins. */
 bool handle_kill(void *handle);
 /* Dead, and the slot may be given out again (much later). */
 void handle_retire(void *handle);
@@ -170,10 +170,11 @@ bool handle_follow(const void *handle, HandleKind kind);
 /* Holds the slot of an object that may be destroyed already; false if it is too late.  Only for what
  * was a handle once. */
 bool handle_hold(const void *handle);
-/* True if that was the last hold of an object that was killed and not retired: where each user of an
- * object holds it (events, notifies), the caller frees what it owns and retires it. */
+/* True if that was the last hold of an object that was killed and not retired. The caller then
+ * frees what the object owns and retires it, if each user of such an object holds it (events,
+ * notifies). */
 bool handle_drop(const void *handle);
-/* Whether the host gave addresses for handles at all. */
+/* True if the host gave addresses for handles at all. */
 bool handles_possible(void);
 /* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
  * may destroy it at any moment: only what its slot holds may be read. */
@@ -197,7 +198,7 @@ typedef struct Config {
     bool strict;                 /* the host must not touch device memory outside copies */
     bool allocators;             /* whether aclrtAllocatorRegister works, if the SoC has it */
     bool strict_allocators;      /* refuse what the runtime's allocator registry only survives */
-    bool reuse_handles;          /* a dead handle's value goes to the next object of its kind */
+    bool reuse_handles;          /* a dead handle's value is given to the next object of its kind */
     DeviceCode device_code;      /* what launching code that the host cannot run does */
     char problem[256];           /* what was wrong with an ACL_SIM_* variable; "" if nothing */
 } Config;
@@ -210,7 +211,7 @@ unsigned kernel_threads(void);
 /* Sets it for this process and reads the configuration anew; 100000, with the old value back, if it
  * makes no sense.  Only while no device is in use. */
 aclError setting_change(const char *name, const char *value);
-/* "32G", "512M", "4096" in bytes; false if it is no size. */
+/* "32G", "512M", "4096" in bytes; false if it is not a size. */
 bool size_parse(const char *text, size_t *bytes);
 
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
@@ -244,7 +245,7 @@ static inline aclError gate_leave(unsigned function, aclError status)
     return gate_leave_watched(function, status);
 }
 
-/* The same for libacl_op_compiler.so, which cannot reach the counters. */
+/* gate_enter and gate_leave for libacl_op_compiler.so, which cannot reach the counters. */
 SIM_SHARED aclError acl_sim_gate_enter(unsigned function);
 SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
 SIM_SHARED void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
@@ -258,7 +259,7 @@ enum { FOREVER = -1 };
 
 typedef bool (*ParkReady)(const void *argument);
 /* Waits until ready(argument); false if `deadline_ns` (as now_ns counts; FOREVER: none) came first.
- * Whoever makes it ready stores atomically and then calls park_wake with the same key. */
+ * The thread that makes it ready stores atomically and then calls park_wake with that key. */
 bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns);
 void park_wake(const void *key);
 /* A timeout as the API gives it (-1: none) as a deadline. */
@@ -269,7 +270,7 @@ typedef struct Stream Stream;
 
 typedef struct Context {
     int32_t device;
-    bool is_default;          /* made by aclrtSetDevice, gone with the last reset */
+    bool is_default;          /* made by aclrtSetDevice, destroyed by the last reset */
     Stream *_Atomic default_stream; /* what NULL means while this context is current; NULL: destroyed */
     uint64_t number;          /* never used twice */
     _Atomic int64_t sys_params[8]; /* aclrtCtxSetSysParamOpt; misc */
@@ -277,10 +278,10 @@ typedef struct Context {
 
 /* The thread's current context, or 107002. */
 aclError context_require(Context **context);
-/* The same for calls that begin by asking which device is current: 107002 is an answer then, not
- * the thread's last error. */
+/* As context_require, for calls that begin by asking which device is current: 107002 is an answer
+ * then, not the thread's last error. */
 aclError context_ask(Context **context);
-/* The same without an error: NULL if there is none. */
+/* The thread's current context without an error: NULL if there is none. */
 Context *context_current(void);
 /* 107001 unless `device` is one of the configured ones. */
 aclError device_check(int32_t device);
@@ -322,10 +323,10 @@ typedef struct TaskClass {
 /* A variable for a stream that a call follows: its slot is held until the end of the block. */
 void stream_unref(Stream *const *stream);
 #define STREAM_REF(name) Stream *name __attribute__((cleanup(stream_unref))) = NULL
-/* The live stream of that handle, held, in any context; 107017 for what is no live stream. */
+/* The live stream of that handle, held, in any context; 107017 if it is not a live stream. */
 aclError stream_follow(aclrtStream handle, Stream **stream);
 /* For submission; held.  NULL is the current context's default stream (107002 without a context);
- * 107017 for what is no live stream; 107003 for a stream of another context. */
+ * 107017 if it is not a live stream; 107003 for a stream of another context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
 /* The part of it that calls make before they look at sizes and flags, the rest comes after them:
  * 107017 for what is neither NULL nor a live stream. */
@@ -337,13 +338,13 @@ aclError stream_resolve_any(aclrtStream handle, Stream **stream);
 aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
 /* Waits for all that is queued now; 507046 at the timeout, else the stream's own error. */
 aclError stream_synchronize(Stream *stream, int32_t timeout_ms);
-/* Whether all that was queued is done: one relaxed look, no lock. */
+/* True if all that was queued is done: one relaxed look, no lock. */
 bool stream_idle(const Stream *stream);
 /* Waits inside a task until ready(argument), as park_wait, but also ends, with false, when the
  * stream is aborted or destroyed. */
 bool stream_park(Stream *stream, const void *key, ParkReady ready, const void *argument,
                  int64_t deadline_ns);
-/* Whether what the stream's running task does is unwanted: it was aborted or is destroyed. */
+/* True if the stream's running task is to end: the stream was aborted or is being destroyed. */
 bool stream_is_dropping(const Stream *stream);
 int32_t stream_device(const Stream *stream);
 Context *stream_context(const Stream *stream);

@@ -12,10 +12,10 @@ typedef struct ElfSymbol {
     bool function;      /* else an object */
 } ElfSymbol;
 
-/* Whether the bytes are a 64-bit little-endian ELF file with a sane section table. */
+/* True if the bytes are a 64-bit little-endian ELF file with a sane section table. */
 bool elf64_valid(const void *bytes, size_t length);
 
-/* Whether this machine could load it as a shared object. */
+/* True if this machine could load it as a shared object. */
 bool elf64_native(const void *bytes, size_t length);
 
 /* Goes over the defined global functions and objects. */

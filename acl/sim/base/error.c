@@ -32,7 +32,7 @@ static _Thread_local aclError last;
 static _Thread_local aclError unsigned_code; /* of the newest message; 0 once a gate signed it */
 static pthread_key_t messages_key;
 
-/* For the first thread whose first message comes when the host has no memory for one: that message
+/* For the first thread whose first message is made when the host has no memory for it: that message
    may be the one that says so, for example that the system's limit of mappings is reached. */
 static Messages spare;
 static atomic_bool spare_taken;
@@ -94,7 +94,7 @@ static void text_push(const char *line)
     all->text[length + kept] = '\0';
 }
 
-/* Whether a code is one that the runtime remembers: 107xxx, 207xxx, 507xxx. */
+/* True if a code is one that the runtime remembers: 107xxx, 207xxx, 507xxx. */
 static bool code_is_remembered(aclError code)
 {
     return code / 1000 % 100 == 7;
@@ -136,7 +136,7 @@ static void message_add(const char *function, aclError code, bool null, const ch
     unsigned_code = code;
 }
 
-/* Whether a message says that a handle should live, and the arguments that it is NULL. */
+/* True if a message says that a handle should live, and the arguments that it is NULL. */
 static bool null_was_meant(const char *message, const char *end, const char *arguments)
 {
     char given[LINE_MAX_BYTES];

@@ -65,7 +65,7 @@ static const char *cast_skip(const char *part)
     return part;
 }
 
-/* Whether it is a name, or a path of them. */
+/* True if it is a name, or a path of them. */
 static bool part_is_name(const char *part, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -125,7 +125,7 @@ static bool question_add(Text *text, const char *part, size_t length)
     return false;
 }
 
-/* Whether the part is a question that only destroys. */
+/* True if the part is a question that only destroys. */
 static bool part_is_silent(const char *part, size_t length)
 {
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {

@@ -10,7 +10,7 @@
  * as a user reads it: "desc is a live tensor desc", "devPtr is not NULL", "size > 0". */
 void condition_words(const char *condition, char *text, size_t room);
 
-/* Whether it asks only that a pointer is not NULL: "devPtr", "config->path", "stream != NULL". */
+/* True if it asks only that a pointer is not NULL: "devPtr", "config->path", "stream != NULL". */
 bool condition_is_pointer(const char *condition);
 
 /* Writes "devPtr=NULL, size=16" for names "devPtr:p size:u" and as many values: p is a pointer, u

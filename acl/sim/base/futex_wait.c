@@ -165,7 +165,7 @@ void park_wake(const void *key)
     if (atomic_load_explicit(&bucket->waiters, memory_order_relaxed) == 0) {
         return;
     }
-    pthread_mutex_lock(&bucket->lock); /* no waiter leaves, and takes its futex away, meanwhile */
+    pthread_mutex_lock(&bucket->lock); /* under it no waiter leaves and takes its futex away */
     for (Waiter *waiter = bucket->first; waiter != NULL; waiter = waiter->next) {
         if (waiter->key == key && atomic_exchange(&waiter->woken, 1) == 0) {
             syscall(SYS_futex, &waiter->woken, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);

@@ -256,7 +256,8 @@ bool handle_kill(void *handle)
     return true;
 }
 
-/* Into the quarantine: where slot_take finds it after those that died before, or at once. */
+/* Puts the slot into the quarantine, where slot_take finds it after the slots that died before it,
+   or at once. */
 static void slot_keep(Slot *slot)
 {
     Kind *kind = &kinds[slot->kind];

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether `text` is one JSON value and nothing else. */
+/* True if `text` is one JSON value and nothing else. */
 bool json_is_valid(const char *text);
 typedef enum JsonSort { JSON_ABSENT, JSON_STRING, JSON_BARE } JsonSort;
 /* The scalar at `path` ("outer", "inner", NULL), as text without quotes, and whether it stands in

@@ -1,6 +1,6 @@
 /* Processes: see process.h.
  *
- * /proc/PID/stat tells state and start.  Without /proc a number that answers to a signal is taken for
+ * /proc/PID/stat tells state and start.  Without /proc a number that answers to a signal counts as
  * the same process. */
 #include "base/process.h"
 
@@ -14,7 +14,7 @@
 
 enum { STAT_BYTES = 1024, FIELD_START = 22, FIELD_STATE = 3 };
 
-/* The process's state, a letter, and its start; false if there is no such file. */
+/* The process's state, a letter, and its start; false if the file does not exist. */
 static bool stat_read(int32_t pid, char *state, uint64_t *start)
 {
     char path[32], text[STAT_BYTES];

@@ -171,7 +171,7 @@ static aclError atomics_fill(uint32_t *capabilities, const aclrtAtomicOperation 
     for (uint32_t i = 0; i < count; i++) {
         if (!atomic_known(operations[i])) {
             return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                             "operations[%u] is %d, which is no atomic operation", i,
+                             "operations[%u] is %d, which is not an atomic operation", i,
                              (int)operations[i]);
         }
     }

@@ -83,7 +83,7 @@ aclError sim_aclrtDeviceGetByPCIBusId(const char *pciBusId, int32_t *deviceId)
     return ACL_SUCCESS;
 }
 
-/* The same in every process of a run, different for each device and chip. */
+/* Equal in every process of a run, different for each device and chip. */
 aclError sim_aclrtDeviceGetUuid(int32_t deviceId, aclrtUuid *uuid)
 {
     REQUIRE(uuid);
@@ -124,7 +124,7 @@ static int32_t streams_busy(int32_t device)
     return all != 0 ? (int32_t)(busy * 100 / all) : 0;
 }
 
-/* A device that does not exist is no error: its rates are "not measured", as in the runtime. */
+/* A device that does not exist is not an error: its rates are "not measured", as in the runtime. */
 aclError sim_aclrtGetDeviceUtilizationRate(int32_t deviceId, aclrtUtilizationInfo *utilizationInfo)
 {
     REQUIRE(utilizationInfo);

@@ -122,7 +122,7 @@ static aclError cmo_desc_run(Stream *stream, const void *payload)
     memcpy(&content, inner, sizeof content);
     if (content.mark != DESC_MARK) {
         return error_set("task", ACL_ERROR_RT_SYS_DMA,
-                         "stream %u: what is at %p is no cache descriptor", stream_id(stream),
+                         "stream %u: what is at %p is not a cache descriptor", stream_id(stream),
                          desc);
     }
     return cmo_run(stream, &content.task);

@@ -28,7 +28,8 @@ void copy_now(const char *function, const Copy *copy, const CopyEnds *ends);
 /* As a task of the stream.  If an end is host memory that is neither pinned nor registered, waits
  * for the stream and copies at once, as the runtime does. */
 aclError copy_submit(const char *function, Stream *stream, const Copy *copy, const CopyEnds *ends);
-/* The same with the source's bytes taken now, so that the caller may reuse them at once. */
+/* As copy_submit, but the source's bytes are copied now, so that the caller may change them at
+   once. */
 aclError copy_submit_staged(Stream *stream, const Copy *copy, const CopyEnds *ends);
 
 #endif

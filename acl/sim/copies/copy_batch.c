@@ -81,7 +81,7 @@ static aclError attributes_check(const char *function, const Batch *batch)
     return ACL_SUCCESS;
 }
 
-/* Whether the address is where the attribute says; `on_device` tells which side that is. */
+/* True if the address is where the attribute says; `on_device` tells which side that is. */
 static bool location_fits(const aclrtMemLocation *stated, const void *address, bool *on_device)
 {
     Memory memory;

@@ -166,7 +166,8 @@ static aclError desc_run(Stream *stream, const void *payload)
     memcpy(&content, inner, sizeof content);
     if (content.mark != DESC_MARK) {
         return error_set("task", ACL_ERROR_RT_SYS_DMA,
-                         "stream %u: what is at %p is no copy descriptor", stream_id(stream), desc);
+                         "stream %u: what is at %p is not a copy descriptor", stream_id(stream),
+                         desc);
     }
     return indirect_move(stream, content.dst, content.src, content.bytes);
 }

@@ -40,7 +40,7 @@ static aclError write_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* A task that waits: its memory may go meanwhile. */
+/* A task that waits: its memory may be unmapped during the wait. */
 typedef struct ValueWait {
     const Stream *stream;
     const ValueTask *task;

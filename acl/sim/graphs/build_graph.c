@@ -319,7 +319,7 @@ static aclError model_check(Stream *stream)
 static aclError label_resolve(const void *handle, Label **label)
 {
     if (!handle_is(handle, HANDLE_LABEL)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no label that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live label", handle);
     }
     *label = (Label *)(uintptr_t)handle;
     return ACL_SUCCESS;
@@ -397,7 +397,7 @@ static aclError list_resolve(aclrtLabelList handle, LabelList **list)
 {
     *list = handle;
     if (!handle_follow(handle, HANDLE_LABEL_LIST)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no label list that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live label list", handle);
     }
     return ACL_SUCCESS;
 }
@@ -411,7 +411,7 @@ aclError sim_aclrtDestroyLabelList(aclrtLabelList labelList)
         list_release(labelList);
     }
     if (!won) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no list of labels", labelList);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is not a list of labels", labelList);
     }
     return ACL_SUCCESS;
 }

@@ -273,7 +273,7 @@ static bool lanes_are_joined(const Graph *graph)
     return true;
 }
 
-/* Whether the capture began with that stream. */
+/* True if the capture began with that stream. */
 static bool capture_is_of(Graph *graph, const Stream *stream)
 {
     pthread_mutex_lock(&graph->lock);

@@ -27,8 +27,8 @@ typedef struct GraphLane {
     GraphPart *part;
 } GraphLane;
 
-/* Lane `to` goes on from task `at` when lane `from` has done what it had before task `before`, and
- * what that came after: its edges among the first `known`. */
+/* Lane `to` continues with task `at` when lane `from` has done its tasks before `before`, and when
+ * the edges of `from` among the first `known` are met. */
 typedef struct GraphEdge {
     uint32_t to, from;
     size_t at, before, known;
@@ -71,7 +71,7 @@ typedef struct Graph {
     struct Condition *conditions;
     struct TaskGroup *groups;
     struct Execution *executions; /* that go on just now */
-    struct Graph *next_capture; /* in the list of those that go on; guarded by graph_lanes.c's lock */
+    struct Graph *next_capture; /* that is going on; guarded by graph_lanes.c's lock */
     DestroyCallback *on_destroy;
     struct RaceGraph *race; /* the order checker's */
 } Graph;

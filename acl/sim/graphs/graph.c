@@ -57,7 +57,7 @@ aclError graph_resolve(aclmdlRI handle, Graph **graph)
         handle_drop(found);
     }
     if (!held) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live modelRI", handle);
     }
     *graph = found;
     return ACL_SUCCESS;
@@ -184,7 +184,7 @@ static aclError handle_begin(Graph *graph)
     pthread_mutex_lock(&graph->lock);
     aclError status = handle_is(graph, HANDLE_MODEL_RI)
                           ? running_raise(graph)
-                          : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no modelRI that lives",
+                          : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live modelRI",
                                  (void *)graph);
     pthread_mutex_unlock(&graph->lock);
     return status;
@@ -386,7 +386,7 @@ aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
     GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
-    pthread_mutex_lock(&graph->lock); /* no execution ends, and its stream with it, meanwhile */
+    pthread_mutex_lock(&graph->lock); /* under it no execution ends, nor its stream */
     for (const Execution *e = graph->executions; e != NULL; e = e->other) {
         stream_skip(e->on);
     }

@@ -75,7 +75,7 @@ static aclError condition_resolve(aclmdlRICondHandle handle, Graph **graph, Cond
 {
     *graph = graph_of_part(handle, HANDLE_COND);
     if (*graph == NULL) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no condition that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live condition", handle);
     }
     *condition = handle;
     return ACL_SUCCESS;
@@ -195,7 +195,7 @@ static const TaskClass cond_task = {
    other. */
 FILE_LOCK(adding);
 
-/* Whether `graph` is `target` or runs it as a branch; `adding` is held. */
+/* True if `graph` is `target` or runs it as a branch; `adding` is held. */
 static bool graph_reaches(Graph *graph, const Graph *target)
 {
     bool reaches = graph == target;
@@ -221,7 +221,7 @@ static aclError cond_check(const aclmdlRICondTaskParams *params)
     return ACL_SUCCESS;
 }
 
-/* Whether a caller gives a graph of its own.  The array is for output: what else is in it means
+/* True if a caller gives a graph of its own.  The array is for output: what else is in it means
  * nothing, and neither does what another conditional task put there. */
 static bool branch_is_given(aclmdlRI handle)
 {

@@ -18,7 +18,7 @@ struct GraphPart {
 };
 
 FILE_LOCK(lock);
-static Graph *newest_capture; /* of those that go on */
+static Graph *newest_capture; /* of the captures that are going on */
 
 void graphs_forked(void)
 {

@@ -20,7 +20,7 @@ typedef struct Progress {
     size_t left;   /* tasks */
 } Progress;
 
-/* Whether the lane's tasks before that one are done, and the edges that it had then are met. */
+/* True if the lane's tasks before that one are done, and the edges that it had then are met. */
 static bool lane_reached(Progress *progress, uint32_t lane, size_t before, size_t known)
 {
     const Graph *graph = progress->graph;

@@ -20,7 +20,7 @@ static aclError task_resolve(aclmdlRITask handle, Graph **graph, GraphTask **tas
 {
     *graph = graph_of_part(handle, HANDLE_MODEL_RI_TASK);
     if (*graph == NULL) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no task of a modelRI that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a task of a live modelRI", handle);
     }
     *task = ((TaskHandle *)handle)->task;
     return ACL_SUCCESS;
@@ -106,7 +106,7 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
     return tasks != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
-/* An update may put another task there meanwhile. */
+/* At the same time an update may put another task there. */
 static aclmdlRITaskType task_type(Graph *graph, const GraphTask *task)
 {
     pthread_mutex_lock(&graph->lock);

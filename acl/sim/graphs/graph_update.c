@@ -132,7 +132,7 @@ aclError sim_aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp han
     TRY(stream_resolve(stream, &on));
     graph = graph_of_part(handle, HANDLE_TASK_GROUP);
     if (graph == NULL || !handle_is(graph, HANDLE_MODEL_RI)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no task group that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live task group", handle);
     }
     if (!group_enter(on, handle, graph)) {
         return fail(ACL_ERROR_STREAM_TASK_GROUP_STATUS, "stream %u is updating or captured",
@@ -155,7 +155,7 @@ static GraphTask *group_next(TaskGroup *group)
 
 static bool group_is_through(TaskGroup *group)
 {
-    pthread_mutex_lock(&group->graph->lock); /* more may be captured into the graph meanwhile */
+    pthread_mutex_lock(&group->graph->lock); /* tasks may be captured at the same time */
     bool through = group_next(group) == NULL;
     pthread_mutex_unlock(&group->graph->lock);
     return through;

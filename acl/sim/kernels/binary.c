@@ -93,8 +93,8 @@ static aclError code_new(const void *bytes, size_t length, bool opaque, Code **o
 {
     bool elf = elf64_valid(bytes, length) && has_function(bytes, length);
     if (!elf && !opaque) {
-        return fail(
-            ACL_ERROR_RT_PARAM_INVALID, "%zu bytes are no 64-bit ELF file with functions", length);
+        return fail(ACL_ERROR_RT_PARAM_INVALID,
+            "%zu bytes are not a 64-bit ELF file with functions", length);
     }
     Code *code = calloc(1, sizeof *code);
     void *copy = malloc(length);
@@ -266,7 +266,7 @@ aclError sim_aclrtBinaryLoad(const aclrtBinary binary, aclrtBinHandle *binHandle
 static aclError binary_require(const void *handle, Binary **binary)
 {
     if (!handle_follow(handle, HANDLE_BINARY)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no binary that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live binary", handle);
     }
     *binary = (Binary *)(uintptr_t)handle;
     return ACL_SUCCESS;
@@ -315,7 +315,7 @@ bool binary_of_part(const void *part, HandleKind kind, size_t offset, Binary **b
 aclError function_require(const void *handle, Binary **binary)
 {
     if (!binary_of_part(handle, HANDLE_FUNCTION, offsetof(Function, binary), binary)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no function that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live function", handle);
     }
     return ACL_SUCCESS;
 }

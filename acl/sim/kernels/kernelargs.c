@@ -71,7 +71,7 @@ static aclError args_require(const void *handle, Args **args, Binary **binary)
     *args = args_find(handle, binary);
     return *args != NULL
         ? ACL_SUCCESS
-        : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no argument handle that lives", handle);
+        : fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live argument handle", handle);
 }
 
 aclError args_check(aclrtArgsHandle handle)

@@ -61,8 +61,8 @@ static void action_call(const struct sigaction *action, int number, siginfo_t *i
     }
 }
 
-/* A handler that was installed while a kernel ran has ours as its previous: the same signal then comes
- * back to us, and goes on to what was there before both. */
+/* A handler that was installed while a kernel ran has ours as its previous: the signal then comes
+ * back to ours, which passes it to the handler that was there before both. */
 static void signal_pass(int number, siginfo_t *info, void *context)
 {
     bool again = passing == context;

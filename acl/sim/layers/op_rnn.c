@@ -198,7 +198,7 @@ static void bias_load(const OpCall *call, const Net *net, int64_t direction, flo
     convert(bias, ACL_FLOAT, from, given == NULL ? ACL_FLOAT : given->type, given != NULL, count);
 }
 
-/* Whether an RNN's activation is Relu in that direction; anything else is tanh. */
+/* True if an RNN's activation is Relu in that direction; anything else is tanh. */
 static bool direction_relu(const OpCall *call, int64_t direction)
 {
     const Attr *attr = attr_find(call, "activations");

@@ -23,7 +23,7 @@ void rotary_row(const Rotary *rotary, int64_t place, const float *in, float *out
     }
 }
 
-/* The same in double; the tables are double too. */
+/* As above in double; the tables are double too. */
 static void rotary_row_wide(const Rotary *rotary, const double *cosine, const double *sine,
     int64_t place, const double *in, double *out)
 {

@@ -57,7 +57,7 @@ bool memory_find(const void *address, Memory *memory)
     return true;
 }
 
-/* Whether all the bytes are in the allocation or the mappings that `memory` describes. */
+/* True if all the bytes are in the allocation or the mappings that `memory` describes. */
 static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bool write)
 {
     if (begin + bytes < begin) {

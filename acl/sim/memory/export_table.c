@@ -62,7 +62,7 @@ static ShareTable *table_lock(ShareEntry *entry)
     return table;
 }
 
-/* Whether a process that lives has it; forgets those that died.  The table's lock is held. */
+/* True if a process that lives has it; forgets those that died.  The table's lock is held. */
 static bool users_left(ShareEntry *entry)
 {
     bool left = false;

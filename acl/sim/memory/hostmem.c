@@ -143,7 +143,7 @@ static Pinned **pinned_find(const void *address)
     return link;
 }
 
-/* Whether the address is in pinned memory that was registered. */
+/* True if the address is in pinned memory that was registered. */
 static bool pinned_is_mapped(const void *address)
 {
     pthread_mutex_lock(&pinned_lock);
@@ -189,7 +189,7 @@ static bool pinned_forget(const void *address)
     return found != NULL;
 }
 
-/* Whether exactly that range is registered: aclrtHostRegister may say so twice. */
+/* True if exactly that range is registered: registering it twice is allowed. */
 static bool host_is_registered(const void *address, size_t bytes)
 {
     Range range;

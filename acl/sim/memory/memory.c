@@ -246,7 +246,8 @@ aclError sim_aclrtFreeWithDevSync(void *devPtr)
     return memory_free(__func__, devPtr);
 }
 
-/* Memory outlives its device's last reset, as it outlives contexts; what was freed goes back. */
+/* Memory outlives its device's last reset, as it outlives contexts; pages that were freed are
+   returned to the host. */
 static void free_pages_return(int32_t device)
 {
     Arena *arena = arena_existing(device);

@@ -41,13 +41,13 @@ typedef struct Memory {
     bool readable, writable;
 } Memory;
 
-/* Whether the kind counts as a device's memory for copies and attributes. */
+/* True if the kind counts as a device's memory for copies and attributes. */
 static inline bool memory_on_device(MemoryKind kind)
 {
     return kind == MEMORY_DEVICE || kind == MEMORY_POOL || kind == MEMORY_MAPPED ||
            kind == MEMORY_IMPORTED;
 }
-/* Whether the simulator may use it after an asynchronous call returned. */
+/* True if the simulator may use it after an asynchronous call returned. */
 static inline bool memory_is_pinned(MemoryKind kind)
 {
     return kind == MEMORY_HOST || kind == MEMORY_MANAGED || kind == MEMORY_REGISTERED ||
@@ -73,7 +73,7 @@ typedef struct Arena {
 
 /* A device's arena, made when first asked for; NULL if the host refuses it (refusal_tell). */
 Arena *arena_of(int32_t device);
-/* The same, but NULL if it was never made. */
+/* The device's arena; NULL if it was never made. */
 Arena *arena_existing(int32_t device);
 /* `bytes` in pages of that kind, charged to the books; 0 if the device is full. */
 uintptr_t arena_take(Arena *arena, size_t bytes, PageKind page, BookKind book,
@@ -95,10 +95,10 @@ static inline bool arena_has(const Arena *arena, uintptr_t address)
 }
 /* The arena that the address is in, or NULL. */
 Arena *arena_at(uintptr_t address);
-/* Whether users' addresses of device memory are inaccessible. */
+/* True if users' addresses of device memory are inaccessible. */
 bool memory_strict(void);
 /* Follows config.strict; for a moment when no device is in use.  Reservations made before strict
- * mode stay open. */
+ * mode remain accessible. */
 void memory_config_changed(void);
 
 /* What the address belongs to; false if the simulator does not know it. */
@@ -124,7 +124,7 @@ bool memory_reachable(const void *address, size_t bytes, bool write);
 aclError memory_for_task(const Stream *stream, const char *what, const void *address, size_t bytes,
                          bool write, void **inner);
 
-/* A task's run function answers with this for an address that is gone. */
+/* A task's run function returns this if its memory was unmapped. */
 aclError copy_fault(Stream *stream, const char *what, const void *address, size_t bytes);
 
 /* How many of the bytes the host can touch before the first page that would fault; hostprobe.c. */

@@ -57,7 +57,7 @@ static const size_t UNIT = (size_t)1 << 21;
 
 static aclError pool_unknown(const char *function, aclError code, const void *pool)
 {
-    return error_set(function, code, "memPool = %p is no pool (or it was destroyed)", pool);
+    return error_set(function, code, "memPool = %p is not a live pool", pool);
 }
 
 /* ---- places and bins (the pool's lock is held) ---------------------------------- */
@@ -187,7 +187,8 @@ static PoolBlock *block_find(MemPool *pool, size_t bytes, uint32_t stream, int l
     return own == NULL || (ready != NULL && ready->bytes < own->bytes) ? ready : own;
 }
 
-/* [ cached .......... ]  =>  [ block, bytes ][ cached ]; without host memory it stays as it is. */
+/* [ cached .......... ]  =>  [ block, bytes ][ cached ]; without host memory the block is not
+   split. */
 static void block_split(MemPool *pool, PoolBlock *block, size_t bytes)
 {
     PoolBlock *rest = block->bytes > bytes ? calloc(1, sizeof *rest) : NULL;
@@ -348,7 +349,7 @@ aclError sim_aclrtMemPoolCreate(aclrtMemPool *memPool, const aclrtMemPoolProps *
     return ACL_SUCCESS;
 }
 
-/* Blocks in use stay valid until they are freed; they go back to the device then. */
+/* Blocks in use are valid until they are freed; then they are returned to the device. */
 aclError sim_aclrtMemPoolDestroy(const aclrtMemPool memPool)
 {
     REQUIRE(memPool);
@@ -423,7 +424,8 @@ static void place_reach(MemPool *pool, FreePlace *place)
     pool_trim(pool, pool->threshold);
 }
 
-/* Its blocks may be gone, or have been given out and freed again, since the task was made. */
+/* Since the task was made its blocks may have been returned to the device, or given out and freed
+   again. */
 static aclError free_run(Stream *stream, const void *payload)
 {
     const FreeTask *task = payload;
@@ -445,7 +447,8 @@ static void free_drop(void *payload)
     pool_unlock(task->pool);
 }
 
-/* What still uses the block has to come before: the next user only comes after the free. */
+/* Work that still uses the block has to be ordered before the free, because the next user is
+   ordered after the free only. */
 static void free_touch(const void *payload, Touch *touch)
 {
     const FreeTask *task = payload;

@@ -167,7 +167,7 @@ static void home_give(Home *home, size_t granule, size_t count)
 }
 
 /* ---- places that importers have ------------------------------------------------- */
-/* A place that an importer has, of a Physical that is gone. */
+/* A place that an importer still has, of a Physical that was freed. */
 typedef struct Lingering {
     struct Lingering *next;
     ShareEntry *share;
@@ -270,7 +270,7 @@ bool physical_place(Physical *memory, Home *home, size_t granule)
     return placed;
 }
 
-/* What was placed goes back, when the last importer is done with it. */
+/* Gives the pages back when the last importer has released them. */
 static void physical_unplace(Physical *memory)
 {
     Lingering place = {NULL, memory->share, memory->device, memory->fd, memory->home,
@@ -332,7 +332,7 @@ static bool physical_try_ref(Physical *memory)
 static aclError handle_unknown(const char *function, aclrtDrvMemHandle handle)
 {
     return error_set(function, ACL_ERROR_RT_INVALID_HANDLE,
-                     "handle = %p is no handle of physical memory (or it was freed)",
+                     "handle = %p is not a live handle of physical memory",
                      (void *)handle);
 }
 
@@ -440,8 +440,8 @@ static aclError attribute_check(const char *function, const aclrtPhysicalMemProp
     *page = attribute_page(prop->memAttr, location_is_host(prop->location.type));
     if (*page == PAGE_KINDS) {
         return error_set(function, ACL_ERROR_INVALID_PARAM,
-                         "prop->memAttr = %d is no attribute of physical memory at location type "
-                         "%d", (int)prop->memAttr, (int)prop->location.type);
+                         "prop->memAttr = %d is not an attribute of physical memory at location "
+                         "type %d", (int)prop->memAttr, (int)prop->location.type);
     }
     return ACL_SUCCESS;
 }

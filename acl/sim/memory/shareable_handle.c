@@ -171,7 +171,7 @@ static aclError token_of(const char *function, const void *shareableHandle,
     memcpy(&data, shareableHandle, sizeof data);
     if (memcmp(data.mark, FABRIC_MARK, sizeof data.mark) != 0) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
-                         "shareableHandle is no fabric handle");
+                         "shareableHandle is not a fabric handle");
     }
     *token = data.token;
     return ACL_SUCCESS;

@@ -69,7 +69,7 @@ static bool slots_open(const char *path)
     return own != NULL;
 }
 
-/* The parent's slot is not the child's: what the child takes goes when it does. */
+/* A forked child takes a slot of its own, so that its memory stops counting when it ends. */
 void neighbours_forked(void)
 {
     own = NULL;

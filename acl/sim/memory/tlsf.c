@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 enum {
-    PURGE_AT_ONCE = 8 << 20,   /* a block this long goes back to the system as it is freed */
+    PURGE_AT_ONCE = 8 << 20,   /* a block this long is returned to the system when it is freed */
     PURGE_STALE_AT = 16 << 20, /* and shorter ones when their sum reaches this */
 };
 

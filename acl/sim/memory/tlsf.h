@@ -85,7 +85,7 @@ bool zone_open(Zone *zone, size_t bytes, size_t unit, ZonePurge purge, void *arg
 void zone_close(Zone *zone);
 /* A block's offset, or SIZE_MAX if no free block is long enough. */
 size_t zone_take(Zone *zone, size_t bytes, const BlockInfo *info);
-/* Whether a live block covers `offset`; what it is. */
+/* True if a live block covers `offset`; what it is. */
 bool zone_find(Zone *zone, size_t offset, ZoneView *view);
 /* Stops being live, if a live block begins at `offset`: no other thread can free it, and its
  * addresses are not given out before zone_give. */

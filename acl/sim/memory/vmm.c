@@ -265,7 +265,7 @@ int protection_of(aclrtMemAccessFlags access)
 }
 
 /* What users' addresses of a mapping allow.  A reservation made before strict mode has no second
- * view and stays open. */
+ * mapping and remains accessible. */
 static int user_protection(const Mapping *mapping, ptrdiff_t alias)
 {
     bool hidden = alias != 0 && memory_strict() && mapping->memory->device != BOOK_HOST;

@@ -37,7 +37,7 @@ static aclError location_check(const char *function, const aclrtMemLocation *loc
     return ACL_SUCCESS;
 }
 
-/* Whether mappings cover exactly those addresses; the lock is held. */
+/* True if mappings cover exactly those addresses; the lock is held. */
 static bool mappings_tile(const Reservation *reservation, uintptr_t base, size_t bytes)
 {
     uintptr_t end = base + bytes;

@@ -40,7 +40,7 @@ static bool octal_read(const unsigned char *text, size_t room, size_t *value)
     return digits > 0 && (at == room || text[at] == ' ' || text[at] == '\0');
 }
 
-/* Whether the block's sum is the one that it says, its own digits counted as blanks. */
+/* True if the block's sum is the one that it says, its own digits counted as blanks. */
 static bool header_holds(const unsigned char *block)
 {
     enum { DIGITS = 8 };

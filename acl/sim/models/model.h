@@ -1,7 +1,7 @@
 /* model.h: loaded models and the things a user describes their inputs and outputs with.
 
    A model is reached by its number. It lives until it was unloaded and the last of its queued work
-   is done; only its memory on the device that came from a user's allocator goes back at unload. */
+   is done; only its device memory from a user's allocator is returned at unload. */
 #ifndef SIM_MODEL_H
 #define SIM_MODEL_H
 
@@ -94,8 +94,8 @@ struct ModelFile {
 
 aclError modelfile_open(const char *path, ModelFile *file);
 void modelfile_close(ModelFile *file);
-/* Reads and prepares; 100013 with a message that names file and node. What the node loop cannot run
-   goes to ONNX Runtime, if that is there: then *ort is its session (ort_free). */
+/* Reads and prepares; 100013 with a message that names file and node. If the node
+   loop cannot run the model and ONNX Runtime is there, *ort is a session of it (ort_free). */
 aclError modelfile_parse(const ModelFile *file, Net *net, Gears *gears, struct OrtModel **ort);
 
 /* --- bundle.c --- */

@@ -29,7 +29,7 @@ aclError sim_aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle)
     return ACL_SUCCESS;
 }
 
-/* Where an option goes, and how large it is; NULL for one that is not known. */
+/* The field of an option, and its size; NULL for an unknown option. */
 static void *option_place(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, size_t *size)
 {
     *size = sizeof(void *);
@@ -101,7 +101,7 @@ aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *mo
     }
 }
 
-/* Of the options, the memory for weights: where the model comes from is the bundle's to say. */
+/* Of the options only the memory for weights: the bundle says where the model comes from. */
 aclError sim_aclmdlBundleLoadModelWithConfig(
     uint32_t bundleId, size_t index, aclmdlConfigHandle *handle, uint32_t *modelId)
 {

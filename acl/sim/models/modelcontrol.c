@@ -110,7 +110,8 @@ static aclError turns_start(Turns *turns)
     return ACL_SUCCESS;
 }
 
-/* Gives up what is carried; after a failure the blocks stay with the model. */
+/* Releases the loop-carried values and the collected outputs. If the run failed, the model keeps
+   their blocks. */
 static void turns_end(Turns *turns, bool good)
 {
     for (int i = 0; turns->state != NULL && i < turns->states; i++) {

@@ -32,7 +32,7 @@ aclError modelfile_open(const char *path, ModelFile *file)
         }
         return fail((aclError)ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID,
             "the model %s cannot be opened: %s", path,
-            fd < 0 ? strerror(reason) : "it is no regular file");
+            fd < 0 ? strerror(reason) : "it is not a regular file");
     }
     file->length = (size_t)about.st_size;
     void *mapped =

@@ -174,7 +174,7 @@ static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
 }
 
 /* An output without a buffer: after a synchronous run the user gets memory of aclrtMalloc; after an
-   asynchronous one the result is lost, and its block has gone back, as with GE. */
+   asynchronous one the result is lost and its block is freed, as with GE. */
 static aclError output_give(const DatasetEntry *entry, size_t bytes)
 {
     void *memory = NULL;

@@ -18,11 +18,11 @@ typedef struct Slot {
     Tensor tensor;      /* data is the device address, NULL while only the host has the value */
     const void *host;   /* the value on the host, NULL if only the device has it */
     Hold *hold;         /* the block behind tensor.data, NULL if it is not the run's */
-    Sequence *sequence; /* then it is no tensor */
+    Sequence *sequence; /* then it is not a tensor */
     int output;         /* which output of the model it is, -1 none */
 } Slot;
 
-/* Host memory that queued kernels read: it goes with the run. */
+/* Host memory that queued kernels read: freed with the run. */
 typedef struct Owned {
     struct Owned *next;
     void *data;
@@ -112,7 +112,7 @@ typedef struct Rows {
 
 aclError run_copy_rows(Run *run, const Rows *copy);
 
-/* Whether the stream whose task this thread runs is being aborted or destroyed. */
+/* True if the stream whose task this thread runs is being aborted or destroyed. */
 bool stream_interrupted(void);
 
 /* --- modelio.c --- */

@@ -23,7 +23,7 @@ typedef struct Walk {
     char message[OP_MESSAGE_ROOM];
 } Walk;
 
-/* Whether the value of an input counts.  A host node that reads what a kernel computes (Shape) looks
+/* True if the value of an input counts.  A host node that reads what a kernel computes (Shape) looks
    at its shape only. */
 static bool read_by_value(const Net *net, const NetNode *node, int i)
 {

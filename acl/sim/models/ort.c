@@ -204,7 +204,8 @@ static bool engine_make(void)
             api.register_allocator(environment, &allocator), problem, sizeof problem);
 }
 
-/* Tried again by each model that wants it until it succeeds: the library may be named meanwhile. */
+/* Each model that wants it tries again until it succeeds: the library may be named between two
+   loads. */
 static bool engine_open(char *reason, size_t room)
 {
     pthread_mutex_lock(&open_lock);
@@ -256,7 +257,7 @@ static bool value_read(
     *index = copy == NULL ? -1 : net_value(net, strcpy(copy, name));
     bool good = *index >= 0 && status_good(api.onnx_type(type, &kind), reason, room);
     if (good && kind != ORT_TENSOR) {
-        (void)snprintf(reason, room, "%s is no tensor", name);
+        (void)snprintf(reason, room, "%s is not a tensor", name);
         good = false;
     }
     if (good && status_good(api.tensor_info(type, &info), reason, room)) {
@@ -382,7 +383,7 @@ static aclError output_write(int index, void *address, const void *data, size_t 
     return ACL_SUCCESS;
 }
 
-/* Where a result goes: the user's buffer, or, for one without, host memory that the run owns. */
+/* The destination of a result: the user's buffer, or, without one, host memory of the run. */
 static aclError output_take(Run *run, int index, OrtValue *value)
 {
     char reason[OP_MESSAGE_ROOM] = "";

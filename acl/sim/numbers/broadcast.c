@@ -15,7 +15,7 @@ static void strides_fill(int64_t *strides, const Tensor *out, const Tensor *oper
     }
 }
 
-/* Whether dimension d continues dimension `last` for every operand. */
+/* True if dimension d continues dimension `last` for every operand. */
 static bool dims_merge(const Spread *spread, int last, const int64_t (*strides)[TENSOR_RANK_MAX],
     int d, int64_t length)
 {

@@ -120,7 +120,7 @@ bool onnx_read(Net *net, const void *bytes, size_t length, const char *folder);
 bool net_prepare(Net *net);
 void net_free(Net *net);
 
-/* Whether the bytes look like an ONNX model at all. */
+/* True if the bytes look like an ONNX model at all. */
 bool onnx_recognise(const void *bytes, size_t length);
 
 /* --- for onnx.c and graph_ir.c --- */

@@ -223,7 +223,7 @@ static bool inputs_given(const NetNode *node, int first)
     return true;
 }
 
-/* The operators on sequences that there are; others stay without a row, and are refused later. */
+/* The operators on sequences; a node with another name has no row and is refused later. */
 static bool sequence_read(NetNode *node)
 {
     static const struct {

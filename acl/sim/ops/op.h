@@ -89,17 +89,17 @@ enum {
 /* The row for a name in a domain, or NULL. */
 const OpKind *op_find(const char *name, OpDomain domain);
 
-/* Whether the row has what a node asks for, as far as the numbers of inputs and outputs and the
+/* True if the row has what a node asks for, as far as the numbers of inputs and outputs and the
    attributes tell; false with a message. A node that passes may still be refused by op_infer. */
 bool op_accept(const OpCall *call);
 
-/* Whether op_infer looks at the values of an input, not at its shape alone. */
+/* True if op_infer looks at the values of an input, not at its shape alone. */
 bool op_infer_reads(const OpKind *kind, int input);
 
-/* Whether the operator has these attributes, each of the right kind; false with a message. */
+/* True if the operator has these attributes, each of the right kind; false with a message. */
 bool form_accept(const OpCall *call);
 
-/* Whether no input is left out that may not be, and those of one value have one. */
+/* True if no input is left out that may not be, and those of one value have one. */
 bool form_check_inputs(const OpCall *call);
 
 /* Fills outputs' types and shapes; false with a message in call->message. */

@@ -73,7 +73,7 @@ static bool arg_infer(OpCall *call)
             (int)ACL_INT32, (int)ACL_INT64, (int)out->type);
 }
 
-/* Whether X comes before A, the best so far; of equal ones the first, or the last. NaN is before
+/* True if X comes before A, the best so far; of equal ones the first, or the last. NaN is before
    all others, as in NumPy. */
 #define ARG_REAL(X, A) \
     ((largest ? (X) > (A) : (X) < (A)) || (isnan(X) && (last || !isnan(A))) \

@@ -430,7 +430,7 @@ static bool pad_infer(OpCall *call)
     return true;
 }
 
-/* Where an output place along one axis comes from; -1 = the constant. */
+/* The input place of an output place along one axis; -1 = the constant. */
 static int64_t pad_source(const Pads *pads, int d, int64_t at, int64_t length, char mode)
 {
     int64_t first = pads->before[d] < 0 ? -pads->before[d] : 0;

@@ -73,7 +73,7 @@ static bool reduce_infer(OpCall *call)
     return true;
 }
 
-/* --- the places: a walk over the kept dimensions, and one over those that go --- */
+/* --- the places: a walk over the kept dimensions, and one over the reduced ones --- */
 
 typedef struct Walk {
     int rank;
@@ -206,7 +206,7 @@ WIDE static void rows_real(
     }
 }
 
-/* The largest of sign * x and `so_far`; a NaN stays. */
+/* The largest of sign * x and `so_far`; NaN if one of them is. */
 WIDE static double run_extreme(double so_far, double sign, const double *x, int64_t n)
 {
     double lanes[LANES], best = so_far;

@@ -244,7 +244,7 @@ typedef struct Survivors {
     double *y1, *x1, *y2, *x2, *area;
 } Survivors;
 
-/* Whether the overlap with any of them, both over either, passes `limit`. */
+/* True if the overlap with any of them, both over either, passes `limit`. */
 WIDE static bool survivors_cover(const Survivors *s, const Box *box, double limit)
 {
     enum { PART = 64 };

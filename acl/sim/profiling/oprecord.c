@@ -91,7 +91,7 @@ static aclError records_check(const char *function, const void *data, size_t len
         memcpy(&record, (const char *)data + i * sizeof record, sizeof record);
         if (record.signature != record_sign(&record)) {
             return error_set(function, ACL_ERROR_INVALID_PARAM,
-                "part %zu of opInfo is no record of an operator", i);
+                "part %zu of opInfo is not a record of an operator", i);
         }
     }
     return ACL_SUCCESS;
@@ -150,7 +150,7 @@ static aclError name_length(const char *function, const void *data, size_t lengt
 }
 
 /* Copies and forgets the name.  A buffer as long as the name without its end cuts the last letter,
- * as in the runtime; a shorter one is refused, and the name stays. */
+ * as in the runtime; a shorter one is refused, and the name is kept. */
 static aclError name_take(const char *function, const void *data, size_t length, uint32_t index,
     NameSort sort, char *to, size_t room)
 {

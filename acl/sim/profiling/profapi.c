@@ -26,7 +26,7 @@ SIM_SHARED int32_t rtGetC2cCtrlAddr(uint64_t *address, uint32_t *length);
 SIM_SHARED int32_t rtKernelLaunch(const void *stub, uint32_t blocks, void *arguments,
     uint32_t size, void *memory, void *stream);
 
-/* The same text has the same number, within a run and across runs. */
+/* Equal texts have equal numbers, within a run and across runs. */
 uint64_t MsprofGetHashId(const char *hashInfo, size_t length)
 {
     uint64_t hash = 0xcbf29ce484222325u;

@@ -201,7 +201,7 @@ aclError sim_aclprofInit(const char *profilerResultPath, size_t length)
     }
     (void)mkdir(profilerResultPath, 0777);
     if (access(profilerResultPath, W_OK | X_OK) != 0) {
-        return fail(ACL_ERROR_INVALID_FILE, "%.200s is no folder to write to: %s",
+        return fail(ACL_ERROR_INVALID_FILE, "%.200s is not a folder that can be written to: %s",
                     profilerResultPath, strerror(errno));
     }
     char *own = strdup(profilerResultPath);
@@ -377,7 +377,7 @@ static aclError mark_submit(aclrtStream handle, const char *text, size_t length,
     return stream_submit(stream, &mark_task, &mark, sizeof mark);
 }
 
-/* On the host at once, and on the stream when its turn comes. */
+/* On the host at once, and on the stream when the stream reaches it. */
 aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
 {
     if (!is_marking() || msg == NULL || stream == NULL || msgLen == 0 || msgLen >= TEXT_MAX ||
@@ -398,7 +398,7 @@ aclprofStepInfo *sim_aclprofCreateStepInfo(void)
 void sim_aclprofDestroyStepInfo(aclprofStepInfo *stepinfo)
 {
     if (!object_is(stepinfo, SORT_STEP) || !object_end(stepinfo)) {
-        (void)fail(ACL_ERROR_INVALID_PARAM, "stepinfo is no step");
+        (void)fail(ACL_ERROR_INVALID_PARAM, "stepinfo is not a live step");
     }
 }
 

@@ -255,7 +255,7 @@ aclError sim_aclprofModelSubscribe(
     }
     int fd = *profSubscribeConfig->fd;
     if (fcntl(fd, F_GETFD) < 0) {
-        return fail(ACL_ERROR_INVALID_PARAM, "fd points at %d, which is no open file", fd);
+        return fail(ACL_ERROR_INVALID_PARAM, "fd points at %d, which is not an open file", fd);
     }
     Subscription *self = calloc(1, sizeof *self);
     if (self == NULL) {

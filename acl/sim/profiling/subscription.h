@@ -15,10 +15,10 @@ typedef struct OpRun {
 } OpRun;
 
 extern atomic_uint subscription_count;
-/* Whether a model has that number; models/model.c sets it as the library is loaded. */
+/* True if a model has that number; models/model.c sets it as the library is loaded. */
 extern bool (*subscription_model_exists)(uint32_t id);
 
-/* Whether some model is watched: then, when a kernel is done, its run is told. */
+/* True if a model has a subscription: then each kernel that is done is told. */
 static inline bool subscription_any(void)
 {
     return atomic_load_explicit(&subscription_count, memory_order_relaxed) != 0;
@@ -27,7 +27,7 @@ static inline bool subscription_any(void)
 /* Tells the run to the model's subscription; never waits for a reader. */
 void subscription_tell(const OpRun *run);
 
-/* profiler.c: whether aclprofInit was called; both kinds of profiling at once there are not. */
+/* profiler.c: true if aclprofInit was called. A subscription and aclprofInit exclude each other. */
 bool profiler_initialised(void);
 
 #endif

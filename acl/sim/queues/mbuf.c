@@ -44,7 +44,7 @@ static void data_release(MbufData *data)
     }
 }
 
-/* An ordinary check of the argument: NULL and what is no live buffer are both 100000. */
+/* An ordinary check of the argument: NULL and what is not a live buffer are both 100000. */
 #define REQUIRE_MBUF(argument) REQUIRE((argument) != NULL && handle_is((argument), HANDLE_MBUF))
 
 aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size)

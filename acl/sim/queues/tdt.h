@@ -37,8 +37,8 @@ bool tdt_is(const void *object, TdtSort sort);
 /* False if another thread destroys it. */
 bool tdt_destroy(const void *object);
 
-/* The status alone; the caller says it (error_set).  107000 for an id that is no queue; 207014 and
-   207013 when the timeout (-1: none) ends while it is full, or empty. */
+/* Returns the status alone; the caller makes the message (error_set).  107000 for an unknown id;
+   207014 and 207013 when the timeout (-1: none) ends while it is full, or empty. */
 aclError tdt_queue_new(const char *name, uint32_t depth, const TdtMessages *sort, uint32_t *id);
 aclError tdt_queue_delete(uint32_t id); /* 500001 while it has routes */
 aclError tdt_queue_put(uint32_t id, void *message, int32_t timeout_ms);

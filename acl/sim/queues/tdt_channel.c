@@ -291,7 +291,8 @@ aclError sim_acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *s
     return tdt_queue_count(handle->queue, size);
 }
 
-/* A copy of an item with data of its own; NULL if there is no memory, or the item's is gone. */
+/* A copy of an item with data of its own; NULL without host memory, or if the item's memory was
+   freed. */
 static acltdtDataItem *item_copy(const acltdtDataItem *item, acltdtDataset *owner)
 {
     const void *from = memory_at(item->data, item->size, false);

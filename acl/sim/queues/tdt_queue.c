@@ -56,7 +56,8 @@ static aclError queue_status(const char *function, uint32_t id, aclError status)
     if (status == ACL_ERROR_FAILURE) {
         return error_set(function, status, "queue %u has routes: unbind them first", id);
     }
-    return error_set(function, status, "%u is no queue, or what it got does not fit", id);
+    return error_set(function, status,
+                     "queue %u: unknown id, or an argument that it does not accept", id);
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
@@ -242,7 +243,7 @@ static aclError room_accept(const void *message, void *argument)
     return room->needed <= room->bytes ? ACL_SUCCESS : ACL_ERROR_RT_PARAM_INVALID;
 }
 
-/* A message that is too long stays where it is, and *retDataSize says how long it is. */
+/* A message that is too long remains in the queue, and *retDataSize says how long it is. */
 aclError sim_acltdtDequeueData(uint32_t qid, void *data, size_t dataSize, size_t *retDataSize,
     void *userData, size_t userDataSize, int32_t timeout)
 {

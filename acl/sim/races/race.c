@@ -190,7 +190,7 @@ static void op_settle(RaceOp *op)
     }
 }
 
-/* Whether all that it waits for is settled. */
+/* True if all that it waits for is settled. */
 static bool op_is_ready(const RaceOp *op)
 {
     bool ready = !op->late;
@@ -446,7 +446,7 @@ void race_put_value(Stream *stream, const void *address)
     race_put(stream, value_box(address));
 }
 
-/* A copy or a kernel may have written it: all of that stream comes before. */
+/* A copy or a kernel may have written it: then all work of that stream is ordered before. */
 static void writer_take(void *context, uint32_t slot)
 {
     for (const RaceThread *thread = threads; thread != NULL; thread = thread->next) {

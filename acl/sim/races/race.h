@@ -123,7 +123,7 @@ SIM_SHARED void acl_sim_races_python(acl_sim_python_stack stack);
  * thread, for each finding; it must not call the API. */
 typedef size_t (*acl_sim_tag)(uintptr_t address, char *text, size_t size);
 SIM_SHARED void acl_sim_races_tags(acl_sim_tag tag);
-/* Whether findings are told and counted: tests that race on purpose switch that off for a while. */
+/* True if findings are told and counted: tests that race on purpose switch that off for a while. */
 SIM_SHARED void acl_sim_races_mute(int muted);
 
 #endif

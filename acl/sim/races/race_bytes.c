@@ -261,7 +261,7 @@ static void cell_check(const Page *page, const Cell *cell, const Access *access)
     }
 }
 
-/* Adds a use that is no write, without those that it subsumes (R2). */
+/* Adds a use that is not a write, and removes the uses that it subsumes (R2). */
 static void cell_add(Cell *cell, const Access *access)
 {
     for (Use **link = &cell->uses; *link != NULL;) {

@@ -21,7 +21,7 @@ static inline uint64_t clock_get(const Clock *clock, uint32_t slot)
 /* False without memory. */
 bool clock_raise(Clock *clock, uint32_t slot, uint64_t to);
 bool clock_join(Clock *clock, const Clock *other);
-/* Whether nothing of `other` is missing in the clock. */
+/* True if nothing of `other` is missing in the clock. */
 bool clock_covers(const Clock *clock, const Clock *other);
 void clock_free(Clock *clock);
 

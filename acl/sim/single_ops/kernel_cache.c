@@ -1,8 +1,8 @@
 /* kernel_cache.c: see kernel_cache.h.
 
-   A hash table by form, with a list by use through it: finding costs the same however many there
-   are, and aclopSetMaxOpQueueNum's limit lets the longest unused go.  Without a limit all are kept,
-   as the runtime does for choices of aclopUpdateParams.
+   A hash table by form, with a list by use through it: finding costs the same for any number of
+   kernels, and at aclopSetMaxOpQueueNum's limit the longest unused are removed.  Without a limit
+   all are kept, as the runtime does for choices of aclopUpdateParams.
 
    Lock: a leaf, over table and list. */
 #include "single_ops/kernel_cache.h"

@@ -51,7 +51,7 @@ void opsource_workspace_leave(StreamMemory *memory);
 
 /* --- opkernel.c --- */
 
-/* Whether a compile function is registered for the type. */
+/* True if a compile function is registered for the type. */
 bool opkernel_registered(const char *type);
 
 /* Launches the kernel that aclopUpdateParams chose for these descriptions; 100024 if none was. */

@@ -279,7 +279,7 @@ static aclError output_settle(
 
 /* --- the call --- */
 
-/* Whether output 0 is input 0, and is given as that. */
+/* True if output 0 is input 0, and is given as that. */
 static bool runs_in_place(const OpKind *kind, const OpEnds *ends)
 {
     return (kind->flags & OP_IN_PLACE) != 0 && ends->output_count > 0

@@ -252,7 +252,7 @@ static aclError forms_read(int inputs, const aclTensorDesc *const *in, int outpu
         const aclTensorDesc *desc = i < inputs ? in[i] : out[i - inputs];
         status = handle_is(desc, HANDLE_TENSOR_DESC)
             ? tensordesc_read(desc, i < inputs ? "an input" : "an output", &forms[i])
-            : fail(ACL_ERROR_INVALID_PARAM, "description %d is none that lives", i);
+            : fail(ACL_ERROR_INVALID_PARAM, "description %d is not a live description", i);
     }
     if (status != ACL_SUCCESS) {
         free(forms);

@@ -4,7 +4,7 @@
 
 #include "base/core.h"
 
-/* Whether the stream's task is in a user's function: a forced end of the stream does not wait for such
+/* True if the stream's task is in a user's function: a forced end of the stream does not wait for such
  * a task.  A function that has not begun is withdrawn. */
 void callback_waits(Stream *stream, bool waits);
 /* A detached thread that takes no signals; an errno, or 0. */

@@ -138,7 +138,7 @@ aclError sim_aclrtDestroyContext(aclrtContext context)
 {
     REQUIRE(context != NULL);
     if (!handle_follow(context, HANDLE_CONTEXT)) {
-        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p is no context that lives", context);
+        return fail(ACL_ERROR_RT_CONTEXT_NULL, "%p is not a live context", context);
     }
     aclError status = context_destroy(context);
     handle_drop(context);
@@ -149,7 +149,7 @@ aclError sim_aclrtSetCurrentContext(aclrtContext context)
 {
     REQUIRE(context != NULL);
     if (!handle_is(context, HANDLE_CONTEXT)) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is no context that lives", context);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "%p is not a live context", context);
     }
     current = context;
     return ACL_SUCCESS;

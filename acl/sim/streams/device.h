@@ -6,9 +6,9 @@
 
 /* The device's default context, made (and the device opened) if need be; counts a reference. */
 aclError device_retain(int32_t device, Context **context);
-/* Whether aclInit was called more often than undone (init.c). */
+/* True if aclInit was called more often than undone (init.c). */
 bool acl_initialised(void);
-/* Whether any device has a context. */
+/* True if any device has a context. */
 bool devices_in_use(void);
 /* The device that threads without a context get, -1: none. */
 void device_set_default(int32_t device);

@@ -39,7 +39,7 @@ aclError event_new(EventSort sort, uint32_t flags, Event **out)
 aclError event_resolve(aclrtEvent handle, Event **event)
 {
     if (!handle_follow(handle, HANDLE_EVENT)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no event that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live event", handle);
     }
     *event = handle;
     return ACL_SUCCESS;
@@ -194,8 +194,8 @@ static aclError flags_check(uint32_t flag, uint32_t alone)
 {
     bool known = flag != 0 && (flag & ~(uint32_t)FLAGS_KNOWN) == 0;
     if (!known && (flag == 0 || (flag & (flag - 1)) != 0 || (flag & alone) == 0)) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag 0x%x is no set of ACL_EVENT_* that goes here",
-                    flag);
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "flag 0x%x is not a set of ACL_EVENT_* that "
+                    "this call accepts", flag);
     }
     return ACL_SUCCESS;
 }

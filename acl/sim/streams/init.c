@@ -199,7 +199,7 @@ static aclError file_read(const char *path, char **text)
 {
     struct stat about;
     if (stat(path, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size > CONFIG_MAX) {
-        return fail(ACL_ERROR_INVALID_FILE, "%.200s is no file of at most 10 MiB", path);
+        return fail(ACL_ERROR_INVALID_FILE, "%.200s is not a file of at most 10 MiB", path);
     }
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -270,7 +270,7 @@ static aclError text_take(char *text)
 static aclError init_with_text(bool has_file, const char *text)
 {
     if (*text != '\0' && (text_is_deep(text) || !json_is_valid(text))) {
-        return fail(ACL_ERROR_PARSE_FILE, "the configuration file is no valid JSON");
+        return fail(ACL_ERROR_PARSE_FILE, "the configuration file is not valid JSON");
     }
     TRY(error_mode_check(text));
     TRY(callbacks_run_init(ACL_REG_TYPE_ACL_MODEL, text));
@@ -306,8 +306,8 @@ static aclError init_first(const char *path, char **text)
 
 /* ---- init and finalize ----------------------------------------------------------------------- */
 
-/* Whether this call is not the first; of several at a time one is, and the others wait for it.  (A
- * callback of it may call aclInit itself.) */
+/* True if this call is not the first. Of several calls at the same time one is the first, and the
+ * others wait for it.  (A callback of it may call aclInit itself.) */
 static bool init_again(void)
 {
     pthread_mutex_lock(&lock);

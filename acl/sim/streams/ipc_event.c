@@ -340,7 +340,7 @@ aclError sim_aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, aclrtEvent *eve
     TRY(context_require(&context));
     memcpy(&exported, handle.reserved, sizeof exported);
     if (exported.magic != PAGE_MAGIC || exported.owner <= 0 || exported.descriptor < 0) {
-        return fail(ACL_ERROR_RT_PARAM_INVALID, "that is no handle of aclrtIpcGetEventHandle");
+        return fail(ACL_ERROR_RT_PARAM_INVALID, "that is not a handle of aclrtIpcGetEventHandle");
     }
     TRY(event_new(EVENT_EX, ACL_EVENT_IPC, &made));
     aclError status = page_open(&exported, made);

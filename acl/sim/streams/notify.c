@@ -37,7 +37,7 @@ aclError notify_create(void **out, HandleKind kind)
 aclError notify_resolve(const void *handle, Notify **notify)
 {
     if (!handle_follow(handle, HANDLE_NOTIFY)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no notify that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live notify", handle);
     }
     *notify = (Notify *)(uintptr_t)handle;
     return ACL_SUCCESS;
@@ -270,7 +270,7 @@ static aclError count_resolve(const void *handle, Notify **notify)
 {
     REQUIRE_RT(handle != NULL);
     if (!handle_follow(handle, HANDLE_CNT_NOTIFY)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no cntNotify that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live cntNotify", handle);
     }
     *notify = (Notify *)(uintptr_t)handle;
     return ACL_SUCCESS;

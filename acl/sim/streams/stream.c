@@ -90,7 +90,7 @@ bool stream_idle(const Stream *stream)
 aclError stream_check(aclrtStream handle)
 {
     if (handle != NULL && !handle_is(handle, HANDLE_STREAM)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live stream", handle);
     }
     return ACL_SUCCESS;
 }
@@ -98,7 +98,7 @@ aclError stream_check(aclrtStream handle)
 aclError stream_follow(aclrtStream handle, Stream **stream)
 {
     if (!handle_follow(handle, HANDLE_STREAM)) {
-        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is no stream that lives", handle);
+        return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p is not a live stream", handle);
     }
     *stream = handle;
     return ACL_SUCCESS;

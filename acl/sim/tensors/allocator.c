@@ -152,7 +152,7 @@ static aclError strict_check(aclrtStream stream, const char *function)
 {
     if (!handle_is(stream, HANDLE_STREAM)) {
         return error_set(function, ACL_ERROR_RT_INVALID_HANDLE,
-                         "strict allocators: %p is no live stream; unregister an allocator before "
+                         "strict allocators: %p is not a live stream; unregister an allocator before "
                          "its stream is destroyed", stream);
     }
     return ACL_SUCCESS;
