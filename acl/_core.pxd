@@ -126,16 +126,25 @@ cdef enum ArenaMode:            # bits; any but one keeps the arena off its fast
     ARENA_TAGGED = 32
     ARENA_RECORDED = 64         # each allocation and each free is noted (`_record`)
 
+# The addresses of all arenas and of all descriptors of the process. One variable of `_core`;
+# `_bins` reserves both stretches at the first arena. Never freed. Slots are counted up with atomic
+# stores, so any thread may compare a pointer with them without a lock.
 cdef struct Zone:               # reserved addresses, for the whole process: never given back
     char *arenas                # 2^ARENA_SHIFT bytes for each arena
     size_t arenas_made          # slots that have been arenas: each of them answers calls for ever
     char *blocks                # slabs of descriptors, one after another
     size_t blocks_open          # descriptors in the slabs that can be read: zeros if never used
 
+# A link in a doubly linked, circular list. It lies in a Block or is the head of a list in Bins; it
+# is freed with that. Under the arena's lock.
 cdef struct Links:
     Block *next
     Block *prev
 
+# A part of an address range that has one state. `block_make` takes it from the arena's slab or from
+# its spare descriptors; `block_drop` makes it spare. It is never given back to the system while the
+# pool lives. Under the arena's lock, but a MOVING block belongs to the thread that claimed it, and
+# the holder of a LIVE one may read its address and size.
 cdef struct Block:              # 64 bytes, one cache line
     char *addr                  # device address (I1, I5)
     size_t size                 # bytes (I1, I5)
@@ -149,6 +158,8 @@ cdef struct Block:              # 64 bytes, one cache line
     uint16_t range              # index in arena.ranges
     uint16_t bin                # while FREE (I3); which half it is in tells the kind, always
 
+# One address at which a frame is mapped. `view_make` allocates it before the driver maps the page;
+# `view_drop` frees it after the driver has unmapped it. Under the arena's lock.
 cdef struct View:
     Frame *frame                # NULL: to be unmapped before its page is used again
     Frame *mapped               # what it still maps then, if that stays in the arena (I13)
@@ -157,6 +168,9 @@ cdef struct View:
     uint32_t page
     uint16_t range              # index in arena.ranges
 
+# The physical memory of one page. `frame_make` asks the driver for it; `frame_return` gives it
+# back. Under the lock of the arena that has it mapped; under the source's lock while it is spare;
+# without a lock while one thread carries it from one to the other.
 cdef struct Frame:
     aclrtDrvMemHandle handle
     Frame *next                 # while it backs nothing, or is in hand
@@ -169,18 +183,25 @@ cdef struct Frame:
     uint64_t mark               # of the last window that it was counted in
     uint32_t stale              # views still to be unmapped; until then it may not leave its arena
 
+# A piece of pinned host memory that several Chunks share. `pinned_make` allocates it with one user;
+# the last `pinned_leave` frees it. `users` is under a lock of its own; the rest is set by the
+# thread that fills it.
 cdef struct Pinned:             # pinned memory of the host, for bytes of sleeping blocks
     void *host
     size_t size
     size_t used                 # bytes of it that chunks have taken
     uint32_t users              # chunks in it, and the thread that fills it; the last frees it
 
+# A part of the bytes of a sleeping block. Made when a block is put to sleep with its contents;
+# freed with its Nap by `naps_reclaim`, where driver calls are allowed. It belongs to its Nap.
 cdef struct Chunk:              # bytes of a sleeping block
     Chunk *next
     Pinned *pinned
     char *host                  # where in it
     size_t size
 
+# The sleep record of one live block. `nap_begin` makes it; `nap_end` moves it to `naps_over`, and
+# `naps_reclaim` frees it with its chunks. Under the arena's lock.
 cdef struct Nap:
     Nap *next                   # of those with the same bed, or of those that are over
     Nap *hand                   # of those that go to sleep or wake together
@@ -189,12 +210,17 @@ cdef struct Nap:
     bint busy                   # its block is going to sleep, or waking
     bint freed                  # freed while busy; the free is completed when busy ends
 
+# The free blocks and the holes of an arena, by size. Part of the Arena, made and freed with it.
+# Under the arena's lock.
 cdef struct Bins:               # of large blocks, then of small ones
     uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
     uint64_t maps[36]           # bit s of word w: bin 64 w + s is not empty
     Links heads[2304]           # 2 BINS circular lists; an empty one points to its head (I3)
     Links holes[2]              # HOLE blocks of a kind, in no order (I9)
 
+# Reserved addresses of one arena and what is known of each of their pages. `range_add` makes it;
+# `range_drop` frees the range of a segment; all others are freed with the pool. Under the arena's
+# lock.
 cdef struct Range:
     char *base
     size_t bytes
@@ -209,6 +235,10 @@ cdef struct Range:
     uint8_t kind                # RangeKind
     bint segment
 
+# A stream, other than the arena's own, that uses a block. `block_share` makes it while the block is
+# LIVE, a free that must wait makes one too; it is freed with the block's free, or when the other
+# stream is done. Under the arena's lock; while `asked` is set, one thread holds its event without
+# the lock.
 cdef struct Use:                # a SHARED block is used on another stream; a WAITING one was
     Use *next                   # in its bed while LIVE; while WAITING, the next younger one
     Block *block
@@ -239,6 +269,8 @@ cdef enum Rung:                 # of the ladder, in the order in which they are 
     RUNG_NONE                   # no frames were needed
     RUNGS
 
+# What an arena has done so far. Part of the Arena. Written under the arena's lock; statistics read
+# it without, each count by itself.
 cdef struct Counters:           # under the arena's lock
     uint64_t hits               # allocations served by the exact-size cache; see `class_hits`
     uint64_t fits               # by the bins
@@ -253,12 +285,18 @@ cdef struct Counters:           # under the arena's lock
     uint64_t sync_failures      # expired or refused
     uint64_t refused            # foreign pointers and double frees
 
+# What a slow allocation last saw of one arena, or the sums of that over all arenas
+# (`Source.shares`). Part of the Arena or the Source. Under the source's lock.
 cdef struct Share:              # what an arena had when a climb last looked at it
     size_t live
     size_t requested
     size_t asleep
     size_t peak                 # of `requested`
 
+# The allocator of one stream. `arena_add` makes it in a slot of the zone, on the first use of a
+# stream; when its stream has ended, a later stream may inherit it. It goes with its pool; if ACL or
+# C code has its address, its first host page stays for ever and refuses calls. All fields are under
+# its lock unless they say otherwise.
 cdef struct Arena:
     BiasedLock lock
     char *slab                  # block descriptors: reserved addresses of the host
@@ -357,6 +395,8 @@ cdef enum ArenaRole:
     ROLE_CAPTURE                # private blocks of a captured graph
     ROLE_FRAMEWORK              # a framework with a task queue: its frees come before launches
 
+# The functions of the ACL library that the pool calls, or those of a test. `driver_bind` fills it
+# when the pool is made. Part of the Source; read only afterwards, so no lock.
 cdef struct Driver:
     aclError (*reserve)(void **addr, size_t size, size_t alignment, void *expect,
                         uint64_t flags) noexcept nogil
@@ -389,6 +429,8 @@ cdef enum Views:
     VIEWS_PAY                   # where shapes repeat, or where moving a page would have to wait
     VIEWS_ALWAYS                # rather than moving any
 
+# What the user chose. Filled by `options_fill`, copied into the Pool when it is made. `limit` and
+# `headroom` may be set at any time, with one store; the rest is read only afterwards.
 cdef struct PoolOptions:
     int32_t device
     size_t limit                # most bytes of frames and segments; 0: no limit of ours
@@ -408,6 +450,8 @@ cdef struct PoolOptions:
     size_t padding              # bytes that the chip wants behind a user's input or output
     uint32_t guard_every        # one block in so many of a registered stream is guarded; 0: none
 
+# A context, and how far its work is known to be complete. An entry of `Source.places`; the oldest
+# makes room for a new one. Under the source's lock.
 cdef struct Place:              # a context, and how far its work is known to be complete
     aclrtContext context
     uint64_t rested             # `pool.moment` of the last wait for it that succeeded
@@ -428,6 +472,8 @@ cdef enum DriverCall:
     CALL_EVENT
     CALLS
 
+# The page source: what a pool holds from the driver, and what all its arenas share. Part of the
+# Pool. Under its own lock, but for `driver` and `prop`, which are set when the pool is made.
 cdef struct Source:             # where frames come from; all but `driver` and `prop` under its lock
     SpinLock lock
     Driver driver
@@ -457,6 +503,8 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     uint64_t refused_told[3]    # clock's nanoseconds when Python was last notified, by Refusal
     size_t refused_bytes[3]     # bytes asked for at that time
 
+# An open scope of `Pool.tag` in one thread. It lies on the stack of a call or in the Python object
+# of the scope, which also unlinks it. Only its thread reads and writes it, so no lock.
 cdef struct TagScope:           # while it is open, of one thread
     Pool *pool
     TagScope *outer
@@ -475,11 +523,14 @@ cdef enum Refusal:              # what refused to let a pool grow
     REFUSAL_DRIVER
     REFUSALS
 
+# What one slow allocation tried, and what stopped it. Kept in thread-local variables from
+# `attempt_begin` on, and copied into the OomReport of a failure. No lock.
 cdef struct Attempt:            # a slow allocation under way in this thread: for the report
     uint32_t tried              # bits, by Rung
     uint32_t stopped            # Stop bits
     aclError status             # what the driver said; 0: nothing that is an error
 
+# What one arena held when an allocation failed. Part of an OomReport.
 cdef struct OomHold:            # what an arena holds at that time
     aclrtStream stream
     uint32_t role
@@ -491,6 +542,8 @@ cdef struct OomHold:            # what an arena holds at that time
     size_t whole                # bytes of pages and segments that are free as a whole
     size_t waiting
 
+# Why an allocation failed, and what held the memory then. `oom_note` fills it on the stack and
+# copies it into the pool, which keeps the last OOMS. Under the pool's lock.
 cdef struct OomReport:          # the last time that the ladder ended in NULL
     uint64_t number             # how many there have been
     size_t size                 # asked for
@@ -514,6 +567,8 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     OomHold holds[8]            # HOLDS: this arena first, then those that hold the most
     uint32_t hold_count
 
+# Which events of a pool are recorded, and for how many users. Part of the Pool. Written under the
+# pool's lock with the GIL held; arenas read single fields without a lock.
 cdef struct Notes:              # which events of a pool are noted; written under the pool's lock
     uint32_t users              # recordings and trackings under way
     uint32_t python             # users that want Python stacks
@@ -522,11 +577,14 @@ cdef struct Notes:              # which events of a pool are noted; written unde
     uint32_t recordings         # users that keep events
     size_t capacity             # events of a ring; 0: nothing is recorded
 
+# What one stream held at the joint peak. Part of a Peak.
 cdef struct PeakStream:
     aclrtStream stream
     uint32_t role
     size_t live
 
+# The joint peak of live bytes, and what it was made of. Part of the Pool; `peak_note` fills it.
+# Under the pool's lock.
 cdef struct Peak:               # the joint peak of live bytes, and what it was made of
     uint64_t number             # how often a new one was noted
     uint64_t time               # ticks
@@ -537,6 +595,9 @@ cdef struct Peak:               # the joint peak of live bytes, and what it was 
     PeakStream streams[64]      # the largest are not sought: the first with live bytes
     uint32_t stream_count
 
+# The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
+# frees it once no block is live, no stream is registered and all pages are back. `lock` guards the
+# list of arenas, the reports and the peak; `source` has a lock of its own.
 cdef struct Pool:
     PoolOptions options
     Source source
@@ -566,6 +627,8 @@ cdef struct Pool:
     uint64_t sleeps             # calls that put blocks to sleep, and woke some; with the GIL
     uint64_t wakes
 
+# A copy of an arena's numbers. `arena_stats` fills what its caller provides, under the arena's
+# lock; afterwards it is the caller's.
 cdef struct ArenaStats:
     size_t allocated            # bytes of live blocks
     size_t allocated_peak

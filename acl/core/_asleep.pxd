@@ -5,6 +5,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from acl._core cimport Arena, Block, Nap, Pinned, Pool
 from acl.bind.generated._libacl cimport aclError
 
+# A sleep batch: the blocks that one thread puts to sleep or wakes together. It lies on that
+# thread's stack; `turn_begin` fills it under the arena's lock, `turn_end` takes the blocks out
+# again.
 cdef struct Turn:               # blocks of one arena that go to sleep or wake, by one thread
     Arena *arena
     Block *only                 # NULL, or the one block that may be taken in hand

@@ -22,6 +22,8 @@ cdef enum EventPath:            # how an allocation was served
     PATH_FIT
     PATH_SLOW
 
+# One event of a recording. A slot in a Ring, overwritten when the ring is full. Written under the
+# arena's lock.
 cdef struct Event:              # 64 bytes, one cache line
     uint64_t time               # ticks
     char *addr
@@ -37,6 +39,8 @@ cdef struct Event:              # 64 bytes, one cache line
     uint8_t path                # LIVE: BlockFlag bits
     uint32_t number             # of the arena; written by the reader
 
+# The last events of one arena. `ring_new` reserves its addresses when a recording needs them;
+# `ring_drop` frees it after the last recording, or with the arena. Under the arena's lock.
 cdef struct Ring:
     uint64_t head               # events that were ever written
     uint64_t mask
@@ -46,6 +50,9 @@ cdef struct Ring:
 cdef enum:
     OWNED = 0xACE1              # upper bits of a `Birth.time` that no clock and no address has
 
+# When and under which stacks a live block was handed out. It lies in the links of a LIVE block,
+# which no list uses; it ends with the block's free. Under the arena's lock, but for `extra`: see
+# `block_own`.
 cdef struct Birth:              # lies in a live block's links
     uint64_t time               # ticks; or OWNED, and below it what else would be `extra`
     uint16_t stack              # both are below 2**16, by the sizes of their tables

@@ -5,6 +5,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from acl._core cimport Arena, Block, Frame, ROLE_CAPTURE, ROLE_FRAMEWORK, View
 from acl.core._place cimport Window
 
+# One slow allocation. It lies on the stack of `pages_obtain` or `pages_recall`, from the claim of a
+# placement to its end. Only its thread uses it; the blocks and views that it lists are MOVING or
+# off all lists.
 cdef struct Climb:              # a slow allocation under way
     Arena *arena
     size_t size

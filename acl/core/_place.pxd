@@ -5,6 +5,8 @@ from libc.stdint cimport uint32_t
 from acl.core._bins cimport bit_lowest
 from acl._core cimport Arena, BLOCK_FREE, BLOCK_HOLE, Block, Range
 
+# A candidate placement for a block. A value on the stack of the thread that searches. It is valid
+# until the arena's lock is opened.
 cdef struct Window:             # where an allocation goes that no free block fits
     Block *first                # the lowest block that it touches; NULL: nowhere
     char *start

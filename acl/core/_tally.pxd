@@ -9,6 +9,7 @@ cdef enum:
     PEAK_LEAST = 1048576        # and by so many bytes
     ALL_BINS = 1152             # of sizes
 
+# Counts of allocations over all arenas of a pool. `tally_sum` fills what its caller provides.
 cdef struct Sums:               # over all arenas
     uint64_t bins[1152]         # allocations by the bin of their size
     uint64_t slow[248]          # slow ones by their time
