@@ -97,7 +97,7 @@ from acl.pyacl.generated._root import (
     update_data_buffer,
 )
 from acl.runtime._buffer import Buffer, HostBuffer
-from acl.runtime._copy import copy, copy_2d, copy_async, fill, to_bytes, to_numpy
+from acl.runtime._copy import acopy, copy, copy_2d, copy_async, fill, to_bytes, to_numpy
 from acl.runtime._device import Context, Device
 from acl.runtime._stream import Event, Stream
 
@@ -181,6 +181,7 @@ __all__ = [
     "allocator_of",
     "backend",
     "cann_version",
+    "acopy",
     "copy",
     "copy_2d",
     "copy_async",

@@ -43,7 +43,9 @@ from acl.pool._pool cimport Pool
 from acl.inside._refusals cimport books
 from acl.inside._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport Stream, stream_device_check, stream_raw
-from acl.runtime._work cimport Work, WorkEnd, work_begin, work_queued, works_add, works_settle
+from acl.runtime._work cimport (
+    Work, WorkEnd, left_of, until_of, work_begin, work_queued, works_add, works_settle,
+)
 from acl.inside._tags cimport stream_name, tag_pop, tag_push
 
 from acl.runtime._array import Array, stream_memory
@@ -261,6 +263,8 @@ cdef class Model:
     cdef set pools                  # what served them: blocks come back at the unload
     cdef int made
     cdef bint loaded
+    cdef list given_out             # under the lock: memory for each output of this run, or None
+    cdef int64_t until              # under the lock: when the waits of this run end; -1: never
     cdef bint typed                 # whether each output's element type is known
     cdef object __weakref__
 
@@ -341,7 +345,7 @@ cdef class Model:
 
     # -- running
 
-    def __call__(self, *inputs, stream=None, **named):
+    def __call__(self, *inputs, stream=None, out=None, timeout_ms=None, **named):
         """Run once and wait: the outputs as a tuple of NumPy arrays.
 
         Parameters
@@ -350,17 +354,44 @@ cdef class Model:
             NumPy arrays, `Array`s, or what NumPy makes arrays of, in the model's order or by name.
         stream : Stream, optional
             Where to run; a stream of the model's own if not given.
+        out : sequence, optional
+            As for `run_async`.
+        timeout_ms : int, optional
+            How long to wait; `acl.TimeoutError` after that, and the run goes on.
         """
-        results = self.run_async(self.bind(inputs, named), stream)
+        cdef int64_t until = until_of(timeout_ms)
+        results = self.run_until(self.bind(inputs, named), stream, out, until)
         # `to_numpy` waits for the stream of each buffer.
-        arrays = tuple([result.numpy() for result in results])
+        arrays = tuple([
+            result.numpy(timeout_ms=None if until < 0 else left_of(until)) for result in results])
         if not results:
-            results.synchronize()
+            results.synchronize(None if until < 0 else left_of(until))
         for result in results:
             result.close()
         return arrays
 
-    def run_async(self, inputs, Stream stream=None):
+    def arun(self, *inputs, stream=None, out=None, timeout=None, **named):
+        """Coroutine: run once and wait, without blocking the event loop; outputs as NumPy arrays.
+
+        A thread of the stream converts the inputs and queues the run, with the copies of the
+        outputs to the host right behind it; runs of one stream are queued in the order of the
+        calls.  The inputs must not be changed before the coroutine is done.  If it is cancelled
+        before the run is queued, there is none; a run that is queued goes on, and its outputs are
+        given back.
+
+        Parameters
+        ----------
+        *inputs, stream, out, **named
+            As for a call.
+        timeout : float, optional
+            Seconds; `acl.TimeoutError` after that.
+        """
+        from acl.execution._await import model_run
+
+        self.open_check()
+        return model_run(self, self.bind(inputs, named), self.stream_of(stream), out, timeout)
+
+    def run_async(self, inputs, Stream stream=None, *, out=None):
         """Queue a run and return its outputs, which stay on the device.
 
         With a pool registered for the stream it waits for nothing, unless the outputs' shapes
@@ -375,6 +406,9 @@ cdef class Model:
             an `Array` waits for is the caller's to order.
         stream : Stream, optional
             A stream of the model's own if not given.
+        out : sequence of Array, Buffer or None, optional
+            Memory for each output, at least as large as it; None for new memory.  It stays the
+            caller's: closing the run's outputs does not close it.
 
         Returns
         -------
@@ -388,25 +422,31 @@ cdef class Model:
         OutOfMemoryError
             After the pool's hook was called, and a second try.
         """
-        cdef list values
-        cdef Uses uses = Uses()
-        cdef Work work
-        self.open_check()
-        callback_check()
         if isinstance(inputs, dict):
             values = self.bind((), inputs)
         elif isinstance(inputs, (list, tuple)):
             values = self.bind(tuple(inputs), {})
         else:
             values = self.bind((inputs,), {})
+        return self.run_until(values, stream, out, -1)
+
+    cdef object run_until(self, list values, Stream stream, object out, int64_t until):
+        """Queue a run; a wait that it needs ends at the moment `until`."""
+        cdef Uses uses = Uses()
+        cdef Work work
+        self.open_check()
+        callback_check()
         stream = self.stream_of(stream)
         # The user's own code may run here (`__array__`), so before the lock is taken.
         values = [self.given(info, value, stream)
                   for info, value in zip(self.inputs, values, strict=True)]
+        targets = self.targets(out, stream)
         if not self.typed or self.extents.untaught:
-            stream.progress.settle()            # what failed before is no failure of this run
+            stream.progress.settle(until)       # what failed before is no failure of this run
         with Turn(self):
             self.open_check()
+            self.given_out = targets
+            self.until = until
             work = work_begin(stream.progress, f"a run of model {self.name!r}")
             self.used = works_add(self.used, work)
             try:
@@ -416,6 +456,7 @@ cdef class Model:
                 uses.end(work)
                 raise
             finally:
+                self.given_out = None
                 work_queued(work)
                 self.staging.close_batch(stream)    # its copies are queued, whatever came after
             uses.end(work)
@@ -509,7 +550,7 @@ cdef class Model:
             self.queue(inputs, outputs, stream, must=True)
         found = outputs.shapes()
         if None in found:
-            stream.progress.settle()            # this library tells them when the run is done
+            stream.progress.settle(self.until)  # this library tells them when the run is done
             found = outputs.shapes()
         found = tuple([f if f is not None else p for f, p in zip(found, predicted)])
         self.extents.learn(shapes, found)
@@ -528,9 +569,31 @@ cdef class Model:
                 raise
         return None, None                       # the guess was too large, the outputs may not be
 
+    cdef list targets(self, object out, Stream stream):
+        """The caller's memory for the outputs, as Buffers or None; None if there is no `out`."""
+        cdef list found = []
+        if out is None:
+            return None
+        if not isinstance(out, (list, tuple)) or len(out) != len(self.outputs):
+            raise input_error(f"out must be a list or tuple of {len(self.outputs)}, one for each "
+                              f"output, not {type(out).__name__}"
+                              + (f" of {len(out)}" if isinstance(out, (list, tuple)) else ""))
+        for info, one in zip(self.outputs, out):
+            what = f"out for {info.name!r}"
+            buffer = one.buffer if isinstance(one, Array) else one
+            if buffer is not None and not isinstance(buffer, Buffer):
+                raise input_error(
+                    f"{what} must be an Array, a Buffer or None, not {type(one).__name__}")
+            if buffer is not None:
+                (<Buffer> buffer).open_check()
+                stream_device_check(stream, (<Buffer> buffer).device, what)
+            found.append(buffer)
+        return found
+
     cdef list output_buffers(self, tuple shapes, Stream stream):
-        return [stream_memory(Array.nbytes_of(shape, info.dtype), stream, "outputs")
-                for shape, info in zip(shapes, self.outputs, strict=True)]
+        cdef list given = self.given_out or [None] * len(self.outputs)
+        return [output_memory(buffer, Array.nbytes_of(shape, info.dtype), info, stream)
+                for buffer, shape, info in zip(given, shapes, self.outputs, strict=True)]
 
     cdef aclError queue(self, Dataset inputs, Dataset outputs, Stream stream, bint must) except? -1:
         """`aclmdlExecuteAsync`, once more after the pool's hook if memory ran out."""
@@ -584,7 +647,7 @@ cdef class Model:
         cdef void *address
         for _ in self.outputs:
             outputs.add(NULL, 0)
-        stream.progress.settle()
+        stream.progress.settle(self.until)
         with nogil:
             status = aclmdlExecute(self.number, inputs.raw, outputs.raw)
         for i in range(outputs.count):
@@ -692,6 +755,16 @@ cdef class Turn:
     def __exit__(self, *error):
         self.model.busy = False
         self.model.lock.release()
+
+
+cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream):
+    """Memory for an output; the caller's is used through a view, so that it stays open."""
+    if given is None:
+        return stream_memory(size, stream, "outputs")
+    if given.size < size:
+        raise input_error(
+            f"out for {info.name!r} must have {size} bytes for this run, not {given.size}")
+    return given.view()
 
 
 cdef Dataset dataset_of(list arrays, tuple infos):

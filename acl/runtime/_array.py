@@ -6,6 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from acl.pool._pool import Pool
     from acl.runtime._buffer import Buffer
     from acl.runtime._stream import Stream
@@ -136,13 +138,29 @@ class Array:
 
         return export(self.buffer, self.shape, self.dtype, stream, max_version, dl_device, copy)
 
-    def numpy(self) -> Any:
-        """The content as a new NumPy array, in the order of the buffer's stream."""
+    def numpy(self, *, timeout_ms: int | None = None) -> Any:
+        """The content as a new NumPy array, in the order of the buffer's stream.
+
+        Raises `acl.TimeoutError` if that takes longer than `timeout_ms`.
+        """
         from acl.runtime._copy import to_numpy
         from acl.runtime._tensor import host_dtype
 
         dtype = host_dtype(self.dtype) if isinstance(self.dtype, str) else self.dtype
-        return to_numpy(self.buffer, dtype, self.shape)
+        return to_numpy(self.buffer, dtype, self.shape, timeout_ms=timeout_ms)
+
+    def anumpy(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Any]:
+        """Coroutine: `numpy` that does not block the event loop; `timeout` is in seconds."""
+        from acl.execution._await import array_numpy
+
+        return array_numpy(self, timeout)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For `numpy.asarray`: the content, copied from the device."""
+        if copy is False:
+            raise ValueError("an Array is on the device: without a copy it cannot be a NumPy array")
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype, copy=False)
 
     def close(self) -> None:
         """Give the memory back; a second call does nothing."""

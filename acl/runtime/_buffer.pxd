@@ -1,6 +1,7 @@
 """Device and pinned host memory, with an owner who takes it back through a C function."""
 
 cimport cython
+from libc.stdint cimport int64_t
 
 from acl.runtime._stream cimport Stream
 from acl.runtime._work cimport Work
@@ -43,7 +44,7 @@ cdef Buffer buffer_root(Buffer buffer)
 # A work that uses a root's memory, and perhaps writes some of it or all.
 cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
 # Raises if work that wrote the memory has failed; `wait`: waits until that is known.
-cdef int buffer_readable(Buffer buffer, bint wait) except -1
+cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=*) except -1
 # A call uses the memory from here on (1), or no longer (-1): if it was closed meanwhile, it is
 # given back then.
 cdef int buffer_use(Buffer root, int change) except -1

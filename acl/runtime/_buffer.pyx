@@ -14,6 +14,7 @@ not tracked by the garbage collector: an `owner` that refers to its own Buffer i
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.number cimport PyNumber_Index
+from libc.stdint cimport int64_t
 
 from acl.runtime._device cimport (
     alive_add,
@@ -108,14 +109,23 @@ cdef int buffer_note(Buffer root, Work work, bint written, bint whole) except -1
     return 0
 
 
-cdef int buffer_readable(Buffer buffer, bint wait) except -1:
+cdef int buffer_readable(Buffer buffer, bint wait, int64_t until=-1) except -1:
     """Raises if work that wrote the memory has failed; `wait`: once its outcome is known."""
     cdef Buffer root = buffer_root(buffer)
     if root.writers is None:
         return 0
     if wait:
-        works_settle(root.writers)
+        works_settle(root.writers, until)
     return works_check(root.writers)
+
+
+def let_go(Buffer buffer not None):
+    """Close a buffer without a wait: what uses its memory still is waited for later."""
+    if buffer.address is NULL or buffer.made != fork_count:
+        return
+    buffer.address = NULL
+    if buffer.uses == 0:
+        memory_unused(buffer)
 
 
 cdef Buffer buffer_wrap(

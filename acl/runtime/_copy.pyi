@@ -1,10 +1,12 @@
+from collections.abc import Coroutine
 from typing import Any
 
 from acl.runtime._array import Array
 from acl.runtime._buffer import Buffer
 from acl.runtime._stream import Stream
+from acl.runtime._work import Work
 
-__all__ = ["copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
+__all__ = ["acopy", "copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
 
 def copy(
     target: Any,
@@ -14,7 +16,10 @@ def copy(
     source_offset: int = 0,
     nbytes: int | None = None,
     stream: Stream | None = None,
+    timeout_ms: int | None = None,
 ) -> None: ...
+def acopy(target: Any, source: Any, *, timeout: float | None = None) -> Coroutine[Any, Any, None]: ...
+def copy_work(target: Any, source: Any, stream: Stream | None = None) -> Work | None: ...
 def copy_async(
     target: Any,
     source: Any,
@@ -34,6 +39,7 @@ def copy_2d(
     *,
     stream: Stream | None = None,
     wait: bool = True,
+    timeout_ms: int | None = None,
 ) -> None: ...
 def fill(
     target: Buffer | Array,
@@ -43,8 +49,10 @@ def fill(
     nbytes: int | None = None,
     stream: Stream | None = None,
     wait: bool = True,
+    timeout_ms: int | None = None,
 ) -> None: ...
-def to_bytes(source: Buffer) -> bytes: ...
+def to_bytes(source: Buffer, *, timeout_ms: int | None = None) -> bytes: ...
 def to_numpy(
-    source: Buffer, dtype: Any = "uint8", shape: int | tuple[int, ...] | None = None
+    source: Buffer, dtype: Any = "uint8", shape: int | tuple[int, ...] | None = None, *,
+    timeout_ms: int | None = None,
 ) -> Any: ...

@@ -48,10 +48,12 @@ from acl.bind.generated._libacl cimport (
     aclrtStream,
 )
 from acl.runtime._stream cimport Stream, stream_default, stream_raw
-from acl.runtime._work cimport Work, work_begin, work_queued, works_add, works_settle
-from libc.stdint cimport int32_t
+from acl.runtime._work cimport (
+    Work, left_of, until_of, work_begin, work_queued, works_add, works_list, works_settle,
+)
+from libc.stdint cimport int32_t, int64_t
 
-__all__ = ["copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
+__all__ = ["acopy", "copy", "copy_2d", "copy_async", "fill", "to_bytes", "to_numpy"]
 
 
 @cython.final
@@ -234,7 +236,9 @@ cdef object works_of(Side side):
     return None if side.slot is NULL or side.slot[0] is NULL else <object> side.slot[0]
 
 
-cdef int wait_before(Stream stream, Side target, Side source, bint pageable) except -1:
+cdef int wait_before(
+    Stream stream, Side target, Side source, bint pageable, int64_t until
+) except -1:
     """Before a synchronous copy on `stream`: what was queued before it comes first.
 
     Work of ours on the copy's own stream is waited for too, so that a failure is told of what
@@ -244,12 +248,12 @@ cdef int wait_before(Stream stream, Side target, Side source, bint pageable) exc
     for side in (target, source):
         if side is not None:
             if is_open(side.stream) and side.stream is not stream:
-                side.stream.progress.settle()
-            works_settle(works_of(side))
+                side.stream.progress.settle(until)
+            works_settle(works_of(side), until)
     if stream is not None and (pageable or stream.progress.queued > stream.progress.done):
-        stream.progress.settle()
+        stream.progress.settle(until)
     if source is not None and source.device is not None:
-        buffer_readable(source.device, True)
+        buffer_readable(source.device, True, until)
     return 0
 
 
@@ -293,9 +297,9 @@ cdef int side_wrote(Side target, Work work, size_t count) except -1:
     return 0
 
 
-cdef int work_wait(Work work, Stream stream) except -1:
+cdef int work_wait(Work work, Stream stream, int64_t until) except -1:
     """Wait for a work that was just queued; raises its own error."""
-    error = stream.progress.wait(-1)
+    error = stream.progress.wait(left_of(until), work.number)
     if error is not None:
         work.told()
         raise error
@@ -345,17 +349,20 @@ cdef int side_fresh(Side side, size_t count) except -1:
     return 0
 
 
-cdef int copy_wait(Side target, Side source, size_t count, Stream stream) except -1:
+cdef int copy_wait(
+    Side target, Side source, size_t count, Stream stream, int64_t until
+) except -1:
     """Copy in the stream's order and wait; memory the runtime may not read later waits first."""
     current_ensure(NULL if stream is None else stream.context)
-    wait_before(stream, target, source, is_synchronous(target, source))
+    wait_before(stream, target, source, is_synchronous(target, source), until)
     if stream is None or is_synchronous(target, source):
         return copy_now(target, source, count)
-    return work_wait(copy_queue(target, source, count, stream), stream)
+    return work_wait(copy_queue(target, source, count, stream), stream, until)
 
 
 def copy(
     target, source, *, target_offset=0, source_offset=0, nbytes=None, Stream stream=None,
+    timeout_ms=None,
 ):
     """Copy memory and wait until it is done.
 
@@ -369,13 +376,16 @@ def copy(
         How many bytes; all of the source after its offset if not given.
     stream : Stream, optional
         Where to queue the copy; else the buffers' own stream, if one has any.
+    timeout_ms : int, optional
+        How long to wait; `acl.TimeoutError` after that, and the copy may still be under way.
     """
+    cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
     side_part(to, target_offset, "target_offset")
     side_part(of, source_offset, "source_offset")
     cdef size_t count = count_of(to, of, nbytes)
-    copy_wait(to, of, count, stream_of(stream, to, of))
+    copy_wait(to, of, count, stream_of(stream, to, of), until)
 
 
 def copy_async(
@@ -391,16 +401,52 @@ def copy_async(
     cdef Side of = side_of(source, False, "source")
     side_part(to, target_offset, "target_offset")
     side_part(of, source_offset, "source_offset")
-    cdef size_t count = count_of(to, of, nbytes)
+    copy_start(to, of, count_of(to, of, nbytes), stream)
+
+
+def acopy(target, source, *, timeout=None):
+    """Coroutine: `copy` that does not block the event loop; `timeout` is in seconds.
+
+    Memory of the host that is not pinned is copied by a thread of the loop's, as the runtime cannot
+    queue such a copy.
+    """
+    from acl.execution._await import memory_copy
+
+    return memory_copy(target, source, timeout)
+
+
+cdef Work copy_start(Side to, Side of, size_t count, Stream stream):
+    """Queue a copy, or copy at once where the runtime can't; None then."""
     cdef Stream queue = stream_of(stream, to, of)
     if queue is None:
         queue = stream_default()
     if is_synchronous(to, of):
-        copy_wait(to, of, count, queue)
-        return
+        copy_wait(to, of, count, queue, -1)
+        return None
     if of.device is not None:
         buffer_readable(of.device, False)
-    copy_queue(to, of, count, queue)
+    return copy_queue(to, of, count, queue)
+
+
+def copy_work(target, source, Stream stream=None):
+    """`copy_async` of all of the source: its Work, or None if it could not be queued.
+
+    A copy that cannot is not made.  What is queued on the memory on other streams is waited for.
+    """
+    cdef Side to = side_of(target, True, "target")
+    cdef Side of = side_of(source, False, "source")
+    cdef Side side
+    cdef size_t count = count_of(to, of, None)
+    cdef Stream queue = stream_of(stream, to, of)
+    if queue is None or is_synchronous(to, of):
+        return None
+    for side in (to, of):
+        if is_open(side.stream) and side.stream.progress is not queue.progress:
+            side.stream.progress.settle()
+        for work in works_list(works_of(side)):
+            if (<Work> work).progress is not queue.progress and not (<Work> work).over():
+                (<Work> work).progress.settle()
+    return copy_start(to, of, count, queue)
 
 
 cdef int pitch_check(Side side, size_t pitch, size_t width, size_t height, str name) except -1:
@@ -447,13 +493,14 @@ cdef Work copy_rows(
 
 def copy_2d(
     target, target_pitch, source, source_pitch, width, height, *, Stream stream=None,
-    bint wait=True,
+    bint wait=True, timeout_ms=None,
 ):
     """Copy `height` rows of `width` bytes, that lie a pitch apart on each side.
 
     Queued on `stream`, or the buffers' own, and waited for unless `wait` is false; then, too, it is
-    waited for if a host side is not pinned.
+    waited for if a host side is not pinned.  `timeout_ms` as in `copy`.
     """
+    cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
     cdef Side of = side_of(source, False, "source")
     cdef size_t to_pitch = bytes_given(target_pitch, "target_pitch")
@@ -470,7 +517,7 @@ def copy_2d(
     cdef Work work
     current_ensure(NULL if queue is None else queue.context)
     if wait or synchronous:
-        wait_before(queue, to, of, synchronous)
+        wait_before(queue, to, of, synchronous, until)
     else:
         if queue is None:
             queue = stream_default()
@@ -480,14 +527,19 @@ def copy_2d(
         queue = None
     work = copy_rows(to, to_pitch, of, of_pitch, row, rows, queue)
     if queue is not None and wait:
-        work_wait(work, queue)
+        work_wait(work, queue, until)
 
 
-def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wait=True):
+def fill(
+    target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wait=True,
+    timeout_ms=None,
+):
     """Set bytes of device memory, a Buffer or an Array, to one value, 0 to 255.
 
-    Queued on `stream`, or the buffer's own, and waited for unless `wait` is false.
+    Queued on `stream`, or the buffer's own, and waited for unless `wait` is false; `timeout_ms` as
+    in `copy`.
     """
+    cdef int64_t until = until_of(timeout_ms)
     cdef Side to = side_of(target, True, "target")
     if not to.on_device:
         raise TypeError(f"target must be a Buffer or an Array, not {type(target).__name__}")
@@ -506,7 +558,7 @@ def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wai
     cdef Work work
     if wait:
         current_ensure(NULL if queue is None else queue.context)
-        wait_before(queue, to, None, False)
+        wait_before(queue, to, None, False, until)
     elif queue is None:
         queue = stream_default()
     if queue is None:
@@ -523,22 +575,26 @@ def fill(target, value=0, *, offset=0, nbytes=None, Stream stream=None, bint wai
     check(status, "aclrtMemsetAsync")
     side_wrote(to, work, count)
     if wait:
-        work_wait(work, queue)
+        work_wait(work, queue, until)
 
 
-def to_bytes(Buffer source not None):
-    """The device memory's content, as bytes."""
+def to_bytes(Buffer source not None, *, timeout_ms=None):
+    """The device memory's content, as bytes; `timeout_ms` as in `copy`."""
+    cdef int64_t until = until_of(timeout_ms)
     cdef Side of = side_of(source, False, "source")
     cdef bytes content = PyBytes_FromStringAndSize(NULL, of.size)
     cdef Side to = Side.__new__(Side)
     to.address = PyBytes_AS_STRING(content)     # new and not yet shown to anybody: ours to fill
     to.size = of.size
-    copy_wait(to, of, of.size, stream_of(None, to, of))
+    copy_wait(to, of, of.size, stream_of(None, to, of), until)
     return content
 
 
-def to_numpy(Buffer source not None, dtype="uint8", shape=None):
-    """The device memory's content as a new NumPy array; as many whole items as fit."""
+def to_numpy(Buffer source not None, dtype="uint8", shape=None, *, timeout_ms=None):
+    """The device memory's content as a new NumPy array; as many whole items as fit.
+
+    `timeout_ms` as in `copy`.
+    """
     import numpy
     kind = numpy.dtype(dtype)
     if kind.hasobject or kind.itemsize == 0:
@@ -546,5 +602,5 @@ def to_numpy(Buffer source not None, dtype="uint8", shape=None):
     if shape is None:
         shape = source.size // kind.itemsize
     array = numpy.empty(shape, kind)
-    copy(array.reshape(-1).view("uint8"), source, nbytes=array.nbytes)
+    copy(array.reshape(-1).view("uint8"), source, nbytes=array.nbytes, timeout_ms=timeout_ms)
     return array

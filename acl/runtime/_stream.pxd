@@ -17,7 +17,7 @@ cdef class Stream:
     cdef int made                   # fork_count at its making
     cdef readonly int device        # the device it is on; -1 if unknown
     cdef aclrtContext context       # where it is
-    cdef Progress progress          # of its work; None for an object that was never made
+    cdef readonly Progress progress  # of its work; None for an object that was never made
     cdef list closers               # called with the handle once it is destroyed
     cdef object __weakref__
 

@@ -22,7 +22,7 @@ from acl.runtime._device cimport (
     runtime_start,
 )
 from acl.runtime._later cimport End, end_soon, later_drain, later_made_room
-from acl.runtime._work cimport Progress, progress_new, progress_of
+from acl.runtime._work cimport Progress, progress_new, progress_of, work_mark
 from acl.bind._error cimport check
 from acl.bind.generated._libacl cimport (
     ACL_ERROR_INVALID_PARAM,
@@ -258,21 +258,15 @@ cdef class Stream:
         exception of a callback that failed since.
         """
         cdef int32_t limit = timeout_checked(timeout_ms)
-        cdef Callbacks callbacks
         stream_open(self)
-        error = self.progress.wait(limit)
-        later_drain()
-        if error is None:
-            error = self.progress.untold
-        if error is not None:
-            if not isinstance(error, TimeoutError):
-                self.progress.untold = None
-            raise error
-        for hook in fault_hooks:
-            check(hook(self.handle), "aclrtSynchronizeStream")
-        if self.progress.callbacks is not None:
-            callbacks = self.progress.callbacks
-            callbacks.settle()
+        stream_tell(self, self.progress.wait(limit))
+
+    def wait(self, timeout=None):
+        """Coroutine: `synchronize` that does not block the event loop; `timeout` is in seconds."""
+        from acl.execution._await import stream_wait
+
+        stream_open(self)
+        return stream_wait(self, work_mark(self.progress), timeout)
 
     def wait_event(self, Event event not None):
         """Let work queued from here on wait for an event; the host does not wait."""
@@ -376,6 +370,30 @@ cdef class Stream:
         if self.raw is NULL:
             return f"<Stream default of device {self.device}>"
         return f"<Stream handle={<size_t> self.raw:#x}>"
+
+
+def raise_told(Stream stream not None):
+    """After another's wait for a stream: raise what `synchronize` raises."""
+    stream_open(stream)
+    stream_tell(stream, None)
+
+
+cdef int stream_tell(Stream stream, object error) except -1:
+    """After a wait that ended with an error or None: raise it, or what failed on the stream."""
+    cdef Callbacks callbacks
+    later_drain()
+    if error is None:
+        error = stream.progress.untold
+    if error is not None:
+        if not isinstance(error, TimeoutError):
+            stream.progress.untold = None
+        raise error
+    for hook in fault_hooks:
+        check(hook(stream.handle), "aclrtSynchronizeStream")
+    if stream.progress.callbacks is not None:
+        callbacks = stream.progress.callbacks
+        callbacks.settle()
+    return 0
 
 
 cdef int stream_release(Stream stream, object error) except -1:
@@ -571,6 +589,13 @@ cdef class Event:
                 break
             PyErr_CheckSignals()
         check(status, "aclrtSynchronizeEventWithTimeout")
+
+    def wait(self, timeout=None):
+        """Coroutine: `synchronize` that does not block the event loop; `timeout` is in seconds."""
+        from acl.execution._await import event_wait
+
+        event_open(self)
+        return event_wait(self, timeout)
 
     def elapsed_ms(self, Event end not None):
         """Milliseconds from this event to `end`, both made with ``timing=True`` and reached."""

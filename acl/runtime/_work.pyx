@@ -11,6 +11,7 @@ list them.
 stream alive.  Everything here is read and changed under the GIL, which a wait drops.
 """
 
+import time
 from weakref import WeakValueDictionary
 
 cimport cython
@@ -42,6 +43,7 @@ __all__ = ["Progress", "Work"]
 
 cdef enum:
     SLICE_MS = 50               # how long Ctrl-C may go unnoticed in a wait
+    PATIENT_MS = 60000          # how long a thread waits at once that has nothing else to do
     FEW = 4                     # works of memory that are not looked through
 
 # Every Progress that lives: by the handle of its stream, or by the context of a default stream.
@@ -81,6 +83,17 @@ cdef bint is_task_failure(aclError status) noexcept:
     return status >= 500000 and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT
 
 
+cdef int64_t until_of(object timeout_ms) except? -2:
+    cdef int32_t limit = timeout_checked(timeout_ms)
+    return -1 if limit < 0 else <int64_t> (time.monotonic() * 1000) + limit
+
+
+cdef int64_t left_of(int64_t until) except? -2:
+    if until < 0:
+        return -1
+    return max(until - <int64_t> (time.monotonic() * 1000), 1)
+
+
 # ---- progress -----------------------------------------------------------------------------------
 
 @cython.final
@@ -116,10 +129,11 @@ cdef class Progress:
         check(status, "aclrtStreamQuery")
         return state == ACL_STREAM_STATUS_COMPLETE
 
-    cdef object wait(self, int64_t limit_ms):
+    cdef object wait(self, int64_t limit_ms, uint64_t number=0):
         """Wait for all that is queued: None, or the error, which is not raised.
 
-        Raises what a signal's handler raises, within `SLICE_MS`.  `limit_ms` < 0: no limit.
+        Raises what a signal's handler raises, within `SLICE_MS`.  `limit_ms` < 0: no limit.  With a
+        work's `number` it is over, too, once another wait has told that the work is done.
         """
         cdef int64_t left = limit_ms
         cdef int32_t slice_ms
@@ -131,7 +145,7 @@ cdef class Progress:
             forked_raise(self)
         callback_check()
         current_ensure(self.context)
-        while True:
+        while number == 0 or number > self.done:
             slice_ms = SLICE_MS if left < 0 or left > SLICE_MS else <int32_t> left
             with nogil:
                 got = PyThread_acquire_lock_timed(self.turn, slice_ms * 1000, 0)
@@ -148,14 +162,43 @@ cdef class Progress:
                     return error_for(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT,
                                      "aclrtSynchronizeStreamWithTimeout")
             PyErr_CheckSignals()
+        return None
 
-    cdef int settle(self) except -1:
-        """Wait; a failure is the works' to tell, and the stream's next `synchronize`."""
-        cdef object error = self.wait(-1)
+    def attend(self):
+        """Wait in a thread that exists for it: None, or the error, which is not raised.
+
+        Each call of the driver waits for what was queued when it began, however much is queued
+        behind it meanwhile; so works get their outcomes on a stream that is never idle, too.
+        """
+        cdef object error = None
+        if self.ended:
+            return None
+        if self.made != fork_count:
+            forked_raise(self)
+        current_ensure(self.context)
+        with nogil:
+            PyThread_acquire_lock_timed(self.turn, -1, 0)
+        try:
+            error = wait_turn(self, PATIENT_MS)
+        finally:
+            PyThread_release_lock(self.turn)
+        if error is None or isinstance(error, TimeoutError):
+            return None
+        note_untold(self, error)
+        return error
+
+    cdef int settle(self, int64_t until=-1) except -1:
+        """Wait; a failure is the works' to tell, and the stream's next `synchronize`.
+
+        Raises `acl.TimeoutError` at the moment `until`, unless it is -1.
+        """
+        cdef object error = self.wait(left_of(until))
+        if isinstance(error, TimeoutError) and until >= 0:
+            raise error
         if error is not None and not self.ended and not self.idle():
             error = self.wait(-1) or error      # the wait failed, and the work may go on
-        if error is not None and self.untold is None and is_task_failure(error.code):
-            self.untold = error
+        if error is not None:
+            note_untold(self, error)
         return 0
 
     cdef bint idle(self) noexcept:
@@ -182,6 +225,8 @@ cdef class Progress:
             self.span.aborted = aborted
             self.span.error = error
             self.span = Span()
+            if aborted and self.attendant is not None:
+                self.attendant.aborted()
         return 0
 
     cdef int end(self) except -1:
@@ -193,6 +238,13 @@ cdef class Progress:
         if known.get(key_of(self.raw, self.context)) is self:
             del known[key_of(self.raw, self.context)]
         return 0
+
+
+cdef int note_untold(Progress self, object error) except -1:
+    """An error that a wait found: the stream's next `synchronize` raises it, unless a work does."""
+    if self.untold is None and is_task_failure(error.code):
+        self.untold = error
+    return 0
 
 
 cdef object wait_turn(Progress self, int32_t slice_ms):
@@ -301,11 +353,26 @@ cdef class Work:
         """Its own error, or None."""
         return self.failure()
 
+    @property
+    def known(self):
+        """Whether its outcome is known."""
+        return self.is_failed() or self.number <= self.progress.done
+
+    def poll(self):
+        """Whether it is over, so that a wait for it would return at once; asks the device."""
+        if not self.known and self.progress.idle():
+            self.progress.settle()
+        return self.known or self.progress.ended
+
+    def check(self):
+        """Raise its own error if it has failed."""
+        self.told()
+
     def synchronize(self, timeout_ms=None):
         """Wait for it; raises its own error."""
         cdef int32_t limit = timeout_checked(timeout_ms)
         if self.number > self.progress.done and self.span.error is None:
-            error = self.progress.wait(limit)
+            error = self.progress.wait(limit, self.number)
             if error is not None and not self.is_failed():
                 raise error
         self.told()
@@ -356,6 +423,12 @@ cdef int work_queued(Work work) except -1:
     return 0
 
 
+cdef Work work_mark(Progress progress):
+    cdef Work work = work_begin(progress, "the stream's work")
+    work_queued(work)
+    return work
+
+
 def abort_error(handle):
     """What the works of an aborted stream fail with."""
     return AclError(ACL_ERROR_RT_STREAM_ABORT, "acl.Stream.abort",
@@ -402,11 +475,11 @@ cdef bint works_over(object works) noexcept:
     return True
 
 
-cdef int works_settle(object works) except -1:
+cdef int works_settle(object works, int64_t until=-1) except -1:
     cdef Work work
     for work in works_list(works):
         if work.number > work.progress.done:
-            work.progress.settle()
+            work.progress.settle(until)
     return 0
 
 

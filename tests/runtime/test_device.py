@@ -92,6 +92,11 @@ def test_health_is_asked_without_memory_and_without_a_change_of_device(sim: Modu
     assert in_thread(lambda: (acl.Device(1).healthy(), acl.Device.current())) == (True, None)
 
 
+def test_health_that_cannot_be_asked_is_an_error(sim: ModuleType) -> None:
+    with sim.fault("aclrtQueryDeviceStatus", nth=1, code=500000), pytest.raises(acl.AclError, match="500000"):
+        acl.Device(0).healthy()
+
+
 def test_health_of_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(acl.InvalidArgumentError):
         acl.Device(77).healthy()
