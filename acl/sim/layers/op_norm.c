@@ -1,6 +1,6 @@
-/* op_norm.c: Softmax and the normalisations.
+/* op_norm.c: Softmax, Hardmax and the normalisations.
 
-   All work on lines of float, or of double for float64 (norm_lines.h): a line of that type that is
+   All but Hardmax work on lines of float, or of double for float64 (norm_lines.h): a line of that type that is
    contiguous is used in place, any other is brought into the workspace first. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
@@ -262,6 +262,52 @@ static bool channel_run(const OpCall *call)
 #define LINEAR(NAME, DOMAIN, VARIANT) \
     {NAME, DOMAIN, 1, 1, 1, 0, softmax_infer, softmax_workspace, softmax_run, VARIANT, 0}
 
+/* --- Hardmax: one at the first largest element of each line, zero elsewhere --- */
+
+/* Before operator set 13 over all dimensions from the axis on, which is 1. */
+static int hardmax_axis(const OpCall *call)
+{
+    return axis_normal(attr_int(call, "axis", call->opset < 13 ? 1 : -1), call->inputs[0]->rank);
+}
+
+static bool hardmax_infer(OpCall *call)
+{
+    const Tensor *in = call->inputs[0];
+    if (!type_is_float(in->type) || hardmax_axis(call) < 0) {
+        return op_fail(call, "expected a float tensor and an axis within its rank, got %s",
+            type_name(in->type));
+    }
+    return op_same(call, 0);
+}
+
+static bool hardmax_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    int axis = hardmax_axis(call);
+    bool flat = call->opset < 13;
+    int64_t behind = dims_count(in->dims + axis + 1, in->rank - axis - 1);
+    int64_t inner = flat ? 1 : behind, length = in->dims[axis] * (flat ? behind : 1);
+    int64_t lines = dims_count(in->dims, axis) * inner;
+    const float one = 1.0F;
+    memset(out->data, 0, (size_t)tensor_bytes(out));
+    for (int64_t i = 0; length > 0 && i < lines; i++) {
+        int64_t base = i / inner * length * inner + i % inner, best = 0;
+        const float *floats = in->type == ACL_FLOAT ? in->data : NULL;
+        for (int64_t j = 1; floats != NULL && j < length; j++) {
+            best = floats[base + j * inner] > floats[base + best * inner] ? j : best;
+        }
+        for (int64_t j = 1; floats == NULL && j < length; j++) {
+            if (tensor_get_real(in, base + j * inner)
+                > tensor_get_real(in, base + best * inner)) {
+                best = j;
+            }
+        }
+        convert((char *)out->data + (base + best * inner) * type_size(out->type), out->type, &one,
+            ACL_FLOAT, 1, 1);
+    }
+    return true;
+}
+
 const OpKind ops_norm[] = {
     LINEAR("Softmax", OP_ONNX, SOFTMAX),
     LINEAR("LogSoftmax", OP_ONNX, LOGSOFTMAX),
@@ -280,5 +326,6 @@ const OpKind ops_norm[] = {
         INSTANCE, 0},
     {"GroupNormalization", OP_ONNX, 3, 3, 1, 0, channel_infer, channel_workspace, channel_run,
         GROUP, 0},
+    {"Hardmax", OP_ONNX, 1, 1, 1, 0, hardmax_infer, NULL, hardmax_run, 0, 0},
     {0},
 };

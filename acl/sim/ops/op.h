@@ -162,7 +162,7 @@ bool batch_accept(const OpCall *call), grid_accept(const OpCall *call),
 extern const OpKind ops_unary[], ops_binary[], ops_reduce[], ops_along[], ops_norm[], ops_matmul[],
     ops_conv[], ops_pool[], ops_reshape[], ops_move[], ops_gather[], ops_make[], ops_select[],
     ops_rnn[], ops_resize[], ops_cast[], ops_einsum[], ops_quant[], ops_qmatmul[], ops_qconv[],
-    ops_grid[], ops_pick[], ops_local[], ops_attention[], ops_rotary[], ops_fused[], ops_heads[],
+    ops_grid[], ops_local[], ops_attention[], ops_rotary[], ops_fused[], ops_heads[],
     ops_group[], ops_fourier[], ops_fusedconv[], ops_loss[], ops_acl[], ops_blas[];
 
 #endif

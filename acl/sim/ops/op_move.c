@@ -1,5 +1,6 @@
 /* op_move.c: operators that move elements without looking at them: Transpose, Slice, Concat, Split,
-   Expand, Tile, Pad. Each is a box copied between two sets of strides (strided.h). */
+   Expand, Tile, Pad, ReverseSequence, CenterCropPad. Most are a box copied between two sets of
+   strides (strided.h). */
 #include "ops/op.h"
 #include "numbers/strided.h"
 
@@ -445,6 +446,85 @@ static bool tile_run(const OpCall *call)
     return true;
 }
 
+/* --- ReverseSequence: the first `length` steps of each batch entry backwards --- */
+
+static bool reverse_infer(OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *lengths = call->inputs[1];
+    int64_t time = attr_int(call, "time_axis", 0), batch = attr_int(call, "batch_axis", 1);
+    if (in->rank < 2 || time < 0 || time > 1 || batch != 1 - time || lengths->rank != 1
+        || lengths->dims[0] != in->dims[batch]) {
+        char a[128], b[128];
+        return op_fail(call,
+            "expected axes 0 and 1 and a length for each batch entry, got %s and %s",
+            shape_text(in, a, sizeof a), shape_text(lengths, b, sizeof b));
+    }
+    return op_same(call, 0);
+}
+
+static bool reverse_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0];
+    int time = attr_int(call, "time_axis", 0) != 0;
+    int64_t steps = in->dims[time], entries = in->dims[1 - time];
+    int64_t step = time == 0 ? entries : 1, entry = time == 0 ? 1 : steps;
+    size_t bytes = (size_t)(dims_count(in->dims + 2, in->rank - 2) * type_size(in->type));
+    for (int64_t i = 0; i < steps * entries; i++) {
+        int64_t b = i % entries, t = i / entries, length = tensor_get_int(call->inputs[1], b);
+        if (length < 0 || length > steps) {
+            return op_fail(call, "input 1: length %lld of %lld steps", (long long)length,
+                (long long)steps);
+        }
+        int64_t from = t < length ? length - 1 - t : t;
+        memcpy((char *)call->outputs[0].data + (size_t)(t * step + b * entry) * bytes,
+            (const char *)in->data + (size_t)(from * step + b * entry) * bytes, bytes);
+    }
+    return true;
+}
+
+/* --- CenterCropPad: dimensions cut or filled with zeros on both sides --- */
+
+static bool center_infer(OpCall *call)
+{
+    IntList axes, sizes;
+    const Tensor *in = call->inputs[0];
+    if (!op_ints(call, "axes", -1, &axes) || !op_ints(call, "shape", 1, &sizes)) {
+        return false;
+    }
+    (void)op_same(call, 0);
+    int64_t named = axes.count < 0 ? in->rank : axes.count;
+    for (int64_t i = 0; i < named; i++) {
+        int d = axis_normal(axes.count < 0 ? i : axes.values[i], in->rank);
+        if (d < 0 || sizes.count != named || sizes.values[i] < 0) {
+            return op_fail(call, "input 1: expected %lld sizes for axes within rank %d",
+                (long long)named, in->rank);
+        }
+        call->outputs[0].dims[d] = sizes.values[i];
+    }
+    return true;
+}
+
+static bool center_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *out = &call->outputs[0];
+    Strided box = {.rank = in->rank};
+    int64_t size = type_size(in->type), from = 0, to = 0;
+    memset(out->data, 0, (size_t)tensor_bytes(out));
+    strides_of(in, box.from);
+    strides_of(out, box.to);
+    for (int d = 0; d < in->rank; d++) {
+        int64_t cut = in->dims[d] - out->dims[d];
+        box.dims[d] = cut > 0 ? out->dims[d] : in->dims[d];
+        from += cut > 0 ? cut / 2 * box.from[d] : 0;
+        to += cut < 0 ? -cut / 2 * box.to[d] : 0;
+    }
+    if (dims_count(box.dims, box.rank) > 0) {
+        strided_copy(
+            &box, (char *)out->data + to * size, (const char *)in->data + from * size, size);
+    }
+    return true;
+}
+
 const OpKind ops_move[] = {
     {"Transpose", OP_ONNX, 1, 1, 1, 0, transpose_infer, NULL, transpose_run, 0, 0},
     {"Transpose", OP_ACL, 1, 2, 1, 2, transpose_infer, NULL, transpose_run, 0, 0},
@@ -466,5 +546,7 @@ const OpKind ops_move[] = {
     {"Tile", OP_ONNX, 2, 2, 1, 2, tile_infer, NULL, tile_run, 0, 0},
     {"Tile", OP_ACL, 2, 2, 1, 2, tile_infer, NULL, tile_run, 0, 0},
     {"TileD", OP_ACL, 1, 1, 1, 0, tile_infer, NULL, tile_run, 0, 0},
+    {"ReverseSequence", OP_ONNX, 2, 2, 1, 0, reverse_infer, NULL, reverse_run, 0, 0},
+    {"CenterCropPad", OP_ONNX, 2, 2, 1, 2, center_infer, NULL, center_run, 0, 0},
     {0},
 };

@@ -1,4 +1,4 @@
-/* op_select.c: TopK, and the operators whose output size depends on data: NonZero,
+/* op_select.c: TopK, and the operators whose output size depends on data: NonZero, Compress,
    NonMaxSuppression.
 
    For the latter infer does the work of counting; run repeats it and writes. */
@@ -376,6 +376,54 @@ static bool nms_run(const OpCall *call)
     return boxes_suppress(call, call->outputs[0].data) >= 0 || op_fail(call, "no host memory");
 }
 
+/* --- Compress: where a condition holds, along an axis or over all elements --- */
+
+static bool compress_infer(OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *condition = call->inputs[1];
+    Tensor *out = &call->outputs[0];
+    bool flat = attr_find(call, "axis") == NULL;
+    int axis = flat ? 0 : axis_normal(attr_int(call, "axis", 0), in->rank);
+    int64_t length = flat ? tensor_count(in) : axis < 0 ? 0 : in->dims[axis], kept = 0;
+    if (condition->type != ACL_BOOL || condition->rank != 1 || axis < 0
+        || condition->dims[0] > length) {
+        char text[128];
+        return op_fail(call, "input 1: expected a bool vector of at most %lld, got %s %s",
+            (long long)length, type_name(condition->type),
+            shape_text(condition, text, sizeof text));
+    }
+    for (int64_t i = 0; i < condition->dims[0]; i++) {
+        kept += tensor_get_int(condition, i) != 0;
+    }
+    (void)op_same(call, 0);
+    if (flat) {
+        out->rank = 1;
+    }
+    out->dims[axis] = kept;
+    return true;
+}
+
+static bool compress_run(const OpCall *call)
+{
+    const Tensor *in = call->inputs[0], *condition = call->inputs[1];
+    bool flat = attr_find(call, "axis") == NULL;
+    int axis = flat ? 0 : axis_normal(attr_int(call, "axis", 0), in->rank);
+    int64_t length = flat ? tensor_count(in) : in->dims[axis];
+    int64_t inner = flat ? 1 : dims_count(in->dims + axis + 1, in->rank - axis - 1);
+    int64_t outer = flat ? 1 : dims_count(in->dims, axis);
+    size_t bytes = (size_t)(inner * type_size(in->type));
+    char *to = call->outputs[0].data;
+    for (int64_t o = 0; o < outer; o++) {
+        for (int64_t i = 0; i < condition->dims[0]; i++) {
+            if (tensor_get_int(condition, i) != 0) {
+                memcpy(to, (const char *)in->data + (size_t)(o * length + i) * bytes, bytes);
+                to += bytes;
+            }
+        }
+    }
+    return true;
+}
+
 const OpKind ops_select[] = {
     {"TopK", OP_ONNX, 1, 2, 2, 2, topk_infer, topk_workspace, topk_run, 0, 0},
     {"TopKV2", OP_ACL, 2, 2, 2, 2, topk_infer, topk_workspace, topk_run, TOPK, 0},
@@ -383,5 +431,6 @@ const OpKind ops_select[] = {
     {"NonZero", OP_ACL, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonZero", OP_ONNX, 1, 1, 1, 1, nonzero_infer, NULL, nonzero_run, 0, OP_DATA_SIZED},
     {"NonMaxSuppression", OP_ONNX, 2, 5, 1, 31, nms_infer, NULL, nms_run, 0, OP_DATA_SIZED},
+    {"Compress", OP_ONNX, 2, 2, 1, 2, compress_infer, NULL, compress_run, 0, 0},
     {0},
 };
