@@ -51,17 +51,17 @@ def _is_loaded(name: str) -> bool:
 
 def _folder(package: Path) -> Path:
     """The laid-out folder for this simulator and this MindSpore, made if it is not there."""
-    from acl.sim import folder
+    from acl.sim import cann_layout
 
     library = Path(sim.library_dir(), "libascendcl.so")
     parts = [importlib.metadata.version("mindspore"), str(library), str(library.stat().st_mtime_ns),
-             Path(folder.__file__).read_text()]
+             Path(cann_layout.__file__).read_text()]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache / "aclpool" / f"cann-{key}"
     if not target.exists():
         made = target.with_suffix(f".{os.getpid()}")
-        folder.lay_out(made, package)
+        cann_layout.lay_out(made, package)
         try:
             made.rename(target)
         except OSError:                         # another process was first

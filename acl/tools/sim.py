@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
 
 def folder(options: argparse.Namespace) -> int:
     """Lay out the simulator's libraries as CANN's are."""
-    from acl.sim.folder import lay_out
+    from acl.sim.cann_layout import lay_out
 
     mindspore = None
     if options.mindspore:

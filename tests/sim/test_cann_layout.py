@@ -10,7 +10,7 @@ import pytest
 from support.child import run_child, run_python
 
 from acl.sim import library_dir
-from acl.sim.folder import lay_out
+from acl.sim.cann_layout import lay_out
 
 
 def test_programs_find_everything_there(tmp_path: Path) -> None:
