@@ -15,8 +15,8 @@ __all__ = ["ROOMS", "includes", "sources", "symbols"]
 
 SIM = Path(__file__).resolve().parent.parent / "acl/sim"
 #: Bottom to top.
-ROOMS = ("base", "numbers", "ops", "layers", "races", "streams", "chip", "memory", "copies", "graphs", "kernels",
-         "queues", "profiling", "tensors", "onnx", "models", "single_ops", "control")
+ROOMS = ("base", "numbers", "ops", "layers", "races", "streams", "chip", "memory", "check", "copies", "graphs",
+         "kernels", "queues", "profiling", "tensors", "onnx", "models", "single_ops", "control")
 #: Its headers and the functions' names are at the bottom, the exported functions at the top.
 GENERATED = "generated"
 EXPORTED = ("exports", "exports_op_compiler")

@@ -338,5 +338,6 @@ def __dir__() -> list[str]:
 if os.environ.get("ACL_POOL_TOP", "0") not in ("", "0"):
     importlib.import_module("acl.inside._top").serve_if_asked()
 
-if os.environ.get("ACL_SIM_RACES", "0") not in ("", "0") and os.environ.get("ACL_BACKEND") == "sim":
+if (os.environ.get("ACL_BACKEND") == "sim"
+        and {os.environ.get(name, "0") for name in ("ACL_SIM_RACES", "ACL_SIM_CHECK")} - {"", "0"}):
     importlib.import_module("acl.sim").lend_stack()

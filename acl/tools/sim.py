@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from acl import sim
+from acl.tools import sim_check
 from acl.tools.outputs import check_output
 
 __all__ = ["add_parser", "environment", "folder", "main", "run"]
@@ -102,28 +103,47 @@ def command(program: list[str]) -> list[str]:
     return program
 
 
-def run(options: argparse.Namespace) -> int:
-    """Replace this process by the program; returns only if that fails."""
+def started(options: argparse.Namespace, verb: str) -> tuple[str, list[str], dict[str, str]] | int:
+    """The program's path, command line and environment; or the status to end with, after a message."""
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
-        print("aclpool sim run: which program? (aclpool sim run -- PROGRAM ARGS)", file=sys.stderr)
+        print(f"aclpool sim {verb}: which program? (aclpool sim {verb} -- PROGRAM ARGS)", file=sys.stderr)
         return 2
     try:
         env = environment(options, dict(os.environ))
     except ValueError as error:
-        print(f"aclpool sim run: {error}", file=sys.stderr)
+        print(f"aclpool sim {verb}: {error}", file=sys.stderr)
         return 2
     line = command(program)
     path = shutil.which(line[0], path=env.get("PATH"))
     if path is None:
-        print(f"aclpool sim run: {line[0]}: not found, or not executable", file=sys.stderr)
+        print(f"aclpool sim {verb}: {line[0]}: not found, or not executable", file=sys.stderr)
         return 127
     for file in (options.trace, options.counters, options.json):
         if file and Path(file).is_file():
             Path(file).write_bytes(b"")      # the program, and those that it starts, add to it
+    return path, line, env
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replace this process by the program; returns only if that fails."""
+    ready = started(options, "run")
+    if isinstance(ready, int):
+        return ready
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(path, line, env)
+    os.execve(*ready)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Run the program under the checker, and report."""
+    try:
+        sim_check.look(options)
+    except ValueError as error:
+        print(f"aclpool sim check: {error}", file=sys.stderr)
+        return 2
+    ready = started(options, "check")
+    return ready if isinstance(ready, int) else sim_check.run(*ready, options)
 
 
 def folder(options: argparse.Namespace) -> int:
@@ -146,12 +166,14 @@ def folder(options: argparse.Namespace) -> int:
     return 0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `aclpool sim run`."""
+def add_arguments(parser: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
+    """The options of `aclpool sim run`, but for some."""
     for option, _, what, text in SETTINGS:
-        parser.add_argument(f"--{option}", metavar=what, help=text)
+        if option not in without:
+            parser.add_argument(f"--{option}", metavar=what, help=text)
     for option, _, text in SWITCHES:
-        parser.add_argument(f"--{option}", action="store_true", help=text)
+        if option not in without:
+            parser.add_argument(f"--{option}", action="store_true", help=text)
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ARGS", help="what to run")
 
 
@@ -164,6 +186,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
                             formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
     add_arguments(verb)
     verb.set_defaults(run=run)
+    verb = verbs.add_parser("check", help="run a program and report its misuse of memory, streams and handles",
+                            formatter_class=argparse.RawDescriptionHelpFormatter, description=sim_check.__doc__)
+    add_arguments(verb, without=("json", "races", "strict"))
+    sim_check.add_arguments(verb)
+    verb.set_defaults(run=check, json=None, races=False, strict=False)
     verb = verbs.add_parser("folder", help="lay the libraries out as CANN's are, for programs that look at the path")
     verb.add_argument("folder", metavar="DIR", help="latest/lib64 is made in it")
     verb.add_argument("--mindspore", action="store_true", help="with what the installed MindSpore is linked against")

@@ -15,6 +15,7 @@
  *
  * A value that makes no sense is reported by aclInit, which then fails; the default is used.
  * Thread rule: written before any thread of ours exists (or by the control door before aclInit). */
+#include "base/checks.h"
 #include "base/core.h"
 #include "base/soc.h"
 
@@ -182,6 +183,7 @@ static void config_fill(void)
     soc_read();
     text_read("ACL_SIM_VERSION", config.version, sizeof config.version);
     flag_read("ACL_SIM_STRICT", &config.strict);
+    config.strict = config.strict || check_on(CHECK_MEM);
     flag_read("ACL_SIM_ALLOCATORS", &config.allocators);
     flag_read("ACL_SIM_STRICT_ALLOCATORS", &config.strict_allocators);
     flag_read("ACL_SIM_REUSE_HANDLES", &config.reuse_handles);

@@ -176,6 +176,8 @@ bool handle_hold(const void *handle);
 bool handle_drop(const void *handle);
 /* True if the host gave addresses for handles at all. */
 bool handles_possible(void);
+/* Of one that the caller holds: whether a task or another call does, too. */
+bool handle_is_held_more_than_once(const void *handle);
 /* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
  * may destroy it at any moment: only what its slot holds may be read. */
 void *handle_next(HandleKind kind, const void *after);
@@ -216,7 +218,8 @@ bool size_parse(const char *text, size_t *bytes);
 
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
  * What every exported function passes.  The quiet path is one relaxed add and one load. */
-enum { GATE_FAULTS = 1, GATE_TRACE = 2, GATE_LATENCY = 4, GATE_FORKED = 8 };
+enum { GATE_FAULTS = 1, GATE_TRACE = 2, GATE_LATENCY = 4, GATE_FORKED = 8,
+       GATE_CHECK = 16 };
 
 extern atomic_ullong gate_calls[];
 extern atomic_uint gate_watch;

@@ -9,6 +9,7 @@
  * message names what the user called, whatever part of the simulator found out.
  *
  * Thread rule: everything is thread-local. */
+#include "base/checks.h"
 #include "base/core.h"
 #include "base/error_text.h"
 #include "generated/exports.h"
@@ -188,6 +189,11 @@ void error_sign(const char *function, aclError status, const char *names, ...)
     va_start(values, names);
     error_sign_list(function, status, names, values);
     va_end(values);
+    if (check_on(CHECK_MEM)) {
+        va_start(values, names);
+        checks.arguments(function, names, values);
+        va_end(values);
+    }
 }
 
 void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)

@@ -9,6 +9,7 @@
  * Thread rule: any thread.  handle_is takes no lock.  A slot is given out again only when it was
  * retired and no call or task holds it. What the object owns besides its slot is counted by the
  * files of its kind. */
+#include "base/checks.h"
 #include "base/fork.h"
 #include "base/refusal.h"
 
@@ -191,6 +192,9 @@ void *handle_prepare(HandleKind number, size_t size)
 static void slot_show(Slot *slot, uint32_t word)
 {
     atomic_fetch_add_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
+    if (check_on(CHECK_ANY)) {
+        checks.handle_made((char *)slot + HEADER, slot->kind);
+    }
     atomic_store_explicit(&slot->word, word, memory_order_release);
 }
 
@@ -253,7 +257,15 @@ bool handle_kill(void *handle)
         return false;
     }
     atomic_fetch_sub_explicit(&kinds[slot->kind].live, 1, memory_order_relaxed);
+    if (check_on(CHECK_ANY)) {
+        checks.handle_gone(handle);
+    }
     return true;
+}
+
+bool handle_is_held_more_than_once(const void *handle)
+{
+    return atomic_load(&slot_of(handle)->word) >= 2 * SLOT_HOLD;
 }
 
 /* Puts the slot into the quarantine, where slot_take finds it after the slots that died before it,

@@ -2,15 +2,27 @@
  *
  * Thread rule: any thread; the counters are relaxed atomics. */
 #include "base/core.h"
+#include "check/checker.h"
 #include "control/control_api.h"
 #include "generated/exports.h"
 
 atomic_ullong gate_calls[FN_COUNT + 1];
 atomic_uint gate_watch;
 
+/* The checker, which stands below, was chosen by now (check_start). */
+__attribute__((constructor(107))) static void checker_follow(void)
+{
+    if (check_on(CHECK_ANY)) {
+        atomic_fetch_or(&gate_watch, GATE_CHECK);
+    }
+}
+
 aclError gate_enter_watched(unsigned function)
 {
     unsigned watch = atomic_load(&gate_watch);
+    if (watch & GATE_CHECK) {
+        check_entered(function);
+    }
     if (watch & GATE_FORKED) {
         return error_set(function_names[function], ACL_ERROR_RT_INTERNAL_ERROR,
                          "this process was forked from one that uses the devices; "

@@ -5,9 +5,10 @@
  * fails with 507013.  Synchronous copies run on the caller's thread and wait for no stream. */
 #include "copies/copy.h"
 
-#include "streams/capturing.h"
+#include "check/checker.h"
 #include "generated/exports.h"
 #include "races/race.h"
+#include "streams/capturing.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 typedef struct CopyTask {
     Copy copy;
     void *staged; /* the source, if it is ours */
+    CheckWatch *watch; /* the checker's of the source, or NULL */
 } CopyTask;
 
 bool copy_span(size_t pitch, size_t width, size_t height, size_t *span)
@@ -73,7 +75,11 @@ static aclError copy_run(Stream *stream, const void *payload)
 
 static void copy_drop(void *payload)
 {
-    free(((CopyTask *)payload)->staged);
+    CopyTask *task = payload;
+    if (task->watch != NULL) {
+        check_unwatch(task->watch);
+    }
+    free(task->staged);
 }
 
 static void copy_touch(const void *payload, Touch *touch)
@@ -98,6 +104,9 @@ static void copy_tell(const char *function, const Copy *copy)
         copy_span(copy->dst_pitch, copy->width, copy->height, &dst_bytes);
         race_host(function, copy->src, src_bytes, TOUCH_READ);
         race_host(function, copy->dst, dst_bytes, TOUCH_WRITE);
+        if (check_on(CHECK_INIT)) {
+            shadow_host(copy->dst, copy->src, dst_bytes == src_bytes ? src_bytes : copy->width);
+        }
     }
 }
 
@@ -129,7 +138,14 @@ aclError copy_submit(const char *function, Stream *stream, const Copy *copy, con
         return copy_in_step(function, stream, copy);
     }
     CopyTask task = {.copy = *copy};
-    return stream_submit(stream, &copy_class, &task, sizeof task);
+    if (check_on(CHECK_ORDER) && ends->src.kind == MEMORY_HOST && !stream_is_capturing(stream)) {
+        task.watch = check_watch(copy->src, copy->src_pitch * (copy->height - 1) + copy->width, stream);
+    }
+    aclError status = stream_submit(stream, &copy_class, &task, sizeof task);
+    if (status != ACL_SUCCESS && task.watch != NULL) {
+        check_unwatch(task.watch);
+    }
+    return status;
 }
 
 aclError copy_submit_staged(Stream *stream, const Copy *copy, const CopyEnds *ends)
@@ -174,6 +190,9 @@ aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t coun
     Copy copy = {.dst = dst, .src = src, .width = count, .height = 1};
     CopyEnds ends;
     TRY(copy_check(__func__, &copy, &ends));
+    if (check_on(CHECK_MEM)) {
+        check_kind(dst, ends.dst.kind, src, ends.src.kind, kind);
+    }
     copy_now(__func__, &copy, &ends);
     return ACL_SUCCESS;
 }
@@ -225,6 +244,9 @@ static aclError copy_async(const char *function, const Copy *copy, size_t room,
     TRY(stream_resolve(handle, &stream));
     CopyEnds ends;
     TRY(copy_check(function, copy, &ends));
+    if (check_on(CHECK_MEM)) {
+        check_kind(copy->dst, ends.dst.kind, copy->src, ends.src.kind, kind);
+    }
     if (kind == ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE) {
         return copy_submit_staged(stream, copy, &ends);
     }

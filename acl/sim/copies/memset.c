@@ -1,4 +1,5 @@
 /* Setting memory: bytes and 32-bit words, at once or as a task. */
+#include "check/checker.h"
 #include "copies/copy.h"
 #include "generated/exports.h"
 #include "races/race.h"
@@ -47,6 +48,9 @@ static void fill_now(const char *function, const FillTask *task, void *inner)
 {
     if (races_on()) {
         race_host(function, task->address, task->bytes, TOUCH_WRITE);
+        if (check_on(CHECK_INIT)) {
+            shadow_host(task->address, NULL, task->bytes);
+        }
     }
     fill(task, inner);
 }

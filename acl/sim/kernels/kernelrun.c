@@ -15,11 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "streams/exception.h"
+#include "check/checker.h"
 #include "kernels/kernel.h"
 #include "memory/memory.h"
 #include "numbers/parallel.h"
 #include "races/race.h"
+#include "streams/exception.h"
 
 /* Messages name the call that a user made, not the function here that found out. */
 #undef fail
@@ -78,6 +79,10 @@ static void signal_pass(int number, siginfo_t *info, void *context)
 static void on_signal(int number, siginfo_t *info, void *context)
 {
     int kept = errno;
+    if (check_on(CHECK_ANY) && number == SIGSEGV && check_fault_opens((uintptr_t)info->si_addr)) {
+        errno = kept;
+        return;
+    }
     if (inside != 0) {
         inside = 0;
         siglongjmp(way_out, number);

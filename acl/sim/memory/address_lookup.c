@@ -2,6 +2,7 @@
  *
  * Addresses that the simulator never gave out are taken for ordinary host memory, of which the
  * kernel says whether touching it would fault (hostprobe.c). */
+#include "base/checks.h"
 #include "memory/memory.h"
 
 #include <sys/mman.h>
@@ -75,9 +76,18 @@ static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bo
     return memory->kind != MEMORY_HOLE && inside;
 }
 
+/* What a call writes itself (a model's weights); tasks say it in their `touch`. */
+static void wrote(const void *address, size_t bytes, bool write)
+{
+    if (write && check_on(CHECK_INIT) && stream_running() == NULL) {
+        checks.host_step(address, NULL, bytes);
+    }
+}
+
 bool memory_reachable(const void *address, size_t bytes, bool write)
 {
     uintptr_t begin = (uintptr_t)address;
+    wrote(address, bytes, write);
     const Arena *arena = arena_at(begin);
     if (arena != NULL) {
         return bytes <= arena->base + arena->bytes - begin;
@@ -102,6 +112,9 @@ aclError memory_check(const char *function, const char *argument, const void *ad
                       size_t bytes, bool write, Seen *seen)
 {
     Memory memory;
+    if (check_on(CHECK_MEM)) {
+        checks.access(argument, address, bytes, write);
+    }
     memory_find(address, &memory);
     if (seen != NULL) {
         *seen = (Seen){memory.kind, memory_inner(address)};

@@ -1,6 +1,7 @@
 /* Arenas: where the malloc families take their memory from; see memory.h.
  *
  * Refuses to do: policies and messages of the API (memory.c, hostmem.c). */
+#include "base/checks.h"
 #include "base/fork.h"
 #include "memory/memory.h"
 #include "races/race.h"
@@ -128,10 +129,10 @@ static bool arena_announce(Arena *arena)
     return range_add(&range, NULL);
 }
 
-static bool arena_make(Arena *arena, int32_t device, size_t least)
+static bool arena_make(Arena *arena, int32_t device, size_t capacity, size_t least)
 {
     *arena = (Arena){.device = device, .fd = -1};
-    bool divided = arena_divide(arena, device == BOOK_HOST ? 0 : config.capacity[device], least);
+    bool divided = arena_divide(arena, capacity, least);
     if (divided && device != BOOK_HOST) {
         arena->fd = file_in_memory("acl-sim-device", arena->bytes);
         divided = arena->fd >= 0;
@@ -158,9 +159,13 @@ static void arena_unmake(Arena *arena)
 
 static bool arena_open(Arena *arena, int32_t device)
 {
-    const size_t leasts[] = {LEAST_SPAN, LESS_SPAN};
-    for (size_t i = 0; i < sizeof leasts / sizeof leasts[0]; i++) {
-        if (arena_make(arena, device, leasts[i])) {
+    size_t capacity = device == BOOK_HOST ? 0 : config.capacity[device];
+    const struct {
+        size_t capacity, least;
+    } tries[] = {{capacity, LEAST_SPAN}, {capacity, LESS_SPAN},
+                 {capacity < LESS_SPAN ? capacity : LESS_SPAN, LESS_SPAN}};
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
+        if (arena_make(arena, device, tries[i].capacity, tries[i].least)) {
             return true;
         }
         arena_unmake(arena);
@@ -286,6 +291,19 @@ static size_t block_bytes(size_t bytes, PageKind page)
     return (bytes + unit - 1) / unit * unit;
 }
 
+/* With a unit more, which is nobody's; what is in quarantine goes back if there are no addresses. */
+static size_t guarded_take(Zone *zone, size_t bytes, const BlockInfo *info)
+{
+    BlockInfo guarded = *info;
+    guarded.guarded = info->kind != MEMORY_POOL; /* those are split */
+    bytes += guarded.guarded ? zone->unit : 0;
+    size_t offset = zone_take(zone, bytes, &guarded);
+    if (offset == SIZE_MAX && checks.quarantine_empty()) {
+        offset = zone_take(zone, bytes, &guarded);
+    }
+    return offset;
+}
+
 uintptr_t arena_take(Arena *arena, size_t bytes, PageKind page, BookKind book,
                      const BlockInfo *info)
 {
@@ -293,12 +311,17 @@ uintptr_t arena_take(Arena *arena, size_t bytes, PageKind page, BookKind book,
         return 0;
     }
     size_t whole = block_bytes(bytes, page);
+    if (check_on(CHECK_ANY) && arena->device == BOOK_HOST) {
+        whole = (whole + UNITS[ZONE_PAGE] - 1) / UNITS[ZONE_PAGE] * UNITS[ZONE_PAGE]; /* own pages */
+    }
     if (!books_take(arena->device, book, page, whole)) {
         return 0;
     }
     int index = page != PAGE_NORMAL ? ZONE_HUGE
                 : whole < UNITS[ZONE_PAGE] ? ZONE_SMALL : ZONE_PAGE;
-    size_t offset = zone_take(&arena->zones[index], whole, info);
+    size_t offset = SIM_LIKELY(!check_on(CHECK_ANY))
+                        ? zone_take(&arena->zones[index], whole, info)
+                        : guarded_take(&arena->zones[index], whole, info);
     if (offset == SIZE_MAX) {
         books_give(arena->device, book, page, whole);
         return 0;
@@ -310,7 +333,11 @@ bool arena_hold(Arena *arena, uintptr_t address, ZoneView *view)
 {
     size_t offset;
     Zone *zone = zone_at(arena, address, &offset);
-    return zone_hold(zone, offset, view);
+    bool held = zone_hold(zone, offset, view);
+    if (held) {
+        view->bytes -= view->info.guarded ? zone->unit : 0;
+    }
+    return held;
 }
 
 void arena_unhold(Arena *arena, uintptr_t address)
@@ -327,8 +354,45 @@ void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, Book
     if (races_on()) {
         race_forget(address, view->bytes);
     }
-    zone_give(zone, offset);
+    bool kept = check_on(CHECK_ANY) && checks.block_keep(arena, address, view);
+    if (!kept) {
+        zone_give(zone, offset);
+    }
     books_give(arena->device, book, (PageKind)view->info.page, view->bytes);
+}
+
+void *arena_record(Arena *arena, uintptr_t address)
+{
+    size_t offset;
+    Zone *zone = zone_at(arena, address, &offset);
+    return zone_record(zone, offset);
+}
+
+void arena_set_record(Arena *arena, uintptr_t address, void *record)
+{
+    size_t offset;
+    Zone *zone = zone_at(arena, address, &offset);
+    zone_set_record(zone, offset, record);
+}
+
+size_t arena_guard(Arena *arena, uintptr_t address)
+{
+    size_t offset;
+    return zone_at(arena, address, &offset)->unit;
+}
+
+void arena_discard(Arena *arena, uintptr_t address, size_t bytes)
+{
+    size_t offset;
+    const Zone *zone = zone_at(arena, address, &offset);
+    zone->purge(zone->purge_argument, offset, bytes);
+}
+
+void arena_release(Arena *arena, uintptr_t address)
+{
+    size_t offset;
+    Zone *zone = zone_at(arena, address, &offset);
+    zone_give(zone, offset);
 }
 
 bool arena_give(Arena *arena, uintptr_t address, BookKind book)
@@ -362,6 +426,7 @@ bool arena_find(Arena *arena, uintptr_t address, ZoneView *view)
     Zone *zone = zone_at(arena, address, &offset);
     bool found = zone_find(zone, offset, view);
     if (found) {
+        view->bytes -= view->info.guarded ? zone->unit : 0;
         view->offset += arena->parts[zone - arena->zones].begin;
     }
     return found;

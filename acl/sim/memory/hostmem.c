@@ -2,6 +2,7 @@
  *
  * A registered page's device address is its host address: kernels and copies of the simulator reach
  * it either way. */
+#include "base/checks.h"
 #include "generated/exports.h"
 #include "memory/memory.h"
 
@@ -24,6 +25,9 @@ static aclError host_take(const char *function, void **out, size_t bytes)
                          "size: no address space for %zu bytes of pinned host memory", bytes);
     }
     *out = (void *)at;
+    if (check_on(CHECK_ANY)) {
+        checks.block_made(arena, at, bytes);
+    }
     return ACL_SUCCESS;
 }
 
@@ -64,14 +68,31 @@ aclError sim_aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig
     return host_take(__func__, ptr, size);
 }
 
+/* What the checkers say to it before it is freed. */
+static void host_free_look(const char *function, Arena *arena, const void *address)
+{
+    uintptr_t at = (uintptr_t)address;
+    ZoneView view;
+    bool found = arena != NULL && arena_has(arena, at) && arena_find(arena, at, &view)
+                 && arena->base + view.offset == at;
+    if (!found) {
+        if (check_on(CHECK_MEM)) {
+            checks.free_refused(address);
+        }
+        return;
+    }
+    race_freed(function, at, view.bytes);
+    if (check_on(CHECK_ANY)) {
+        checks.block_freed(arena, at, &view);
+    }
+}
+
 static aclError host_free(const char *function, void *address)
 {
     uintptr_t at = (uintptr_t)address;
     Arena *arena = arena_existing(BOOK_HOST);
-    ZoneView view;
-    if (races_on() && arena != NULL && arena_has(arena, at) && arena_find(arena, at, &view)
-        && arena->base + view.offset == at) {
-        race_freed(function, at, view.bytes);
+    if (races_on()) {
+        host_free_look(function, arena, address);
     }
     if (arena == NULL || !arena_has(arena, at) || !arena_give(arena, at, BOOK_MALLOC)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,

@@ -7,6 +7,7 @@
 #include "memory/managed.h"
 #include "memory/memory.h"
 
+#include "base/checks.h"
 #include "generated/exports.h"
 
 #include <stdlib.h>
@@ -48,6 +49,9 @@ aclError sim_aclrtMemAllocManaged(void **ptr, uint64_t size, uint32_t flag)
     }
     managed->preferred = managed->prefetched = NOWHERE;
     *ptr = (void *)at;
+    if (check_on(CHECK_ANY)) {
+        checks.block_made(arena, at, size);
+    }
     return ACL_SUCCESS;
 }
 

@@ -5,13 +5,14 @@
  * device has no whole huge page left.  Neither malloc nor free waits for a stream. */
 #include "memory/memory.h"
 
+#include "base/checks.h"
+#include "base/soc.h"
 #include "generated/exports.h"
 #include "memory/ipc.h"
 #include "memory/managed.h"
+#include "memory/mempool.h"
 #include "races/race.h"
 #include "streams/device.h"
-#include "base/soc.h"
-#include "memory/mempool.h"
 
 static const size_t ALIGN = 32;
 static const size_t HUGE_OVER = (size_t)1 << 20;
@@ -76,7 +77,8 @@ static PagePlan plan_with_bits(aclrtMemMallocPolicy policy, size_t bytes)
     }
 }
 
-static aclError take(const char *function, void **out, size_t bytes, PagePlan plan,
+/* `asked` is what the program wants to use of it. */
+static aclError take(const char *function, void **out, size_t bytes, size_t asked, PagePlan plan,
                      uint16_t module)
 {
     Context *context;
@@ -107,6 +109,9 @@ static aclError take(const char *function, void **out, size_t bytes, PagePlan pl
                          config.capacity[context->device]);
     }
     *out = (void *)at;
+    if (check_on(CHECK_ANY)) {
+        checks.block_made(arena, at, asked);
+    }
     return ACL_SUCCESS;
 }
 
@@ -119,7 +124,7 @@ static aclError take_padded(const char *function, void **out, size_t size, size_
         return error_set(function, ACL_ERROR_INVALID_PARAM, "size: %zu bytes and padding overflow",
                          size);
     }
-    return take(function, out, bytes, plan_plain(policy, bytes), 0);
+    return take(function, out, bytes, size, plan_plain(policy, bytes), 0);
 }
 
 aclError sim_aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
@@ -187,7 +192,7 @@ static aclError take_configured(const char *function, void **out, size_t size,
     if (!size_pad(size, 0, &bytes)) {
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID, "size: %zu overflows", size);
     }
-    return take(function, out, bytes, plan_with_bits(policy, bytes), module);
+    return take(function, out, bytes, size, plan_with_bits(policy, bytes), module);
 }
 
 aclError sim_aclrtMallocWithCfg(void **devPtr, size_t size, aclrtMemMallocPolicy policy,
@@ -215,11 +220,20 @@ aclError memory_free(const char *function, void *address)
     Arena *arena = arena_at(at);
     ZoneView view;
     if (arena == NULL || !arena_hold(arena, at, &view)) {
+        if (check_on(CHECK_MEM)) {
+            checks.free_refused(address);
+        }
         return error_set(function, ACL_ERROR_RT_PARAM_INVALID,
                          "%p is not the beginning of an allocation", address);
     }
     if (races_on() && view.info.kind != MEMORY_POOL && stream_running() == NULL) {
         race_freed(function, at, view.bytes);
+    }
+    if (check_on(CHECK_ANY)) {
+        if (view.info.kind == MEMORY_HOST) {
+            checks.free_refused(address);
+        }
+        checks.block_freed(arena, at, &view);
     }
     if (view.info.kind == MEMORY_POOL) {
         return pool_free_now(function, view.info.owner, arena, &view);

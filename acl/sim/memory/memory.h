@@ -84,6 +84,13 @@ bool arena_give(Arena *arena, uintptr_t address, BookKind book);
 bool arena_hold(Arena *arena, uintptr_t address, ZoneView *view);
 void arena_unhold(Arena *arena, uintptr_t address);
 void arena_give_held(Arena *arena, uintptr_t address, const ZoneView *view, BookKind book);
+/* For the checker: its record of a live or held block; what stands behind one; a held block's memory
+ * back to the system, and the block itself, which is charged no more, to its zone. */
+void *arena_record(Arena *arena, uintptr_t address);
+void arena_set_record(Arena *arena, uintptr_t address, void *record);
+size_t arena_guard(Arena *arena, uintptr_t address);
+void arena_discard(Arena *arena, uintptr_t address, size_t bytes);
+void arena_release(Arena *arena, uintptr_t address);
 /* Two blocks of the live one that begins there; `bytes` are whole units and less than it has. */
 void arena_split(Arena *arena, uintptr_t address, size_t bytes, const BlockInfo *front,
                  const BlockInfo *rest);

@@ -262,6 +262,22 @@ bool zone_find(Zone *zone, size_t offset, ZoneView *view)
     return live;
 }
 
+void *zone_record(Zone *zone, size_t offset)
+{
+    pthread_mutex_lock(&zone->lock);
+    const ZoneBlock *block = &zone->blocks[start_before(zone, (uint32_t)(offset / zone->unit))];
+    void *record = block->state == BLOCK_LIVE || block->state == BLOCK_HELD ? block->info.record : NULL;
+    pthread_mutex_unlock(&zone->lock);
+    return record;
+}
+
+void zone_set_record(Zone *zone, size_t offset, void *record)
+{
+    pthread_mutex_lock(&zone->lock);
+    zone->blocks[offset / zone->unit].info.record = record;
+    pthread_mutex_unlock(&zone->lock);
+}
+
 bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
 {
     if (offset % zone->unit != 0) {

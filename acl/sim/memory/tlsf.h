@@ -33,10 +33,12 @@ typedef enum BlockState { BLOCK_NONE, BLOCK_FREE, BLOCK_LIVE, BLOCK_HELD } Block
 typedef struct BlockInfo {
     size_t size;     /* bytes that were asked for */
     void *owner;     /* the pool it belongs to, or NULL */
+    void *record;    /* the checker's, or NULL */
     uint8_t kind;    /* MemoryKind */
     uint8_t page;    /* PageKind that it was charged as */
     uint16_t module; /* the program's part that asked for it, as ACL_RT_MEM_ATTR_MODULE_ID says */
     bool exported;   /* by IPC: freeing must tell the importers' side */
+    bool guarded;    /* its last unit stands behind it, for the checker */
 } BlockInfo;
 
 typedef struct ZoneBlock {
@@ -95,6 +97,9 @@ bool zone_mark_exported(Zone *zone, size_t offset);
 /* The live block that begins there becomes two; what it was becomes *front and *rest. */
 void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
                 const BlockInfo *rest);
+/* The checker's record of the live or held block that covers `offset`, or NULL; and to set it. */
+void *zone_record(Zone *zone, size_t offset);
+void zone_set_record(Zone *zone, size_t offset, void *record);
 /* A held block becomes live again. */
 void zone_unhold(Zone *zone, size_t offset);
 /* A held block back to the zone. */

@@ -6,6 +6,7 @@
  * it in the stream are settled when it has run (R1).
  *
  * Thread rule: race_lock. */
+#include "base/checks.h"
 #include "races/race_inside.h"
 #include "streams/stream.h"
 
@@ -162,6 +163,9 @@ static void step_settle(const RaceOp *op, const RaceStep *step)
         step->task->n = n;
         must(clock_raise(&thread->clock, thread->slot, n));
         bool looks = !op->silent && !op->choice;
+        if (looks && check_on(CHECK_INIT)) {
+            checks.step(step->task->name, step->task->site, &op->bytes[step->first], step->count);
+        }
         for (size_t i = step->first; looks && races_on() && i < step->first + step->count; i++) {
             bytes_access(step->task, &thread->clock, &op->bytes[i]);
         }

@@ -163,5 +163,11 @@ typedef struct RaceFinding {
     bool queued; /* the first is still queued behind something */
 } RaceFinding;
 void race_report(const RaceFinding *finding);
+/* Whether findings are left out just now. */
+bool races_muted(void);
+/* In words: what was found, what an access does, and what the second one did. */
+const char *race_act_words(const RaceFinding *finding);
+const char *race_kind_word(TouchKind kind);
+const char *race_does_word(const RaceFinding *finding);
 
 #endif

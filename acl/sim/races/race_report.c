@@ -5,6 +5,7 @@
  * with findings that would end with 0 ends with 1.
  *
  * Thread rule: race_lock; the door's functions take it. */
+#include "base/checks.h"
 #include "races/race_inside.h"
 
 #include <dlfcn.h>
@@ -26,19 +27,19 @@ typedef struct Told {
 
 static Told findings[FINDINGS_MOST];
 static uint64_t finding_count;
-static bool is_muted;
+static atomic_bool is_muted;
 static int exit_status;
 static pid_t home; /* the process that loaded the library; a fork does not report */
 
 /* ---- words --------------------------------------------------------------------------------------- */
 
-static const char *kind_word(TouchKind kind)
+const char *race_kind_word(TouchKind kind)
 {
     static const char *const words[] = {"reads", "writes", "uses", "waits for or sets"};
     return words[kind];
 }
 
-static const char *act_words(const RaceFinding *finding)
+const char *race_act_words(const RaceFinding *finding)
 {
     if (!finding->is_host || finding->act == HOST_TOUCHES) {
         return "two accesses to the same bytes, neither ordered before the other";
@@ -76,24 +77,24 @@ static void task_write(FILE *file, const RaceTask *task, const char *does, const
     site_write(file, task->site);
 }
 
-static const char *does_word(const RaceFinding *finding)
+const char *race_does_word(const RaceFinding *finding)
 {
     return finding->is_host && finding->act == HOST_FREES    ? "frees them"
            : finding->is_host && finding->act == HOST_UNMAPS ? "unmaps them"
-                                                             : kind_word(finding->second_kind);
+                                                             : race_kind_word(finding->second_kind);
 }
 
 static void finding_write(FILE *file, const RaceFinding *finding, uint64_t number)
 {
     fprintf(file, "acl.sim: race %llu: %s\n  %zu bytes at %p\n", (unsigned long long)number,
-            act_words(finding), (size_t)(finding->end - finding->begin), (void *)finding->begin);
+            race_act_words(finding), (size_t)(finding->end - finding->begin), (void *)finding->begin);
     char tag[256];
     if (race_tag(finding->begin, tag, sizeof tag)) {
         fprintf(file, "  tag %s\n", tag);
     }
-    task_write(file, finding->first, kind_word(finding->first_kind),
+    task_write(file, finding->first, race_kind_word(finding->first_kind),
                finding->queued ? ", not run yet" : "");
-    task_write(file, finding->second, does_word(finding), "");
+    task_write(file, finding->second, race_does_word(finding), "");
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------- */
@@ -180,6 +181,11 @@ static void json_append(const char *json)
 
 /* ---- findings ------------------------------------------------------------------------------------ */
 
+bool races_muted(void)
+{
+    return atomic_load(&is_muted);
+}
+
 /* The same two places again. */
 static Told *told_find(const RaceFinding *finding)
 {
@@ -218,6 +224,10 @@ void race_report(const RaceFinding *given)
     finding.second = &second;
     if (finding.is_host) {
         second.site = site_here();
+    }
+    if (check_on(CHECK_ANY)) {
+        checks.finding(&finding);
+        return;
     }
     Told *told = told_find(&finding);
     if (told != NULL || finding_count == FINDINGS_MOST) {

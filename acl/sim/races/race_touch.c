@@ -2,8 +2,9 @@
  *
  * Thread rule: an operation belongs to the thread that builds it until it is submitted; the boxes of
  * events are exchanged under race_lock. */
-#include "races/race_inside.h"
+#include "base/checks.h"
 #include "numbers/tensor.h"
+#include "races/race_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -94,13 +95,21 @@ static void bytes_add(void *context, const RaceBytes *bytes)
     op->bytes[op->byte_count++] = *bytes;
 }
 
-void touch_bytes(Touch *touch, const void *address, size_t bytes, TouchKind kind)
+static void touch_unchecked(Touch *touch, const void *address, size_t bytes, TouchKind kind)
 {
     RaceStep *step = step_here(touch);
     if (step != NULL) {
         race_memory.resolve(address, bytes, kind, bytes_add, touch->op);
         step->count = touch->op->byte_count - step->first;
     }
+}
+
+void touch_bytes(Touch *touch, const void *address, size_t bytes, TouchKind kind)
+{
+    if (check_on(CHECK_MEM)) {
+        checks.access(touch->name, address, bytes, kind == TOUCH_WRITE);
+    }
+    touch_unchecked(touch, address, bytes, kind);
 }
 
 void touch_rows(Touch *touch, const void *address, size_t pitch, size_t bytes, size_t rows,
@@ -127,9 +136,12 @@ void touch_pointers(Touch *touch, const void *words, size_t bytes)
     for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
         uintptr_t word;
         memcpy(&word, (const char *)words + at, sizeof word);
+        if (check_on(CHECK_MEM)) {
+            checks.pointer(touch->name, word);
+        }
         size_t reach = word == 0 ? 0 : race_memory.reach(word);
         if (reach != 0) {
-            touch_bytes(touch, (const void *)word, reach, TOUCH_USE);
+            touch_unchecked(touch, (const void *)word, reach, TOUCH_USE);
         }
     }
 }

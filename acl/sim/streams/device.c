@@ -7,6 +7,8 @@
  * Thread rule: any thread; `lock` guards the counts and the default contexts.  It is not held while
  * a stream is waited for or a user's callback runs. */
 #include "streams/device.h"
+
+#include "base/checks.h"
 #include "generated/exports.h"
 #include "streams/state_callbacks.h"
 #include "streams/stream.h"
@@ -161,6 +163,9 @@ static aclError device_reset(int32_t device, bool all)
     TRY(device_release(device, all, &last));
     if (last != NULL) {
         device_state_tell(device, ACL_RT_DEVICE_STATE_RESET_PRE);
+        if (check_on(CHECK_LEAK)) {
+            checks.device_gone(device);
+        }
         context_end(last);
         context_make_current(NULL);
         device_memory_settle(device);

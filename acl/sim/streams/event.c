@@ -8,8 +8,9 @@
  * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
  * is safe. */
 #include "streams/event.h"
-#include "streams/capturing.h"
+#include "base/checks.h"
 #include "generated/exports.h"
+#include "streams/capturing.h"
 #include "streams/stream.h"
 
 #include <stdlib.h>
@@ -219,6 +220,10 @@ aclError sim_aclrtDestroyEvent(aclrtEvent event)
     EVENT_REF(resolved);
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
+    /* One of aclrtCreateEventExWithFlag is given back when what uses it is done. */
+    if (check_on(CHECK_ORDER) && resolved->sort != EVENT_EX && handle_is_held_more_than_once(resolved)) {
+        checks.destroyed_in_use(resolved, HANDLE_EVENT);
+    }
     if (!handle_kill(resolved)) {
         return fail(ACL_ERROR_RT_INVALID_HANDLE, "%p was destroyed by another thread", event);
     }
@@ -232,7 +237,15 @@ typedef struct EventTask {
     EventMark mark;     /* of a record: itself; of a wait: what it is for */
     int64_t timeout_ns; /* of a wait; FOREVER */
     bool in_graph;      /* one record, or the record to wait for, at each execution */
+    const Stream *on;   /* of a record, for the checker; else NULL */
 } EventTask;
+
+static void record_leave(const EventTask *task)
+{
+    if (task->on != NULL) {
+        checks.record_over(task->event, task->on);
+    }
+}
 
 static aclError record_run(Stream *stream, const void *payload)
 {
@@ -253,6 +266,7 @@ static aclError record_run(Stream *stream, const void *payload)
 static void record_drop(void *payload)
 {
     EventTask *task = payload;
+    record_leave(task);
     if (task->event->ipc != NULL) {
         ipc_event_close(task->event, &task->mark, 0);
     } else if (task->mark.record != NULL && !atomic_load(&task->mark.record->reached)) {
@@ -295,8 +309,13 @@ static const TaskClass record_task = {
 static aclError record_submit(Event *event, Stream *stream, EventTask *task)
 {
     event_use(event);
+    if (check_on(CHECK_ORDER)) {
+        task->on = stream;
+        checks.record_queued(event, stream);
+    }
     aclError status = stream_submit(stream, &record_task, task, sizeof *task);
     if (status != ACL_SUCCESS) {
+        record_leave(task);
         event_release(event);
     }
     return status;
@@ -515,8 +534,18 @@ bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t dea
     if (event->ipc != NULL) {
         return ipc_event_wait(event, mark, stream, deadline_ns);
     }
-    return stream != NULL ? stream_park(stream, event, wait_is_over, &wait, deadline_ns)
-                          : park_wait(event, wait_is_over, &wait, deadline_ns);
+    if (stream == NULL) {
+        return park_wait(event, wait_is_over, &wait, deadline_ns);
+    }
+    bool checked = check_on(CHECK_ORDER);
+    if (checked) {
+        checks.wait_begins(event, stream);
+    }
+    bool reached = stream_park(stream, event, wait_is_over, &wait, deadline_ns);
+    if (checked) {
+        checks.wait_ends(stream);
+    }
+    return reached;
 }
 
 static aclError wait_run(Stream *stream, const void *payload)

@@ -8,9 +8,10 @@
  * aclFinalize refuses a file whose text is not the first one's.
  *
  * Thread rule: `lock` guards the state, the texts and the callbacks; they run outside it. */
-#include "streams/device.h"
-#include "generated/exports.h"
+#include "base/checks.h"
 #include "base/json.h"
+#include "generated/exports.h"
+#include "streams/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -351,6 +352,9 @@ aclError sim_aclInit(const char *configPath)
 static aclError finalize_last(void)
 {
     TRY(callbacks_run_finalize());
+    if (check_on(CHECK_LEAK)) {
+        checks.finalized();
+    }
     pthread_mutex_lock(&lock);
     references = 0;
     finalized = true;

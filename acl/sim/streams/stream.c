@@ -2,8 +2,9 @@
  *
  * Thread rule: any thread.  A handle that another thread destroys meanwhile gives 107017, never a
  * fault: the memory of a dead stream stays readable (handle.c). */
-#include "streams/capturing.h"
+#include "base/checks.h"
 #include "races/race.h"
+#include "streams/capturing.h"
 #include "streams/state_callbacks.h"
 
 #include <string.h>
@@ -177,11 +178,29 @@ static bool target_reached(const void *argument)
     return atomic_load(&target->stream->completed) >= target->count;
 }
 
+/* In slices: between them it looks for streams that wait for each other. */
+static bool wait_checked(const Target *target, int64_t deadline_ns)
+{
+    for (;;) {
+        int64_t slice = now_ns() + 100000000;
+        bool last = deadline_ns != FOREVER && deadline_ns <= slice;
+        if (park_wait(&target->stream->completed, target_reached, target, last ? deadline_ns : slice)) {
+            return true;
+        }
+        if (last) {
+            return false;
+        }
+        checks.cycle(target->stream);
+    }
+}
+
 bool stream_wait(const Stream *stream, int64_t deadline_ns)
 {
     Target target = {stream, atomic_load(&stream->submitted)};
     RaceBox *place = races_on() ? race_place(stream) : NULL;
-    bool reached = park_wait(&stream->completed, target_reached, &target, deadline_ns);
+    bool reached = check_on(CHECK_ORDER)
+                       ? wait_checked(&target, deadline_ns)
+                       : park_wait(&stream->completed, target_reached, &target, deadline_ns);
     if (place != NULL) {
         race_saw(place, reached);
     }

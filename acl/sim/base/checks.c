@@ -1,0 +1,5 @@
+/* checks.c: see checks.h. */
+#include "base/checks.h"
+
+atomic_uint check_tools;
+Checks checks;

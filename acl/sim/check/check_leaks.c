@@ -1,0 +1,250 @@
+/* check_leaks.c: handles: who made and destroyed each, use after that, and what is left at the end.
+ *
+ * A handle's entry stays after its end until its slot is given out again, so that a late use can be
+ * told who destroyed it.  Only objects count as leaks that a call of the program is there to make (the
+ * table); what the simulator makes for itself does not.
+ *
+ * Thread rule: one lock, a leaf. */
+#include "check/checker.h"
+#include "races/race_inside.h"
+#include "streams/device.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 4096 };
+
+typedef struct Entry {
+    struct Entry *next;
+    const void *handle;
+    HandleKind kind;
+    int32_t device; /* that was current; -1: none */
+    const char *made_by, *gone_by; /* gone_by NULL: live */
+    const RaceSite *made, *gone;
+    uint64_t gone_call;
+    bool told;
+} Entry;
+
+FILE_LOCK(entries_lock);
+static Entry *entries[BUCKETS];
+static atomic_bool finalized; /* by the program itself */
+
+/* What makes objects that the program has to destroy. */
+static const char *const makers[HANDLE_KINDS] = {
+    [HANDLE_CONTEXT] = "CreateContext",
+    [HANDLE_STREAM] = "CreateStream",
+    [HANDLE_EVENT] = "CreateEvent",
+    [HANDLE_NOTIFY] = "Notify",
+    [HANDLE_CNT_NOTIFY] = "Notify",
+    [HANDLE_LABEL] = "CreateLabel",
+    [HANDLE_LABEL_LIST] = "CreateLabelList",
+    [HANDLE_MODEL_RI] = "aclmdlRI",
+    [HANDLE_STREAM_CONFIG] = "CreateStreamConfigHandle",
+    [HANDLE_PHYSICAL] = "MallocPhysical",
+    [HANDLE_MEM_POOL] = "MemPoolCreate",
+    [HANDLE_ALLOCATOR_DESC] = "AllocatorCreateDesc",
+    [HANDLE_DATA_BUFFER] = "CreateDataBuffer",
+    [HANDLE_GROUP_INFO] = "CreateGroupInfo",
+    [HANDLE_BINARY] = "BinaryLoad",
+    [HANDLE_TENSOR_DESC] = "CreateTensorDesc",
+    [HANDLE_DATASET] = "CreateDataset",
+    [HANDLE_MODEL_DESC] = "aclmdlCreateDesc",
+    [HANDLE_MODEL] = "aclmdlLoad",
+    [HANDLE_MODEL_CONFIG] = "CreateConfigHandle",
+    [HANDLE_EXEC_CONFIG] = "CreateExecConfigHandle",
+    [HANDLE_AIPP] = "CreateAIPP",
+    [HANDLE_OP_ATTR] = "CreateAttr",
+    [HANDLE_OP] = "aclopCreateHandle",
+    [HANDLE_PROFILER] = "CreateConfig",
+    [HANDLE_TDT] = "acltdtCreate",
+};
+
+static Entry **bucket_of(const void *handle)
+{
+    uint64_t mixed = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
+    return &entries[mixed >> 52];
+}
+
+/* The lock is held. */
+static Entry *entry_find(const void *handle)
+{
+    Entry *entry = *bucket_of(handle);
+    while (entry != NULL && entry->handle != handle) {
+        entry = entry->next;
+    }
+    return entry;
+}
+
+static Entry *entry_make(const void *handle)
+{
+    Entry *entry = entry_find(handle);
+    if (entry == NULL) {
+        entry = calloc(1, sizeof *entry);
+        if (entry != NULL) {
+            entry->next = *bucket_of(handle);
+            *bucket_of(handle) = entry;
+        }
+    }
+    return entry;
+}
+
+void check_handle_made(const void *handle, HandleKind kind)
+{
+    const RaceSite *site = site_here();
+    const Context *context = context_current();
+    pthread_mutex_lock(&entries_lock);
+    Entry *entry = entry_make(handle);
+    if (entry != NULL) {
+        *entry = (Entry){.next = entry->next, .handle = handle, .kind = kind,
+                         .device = context != NULL ? context->device : -1,
+                         .made_by = check_call(), .made = site};
+    }
+    pthread_mutex_unlock(&entries_lock);
+}
+
+void check_handle_gone(const void *handle)
+{
+    const RaceSite *site = site_here();
+    pthread_mutex_lock(&entries_lock);
+    Entry *entry = entry_find(handle);
+    if (entry != NULL && entry->gone_by == NULL) {
+        entry->gone_by = check_call();
+        entry->gone = site;
+        entry->gone_call = check_call_number();
+    }
+    pthread_mutex_unlock(&entries_lock);
+}
+
+static bool entry_get(const void *handle, Entry *entry)
+{
+    pthread_mutex_lock(&entries_lock);
+    const Entry *found = entry_find(handle);
+    if (found != NULL) {
+        *entry = *found;
+    }
+    pthread_mutex_unlock(&entries_lock);
+    return found != NULL;
+}
+
+/* ---- use after the end --------------------------------------------------------------------------- */
+
+static void dead_tell(const char *function, const char *argument, const Entry *entry)
+{
+    CheckReport report = check_begin(CHECK_MEM, "use-after-destroy", "%s: %s = %p, of kind %s, was "
+                                     "destroyed before", function, argument, entry->handle,
+                                     handle_kind_name(entry->kind));
+    check_place(&report, site_here(), "%s", function);
+    check_place(&report, entry->gone, "destroyed by %s", entry->gone_by);
+    check_place(&report, entry->made, "made by %s", entry->made_by);
+    check_tell(&report);
+}
+
+/* Allocators are registered by a stream's value, whatever it is. */
+void check_arguments(const char *function, const char *names, va_list values)
+{
+    if (strncmp(function, "aclrtAllocator", 14) == 0) {
+        return;
+    }
+    while (*names != '\0') {
+        size_t length = strcspn(names, ":");
+        char sort = names[length + 1], argument[64];
+        snprintf(argument, sizeof argument, "%.*s", (int)length, names);
+        Entry entry;
+        const void *pointer = NULL;
+        if (sort == 'p') {
+            pointer = va_arg(values, const void *);
+        } else if (sort == 'r') {
+            (void)va_arg(values, double);
+        } else {
+            (void)va_arg(values, uint64_t);
+        }
+        if (pointer != NULL && entry_get(pointer, &entry) && entry.gone_by != NULL &&
+            entry.gone_call != check_call_number()) {
+            dead_tell(function, argument, &entry);
+        }
+        names += strcspn(names, " ");
+        names += *names == ' ';
+    }
+}
+
+void check_destroyed_in_use(const void *handle, HandleKind kind)
+{
+    Entry entry;
+    if (!entry_get(handle, &entry)) {
+        return;
+    }
+    CheckReport report = check_begin(CHECK_ORDER, "destroyed-in-use", "%s: the %s %p is destroyed "
+                                     "while tasks that are queued use it", check_call(),
+                                     handle_kind_name(kind), handle);
+    check_place(&report, site_here(), "%s", check_call());
+    check_place(&report, entry.made, "made by %s", entry.made_by);
+    check_tell(&report);
+}
+
+/* ---- leaks --------------------------------------------------------------------------------------- */
+
+/* `device` -1: any. */
+static bool is_leak(const Entry *entry, int32_t device, bool only_streams)
+{
+    return entry->gone_by == NULL && !entry->told && makers[entry->kind] != NULL &&
+           strstr(entry->made_by, makers[entry->kind]) != NULL &&
+           (device == -1 || entry->device == device) &&
+           (!only_streams || entry->kind == HANDLE_STREAM);
+}
+
+static bool leak_take(Entry *first, size_t *count, int32_t device, bool only_streams)
+{
+    *count = 0;
+    pthread_mutex_lock(&entries_lock);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (Entry *entry = entries[i]; entry != NULL; entry = entry->next) {
+            if (is_leak(entry, device, only_streams) &&
+                (*count == 0 || (entry->made == first->made && entry->kind == first->kind &&
+                                 entry->made_by == first->made_by))) {
+                *first = *count == 0 ? *entry : *first;
+                entry->told = true;
+                *count += 1;
+            }
+        }
+    }
+    pthread_mutex_unlock(&entries_lock);
+    return *count != 0;
+}
+
+static void handles_tell(int32_t device, bool only_streams, const char *when)
+{
+    Entry entry = {0};
+    size_t count;
+    while (leak_take(&entry, &count, device, only_streams)) {
+        CheckReport report = check_begin(CHECK_LEAK, "leak", "%zu %s%s not destroyed %s", count,
+                                         handle_kind_name(entry.kind), count == 1 ? "" : "s", when);
+        check_place(&report, entry.made, "made by %s", entry.made_by);
+        check_tell(&report);
+    }
+}
+
+void check_leaks_of_device(int32_t device)
+{
+    char when[64];
+    snprintf(when, sizeof when, "at the last reset of device %d", device);
+    handles_tell(device, true, when);
+}
+
+void check_finalized(void)
+{
+    if (strcmp(check_call(), "aclFinalize") == 0) {
+        atomic_store(&finalized, true);
+    }
+}
+
+void check_leaks_of_process(void)
+{
+    static const char when[] = "at the end of the process";
+    if (dlsym(RTLD_DEFAULT, "Py_IsInitialized") == NULL || atomic_load(&finalized)) {
+        handles_tell(-1, false, when);
+        check_leaks_of_blocks(when);
+    }
+}

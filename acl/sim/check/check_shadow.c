@@ -1,0 +1,268 @@
+/* check_shadow.c: which bytes of device memory were ever written.
+ *
+ * A page of 2 MiB has an entry only if some of its memory was handed out and is not written yet: without
+ * one all counts as written.  So memory that the checker did not see handed out gives no findings.
+ * Copies between devices carry what is unwritten along.
+ *
+ * Thread rule: one lock, a leaf. */
+#include "check/checker.h"
+#include "memory/memory.h"
+#include "races/race_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPAN_SHIFT = 21, SPAN = 1 << SPAN_SHIFT, BUCKETS = 1 << 14 };
+
+typedef struct ShadowPage {
+    struct ShadowPage *next;
+    const void *space;
+    uint64_t number;
+    uint64_t *written; /* a bit for each byte; NULL: none was written */
+    uint32_t missing;  /* bytes that were not */
+} ShadowPage;
+
+FILE_LOCK(shadow_lock);
+static ShadowPage *pages[BUCKETS];
+
+/* ---- pages (the lock is held) -------------------------------------------------------------------- */
+
+static ShadowPage **page_link(const void *space, uint64_t number)
+{
+    uint64_t mixed = ((uint64_t)(uintptr_t)space ^ number) * UINT64_C(0x9e3779b97f4a7c15);
+    ShadowPage **link = &pages[mixed >> 50];
+    while (*link != NULL && ((*link)->space != space || (*link)->number != number)) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+static bool bit_get(const uint64_t *bits, uint32_t at)
+{
+    return (bits[at / 64] >> (at % 64) & 1) != 0;
+}
+
+/* Sets or clears a range; how many bits changed. */
+static uint32_t bits_change(uint64_t *bits, uint32_t from, uint32_t to, bool value)
+{
+    uint32_t changed = 0;
+    while (from < to) {
+        uint32_t inside = from % 64, count = 64 - inside < to - from ? 64 - inside : to - from;
+        uint64_t mask = (count == 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1) << inside;
+        uint64_t *word = &bits[from / 64], before = *word;
+        *word = value ? before | mask : before & ~mask;
+        changed += (uint32_t)__builtin_popcountll(before ^ *word);
+        from += count;
+    }
+    return changed;
+}
+
+static bool page_open(ShadowPage *page)
+{
+    if (page->written == NULL) {
+        page->written = calloc(SPAN / 64, sizeof *page->written);
+        if (page->written != NULL && page->missing == 0) {
+            memset(page->written, 0xff, SPAN / 8);
+        }
+    }
+    return page->written != NULL;
+}
+
+static void page_drop(ShadowPage **link)
+{
+    ShadowPage *page = *link;
+    *link = page->next;
+    free(page->written);
+    free(page);
+}
+
+static void page_forget(const void *space, uint64_t number, uint32_t from, uint32_t to)
+{
+    ShadowPage **link = page_link(space, number), *page = *link;
+    if (page == NULL) {
+        page = calloc(1, sizeof *page);
+        if (page == NULL) {
+            return;
+        }
+        *page = (ShadowPage){.next = *link, .space = space, .number = number};
+        *link = page;
+    }
+    if (to - from == SPAN) {
+        free(page->written);
+        page->written = NULL;
+        page->missing = SPAN;
+    } else if (page->missing != SPAN && page_open(page)) {
+        page->missing += bits_change(page->written, from, to, false);
+    }
+}
+
+static void page_write(const void *space, uint64_t number, uint32_t from, uint32_t to)
+{
+    ShadowPage **link = page_link(space, number), *page = *link;
+    if (page == NULL) {
+        return;
+    }
+    if (to - from == SPAN || !page_open(page)) {
+        page_drop(link);
+        return;
+    }
+    page->missing -= bits_change(page->written, from, to, true);
+    if (page->missing == 0) {
+        page_drop(link);
+    }
+}
+
+static uint32_t page_missing(const void *space, uint64_t number, uint32_t from, uint32_t to)
+{
+    const ShadowPage *page = *page_link(space, number);
+    uint32_t missing = 0;
+    if (page == NULL) {
+        return 0;
+    }
+    if (page->written == NULL) {
+        return to - from;
+    }
+    for (uint32_t at = from; at < to; at++) {
+        if (at % 64 == 0 && to - at >= 64 && page->written[at / 64] == ~UINT64_C(0)) {
+            at += 63;
+        } else {
+            missing += !bit_get(page->written, at);
+        }
+    }
+    return missing;
+}
+
+/* ---- ranges -------------------------------------------------------------------------------------- */
+
+static uint64_t part_end(uint64_t at, uint64_t end)
+{
+    uint64_t stop = (at >> SPAN_SHIFT << SPAN_SHIFT) + SPAN;
+    return stop < end ? stop : end;
+}
+
+void shadow_forget(const void *space, uint64_t begin, uint64_t end)
+{
+    pthread_mutex_lock(&shadow_lock);
+    for (uint64_t at = begin; at < end; at = part_end(at, end)) {
+        uint32_t from = (uint32_t)(at & (SPAN - 1));
+        page_forget(space, at >> SPAN_SHIFT, from, from + (uint32_t)(part_end(at, end) - at));
+    }
+    pthread_mutex_unlock(&shadow_lock);
+}
+
+static void shadow_write(const void *space, uint64_t begin, uint64_t end)
+{
+    pthread_mutex_lock(&shadow_lock);
+    for (uint64_t at = begin; at < end; at = part_end(at, end)) {
+        uint32_t from = (uint32_t)(at & (SPAN - 1));
+        page_write(space, at >> SPAN_SHIFT, from, from + (uint32_t)(part_end(at, end) - at));
+    }
+    pthread_mutex_unlock(&shadow_lock);
+}
+
+static size_t shadow_unwritten(const void *space, uint64_t begin, uint64_t end)
+{
+    size_t missing = 0;
+    pthread_mutex_lock(&shadow_lock);
+    for (uint64_t at = begin; at < end; at = part_end(at, end)) {
+        uint32_t from = (uint32_t)(at & (SPAN - 1));
+        missing += page_missing(space, at >> SPAN_SHIFT, from,
+                                from + (uint32_t)(part_end(at, end) - at));
+    }
+    pthread_mutex_unlock(&shadow_lock);
+    return missing;
+}
+
+/* ---- accesses ------------------------------------------------------------------------------------ */
+
+static void unwritten_tell(const char *name, const RaceSite *site, const RaceBytes *bytes,
+                           size_t missing)
+{
+    uintptr_t address = bytes->base + bytes->begin;
+    size_t length = bytes->end - bytes->begin;
+    CheckBlock block;
+    CheckReport report = check_begin(CHECK_INIT, "uninitialised", "%s reads %zu bytes at %p, of which "
+                                     "%zu were never written", name, length, (void *)address, missing);
+    report.address = address;
+    report.bytes = length;
+    check_place(&report, site, "%s", name);
+    if (bytes->space == NULL && check_block_find(address, &block)) {
+        check_place(&report, block.made, "allocated by %s: %zu bytes of device %d at %p", block.made_by,
+                    block.size, block.device, (void *)block.base);
+    }
+    check_tell(&report);
+}
+
+static void access_one(const char *name, const RaceSite *site, const RaceBytes *bytes)
+{
+    if (bytes->kind != TOUCH_READ) {
+        shadow_write(bytes->space, bytes->begin, bytes->end);
+        return;
+    }
+    size_t missing = shadow_unwritten(bytes->space, bytes->begin, bytes->end);
+    if (missing != 0) {
+        unwritten_tell(name, site, bytes, missing);
+    }
+}
+
+/* Memory that has a shadow: a device's. */
+static bool is_shadowed(const RaceBytes *bytes)
+{
+    const Arena *arena = bytes->space != NULL ? NULL : arena_at(bytes->begin);
+    return bytes->space != NULL || (arena != NULL && arena->device != BOOK_HOST);
+}
+
+/* What was not written there is not written here. */
+static void carry(const RaceBytes *from, const RaceBytes *to)
+{
+    uint64_t length = from->end - from->begin;
+    size_t missing = shadow_unwritten(from->space, from->begin, from->end);
+    shadow_write(to->space, to->begin, to->end);
+    for (uint64_t i = 0; missing != 0 && i < length; i++) {
+        if (shadow_unwritten(from->space, from->begin + i, from->begin + i + 1) != 0) {
+            shadow_forget(to->space, to->begin + i, to->begin + i + 1);
+            missing--;
+        }
+    }
+}
+
+void shadow_step(const char *name, const RaceSite *site, const RaceBytes *bytes, size_t count)
+{
+    bool copies = count == 2 && bytes[0].kind == TOUCH_READ && bytes[1].kind == TOUCH_WRITE &&
+                  strstr(name, "emcpy") != NULL &&
+                  bytes[0].end - bytes[0].begin == bytes[1].end - bytes[1].begin;
+    if (copies && is_shadowed(&bytes[0]) && is_shadowed(&bytes[1])) {
+        carry(&bytes[0], &bytes[1]);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (is_shadowed(&bytes[i])) {
+            access_one(name, site, &bytes[i]);
+        }
+    }
+}
+
+typedef struct HostStep {
+    RaceBytes bytes[2];
+    size_t count;
+} HostStep;
+
+static void host_piece(void *context, const RaceBytes *bytes)
+{
+    HostStep *step = context;
+    if (step->count == 2) {
+        shadow_step(check_call(), bytes->kind == TOUCH_READ ? site_here() : NULL, bytes, 1);
+        return;
+    }
+    step->bytes[step->count++] = *bytes;
+}
+
+void shadow_host(const void *dst, const void *src, size_t bytes)
+{
+    HostStep step = {.count = 0};
+    if (src != NULL) {
+        race_memory.resolve(src, bytes, TOUCH_READ, host_piece, &step);
+    }
+    race_memory.resolve(dst, bytes, TOUCH_WRITE, host_piece, &step);
+    shadow_step(check_call(), src == NULL ? NULL : site_here(), step.bytes, step.count);
+}

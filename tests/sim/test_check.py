@@ -1,0 +1,261 @@
+"""`aclpool sim check`: a table of small programs in C, each right and wrong by one mistake, and programs in Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "c"))
+import programs
+
+from acl.tools import sim_check
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: What the wrong program of each case is told.
+RULES = {
+    "overflow_copy": "overflow", "overflow_read": "overflow", "overflow_async": "overflow",
+    "overflow_set": "overflow", "overflow_small": "overflow", "overflow_exact": "overflow",
+    "overflow_pinned": "overflow", "overflow_by_host": "overflow", "overflow_managed": "overflow",
+    "overflow_rows": "overflow",
+    "freed_copy": "use-after-free", "freed_async": "use-after-free", "freed_reused": "use-after-free",
+    "freed_pinned": "use-after-free", "freed_in_use": "freed-in-use", "freed_twice": "double-free",
+    "freed_twice_pinned": "double-free", "freed_inside": "wrong-free", "freed_stranger": "wrong-free",
+    "freed_as_device": "wrong-free", "freed_as_pinned": "wrong-free", "nowhere": "invalid-address",
+    "kind_to_device": "wrong-kind", "kind_on_host": "wrong-kind", "kind_async": "wrong-kind",
+    "host_reads": "host-access", "host_writes": "host-access", "host_reads_freed": "use-after-free",
+    "order": "order", "host_rewrites": "host-rewrite", "destroyed_event_in_use": "destroyed-in-use",
+    "deadlock": "deadlock",
+    "destroyed_stream": "use-after-destroy", "destroyed_event": "use-after-destroy",
+    "destroyed_twice": "use-after-destroy", "destroyed_description": "use-after-destroy",
+    "leak_block": "leak", "leak_pinned": "leak", "leak_stream": "leak", "leak_event": "leak",
+    "leak_context": "leak", "leak_description": "leak", "leak_physical": "leak",
+    "unwritten": "uninitialised", "unwritten_part": "uninitialised", "unwritten_carried": "uninitialised",
+    "unwritten_async": "uninitialised",
+}
+#: Cases whose program dies of the access, as on a card.
+DEADLY = {"host_reads", "host_writes", "host_reads_freed"}
+
+pytestmark = pytest.mark.skipif(programs.mode() not in ("", "release", "debug"),
+                                reason="a sanitizer's own memory and signals")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("check")
+    how = programs.mode()
+    return programs.compile_program(programs.HERE / "misuse.c", folder, *programs.simulator(folder, how), how)
+
+
+def check(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`aclpool sim check ARGUMENTS`."""
+    env = {**programs.environment(programs.mode()), "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-m", "acl.tools.cli", "sim", "check", *map(str, arguments)],
+                          capture_output=True, text=True, timeout=programs.TIMEOUT_S, env=env, cwd=cwd)
+
+
+def reports(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text())["reports"]
+
+
+def test_table_names_each_program_of_the_file(program: Path) -> None:
+    listed = subprocess.run([str(program)], capture_output=True, text=True, check=True,
+                            env=programs.environment(programs.mode())).stdout
+    assert listed.split() == list(RULES)
+
+
+def test_rules_are_each_found_by_a_program() -> None:
+    assert set(RULES.values()) == set(sim_check.RULES)
+
+
+def run_case(program: Path, case: str, which: str, path: Path) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
+    """The program without the command, which would take most of the time, and what it found."""
+    watched = {"ACL_SIM_CHECK": "all", "ACL_SIM_CHECK_JSON": str(path), "ACL_SIM_CHECK_TEXT": "0"}
+    done = subprocess.run([str(program), case, which], capture_output=True, text=True, timeout=programs.TIMEOUT_S,
+                          env={**programs.environment(programs.mode()), **watched})
+    written = path.read_text().splitlines() if path.exists() else []
+    return done, [sim_check.resolved(json.loads(line), sim_check.Lines()) for line in written]
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_right_program_is_not_reported(program: Path, case: str, tmp_path: Path) -> None:
+    done, found = run_case(program, case, "right", tmp_path / "found")
+    assert (done.returncode, done.stdout, done.stderr, found) == (0, "", "", [])
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_wrong_program_is_reported_with_its_places(program: Path, case: str, tmp_path: Path) -> None:
+    done, found = run_case(program, case, "wrong", tmp_path / "found")
+    assert done.returncode == (-signal.SIGSEGV if case in DEADLY else 0), done.stderr
+    assert {one["rule"] for one in found} == {RULES[case]}
+    for one in found:
+        assert one["places"] and one["message"]
+        lines = [line for place in one["places"] for line in place["stack"]]
+        assert any("misuse.c:" in line and line.endswith((f" in {case}", " in begin")) for line in lines), one
+
+
+def test_command_tells_reports_and_a_deadly_signal(program: Path) -> None:
+    done = check("--", program, "host_writes", "wrong")
+    assert done.returncode == 1
+    assert done.stderr.startswith("acl.sim: check: host-access: the program ")
+    assert "was ended by signal 11" in done.stderr
+    assert done.stderr.endswith("aclpool sim check: 1 report (mem 1)\n")
+    done = check("--", program, "host_writes", "right")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "aclpool sim check: no reports\n")
+
+
+def test_report_says_who_freed_and_who_allocated(program: Path, tmp_path: Path) -> None:
+    check("--report", tmp_path / "found", "--", program, "freed_copy", "wrong")
+    (found,) = reports(tmp_path / "found")
+    assert [place["what"].split(":")[0] for place in found["places"]] == [
+        "aclrtMemcpy", "freed by aclrtFree", "allocated by aclrtMalloc"]
+    assert "16384 bytes" in found["message"]
+
+
+def test_tools_report_only_what_is_asked_for(program: Path) -> None:
+    for tool, case in (("mem", "leak_block"), ("leak", "freed_twice"), ("mem,leak", "unwritten"), ("init", "order")):
+        done = check("--tool", tool, "--", program, case, "wrong")
+        assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports\n"), (tool, case)
+
+
+def test_status_is_the_programs_unless_there_are_reports(program: Path, tmp_path: Path) -> None:
+    assert check("--error-exitcode", "7", "--", program, "leak_event", "wrong").returncode == 7
+    assert check("--error-exitcode", "0", "--", program, "leak_event", "wrong").returncode == 0
+    script = tmp_path / "ends.sh"
+    script.write_text("#!/bin/sh\nexit 5\n")
+    script.chmod(0o755)
+    assert check("--", script).returncode == 5
+    script.write_text("#!/bin/sh\nkill -TERM $$\n")
+    done = check("--", script)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "ended by signal 15" in done.stderr
+
+
+def test_suppressions_leave_out_what_they_fit(program: Path, tmp_path: Path) -> None:
+    file = tmp_path / "known"
+    file.write_text("# the event of that function\nleak:*in leak_event\n")
+    done = check("--suppressions", file, "--", program, "leak_event", "wrong")
+    assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports; 1 suppressed\n")
+    assert check("--suppressions", file, "--", program, "leak_stream", "wrong").returncode == 1
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    (("--tool", "memory"), "--tool: expected some of mem,order,leak,init, or all, got 'memory'"),
+    (("--error-exitcode", "256"), "--error-exitcode: expected 0 to 255, got '256'"),
+    (("--report", "missing/file"), "--report: expected a file in a folder that exists"),
+    (("--suppressions", "missing"), "--suppressions: missing: "),
+])
+def test_option_that_makes_no_sense_is_refused(given: tuple[str, str], message: str, tmp_path: Path) -> None:
+    done = check(*given, "--", "true", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"aclpool sim check: {message}")
+
+
+def test_suppression_without_a_known_rule_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "known"
+    file.write_text("leek:*\n")
+    done = check("--suppressions", file, "--", "true")
+    assert done.returncode == 2
+    assert "known:1: expected RULE:PATTERN" in done.stderr
+
+
+def test_sarif_names_rule_file_and_line(program: Path, tmp_path: Path) -> None:
+    check("--sarif", tmp_path / "found", "--", program, "freed_twice", "wrong")
+    document = json.loads((tmp_path / "found").read_text())
+    (run,) = document["runs"]
+    assert document["version"] == "2.1.0"
+    assert {rule["id"] for rule in run["tool"]["driver"]["rules"]} == set(sim_check.RULES)
+    (found,) = run["results"]
+    assert found["ruleId"] == "double-free"
+    place = found["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("misuse.c")
+    assert place["region"]["startLine"] > 1
+    assert [one["message"]["text"].split(":")[0] for one in found["relatedLocations"]] == [
+        "freed by aclrtFree", "allocated by aclrtMalloc"]
+
+
+PYTHON = """
+import sys
+import acl, acl.rt
+acl.init()
+acl.rt.set_device(0)
+memory, _ = acl.rt.malloc(4096, 2)
+host, _ = acl.rt.malloc_host(4096)
+{wrong}
+acl.rt.free(memory)
+acl.rt.free_host(host)
+acl.rt.reset_device(0)
+acl.finalize()
+"""
+
+
+@pytest.mark.parametrize(("wrong", "rule"), [
+    ("pass", None),
+    ("acl.rt.memcpy(memory + 4, 4096, host, 4096, 1)", "overflow"),
+    ("acl.rt.free(memory)", "double-free"),
+    ("acl.rt.memcpy(memory, 4096, host, 4096, 2)", "wrong-kind"),
+    ("acl.rt.memcpy(host, 4096, memory, 4096, 2)", "uninitialised"),
+    ("acl.rt.create_event()", "leak"),
+    ("s, _ = acl.rt.create_stream(); acl.rt.destroy_stream(s); acl.rt.synchronize_stream(s)", "use-after-destroy"),
+])
+def test_program_in_python_is_told_its_lines(wrong: str, rule: str | None, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PYTHON.format(wrong=wrong))
+    done = check("--report", tmp_path / "found", "--", sys.executable, script)
+    found = reports(tmp_path / "found")
+    assert {one["rule"] for one in found} == ({rule} if rule else set()), done.stderr
+    line = 1 + PYTHON.split("\n").index("{wrong}") + (rule == "double-free")    # told at the second free
+    for one in found[:1]:
+        assert one["places"][0]["stack"][0] == f"{script}:{line} in <module>"
+
+
+def test_objects_of_python_at_its_end_are_not_leaks(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import acl\nstream, memory = acl.Stream(0), acl.Buffer(4096)\n")
+    done = check("--", sys.executable, script)
+    assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports\n")
+
+
+def test_interrupt_ends_the_program_and_the_reports_stay(program: Path, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import time, acl, acl.rt\nacl.init()\nacl.rt.set_device(0)\nacl.rt.free(4096)\n"
+                      "print('ready', flush=True)\ntime.sleep(600)\n")
+    env = {**programs.environment(programs.mode()), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "acl.tools.cli", "sim", "check", "--", sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                          start_new_session=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        os.killpg(running.pid, signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1
+    assert "acl.sim: check: wrong-free: aclrtFree" in errors
+    assert errors.endswith("aclpool sim check: 1 report (mem 1)\n")
+
+
+def test_reports_of_several_processes_are_each_told_once(program: Path, tmp_path: Path) -> None:
+    script = tmp_path / "twice.sh"
+    script.write_text(f"#!/bin/sh\n{program} leak_event wrong\n{program} leak_event wrong\n")
+    script.chmod(0o755)
+    done = check("--", script)
+    assert done.stderr.endswith("aclpool sim check: 1 report (leak 1)\n")
+
+
+def test_process_without_the_command_reports_to_its_standard_error(program: Path) -> None:
+    done = subprocess.run([str(program), "freed_twice", "wrong"], capture_output=True, text=True,
+                          env={**programs.environment(programs.mode()), "ACL_SIM_CHECK": "mem"})
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("acl.sim: check: double-free: aclrtFree(")
+
+
+def test_unknown_tool_in_the_environment_is_named(program: Path) -> None:
+    done = subprocess.run([str(program), "freed_twice", "right"], capture_output=True, text=True,
+                          env={**programs.environment(programs.mode()), "ACL_SIM_CHECK": "memory"})
+    assert "ACL_SIM_CHECK: 'memory' is not a tool" in done.stderr
