@@ -1,4 +1,4 @@
-"""Slow and plain models of two policies, to check the fast bookkeeping of `acl.tools.replay._policies`.
+"""Slow and plain models of two policies, to check the fast bookkeeping of `bench/policies`.
 
 Written from what the policies do, with lists and loops over everything; no code or structure is shared.
 """

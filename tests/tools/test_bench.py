@@ -428,13 +428,21 @@ def bench_in(folder: Path, *more: str) -> tuple[int, list[dict[str, Any]], str]:
 
 def test_processes_find_the_installed_package_and_ones_own_module(tmp_path: Path) -> None:
     code, rows, errors = bench_in(tmp_path, "--peers", "none", "--filter", "thread=python", "--subject",
-                                  "own_allocator:Counted", "--subject", "pool:granule=4MiB", "--subject",
-                                  "policy:torch", "--library", "mine=libc.so.6:malloc:free")
+                                  "own_allocator:Counted", "--subject", "pool:granule=4MiB", "--library",
+                                  "mine=libc.so.6:malloc:free")
     assert code == 0, (errors, [row.get("failed") for row in rows])
     assert {row["allocator"]: row["version"] for row in rows}.items() >= {"own_allocator:Counted": "mine 1"}.items()
     assert {row["allocator"] for row in rows} == {
-        "floor", "aclpool", "own_allocator:Counted", "pool:granule=4MiB", "policy:torch", "mine"}
+        "floor", "aclpool", "own_allocator:Counted", "pool:granule=4MiB", "mine"}
     assert all(row["ns_per_pair"] > 0 for row in rows)
+
+
+def test_policies_of_a_checkout_are_subjects_in_its_root() -> None:
+    more = ("--peers", "none", "--filter", "thread=python", "--subject", "policy:torch")
+    done = run_child("-c", START.format(folder=str(Path(__file__).parents[2]), more=more))
+    assert done.returncode == 0, done.stderr
+    rows = {row["allocator"]: row for row in json.loads(done.stdout)["results"]}
+    assert rows["policy:torch"]["ns_per_pair"] > 0
 
 
 @pytest.mark.release_only

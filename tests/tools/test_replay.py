@@ -19,8 +19,8 @@ import acl
 import acl.sim
 from acl.tools import cli
 from acl.tools.bench._loops import Load, run_here
-from acl.tools.replay._policies import POLICIES, Ledger, Policy
 from acl.tools.replay.measure import replay_policy, replay_pool, timing_of, whole_passes
+from acl.tools.replay.policies import POLICY_NAMES, load_policies
 from acl.tools.replay.price import PRICES, load_prices, priced_ms
 from acl.tools.replay.trace import TraceError, closed_trace, load_trace, repeat_trace, save_trace, trace_of_rows
 
@@ -256,10 +256,11 @@ def test_a_policy_agrees_with_a_slow_model(name: str, model: Any, seed: int) -> 
     assert fast["growths"] == fast["driver_calls"] == slow.growths
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", POLICY_NAMES)
 def test_live_blocks_of_a_policy_do_not_overlap(name: str) -> None:
     choose = np.random.default_rng(5)
-    subject = Policy(name, Ledger(limit=64 << 20)).subject()
+    rivals = load_policies()
+    subject = rivals.Policy(name, rivals.Ledger(limit=64 << 20)).subject()
     live: dict[int, tuple[int, int]] = {}
     for size in choose.integers(1, 4 << 20, 3000).tolist():
         if live and (len(live) > 30 or choose.random() < 0.4):
@@ -274,7 +275,7 @@ def test_live_blocks_of_a_policy_do_not_overlap(name: str) -> None:
         live[block] = (start, size)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", POLICY_NAMES)
 def test_a_limit_is_kept_and_costs_calls_or_failures(name: str) -> None:
     trace = random_trace(21, streams=2)
     free = replay_policy(name, trace, PRICES).numbers
@@ -294,15 +295,36 @@ def test_a_repeated_trace_costs_a_policy_nothing_more(name: str) -> None:
 
 def test_all_blocks_of_a_replay_are_given_back() -> None:
     trace = random_trace(23)
-    load = Load.events([Policy("torch", Ledger()).subject()], trace.events())
+    rivals = load_policies()
+    load = Load.events([rivals.Policy("torch", rivals.Ledger()).subject()], trace.events())
     run_here(load, 2)
     assert load.held == 0
 
 
-@pytest.mark.parametrize(("arguments", "complaint"), [(("best", Ledger()), "expected one of exact"),])
-def test_an_unknown_policy_is_refused(arguments: Any, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        Policy(*arguments)
+def test_an_unknown_policy_is_refused() -> None:
+    rivals = load_policies()
+    assert rivals.POLICIES == POLICY_NAMES
+    with pytest.raises(ValueError, match="expected one of exact"):
+        rivals.Policy("best", rivals.Ledger())
+
+
+def test_policies_outside_of_a_checkout_are_refused_with_the_folder(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from acl.tools.bench.subjects import candidate_of
+    from acl.tools.replay import policies
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(policies, "__file__", str(tmp_path / "acl/tools/replay/policies.py"))
+    load_policies.cache_clear()
+    try:
+        assert run_cli(small_trace, "--policy", "torch") == 2
+        said = capsys.readouterr().err
+        assert f"bench/policies of aclpool's repository; run this in its root, not in {tmp_path}" in said
+        with pytest.raises(ValueError, match="bench/policies"):
+            candidate_of("policy:torch")
+        assert run_cli(small_trace, "--runs", "1", "--json", str(tmp_path / "ours.json")) == 0
+    finally:
+        load_policies.cache_clear()
 
 
 # ---- prices ----
@@ -424,12 +446,13 @@ def small_trace(tmp_path: Path) -> str:
 
 
 def test_json_to_standard_output_and_nothing_else(small_trace: str) -> None:
-    done = run_child("-m", "acl.tools.cli", "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1",
-                     timeout=300)
+    root = str(Path(__file__).parents[2])           # of the checkout, which has the policies
+    code = f"import os, sys, acl.tools.cli as cli; os.chdir({root!r}); sys.exit(cli.main(sys.argv[1:]))"
+    done = run_child("-c", code, "replay", small_trace, "--json", "-", "--policy", "all", "--runs", "1", timeout=300)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document.keys() >= KEYS
-    assert set(document["policies"]) == set(POLICIES)
+    assert set(document["policies"]) == set(POLICY_NAMES)
     for numbers in document["policies"].values():
         assert numbers.keys() >= KEYS
         assert numbers["limited"].keys() >= KEYS | {"limit"}

@@ -409,10 +409,11 @@ def open_rmm() -> Opened:
 # ---- one's own ----
 
 def open_policy(name: str) -> Opened:
-    from acl.tools.replay._policies import Ledger, Policy
+    from acl.tools.replay.policies import load_policies
 
-    ledger = Ledger()
-    return Opened(Policy(name, ledger).subject(), lambda: Policy(name, ledger).subject(),
+    rivals = load_policies()
+    ledger = rivals.Ledger()
+    return Opened(rivals.Policy(name, ledger).subject(), lambda: rivals.Policy(name, ledger).subject(),
                   reserved_peak=lambda: ledger.reserved_peak, reserved=lambda: ledger.reserved, about=about_ours())
 
 
@@ -474,10 +475,11 @@ def candidate_of(spec: str) -> Candidate:
     if kind == "pool":
         return pool_candidate(spec, rest)
     if kind == "policy":
-        from acl.tools.replay._policies import POLICIES
+        from acl.tools.replay.policies import POLICY_NAMES, load_policies
 
-        if rest not in POLICIES:
-            raise ValueError(f"--subject {spec}: expected policy:NAME, one of {', '.join(POLICIES)}")
+        if rest not in POLICY_NAMES:
+            raise ValueError(f"--subject {spec}: expected policy:NAME, one of {', '.join(POLICY_NAMES)}")
+        load_policies()
         return Candidate(spec, lambda: open_policy(rest), shareable=False, spec=spec)
     if kind == "library":
         parts = re.fullmatch(r"(\w+)=(.+):(\w+):(\w+)", rest)

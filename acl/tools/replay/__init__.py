@@ -14,13 +14,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from acl.tools.replay.policies import POLICY_NAMES, load_policies
+
 if TYPE_CHECKING:
     from acl.tools.replay.measure import Replay
     from acl.tools.replay.trace import Trace
 
 __all__ = ["add_arguments", "add_parser", "main", "run"]
 
-POLICY_NAMES = ("exact", "pow2", "torch", "ge", "arena", "buddy")
 DESCRIPTION = """\
 Replays a trace of allocations against the pool on the simulator, and against other policies.
 
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="a trace (npz, CSV or JSON), a recording or a PyTorch memory snapshot")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON; - for standard output")
     parser.add_argument("--policy", metavar="LIST", default="",
-                        help=f"compare with {', '.join(POLICY_NAMES)} or all; each is also run with "
+                        help=f"compare with {', '.join(POLICY_NAMES)} or all (in a checkout); each is also run with "
                              "no more bytes than the pool reserved")
     parser.add_argument("--peers", metavar="LIST", default="none",
                         help="time real allocators too, in processes of their own: glibc,mimalloc,... as for bench")
@@ -207,7 +208,9 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     from acl.tools.replay.price import PRICES, load_prices
     from acl.tools.replay.trace import closed_trace, load_trace
 
-    policies = chosen_policies(arguments.policy)
+    chosen = chosen_policies(arguments.policy)
+    if chosen:
+        load_policies()
     for name in ("repeat", "runs"):
         if getattr(arguments, name) < 1:
             raise ValueError(f"--{name}: expected at least 1, got {getattr(arguments, name)}")
@@ -227,7 +230,7 @@ def checked(arguments: argparse.Namespace) -> tuple[Trace, tuple[str, ...], Any,
     trace = load_trace(arguments.trace)
     if trace.streams > MOST_STREAMS:
         raise ValueError(f"{trace.name}: {trace.streams} streams; at most {MOST_STREAMS} can be replayed")
-    return closed_trace(trace), policies, prices, options
+    return closed_trace(trace), chosen, prices, options
 
 
 def real_allocators(arguments: argparse.Namespace) -> list[Any]:

@@ -17,7 +17,7 @@ from acl.inside._histograms import PoolHistograms
 from acl.tools.bench import _meter
 from acl.tools.bench._loops import Load, Subject, run_here
 from acl.tools.bench.measure import timed_pass
-from acl.tools.replay._policies import Ledger, Policy
+from acl.tools.replay.policies import load_policies
 from acl.tools.replay.price import priced_ms
 from acl.tools.replay.trace import Trace
 
@@ -77,8 +77,9 @@ def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, flo
                   passes: int = 1) -> Replay:
     """A policy's bookkeeping under the trace, one pool a stream; `limit` bytes in all, 0 for none."""
     events = trace.events()
-    ledger = Ledger(limit)
-    pools = [Policy(name, ledger) for _ in range(trace.streams)]
+    rivals = load_policies()
+    ledger = rivals.Ledger(limit)
+    pools = [rivals.Policy(name, ledger) for _ in range(trace.streams)]
     load = Load.events([pool.subject() for pool in pools], events)
     slow, at, curve = 0, [0], [0]
     details = []
@@ -92,8 +93,8 @@ def replay_policy(name: str, trace: Trace, prices: Mapping[str, tuple[float, flo
     numbers = numbers_of(trace, passes, ledger.calls(), prices, ledger.reserved_peak, slow, 0, load.failures)
     numbers["growths"] = ledger.growths
     numbers["passes"] = details
-    fresh = Ledger(limit)
-    timed = Load.events([Policy(name, fresh).subject() for _ in pools], events)
+    fresh = rivals.Ledger(limit)
+    timed = Load.events([rivals.Policy(name, fresh).subject() for _ in pools], events)
     _, times = timing_of([[(cpu / len(trace),) * 2] for cpu, _, _ in run_here(timed, 3)])
     numbers.update(times)
     if limit:
