@@ -254,3 +254,9 @@ def test_completion_without_its_package_says_what_to_install(tmp_path: Path) -> 
     done = aclpool("completion", "bash", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install 'aclpool[completion]'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["bench", "compare", "replay", "sim", "top", "view"])
+def test_tool_started_as_a_module_shows_its_help(name: str) -> None:
+    done = run_child("-m", f"acl.tools.{name}", "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage:"), done.stderr
