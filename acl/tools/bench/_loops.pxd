@@ -1,4 +1,4 @@
-"""The benchmarks' loops, for tools with allocators of their own (`_peers`, and `bench/policies` of a checkout)."""
+"""The loops of the benchmarks, cimported by allocators: `_peers`, and `bench/policies`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
