@@ -33,6 +33,15 @@ static inline void device_start(void)
     must(aclrtSetDevice(0));
 }
 
+/* Sets the device up; returns a stream on it. */
+static inline aclrtStream stream_start(void)
+{
+    aclrtStream stream;
+    device_start();
+    must(aclrtCreateStream(&stream));
+    return stream;
+}
+
 /* NULL if it does not fit. */
 static inline uint8_t *device_memory(size_t size)
 {

@@ -17,8 +17,7 @@ static aclrtStream stream;
 int LLVMFuzzerInitialize(int *count, char ***arguments)
 {
     (void)count, (void)arguments;
-    device_start();
-    must(aclrtCreateStream(&stream));
+    stream = stream_start();
     return 0;
 }
 

@@ -173,20 +173,31 @@ def test_a_query_of_a_busy_stream_returns_while_it_is_busy(stream: acl.Stream) -
     assert stream.query() and event.query()
 
 
+def started(model: acl.Model, x: np.ndarray, stream: acl.Stream) -> threading.Thread:
+    """A thread that runs the model on a stream."""
+    thread = threading.Thread(target=model, args=(x,), kwargs={"stream": stream})
+    thread.start()
+    return thread
+
+
+def run_beside(model: acl.Model, x: np.ndarray, free: acl.Stream, waiter: threading.Thread,
+               opened: threading.Event) -> bool:
+    """Run the model on a free stream while `waiter` waits until `opened`; return whether that run had to wait."""
+    other = started(model, x, free)
+    other.join(60)
+    stuck = other.is_alive()
+    opened.set()
+    waiter.join()
+    other.join()
+    return stuck
+
+
 def test_a_first_run_that_waits_for_its_stream_does_not_hold_the_model() -> None:
     x, opened = np.ones((6, 8), np.float32), threading.Event()
     with acl.Model(small_model().to_bytes()) as model, acl.Stream() as held, acl.Stream() as free:
-        held.launch(opened.wait, 60)
-        waiter = threading.Thread(target=model, args=(x,), kwargs={"stream": held})
-        waiter.start()
-        other = threading.Thread(target=model, args=(x,), kwargs={"stream": free})
-        other.start()
-        other.join(30)
-        stuck = other.is_alive()
-        opened.set()
-        waiter.join()
-        other.join()
-        assert not stuck, "a run on a free stream waited for a first run on one that is held up"
+        held.launch(opened.wait, 120)
+        waiter = started(model, x, held)
+        assert not run_beside(model, x, free, waiter, opened), "waited for a first run on a stream that is held up"
 
 
 def test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model() -> None:
@@ -197,20 +208,12 @@ def test_a_thread_that_waits_for_a_models_stream_does_not_hold_the_model() -> No
 
         def hold() -> None:
             waiting.set()
-            opened.wait(60)
+            opened.wait(120)
 
         held.launch(hold)
-        waiter = threading.Thread(target=model, args=(x,), kwargs={"stream": held})
-        waiter.start()
+        waiter = started(model, x, held)
         assert waiting.wait(60)
-        other = threading.Thread(target=model, args=(x,), kwargs={"stream": free})
-        other.start()
-        other.join(60)
-        stuck = other.is_alive()
-        opened.set()
-        waiter.join()
-        other.join()
-        assert not stuck, "a run on a free stream waited for one that a callback holds up"
+        assert not run_beside(model, x, free, waiter, opened), "waited for a run that a callback holds up"
 
 
 def test_a_forked_child_reads_pinned_memory_and_frees_nothing() -> None:

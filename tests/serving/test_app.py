@@ -227,20 +227,26 @@ def test_histograms_of_latency_and_queueing(serve: Callable[..., Client]) -> Non
     server.stop()
 
 
-def test_the_grace_period_ends_the_service(serve: Callable[..., Client]) -> None:
-    server = serve("--grace", "0", "--layers", "8", "--lanes", "1", "--batch", "1", "--queue", "1000")
+def requests_accepted(server: Client, count: int) -> tuple[Counter[int], list[threading.Thread]]:
+    """Send requests from threads and wait until the service has accepted all; return the answers' codes so far."""
     found: Counter[int] = Counter()
 
     def ask() -> None:
         found[server.embed(TEXT)[0]] += 1
 
-    threads = [threading.Thread(target=ask) for _ in range(40)]
+    threads = [threading.Thread(target=ask) for _ in range(count)]
     for one in threads:
         one.start()
     deadline = time.monotonic() + 60
-    while json.loads(server.ask("GET", "/memory")[2])["engine"]["counts"].get("accepted", 0) < 40:
+    while json.loads(server.ask("GET", "/memory")[2])["engine"]["counts"].get("accepted", 0) < count:
         assert time.monotonic() < deadline, found
         time.sleep(0.01)
+    return found, threads
+
+
+def test_the_grace_period_ends_the_service(serve: Callable[..., Client]) -> None:
+    server = serve("--grace", "0", "--layers", "8", "--lanes", "1", "--batch", "1", "--queue", "1000")
+    found, threads = requests_accepted(server, 40)
     said = server.stop()
     for one in threads:
         one.join(300)
@@ -307,18 +313,7 @@ def test_overload_is_answered(serve: Callable[..., Client]) -> None:
 
 def test_the_end_answers_what_was_accepted(serve: Callable[..., Client]) -> None:
     server = serve("--lanes", "1", "--batch", "1", "--queue", "1000")
-    found: Counter[Any] = Counter()
-
-    def ask() -> None:
-        found[server.embed(TEXT)[0]] += 1
-
-    threads = [threading.Thread(target=ask) for _ in range(40)]
-    for one in threads:
-        one.start()
-    deadline = time.monotonic() + 60
-    while json.loads(server.ask("GET", "/memory")[2])["engine"]["counts"].get("accepted", 0) < 40:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.01)
+    found, threads = requests_accepted(server, 40)
     assert server.stop() == ""
     for one in threads:
         one.join()

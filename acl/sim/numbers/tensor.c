@@ -11,67 +11,48 @@
 
 /* --- data types --- */
 
-int64_t type_size(aclDataType type)
+typedef struct TypeRow {
+    const char *name;       /* NULL: a type that the library lacks */
+    int64_t size;           /* bytes of an element */
+    aclDataType compute;    /* what arithmetic is done in */
+    bool is_float;
+} TypeRow;
+
+static const TypeRow TYPES[] = {
+    [ACL_BOOL] = {"bool", 1, ACL_INT32, false},
+    [ACL_INT8] = {"int8", 1, ACL_INT32, false},
+    [ACL_UINT8] = {"uint8", 1, ACL_INT32, false},
+    [ACL_FLOAT16] = {"float16", 2, ACL_FLOAT, true},
+    [ACL_BF16] = {"bfloat16", 2, ACL_FLOAT, true},
+    [ACL_INT16] = {"int16", 2, ACL_INT32, false},
+    [ACL_UINT16] = {"uint16", 2, ACL_INT32, false},
+    [ACL_FLOAT] = {"float32", 4, ACL_FLOAT, true},
+    [ACL_INT32] = {"int32", 4, ACL_INT32, false},
+    [ACL_UINT32] = {"uint32", 4, ACL_INT64, false},
+    [ACL_DOUBLE] = {"float64", 8, ACL_DOUBLE, true},
+    [ACL_INT64] = {"int64", 8, ACL_INT64, false},
+    [ACL_UINT64] = {"uint64", 8, ACL_UINT64, false},
+};
+
+static const TypeRow *type_row(aclDataType type)
 {
-    switch (type) {
-    case ACL_BOOL: case ACL_INT8: case ACL_UINT8:
-        return 1;
-    case ACL_FLOAT16: case ACL_BF16: case ACL_INT16: case ACL_UINT16:
-        return 2;
-    case ACL_FLOAT: case ACL_INT32: case ACL_UINT32:
-        return 4;
-    case ACL_DOUBLE: case ACL_INT64: case ACL_UINT64:
-        return 8;
-    default:
-        return 0;
-    }
+    static const TypeRow lacking = {"an unsupported type", 0, ACL_INT32, false};
+    bool known = (int)type >= 0 && (size_t)type < sizeof TYPES / sizeof *TYPES && TYPES[type].name != NULL;
+    return known ? &TYPES[type] : &lacking;
 }
 
-const char *type_name(aclDataType type)
-{
-    switch (type) {
-    case ACL_BOOL: return "bool";
-    case ACL_INT8: return "int8";
-    case ACL_UINT8: return "uint8";
-    case ACL_FLOAT16: return "float16";
-    case ACL_BF16: return "bfloat16";
-    case ACL_INT16: return "int16";
-    case ACL_UINT16: return "uint16";
-    case ACL_FLOAT: return "float32";
-    case ACL_INT32: return "int32";
-    case ACL_UINT32: return "uint32";
-    case ACL_DOUBLE: return "float64";
-    case ACL_INT64: return "int64";
-    case ACL_UINT64: return "uint64";
-    default: return "an unsupported type";
-    }
-}
+int64_t type_size(aclDataType type) { return type_row(type)->size; }
 
-bool type_is_float(aclDataType type)
-{
-    return type == ACL_FLOAT || type == ACL_FLOAT16 || type == ACL_BF16 || type == ACL_DOUBLE;
-}
+const char *type_name(aclDataType type) { return type_row(type)->name; }
+
+bool type_is_float(aclDataType type) { return type_row(type)->is_float; }
 
 bool type_is_integer(aclDataType type)
 {
     return type_size(type) != 0 && !type_is_float(type) && type != ACL_BOOL;
 }
 
-aclDataType type_compute(aclDataType type)
-{
-    switch (type) {
-    case ACL_FLOAT: case ACL_FLOAT16: case ACL_BF16:
-        return ACL_FLOAT;
-    case ACL_DOUBLE:
-        return ACL_DOUBLE;
-    case ACL_INT64: case ACL_UINT32:
-        return ACL_INT64;
-    case ACL_UINT64:
-        return ACL_UINT64;
-    default:
-        return ACL_INT32;
-    }
-}
+aclDataType type_compute(aclDataType type) { return type_row(type)->compute; }
 
 static float float_of_bits(uint32_t bits)
 {
