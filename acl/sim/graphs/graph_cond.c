@@ -17,7 +17,7 @@ typedef struct Condition {
     uint64_t *value; /* device memory */
     uint32_t initial;
     bool assigns;
-    _Atomic uint32_t users;  /* the graph, and each conditional task, which may be another graph's */
+    _Atomic uint32_t users;  /* the graph, and each conditional task, also of other graphs */
     struct Condition *other; /* of the same graph */
 } Condition;
 

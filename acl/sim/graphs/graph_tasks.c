@@ -106,7 +106,7 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
     return tasks != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
-/* At the same time an update may put another task there. */
+/* Under the lock, because an update may put another task there. */
 static aclmdlRITaskType task_type(Graph *graph, const GraphTask *task)
 {
     pthread_mutex_lock(&graph->lock);

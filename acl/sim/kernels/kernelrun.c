@@ -266,7 +266,7 @@ static aclError launch_run(Stream *stream, const void *payload)
     const Launch *launch = payload;
     Work work = {.launch = launch};
     if (launch->run == NULL) {
-        return ACL_SUCCESS; /* device code, to be skipped */
+        return ACL_SUCCESS; /* device code, which ACL_SIM_DEVICE_CODE=skip does not run */
     }
     if (launch->copy == NULL && !memory_reachable(launch->args, launch->args_size, false)) {
         return launch_fail(stream, launch, SIGSEGV);
@@ -309,7 +309,7 @@ static void launch_describe(const void *payload, aclmdlRITaskParams *params)
     params->kernelTaskParams.numBlocks = launch->blocks;
 }
 
-/* The function stays; the number of blocks and the arguments are taken. */
+/* Takes the number of blocks and the arguments; the function does not change. */
 static aclError launch_adopt(void *payload, const aclmdlRITaskParams *params)
 {
     Launch *launch = payload;

@@ -17,7 +17,7 @@ typedef struct Plan {
     int64_t cache;              /* rows of the cache that comes in, and of that which comes out */
     int64_t present;
     bool packed;                /* keys and values stand in input 0 */
-    bool first;                 /* the call has all keys: there is nothing before */
+    bool first;                 /* the call has all keys, there are no earlier ones */
     Rotary rotary;              /* half 0 = rows are not turned */
     int64_t table;              /* rows in the tables of cosines and sines */
 } Plan;

@@ -130,7 +130,7 @@ static int64_t rotary_workspace(const OpCall *call)
     return (2 * plan.rotary.size + 2 * plan.rotary.half * plan.table) * (int64_t)sizeof(double);
 }
 
-/* The table's row for a row of a batch; -1 with a message if there is none. */
+/* The row of the table of angles for a row of a batch; -1 with a message if there is none. */
 static int64_t place_of(const OpCall *call, const Plan *plan, int64_t batch, int64_t row)
 {
     int64_t at = batch * plan->rows + row;

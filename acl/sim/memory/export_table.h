@@ -34,7 +34,7 @@ typedef struct ShareEntry {
     uint32_t page;               /* PageKind */
     _Atomic uint32_t anyone;     /* no check of process ids */
     uint64_t offset, bytes;      /* in the file; whole pages */
-    uint64_t skip, size;         /* what was exported lies there in it */
+    uint64_t skip, size;         /* the exported memory's place in the file */
     aclrtPhysicalMemProp prop;   /* SHARE_PHYSICAL */
     _Atomic uint32_t attribute;  /* aclrtIpcMemSetAttr's */
     _Atomic uint32_t pid_count;
@@ -59,7 +59,8 @@ bool share_is_over(ShareEntry *entry);
  * 107000 for a token of nothing, 207006 for a process that was not let in. */
 aclError share_import(const char *function, uint64_t token, ShareKind kind, ShareEntry **entry,
                       int *fd);
-/* The importer is done; the last one after the owner gives the pages back. */
+/* The importer is done with the memory. After the owner gave the entry up, the last importer frees
+ * the pages. */
 void share_import_gone(ShareEntry *entry, int fd);
 
 #endif

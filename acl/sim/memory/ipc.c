@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 65 }; /* what the documentation says a key needs */
+enum { KEY_BYTES = 65 }; /* bytes that the documentation asks for a key */
 static const char KEY_FORMAT[] = "acl-sim-ipc-%016llx";
 
 /* What this process exported. */
@@ -124,7 +124,7 @@ static void exports_move(Export **from, uintptr_t block, Export **to)
     }
 }
 
-/* Ends the block's exports and takes out those that have importers; the lock is held. */
+/* Ends the block's exports and returns the list of those that have importers; the lock is held. */
 static Export *exports_end_locked(uintptr_t block)
 {
     Export *ended = NULL, *used = NULL;

@@ -20,7 +20,7 @@ enum { POLICY_BASE = 7 }; /* the page policies; the bits above choose bandwidth 
 
 typedef struct PagePlan {
     PageKind page;
-    bool or_normal; /* if there is no such page */
+    bool or_normal; /* normal pages if there is no huge page left */
 } PagePlan;
 
 /* floor((size + 32 + padding - 1) / 32) * 32, or false on overflow. */

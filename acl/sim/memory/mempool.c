@@ -158,7 +158,8 @@ static bool block_usable(const PoolBlock *block, size_t bytes, uint32_t stream)
     return block->bytes >= bytes && (block->place->reached || block->place->stream == stream);
 }
 
-/* The shortest of the first that are looked at in each bin, from the shortest bin on. */
+/* Returns a block from the first bin that has a usable one: the shortest of the first `looks`
+   blocks of that bin. */
 static PoolBlock *bins_search(MemPool *pool, bool reached, size_t bytes, uint32_t stream, int looks)
 {
     for (int bin = bin_of(bytes); bin < BINS; bin++) {

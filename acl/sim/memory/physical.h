@@ -45,7 +45,7 @@ typedef struct Physical {
     size_t bytes;
     Home *home;           /* where its granules are marked, or NULL */
     aclrtPhysicalMemProp prop;
-    struct ShareEntry *share; /* as other processes see it, or NULL */
+    struct ShareEntry *share; /* its entry for other processes, or NULL */
     uint32_t link;        /* aclrtMemMapSetLink's advice */
     _Atomic(struct PhysicalHandle *) handle; /* the latest that lives, or NULL */
     struct Physical *next;

@@ -20,7 +20,7 @@
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
-/* --- memory shared by values (a view and what it looks at) --- */
+/* --- memory shared by values (a view and the value that it views) --- */
 
 aclError hold_take(Run *run, size_t bytes, Hold **out)
 {
@@ -320,7 +320,7 @@ static void value_release(Run *run, const Body *body, int value, int index)
     }
 }
 
-/* Of what the body owns: what it captured is given back where it belongs. */
+/* Releases the values that the body owns; captured values are not. */
 static void values_release(Run *run, const Body *body, int index)
 {
     const NetNode *node = &body->nodes[index];

@@ -40,7 +40,7 @@ typedef struct Run {
     Owned *owned;
 } Run;
 
-/* Arrays that one node after another uses. */
+/* Arrays that each node of the run uses in turn. */
 typedef struct NodeScratch {
     Tensor *views, *outputs;
     const Tensor **inputs;
@@ -50,7 +50,7 @@ typedef struct NodeScratch {
 void run_release(Run *run);
 /* Host memory that the run frees in the end; freed at once if that cannot be remembered. */
 aclError run_own(Run *run, void *data);
-/* Makes `to` the same value as `from`; what is behind it has one more user. */
+/* Makes `to` the same value as `from`; the memory behind it has one more user. */
 void slot_share(Run *run, Slot *to, const Slot *from);
 /* Gives up what is behind a slot; after a failure the model keeps the blocks. */
 void slot_drop(Run *run, Slot *slot, bool good);
@@ -58,7 +58,7 @@ void slot_drop(Run *run, Slot *slot, bool good);
 /* Makes a value as it is before a run: without a block, or a constant where the model has it. */
 void slot_reset(Run *run, int value);
 
-/* Memory for a value, and its end: the last of its users gives the block back. */
+/* Memory for a value. hold_drop by the last of its users frees the block. */
 aclError hold_take(Run *run, size_t bytes, Hold **hold);
 void hold_drop(Hold **hold);
 /* The end of one in a run that failed: the model keeps the block until its next run. */

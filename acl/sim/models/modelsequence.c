@@ -1,8 +1,8 @@
 /* modelsequence.c: ONNX's sequences of tensors, which TorchScript's lists become.
 
-   A sequence is a list that the run keeps on the host; its tensors stay where they are, and their
-   blocks go back when no sequence and no value has them any more. A sequence never changes: what
-   inserts makes another that shares the items. Lengths and positions are the host's. */
+   A sequence is a list on the host, held by the run. Its tensors are not copied; a tensor's block
+   is freed when no sequence and no value uses it. A sequence never changes: an insertion makes a
+   new one that shares the items. Lengths and positions are the host's. */
 #include <stdlib.h>
 #include <string.h>
 

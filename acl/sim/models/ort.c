@@ -26,7 +26,7 @@ struct OrtModel {
     OrtSession *session;
 };
 
-FILE_LOCK(open_lock); /* of what follows, until it is open */
+FILE_LOCK(open_lock); /* guards the library's fields below until it is open */
 static bool is_open;
 static OrtApi api;
 static OrtEnv *environment;

@@ -68,7 +68,7 @@ typedef struct NetNode {
     const char *name;
     const char *type;
     const char *domain;
-    const OpKind *kind;     /* NULL if `control` says what it is */
+    const OpKind *kind;     /* NULL for control flow, see `control` */
     int opset;
     AttrList attrs;
     int input_count, output_count;

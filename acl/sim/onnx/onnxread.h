@@ -66,7 +66,7 @@ bool node_read(Reader *reader, const ProtoField *message);
 
 /* --- onnx.c --- */
 
-/* Takes over the version of the plain operators, if that is what the message is about. */
+/* Takes the operator set's version, if the message is about ONNX's own operators. */
 bool opset_read(Reader *reader, const ProtoField *message);
 
 /* A subgraph, in a scope of its own; NULL with net->message. */

@@ -219,7 +219,7 @@ aclError sim_aclprofInit(const char *profilerResultPath, size_t length)
     return own != NULL ? ACL_SUCCESS : fail(ACL_ERROR_BAD_ALLOC, "no memory for a path");
 }
 
-/* Ends what is still running.  The records go with the file. */
+/* Ends profiles that are still running, writes the file and frees the records. */
 aclError sim_aclprofFinalize(void)
 {
     pthread_mutex_lock(&lock);

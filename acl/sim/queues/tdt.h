@@ -34,7 +34,7 @@ enum { TDT_OBJECT_SIZE = 192 };
 /* Zeroed but for its first member, which must be a TdtSort; NULL if there is no memory. */
 void *tdt_object(TdtSort sort);
 bool tdt_is(const void *object, TdtSort sort);
-/* False if another thread destroys it. */
+/* False if another thread has destroyed it, or is doing so. */
 bool tdt_destroy(const void *object);
 
 /* Returns the status alone; the caller makes the message (error_set).  107000 for an unknown id;

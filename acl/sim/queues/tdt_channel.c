@@ -153,7 +153,7 @@ acltdtDataset *sim_acltdtCreateDataset(void)
     return tdt_object(TDT_DATASET);
 }
 
-/* Ends what the dataset owns. */
+/* Destroys the items that the dataset owns. */
 static void dataset_empty(acltdtDataset *dataset)
 {
     for (size_t i = 0; i < dataset->count && dataset->received; i++) {
@@ -220,7 +220,7 @@ const char *sim_acltdtGetDatasetName(const acltdtDataset *dataset)
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-/* What travels: a dataset that owns copies of what was sent. */
+/* A message in the queue: a dataset that owns copies of the items that were sent. */
 static void message_drop(void *message)
 {
     acltdtDataset *dataset = message;

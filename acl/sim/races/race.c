@@ -265,7 +265,7 @@ static void mark_add(RaceThread *thread, RaceOp *op)
     }
 }
 
-/* Settles it, or lets it wait; takes it over. */
+/* Takes the operation over: settles it now, or queues it until it can be settled. */
 static void op_submit(RaceThread *thread, RaceOp *op)
 {
     if (op->marked) {

@@ -186,7 +186,7 @@ bool races_muted(void)
     return atomic_load(&is_muted);
 }
 
-/* The same two places again. */
+/* The finding with the same two places that was already told, or NULL. */
 static Told *told_find(const RaceFinding *finding)
 {
     for (uint64_t i = 0; i < finding_count; i++) {

@@ -139,7 +139,7 @@ static Choice *table_find(const Form *form, uint64_t hash)
     return choice;
 }
 
-/* Takes it out of the table and puts it on the caller's list. */
+/* Takes the kernel out of the table and puts it on the caller's list. */
 static void choice_remove(Choice *choice, Choice **removed)
 {
     Choice **link = bucket_of(choice->hash);

@@ -133,7 +133,7 @@ static aclError workspace_settle(StreamMemory *entry, Stream *stream, size_t byt
         pthread_mutex_lock(&entry->in_use);
     }
     if (races_on() && waited) {
-        race_saw_stream(stream); /* it is idle: other threads queued more while this one waited */
+        race_saw_stream(stream); /* is idle: other threads queued work in between */
     }
     return ACL_SUCCESS;
 }

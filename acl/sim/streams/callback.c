@@ -195,7 +195,7 @@ static aclError host_function_run(Stream *stream, const void *payload)
     park_wake(&thread->queued);
     if (!stream_park(stream, &call, call_is_done, &call, FOREVER)
         && !call_withdraw(thread, &call)) {
-        park_wait(&call, call_is_done, &call, FOREVER); /* it runs: it cannot be ended */
+        park_wait(&call, call_is_done, &call, FOREVER); /* the function runs: too late to withdraw it */
     }
     callback_waits(stream, false);
     if (races_on()) {

@@ -255,7 +255,7 @@ aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
 {
     REQUIRE(notifies != NULL);
     REQUIRE_RT(num != 0);
-    for (size_t i = 0; i < num; i++) { /* those before a bad one are reset */
+    for (size_t i = 0; i < num; i++) { /* those before the first invalid one are reset */
         NOTIFY_REF(resolved);
         REQUIRE_RT(notifies[i] != NULL);
         TRY(notify_resolve(notifies[i], &resolved));

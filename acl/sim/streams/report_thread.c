@@ -240,7 +240,7 @@ static void call_wait(Stream *stream, Subscription sort, ReportCall *call)
     }
     pthread_mutex_unlock(&lock);
     calls_finish(withdrawn);
-    park_wait(call, call_is_done, call, FOREVER); /* if it runs, it cannot be ended */
+    park_wait(call, call_is_done, call, FOREVER); /* if the function runs, it cannot be withdrawn */
 }
 
 static aclError report_run(Stream *stream, const void *payload)

@@ -33,7 +33,8 @@ Pool *pool_new(void);
 /* Gives everything back to the device; no block may be out. */
 void pool_free(Pool *pool);
 
-/* Calls give(object) once the stream has passed what is queued on it; at once if it takes no more. */
+/* Calls give(object) when the stream has done what is queued on it; at once if the stream accepts
+   no tasks. */
 void stream_finally(Stream *stream, void (*give)(void *object), void *object);
 
 /* As GE sizes a tensor: up to a multiple of 32, and the chip's padding on top; at least 32. */
