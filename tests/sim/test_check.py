@@ -43,8 +43,7 @@ RULES = {
 #: Cases whose program dies of the access, as on a card.
 DEADLY = {"host_reads", "host_writes", "host_reads_freed"}
 
-pytestmark = pytest.mark.skipif(programs.mode() not in ("", "release", "debug"),
-                                reason="a sanitizer's own memory and signals")
+pytestmark = pytest.mark.release_only      # a sanitizer has memory and a handler of its own
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +258,41 @@ def test_unknown_tool_in_the_environment_is_named(program: Path) -> None:
     done = subprocess.run([str(program), "freed_twice", "right"], capture_output=True, text=True,
                           env={**programs.environment(programs.mode()), "ACL_SIM_CHECK": "memory"})
     assert "ACL_SIM_CHECK: 'memory' is not a tool" in done.stderr
+
+
+def test_device_that_grows_forgets_its_freed_blocks(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("""
+import acl.rt, acl.sim
+acl.sim.configure(capacity="64MiB")
+for capacity in ("64GiB", "256GiB"):
+    acl.rt.set_device(0)
+    memory, status = acl.rt.malloc(1 << 20, 2)
+    assert status == 0
+    acl.rt.free(memory)
+    acl.rt.reset_device(0)
+    acl.sim.configure(capacity=capacity)
+acl.rt.set_device(0)
+assert acl.rt.free(memory) != 0
+""")
+    done = check("--report", tmp_path / "found", "--", sys.executable, script)
+    assert [one["rule"] for one in reports(tmp_path / "found")] == ["wrong-free"], done.stderr
+
+
+#: Programs of this project that do nothing wrong.
+CLEAN = ["bundle.py", "dynamic_shape.py", "kernel_launch.py", "several_streams.py", "single_op_workspaces.py"]
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_examples_in_python_are_not_reported(name: str) -> None:
+    done = check("--", sys.executable, ROOT / "examples" / name)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "aclpool sim check: no reports"), done.stderr
+
+
+@pytest.mark.parametrize("name", [path.name for path in programs.examples() if path.name != "errors.c"])
+def test_examples_in_c_are_not_reported(name: str, tmp_path: Path) -> None:
+    how = programs.mode()
+    made = programs.compile_program(programs.HERE / "examples" / name, tmp_path,
+                                    *programs.simulator(tmp_path, how), how, ["-lm"])
+    done = check("--", made, cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "aclpool sim check: no reports"), done.stderr

@@ -188,6 +188,9 @@ static bool arena_follow(Arena *arena, bool strict)
 static void arena_forget(int32_t device)
 {
     Arena *arena = arena_existing(device);
+    if (check_on(CHECK_ANY)) {
+        (void)checks.quarantine_empty();
+    }
     range_remove(arena->base, RANGE_ARENA, NULL);
     arena_unmake(arena);
     atomic_store(&arenas[device], NULL);
