@@ -273,10 +273,28 @@ for capacity in ("64GiB", "256GiB"):
     acl.rt.reset_device(0)
     acl.sim.configure(capacity=capacity)
 acl.rt.set_device(0)
+for _ in range(5000):                    # more than are kept
+    acl.rt.free(acl.rt.malloc(32, 2)[0])
 assert acl.rt.free(memory) != 0
 """)
     done = check("--report", tmp_path / "found", "--", sys.executable, script)
     assert [one["rule"] for one in reports(tmp_path / "found")] == ["wrong-free"], done.stderr
+
+
+def test_event_of_the_ex_kind_may_go_while_tasks_use_it(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("""
+import threading
+import acl
+gate = threading.Event()
+with acl.Stream(0) as one, acl.Stream(0) as two:
+    one.launch(lambda: gate.wait(60))
+    two.wait_event(one.record())         # the event is destroyed here
+    gate.set()
+    two.synchronize()
+""")
+    done = check("--", sys.executable, script)
+    assert (done.returncode, done.stderr) == (0, "aclpool sim check: no reports\n")
 
 
 #: Programs of this project that do nothing wrong.
