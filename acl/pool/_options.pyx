@@ -19,16 +19,25 @@ from acl.bind.generated._libacl cimport (
 )
 from acl.runtime._stream cimport Stream
 
-__all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of"]
+from acl.bind._log import warning as warning_log
+
+__all__ = ["bytes_of", "early_frees_default", "guard_every", "name_of", "share_of"]
 
 SIZES = {
     "": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+    "KI": 1 << 10, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40,
     "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }
 PAGES = {"huge": ACL_HBM_MEM_HUGE, "normal": ACL_HBM_MEM_NORMAL, "huge1g": ACL_HBM_MEM_HUGE1G}
 GUARDS = {"": 0, "0": 0, "1": 1, "all": 1}
 GRANULE_LEAST = {"huge": 2 << 20, "normal": 2 << 20, "huge1g": 1 << 30}
+# What a pool takes from the environment if it is not given: the variable, and the default.
+ASKED = {
+    "limit": ("ACL_POOL_LIMIT", None), "headroom": ("ACL_POOL_HEADROOM", 0),
+    "granule": ("ACL_POOL_GRANULE", "2MiB"), "decay_ms": ("ACL_POOL_DECAY_MS", 0),
+    "name": ("ACL_POOL_NAME", None),
+}
 GRANULES_OF_LIMIT = 512         # with fewer in the live peak the waste rises; see docs/design.md
 
 
@@ -46,6 +55,55 @@ def bytes_of(value, name):
     if value < 0:
         raise ValueError(f"{name} must be at least 0, not {value}")
     return in_memory(value, name)
+
+
+def share_of(value, name, total):
+    """Bytes as `bytes_of` reads them, or a share such as ``"40%"`` of the device's `total`."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    if match is None:
+        return bytes_of(value, name)
+    if float(match[1]) > 100:
+        raise ValueError(f"{name} must be at most '100%', not {value!r}")
+    if total == 0:
+        raise ValueError(f"{name} must be a number of bytes, not {value!r}: the device does not "
+                         "tell how much memory it has")
+    return int(total * float(match[1]) / 100)
+
+
+cdef int environment_take(dict given, size_t total) except -1:
+    """Fill in what was not given, from the environment or else the default."""
+    for key, (variable, default) in ASKED.items():
+        if given[key] is not None:
+            continue
+        text = os.environ.get(variable, "")
+        if text == "":
+            given[key] = default
+        elif key == "decay_ms":
+            if not text.isdecimal():
+                raise ValueError(f"{variable} must be a number of milliseconds, not {text!r}")
+            given[key] = int(text)
+        elif key in ("limit", "headroom"):
+            given[key] = share_of(text, variable, total)
+        elif key == "granule" and text != "auto":
+            given[key] = bytes_of(text, variable)
+        else:
+            given[key] = text
+    return 0
+
+
+cdef int sizes_take(dict given, size_t total, int device) except -1:
+    """Sizes as bytes; refuse, or warn of, what is more than the device has."""
+    for key in ("limit", "headroom", "preallocate"):
+        if given[key] is not None:
+            given[key] = share_of(given[key], key, total)
+    for key in ("headroom", "preallocate"):
+        if 0 < total < given[key] and (key != "preallocate" or given["limit"] is None):
+            raise ValueError(
+                f"{key} must be at most the {total} bytes of device {device}, not {given[key]}")
+    if total and given["limit"] is not None and given["limit"] > total:
+        warning_log("pool", "limit is %d bytes, and device %d has %d: the device is the limit",
+                    given["limit"], device, total)
+    return 0
 
 
 cdef size_t odd_bytes(object size) except? <size_t> -1:
@@ -138,6 +196,9 @@ def granule_of(dict given):
 cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
     if not isinstance(given["pages"], str) or given["pages"] not in PAGES:
         raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {given['pages']!r}")
+    environment_take(given, device_memory())
+    texts = dict(given)
+    sizes_take(given, device_memory(), device)
     for name in ("steal", "early_frees", "watch_captures", "segments"):
         if not isinstance(given[name], int):
             raise TypeError(f"{name} must be a bool, not {type(given[name]).__name__}")
@@ -152,14 +213,14 @@ cdef int options_fill(PoolOptions *options, int device, dict given) except -1:
         raise ValueError(f"sync_timeout_ms must be positive, or -1 for no limit, not {timeout}")
     memset(options, 0, sizeof(PoolOptions))
     options.device = device
-    options.limit = 0 if given["limit"] is None else bytes_of(given["limit"], "limit")
+    options.limit = 0 if given["limit"] is None else given["limit"]
     if given["limit"] is not None and options.limit < granule:
         raise ValueError(
-            f"limit must be at least one granule ({granule} bytes), not {given['limit']!r}")
-    if options.limit != 0 and bytes_of(given["preallocate"], "preallocate") > options.limit:
+            f"limit must be at least one granule ({granule} bytes), not {texts['limit']!r}")
+    if options.limit != 0 and given["preallocate"] > options.limit:
         raise ValueError(
-            f"preallocate must be at most limit ({given['limit']!r}), not {given['preallocate']!r}")
-    options.headroom = bytes_of(given["headroom"], "headroom")
+            f"preallocate must be at most limit ({texts['limit']!r}), not {texts['preallocate']!r}")
+    options.headroom = given["headroom"]
     options.granule = granule
     options.info_attr = memory_kind()
     options.device_bytes = device_memory()

@@ -48,7 +48,7 @@ from acl.inside._tags cimport stream_name, tag_current, tagging_make
 from acl.runtime._device import Device, ordinal_of
 from acl.inside._refusals import refusals_prepare
 from acl.bind._log import debug as debug_log, warning as warning_log
-from acl.pool._options import bytes_of, early_frees_default, guard_every, name_of
+from acl.pool._options import bytes_of, early_frees_default, guard_every, name_of, share_of
 from acl.pool._registry import every, open_pools, registered
 
 cdef extern from "Python.h":
@@ -98,13 +98,13 @@ cdef class Pool:
     device : int
         Ordinal of the device; it becomes current in this thread.
     limit : int or str, optional
-        Most bytes of device memory that the pool may hold, such as ``"8GiB"``.  No limit without.
-    headroom : int or str
-        Bytes that the pool leaves free on the device for HCCL, GE and neighbours.  Raise it where
-        something else on the device must not run out of memory.
-    granule : int or str
-        Bytes of a page, the unit in which memory is taken and moved: a power of two.  512 pages in
-        the live peak waste about 2 %; 64 pages 3 to 10 %, at a tenth of the driver calls.
+        Most bytes of device memory that the pool may hold, such as ``"8GiB"``, or ``"40%"`` of the
+        device.  Without, no limit, or what ``ACL_POOL_LIMIT`` says.
+    headroom : int or str, optional
+        Bytes that the pool leaves free on the device for HCCL, GE and neighbours; 0 without.
+    granule : int or str, optional
+        Bytes of a page, the unit in which memory is taken and moved: a power of two; by default
+        ``"2MiB"``.  512 pages in the live peak waste about 2 %; 64 pages 3 to 10 %.
         ``"auto"``: the largest page of which `limit` holds 512.
     pages : {"huge", "normal", "huge1g"}
         What the driver backs a page with; ``"huge1g"`` wants a granule of 1 GiB.
@@ -129,7 +129,7 @@ cdef class Pool:
     watch_captures : bool
         Ask at each allocation whether the stream is being captured, for programs that capture
         without `Pool.capture`.  It costs a driver call each time.
-    decay_ms : int
+    decay_ms : int, optional
         Give memory back that nothing has needed for this long, from a background thread; 0: never.
     sync_timeout_ms : int
         Longest wait for a stream inside an allocation; -1 for no limit.  A caller that holds the
@@ -151,9 +151,9 @@ cdef class Pool:
         self.tags = {"": 0}
         self.tag_names = [""]
 
-    def __init__(self, device=0, limit=None, *, headroom=0, granule="2MiB", pages="huge",
+    def __init__(self, device=0, limit=None, *, headroom=None, granule=None, pages="huge",
                  virtual=None, preallocate=0, steal=True, views=True, early_frees=None,
-                 watch_captures=False, decay_ms=0, sync_timeout_ms=5000, segments=False,
+                 watch_captures=False, decay_ms=None, sync_timeout_ms=5000, segments=False,
                  debug=None, name=None, stream=None):
         cdef PoolOptions options
         if self.core is not NULL or self.is_closed:
@@ -162,19 +162,20 @@ cdef class Pool:
         current_ensure(NULL)
         if current_device() != ordinal:
             Device(ordinal).use()
-        options_fill(&options, ordinal, {
+        given = {
             "limit": limit, "headroom": headroom, "granule": granule, "pages": pages,
             "virtual": virtual, "steal": steal, "watch_captures": watch_captures, "views": views,
             "early_frees": early_frees_default() if early_frees is None else early_frees,
             "sync_timeout_ms": sync_timeout_ms, "segments": segments, "preallocate": preallocate,
-        })
+            "decay_ms": decay_ms, "name": name}
+        options_fill(&options, ordinal, given)
         with nogil:
             pools_retry()
         self.core = pool_create(&options, NULL)
         if self.core is NULL:
             raise host_memory_error("a pool")
         self.device = ordinal
-        self.enlist(name)
+        self.enlist(given["name"])
         self.guard_every = guard_every(debug)
         self.core.options.guard_every = self.guard_every
         self.guarded = self.guard_every != 0
@@ -182,14 +183,13 @@ cdef class Pool:
             self.core.notes.python += 1
             record_native_open()
         self.padding = self.core.options.padding = soc_padding()
-        first = bytes_of(preallocate, "preallocate")
-        if first:                               # with what is put behind a buffer it is so many
-            self.alloc(max(1, first - self.padding), stream).close()
+        if given["preallocate"]:                # with what is put behind a buffer it is so many
+            self.alloc(max(1, given["preallocate"] - self.padding), stream).close()
             if stream is None and not self.guarded:     # a guarded buffer is held back for a while
                 arena_offer(self.recent)
-        if decay_ms:
+        if given["decay_ms"]:
             from acl.pool._scopes import Decay
-            self.decay = Decay(self, decay_ms)
+            self.decay = Decay(self, given["decay_ms"])
         # A name, not the pool: a record in somebody's log would keep it alive.
         debug_log("pool", "%s made on device %d", self.name, self.device)
 
@@ -707,7 +707,7 @@ cdef class Pool:
     @limit.setter
     def limit(self, value):
         self.open_check()
-        wanted = 0 if value is None else bytes_of(value, "limit")
+        wanted = 0 if value is None else share_of(value, "limit", self.core.options.device_bytes)
         if wanted and wanted < self.core.options.granule:
             raise ValueError(
                 f"limit must be at least one granule ({self.core.options.granule} bytes), "
@@ -722,7 +722,7 @@ cdef class Pool:
     @headroom.setter
     def headroom(self, value):
         self.open_check()
-        self.core.options.headroom = bytes_of(value, "headroom")
+        self.core.options.headroom = share_of(value, "headroom", self.core.options.device_bytes)
 
     def __enter__(self):
         return self

@@ -24,11 +24,12 @@ from typing import Any
 import acl
 from acl.bind.generated import _libacl
 from acl.inside._snapshot import readable
-from acl.pool._options import bytes_of
+from acl.pool._options import share_of
 
 __all__ = ["add_parser", "run"]
 
 GRANULE = 2 << 20                       # of the pools
+LARGEST = 1 << 46                       # bytes of a device; a share of it is checked before the device is known
 CREATE = ("create_stream", "create_stream_with_config", "create_stream_v2")
 DESTROY = ("destroy_stream", "destroy_stream_force")
 
@@ -128,7 +129,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--library", metavar="PATH", help="this libascendcl.so")
     parser.add_argument("--pool", action="store_true", help="serve every stream that the program makes from a pool")
     parser.add_argument("--pool-limit", metavar="SIZE",
-                        help="the most that each device's pool may reserve, as 2GiB; implies --pool")
+                        help="the most that each device's pool may reserve, as 2GiB or 40%%; implies --pool")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -195,7 +196,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     if chosen.pool_limit is not None:
         try:
-            if bytes_of(chosen.pool_limit, "--pool-limit") < GRANULE:
+            if share_of(chosen.pool_limit, "--pool-limit", LARGEST) < GRANULE:
                 raise ValueError(f"--pool-limit: expected at least one granule (2 MiB), got {chosen.pool_limit!r}")
         except ValueError as error:
             print(f"aclpool run: {error}", file=sys.stderr)

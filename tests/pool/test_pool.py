@@ -69,10 +69,66 @@ def test_sizes_that_are_refused(pool: acl.Pool, size: object, error: type[Except
     ({"views": "never"}, "views must be a bool or 'always', not 'never'"),
     ({"decay_ms": -3}, "decay_ms must be at least 1"),
     ({"decay_ms": 2**40}, r"decay_ms must be at least 1 and below 2\*\*31"),
+    ({"limit": "101%"}, "limit must be at most '100%', not '101%'"),
+    ({"limit": "%"}, "limit must look like '8GiB'"),
+    ({"limit": "0%"}, "limit must be at least one granule .* not '0%'"),
+    ({"headroom": "33GiB"}, "headroom must be at most the 34359738368 bytes of device 0, not 35433480192"),
+    ({"preallocate": "33GiB"}, "preallocate must be at most the 34359738368 bytes of device 0"),
 ])
 def test_options_that_are_refused(options: dict[str, int], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         acl.Pool(0, **options)                                          # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("size", "wanted"), [
+    ("1GiB", 1 << 30), ("1Gi", 1 << 30), ("1G", 1 << 30), ("1gi", 1 << 30), ("1GB", 10**9), ("50%", 16 << 30),
+    (" 12.5 % ", 4 << 30), ("100%", 32 << 30)])
+def test_sizes_are_texts_or_shares_of_the_device(size: str, wanted: int) -> None:
+    with acl.Pool(0, size, headroom=size) as pool:
+        assert (pool.limit, pool.headroom) == (wanted, wanted)
+        pool.limit = pool.headroom = "25%"
+        assert (pool.limit, pool.headroom) == (8 << 30, 8 << 30)
+
+
+def test_limit_above_the_device_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "acl.pool"):
+        acl.Pool(0, "33GiB").close()
+        assert "limit is 35433480192 bytes, and device 0 has 34359738368" in caplog.text
+        caplog.clear()
+        acl.Pool(0, "32GiB").close()
+        assert caplog.text == ""
+
+
+ASKED = {"ACL_POOL_LIMIT": "25%", "ACL_POOL_HEADROOM": "1Gi", "ACL_POOL_GRANULE": "4MiB", "ACL_POOL_DECAY_MS": "60000",
+         "ACL_POOL_NAME": "main"}
+
+
+def test_environment_says_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ASKED.items():
+        monkeypatch.setenv(name, value)
+    with acl.Pool(0) as pool, pool.alloc(1):
+        assert (pool.limit, pool.headroom, pool.name) == (8 << 30, 1 << 30, "main")
+        assert pool.stats().reserved == 4 << 20
+        assert "acl-pool-decay" in {thread.name for thread in threading.enumerate()}
+    with acl.Pool(0, "1GiB", headroom=0, granule="2MiB", decay_ms=0, name="own") as pool, pool.alloc(1):
+        assert (pool.limit, pool.headroom, pool.name) == (1 << 30, 0, "own")
+        assert pool.stats().reserved == 2 << 20
+        assert "acl-pool-decay" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(("name", "value", "text"), [
+    ("ACL_POOL_LIMIT", "much", "ACL_POOL_LIMIT must look like '8GiB'"),
+    ("ACL_POOL_LIMIT", "200%", "ACL_POOL_LIMIT must be at most '100%'"),
+    ("ACL_POOL_HEADROOM", "-1", "ACL_POOL_HEADROOM must look like"),
+    ("ACL_POOL_GRANULE", "big", "ACL_POOL_GRANULE must look like"),
+    ("ACL_POOL_DECAY_MS", "1s", "ACL_POOL_DECAY_MS must be a number of milliseconds, not '1s'"),
+])
+def test_variable_that_makes_no_sense_is_named(
+    name: str, value: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=text):
+        acl.Pool(0)
 
 
 def test_the_soc_s_padding(sim: ModuleType) -> None:

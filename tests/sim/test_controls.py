@@ -537,6 +537,35 @@ def test_a_wrong_variable_fails_aclinit() -> None:
     assert "ACL_SIM_DEVICES is 'many', expected a number" in done.stdout
 
 
+@pytest.mark.parametrize(("visible", "capacities"), [
+    ("1", [4]), ("0,1", [8, 4]), ("1,0", [4, 8]), ("1,5,0", [4]), ("1,1", [4]), ("", [8, 4]), ("x", []), ("1x", []),
+    ("-1", [])])
+def test_process_sees_the_devices_that_the_variable_names(visible: str, capacities: list[int]) -> None:
+    done = run_python("""
+        import acl
+        print([acl.Device(i).memory_info()[1] >> 30 for i in range(acl.Device.count())])
+    """, ASCEND_RT_VISIBLE_DEVICES=visible, ACL_SIM_MEMORY="8G,4G")
+    assert done.stdout.strip() == str(capacities), done.stderr
+
+
+def test_devices_of_other_numbers_are_one_card_in_two_processes(tmp_path: Path) -> None:
+    """Device 0 of a process that sees card 1 only shares its memory with device 1 of one that sees both."""
+    done = run_python("""
+        import os, subprocess, sys
+        import acl
+        free = lambda: [acl.Device(i).memory_info()[0] for i in (0, 1)]
+        acl.Device(1).use()
+        before = free()
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import acl; b = acl.Buffer(1 << 30); print(1, flush=True); input()"],
+            env={**os.environ, "ASCEND_RT_VISIBLE_DEVICES": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child.stdout.readline()
+        print([(a - b) >> 30 for a, b in zip(before, free())])
+        child.communicate(b"end")
+    """, ACL_SIM_SHARED=str(tmp_path / "cards"), ACL_SIM_MEMORY="8G")
+    assert done.stdout.strip() == "[0, 1]", done.stderr
+
+
 MADE_AGAIN = """
 import ctypes
 from support.calls import api, out

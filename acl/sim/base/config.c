@@ -143,6 +143,35 @@ static void capacity_read(void)
     }
 }
 
+/* ASCEND_RT_VISIBLE_DEVICES: the process sees these devices only, as 0, 1 and so on. Those behind a
+ * number that is repeated, or is no device's, are not seen. */
+static void visible_read(void)
+{
+    const char *value = getenv("ASCEND_RT_VISIBLE_DEVICES");
+    size_t capacity[DEVICE_MAX];
+    bool seen[DEVICE_MAX] = {false};
+    uint32_t count = 0;
+    if (value == NULL || *value == '\0') {
+        return;
+    }
+    memcpy(capacity, config.capacity, sizeof capacity);
+    for (;;) {
+        char *end = NULL;
+        unsigned long device = *value >= '0' && *value <= '9' ? strtoul(value, &end, 10) : DEVICE_MAX;
+        if (device >= config.devices || seen[device] || (*end != ',' && *end != '\0')) {
+            break;
+        }
+        seen[device] = true;
+        config.card[count] = (int32_t)device;
+        config.capacity[count++] = capacity[device];
+        if (*end == '\0') {
+            break;
+        }
+        value = end + 1;
+    }
+    config.devices = count;
+}
+
 static void device_code_read(void)
 {
     const char *value = setting("ACL_SIM_DEVICE_CODE");
@@ -174,12 +203,14 @@ static void config_fill(void)
     config.devices = 2;
     for (size_t i = 0; i < DEVICE_MAX; i++) {
         config.capacity[i] = (size_t)32 << 30;
+        config.card[i] = (int32_t)i;
     }
     strcpy(config.soc, "Ascend910B1");
     strcpy(config.version, "9.0.0");
     config.allocators = true;
     devices_read();
     capacity_read();
+    visible_read();
     soc_read();
     text_read("ACL_SIM_VERSION", config.version, sizeof config.version);
     flag_read("ACL_SIM_STRICT", &config.strict);

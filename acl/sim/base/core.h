@@ -195,6 +195,7 @@ typedef enum DeviceCode { DEVICE_CODE_REFUSE, DEVICE_CODE_SKIP } DeviceCode;
 typedef struct Config {
     uint32_t devices;
     size_t capacity[DEVICE_MAX]; /* bytes of device memory */
+    int32_t card[DEVICE_MAX];    /* the device's number among those of the machine, of which this process may see some only */
     char soc[64];                /* as aclrtGetSocName says it */
     char version[32];            /* of CANN, "8.3.RC1" */
     bool strict;                 /* the host must not touch device memory outside copies */

@@ -98,14 +98,12 @@ __attribute__((destructor)) static void slot_leave(void)
     }
 }
 
-size_t neighbours_bytes(int32_t device)
+/* Of the card that a device of this process is. */
+static size_t card_bytes(int32_t card)
 {
     size_t sum = 0;
-    if (slots == NULL || device >= DEVICE_MAX) {
-        return 0;
-    }
     for (int i = 0; i < SLOTS; i++) {
-        size_t bytes = atomic_load(&slots[i].bytes[device]);
+        size_t bytes = atomic_load(&slots[i].bytes[card]);
         if (bytes != 0 && &slots[i] != own && slot_lives(&slots[i])) {
             sum += bytes;
         }
@@ -113,23 +111,29 @@ size_t neighbours_bytes(int32_t device)
     return sum;
 }
 
+size_t neighbours_bytes(int32_t device)
+{
+    return slots == NULL || device >= DEVICE_MAX ? 0 : card_bytes(config.card[device]);
+}
+
 bool neighbours_take(int32_t device, size_t bytes, size_t limit)
 {
     if (slots == NULL || device >= DEVICE_MAX) {
         return true;
     }
-    size_t mine = atomic_fetch_add(&own->bytes[device], bytes) + bytes;
-    size_t others = neighbours_bytes(device);
+    int32_t card = config.card[device];
+    size_t mine = atomic_fetch_add(&own->bytes[card], bytes) + bytes;
+    size_t others = card_bytes(card);
     if (others <= limit && mine <= limit - others) {
         return true;
     }
-    atomic_fetch_sub(&own->bytes[device], bytes);
+    atomic_fetch_sub(&own->bytes[card], bytes);
     return false;
 }
 
 void neighbours_give(int32_t device, size_t bytes)
 {
     if (slots != NULL && device < DEVICE_MAX) {
-        atomic_fetch_sub(&own->bytes[device], bytes);
+        atomic_fetch_sub(&own->bytes[config.card[device]], bytes);
     }
 }
