@@ -112,7 +112,6 @@ if TYPE_CHECKING:
     from acl.execution._model import Model
     from acl.execution._op import KernelChoice, Op
     from acl.execution._run import Run
-    from acl.inside._findings import guard_findings
     from acl.inside._guard_finding import GuardFinding
     from acl.inside._histograms import Histogram, PoolHistograms, PoolPeak
     from acl.inside._leaks import LeakReport, LiveBlock, Mark
@@ -125,6 +124,7 @@ if TYPE_CHECKING:
     from acl.pool._capi import pool_capi
     from acl.pool._capture import Capture
     from acl.pool._dlpack import from_dlpack
+    from acl.pool._findings import guard_findings
     from acl.pool._nep49 import numpy_pool
     from acl.pool._pinned import PinnedPool, pinned_empty
     from acl.runtime._array import Array
@@ -310,7 +310,7 @@ _LATER = {
     "TopServer": "acl.inside._top",
     "Tracking": "acl.inside._recording",
     "from_dlpack": "acl.pool._dlpack",
-    "guard_findings": "acl.inside._findings",
+    "guard_findings": "acl.pool._findings",
     "memory_ledger": "acl.inside._ledger",
     "numpy_pool": "acl.pool._nep49",
     "pinned_empty": "acl.pool._pinned",

@@ -18,9 +18,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from acl.bind._error import AclError
-from acl.inside import _books, _findings, _tallies
+from acl.inside import _books, _tallies
 from acl.inside._text import printable
-from acl.pool import _registry
+from acl.pool import _findings, _registry
 from acl.pool._pool import open_pools
 from acl.runtime._device import ordinal_of
 

@@ -30,7 +30,7 @@ from acl.core._lock cimport (
     stale_read,
 )
 from acl.core._record cimport record_note, record_ticks
-from acl.inside._refusals cimport growth_refused
+from acl.pool._refusals cimport growth_refused
 
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # whether this very thread holds the GIL; touches no object

@@ -26,7 +26,7 @@ from acl.core._driver cimport (
     arena_context, event_done, event_mark, event_put, stream_captured, stream_hold, stream_let,
     stream_wait,
 )
-from acl.inside._findings cimport (
+from acl.pool._findings cimport (
     FOUND_DOUBLE_FREE, FOUND_FOREIGN, FOUND_OVERFLOW, FOUND_USE_AFTER_FREE, found, happened,
 )
 from acl.bind.generated._libacl cimport (

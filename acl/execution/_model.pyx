@@ -40,13 +40,13 @@ from acl.bind.generated._libacl cimport (
 )
 from acl._core cimport TagScope
 from acl.pool._pool cimport Pool
-from acl.inside._refusals cimport books
-from acl.inside._stacks cimport stack_enter, stack_leave
+from acl.pool._refusals cimport books
+from acl.pool._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport Stream, stream_device_check, stream_raw
 from acl.runtime._work cimport (
     Work, WorkEnd, left_of, until_of, work_begin, work_queued, works_add, works_settle,
 )
-from acl.inside._tags cimport stream_name, tag_pop, tag_push
+from acl.pool._tags cimport stream_name, tag_pop, tag_push
 
 from acl.runtime._array import Array, stream_memory
 from acl.runtime._copy import content_of

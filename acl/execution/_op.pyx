@@ -29,10 +29,10 @@ from acl.bind.generated._libacl cimport (
     aclrtStream,
 )
 from acl.pool._pool cimport Pool
-from acl.inside._refusals cimport books
-from acl.inside._stacks cimport stack_enter, stack_leave
+from acl.pool._refusals cimport books
+from acl.pool._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport Stream, stream_default, stream_device_check, stream_raw
-from acl.inside._tags cimport tag_pop, tag_push
+from acl.pool._tags cimport tag_pop, tag_push
 from acl.runtime._work cimport Work, work_begin, work_queued
 
 from acl.runtime._array import Array, extents_of, stream_memory

@@ -353,7 +353,7 @@ def waiting_of(pool: Pool) -> dict[int | None, int]:
 def stack_of(python: int, native: int) -> tuple[Frame, ...]:
     if python == 0 and native == 0:
         return ()
-    from acl.inside._stacks import native_frames, python_frames
+    from acl.pool._stacks import native_frames, python_frames
 
     return (*python_frames(python), *native_frames(native))
 

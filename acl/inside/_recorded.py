@@ -73,7 +73,7 @@ class Stacks:
 
     def add(self, python: int, native: int) -> int:
         """The file's number for a stack of each kind."""
-        from acl.inside._stacks import native_frames, python_frames
+        from acl.pool._stacks import native_frames, python_frames
 
         number = self.numbers.get((python, native))
         if number is None:

@@ -20,7 +20,7 @@ from acl.core._guard cimport (
 )
 from acl.bind.generated._libacl cimport aclrtContext
 from acl.core._lock cimport count_read
-from acl.inside._stacks cimport stack_enter, stack_leave
+from acl.pool._stacks cimport stack_enter, stack_leave
 
 __all__: list = []
 

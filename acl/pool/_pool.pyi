@@ -7,9 +7,9 @@ from acl.inside._leaks import ExpectNoLeaks, LeakReport, Mark
 from acl.inside._oom import OomReport
 from acl.inside._recording import Recording, Tracking
 from acl.inside._snapshot import BlockInfo, PoolStats, SleepReport
-from acl.inside._tags import Tagging
 from acl.pool._capture import Capture
 from acl.pool._scopes import Unloading, UsePool
+from acl.pool._tags import Tagging
 from acl.runtime._array import Array
 from acl.runtime._buffer import Buffer
 from acl.runtime._device import Device

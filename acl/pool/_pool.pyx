@@ -40,13 +40,13 @@ from acl.core._order cimport waiting_poll, waiting_sync
 from acl.core._record cimport block_own, record_native_open
 from acl.pool._registry cimport arena_register, arena_unregister, handle_of, handle_on
 from acl.pool._registry cimport register_check
-from acl.inside._refusals cimport books, busy_tell, waits_failed
-from acl.inside._stacks cimport stack_enter, stack_leave
+from acl.pool._refusals cimport books, busy_tell, waits_failed
+from acl.pool._stacks cimport stack_enter, stack_leave
 from acl.runtime._stream cimport stream_raw
-from acl.inside._tags cimport stream_name, tag_current, tagging_make
+from acl.pool._tags cimport stream_name, tag_current, tagging_make
 
 from acl.runtime._device import Device, ordinal_of
-from acl.inside._refusals import refusals_prepare
+from acl.pool._refusals import refusals_prepare
 from acl.bind._log import debug as debug_log, warning as warning_log
 from acl.pool._options import bytes_of, early_frees_default, guard_every, name_of, share_of
 from acl.pool._registry import every, open_pools, registered

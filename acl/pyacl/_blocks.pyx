@@ -17,7 +17,7 @@ from acl._core cimport (
 )
 from acl.runtime._device cimport current_ensure, fork_count, forked_raise
 from acl.bind.generated._libacl cimport ACL_ERROR_RT_MEMORY_ALLOCATION
-from acl.inside._refusals cimport books
+from acl.pool._refusals cimport books
 from acl.pool._pool cimport Pool
 from acl.pool._registry cimport handle_of
 from acl.pool._sleep cimport block_sleep, block_wake

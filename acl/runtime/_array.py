@@ -44,8 +44,8 @@ def extents_of(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 
 def stream_memory(nbytes: int, stream: Stream, tag: str | None = None) -> Buffer:
     """Memory whose use a stream orders: of the pool that is registered there, else of the driver."""
-    from acl.inside._tags import tag_open
     from acl.pool._registry import pool_of
+    from acl.pool._tags import tag_open
     from acl.runtime._buffer import Buffer
 
     pool = pool_of(stream.handle)

@@ -7,7 +7,7 @@ from support.child import run_python
 from support.core import MIB, Door, Slow
 
 import acl
-from acl.inside._findings import reports
+from acl.pool._findings import reports
 
 SIZE = 5000
 

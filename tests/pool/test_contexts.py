@@ -14,7 +14,7 @@ from support.calls import api
 from support.core import MIB, Door, Slow, physical, physical_base  # noqa: F401
 
 import acl
-from acl.inside._findings import reports
+from acl.pool._findings import reports
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

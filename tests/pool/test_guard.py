@@ -12,7 +12,7 @@ from support.requests import small_model
 
 import acl
 import acl.sim
-from acl.inside._findings import reports
+from acl.pool._findings import reports
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -39,7 +39,7 @@ from acl.core._order cimport block_share, waiting_sync
 from acl.core._pages cimport pages_donate
 from acl.core._record cimport record_call
 from acl.runtime._device cimport fork_count, leaving
-from acl.inside._stacks cimport stack_enter
+from acl.pool._stacks cimport stack_enter
 from acl.pool._options cimport memory_kind, soc_padding, virtual_default
 from acl.pool._pool cimport Pool, pool_adopt
 

@@ -47,7 +47,8 @@ cdef object loaded_books = None
 def refusals_prepare():
     """Import what telling needs: a pending call may run in the middle of any import."""
     global loaded_books
-    from acl.inside import _books, _findings
+    from acl.inside import _books
+    from acl.pool import _findings
 
     loaded_books = _books
     _findings.findings_prepare()

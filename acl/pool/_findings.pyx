@@ -19,7 +19,7 @@ from acl.core._lock cimport SpinLock, spin_enter, spin_leave
 from acl.core._record cimport record_stacks_here
 
 from acl.bind import _log
-from acl.inside._stacks import native_frames, python_frames
+from acl.pool._stacks import native_frames, python_frames
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
