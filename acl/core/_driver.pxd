@@ -21,6 +21,10 @@ cdef void attempt_try(uint32_t rung) noexcept nogil
 cdef void attempt_stop(uint32_t stop) noexcept nogil     # Stop bits
 cdef void attempt_read(Attempt *attempt) noexcept nogil
 
+# Called without locks when a pool may not grow (`Refusal`).  `pool/_refusals` hands it in; while it
+# is NULL nobody is told.
+cdef void (*on_refused)(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
+
 cdef Frame *frame_make(Pool *pool) noexcept nogil           # NULL: limit, headroom or no memory
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
 cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil

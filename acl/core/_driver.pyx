@@ -30,7 +30,6 @@ from acl.core._lock cimport (
     stale_read,
 )
 from acl.core._record cimport record_note, record_ticks
-from acl.pool._refusals cimport growth_refused
 
 cdef extern from "Python.h" nogil:
     int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
@@ -78,6 +77,11 @@ cdef void attempt_read(Attempt *attempt) noexcept nogil:
     attempt.tried = attempt_tried
     attempt.stopped = attempt_stopped
     attempt.status = <aclError> attempt_status
+
+
+cdef inline void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil:
+    if on_refused is not NULL:
+        on_refused(pool, kind, bytes)
 
 
 cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil:

@@ -13,6 +13,20 @@ cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
 cdef enum:
     GUARD_BYTES = 64
 
+cdef enum Found:
+    FOUND_OVERFLOW
+    FOUND_USE_AFTER_FREE
+    FOUND_DOUBLE_FREE
+    FOUND_FOREIGN
+    FOUNDS
+
+# `pool/_findings` hands these in, which `_registry` imports before any guard is opened.  Called
+# without locks, from any thread.  The first notes that a block was handed out or freed, under the
+# thread's stacks, and gives the note's number; the second tells of an error: `last` is the number
+# of the block's last note that matters, or 0 for its newest.
+cdef uint64_t (*on_happened)(Arena *arena, Block *block, size_t size, bint freed) noexcept nogil
+cdef void (*on_found)(Found kind, Arena *arena, Block *block, uint64_t last) noexcept nogil
+
 # Whether `guard_open` has run, and the guard is not closed.  Whether this allocation is the one in
 # so many: it must be GUARD_BYTES larger, which `guard_set` fills; if the stream takes no work, it
 # is an ordinary one.  `guard_free` takes it back, `guard_drop` without a look.

@@ -26,9 +26,6 @@ from acl.core._driver cimport (
     arena_context, event_done, event_mark, event_put, stream_captured, stream_hold, stream_let,
     stream_wait,
 )
-from acl.pool._findings cimport (
-    FOUND_DOUBLE_FREE, FOUND_FOREIGN, FOUND_OVERFLOW, FOUND_USE_AFTER_FREE, found, happened,
-)
 from acl.bind.generated._libacl cimport (
     ACL_MEMCPY_DEVICE_TO_HOST, ACL_SUCCESS, aclrtContext, aclrtEvent, aclrtFreeHost,
     aclrtMallocHost, aclrtMemcpyAsync, aclrtMemsetAsync,
@@ -119,7 +116,7 @@ cdef bint copy_out(Arena *arena, Slot *slot, void *to, char *addr, size_t size) 
 cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
     """Check the guard bytes, whose copy is complete."""
     if not slot.checked and not filled(slot.before, GUARD_BYTES, GUARD_VALUE):
-        found(FOUND_OVERFLOW, arena, slot.block, slot.freed)
+        on_found(FOUND_OVERFLOW, arena, slot.block, slot.freed)
     slot.checked = True
 
 
@@ -127,7 +124,7 @@ cdef void slot_settle(Arena *arena, Slot *slot) noexcept nogil:
     """Check the fill of a block that has left; all its copies are complete."""
     slot_check(arena, slot)
     if not filled(slot.after, slot.look, FREED_VALUE):
-        found(FOUND_USE_AFTER_FREE, arena, slot.block, slot.freed)
+        on_found(FOUND_USE_AFTER_FREE, arena, slot.block, slot.freed)
 
 
 cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
@@ -204,7 +201,7 @@ cdef bint hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
     guard.pushed += 1
     slot.block = block
     slot.look = 0
-    slot.freed = happened(arena, block, size, True)
+    slot.freed = on_happened(arena, block, size, True)
     slot.checked = not copy_out(arena, slot, slot.before, block.addr + size, GUARD_BYTES)
     slot.filled = aclrtMemsetAsync(block.addr, block.size, FREED_VALUE, look_size(block),
                                    arena.stream) == ACL_SUCCESS
@@ -292,7 +289,7 @@ cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil:
         block.flags |= BLOCK_GUARDED
         lock_drop(&arena.lock)
         block_own(block, GUARD_BYTES)
-        happened(arena, block, size, False)
+        on_happened(arena, block, size, False)
 
 
 cdef void *guard_alloc(aclrtAllocator allocator, size_t size) noexcept nogil:
@@ -321,14 +318,14 @@ cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
     """Free a block that is not guarded, or refuse what is not a block."""
     # A capture's block lies in another slab; an arena whose pool is gone reports nothing.
     if not arena_free(arena, block) and arena.pool != NULL:
-        found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
+        on_found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
 
 
 cdef void free_guarded(Arena *arena, Block *block) noexcept nogil:
     cdef Guard *guard = guard_of(arena)
     cdef bint held
     if not block_hold(arena, block):
-        found(FOUND_DOUBLE_FREE, arena, block, 0)
+        on_found(FOUND_DOUBLE_FREE, arena, block, 0)
         return
     if not captured(arena) and spin_try(&guard.busy):
         if guard.pinned != NULL:
@@ -360,6 +357,6 @@ cdef void guard_free(aclrtAllocator allocator, aclrtAllocatorBlock pointer) noex
     elif block.state != BLOCK_LIVE or block.flags & (BLOCK_GUARDED | BLOCK_HELD) == 0:
         free_plain(arena, block, True)
     elif block.flags & BLOCK_HELD:
-        found(FOUND_DOUBLE_FREE, arena, block, 0)
+        on_found(FOUND_DOUBLE_FREE, arena, block, 0)
     else:
         free_guarded(arena, block)

@@ -15,6 +15,9 @@ from collections import deque
 
 from acl.runtime._device cimport leaving
 from acl.bind.generated._libacl cimport aclrtStream
+from acl._core cimport Arena, Block
+from acl.core cimport _guard
+from acl.core._guard cimport FOUND_FOREIGN, FOUNDS, Found
 from acl.core._lock cimport SpinLock, spin_enter, spin_leave
 from acl.core._record cimport record_stacks_here
 
@@ -198,6 +201,12 @@ def drain():
         finding = finding_of(&error)
         kept.append(finding)
         _log.error("guard", "%s", finding)
+
+
+def findings_listen():
+    """Hand the two functions to the guards, which stand below."""
+    _guard.on_happened = happened
+    _guard.on_found = found
 
 
 def guard_findings():

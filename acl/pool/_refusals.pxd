@@ -4,9 +4,6 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Pool
 
-# Counts a refusal (`Refusal`) and has Python told, at most once a minute for each pool and kind; in
-# any thread, without locks, inside callbacks too.
-cdef void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
 # How many waits for streams have failed or expired; a race with one is one more or less.
 cdef uint64_t waits_failed(Pool *pool) noexcept nogil
 # Says in the log that `what` gave up on so many; nothing if on none.

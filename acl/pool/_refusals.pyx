@@ -11,6 +11,7 @@ Thread rule: any thread, without GIL and locks.
 from libc.stdint cimport uint32_t, uint64_t
 
 from acl._core cimport Pool, Source
+from acl.core cimport _driver
 from acl.runtime._device cimport leaving
 from acl.core._lock cimport count_read, spin_enter, spin_leave, stale_read
 from acl.core._record cimport record_ns, record_ticks
@@ -26,6 +27,7 @@ cdef enum:
 
 
 cdef void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil:
+    """Count a refusal (`Refusal`) and have Python told, at most once a minute for each pool and kind."""
     cdef Source *source = &pool.source
     cdef uint64_t now = record_ns(record_ticks())
     cdef bint due
@@ -77,3 +79,6 @@ cdef int busy_tell(Pool *pool, str name, str what, uint64_t failed) except -1:
         warning("pool", "%s: %s gave up on %d waits, of at most %d ms, for streams that are busy; "
                 "their memory stays", name, what, failed, pool.options.sync_timeout_ms)
     return 0
+
+
+_driver.on_refused = growth_refused

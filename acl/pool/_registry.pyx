@@ -31,9 +31,12 @@ from acl.pool._options cimport stream_on
 from acl.core._record cimport record_note
 from acl.runtime._stream cimport Stream, handle_checked, stream_raw
 
+from acl.pool._findings import findings_listen
 from acl.runtime._stream import ended_hooks, fault_hooks
 
 __all__ = ["Allocator", "allocator_of", "every", "open_pools", "pool_of", "registered"]
+
+findings_listen()
 
 every = weakref.WeakValueDictionary()   # all pools that are alive, closed ones too: by address
 # What keeps a pool alive that Python has registered: by stream handle.
