@@ -2,8 +2,8 @@
 
 No `with gil` and no Python object in the allocator, no cast to a function-pointer type, no path of a
 machine and no registry's host in a committed file, no source file over 800 lines, no status of a driver
-call that the allocator drops without saying why; the order of the simulator's rooms (sim_rooms.py); and the
-form of new commit subjects and test names (new_names.py).
+call that the allocator drops without saying why; the order of the package's rooms (package_rooms.py) and of the
+simulator's (sim_rooms.py); and the form of new commit subjects and test names (new_names.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import new_names
+import package_rooms
 import sim_rooms
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +28,7 @@ MACHINE = re.compile("|".join([
 HOST = re.compile("|".join([r"pypi\." + "org", "files.python" + "hosted", "deb." + "debian", "mirror" + r"s?\."]))
 # Where a call of ACL's stands alone its status is dropped: the line must say why nobody needs it.
 DROPPED = re.compile(r"^\s+(?:_libacl\.acl\w+|acl(?:rt|mdl|op)[A-Z]\w*|[\w.]*\bdriver\.\w+)\([^#]*$")
+GIL = re.compile(r"^[^#\"]*\bwith gil\b")
 ALLOCATOR = {"_core.pyx", "_pinned.pyx", "_registry.pyx", "_sleep.pyx"}
 FUNCTION_CAST = re.compile(r"<\s*\w+(?:Func|Callback|_t)\s*>\s*(?:&\s*)?on_\w+")
 
@@ -53,11 +55,12 @@ def complaints(path: Path) -> list[str]:
         if (path.suffix == ".pyx" and (path.parent.name == "core" or path.name in ALLOCATOR)
                 and DROPPED.match(line) and line.rstrip().endswith(")") and line.count("(") == line.count(")")):
             found.append(f"{number}: the status of a call is dropped; use it, or say why: `# status: ...`")
-        if path.name.startswith("_core") and re.match(r"\s*with gil\b", line):
+        if (path.parent.name == "core" or path.name.startswith("_core")) and GIL.search(line):
             found.append(f"{number}: the allocator takes the GIL")
     lines = text.count("\n")
     if path.suffix in SOURCES and lines > MOST_LINES and MARK not in text[:2000]:
         found.append(f"1: {lines} lines; split it by concept (at most {MOST_LINES})")
+    found += [f"1: {complaint}" for complaint in package_rooms.complaints(path)]
     return found
 
 
