@@ -60,12 +60,12 @@ cdef struct Error:
     Note now                    # the stacks of whoever found it
 
 cdef SpinLock lock
-cdef Note history[16384]
+cdef Note history[HISTORY]
 cdef uint64_t notes = 0
-cdef Error errors[64]
+cdef Error errors[WAITING]
 cdef uint64_t error_count = 0
 cdef uint64_t errors_read = 0
-cdef uint64_t reported[4]
+cdef uint64_t reported[FOUNDS]
 
 KINDS = ("overflow", "use after free", "double free", "foreign pointer")
 kept: deque = deque(maxlen=KEPT)
