@@ -3,5 +3,5 @@
 `_model` runs a compiled model and predicts the shapes of its outputs (`_extents`); `_op` and `_kernel` launch
 operators and kernels; `_staging` copies inputs through pinned memory; `_run` is the outcome of a run.
 
-May import: `bind`, `runtime`, `pool`, `inside`.  Start with `_op.pyx`, the shortest.
+May import: `bind`, `runtime`, `pool`, `inside`, `pyacl`.  Start with `_op.pyx`, the shortest.
 """

@@ -27,7 +27,7 @@ cdef enum:
 
 
 cdef void growth_refused(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil:
-    """Count a refusal; have Python told, at most once a minute for each pool and kind (`Refusal`)."""
+    """Count a refusal; have Python told, once a minute at most for each pool and kind."""
     cdef Source *source = &pool.source
     cdef uint64_t now = record_ns(record_ticks())
     cdef bint due

@@ -3,5 +3,5 @@
 `_device` and `_stream` own handles; `_buffer` owns memory; `_work` knows what a stream has not finished, so that no
 memory goes from under it; `_later` ends what could not be ended at once; `_copy` and `_callback` queue work.
 
-May import: `bind`; inside functions also `pool` and `execution`.  Start with `_stream.pyx`.
+May import: `bind`, `core`; inside functions also `pool` and `execution`.  Start with `_stream.pyx`.
 """
