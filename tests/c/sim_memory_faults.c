@@ -114,7 +114,7 @@ static int case_run(const Case *one)
 {
     const struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    signal(SIGSEGV, SIG_DFL); /* not the sanitizer's */
+    signal(SIGSEGV, SIG_DFL); /* instead of the sanitizer's handler */
     OK(aclInit(NULL));
     OK(aclrtSetDevice(0));
     one->run();

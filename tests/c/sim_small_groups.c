@@ -76,7 +76,7 @@ static void *register_and_find(void *argument)
         OK(aclrtAllocatorRegister((void *)shared, desc));
         if (aclrtAllocatorGetByStream((void *)shared, &found, &object, NULL, NULL, NULL,
                                       NULL) == ACL_SUCCESS) {
-            CHECK((uintptr_t)object >= 1 && (uintptr_t)object <= THREADS); /* whole, whoever's */
+            CHECK((uintptr_t)object >= 1 && (uintptr_t)object <= THREADS); /* one thread's value, not a mix of two */
         }
         OK(aclrtAllocatorRegister(own, desc));
         OK(aclrtAllocatorGetByStream(own, &found, &object, NULL, NULL, NULL, NULL));

@@ -128,7 +128,7 @@ def test_a_stream_is_served_and_no_longer(c_module: ModuleType, pool: acl.Pool) 
         assert c_module.serve(pool, 0, True) != 0
 
 
-def test_what_c_has_registered_python_knows(c_module: ModuleType, pool: acl.Pool, sim: ModuleType) -> None:
+def test_stream_registered_in_c_is_known_in_python(c_module: ModuleType, pool: acl.Pool, sim: ModuleType) -> None:
     model = acl.Model(encoder(1).to_bytes())
     inputs = {"tokens": numpy.ones((1, 9, 64), "float32"), "mask": numpy.ones((1, 9), "float32")}
     with acl.Stream(0) as stream, acl.Stream(0) as other:

@@ -35,7 +35,7 @@ def test_a_recorded_trace(path: Path) -> None:
     ("residual", 150, 1.08), ("encoder", 150, 1.12),
 ])
 def test_a_hard_load(name: str, steps: int, most: float) -> None:
-    """Where the live peak is a few hundred pages, partly used ones weigh more than 2 %."""
+    """If the live peak is only a few hundred pages, the partly used pages are more than 2 % of it."""
     replay = Replay(made(LOADS[name], steps, SEED))
     _, slow = replay.once()
     assert replay.ratio() <= most
@@ -114,7 +114,7 @@ def test_a_recorded_trace_that_repeats(path: Path) -> None:
     assert replay.ratio() <= 1.02
 
 
-def test_a_million_events_do_not_wear_the_addresses_out() -> None:
+def test_million_events_do_not_exhaust_the_addresses() -> None:
     trace = made(LOADS["scatter"], 1500, SEED)
     replay = Replay(trace)
     for _ in range(7):

@@ -30,8 +30,8 @@ def test_sections_exclude_each_other_while_owners_change(program: Path, bias: st
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_sandbox_that_comes_late_is_named() -> None:
-    """A filter that refuses membarrier after a thread owns its arena: the end of the process says so."""
+def test_filter_installed_late_is_named_at_the_end() -> None:
+    """If a filter refuses membarrier after a thread already owns its arena, the process names it when it ends."""
     done = run_python("""
         import ctypes, platform, struct, sys, threading
         import acl

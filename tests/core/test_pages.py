@@ -45,7 +45,7 @@ def test_own_free_pages_move_after_one_sync() -> None:
     assert rig.check() == 0
 
 
-def test_spare_frames_come_first() -> None:
+def test_spare_frames_are_used_before_new_ones() -> None:
     rig = Rig()
     keep = rig.alloc(12 * PAGE, stream=2)
     rig.set(fail="free_physical", at=1, code=BROKEN)
@@ -348,7 +348,7 @@ def test_pages_of_one_of_30_idle_streams_are_found_before_the_pool_fails() -> No
 
 
 def test_each_climb_looks_at_some_of_30_idle_streams_in_turn() -> None:
-    """The others are looked at only where the driver has no more memory."""
+    """The remaining idle streams are searched only if the driver has no memory left."""
     rig = Rig(limit=240 * PAGE)
     blocks = {stream: rig.alloc(8 * PAGE, stream=stream) for stream in range(2, 32)}
     rig.free(blocks.pop(3), stream=3)

@@ -67,7 +67,7 @@ def test_a_recall_makes_no_driver_call() -> None:
     assert rig.reserved() == 25 * PAGE
 
 
-def test_a_recall_is_not_slow() -> None:
+def test_recall_is_not_counted_as_slow() -> None:
     rig = Rig(views=2)
     split_free(rig)
     turn(rig)

@@ -13,7 +13,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length, size_t room, unsig
 typedef enum Kind { LEAF, MODEL, GRAPH, FUNCTION, NODE, ATTRIBUTE, VALUE, TYPE, TENSOR_TYPE, SHAPE } Kind;
 typedef enum Change { DELETE, REPEAT, ALTER } Change;
 
-/* Which fields of a message are messages. */
+/* The fields of each message that are messages themselves, and their kind. */
 static const struct {
     Kind kind;
     uint32_t field;

@@ -593,7 +593,7 @@ def test_ages_are_right_in_a_young_process() -> None:
     assert done.stdout == "True\n", done.stderr
 
 
-def test_blocks_that_were_there_before_the_tracking_are_told_so(sim: object) -> None:
+def test_blocks_older_than_the_tracking_are_reported_as_such(sim: object) -> None:
     with acl.Pool(0) as pool:
         kept = [pool.alloc("300KiB") for _ in range(2)]
         with pool.track():

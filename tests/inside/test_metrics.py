@@ -137,7 +137,7 @@ def test_the_peak_and_its_moment(opened: tuple[acl.Pool, acl.Stream, Door]) -> N
     assert began - 0.1 <= moment <= ended + 0.1     # where the machine stops between two clocks, it is later
 
 
-def test_what_sleeps_is_no_use_of_memory(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_sleeping_bytes_count_as_unused(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, _ = opened
     with pool.alloc(8 * MIB, stream, tag="weights"):
         pool.sleep("weights", offload=False)

@@ -287,7 +287,7 @@ def test_a_running_recording_can_be_looked_at(made: Made) -> None:
 
 
 def test_many_threads_while_it_is_read_and_switched() -> None:
-    """Readers and switches disturb no one: what is kept is consistent each time."""
+    """Reading, stopping and starting a recording while threads allocate leaves consistent events each time."""
     with acl.Pool(0) as pool:
         done = threading.Event()
         doors = []

@@ -35,10 +35,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-TEST_SECONDS = 1500      # for all that the patches name
-TRIES = 3                # of a patch that survives: some rules break only in a race
-BROKEN_SECONDS = 60      # a broken list may go round for ever: then the tests have noticed
-QUARTERS = 4             # one part in so many of the patches that do not concern the change
+TEST_SECONDS = 1500      # for one run of all tests that the patches name
+TRIES = 3                # runs of a surviving patch's tests: some rules break only in a race
+BROKEN_SECONDS = 60      # tests that take longer count as failed: a broken list may loop for ever
+QUARTERS = 4             # a run tries one quarter of the patches that do not concern the change
 CHANGE_SECONDS = 4 * 3600      # without --base, a change is what was committed in the four hours before HEAD
 CHECKS_MACHINERY = ("tests/mutations/run.py", "setup.py")     # a change of these concerns every patch
 

@@ -82,7 +82,7 @@ def test_growth_that_is_refused_is_told_once_for_each_reason(
         pool.unregister(stream)
 
 
-def test_it_is_silent_by_default_and_imports_no_logging(tmp_path: Path) -> None:
+def test_package_is_silent_by_default_and_imports_no_logging(tmp_path: Path) -> None:
     done = run_python("""
         import sys
         before = "logging" in sys.modules
@@ -98,7 +98,7 @@ def test_it_is_silent_by_default_and_imports_no_logging(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_a_service_that_cannot_be_seen_is_told_in_the_log_only(tmp_path: Path) -> None:
+def test_refused_folder_of_top_is_reported_in_the_log_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     done = run_python("import acl; acl.Pool(0).alloc(100).close()", ACL_POOL_TOP="1", ACL_POOL_TOP_DIR=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

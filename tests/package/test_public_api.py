@@ -74,7 +74,7 @@ def test_each_member_has_a_stub(module: str) -> None:
 
 
 def parameters(text: str) -> list[str]:
-    """Names of a signature's parameters, without types and defaults, and the star."""
+    """Return the names of a signature's parameters, and the star, without types and defaults."""
     return [part.split("=")[0].split()[-1] for part in text.split(", ")]
 
 

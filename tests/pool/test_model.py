@@ -36,7 +36,7 @@ import acl
 LONG = os.environ.get("ACLPOOL_LONG") == "1"
 FAULTS = ("aclrtMallocPhysical", "aclrtMapMem", "aclrtUnmapMem", "aclrtSynchronizeStreamWithTimeout",
           "aclrtReserveMemAddress", "aclrtFreePhysical", "aclrtStreamQuery", "aclrtRecordEvent")
-FAULTS_MOST = 64        # that the simulator keeps at a time
+FAULTS_MOST = 64        # the simulator keeps at most this many faults at a time
 SIZES = st.one_of(
     st.integers(0, 4096), st.integers(1, 1024).map(lambda units: units * 512), st.integers(1, 6 * MIB),
     st.sampled_from([524288, 524289, 2 * MIB, 2 * MIB + 1, 4 * MIB, 8 * MIB]))

@@ -71,8 +71,8 @@ def test_every_live_block_keeps_its_pattern(sim: ModuleType, seed: int) -> None:
             assert pool.check() == 0
 
 
-def test_without_the_event_the_other_stream_s_work_is_hurt(sim: ModuleType) -> None:
-    """The rule broken once on purpose: a block used on a second stream, and that not told."""
+def test_block_used_on_an_untold_stream_is_overwritten(sim: ModuleType) -> None:
+    """Break the rule on purpose: use a block on a second stream without telling the pool."""
     acl.Device(0).use()
     results = []
     for told in (False, True):

@@ -74,7 +74,7 @@ def whole(pool: acl.Pool) -> bool:
 
 
 def empty(pool: acl.Pool) -> bool:
-    """Whether all memory was given back; what a decay tick has in its hand it gives back itself."""
+    """True once all memory was returned to the driver. Retried, because a decay tick may be returning some just now."""
     for _ in range(1000):
         pool.trim()
         if pool.stats().reserved == 0 == physical():

@@ -57,7 +57,7 @@ def test_a_pool_serves_2000_streams_with_large_blocks(pool: acl.Pool) -> None:
         stream.close()
 
 
-def test_ranges_are_reserved_by_the_limit() -> None:
+def test_small_limit_reserves_fewer_addresses() -> None:
     taken = []
     for limit in (None, "64MiB"):
         before = addresses_taken()
@@ -282,7 +282,7 @@ if os.environ.get("ACLPOOL_LONG") == "1":       # the programs above, at full si
                     stream = acl.Stream()
                     pool.alloc(1000 + number % 7 * MIB, stream).close()
                     assert api.aclrtMemsetAsync(scratch.address, 4 * MIB, 1, 4 * MIB, stream.handle) == 0
-                    del stream                          # at work
+                    del stream                          # while its fill is running
 
             turns(2000)
             before = resident_bytes()

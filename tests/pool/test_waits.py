@@ -148,7 +148,7 @@ def test_a_use_in_another_context_is_waited_for(sim: ModuleType, how: str) -> No
 
 
 def test_an_unload_waits_in_the_context_of_the_stream() -> None:
-    """The arena is made by a thread of another context than its stream's."""
+    """The thread that creates the arena has another current context than the one of the arena's stream."""
     acl.Device(0).use()
     with acl.Pool(0, sync_timeout_ms=50) as pool, away() as (context, back):
         own, models = acl.Stream(), acl.Stream()
@@ -282,7 +282,7 @@ def test_one_allocation_has_one_deadline_for_all_its_waits() -> None:
         before = pool.stats().driver_failures["aclrtSynchronizeStream"]
         with pytest.raises(acl.OutOfMemoryError):
             pool.alloc(40 * MIB, own)
-        # The first wait expires and uses up the time; at its very end another may have had a millisecond.
+        # The first wait uses up the time. If a millisecond is left, a second wait expires too.
         assert 1 <= pool.stats().driver_failures["aclrtSynchronizeStream"] - before <= 2
         for one in held:
             one.__exit__()

@@ -221,7 +221,7 @@ def test_the_collector_in_a_callback_waits_for_nothing(
     assert len(taken) == 1
 
 
-def test_what_is_dropped_at_work_is_given_back_by_the_next_call(
+def test_buffers_dropped_under_a_copy_are_freed_by_the_next_call(
     stream: acl.Stream, sim: ModuleType
 ) -> None:
     used = sim.physical_bytes()

@@ -360,7 +360,7 @@ class Task(TextTask):
 
 
 def outcome(future: Future[Any]) -> str:
-    """What became of a request."""
+    """Return "answered", or the name of the exception with which the request failed."""
     try:
         future.result(300)
     except Exception as error:

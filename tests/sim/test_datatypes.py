@@ -34,7 +34,7 @@ def test_each_finite_half_survives_a_round_trip() -> None:
             assert value == sign * (1 + (half & 0x3FF) / 1024) * 65536  # an ordinary exponent
 
 
-def test_rounding_is_ieees_below_the_largest() -> None:
+def test_rounding_to_half_equals_ieee_below_the_largest() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     source = random.Random(seed)

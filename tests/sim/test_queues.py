@@ -287,7 +287,8 @@ def test_routes_that_are_refused(scene: Scene) -> None:
 @pytest.mark.parametrize(("mode", "source", "target", "found"), [
     (0, True, False, 2), (1, False, True, 1), (2, True, True, 1), (100, False, False, 0),
     (0, False, True, P), (1, True, False, P), (2, True, False, P), (3, True, True, P)])
-def test_questions_about_routes(scene: Scene, mode: int, source: bool, target: bool, found: int) -> None:
+def test_route_query_returns_the_matching_routes(scene: Scene, mode: int, source: bool, target: bool,
+                                                 found: int) -> None:
     targets = [new_queue(), new_queue()]
     routes, bound = _bind(*((scene.queue, queue) for queue in targets))
     assert bound == 0

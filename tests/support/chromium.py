@@ -57,7 +57,7 @@ class Browser:
         self.process = subprocess.Popen(
             [*command, f"--user-data-dir={self.profile}", "about:blank"], pass_fds=(to_read, to_write),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # there may be none, or none to write to
+            env={**os.environ, "HOME": self.profile, "TMPDIR": self.profile},   # the caller's may be read-only
         )
         for descriptor in (to_read, to_write):
             os.close(descriptor)

@@ -91,11 +91,11 @@ class Framework:
 
     @property
     def marks(self) -> int:
-        """How many were set."""
+        """Return how many markers were set."""
         return len(self._marks)
 
     def throws(self, told: list[str]) -> None:
-        """Instead of an exception, which Python cannot throw through C: note the message."""
+        """Add the messages of refusals to `told`; a real framework throws, which Python cannot do through C."""
         self._hooks.append(made := _THROW(lambda message: told.append(message.decode())))
         address = ctypes.cast(made, ctypes.c_void_p).value
         assert address is not None
@@ -130,7 +130,7 @@ class Framework:
         return len(self._queue)
 
     def finish(self) -> list[str]:
-        """Submit and wait for everything; what went wrong, which should be nothing."""
+        """Submit everything and wait for it. Return a line for each error, which should be none."""
         self.submit()
         status = int(api.aclrtSynchronizeDevice())
         if status:

@@ -87,7 +87,7 @@ def diffusion_step(t: Recorder, batch: int, height: int, width: int) -> None:
 
 
 def diffusion(t: Recorder, shapes: int) -> None:
-    """Each shape for a few steps."""
+    """Diffusion models: pictures of one size for a few steps, then of another size."""
     outputs = Outputs(t)
     for _ in range(shapes):
         batch, height, width = 2 * t.random.randrange(1, 5), *(4 * t.random.randrange(16, 41) for _ in "hw")

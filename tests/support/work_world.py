@@ -499,7 +499,8 @@ class World:
         for held in self.live:
             self.give(held)
         limit = time.monotonic() + 30               # each wait is short, and the machine may be busy
-        while self.pool.stats().reserved and "debug" not in self.settings.options:     # which holds blocks back
+        # A debug pool keeps freed blocks for a while.
+        while self.pool.stats().reserved and "debug" not in self.settings.options:
             self.pool.trim(drained=self.settings.early)
             assert time.monotonic() < limit, self.pool.stats().streams
         assert self.pool.check() == 0

@@ -161,7 +161,7 @@ def test_the_ledger_says_in_one_line_that_the_simulator_stands_in() -> None:
 
 
 @pytest.mark.parametrize("closed", [1, 2])
-def test_a_stream_that_the_shell_closed_takes_nothing(closed: int, tmp_path: Path) -> None:
+def test_closed_standard_stream_gets_no_output(closed: int, tmp_path: Path) -> None:
     trace = tmp_path / "t.npz"
     numpy.savez(trace, op=[0, 1], id=[0, 0], size=[512, 512])
     command = f'exec "$0" -m aclpool replay "$1" --runs 1 --json "$2" {closed}>&-'

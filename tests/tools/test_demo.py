@@ -81,7 +81,7 @@ def test_the_pool_makes_fewer_device_mallocs_and_wastes_less(sim):
     assert ways["pool"].callbacks == ways["python"].callbacks and ways["pool"].callbacks % 3 == 0
 
 
-def test_two_computations_agree_on_the_models():
+def test_numpy_and_onnxruntime_agree_on_the_models():
     pytest.importorskip("onnxruntime")
     models = {"encoder": demo_models.encoder(), "detector": demo_models.detector()}
     work = list(demo_models.requests(6, seed=1))

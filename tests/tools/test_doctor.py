@@ -80,7 +80,7 @@ def test_what_cannot_be_written_is_a_note(tmp_path: Path) -> None:
         ({"ACL_SIM_FAULTS": "aclopCompileAndExecuteV2:code=500001"}, "launch", "operator packages"),
     ],
 )
-def test_what_is_missing_is_a_note_with_advice(environment: dict[str, str], name: str, text: str) -> None:
+def test_missing_optional_part_is_a_note_with_advice(environment: dict[str, str], name: str, text: str) -> None:
     code, rows = examined(**environment)
     assert code == 0
     assert rows[name]["verdict"] == "note"

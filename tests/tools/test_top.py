@@ -297,7 +297,7 @@ def test_nobody_is_told_with_what_to_do(folder: Path, capsys: pytest.CaptureFixt
     assert "aclpool top: --pid: 1, 3 cannot be seen" in capsys.readouterr().err
 
 
-def test_sockets_of_dead_processes_go_and_others_stay(folder: Path) -> None:
+def test_sockets_of_dead_processes_are_removed_and_others_stay(folder: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid in (gone.pid, os.getppid()):
@@ -568,7 +568,7 @@ def test_a_server_outlives_a_moment_without_descriptors(server: TopServer, monke
 
     real = server.socket
     monkeypatch.setattr(server, "socket", Socket())
-    assert ask(Path(server.path)) is not None   # the one that waits in the real accept
+    assert ask(Path(server.path)) is not None   # answered by the `accept` that waited before the patch
     assert ask(Path(server.path)) is not None
     monkeypatch.undo()
     assert list(failures) == [] and server.thread.is_alive()

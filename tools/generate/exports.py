@@ -25,7 +25,7 @@ ALWAYS_ANSWERED = {"aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastEr
 
 
 def implemented() -> set[str]:
-    """The names that the simulator's sources define."""
+    """Return the names of the API functions that the simulator's sources define."""
     sources = sorted((api.ROOT / "acl/sim").glob("*/*.c"))
     return {m for path in sources if path.parent.name != "generated" for m in DEFINITION.findall(path.read_text())}
 
@@ -121,7 +121,7 @@ aclrtStreamWaitEvent aclrtSynchronizeEvent aclrtUnmapMem
 
 
 def refusal(row: Row) -> str:
-    """The exported function of a name that only linkers need yet."""
+    """Return the exported function of a name that the simulator does not implement: it refuses the call."""
     ignored = "".join(f"    (void){p['name']};\n" for p in row["params"])
     call = f'acl_sim_unsupported("{row["name"]}")'
     returns = row["returns"]

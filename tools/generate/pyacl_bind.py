@@ -35,7 +35,7 @@ def bare(c_type: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"\bconst\b", "", c_type)).replace(" *", "*").strip()
 
 
-# Names that a generated function has for itself.
+# Names of a generated function's own variables and helpers; a parameter must not have one of them.
 TAKEN = {"a", "args", "at", "n", "names", "pack", "ret", "room", "same", "self", "take", "text", "value", "what",
          "launch_config", "load_options", "malloc_config", "server_pids"}
 
@@ -62,14 +62,14 @@ class Binding:
         self.arguments: list[str] = []
         self.needs_what = False
         self.target = ""
-        self.next = 0                       # the Python parameter that C's next one takes
-        self.group: list[str] = []          # arrays that wait for their count
+        self.next = 0                       # index of the next Python parameter that is not passed to C yet
+        self.group: list[str] = []          # arrays that were passed and whose count C takes later
         self.counted: str | None = None     # the array whose length was passed before it
         self.values: dict[str, str] = {}    # result -> expression
-        self.late_after: list[str] = []     # what a call that succeeded needs before the results
-        self.late: list[str] = []           # what needs the parameters' own lines first
-        self.capacities: set[str] = set()   # parameters that C does not take where they stand
-        self.skip = 0                       # C parameters that were passed already
+        self.late_after: list[str] = []     # lines after a successful call, before the results are made
+        self.late: list[str] = []           # lines that must follow those of the parameters
+        self.capacities: set[str] = set()   # Python parameters that C takes at another place
+        self.skip = 0                       # number of C parameters to skip, because they were passed already
         self.room: tuple[str, str] | None = None    # an array result that waits for its count
         self.hands = {o["name"] for o in table["opaque"] if o["alias"].endswith("*")}
         self.opaque = {o["name"] for o in table["opaque"]} - self.hands
@@ -92,11 +92,11 @@ class Binding:
         return None
 
     def is_given(self, p: Row) -> bool:
-        """Whether the next Python parameter is this one, so that it cannot be a result too."""
+        """True if this is the next Python parameter. Then it is an input and not a result."""
         return self.next < len(self.params) and snake(self.params[self.next][0]) == snake(p["name"])
 
     def is_written(self, p: Row) -> bool:
-        """Whether the type is one that C can write a result through."""
+        """True if C can write a result through a parameter of this type."""
         base = bare(p["type"])
         if base in ("void*", "const void*") or "[" in base:
             return False
@@ -121,7 +121,7 @@ class Binding:
             self.read(p, kind)
 
     def is_count(self, p: Row, kind: str) -> bool:
-        """Whether C wants the length of an array here."""
+        """True if this C parameter is the length of an array."""
         if bare(p["type"]) not in INTEGERS:
             return False
         arrays = kind[:1] == "[" or config(kind) == "server_pids"
@@ -306,7 +306,7 @@ class Binding:
         self.values[result] = f'text({name}_at) if ret == 0 else ""'
 
     def number(self, said: str) -> str:
-        """A parameter's value, or the number itself."""
+        """Return the expression for a limit: a number, or the name of a parameter."""
         if said.isdigit():
             return said
         i = next(i for i, q in enumerate(self.params) if q[0] == said)

@@ -43,7 +43,7 @@ def config(kind: str) -> str | None:
 
 
 def letter(kind: str) -> str:
-    """What `take` reads for a kind."""
+    """Return the letter of a kind in the format string of `take`."""
     if kind[0] in "[{" or config(kind):
         return "O"
     return kind[0]

@@ -129,7 +129,7 @@ def test_memory_of_a_device_can_be_read_on_the_host_unless_strict(scene: Scene) 
     assert ctypes.string_at(scene.device, 3) == b"abc"
 
 
-def test_between_devices(scene: Scene) -> None:
+def test_copy_between_devices_moves_the_bytes(scene: Scene) -> None:
     assert api.aclrtSetDevice(1) == 0
     there = out()
     assert api.aclrtMalloc(ctypes.byref(there), 64, 0) == 0

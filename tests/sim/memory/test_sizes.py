@@ -33,7 +33,7 @@ def page_of(address: int) -> int:
 
 
 def charged(function: str, *arguments: object) -> int:
-    """What a call adds to the physical books."""
+    """Return how many bytes of device memory a call takes; the memory is freed again."""
     before = sim.physical_bytes()
     address = made(function, *arguments)
     added = sim.physical_bytes() - before

@@ -29,7 +29,7 @@ def picking_model() -> bytes:
 
 
 class Answer:
-    """What aclmdlCreateAndGetOpDesc gives."""
+    """The results of aclmdlCreateAndGetOpDesc."""
 
     def __init__(self) -> None:
         self.name = ctypes.create_string_buffer(ROOM)

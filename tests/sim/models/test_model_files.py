@@ -117,7 +117,7 @@ def test_the_nested_model_is_right() -> None:
 
 @pytest.mark.parametrize("kind", ["ConstantOfShape", "chain"])
 def test_constants_are_bounded_by_what_the_file_justifies(kind: str) -> None:
-    """A few bytes of file ask for a gigabyte; so much is never made."""
+    """The file has a few bytes and asks for a constant of a gigabyte: it is refused before that is allocated."""
     b = Builder(17)
     if kind == "chain":
         x = b.constant(np.ones(1024, np.float32))

@@ -49,7 +49,7 @@ def name_of(what: str, data: Any, length: int, index: int) -> str:
 
 
 def parsed(data: bytes) -> list[OpRun]:
-    """All records of what a pipe gave."""
+    """Return all records in the bytes that were read from a pipe."""
     count, length = out(ctypes.c_uint32), len(data)
     buffer = ctypes.create_string_buffer(data, length)
     at = ctypes.addressof(buffer)

@@ -130,7 +130,7 @@ def test_layouts(raw_stream: int, trans: tuple[int, int, int], types: tuple[Any,
     operands.close()
 
 
-def test_all_in_tiles(raw_stream: int) -> None:
+def test_product_with_all_operands_in_tiles_is_right(raw_stream: int) -> None:
     operands = Operands((32, 48, 64), (np.float16, np.float32), (NZ, NZ, NZ))
     assert operands.multiply(raw_stream) == 0
     assert api.aclrtSynchronizeStream(raw_stream) == 0

@@ -136,7 +136,7 @@ if right:
     two.wait_event(one.record())
 acl.fill(memory, 1, stream=two, wait=False)
 """,
-    # Declared, two kernels that write are told apart from two that read.
+    # With declared accesses, two kernels that write are a race and two that read are none.
     "kernel_declared": KERNEL + """
 acl.sim.declare_kernel("nothing", 0, 4096, writes=not right)
 address = memory.address
