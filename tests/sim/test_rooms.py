@@ -38,3 +38,8 @@ def test_files_are_ranked_by_their_room() -> None:
     names = ["generated/exports.h", "base/core.h", "streams/stream.c", "memory/memory.c", "generated/exports.c"]
     ranks = [sim_rooms.rank(name) for name in names]
     assert ranks == sorted(ranks) and ranks[1] < ranks[2] < ranks[3] < ranks[4]
+
+
+def test_design_page_names_the_order_of_rooms() -> None:
+    page = " ".join((ROOT / "docs/design-simulator.md").read_text().split())
+    assert f"in one order: {', '.join(sim_rooms.ROOMS)}. " in page
