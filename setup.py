@@ -189,7 +189,7 @@ class Build(build_ext):
 
     user_options = [
         *build_ext.user_options,
-        ("only=", None, "build only these modules (or `simulator`), comma-separated"),
+        ("only=", None, "build only these modules, packages, or `simulator`, comma-separated"),
     ]
 
     def initialize_options(self):
@@ -201,11 +201,13 @@ class Build(build_ext):
         self.parallel = self.parallel or simulator_module().cores()
 
     def chosen(self) -> set[str]:
-        """The names that `--only` gives, all of them known."""
-        names = set(self.only.split(","))
-        unknown = names - {SIMULATOR} - {extension.name for extension in self.extensions}
-        if unknown:
-            raise SystemExit(f"--only: expected names of modules or {SIMULATOR!r}, not {', '.join(sorted(unknown))}")
+        """What `--only` names: modules, all modules of a package, the simulator."""
+        names = {name for name in self.only.split(",") if name == SIMULATOR}
+        for wanted in set(self.only.split(",")) - names:
+            found = {e.name for e in self.extensions if e.name == wanted or e.name.startswith(wanted + ".")}
+            if not found:
+                raise SystemExit(f"--only: expected a module, a package with modules or {SIMULATOR!r}, not {wanted!r}")
+            names |= found
         return names
 
     def build_extensions(self):
