@@ -314,3 +314,18 @@ def test_examples_in_c_are_not_reported(name: str, tmp_path: Path) -> None:
                                     *programs.simulator(tmp_path, how), how, ["-lm"])
     done = check("--", made, cwd=tmp_path)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "aclpool sim check: no reports"), done.stderr
+
+
+def test_thread_sanitizer_knows_the_order_of_streams(tmp_path: Path) -> None:
+    """A program built with it, against a simulator that is not."""
+    libraries, headers = programs.simulator(tmp_path, programs.mode())
+    made = programs.compile_program(programs.HERE / "pipeline_tsan.c", tmp_path, libraries, headers, "tsan")
+    env = {**programs.environment(programs.mode()), "TSAN_OPTIONS": "halt_on_error=1:exitcode=66"}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(made), *arguments], capture_output=True, text=True, env=env,
+                              timeout=programs.TIMEOUT_S)
+
+    right = run()
+    assert (right.returncode, right.stderr) == (0, "")
+    assert run("wrong").returncode == 66

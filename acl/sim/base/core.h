@@ -266,6 +266,29 @@ typedef bool (*ParkReady)(const void *argument);
  * The thread that makes it ready stores atomically and then calls park_wake with that key. */
 bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns);
 void park_wake(const void *key);
+
+/* For a program under ThreadSanitizer with a simulator that is not built for it: what a thread did
+ * before order_release(key) comes before what another does after park_wait(key), or order_acquire,
+ * says that it is ready.  Called before the store that makes it ready. */
+#ifndef __SANITIZE_THREAD__
+extern void __tsan_acquire(void *address) __attribute__((weak));
+extern void __tsan_release(void *address) __attribute__((weak));
+static inline void order_acquire(const void *key)
+{
+    if (__builtin_expect(__tsan_acquire != NULL, 0)) {
+        __tsan_acquire((void *)(uintptr_t)key);
+    }
+}
+static inline void order_release(const void *key)
+{
+    if (__builtin_expect(__tsan_release != NULL, 0)) {
+        __tsan_release((void *)(uintptr_t)key);
+    }
+}
+#else
+#define order_acquire(key) ((void)(key))
+#define order_release(key) ((void)(key))
+#endif
 /* A timeout as the API gives it (-1: none) as a deadline. */
 int64_t deadline_after_ms(int32_t timeout_ms);
 

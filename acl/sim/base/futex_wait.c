@@ -137,7 +137,7 @@ static bool waiter_sleep(Waiter *waiter, int64_t deadline_ns)
     return done == 0 || errno != ETIMEDOUT;
 }
 
-bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns)
+static bool wait_until(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns)
 {
     if (ready(argument) || spin_until(ready, argument)) {
         return true;
@@ -155,6 +155,15 @@ bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t d
         in_time = waiter_sleep(&waiter, deadline_ns);
     }
     waiter_leave(bucket, &waiter);
+    return done;
+}
+
+bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns)
+{
+    bool done = wait_until(key, ready, argument, deadline_ns);
+    if (done) {
+        order_acquire(key);
+    }
     return done;
 }
 

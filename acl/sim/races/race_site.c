@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SITES = 4096, DEEP = 32, TEXT_MOST = 4096 };
+enum { SITES = 4096, DEEP = 32, SANITIZERS = 3, TEXT_MOST = 4096 };
 
 static RaceSite *sites[SITES];
 FILE_LOCK(sites_lock);
@@ -109,6 +109,10 @@ const RaceSite *site_here(void)
         return site_intern(at, 0, python);
     }
     int depth = backtrace(at, DEEP), first = 0;
+    while (first < SANITIZERS && first < depth && !is_ours(at[first])) {
+        first++; /* a sanitizer's own backtrace */
+    }
+    first = first == SANITIZERS ? 0 : first;
     while (first < depth && is_ours(at[first])) {
         first++;
     }

@@ -141,6 +141,7 @@ static void *host_thread_work(void *argument)
             stream_set_running(NULL);
             callback_end();
         }
+        order_release(call);
         atomic_store(&call->done, true);
         park_wake(call); /* only its address: the call may not exist any more */
     }
@@ -190,6 +191,7 @@ static aclError host_function_run(Stream *stream, const void *payload)
         thread->last->next = &call;
     }
     thread->last = &call;
+    order_release(&thread->queued);
     atomic_fetch_add(&thread->queued, 1);
     pthread_mutex_unlock(&thread->lock);
     park_wake(&thread->queued);

@@ -144,6 +144,7 @@ void event_unmark(EventMark *mark)
 static void record_end(Event *event, const EventMark *mark, int64_t time_ns)
 {
     EventCounts *counts = &event->own;
+    order_release(event);
     pthread_mutex_lock(&event->lock);
     uint64_t number = mark->number;
     if (mark->record == NULL) {

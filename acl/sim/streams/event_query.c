@@ -31,6 +31,9 @@ static aclError captured_check(const Event *event)
 /* The host knows now that what is before the last record is done. */
 static void event_seen(const Event *event, bool complete)
 {
+    if (complete) {
+        order_acquire(event);
+    }
     if (races_on() && complete) {
         race_saw_event(event->ipc != NULL ? race_elsewhere() : &event->order);
         race_saw_event(&event->order);

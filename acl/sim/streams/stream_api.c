@@ -205,6 +205,9 @@ aclError sim_aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
     if (races_on() && done && resolved != NULL) {
         race_saw_stream(resolved);
     }
+    if (done && resolved != NULL) {
+        order_acquire(&resolved->completed);
+    }
     *status = done ? ACL_STREAM_STATUS_COMPLETE : ACL_STREAM_STATUS_NOT_READY;
     return ACL_SUCCESS;
 }

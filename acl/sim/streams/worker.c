@@ -131,6 +131,7 @@ static void *stream_work(void *argument)
             stream->first = empty->next;
             free(empty);
         }
+        order_release(&stream->completed);
         atomic_store_explicit(&stream->completed, done + 1, memory_order_release);
         park_wake(&stream->completed);
     }
@@ -193,6 +194,7 @@ aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, 
         stream->last->next = next;
         stream->last = next;
     }
+    order_release(&stream->submitted);
     atomic_store(&stream->submitted, number + 1);
     park_wake(&stream->submitted);
     return ACL_SUCCESS;
