@@ -54,6 +54,7 @@ def test_functions_of_a_life_are_in_the_files_of_their_step() -> None:
     assert len(steps_of_life()) > 30 and not lost
 
 
+@in_clone
 def test_page_of_top_explains_each_heading() -> None:
     explained = re.findall(r"`([A-Z/%]+)`", (ROOT / "docs/top.md").read_text(encoding="utf-8"))
     assert explained == heading().split()
