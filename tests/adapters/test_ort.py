@@ -306,7 +306,7 @@ def test_results_keep_their_memory_and_sessions_give_theirs_back(installed: Host
     assert acl.ort.stats().live_blocks == before
 
 
-def test_a_repeated_shape_takes_nothing_new(installed: HostPool) -> None:
+def test_session_with_a_repeated_shape_allocates_nothing_new(installed: HostPool) -> None:
     ours = session(acl.ort.session_options())
     x = np.ones((3000, 128), np.float32)
     for _ in range(20):

@@ -111,7 +111,7 @@ def test_the_functions_are_held_while_a_segment_lives(sim: ModuleType) -> None:
     assert kept == {} and camem.segments() == []
 
 
-def test_the_device_is_the_one_asked_for(books: Books) -> None:
+def test_memory_is_on_the_device_asked_for(books: Books) -> None:
     handle = books.take(2 * MIB, device=1)
     assert handle[0] == 1
     assert acl.Device.current() == acl.Device(0)

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEADERS = ROOT / "acl/include/acl"
 TABLE = ROOT / "tools/generate/acl_api.json"
-#: (in acl_rt.h, instead, what the importer says)
+#: Text of acl_rt.h, what the copy has in its place, and the line that the importer prints.
 CHANGES = [
     ("aclError aclrtFree(void *devPtr);", "aclError aclrtFree(void *devPtr, uint32_t flags);",
      "changed function aclrtFree: parameter flags = uint32_t added"),

@@ -121,7 +121,7 @@ def test_small_blocks_of_seldom_sizes_go_to_the_bins_when_they_are_freed() -> No
 
 @pytest.mark.parametrize("sizes", [range(64, 80), range(65, 80, 2), [1, 63, 64, 1023, 1024]])
 def test_a_flush_reaches_every_size_in_the_cache(sizes: Sequence[int]) -> None:
-    """Also where only one of many neighbouring sizes has cached blocks: sizes are looked at in groups."""
+    """Sizes are searched in groups, so also test a group in which only one size has cached blocks."""
     rig = Rig()
     for cached in sizes:
         for block in [rig.alloc(units * UNIT) for units in sizes]:

@@ -69,7 +69,7 @@ def test_values_agree_with_the_pools_own(opened: tuple[acl.Pool, acl.Stream, Doo
     buffer.close()
 
 
-def test_a_streams_name_is_a_tag(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
+def test_tag_of_a_stream_is_a_label_of_its_metrics(opened: tuple[acl.Pool, acl.Stream, Door]) -> None:
     pool, stream, door = opened
     pool.tag_stream(stream, "encoder")
     block = door.alloc(512)

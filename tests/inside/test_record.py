@@ -200,7 +200,7 @@ def test_more_failures_than_reasons_are_all_told() -> None:
 
 
 def test_a_late_streams_ring_is_ready() -> None:
-    """Events of a stream that is made while a recording runs fault no page in."""
+    """If a stream is made while a recording runs, its first events cause no page fault of the host."""
     with acl.Pool(0) as pool, pool.record(capacity=1 << 16), acl.Stream(0) as stream:
         pool.register(stream)
         door = Door(stream)

@@ -86,7 +86,7 @@ def test_numpy_takes_host_memory_without_a_copy(no_leaks: None) -> None:
     host.close()
 
 
-def test_host_memory_is_an_array_to_others(no_leaks: None) -> None:
+def test_host_buffer_has_the_array_interface(no_leaks: None) -> None:
     with acl.HostBuffer(16) as host:
         interface = host.__array_interface__
         assert (interface["shape"], interface["typestr"]) == ((16,), "|u1")
@@ -251,7 +251,7 @@ def test_the_consumers_stream_waits_for_ours(pool: acl.Pool, sim: Any) -> None:
         ours.synchronize()
 
 
-def test_memory_waits_for_the_consumers_stream(pool: acl.Pool) -> None:
+def test_memory_given_to_a_consumer_waits_for_its_stream(pool: acl.Pool) -> None:
     with acl.Stream(0) as ours, acl.Stream(0) as theirs:
         buffer = pool.alloc(1000, ours)
         address = buffer.address

@@ -70,7 +70,7 @@ def test_a_double_free_is_found_while_the_block_is_held_and_later(door: Door) ->
     assert told.allocated and told.freed and told.found
 
 
-def test_a_foreign_pointer_is_found(door: Door) -> None:
+def test_free_of_a_foreign_pointer_is_reported(door: Door) -> None:
     before = reports()
     block = door.alloc(512)
     door.free(block + 8)

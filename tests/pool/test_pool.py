@@ -229,7 +229,7 @@ def test_a_foreign_allocator_is_told_from_ours(pool: acl.Pool, stream: acl.Strea
 
 
 def test_who_serves_a_stream_is_as_acl_says(pool: acl.Pool, stream: acl.Stream) -> None:
-    """Also where somebody hands ACL another stream's descriptor, past every book of ours."""
+    """Also if a program registers the descriptor of another stream through ACL, without telling the pool."""
     with acl.Pool(0) as second, acl.Stream(0) as other:
         pool.register(stream)
         second.register(other)
@@ -541,7 +541,7 @@ def test_early_frees_are_the_default_with_several_launching_threads() -> None:
     assert (done.stdout.strip(), done.stderr) == ("0 ['stream', 'user'] True", "")
 
 
-def test_a_pool_of_another_device(sim: ModuleType) -> None:
+def test_pool_refuses_use_while_another_device_is_current(sim: ModuleType) -> None:
     acl.Device(0).use()
     with acl.Pool(1) as pool:
         with acl.Stream(1) as stream, pool.alloc(1000, stream) as buffer:

@@ -423,7 +423,7 @@ def test_blocks_returned_at_an_unload_wait_for_the_device(made: Made) -> None:
     door.free(again)
 
 
-def test_unloads_may_overlap(made: Made) -> None:
+def test_unloads_that_overlap_end_with_the_last(made: Made) -> None:
     pool, stream, door = made
     pool.unload_begin()
     pool.unload_begin()

@@ -26,7 +26,7 @@ def vendor(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def ahead(vendor: str) -> str:
-    """PYTHONPATH as set_env.sh leaves it; ours behind, wherever it is installed."""
+    """Return PYTHONPATH as set_env.sh sets it, with the folder of our package behind the vendor's."""
     return os.pathsep.join([vendor, SITE])
 
 

@@ -42,7 +42,7 @@ def test_modules_have_exactly_the_tables_functions(module: str) -> None:
     assert have == expected == set(found.__all__)
 
 
-def test_the_root_has_its_functions() -> None:
+def test_package_acl_has_the_functions_of_the_root() -> None:
     expected = {name[4:] for name in ROWS if re.fullmatch(r"acl\.\w+", name)}
     assert expected <= set(dir(acl)) and expected <= set(acl.__all__)
     assert all(isinstance(getattr(acl, name), types.BuiltinFunctionType) for name in expected)

@@ -530,7 +530,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_callbacks_exception_is_its_streams_alone(model: acl.Model, stream: acl.Stream) -> None:
+def test_exception_of_a_callback_is_raised_by_its_stream_only(model: acl.Model, stream: acl.Stream) -> None:
     model.run_async(X, stream)
     stream.launch(lambda: 1 / 0)
     with acl.Pool(0) as pool, pool.empty(4, "float32", stream) as array:

@@ -147,7 +147,7 @@ def test_a_lost_device_answers_with_the_code(sim: ModuleType) -> None:
     assert malloc() == 0
 
 
-def test_a_fault_that_loses_a_device_ends_with_it(sim: ModuleType) -> None:
+def test_device_lost_by_a_fault_works_after_the_fault(sim: ModuleType) -> None:
     with sim.Fault("device0:lost=507901") as fault:
         assert malloc() == 507901
         assert malloc() == 507901

@@ -203,7 +203,7 @@ def test_an_item_without_a_tensor_has_no_shape_and_no_data(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("capacity", [0, 8193])
-def test_channels_that_are_not_made(scene: Scene, capacity: int) -> None:
+def test_channel_with_wrong_arguments_is_not_created(scene: Scene, capacity: int) -> None:
     assert api.acltdtCreateChannelWithCapacity(0, b"odd capacity", capacity) is None
     assert api.acltdtCreateChannelWithCapacity(99, b"odd device", 1) is None
     assert api.acltdtCreateChannelWithCapacity(0, b"n" * 128, 1) is None

@@ -70,7 +70,7 @@ class Browser:
         while b"\0" not in self.rest:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.reader], [], [], left)[0]:
-                raise TimeoutError("the browser said nothing in time")
+                raise TimeoutError("the browser sent no answer in time")
             data = os.read(self.reader, 1 << 20)
             if not data:
                 raise RuntimeError(f"the browser ended with {self.process.wait()}")

@@ -105,7 +105,7 @@ class Drawn:
         return True
 
     def tick(self) -> int:
-        """Time goes on, mostly by microseconds."""
+        """Advance the clock by some microseconds, rarely by seconds more, and return it in nanoseconds."""
         self.time += int(self.source.expovariate(1 / 2000)) + (3_000_000 if self.source.random() < 0.001 else 0)
         return self.time
 

@@ -39,7 +39,7 @@ def test_it_looks_at_everything_and_times_its_tests() -> None:
     assert "granularity: minimum 2048 KiB" in str(rows["virtual memory"]["value"])
 
 
-def test_it_names_the_pools_variables_and_reports_nothing_of_its_own(
+def test_doctor_names_the_pool_variables_and_writes_no_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -424,7 +424,7 @@ def test_two_streams_at_their_peak_in_turn_are_divided_by_the_joint_peak(
     assert float(line.split()[8]) >= 1
 
 
-def test_passes_are_told_apart() -> None:
+def test_replay_reports_driver_calls_of_each_pass() -> None:
     numbers = replay_pool(random_trace(33), PRICES, passes=3, runs=1).numbers
     passes = numbers["passes"]
     assert len(passes) == 3

@@ -344,7 +344,7 @@ def test_rates_between_two_snapshots() -> None:
     assert rates == PoolRates(**own, driver_calls=10.0, ooms=2, streams={"stream 0x0": Rates(**own)})
 
 
-def test_a_pool_that_began_anew_has_no_negative_rates() -> None:
+def test_pool_started_again_has_no_negative_rates() -> None:
     rates = rates_of(pool_document(stream={"hits": 9000}), pool_document(), 1.0)
     assert rates == PoolRates(streams={"stream 0x0": Rates()})
 

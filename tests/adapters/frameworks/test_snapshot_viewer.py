@@ -72,7 +72,7 @@ def test_plots(saved: Saved, tmp_path: Path, plot: str) -> None:
 
 
 def test_flame_graphs_fold_the_stacks(saved: Saved) -> None:
-    """`memory` and `segments` want a script from the net to draw; what they draw is made here."""
+    """The text that `memory` and `segments` draw is tested; drawing it needs a script from the internet."""
     from torch.cuda import _memory_viz
 
     path, pool, _, _ = saved
@@ -108,7 +108,7 @@ def test_it_replays_as_any_snapshot(saved: Saved) -> None:
     assert trace.allocations == sum(event.kind == "alloc" for event in recording.events)
 
 
-def test_a_door_is_enough(tmp_path: Path) -> None:
+def test_allocations_through_acl_alone_give_a_viewable_snapshot(tmp_path: Path) -> None:
     with open_door() as (pool, _, door):
         assert isinstance(door, Door)
         with pool.record() as recording:

@@ -200,7 +200,7 @@ def test_copies_cross_mappings_but_not_holes() -> None:
     release(base)
 
 
-def test_a_reservation_is_of_one_device() -> None:
+def test_reservation_maps_memory_of_one_device_at_a_time() -> None:
     base, here, there = reserve(2 * GRANULE), physical(), physical(device=1)
     map_at(base, here)
     assert api.aclrtMapMem(base + GRANULE, GRANULE, 0, there, 0) == RT

@@ -428,8 +428,8 @@ def watch(seed: int, cases: int, seconds: float, only: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--cases", type=int, default=CASES, metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, metavar="N", help="for how long instead")
+    parser.add_argument("--cases", type=int, default=CASES, metavar="N", help="number of cases (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, metavar="N", help="run new cases for N seconds instead")
     parser.add_argument("--full", action="store_true", help="for an hour")
     parser.add_argument("--only", default="", choices=["", *sorted(RECIPES)], metavar="OPERATOR")
     parser.add_argument("--case", type=int, nargs=2, metavar=("SEED", "INDEX"))

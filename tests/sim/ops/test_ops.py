@@ -334,7 +334,7 @@ def test_gemm(transposed: tuple[int, int], bias: Shape) -> None:
     same(got, (0.5 * a @ b + 2 * c).astype(np.float32), 1e-5)
 
 
-def test_threads_give_the_same_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_product_by_four_threads_equals_that_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = make("tx", "float32", (200, 300)), make("ty", "float32", (300, 400))
     alone = run("MatMul", [x, y])[0]
     monkeypatch.setenv("ACL_SIM_THREADS", "4")

@@ -77,7 +77,7 @@ def test_quantize_and_back_along_an_axis(dtype: str, axis: int) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_blocks_of_an_axis(axis: int) -> None:
+def test_quantised_axis_has_a_scale_for_each_block(axis: int) -> None:
     generator = rng("blocks", axis)
     shape = [7, 300]
     parts = [*shape]

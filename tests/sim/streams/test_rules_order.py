@@ -61,7 +61,7 @@ def scene() -> Iterator[Scene]:
 
 
 def in_a_thread(work: Callable[[], Any]) -> Any:
-    """What `work` gives in a thread that never set a device."""
+    """Run `work` in a thread that never set a device and return its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()

@@ -64,7 +64,7 @@ def shown(browser: Browser, small: tuple[Path, Truth]) -> Iterator[Shown]:
     page.prefer("light")
     page.open(small[0])
     yield Shown(page, small[1])
-    page.js("1")   # what the page had to say has come by now
+    page.js("1")   # wait for the page: its errors and requests have arrived when this returns
     assert page.errors == []
     assert all(url.startswith(("file:", "blob:")) for url in page.requests), page.requests
     assert sum(url.startswith("file:") for url in page.requests) == 1

@@ -107,7 +107,7 @@ def test_dragging_zooms_and_all_shows_everything(shown: Any) -> None:
     assert window(page) == (0, len(shown.truth.rows) - 1)
 
 
-def test_shift_and_dragging_moves(shown: Any) -> None:
+def test_dragging_with_shift_moves_the_plot(shown: Any) -> None:
     page = shown.page
     choose(page, "axis", "events")
     (x0, y), (x1, _) = plot_place(page, 0.4), plot_place(page, 0.6)
