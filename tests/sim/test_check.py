@@ -55,7 +55,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`aclpool sim check ARGUMENTS`."""
-    env = {**programs.environment(programs.mode()), "PYTHONPATH": str(ROOT)}
+    env = programs.environment(programs.mode())
     return subprocess.run([sys.executable, "-m", "acl.tools.cli", "sim", "check", *map(str, arguments)],
                           capture_output=True, text=True, timeout=programs.TIMEOUT_S, env=env, cwd=cwd)
 
@@ -226,7 +226,7 @@ def test_interrupt_ends_the_program_and_the_reports_stay(program: Path, tmp_path
     script = tmp_path / "program.py"
     script.write_text("import time, acl, acl.rt\nacl.init()\nacl.rt.set_device(0)\nacl.rt.free(4096)\n"
                       "print('ready', flush=True)\ntime.sleep(600)\n")
-    env = {**programs.environment(programs.mode()), "PYTHONPATH": str(ROOT)}
+    env = programs.environment(programs.mode())
     command = [sys.executable, "-m", "acl.tools.cli", "sim", "check", "--", sys.executable, str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
                           start_new_session=True) as running:
