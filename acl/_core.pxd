@@ -66,9 +66,13 @@ cdef enum:
     UNIT_SHIFT = 9              # sizes are counted in units of 512 bytes
     UNIT = 512
     CACHE_UNITS = 1024           # up to 512 KiB a block is small: cached, in a range of its kind
+    CACHE_SIZES = 1025          # CACHE_UNITS + 1: places by size / 512
+    CLASS_WORDS = 17            # a bit for each of them
     BIN_SHIFT = 5               # 32 bins for each power of two
     MAP_SHIFT = 6               # 64 bins in a word of a map
     BINS = 1152                 # of each kind: 36 groups of them
+    BIN_LISTS = 2304            # 2 BINS: of both kinds
+    BIN_WORDS = 36              # BIN_LISTS >> MAP_SHIFT
     MAX_RANGES = 65535          # of an arena: Block.range has 16 bits
     FIRST_RANGES = 8            # places in its first table; each further table has twice as many
     RANGE_TABLES = 14
@@ -79,6 +83,7 @@ cdef enum:
     MAX_SIZE_BITS = 46          # no device has as many bytes, and no sum of two overflows
     ARENA_SHIFT = 17            # each arena has 2^17 bytes of addresses in the zone
     TAGS = 64
+    EVENT_ROOM = 256            # free events that a pool keeps
     PLACES = 64                 # contexts that a pool remembers to have waited for
     NAP_BEDS = 4096             # hash lists of naps, by their blocks' descriptors
     USE_BEDS = 1024             # hash lists of Uses, by their blocks' descriptors
@@ -213,10 +218,10 @@ cdef struct Nap:
 # The free blocks and the holes of an arena, by size. Part of the Arena, made and freed with it.
 # Under the arena's lock.
 cdef struct Bins:               # of large blocks, then of small ones
-    uint64_t groups[2]          # by RangeKind; bit g: word g of its `maps` is not 0
-    uint64_t maps[36]           # bit s of word w: bin 64 w + s is not empty
-    Links heads[2304]           # 2 BINS circular lists; an empty one points to its head (I3)
-    Links holes[2]              # HOLE blocks of a kind, in no order (I9)
+    uint64_t groups[RANGE_KINDS]  # by RangeKind; bit g: word g of its `maps` is not 0
+    uint64_t maps[BIN_WORDS]    # bit s of word w: bin 64 w + s is not empty
+    Links heads[BIN_LISTS]      # 2 BINS circular lists; an empty one points to its head (I3)
+    Links holes[RANGE_KINDS]    # HOLE blocks of a kind, in no order (I9)
 
 # Reserved addresses of one arena and what is known of each of their pages. `range_add` makes it;
 # `range_drop` frees the range of a segment; all others are freed with the pool. Under the arena's
@@ -311,15 +316,15 @@ cdef struct Arena:
     uint32_t mode               # ArenaMode bits
     bint told                   # ACL or C code has its address, and may call with it for ever
     Pool *pool                  # NULL: the pool is gone, and with it all that stands below
-    Block *cache[1025]          # by size / 512 (I4)
-    size_t tag_live[64]         # bytes of each tag but 0
-    uint32_t tag_blocks[64]
+    Block *cache[CACHE_SIZES]   # by size / 512 (I4)
+    size_t tag_live[TAGS]       # bytes of each tag but 0
+    uint32_t tag_blocks[TAGS]
     uint64_t tags               # bit t: tag t has ever had some
     Bins bins
     Range **ranges              # the newest of `range_tables`
     uint32_t range_count        # slots of `ranges` in use, some of them NULL
     uint32_t range_room         # slots of `ranges`
-    Range **range_tables[14]    # old ones stay: who reads without the lock may still use one
+    Range **range_tables[RANGE_TABLES]  # old ones stay: who reads without the lock may use one
     uint64_t pages              # pages that have a frame, and those of segments (I8)
     size_t slab_ready           # bytes of the slab that may be touched
     size_t past_peak            # live peak before the last decay tick
@@ -333,7 +338,7 @@ cdef struct Arena:
     uint64_t guests             # bits of the streams of these Uses (`guest_bit`), and of some past
     Use *waiting                # of WAITING ones: the oldest of the queue that is asked next (I10)
     uint32_t queues             # of Uses that wait for the same stream
-    Use *wait_beds[256]         # the oldest of each queue, by what it waits for
+    Use *wait_beds[WAIT_BEDS]   # the oldest of each queue, by what it waits for
     uint32_t asking             # threads in a driver call with `stream`: its end waits for them
     uint32_t marking            # threads that record events on streams of Uses: likewise
     bint early                  # frees come before launches: an event at a free tells nothing
@@ -381,11 +386,11 @@ cdef struct Arena:
     void *guard                 # the blocks that the guard holds back
     Ring *ring                  # the last events, while it is recorded
     size_t alarm                # live bytes above which a peak's composition is taken
-    uint64_t class_hits[1025]   # allocations from the cache by size / 512; their sum is the hits
-    uint32_t class_seen[1025]   # by size / 512: `counters.fits` when the bins last served it
-    uint64_t bin_counts[1152]   # allocations from elsewhere, by the bin of their size
-    uint64_t classes[17]        # bit u: a size of u units was served; the cache has no others (I4)
-    uint64_t slow_counts[248]   # slow allocations, by their time
+    uint64_t class_hits[CACHE_SIZES]  # allocations from the cache by size / 512: the hits
+    uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` when bins last served it
+    uint64_t bin_counts[BINS]   # allocations from elsewhere, by the bin of their size
+    uint64_t classes[CLASS_WORDS]  # bit u: a size of u units was served, no other is cached (I4)
+    uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their time
     uint64_t slow_ns            # sum of their times
     uint64_t slow_longest_ns
 
@@ -484,17 +489,17 @@ cdef struct Source:             # where frames come from; all but `driver` and `
     size_t claimed              # of these, bytes that the driver is being asked for right now
     size_t reserved_peak        # most bytes of `reserved` that the driver had given
     size_t joint_peak           # most bytes asked for in all arenas that slow allocations have seen
-    Arena *climbers[8]          # those that climbed last, the last one first
+    Arena *climbers[CLIMBERS]   # those that climbed last, the last one first
     uint32_t climber_count
     uint32_t looked             # where a climb goes on looking at a few of the others
     Share shares                # the sums of what the arenas had when they were last looked at
     uint32_t peak_rest          # new peaks to pass over before the next composition is taken
     uint32_t at_once            # score: from SEEN_OFTEN on streams allocate at once, not in turn
-    aclrtEvent events[256]      # free events
+    aclrtEvent events[EVENT_ROOM]  # free events
     uint32_t event_count
     uint64_t moment             # number of the last wait for a context or a framework's queue
     uint64_t drained            # number of the last wait for the queue that succeeded
-    Place places[64]
+    Place places[PLACES]
     uint32_t place_count
     uint64_t calls[16]          # by DriverCall
     uint64_t failed[16]         # those that returned an error
@@ -563,8 +568,8 @@ cdef struct OomReport:          # the last time that the ladder ended in NULL
     Attempt attempt
     size_t missing              # bytes of memory that the best place lacks
     size_t headroom
-    size_t tags[64]             # live bytes of each tag, in all arenas
-    OomHold holds[8]            # HOLDS: this arena first, then those that hold the most
+    size_t tags[TAGS]           # live bytes of each tag, in all arenas
+    OomHold holds[HOLDS]        # HOLDS: this arena first, then those that hold the most
     uint32_t hold_count
 
 # Which events of a pool are recorded, and for how many users. Part of the Pool. Written under the
@@ -591,8 +596,8 @@ cdef struct Peak:               # the joint peak of live bytes, and what it was 
     size_t live
     size_t requested
     size_t reserved
-    size_t tags[64]             # live bytes by tag; the rest has none
-    PeakStream streams[64]      # the largest are not sought: the first with live bytes
+    size_t tags[TAGS]           # live bytes by tag; the rest has none
+    PeakStream streams[PEAK_STREAMS]  # the largest are not sought: the first with live bytes
     uint32_t stream_count
 
 # The memory of one device. `pool_create` makes it, for a Python Pool or a framework; `pool_destroy`
@@ -606,12 +611,12 @@ cdef struct Pool:
     Arena **arenas              # appended to only; the newest of `arena_tables`
     uint32_t arena_count        # published after the arena and the table
     uint32_t arena_room         # slots of `arenas`
-    Arena **arena_tables[15]    # old ones stay: who reads without the lock may still use one
+    Arena **arena_tables[ARENA_TABLES]  # old ones stay: who reads without the lock may use one
     uint32_t graphs             # arenas that were made for captures
-    Arena *found[4096]          # arenas by a hash of their streams, to be compared; some are old
+    Arena *found[FOUND_ARENAS]  # arenas by a hash of their streams, to be compared; some are old
     Pool *next                  # all pools of the process, for the child of a fork
     OomReport oom               # the last one
-    OomReport ooms[16]          # it and those before, each at its number modulo OOMS
+    OomReport ooms[OOMS]        # it and those before, each at its number modulo OOMS
     bint no_virtual             # the driver said that it has no virtual memory
     bint (*drain)(Pool *pool) noexcept nogil        # empties a framework's queue, then the device
     # A mark in a framework's queue, behind all that is in it; NULL if it cannot be set.

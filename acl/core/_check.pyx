@@ -35,8 +35,8 @@ cdef struct Sums:               # what a walk over the blocks found
     uint64_t waiting_by_use     # WAITING blocks that have Uses
     uint64_t pages              # backed pages
     uint64_t shadows            # views that do not hold their frame
-    size_t tag_live[64]
-    uint64_t tag_blocks[64]
+    size_t tag_live[TAGS]
+    uint64_t tag_blocks[TAGS]
 
 
 cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogil:

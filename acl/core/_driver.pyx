@@ -10,8 +10,8 @@ from libc.stdlib cimport calloc, free
 from acl._core cimport (
     CALL_CAPTURE_INFO, CALL_EVENT, CALL_FREE, CALL_FREE_PHYSICAL, CALL_MALLOC, CALL_MAP,
     CALL_MEM_INFO, CALL_PHYSICAL, CALL_QUERY, CALL_RELEASE, CALL_RESERVE, CALL_SYNC, CALL_UNMAP,
-    REFUSAL_DRIVER, REFUSAL_HEADROOM, REFUSAL_LIMIT, RUNG_DRIVER, STOP_DRIVER, STOP_HEADROOM,
-    STOP_LIMIT, STOP_SYNC,
+    EVENT_ROOM, REFUSAL_DRIVER, REFUSAL_HEADROOM, REFUSAL_LIMIT, RUNG_DRIVER, STOP_DRIVER,
+    STOP_HEADROOM, STOP_LIMIT, STOP_SYNC,
     PLACES, Place, ROLE_FRAMEWORK, Attempt, Source, Use, USE_BEDS,
 )
 from acl.core._bins cimport queue_after
@@ -50,7 +50,6 @@ cdef extern from "core/record.h" nogil:
 cdef uint32_t faults = 0        # 1 once a wait was told of a failed task
 
 cdef enum:
-    EVENT_ROOM = 256
     TASKS_FIRST = 507001        # codes of failed tasks; those of a failing driver come after them
     TASKS_END = 507800
     GIL_WAIT_MS = 200           # longest wait with the GIL held

@@ -60,7 +60,7 @@ cdef struct Guard:              # of one arena; under `busy`, which is only ever
     uint64_t left
     uint64_t settled
     uint8_t *pinned
-    Slot[64] slots
+    Slot[SLOTS] slots
 
 
 # --- looking ------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ cdef void turn_take(Climb *climb, bint wait) noexcept nogil:
     cdef uint64_t pages
     cdef uint32_t vain = 0
     cdef uint32_t count, index
-    cdef Giver[16] givers
+    cdef Giver[GIVERS] givers
     cdef Frame *frames
     if not climb.moves:
         return

@@ -61,10 +61,10 @@ REFUSERS = ("limit", "headroom", "driver")     # by Refusal
 refusals_told = weakref.WeakKeyDictionary()     # pool -> by kind: when, and how many the log knows
 
 cdef struct Sums:               # of an arena's blocks
-    size_t[64] live             # bytes, by tag
-    size_t[64] requested
-    uint64_t[64] blocks
-    size_t[64] sleeping         # bytes that were asked for in blocks that sleep, by tag
+    size_t[TAGS] live           # bytes, by tag
+    size_t[TAGS] requested
+    uint64_t[TAGS] blocks
+    size_t[TAGS] sleeping       # bytes that were asked for in blocks that sleep, by tag
     size_t awake                # the sum of `live`
     size_t cached
     size_t waiting
@@ -431,7 +431,7 @@ def last_oom(Pool pool not None):
 
 def ooms(Pool pool not None):
     """The reports that are kept, the oldest first."""
-    cdef CoreReport[16] reports
+    cdef CoreReport[OOMS] reports
     cdef uint32_t i
     spin_enter(&pool.core.lock)
     memcpy(reports, pool.core.ooms, sizeof(reports))

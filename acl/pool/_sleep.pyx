@@ -47,8 +47,8 @@ cdef struct Copier:
     aclrtStream streams[2]
     uint32_t turn               # which of them is next
     const char *call            # the one that failed
-    Pinned *pieces[64]          # what is being filled, by tag: each tag wakes by itself
-    size_t left[64]             # bytes of each tag that are still to be saved
+    Pinned *pieces[TAGS]        # what is being filled, by tag: each tag wakes by itself
+    size_t left[TAGS]           # bytes of each tag that are still to be saved
     Range *span                 # the copy that is being gathered: between these two,
     Pinned *pinned
     char *target                # from there to there
