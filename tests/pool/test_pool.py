@@ -104,16 +104,20 @@ ASKED = {"ACL_POOL_LIMIT": "25%", "ACL_POOL_HEADROOM": "1Gi", "ACL_POOL_GRANULE"
 
 
 def test_environment_says_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decays() -> int:
+        return [thread.name for thread in threading.enumerate()].count("acl-pool-decay")
+
+    before = decays()
     for name, value in ASKED.items():
         monkeypatch.setenv(name, value)
     with acl.Pool(0) as pool, pool.alloc(1):
         assert (pool.limit, pool.headroom, pool.name) == (8 << 30, 1 << 30, "main")
         assert pool.stats().reserved == 4 << 20
-        assert "acl-pool-decay" in {thread.name for thread in threading.enumerate()}
+        assert decays() == before + 1
     with acl.Pool(0, "1GiB", headroom=0, granule="2MiB", decay_ms=0, name="own") as pool, pool.alloc(1):
         assert (pool.limit, pool.headroom, pool.name) == (1 << 30, 0, "own")
         assert pool.stats().reserved == 2 << 20
-        assert "acl-pool-decay" not in {thread.name for thread in threading.enumerate()}
+        assert decays() == before
 
 
 @pytest.mark.parametrize(("name", "value", "text"), [
