@@ -23,8 +23,8 @@ Invariants (`arena_check` returns the number of the first one that is broken)
     I2   coalesced    no two neighbours are both FREE, nor both HOLE
     I3   binned       b is in exactly one bin, that of its size  <=>  b.state == FREE;
                       a bit of a bin's maps is set  <=>  the bin is not empty
-    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the bit of its size
-                      is set in `classes`
+    I4   cached       b is in cache[b.size / 512]  <=>  b.state == CACHED; then the byte of its size
+                      is set in `arena.cached`
     I5   alignment    addr and size are multiples of 512; those of a HOLE, of the granule
     I6   backing      a page is backed (its view holds its frame)  <=>  no HOLE covers it, for
                       pages without MOVING blocks; but for pages that sleep (I15)
@@ -67,7 +67,6 @@ cdef enum:
     UNIT = 512
     CACHE_UNITS = 1024           # up to 512 KiB a block is small: cached, in a range of its kind
     CACHE_SIZES = 1025          # CACHE_UNITS + 1: places by size / 512
-    CLASS_WORDS = 17            # a bit for each of them
     BIN_SHIFT = 5               # 32 bins for each power of two
     MAP_SHIFT = 6               # 64 bins in a word of a map
     BINS = 1152                 # of each kind: 36 groups of them
@@ -321,6 +320,7 @@ cdef struct Arena:
     uint32_t tag_blocks[TAGS]
     uint64_t tags               # bit t: tag t has ever had some
     Bins bins
+    char cached[CACHE_SIZES]    # by size / 512: 1 if a block was cached since the last flush (I4)
     Range **ranges              # the newest of `range_tables`
     uint32_t range_count        # slots of `ranges` in use, some of them NULL
     uint32_t range_room         # slots of `ranges`
@@ -389,7 +389,6 @@ cdef struct Arena:
     uint64_t class_hits[CACHE_SIZES]  # allocations from the cache by size / 512: the hits
     uint32_t class_seen[CACHE_SIZES]  # by size / 512: `counters.fits` when bins last served it
     uint64_t bin_counts[BINS]   # allocations from elsewhere, by the bin of their size
-    uint64_t classes[CLASS_WORDS]  # bit u: a size of u units was served, no other is cached (I4)
     uint64_t slow_counts[SLOW_BUCKETS]  # slow allocations, by their time
     uint64_t slow_ns            # sum of their times
     uint64_t slow_longest_ns

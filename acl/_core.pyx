@@ -15,7 +15,7 @@ from acl.core._asleep cimport asleep_free
 from acl.core._bins cimport (
     bin_best, bin_of, bin_of_wide, bin_remove_in, bin_swap_in, bins_above,
     bins_find, bins_sort, block_cut, block_drop, block_make, block_release,
-    block_release_in, block_word, cache_flush, cache_flush_some, class_note, core_likely,
+    block_release_in, block_word, cache_flush, cache_flush_some, core_likely,
     size_units, slab_take,
 )
 from acl.core._check cimport DEBUG_LEVEL, arena_enforce, free_stamp, oom_note
@@ -111,18 +111,16 @@ cdef inline bint peak_due(Arena *arena) noexcept nogil:
     return True
 
 
-cdef inline void count_served(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
+cdef inline void count_served(Arena *arena, size_t units) noexcept nogil:
     """Count an allocation that the cache did not serve by its size."""
     arena.bin_counts[bin_of(units)] += 1
-    if kind == RANGE_SMALL:
-        class_note(arena, units)
 
 
 cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexcept nogil:
     """Count a fit.  Return its block's flags: BLOCK_COLD if this small size is seldom asked for."""
     cdef uint32_t now, seen
     arena.counters.fits += 1
-    count_served(arena, units, kind)
+    count_served(arena, units)
     if kind != RANGE_SMALL:
         return 0
     now = <uint32_t> arena.counters.fits        # its lower bits
@@ -154,10 +152,12 @@ cdef inline Block *cache_pop(Arena *arena, size_t units) noexcept nogil:
     return block
 
 
-cdef inline void cache_push(Arena *arena, Block *block) noexcept nogil:
+cdef inline void cache_push(Arena *arena, Block *block, size_t size) noexcept nogil:
+    cdef size_t units = size >> UNIT_SHIFT
     block_word(block)[0] = BLOCK_CACHED
-    block.links.next = arena.cache[block.size >> UNIT_SHIFT]
-    arena.cache[block.size >> UNIT_SHIFT] = block
+    block.links.next = arena.cache[units]
+    arena.cache[units] = block
+    arena.cached[units] = 1
 
 
 cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept nogil:
@@ -321,10 +321,7 @@ cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
-    """True if the last flush found no place for a block, and few blocks were taken since.
-
-    A flush looks at each size that was ever served: up to a microsecond.
-    """
+    """True if the last flush found no place for a block, and few blocks were taken since."""
     cdef uint64_t blocks = arena.slab_used // sizeof(Block)
     return (arena.vain_flush != 0
             and arena.counters.fits - arena.vain_flush < blocks // FLUSHES_APART)
@@ -339,6 +336,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef size_t units = size_units(size)
     cdef Block *block
     cdef uint64_t began
+    cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
     if size >> MAX_SIZE_BITS != 0:
         return NULL                             # no bin is for such sizes
@@ -353,7 +351,8 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         began = slow_begin()
         if flushed_in_vain(arena):
             block = bins_take_medium(arena, units)
-        while block == NULL and units <= CACHE_UNITS and cache_flush_some(arena, FLUSHED_MOST) != 0:
+        while block == NULL and units <= CACHE_UNITS and flushed == FLUSHED_MOST:
+            flushed = cache_flush_some(arena, FLUSHED_MOST)
             block = bins_take(arena, units)
         if block == NULL:
             arena.vain_flush = arena.counters.fits
@@ -376,7 +375,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         block_wire(arena, block)
         stall_end(arena, began)
         arena.counters.recalls += 1
-        count_served(arena, units, kind_of(units))
+        count_served(arena, units)
     return block
 
 
@@ -409,7 +408,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     if block == NULL:
         arena.counters.failures += 1
         return NULL
-    count_served(arena, bytes >> UNIT_SHIFT, kind_of(bytes >> UNIT_SHIFT))
+    count_served(arena, bytes >> UNIT_SHIFT)
     block_hand_out(arena, block, size, tag, 0)
     block_wire(arena, block)
     return block
@@ -619,7 +618,7 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
         if block.size > CACHE_BYTES or block.flags != 0:
             block_release(arena, block)
         else:
-            cache_push(arena, block)
+            cache_push(arena, block, block.size)
         leave_biased(arena)
         return True
     lock_leave_biased(&arena.lock)
@@ -628,18 +627,20 @@ cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
 
 cdef inline bint free_fast(Arena *arena, Block *block) noexcept nogil:
     """Free as the owner, with all calls in tail position."""
+    cdef size_t size
     if not core_likely(lock_enter_biased(&arena.lock)):
         return free_slow(arena, block)
     # One compare: live, without flags and without a tag.
     if not core_likely(is_descriptor(arena, block) and block_word(block)[0] == BLOCK_LIVE):
         return free_odd(arena, block)
-    if block.size > CACHE_BYTES:
+    size = block.size
+    if size > CACHE_BYTES:
         return free_fit(arena, block)
-    arena.live -= block.size
+    arena.live -= size
     arena.requested -= block.requested
     if DEBUG_LEVEL >= 1:
         free_stamp(arena, block)
-    cache_push(arena, block)
+    cache_push(arena, block, size)
     leave_biased(arena)
     return True
 
@@ -662,7 +663,7 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
         elif block.flags & BLOCK_SHARED or arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
             block_park(arena, block)
         elif block.size <= CACHE_BYTES and not block.flags & BLOCK_COLD:
-            cache_push(arena, block)
+            cache_push(arena, block, block.size)
         else:
             block_release(arena, block)
         if block == arena.wired:

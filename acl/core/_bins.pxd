@@ -41,9 +41,9 @@ cdef void arena_return(Arena *arena) noexcept nogil      # its address is anothe
 cdef bint slab_open(Arena *arena) noexcept nogil        # addresses for descriptors
 cdef void slab_close(Arena *arena) noexcept nogil       # they stay readable, for late calls
 cdef Block *slab_take(Arena *arena) noexcept nogil       # NULL: the host has no memory left
-# Moves all of the cache into the bins, or at most so many blocks.  Both return how many bytes.
-cdef size_t cache_flush(Arena *arena) noexcept nogil
-cdef size_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil
+# Moves all of the cache into the bins, or at most so many blocks.  Both return how many blocks.
+cdef uint32_t cache_flush(Arena *arena) noexcept nogil
+cdef uint32_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil
 cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address, lowest first
 
 
@@ -195,11 +195,6 @@ cdef inline uint32_t bins_after(Bins *bins, uint32_t index, uint32_t kind) noexc
             return BINS
         map = bins.maps[kind * KIND_WORDS + word]
     return (word << MAP_SHIFT) + bit_lowest(map)
-
-
-cdef inline void class_note(Arena *arena, size_t units) noexcept nogil:
-    """Blocks of so many units can come to lie in the cache from now on."""
-    arena.classes[units >> 6] |= <uint64_t> 1 << (units & 63)
 
 
 cdef inline Block *block_make(Arena *arena) noexcept nogil:

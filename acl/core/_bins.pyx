@@ -8,9 +8,10 @@ that was ever open is readable.  A slab is opened for writing piece by piece.
 Runs under the arena's lock; no GIL, no driver.
 """
 
-from acl._core cimport ARENA_CLOSED, ARENA_SHIFT, BINS, CACHE_UNITS, Zone, core_zone
+from acl._core cimport ARENA_CLOSED, ARENA_SHIFT, BINS, Zone, core_zone
 from acl.core._lock cimport SpinLock, lock_start, spin_enter, spin_leave
 
+from libc.string cimport memchr
 from posix.mman cimport (
     MADV_DONTNEED, MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ,
     PROT_WRITE, madvise, mmap, mprotect,
@@ -31,8 +32,6 @@ cdef enum:
     SLAB_SHIFT = 30             # 2^24 descriptors
     SLAB_FIRST = 1 << 16        # bytes
     SLAB_ARENAS = 32            # slots for arenas, for each slab: some stay when their slab is free
-    FLUSH_GROUP = 4             # sizes of the cache that are looked at together
-    FLUSH_SIZES = 15            # their bits in `arena.classes`
 
 cdef SpinLock zone_lock         # guards all below, and the zone but for reading
 cdef size_t zone_slabs = 0      # room for so many
@@ -163,49 +162,29 @@ cdef Block *slab_take(Arena *arena) noexcept nogil:
     return block
 
 
-cdef inline bint cache_holds(Block **lists) noexcept nogil:
-    """True if one of FLUSH_GROUP neighbouring lists of the cache holds a block."""
-    cdef size_t bits = 0
-    cdef uint32_t index
-    for index in range(<uint32_t> FLUSH_GROUP):
-        bits |= <size_t> lists[index]
-    return bits != 0
-
-
-cdef size_t class_flush(Arena *arena, size_t units, uint32_t *most) noexcept nogil:
-    """Move up to `most` blocks of one size from the cache to the bins; their bytes."""
-    cdef size_t bytes = 0
+cdef void size_flush(Arena *arena, size_t units, uint32_t *left) noexcept nogil:
+    """Move up to `left` blocks of one size from the cache to the bins, and count them off."""
     cdef Block *block = arena.cache[units]
-    while block != NULL and most[0] > 0:
+    while block != NULL and left[0] > 0:
         arena.cache[units] = block.links.next
-        bytes += block.size
         block_release(arena, block)
         block = arena.cache[units]
-        most[0] -= 1
-    return bytes
+        left[0] -= 1
+    arena.cached[units] = block != NULL
 
 
-cdef size_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil:
-    # Few of the sizes that were ever served have a cached block: neighbours are looked at as one.
-    cdef uint32_t word, bit
-    cdef uint64_t classes
-    cdef size_t bytes = 0
-    for word in range(<uint32_t> (CACHE_UNITS >> 6) + 1):
-        classes = arena.classes[word]
-        while classes != 0:
-            bit = bit_lowest(classes)
-            if classes >> bit & FLUSH_SIZES == FLUSH_SIZES and not cache_holds(
-                    &arena.cache[(word << 6) + bit]):
-                classes &= ~(<uint64_t> FLUSH_SIZES << bit)
-                continue
-            classes &= classes - 1
-            if arena.cache[(word << 6) + bit] != NULL:
-                bytes += class_flush(arena, (word << 6) + bit, &most)
+cdef uint32_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil:
+    cdef uint32_t left = most
+    cdef char *end = arena.cached + sizeof(arena.cached)
+    cdef char *size = <char *> memchr(arena.cached, 1, sizeof(arena.cached))
+    while size != NULL and left > 0:
+        size_flush(arena, size - arena.cached, &left)
+        size = <char *> memchr(size, 1, end - size)
     arena.counters.flushes += 1
-    return bytes
+    return most - left
 
 
-cdef size_t cache_flush(Arena *arena) noexcept nogil:
+cdef uint32_t cache_flush(Arena *arena) noexcept nogil:
     return cache_flush_some(arena, ~<uint32_t> 0)
 
 

@@ -193,7 +193,7 @@ cdef uint32_t lists_check(Arena *arena, Sums *sums) noexcept nogil:
             return broken
     for index in range(CACHE_UNITS + 1):
         block = arena.cache[index]
-        if block != NULL and not arena.classes[index >> 6] >> (index & 63) & 1:
+        if block != NULL and arena.cached[index] == 0:
             return 4
         while block != NULL:
             if block.state != BLOCK_CACHED or block.size >> UNIT_SHIFT != index:
