@@ -17,7 +17,8 @@ import programs
 
 from acl.tools import sim_check
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 #: What the wrong program of each case is told.
 RULES = {
@@ -53,8 +54,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs.compile_program(programs.HERE / "misuse.c", folder, *programs.simulator(folder, how), how)
 
 
-def check(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """`aclpool sim check ARGUMENTS`."""
+def check(*arguments: str | Path, cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
+    """`aclpool sim check ARGUMENTS`, started where no sources of `acl` lie."""
     env = programs.environment(programs.mode())
     return subprocess.run([sys.executable, "-m", "acl.tools.cli", "sim", "check", *map(str, arguments)],
                           capture_output=True, text=True, timeout=programs.TIMEOUT_S, env=env, cwd=cwd)
@@ -228,7 +229,7 @@ def test_interrupt_ends_the_program_and_the_reports_stay(program: Path, tmp_path
                       "print('ready', flush=True)\ntime.sleep(600)\n")
     env = programs.environment(programs.mode())
     command = [sys.executable, "-m", "acl.tools.cli", "sim", "check", "--", sys.executable, str(script)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=HERE,
                           start_new_session=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"

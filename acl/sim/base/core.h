@@ -176,8 +176,6 @@ bool handle_hold(const void *handle);
 bool handle_drop(const void *handle);
 /* True if the host gave addresses for handles at all. */
 bool handles_possible(void);
-/* Of one that the caller holds: whether a task or another call does, too. */
-bool handle_is_held_more_than_once(const void *handle);
 /* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
  * may destroy it at any moment: only what its slot holds may be read. */
 void *handle_next(HandleKind kind, const void *after);

@@ -263,11 +263,6 @@ bool handle_kill(void *handle)
     return true;
 }
 
-bool handle_is_held_more_than_once(const void *handle)
-{
-    return atomic_load(&slot_of(handle)->word) >= 2 * SLOT_HOLD;
-}
-
 /* Puts the slot into the quarantine, where slot_take finds it after the slots that died before it,
    or at once. */
 static void slot_keep(Slot *slot)

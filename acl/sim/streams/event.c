@@ -216,13 +216,20 @@ aclError sim_aclrtCreateEventExWithFlag(aclrtEvent *event, uint32_t flag)
     return event_create(event, EVENT_EX, flag);
 }
 
+/* True while a record or a wait is queued.  What is done with may still hold the event for a moment. */
+static bool is_in_use(Event *event)
+{
+    EventCounts counts = event_counts(event);
+    return counts.done < counts.recorded || atomic_load(&event->waits) != 0;
+}
+
 aclError sim_aclrtDestroyEvent(aclrtEvent event)
 {
     EVENT_REF(resolved);
     REQUIRE(event != NULL);
     TRY(event_resolve(event, &resolved));
     /* One of aclrtCreateEventExWithFlag is given back when what uses it is done. */
-    if (check_on(CHECK_ORDER) && resolved->sort != EVENT_EX && handle_is_held_more_than_once(resolved)) {
+    if (check_on(CHECK_ORDER) && resolved->sort != EVENT_EX && is_in_use(resolved)) {
         checks.destroyed_in_use(resolved, HANDLE_EVENT);
     }
     if (!handle_kill(resolved)) {
