@@ -1,4 +1,4 @@
-/* The physical books: see accounting.h. */
+/* Accounting of physical memory: see accounting.h. */
 #include "memory/accounting.h"
 #include "memory/shared_capacity.h"
 

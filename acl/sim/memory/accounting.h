@@ -1,8 +1,8 @@
-/* The physical books: every byte of device memory that is reserved, by what took it.
+/* Accounting of physical memory: every reserved byte of device memory, by the kind of its holder.
  *
  * B1  total    a device's total == the sum over its kinds == the sum over its page sizes
- * B2  limit    total, and what neighbours hold (shared_capacity.h), <= the device's configured capacity
- *              (unless that was lowered later)
+ * B2  limit    total, and what other processes hold (shared_capacity.h), <= the device's configured
+ *              capacity (unless that was lowered later)
  * B3  peak     peak >= total since the last reset
  *
  * Thread rule: atomics only; books_take never lets two threads exceed the capacity together. */
@@ -14,7 +14,8 @@
 typedef enum BookKind { BOOK_MALLOC, BOOK_PHYSICAL, BOOK_POOL, BOOK_KINDS } BookKind;
 typedef enum PageKind { PAGE_NORMAL, PAGE_HUGE, PAGE_GIANT, PAGE_KINDS } PageKind;
 
-enum { BOOK_HOST = DEVICE_MAX, BOOK_COUNT }; /* pinned host memory has books too, but no capacity */
+enum { BOOK_HOST = DEVICE_MAX, BOOK_COUNT }; /* BOOK_HOST: the accounting of pinned host memory, which has no
+                                                capacity */
 
 static const size_t PAGE_BYTES[PAGE_KINDS] = {(size_t)1 << 12, (size_t)1 << 21, (size_t)1 << 30};
 
@@ -28,10 +29,10 @@ typedef struct BookView {
 bool books_take(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_give(int32_t device, BookKind kind, PageKind page, size_t bytes);
 void books_view(int32_t device, BookView *view);
-/* Bytes not yet reserved. */
+/* Returns the bytes of the device that are not reserved. */
 size_t books_free(int32_t device);
 
-/* The control door's view of the books (sim.h). */
+/* The control API's access to the accounting (sim.h). */
 SIM_SHARED size_t acl_sim_physical_bytes(int32_t device);
 SIM_SHARED size_t acl_sim_physical_peak(int32_t device);
 SIM_SHARED void acl_sim_physical_reset_peak(int32_t device);

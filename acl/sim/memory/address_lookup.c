@@ -1,7 +1,8 @@
-/* What an address belongs to, whether it may be touched, and the simulator's own view of it.
+/* What an address belongs to, whether it may be touched, and the address at which the simulator
+ * itself reaches the same byte.
  *
- * Addresses that the simulator never gave out are taken for ordinary host memory, of which the
- * kernel says whether touching it would fault (hostprobe.c). */
+ * Addresses that the simulator never gave out are treated as ordinary host memory; the kernel
+ * says whether touching it would fault (hostprobe.c). */
 #include "base/checks.h"
 #include "memory/memory.h"
 
@@ -76,7 +77,8 @@ static bool memory_holds(const Memory *memory, uintptr_t begin, size_t bytes, bo
     return memory->kind != MEMORY_HOLE && inside;
 }
 
-/* What a call writes itself (a model's weights); tasks say it in their `touch`. */
+/* For the order checker: notes bytes that a call itself writes (a model's weights). Tasks note
+ * theirs in their `touch` functions. */
 static void wrote(const void *address, size_t bytes, bool write)
 {
     if (write && check_on(CHECK_INIT) && stream_running() == NULL) {
@@ -97,7 +99,7 @@ bool memory_reachable(const void *address, size_t bytes, bool write)
     return memory_holds(&memory, begin, bytes, write);
 }
 
-/* Private to this file: an address that was not checked may fault. */
+/* Private to this file, because an address that was not checked may fault. */
 static void *memory_inner(const void *address)
 {
     uintptr_t at = (uintptr_t)address;

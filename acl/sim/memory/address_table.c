@@ -5,10 +5,10 @@
 #include <string.h>
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
-static Range *ranges; /* sorted by begin, none overlapping */
+static Range *ranges; /* sorted by `begin`; no two overlap */
 static size_t count, room;
 
-/* The number of ranges that begin at or before the address. */
+/* Returns how many ranges begin at or before the address. */
 static size_t ranges_upto(uintptr_t address)
 {
     size_t low = 0, high = count;

@@ -1,8 +1,9 @@
 /* Ranges of addresses that the simulator knows of: arenas, reservations, registered host memory,
- * imported memory.  One sorted array: finding is a binary search, adding moves what lies above.
+ * imported memory. They are in one sorted array: a search is binary, and adding an entry moves
+ * the entries behind it.
  *
- * Thread rule: a reader-writer lock; an entry is copied out.  What its `object` points to is never
- * unmapped; its owner checks under a lock of its own whether it is alive. */
+ * Thread rule: a reader-writer lock; callers get a copy of an entry. What its `object` points to
+ * is never unmapped; its owner checks under a lock of its own whether it is alive. */
 #ifndef SIM_ADDRESS_TABLE_H
 #define SIM_ADDRESS_TABLE_H
 
@@ -11,20 +12,21 @@
 typedef enum RangeKind {
     RANGE_ARENA,       /* object: Arena */
     RANGE_RESERVATION, /* object: Reservation */
-    RANGE_REGISTERED,  /* of the host's; object: NULL */
+    RANGE_REGISTERED,  /* host memory of the user; object: NULL */
     RANGE_IMPORTED,    /* another process's device memory; object: Import */
 } RangeKind;
 
 typedef struct Range {
     uintptr_t begin, end;
     void *object;
-    ptrdiff_t alias; /* what leads from a user's address to the simulator's own */
+    ptrdiff_t alias; /* user's address + alias = the simulator's own address */
     RangeKind kind;
     int32_t device; /* -1: none */
-    uint32_t flags; /* RANGE_REGISTERED: as registered */
+    uint32_t flags; /* RANGE_REGISTERED: the flags of the registration */
 } Range;
 
-/* False if it overlaps another (which is copied to *other if that is not NULL), or no memory. */
+/* Adds a range. False without host memory, or if it overlaps another one (which is copied to
+ * *other if `other` is not NULL). */
 bool range_add(const Range *range, Range *other);
 /* Removes the range of that kind which begins there; false if there is none. */
 bool range_remove(uintptr_t begin, RangeKind kind, Range *removed);

@@ -1,6 +1,6 @@
 /* Arenas: where the malloc families take their memory from; see memory.h.
  *
- * Refuses to do: policies and messages of the API (memory.c, hostmem.c). */
+ * Not here: the policies and messages of the API (memory.c, hostmem.c). */
 #include "base/checks.h"
 #include "base/fork.h"
 #include "memory/memory.h"
@@ -10,16 +10,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Address space by zone.  Fragmentation costs addresses, not memory: so there is several times the
- * capacity. */
+/* The least address space of a zone. Fragmentation wastes addresses, not memory, so a zone has
+ * several times the addresses of its device's capacity. */
 static const size_t LEAST_SPAN = (size_t)64 << 30;
-static const size_t LESS_SPAN = (size_t)4 << 30; /* if the host refuses LEAST_SPAN: valgrind */
+static const size_t LESS_SPAN = (size_t)4 << 30; /* used if the host refuses LEAST_SPAN, as under valgrind */
 static const size_t MOST_SPAN = (size_t)1 << 42;
 static const size_t MOST_SMALL = (size_t)1 << 40; /* a zone has fewer than 2^32 units */
 static const size_t UNITS[ZONE_COUNT] = {512, (size_t)1 << 12, (size_t)1 << 21};
 static const size_t HUGE = (size_t)1 << 21;
 
-FILE_LOCK(lock); /* of making arenas */
+FILE_LOCK(lock); /* held while an arena is made or changed */
 static _Atomic(Arena *) arenas[BOOK_COUNT];
 static Arena arena_memory[BOOK_COUNT];
 static atomic_int strictness = -1; /* -1 until the first arena or reservation is made */
@@ -40,7 +40,7 @@ static void arena_purge(void *argument, size_t offset, size_t bytes)
     const Arena *arena = part->arena;
     size_t at = part->begin + offset;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t end = (at + bytes) / page * page; /* whole pages only: neighbours share the others */
+    size_t end = (at + bytes) / page * page; /* whole pages only: other blocks share the pages at both ends */
     at = (at + page - 1) / page * page;
     if (at >= end) {
         return;
@@ -53,7 +53,7 @@ static void arena_purge(void *argument, size_t offset, size_t bytes)
     }
 }
 
-/* Address space for `bytes`, aligned to a huge page; 0 without. */
+/* Reserves address space for `bytes`, aligned to a huge page; returns 0 if there is none. */
 static uintptr_t span_reserve(size_t bytes)
 {
     void *memory = mmap(NULL, bytes + HUGE, PROT_NONE,
@@ -84,7 +84,8 @@ static bool span_map(const Arena *arena, uintptr_t at, int protection)
     return true;
 }
 
-/* The simulator's own view of an arena that strict mode hides, made once. */
+/* Maps the arena a second time, for the simulator itself; strict mode makes the first mapping
+ * inaccessible. This is done once. */
 static bool arena_map_inner(Arena *arena)
 {
     uintptr_t inner = arena->alias != 0 ? 0 : span_reserve(arena->bytes);
@@ -103,7 +104,8 @@ static bool arena_map(Arena *arena)
            (!strict || arena_map_inner(arena));
 }
 
-/* Blocks below 4 KiB may fill the device, but no more: they are charged by their unit. */
+/* Divides the arena into zones. Blocks below 4 KiB share pages and are charged by their unit, so
+ * the zone of small blocks has addresses for the whole capacity. */
 static bool arena_divide(Arena *arena, size_t capacity, size_t least)
 {
     size_t span = capacity < least ? least : capacity > MOST_SPAN ? MOST_SPAN : capacity;
@@ -140,7 +142,7 @@ static bool arena_make(Arena *arena, int32_t device, size_t capacity, size_t lea
     return divided && arena_map(arena) && arena_announce(arena);
 }
 
-/* Gives back what was made of an arena that the host refused a part of. */
+/* Undoes a partly made arena after the host refused a part of it. */
 static void arena_unmake(Arena *arena)
 {
     for (int i = 0; i < ZONE_COUNT; i++) {
@@ -173,7 +175,8 @@ static bool arena_open(Arena *arena, int32_t device)
     return false;
 }
 
-/* Makes an arena's memory follow the mode; false, and nothing changes, without address space. */
+/* Makes an arena's memory accessible or not, as the mode says. Without address space it changes
+ * nothing and returns false. */
 static bool arena_follow(Arena *arena, bool strict)
 {
     if (strict && !arena_map_inner(arena)) {
@@ -184,7 +187,7 @@ static bool arena_follow(Arena *arena, bool strict)
     return arena_announce(arena);
 }
 
-/* No longer there; the next request makes it anew. */
+/* Frees the device's arena; the next request makes a new one. */
 static void arena_forget(int32_t device)
 {
     Arena *arena = arena_existing(device);
@@ -196,7 +199,8 @@ static void arena_forget(int32_t device)
     atomic_store(&arenas[device], NULL);
 }
 
-/* A device that has grown needs more addresses; one that nothing lives on gets them. */
+/* A device whose configured capacity has grown needs more addresses. If nothing is allocated on
+ * it, its arena is freed, so that the next request makes a larger one. */
 static void arenas_grow(void)
 {
     BookView view;
@@ -237,7 +241,8 @@ Arena *arena_existing(int32_t device)
     return atomic_load_explicit(&arenas[device], memory_order_acquire);
 }
 
-/* Pages of a device would be the parent's, too; those of the host were copied. */
+/* In a forked child: frees the arenas of devices, because their pages would be shared with the
+ * parent. The host's pages were copied at the fork. */
 void arenas_forked(void)
 {
     for (int32_t device = 0; device < DEVICE_MAX; device++) {
@@ -286,7 +291,8 @@ static Zone *zone_at(Arena *arena, uintptr_t address, size_t *offset)
     return &arena->zones[index];
 }
 
-/* Short blocks share pages and are charged by 512 bytes, others by whole pages. */
+/* Blocks of less than a page share pages and are charged in units of 512 bytes, others in whole
+ * pages. */
 static size_t block_bytes(size_t bytes, PageKind page)
 {
     size_t unit = page == PAGE_NORMAL && bytes < UNITS[ZONE_PAGE] ? UNITS[ZONE_SMALL]
@@ -294,11 +300,12 @@ static size_t block_bytes(size_t bytes, PageKind page)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* With a unit more, which is nobody's; what is in quarantine goes back if there are no addresses. */
+/* Allocates a block for the checker: with one unit more behind it, which is not the program's. If
+ * there are no addresses, empties the quarantine and tries once more. */
 static size_t guarded_take(Zone *zone, size_t bytes, const BlockInfo *info)
 {
     BlockInfo guarded = *info;
-    guarded.guarded = info->kind != MEMORY_POOL; /* those are split */
+    guarded.guarded = info->kind != MEMORY_POOL; /* a pool splits its blocks, so they have no such unit */
     bytes += guarded.guarded ? zone->unit : 0;
     size_t offset = zone_take(zone, bytes, &guarded);
     if (offset == SIZE_MAX && checks.quarantine_empty()) {

@@ -20,7 +20,7 @@ static const uint64_t MAGIC = UINT64_C(0x61636c73696d3031);
 
 typedef struct ShareTable {
     uint64_t magic;
-    pthread_mutex_t lock; /* of importers and owner; survives a holder's death */
+    pthread_mutex_t lock; /* guards the importers and the owner; can be taken over if its holder died */
     ShareEntry entries[ENTRIES];
 } ShareTable;
 
@@ -36,7 +36,7 @@ FILE_LOCK(lock);
 static ShareTable *own; /* this process's */
 static int own_fd = -1;
 static uint32_t next_entry;
-static ShareView *views; /* others', never unmapped */
+static ShareView *views; /* tables of other processes, never unmapped */
 
 static uint64_t token_make(uint32_t index, uint32_t generation)
 {
@@ -62,7 +62,8 @@ static ShareTable *table_lock(ShareEntry *entry)
     return table;
 }
 
-/* True if a process that lives has it; forgets those that died.  The table's lock is held. */
+/* True if a live process has imported the entry's memory. Removes importers that died. The
+   table's lock is held. */
 static bool users_left(ShareEntry *entry)
 {
     bool left = false;
@@ -81,7 +82,8 @@ static bool same_process(Process a, Process b)
     return a.pid == b.pid && a.start == b.start;
 }
 
-/* This process's place, or a free one; NULL if there are too many importers. */
+/* Returns this process's place among the importers, or a free place; NULL if there are too many
+   importers. */
 static ShareUser *user_place(ShareEntry *entry)
 {
     Process self = process_self();
@@ -138,7 +140,8 @@ void shares_forked(void)
     }
 }
 
-/* True if neither this process nor a live importer has it. */
+/* Takes the entry at `index` for new use, unless this process or a live importer still has it;
+   then false. */
 static bool entry_claim(uint32_t index)
 {
     ShareEntry *entry = &own->entries[index];
@@ -188,7 +191,7 @@ void share_publish(ShareEntry *entry)
     atomic_store_explicit(&entry->state, SHARE_LIVE, memory_order_release);
 }
 
-/* The table's entry of that token if it is live and of that kind. */
+/* Returns the table's entry of that token if it is live and of that kind, else NULL. */
 static ShareEntry *entry_of(ShareTable *table, uint64_t token, ShareKind kind)
 {
     ShareEntry *entry = &table->entries[token_part(token, GENERATION_BITS, INDEX_BITS)];
@@ -269,7 +272,7 @@ static ShareTable *table_map(int fd, const struct stat *status)
     return table;
 }
 
-/* The table of another process; NULL if there is none (any more). */
+/* Returns the table of another process; NULL if it has none (any more). */
 static ShareTable *table_of(pid_t pid, int number)
 {
     struct stat status;
@@ -313,7 +316,8 @@ static bool entry_admits(ShareEntry *entry, pid_t owner)
     return false;
 }
 
-/* Counts this process as an importer; false if the owner has given it up, or they are too many. */
+/* Counts this process as an importer; false if the owner has given the entry up, or there are too
+   many importers. */
 static bool entry_enter(ShareTable *table_of_entry, ShareEntry *entry, uint64_t token,
                         ShareKind kind)
 {
@@ -327,7 +331,7 @@ static bool entry_enter(ShareTable *table_of_entry, ShareEntry *entry, uint64_t 
     return user != NULL;
 }
 
-/* The live entry of that token, in whosever table. */
+/* Finds the live entry of that token, in the table of any process. */
 static ShareEntry *entry_find(uint64_t token, ShareKind kind, ShareTable **table)
 {
     pid_t pid = token_pid(token);
@@ -372,7 +376,7 @@ void share_import_gone(ShareEntry *entry, int fd)
         user->times--;
     }
     bool last = atomic_load(&entry->state) == SHARE_GONE && !users_left(entry);
-    if (last && fd >= 0) { /* under the lock: the owner does not use the place again before */
+    if (last && fd >= 0) { /* under the lock: else the owner could use the memory again before it is freed here */
         (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                         (off_t)bytes);
     }

@@ -1,7 +1,7 @@
 /* Pinned host memory, and host memory that users register.
  *
- * A registered page's device address is its host address: kernels and copies of the simulator reach
- * it either way. */
+ * The device address of a registered page is its host address, because kernels and copies of the
+ * simulator run on the host. */
 #include "base/checks.h"
 #include "generated/exports.h"
 #include "memory/memory.h"
@@ -68,7 +68,7 @@ aclError sim_aclrtMallocHostWithCfg(void **ptr, uint64_t size, aclrtMallocConfig
     return host_take(__func__, ptr, size);
 }
 
-/* What the checkers say to it before it is freed. */
+/* Lets the checkers check a block of host memory before it is freed. */
 static void host_free_look(const char *function, Arena *arena, const void *address)
 {
     uintptr_t at = (uintptr_t)address;
@@ -134,8 +134,8 @@ static aclError host_register(const char *function, void *address, size_t bytes,
     return ACL_SUCCESS;
 }
 
-/* Pinned memory that was registered: its bytes are mapped already, but the device's address may be
-   asked for only in between. */
+/* Pinned memory that the program has registered. It is mapped before, too, but the program may
+ * ask for its device address only while it is registered. */
 typedef struct Pinned {
     struct Pinned *next;
     const void *address;
@@ -154,7 +154,7 @@ static bool memory_is_of_malloc_host(const void *address, size_t bytes)
            end <= memory.base + memory.bytes;
 }
 
-/* The link that leads to the address, or the last; the lock is held. */
+/* Returns the link to the entry of that address, or the list's last link; the lock is held. */
 static Pinned **pinned_find(const void *address)
 {
     Pinned **link = &pinned;
@@ -210,7 +210,7 @@ static bool pinned_forget(const void *address)
     return found != NULL;
 }
 
-/* True if exactly that range is registered: registering it twice is allowed. */
+/* True if exactly that range is registered: registering the same range twice is allowed. */
 static bool host_is_registered(const void *address, size_t bytes)
 {
     Range range;

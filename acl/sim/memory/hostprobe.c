@@ -1,9 +1,10 @@
 /* hostprobe.c: which bytes of ordinary host memory can be touched without a fault.
 
-   A program may name more bytes than its array has.  On a device that is a driver's status; a
-   memcpy would end the process.  The kernel is asked to fault the pages in, as the copy itself would:
-   MADV_POPULATE_READ and _WRITE (Linux 5.14) change no byte and race with no other writer.  An older
-   kernel is asked to read one byte of each page, which says nothing about writing.
+   A program may pass more bytes than its array has. With a device that gives an error status of
+   the driver; here a memcpy would crash the process. So before a copy the kernel is asked to map
+   the pages in: MADV_POPULATE_READ and _WRITE (Linux 5.14) change no byte, so they cannot race
+   with other writers. An older kernel is asked to read one byte of each page, which does not tell
+   whether the page can be written.
 
    The answer is for whole pages: bytes behind an array on its last page count as reachable, even if
    they are not the program's.
@@ -20,10 +21,11 @@
 enum { MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23 };
 #endif
 
-static const uintptr_t ADDRESS_MOST = UINTPTR_MAX >> 1; /* the rest is the kernel's */
+static const uintptr_t ADDRESS_MOST = UINTPTR_MAX >> 1; /* higher addresses are the kernel's */
 enum { PROBES = 64 }; /* pages for each system call of an older kernel */
 
-/* Reads one byte of each page; true where a sandbox forbids the question. */
+/* Reads one byte of each page; true if all can be read, and also where a sandbox forbids the
+   system call. */
 static bool pages_readable(uintptr_t begin, uintptr_t end, size_t page)
 {
     char bytes[PROBES];
@@ -42,7 +44,7 @@ static bool pages_readable(uintptr_t begin, uintptr_t end, size_t page)
     return true;
 }
 
-/* The kernel's answer about the pages from `begin` on: 0, or an error's number. */
+/* Asks the kernel to map in the pages from `begin` on. Returns 0, or an error's number. */
 static int pages_populate(uintptr_t begin, size_t bytes, bool write)
 {
     int status;
@@ -58,7 +60,9 @@ static bool pages_touchable(uintptr_t begin, uintptr_t end, size_t page, bool wr
     if (error != EINVAL) {
         return error == 0;
     }
-    /* No permission, or a kernel that does not know the question: then not of our own stack either. */
+    /* EINVAL means that the pages have no permission, or that the kernel does not know the
+       request. If the request fails in the same way for this thread's own stack, the kernel does
+       not know it. */
     uintptr_t own = (uintptr_t)&error & ~(page - 1);
     return pages_populate(own, page, write) == EINVAL && pages_readable(begin, end, page);
 }
@@ -73,7 +77,7 @@ size_t host_reach(const void *address, size_t bytes, bool write)
     if (__builtin_add_overflow(at, bytes - 1, &last) || last > ADDRESS_MOST) {
         last = ADDRESS_MOST;
     }
-    size_t good = 0, bad = (last - begin) / page + 1; /* pages: known to be, known not to be */
+    size_t good = 0, bad = (last - begin) / page + 1; /* numbers of pages that can, and cannot, be touched */
     if (last - at == bytes - 1 && pages_touchable(begin, begin + bad * page, page, write)) {
         return bytes;
     }

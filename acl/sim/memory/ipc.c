@@ -1,8 +1,8 @@
 /* Device memory of the malloc family for other processes: see ipc.h.
  *
- * A key names a share entry (export_table.h).  The importer maps the pages that hold the memory; a block
- * shorter than a page brings its neighbours along, as pages do.  A block that is freed while
- * importers have it is kept until they are done, and given back at the next call here. */
+ * A key names a share entry (export_table.h). The importer maps whole pages, so it also gets the
+ * bytes of other blocks in the same pages. If a block is freed while importers have it, it is
+ * kept until they are done, and freed at the next call to this file. */
 #include "memory/ipc.h"
 
 #include "generated/exports.h"
@@ -15,17 +15,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 65 }; /* bytes that the documentation asks for a key */
+enum { KEY_BYTES = 65 }; /* length of a key, as documented */
 static const char KEY_FORMAT[] = "acl-sim-ipc-%016llx";
 
-/* What this process exported. */
+/* An allocation that this process exported. */
 typedef struct Export {
     uintptr_t block; /* where the allocation begins */
     ShareEntry *entry;
     struct Export *next;
 } Export;
 
-/* A block that was freed, and whose importers are not done. */
+/* A block that was freed while importers still have it. */
 typedef struct Lingering {
     Arena *arena;
     uintptr_t block;
@@ -34,7 +34,7 @@ typedef struct Lingering {
     struct Lingering *next;
 } Lingering;
 
-/* What this process imported. */
+/* An allocation that this process imported. */
 typedef struct Import {
     uint64_t token;
     ShareEntry *entry;
@@ -42,13 +42,13 @@ typedef struct Import {
     uintptr_t base;  /* of the mapped pages */
     size_t bytes;
     ptrdiff_t alias;
-    unsigned times;  /* imported and not closed */
+    unsigned times;  /* imports that are not closed yet */
     struct Import *next;
 } Import;
 
 FILE_LOCK(lock);
 static Export *exports;
-static Export *closed; /* whose keys are dead, and which have importers */
+static Export *closed; /* exports that still have importers; their keys are dead */
 static Lingering *lingering;
 static Import *imports;
 
@@ -92,7 +92,7 @@ static void exports_collect(Export **list)
     }
 }
 
-/* Gives back what importers are done with; the lock is held. */
+/* Frees the blocks whose importers are done; the lock is held. */
 static void lingering_collect_locked(void)
 {
     exports_collect(&closed);
@@ -165,7 +165,7 @@ bool ipc_block_freed(Arena *arena, uintptr_t address, const ZoneView *view)
     return used == NULL;
 }
 
-/* The arena's block that begins at the address, as a view; 107000 if it cannot be exported. */
+/* Gives the arena and the block that begins at the address; 107000 if it cannot be exported. */
 static aclError block_check(const char *function, void *devPtr, size_t size, Arena **arena,
                             ZoneView *view)
 {
@@ -273,7 +273,7 @@ static uintptr_t pages_map(const Import *one, int protection)
     return memory == MAP_FAILED ? 0 : (uintptr_t)memory;
 }
 
-/* The users' view, and in strict mode the simulator's beside it. */
+/* Maps the memory for the user and, in strict mode, a second time for the simulator. */
 static bool import_map(Import *one, int32_t device)
 {
     bool strict = memory_strict();
@@ -294,7 +294,7 @@ static void import_unmap(Import *one)
     if (one->alias != 0) {
         munmap((void *)(one->base + (uintptr_t)one->alias), one->bytes);
     }
-    share_import_gone(one->entry, -1); /* the pages are the exporter's to give back */
+    share_import_gone(one->entry, -1); /* only the exporter frees the pages */
     close(one->fd);
     free(one);
 }
@@ -354,7 +354,7 @@ aclError sim_aclrtIpcMemImportByKey(void **devPtr, const char *key, uint64_t fla
     return status;
 }
 
-/* One import less; true if there was one.  The lock is held. */
+/* Takes away one import of that token; true if there was one. The lock is held. */
 static bool import_close_locked(uint64_t token)
 {
     Import **at = &imports;
@@ -369,8 +369,8 @@ static bool import_close_locked(uint64_t token)
     return one != NULL;
 }
 
-/* The exporter's side of a close: the key dies.  The export is remembered while importers have the
- * memory, for its block must not be used again before; its share entry neither. */
+/* Closes a key for the exporter: the key is dead from now on. While importers have the memory,
+ * the export and its share entry are kept, because its block must not be used again. */
 static bool export_close_locked(uint64_t token)
 {
     ShareEntry *entry = share_own(token, SHARE_IPC);

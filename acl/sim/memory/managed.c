@@ -1,9 +1,9 @@
 /* Managed memory: one address for the host and all devices.
  *
- * Pages do not move in the simulator, so advice and prefetches are remembered, for the allocation
- * as a whole, and told again by the attributes.
+ * Pages do not move in the simulator, so advice and prefetches are only stored, for the
+ * allocation as a whole, and returned by the attributes.
  *
- * Thread rule: one mutex for all that is remembered. */
+ * Thread rule: one mutex guards all stored data. */
 #include "memory/managed.h"
 #include "memory/memory.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOCATION_HOST = -1, LOCATION_NONE = -2 }; /* ids where no device is meant */
+enum { LOCATION_HOST = -1, LOCATION_NONE = -2 }; /* location ids that are not a device's */
 
 typedef struct Managed {
     bool read_mostly;
@@ -214,7 +214,7 @@ aclError sim_aclrtMemManagedPrefetchBatchAsync(const void **ptrs, size_t *sizes,
 }
 
 /* ---- attributes ----------------------------------------------------------------- */
-/* The id as callers want it: a device's, or what stands for the host or nowhere. */
+/* Returns the location's id for callers: the device's id, LOCATION_HOST or LOCATION_NONE. */
 static int32_t location_id(const aclrtMemManagedLocation *location)
 {
     return location->type == ACL_MEM_LOCATIONTYPE_DEVICE    ? location->id
@@ -222,7 +222,8 @@ static int32_t location_id(const aclrtMemManagedLocation *location)
                                                             : LOCATION_HOST;
 }
 
-/* Host and devices that access it; the rest of the array is filled with LOCATION_NONE. */
+/* Writes the ids of the host and the devices that access it; fills the rest of the array with
+ * LOCATION_NONE. */
 static void accessors_tell(const Managed *managed, int32_t *data, size_t room)
 {
     size_t told = 0;

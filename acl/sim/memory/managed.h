@@ -1,8 +1,8 @@
-/* Managed memory, as the rest of the simulator sees it. */
+/* Managed memory: the interface for other files. */
 #ifndef SIM_MANAGED_H
 #define SIM_MANAGED_H
 
-/* What is known of an allocation that is freed just now. */
+/* Forgets what is stored about an allocation, which is being freed. */
 void managed_freed(void *owner);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* What an attribute counts. */
 typedef struct InfoPart {
-    bool on_hbm, on_ddr; /* of a chip with HBM, of a chip without */
+    bool on_hbm, on_ddr; /* counted on a chip with HBM, on a chip without */
     bool normal, huge, giant;
 } InfoPart;
 
@@ -34,8 +34,9 @@ static const InfoPart INFO_PARTS[] = {
     [ACL_MEM_P2P_HUGE1G] = {true, true, false, false, true},
 };
 
-/* Free memory is one store: whole huge pages of it count as huge, the rest as normal, and whole
- * giant pages of it can be had too.  So normal + huge is what the device has in all. */
+/* Counts free and total bytes. A device's free memory is one amount: its whole huge pages count
+ * as huge, the rest as normal, so normal + huge is all of it. Whole giant pages of it are counted
+ * as giant, too. */
 static void info_count(const InfoPart *part, int32_t device, size_t *unused, size_t *total)
 {
     BookView view;
@@ -82,7 +83,8 @@ aclError sim_aclrtGetMemInfo(aclrtMemAttr attr, size_t *free, size_t *total)
     return ACL_SUCCESS;
 }
 
-/* One line for each of the books, as the runtime has one for each module, the largest first. */
+/* Gives one row for each kind of holder, the largest first. (The runtime gives one row for each
+ * of its modules.) */
 aclError sim_aclrtGetMemUsageInfo(int32_t deviceId, aclrtMemUsageInfo *memUsageInfo,
                                   size_t inputNum, size_t *outputNum)
 {

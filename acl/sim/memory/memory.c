@@ -1,8 +1,9 @@
 /* The malloc family, freeing, and what a pointer is.
  *
- * Sizes: aclrtMalloc and Cached pad as the SoC wants, all others only align to 32 bytes.  Pages:
- * more than 1 MiB comes in huge pages if the policy allows, and falls back to normal ones when the
- * device has no whole huge page left.  Neither malloc nor free waits for a stream. */
+ * Sizes: aclrtMalloc and aclrtMallocCached pad as the SoC requires, all others only align to 32
+ * bytes. Pages: more than 1 MiB comes in huge pages if the policy allows, and falls back to
+ * normal ones when the device has no whole huge page left. Neither malloc nor free waits for a
+ * stream. */
 #include "memory/memory.h"
 
 #include "base/checks.h"
@@ -16,14 +17,14 @@
 
 static const size_t ALIGN = 32;
 static const size_t HUGE_OVER = (size_t)1 << 20;
-enum { POLICY_BASE = 7 }; /* the page policies; the bits above choose bandwidth and access */
+enum { POLICY_BASE = 7 }; /* lowest bits: the page policy; the bits above choose bandwidth and access */
 
 typedef struct PagePlan {
     PageKind page;
-    bool or_normal; /* normal pages if there is no huge page left */
+    bool or_normal; /* take normal pages if no huge page is left */
 } PagePlan;
 
-/* floor((size + 32 + padding - 1) / 32) * 32, or false on overflow. */
+/* *padded = floor((size + 32 + padding - 1) / 32) * 32; false on overflow. */
 static bool size_pad(size_t size, size_t padding, size_t *padded)
 {
     size_t append = ALIGN + padding;
@@ -39,7 +40,7 @@ static PagePlan plan_huge_first(size_t bytes)
     return bytes > HUGE_OVER ? (PagePlan){PAGE_HUGE, true} : (PagePlan){PAGE_NORMAL, false};
 }
 
-/* aclrtMalloc's: P2P policies ask for normal pages. */
+/* The pages for aclrtMalloc's policy: P2P policies get normal pages. */
 static PagePlan plan_plain(aclrtMemMallocPolicy policy, size_t bytes)
 {
     switch (policy) {
@@ -58,7 +59,8 @@ static PagePlan plan_plain(aclrtMemMallocPolicy policy, size_t bytes)
     }
 }
 
-/* aclrtMallocWithCfg's: a page policy, or-ed with bits of bandwidth and access. */
+/* The pages for aclrtMallocWithCfg's policy: a page policy or-ed with bits for bandwidth and
+ * access. */
 static PagePlan plan_with_bits(aclrtMemMallocPolicy policy, size_t bytes)
 {
     unsigned all = (unsigned)policy;
@@ -77,7 +79,7 @@ static PagePlan plan_with_bits(aclrtMemMallocPolicy policy, size_t bytes)
     }
 }
 
-/* `asked` is what the program wants to use of it. */
+/* Allocates `bytes`, of which the program asked for `asked`; the rest is padding. */
 static aclError take(const char *function, void **out, size_t bytes, size_t asked, PagePlan plan,
                      uint16_t module)
 {
@@ -151,7 +153,8 @@ aclError sim_aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy 
                        known ? policy : ACL_MEM_MALLOC_HUGE_FIRST);
 }
 
-/* The attributes of a device allocation; of several of one sort the last counts. */
+/* Checks the attributes of a device allocation; if one kind is given several times, the last
+ * counts. */
 static aclError attributes_check(const char *function, const aclrtMallocConfig *cfg,
                                  int32_t device, uint16_t *module)
 {
@@ -260,8 +263,8 @@ aclError sim_aclrtFreeWithDevSync(void *devPtr)
     return memory_free(__func__, devPtr);
 }
 
-/* Memory outlives its device's last reset, as it outlives contexts; pages that were freed are
-   returned to the host. */
+/* Called at the device's last reset. Live memory stays allocated, as it does when a context ends;
+ * pages that were freed are returned to the host. */
 static void free_pages_return(int32_t device)
 {
     Arena *arena = arena_existing(device);

@@ -1,16 +1,16 @@
 /* Stream-ordered memory pools (aclrtMemPool*).
  *
- * A pool takes blocks of whole 2 MiB pages from its device.  aclrtMemPoolFreeAsync makes a block
- * CACHED at once: the same stream may get it again right away, other streams only after the free's
- * place in its stream was reached.  A block that is too long for a request is split.  What is cached
- * beyond the release threshold goes back to the device when that place is reached.
+ * A pool takes blocks of whole 2 MiB pages from its device. aclrtMemPoolFreeAsync makes a block
+ * CACHED at once: the same stream may get it again at once, other streams only when the stream
+ * has reached the free. A block that is longer than a request is split. When the stream has
+ * reached the free, cached blocks beyond the release threshold are returned to the device.
  *
  * S1  used      used == the sum of BUSY blocks; reserved == the sum of all blocks; used <= reserved
  * S2  limit     reserved <= limit
  * S3  order     a CACHED block whose free was not reached goes only to the stream it was freed on
  * S4  binned    a block is in one bin <=> it is CACHED
  *
- * Thread rule: each pool has a mutex.  A pool's slot lives until its last block is gone. */
+ * Thread rule: each pool has a mutex. A pool's slot is in use until its last block is freed. */
 #include "memory/mempool.h"
 
 #include "generated/exports.h"
@@ -20,13 +20,13 @@
 
 typedef enum PoolBlockState { POOL_BUSY, POOL_CACHED } PoolBlockState;
 
-/* A free's place in its stream; shared by the pieces that its block was split into. */
+/* The position of a free in its stream. If the freed block is split, its parts share it. */
 typedef struct FreePlace {
-    uint32_t users;          /* the free's task, each block */
+    uint32_t users;          /* references: the free's task, and each block */
     bool reached;
     uint32_t stream;         /* its id */
-    struct RaceBox *order;   /* the order checker's */
-    struct PoolBlock *first; /* of the blocks, while it is not reached */
+    struct RaceBox *order;   /* for the order checker */
+    struct PoolBlock *first; /* list of the blocks, until the free is reached */
 } FreePlace;
 
 typedef struct PoolBlock {
@@ -34,12 +34,12 @@ typedef struct PoolBlock {
     uintptr_t address;
     size_t bytes;
     PoolBlockState state;
-    FreePlace *place;               /* CACHED: of its free */
+    FreePlace *place;               /* CACHED: the position of its free */
     struct PoolBlock *next, **link; /* CACHED: in a bin (S4) */
-    struct PoolBlock *other;        /* CACHED: of the same place */
+    struct PoolBlock *other;        /* CACHED: the next block with the same `place` */
 } PoolBlock;
 
-enum { BINS = 44, LOOKS_MOST = 64 }; /* a bin has the blocks of one power of two of pages */
+enum { BINS = 44, LOOKS_MOST = 64 }; /* a bin has the blocks from one power of two of pages up to the next */
 
 typedef struct MemPool {
     pthread_mutex_t lock;
@@ -48,8 +48,8 @@ typedef struct MemPool {
     size_t threshold;
     uint32_t reuse[ACL_RT_MEM_POOL_REUSE_ALLOW_INTERNAL_DEPENDENCIES + 1];
     size_t reserved, reserved_high, used, used_high;
-    size_t blocks, tasks;        /* how many; frees that are queued */
-    PoolBlock *bins[2][BINS];    /* [whether its free was reached] */
+    size_t blocks, tasks;        /* number of blocks; number of queued frees */
+    PoolBlock *bins[2][BINS];    /* first index: whether the block's free was reached */
     bool destroyed;
 } MemPool;
 
@@ -139,7 +139,8 @@ static void block_unlink(MemPool *pool, PoolBlock *block)
     pool->reserved -= block->bytes;
 }
 
-/* Gives cached blocks whose place was reached back until no more than `keep` is reserved. */
+/* Returns cached blocks whose free was reached to the device, until at most `keep` bytes are
+ * reserved. */
 static void pool_trim(MemPool *pool, size_t keep)
 {
     for (int bin = BINS - 1; bin >= 0; bin--) {
@@ -180,7 +181,7 @@ static PoolBlock *bins_search(MemPool *pool, bool reached, size_t bytes, uint32_
     return NULL;
 }
 
-/* A cached block that the stream may have. */
+/* Returns a cached block that the stream may use, or NULL. */
 static PoolBlock *block_find(MemPool *pool, size_t bytes, uint32_t stream, int looks)
 {
     PoolBlock *ready = bins_search(pool, true, bytes, stream, looks);
@@ -252,7 +253,7 @@ static void pool_note_highs(MemPool *pool)
 
 static PoolBlock *pool_take(MemPool *pool, size_t bytes, Stream *on, aclError *status)
 {
-    *status = ACL_ERROR_RT_INTERNAL_ERROR; /* what the runtime says of an exhausted pool */
+    *status = ACL_ERROR_RT_INTERNAL_ERROR; /* the status that the runtime gives for an exhausted pool */
     uint32_t stream = stream_id(on);
     PoolBlock *block = block_reuse(pool, bytes, stream, LOOKS_MOST, on);
     if (block == NULL && bytes <= pool->limit) {
@@ -278,7 +279,7 @@ static PoolBlock *pool_take(MemPool *pool, size_t bytes, Stream *on, aclError *s
     return block;
 }
 
-/* After the pool's end its slot may be used again once no block is left; drops the lock. */
+/* Unlocks the pool. If it is destroyed and no block is left, its slot may be used again. */
 static void pool_unlock(MemPool *pool)
 {
     bool over = pool->destroyed && pool->blocks == 0 && pool->tasks == 0;
@@ -296,7 +297,8 @@ static void pool_unref(MemPool *const *pool)
 }
 #define POOL_REF(name) MemPool *name __attribute__((cleanup(pool_unref))) = NULL
 
-/* The live pool of that handle: held until the end of the block, and locked. */
+/* Finds the live pool of that handle, takes a reference until the end of the caller's scope, and
+ * locks it. */
 static bool pool_enter(aclrtMemPool handle, MemPool **pool)
 {
     if (!handle_follow(handle, HANDLE_MEM_POOL)) {
@@ -425,8 +427,8 @@ static void place_reach(MemPool *pool, FreePlace *place)
     pool_trim(pool, pool->threshold);
 }
 
-/* Since the task was made its blocks may have been returned to the device, or given out and freed
-   again. */
+/* The free was reached. Its blocks may have been returned to the device in the meantime, or
+ * allocated and freed again. */
 static aclError free_run(Stream *stream, const void *payload)
 {
     const FreeTask *task = payload;
@@ -437,7 +439,7 @@ static aclError free_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* A task that was dropped is never reached: then nothing can be in flight either. */
+/* A dropped free counts as reached: its stream drops the work before it, too. */
 static void free_drop(void *payload)
 {
     const FreeTask *task = payload;
@@ -481,7 +483,8 @@ static void plain_touch(const void *payload, Touch *touch)
 
 static const TaskClass plain_class = {.name = "free", .run = plain_run, .touch = plain_touch};
 
-/* The free was not queued: the block is the program's again, unless this stream had it once more. */
+/* Undoes a free that could not be queued: the block is live again, unless this stream has already
+ * got it once more. */
 static void free_undo(MemPool *pool, PoolBlock *block, FreePlace *place)
 {
     pthread_mutex_lock(&pool->lock);
@@ -494,7 +497,7 @@ static void free_undo(MemPool *pool, PoolBlock *block, FreePlace *place)
     pool_unlock(pool);
 }
 
-/* The lock is held. */
+/* Caches the block at the start of its free; the lock is held. */
 static aclError free_begin(const char *function, PoolBlock *block, FreePlace *place)
 {
     if (block->state != POOL_BUSY) {

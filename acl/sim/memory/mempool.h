@@ -1,4 +1,4 @@
-/* Stream-ordered memory pools, as the rest of the simulator sees them. */
+/* Stream-ordered memory pools: the interface for other files. */
 #ifndef SIM_MEMPOOL_H
 #define SIM_MEMPOOL_H
 
@@ -6,7 +6,7 @@
 
 struct PoolBlock;
 
-/* aclrtFree of a pool's memory: back to the device at once.  The view is of the block, held. */
+/* aclrtFree of a pool's block: returns it to the device at once. The view is of the held block. */
 aclError pool_free_now(const char *function, struct PoolBlock *block, Arena *arena,
                        const ZoneView *view);
 

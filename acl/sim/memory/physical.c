@@ -12,13 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One file for each device.  It is sparse, and offsets are plenty: they are handed out upwards. */
+/* The backing file of one device. It is sparse and has more offsets than needed: new parts are
+   taken upwards. */
 typedef struct Backing {
     pthread_mutex_t lock;
     int fd;
-    uint64_t next;  /* first offset never handed out */
-    Home *unused;   /* whole homes to use again */
-    Zone spill;     /* for pieces whose home place is taken */
+    uint64_t next;  /* first offset that was never used */
+    Home *unused;   /* homes of closed reservations, to use again */
+    Zone spill;     /* for memory whose place in its home is taken */
     uint64_t spill_offset;
     bool open;
 } Backing;
@@ -55,7 +56,7 @@ static bool backing_open_locked(Backing *backing)
     return backing->open;
 }
 
-/* All backings' locks are made before any is used. */
+/* Initialises the locks of all backings before the first use. */
 __attribute__((constructor)) static void backings_init(void)
 {
     for (int i = 0; i < BOOK_COUNT; i++) {
@@ -142,7 +143,7 @@ void home_unref(Home *home)
     pthread_mutex_unlock(&backing->lock);
 }
 
-/* Marks the granules if none of them is marked. */
+/* Marks the granules as used, unless one of them is marked; then false. */
 static bool home_take(Home *home, size_t granule, size_t count)
 {
     bool clear = granule + count <= home->granules;
@@ -167,13 +168,13 @@ static void home_give(Home *home, size_t granule, size_t count)
 }
 
 /* ---- places that importers have ------------------------------------------------- */
-/* A place that an importer still has, of a Physical that was freed. */
+/* A place in the file whose Physical was freed while an importer still has the memory. */
 typedef struct Lingering {
     struct Lingering *next;
     ShareEntry *share;
     int32_t device;
     int fd;
-    Home *home; /* NULL: in the spill */
+    Home *home; /* NULL: in the backing's spill zone */
     uint64_t offset;
     size_t bytes;
 } Lingering;
@@ -195,7 +196,7 @@ static void place_give(const Lingering *place)
     }
 }
 
-/* Gives back what importers are done with. */
+/* Frees the places whose importers are done. */
 static void lingering_collect(void)
 {
     pthread_mutex_lock(&physicals_lock);
@@ -270,7 +271,7 @@ bool physical_place(Physical *memory, Home *home, size_t granule)
     return placed;
 }
 
-/* Gives the pages back when the last importer has released them. */
+/* Frees the memory's pages: at once, or when the last importer is done with them. */
 static void physical_unplace(Physical *memory)
 {
     Lingering place = {NULL, memory->share, memory->device, memory->fd, memory->home,
@@ -280,7 +281,7 @@ static void physical_unplace(Physical *memory)
         return;
     }
     Lingering *kept = malloc(sizeof *kept);
-    if (kept != NULL) { /* else its place is lost, not its pages */
+    if (kept != NULL) { /* without host memory the place is lost; its pages are freed by the last importer */
         *kept = place;
         pthread_mutex_lock(&physicals_lock);
         kept->next = lingering;
@@ -317,7 +318,7 @@ void physical_unref(Physical *memory)
     pthread_mutex_unlock(&physicals_lock);
 }
 
-/* A reference unless the memory is dead. */
+/* Takes a reference; false if the memory is dead. */
 static bool physical_try_ref(Physical *memory)
 {
     unsigned refs = atomic_load(&memory->refs);
@@ -336,7 +337,8 @@ static aclError handle_unknown(const char *function, aclrtDrvMemHandle handle)
                      (void *)handle);
 }
 
-/* What a slot that is held stands for: its memory may be another's if the handle is dead. */
+/* Gives the memory of a slot, with a reference. False if the handle is dead: the memory's object
+   may already belong to another handle. */
 static bool handle_memory(const PhysicalHandle *slot, Physical **memory)
 {
     *memory = slot->memory;
@@ -375,7 +377,7 @@ PhysicalHandle *physical_handle(Physical *memory)
     return handle;
 }
 
-/* Adds to how often the handle has to be freed; false if that was done the last time. */
+/* Changes how often the handle must still be freed; false if that is 0 already. */
 static bool users_add(PhysicalHandle *handle, int change)
 {
     unsigned users = atomic_load(&handle->users);
@@ -396,7 +398,7 @@ PhysicalHandle *physical_retain(Physical *memory)
         }
     }
     physical_ref(memory);
-    handle = physical_handle(memory); /* its handles were freed: a new one */
+    handle = physical_handle(memory); /* all its handles were freed: make a new one */
     if (handle == NULL) {
         physical_unref(memory);
     }
@@ -409,12 +411,13 @@ static bool location_is_host(aclrtMemLocationType type)
     return type == ACL_MEM_LOCATION_TYPE_HOST || type == ACL_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-/* The pages of an attribute; PAGE_KINDS if physical memory cannot have it there. */
+/* Returns the kind of pages that the attribute asks for; PAGE_KINDS if physical memory cannot
+   have the attribute at that location. */
 static PageKind attribute_page(aclrtMemAttr attr, bool on_host)
 {
     switch (attr) {
     case ACL_HBM_MEM_HUGE:
-    case ACL_HBM_MEM_NORMAL: /* served as huge pages, the documentation says */
+    case ACL_HBM_MEM_NORMAL: /* the documentation says that these get huge pages */
     case ACL_MEM_HUGE:
     case ACL_MEM_NORMAL:
     case ACL_MEM_P2P_HUGE:
@@ -446,7 +449,7 @@ static aclError attribute_check(const char *function, const aclrtPhysicalMemProp
     return ACL_SUCCESS;
 }
 
-/* The runtime's and the driver's checks. */
+/* Makes the checks of the runtime and of the driver. */
 static aclError location_check(const char *function, const aclrtPhysicalMemProp *prop,
                                PageKind page, int32_t *device)
 {
@@ -552,7 +555,7 @@ aclError sim_aclrtFreePhysical(aclrtDrvMemHandle handle)
         if (freed && atomic_load(&slot->users) == 0 && handle_kill(slot)) {
             PhysicalHandle *latest = slot;
             atomic_compare_exchange_strong(&slot->memory->handle, &latest, NULL);
-            physical_unref(slot->memory); /* the handle's own reference */
+            physical_unref(slot->memory); /* drops the reference that the handle holds */
             handle_retire(slot);
         }
         handle_drop(slot);

@@ -1,17 +1,18 @@
-/* Physical memory of the virtual-memory calls: handles, what backs them, and their life.
+/* Physical memory of the virtual-memory calls: handles, the memory behind them, and their
+ * lifetime.
  *
- * Each device (and the host) has one file in memory.  Where in it a piece of physical memory lies
- * is decided when it is first mapped: at the place that mirrors its address in the reservation, if
- * that is free, so that neighbours in the address space are neighbours in the file and the kernel
- * keeps one mapping for both (vm.max_map_count); else anywhere.  Memory that was never mapped has
- * no place.
+ * Each device (and the host) has one file in memory. The place of a piece of physical memory in
+ * the file is chosen when it is first mapped. If possible it lies at the offset in the file that
+ * corresponds to its offset in the reservation: then memory mapped side by side also lies side by
+ * side in the file, and the kernel needs only one mapping for both (vm.max_map_count). If that
+ * offset is taken, it lies anywhere. Memory that was never mapped has no place.
  *
  * P1  life     a Physical lives while a handle, a mapping or an importer counts on it
  * P2  place    placed pieces do not overlap in their file
  * P3  home     a granule's bit in its Home is set  <=>  a live piece is placed there
  *
- * Thread rule: any thread.  Physicals are type-stable, so a late handle finds a dead one, not
- * garbage. */
+ * Thread rule: any thread. The memory of a Physical is only ever used for another Physical, so a
+ * late handle finds a dead Physical and never other data. */
 #ifndef SIM_PHYSICAL_H
 #define SIM_PHYSICAL_H
 
@@ -22,10 +23,10 @@ static const size_t GRANULE = (size_t)1 << 21;
 
 struct ShareEntry;
 
-/* The part of a backing file that mirrors one reservation. */
+/* The part of a backing file that corresponds to one reservation. */
 typedef struct Home {
     pthread_mutex_t lock;
-    int32_t device; /* whose file; BOOK_HOST: the host's */
+    int32_t device; /* the device of the file; BOOK_HOST: the host */
     uint64_t offset;
     size_t granules;
     uint64_t *used;  /* P3 */
@@ -34,39 +35,41 @@ typedef struct Home {
 } Home;
 
 typedef struct Physical {
-    pthread_mutex_t lock; /* of its place */
+    pthread_mutex_t lock; /* guards its place in the file */
     atomic_uint refs;     /* P1 */
     bool placed;
-    bool imported;        /* the file is another process's; fd is ours to close */
+    bool imported;        /* the file belongs to another process; this process closes `fd` */
     PageKind page;
-    int32_t device;       /* BOOK_HOST: the host's */
+    int32_t device;       /* BOOK_HOST: host memory */
     int fd;
     uint64_t offset;
     size_t bytes;
-    Home *home;           /* where its granules are marked, or NULL */
+    Home *home;           /* the home that has its granules, or NULL */
     aclrtPhysicalMemProp prop;
-    struct ShareEntry *share; /* its entry for other processes, or NULL */
+    struct ShareEntry *share; /* its entry in the table for other processes, or NULL */
     uint32_t link;        /* aclrtMemMapSetLink's advice */
-    _Atomic(struct PhysicalHandle *) handle; /* the latest that lives, or NULL */
+    _Atomic(struct PhysicalHandle *) handle; /* the newest handle that is live, or NULL */
     struct Physical *next;
 } Physical;
 
 typedef struct PhysicalHandle {
     Physical *memory;
-    atomic_uint users; /* aclrtMallocPhysical and aclrtMemRetainAllocationHandle */
+    atomic_uint users; /* calls of aclrtMallocPhysical and aclrtMemRetainAllocationHandle that are not undone */
 } PhysicalHandle;
 
-/* The memory behind a user's handle with a reference taken, or 107017. */
+/* Gives the memory of a user's handle with a reference, or 107017. */
 aclError physical_of(const char *function, aclrtDrvMemHandle handle, Physical **memory);
 void physical_ref(Physical *memory);
 void physical_unref(Physical *memory);
-/* A Physical with one reference and nothing else, or NULL. */
+/* Returns an empty Physical with one reference, or NULL. */
 Physical *physical_blank(void);
-/* A handle for it (takes over a reference), or NULL. */
+/* Returns a new handle, which takes over the caller's reference; NULL without host memory. */
 PhysicalHandle *physical_handle(Physical *memory);
-/* A handle of memory on which the caller has a reference, with one more user; NULL without. */
+/* Returns a handle of the memory and adds one user to it; NULL without host memory. The caller
+ * has a reference on the memory. */
 PhysicalHandle *physical_retain(Physical *memory);
-/* Decides where it lies, at that granule of the home if that is free; false without room. */
+/* Chooses the memory's place in the file: at that granule of the home if it is free. False if
+ * there is no room. */
 bool physical_place(Physical *memory, Home *home, size_t granule);
 
 Home *home_new(int32_t device, size_t bytes);

@@ -5,7 +5,7 @@
 #include "memory/vmm.h"
 #include "races/race_inside.h"
 
-/* The mapping's part of the range. */
+/* Gives the part of the range that one mapping covers. */
 static bool mapped_bytes(uintptr_t address, size_t bytes, RaceBytes *found)
 {
     Reservation *reservation = reservation_lock(address);
@@ -50,8 +50,8 @@ static void pieces_tell(const void *address, size_t bytes, TouchKind kind, RaceE
     }
 }
 
-/* Of an allocation, all from the pointer on; of mapped pages, which the program divides itself,
- * only the byte that the pointer names. */
+/* Returns the bytes that a pointer stands for: in an allocation, all from the pointer to its end;
+ * in mapped pages, which the program divides itself, only one byte. */
 static size_t pointer_reach(uintptr_t pointer)
 {
     Memory memory;

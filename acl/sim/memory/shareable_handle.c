@@ -1,4 +1,4 @@
-/* Shareable handles: physical memory for other processes. */
+/* Shareable handles, which make physical memory available to other processes. */
 #include "generated/exports.h"
 #include "memory/physical.h"
 #include "memory/export_table.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a fabric handle holds: the same token, marked. */
+/* The content of a fabric handle: the same token, with a mark. */
 typedef struct FabricData {
     char mark[8];
     uint64_t token;
@@ -37,7 +37,7 @@ static void entry_describe(ShareEntry *entry, const Physical *memory)
     entry->prop = memory->prop;
 }
 
-/* One entry for a piece of memory, however often it is exported. */
+/* Gives the token of the memory's entry, which is made at the first export and used by all. */
 static bool export_once(Physical *memory, uint64_t flags, uint64_t *token)
 {
     if (!physical_place(memory, NULL, 0)) {
@@ -158,7 +158,7 @@ aclError sim_aclrtMemImportFromShareableHandle(uint64_t shareableHandle, int32_t
     return import(__func__, shareableHandle, deviceId, handle);
 }
 
-/* The token in a shareable handle of either type. */
+/* Reads the token from a shareable handle of either type. */
 static aclError token_of(const char *function, const void *shareableHandle,
                          aclrtMemSharedHandleType type, uint64_t *token)
 {

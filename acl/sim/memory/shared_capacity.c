@@ -1,4 +1,4 @@
-/* Other processes on the same devices: see shared_capacity.h. */
+/* Capacity shared with other processes: see shared_capacity.h. */
 #include "memory/shared_capacity.h"
 #include "base/fork.h"
 #include "base/process.h"
@@ -20,7 +20,7 @@ typedef struct Slot {
     _Atomic size_t bytes[DEVICE_MAX];
 } Slot;
 
-static Slot *slots; /* NULL: the devices are ours alone */
+static Slot *slots; /* NULL: this process shares no capacity */
 static Slot *own;
 
 static bool slot_lives(const Slot *slot)
@@ -28,8 +28,8 @@ static bool slot_lives(const Slot *slot)
     return process_lives((Process){atomic_load(&slot->pid), atomic_load(&slot->start)});
 }
 
-/* A free slot, or one of a process that has died. The file is locked, so one process searches at a
- * time. */
+/* Takes a free slot, or the slot of a process that has died. The file is locked, so only one
+ * process searches at a time. */
 static Slot *slot_claim(void)
 {
     Process self = process_self();
@@ -56,14 +56,14 @@ static bool slots_open(const char *path)
         return false;
     }
     void *base = MAP_FAILED;
-    errno = posix_fallocate(file, 0, SLOTS * (off_t)sizeof(Slot)); /* a full disk is told now, not by SIGBUS */
+    errno = posix_fallocate(file, 0, SLOTS * (off_t)sizeof(Slot)); /* a full disk fails here, not later by SIGBUS */
     if (errno == 0) {
         base = mmap(NULL, SLOTS * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
     if (base != MAP_FAILED && flock(file, LOCK_EX) == 0) {
         slots = base;
         own = slot_claim();
-        flock(file, LOCK_UN); /* the mapping would keep it */
+        flock(file, LOCK_UN); /* the mapping would keep the lock after close */
     }
     close(file);
     return own != NULL;
@@ -93,12 +93,12 @@ __attribute__((constructor(104))) static void slots_from_environment(void)
 __attribute__((destructor)) static void slot_leave(void)
 {
     int32_t self = (int32_t)getpid();
-    if (own != NULL) { /* a child of a fork has its parent's pointer, and leaves the slot alone */
+    if (own != NULL) { /* a forked child may still have its parent's pointer; it does not clear the parent's slot */
         atomic_compare_exchange_strong(&own->pid, &self, 0);
     }
 }
 
-/* Of the card that a device of this process is. */
+/* Returns the bytes that other processes hold on a card. */
 static size_t card_bytes(int32_t card)
 {
     size_t sum = 0;

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 
 enum {
-    PURGE_AT_ONCE = 8 << 20,   /* a block this long is returned to the system when it is freed */
-    PURGE_STALE_AT = 16 << 20, /* and shorter ones when their sum reaches this */
+    PURGE_AT_ONCE = 8 << 20,   /* a block of this size or more is returned to the system when it is freed */
+    PURGE_STALE_AT = 16 << 20, /* smaller freed blocks are returned when their sum reaches this */
 };
 
 static void *books_map(size_t bytes)
@@ -41,7 +41,8 @@ static void start_clear(Zone *zone, uint32_t unit)
     }
 }
 
-/* The last start at or before `unit`; unit 0 is always one. */
+/* Returns the last unit at or before `unit` where a block begins; a block always begins at unit
+ * 0. */
 static uint32_t start_before(const Zone *zone, uint32_t unit)
 {
     uint32_t level = 0;
@@ -66,7 +67,7 @@ typedef struct BinIndex {
     uint32_t class, subclass;
 } BinIndex;
 
-/* The bin where a block of that length is kept. */
+/* Returns the bin of blocks of that length. */
 static BinIndex bin_of(uint32_t units)
 {
     if (units < ZONE_SUBCLASSES) {
@@ -111,8 +112,8 @@ static void bin_remove(Zone *zone, uint32_t first)
     }
 }
 
-/* A free block of at least `units`: the first of a bin whose every block is long enough, or one of
- * the first few of the bin where shorter ones are too. */
+/* Returns a free block of at least `units`: the first block of a bin where all blocks are long
+ * enough, or one of the first few blocks of the bin that also has shorter ones. */
 static uint32_t bin_search(const Zone *zone, uint32_t units)
 {
     BinIndex own = bin_of(units);
@@ -285,7 +286,8 @@ bool zone_hold(Zone *zone, size_t offset, ZoneView *view)
     }
     uint32_t first = (uint32_t)(offset / zone->unit);
     pthread_mutex_lock(&zone->lock);
-    /* An entry inside a block may be left from an older one: Z4 tells. */
+    /* The entry may be left from an older block and lie inside a live one now; the bitmap of
+     * starts (Z4) tells. */
     bool live = zone->blocks[first].state == BLOCK_LIVE && start_before(zone, first) == first;
     if (live) {
         zone->blocks[first].state = BLOCK_HELD;
@@ -330,7 +332,7 @@ bool zone_mark_exported(Zone *zone, size_t offset)
 }
 
 /* ---- giving memory back --------------------------------------------------------- */
-/* Remembers a range that was freed; true if it is time to purge. */
+/* Adds a freed range to the stale ranges; true if it is time to purge. */
 static bool stale_add(Zone *zone, uint32_t first, uint32_t units)
 {
     for (uint32_t i = 0; i < zone->stale_count; i++) {
@@ -341,8 +343,9 @@ static bool stale_add(Zone *zone, uint32_t first, uint32_t units)
     }
     zone->stale_bytes += units * zone->unit;
     if (zone->stale_count == ZONE_STALE_MAX) {
-        /* Full: another thread is on its way to purge. Only free parts are ever taken, so a range
-           that covers more than was freed does no harm. */
+        /* The list is full: another thread is about to purge. The range is added to the last
+         * entry. An entry may cover more than was freed, because a purge takes only the free
+         * parts of it. */
         ZoneRange *last = &zone->stale[ZONE_STALE_MAX - 1];
         uint32_t end = last->first + last->units;
         uint32_t from = first < last->first ? first : last->first;
@@ -376,7 +379,7 @@ static ZoneRange block_hold_part(Zone *zone, uint32_t first, const ZoneRange *ra
     return (ZoneRange){from, to - from};
 }
 
-/* Takes the free parts of the stale ranges out of the zone; how many. */
+/* Takes the free parts of the stale ranges out of the zone; returns how many there are. */
 static uint32_t stale_hold(Zone *zone, ZoneRange *held, uint32_t room)
 {
     uint32_t count = 0;
@@ -430,7 +433,7 @@ void zone_purge(Zone *zone)
 void zone_give(Zone *zone, size_t offset)
 {
     uint32_t first = (uint32_t)(offset / zone->unit);
-    uint32_t units = zone->blocks[first].units; /* held: no other thread changes it */
+    uint32_t units = zone->blocks[first].units; /* no lock needed: no other thread changes a held block */
     size_t bytes = units * zone->unit;
     bool at_once = bytes >= PURGE_AT_ONCE;
     if (at_once) {

@@ -1,16 +1,17 @@
-/* A zone: address space handed out in blocks of whole units, with its books kept outside the memory
- * itself, so that a program which writes past its block cannot harm them.
+/* A zone: address space handed out in blocks of whole units, with its bookkeeping outside the
+ * memory itself, so that a program which writes past its block cannot harm them.
  *
- * One entry for each unit, of which only a block's first and last are used (boundary tags), bins of
- * free blocks by size, and a bitmap of the units where a block begins, which finds the block that
- * an address lies in.  All operations take bounded time.
+ * A zone has an array with one entry for each unit, of which only the first and the last entry of
+ * a block are used (boundary tags); bins of free blocks by size; and a bitmap of the units where
+ * a block begins, by which the block that contains an address is found. All operations take
+ * bounded time.
  *
  * Z1  contiguity  the blocks tile the zone: first + units of one is the first of the next
  * Z2  coalesced   two FREE neighbours never coexist
  * Z3  binned      a block is in exactly one bin  <=>  it is FREE
  * Z4  starts      a unit's bit is set  <=>  a block begins there
  *
- * Thread rule: each zone has a mutex, held for no system call. */
+ * Thread rule: each zone has a mutex, not held during system calls. */
 #ifndef SIM_TLSF_H
 #define SIM_TLSF_H
 
@@ -29,16 +30,16 @@ enum {
 
 typedef enum BlockState { BLOCK_NONE, BLOCK_FREE, BLOCK_LIVE, BLOCK_HELD } BlockState;
 
-/* What the zone's user keeps with a block; not touched by the zone. */
+/* Data of the zone's user about a block; the zone only stores it. */
 typedef struct BlockInfo {
-    size_t size;     /* bytes that were asked for */
-    void *owner;     /* the pool it belongs to, or NULL */
-    void *record;    /* the checker's, or NULL */
+    size_t size;     /* bytes that the program asked for */
+    void *owner;     /* the pool that has the block, or NULL */
+    void *record;    /* the checker's record, or NULL */
     uint8_t kind;    /* MemoryKind */
-    uint8_t page;    /* PageKind that it was charged as */
-    uint16_t module; /* the program's part that asked for it, as ACL_RT_MEM_ATTR_MODULE_ID says */
-    bool exported;   /* by IPC: freeing must tell the importers' side */
-    bool guarded;    /* its last unit stands behind it, for the checker */
+    uint8_t page;    /* the PageKind by which it was charged */
+    uint16_t module; /* the module of the program that asked for it (ACL_RT_MEM_ATTR_MODULE_ID) */
+    bool exported;   /* exported by IPC: freeing it must end its keys */
+    bool guarded;    /* for the checker: its last unit is not the program's */
 } BlockInfo;
 
 typedef struct ZoneBlock {
@@ -55,7 +56,7 @@ typedef struct ZoneRange {
     uint32_t first, units;
 } ZoneRange;
 
-/* Gives the bytes at `offset` in the zone back to the system. */
+/* Returns the bytes at `offset` in the zone to the system. */
 typedef void (*ZonePurge)(void *argument, size_t offset, size_t bytes);
 
 typedef struct Zone {
@@ -70,41 +71,42 @@ typedef struct Zone {
     uint32_t bins[ZONE_CLASSES][ZONE_SUBCLASSES];
     ZonePurge purge;
     void *purge_argument;
-    ZoneRange stale[ZONE_STALE_MAX]; /* freed, perhaps touched, not yet purged */
+    ZoneRange stale[ZONE_STALE_MAX]; /* freed ranges that are not returned to the system yet */
     uint32_t stale_count;
     size_t stale_bytes;
 } Zone;
 
-/* A block as zone_find saw it. */
+/* A block as zone_find found it. */
 typedef struct ZoneView {
     size_t offset, bytes;
     BlockInfo info;
 } ZoneView;
 
-/* False if the books' own memory cannot be had. */
+/* False without memory for the bookkeeping. */
 bool zone_open(Zone *zone, size_t bytes, size_t unit, ZonePurge purge, void *argument);
-/* Gives the books back, also of a zone that was never opened, or only in part. */
+/* Frees the bookkeeping, also of a zone that was never opened or only in part. */
 void zone_close(Zone *zone);
-/* A block's offset, or SIZE_MAX if no free block is long enough. */
+/* Allocates a block and returns its offset; SIZE_MAX if no free block is long enough. */
 size_t zone_take(Zone *zone, size_t bytes, const BlockInfo *info);
-/* True if a live block covers `offset`; what it is. */
+/* Describes the live block that covers `offset`; false if there is none. */
 bool zone_find(Zone *zone, size_t offset, ZoneView *view);
-/* Stops being live, if a live block begins at `offset`: no other thread can free it, and its
- * addresses are not given out before zone_give. */
+/* If a live block begins at `offset`, makes it a held one: no other thread can free it, and its
+ * addresses are not used again before zone_give. */
 bool zone_hold(Zone *zone, size_t offset, ZoneView *view);
 /* Marks the live block that begins there as exported; false if none does. */
 bool zone_mark_exported(Zone *zone, size_t offset);
-/* The live block that begins there becomes two; what it was becomes *front and *rest. */
+/* Splits the live block that begins there in two, described by *front and *rest. */
 void zone_split(Zone *zone, size_t offset, size_t bytes, const BlockInfo *front,
                 const BlockInfo *rest);
-/* The checker's record of the live or held block that covers `offset`, or NULL; and to set it. */
+/* zone_record returns the checker's record of the live or held block that covers `offset`, or
+ * NULL; zone_set_record sets it. */
 void *zone_record(Zone *zone, size_t offset);
 void zone_set_record(Zone *zone, size_t offset, void *record);
-/* A held block becomes live again. */
+/* Makes a held block live again. */
 void zone_unhold(Zone *zone, size_t offset);
-/* A held block back to the zone. */
+/* Frees a held block. */
 void zone_give(Zone *zone, size_t offset);
-/* All that was freed back to the system. */
+/* Returns all freed memory to the system. */
 void zone_purge(Zone *zone);
 /* The number of the first invariant that does not hold, or 0.  For tests. */
 int zone_check(Zone *zone);

@@ -1,5 +1,5 @@
-/* Virtual memory: reserving, mapping, unmapping; see vmm.h.  Refuses to do: mapping a part of a
- * handle, as the runtime does. */
+/* Virtual memory: reserving, mapping, unmapping; see vmm.h. A part of a handle cannot be mapped,
+ * as in the runtime. */
 #include "memory/vmm.h"
 
 #include "generated/exports.h"
@@ -48,7 +48,8 @@ static void reservation_unuse(Reservation *reservation)
     pthread_mutex_unlock(&lists_lock);
 }
 
-/* Inaccessible address space, aligned to a granule, at `wanted` if that is free; 0 without. */
+/* Reserves inaccessible address space, aligned to a granule, at `wanted` if that is free; 0 if
+ * there is none. */
 static uintptr_t span_reserve(size_t bytes, uintptr_t wanted)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -58,7 +59,7 @@ static uintptr_t span_reserve(size_t bytes, uintptr_t wanted)
             return wanted;
         }
         if (there != MAP_FAILED) {
-            munmap(there, bytes); /* a kernel that takes the address for a hint */
+            munmap(there, bytes); /* the kernel treated the address as a hint only */
         }
     }
     char *memory = mmap(NULL, bytes + GRANULE, PROT_NONE, flags, -1, 0);
@@ -102,7 +103,8 @@ static bool reservation_open(Reservation *reservation, size_t bytes, uintptr_t w
     return true;
 }
 
-/* The lock is held, and nothing is mapped.  No other thread finds it afterwards. */
+/* Closes a reservation in which nothing is mapped; the lock is held. No other thread finds it
+ * afterwards. */
 static void reservation_close_locked(Reservation *reservation)
 {
     size_t bytes = reservation->end - reservation->base;
@@ -264,8 +266,8 @@ int protection_of(aclrtMemAccessFlags access)
                                                        : PROT_NONE;
 }
 
-/* What users' addresses of a mapping allow.  A reservation made before strict mode has no second
- * mapping and remains accessible. */
+/* Returns the protection of a mapping at the user's addresses. A reservation made before strict
+ * mode has no second mapping and remains accessible. */
 static int user_protection(const Mapping *mapping, ptrdiff_t alias)
 {
     bool hidden = alias != 0 && memory_strict() && mapping->memory->device != BOOK_HOST;
@@ -281,7 +283,7 @@ static bool file_map(uintptr_t at, const Mapping *mapping, int protection)
 /* ---- unmapping at the limit of mappings: the kernel wants room even for that ------------------- */
 enum { SPARE_PAGES = 8 };
 FILE_LOCK(spare_lock);
-static char *spare; /* pages of two sorts in turn, each a mapping of its own */
+static char *spare; /* each page is a mapping of its own, because its protection differs from the next one's */
 
 static void spare_make_locked(void)
 {
@@ -360,7 +362,7 @@ bool mapping_protect(const Mapping *mapping, ptrdiff_t alias)
 }
 
 /* ---- mapping -------------------------------------------------------------------- */
-/* Why the mapping cannot go there, or NULL; the lock is held. */
+/* Returns why the mapping is not possible there, or NULL; the lock is held. */
 static const char *mapping_objection(const Reservation *reservation, const Mapping *mapping)
 {
     const Physical *memory = mapping->memory;
@@ -380,7 +382,7 @@ static const char *mapping_objection(const Reservation *reservation, const Mappi
     return NULL;
 }
 
-/* Enters the mapping as BUSY, and makes sure of the reservation's home; the lock is held. */
+/* Enters the mapping as BUSY and makes the reservation's home if there is none; the lock is held. */
 static void mapping_begin_locked(Reservation *reservation, Mapping *mapping)
 {
     if (reservation->mappings == 0) {

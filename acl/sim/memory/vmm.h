@@ -1,14 +1,17 @@
 /* Virtual memory: reserved ranges of addresses, and physical memory mapped into them.
  *
- * A reservation is inaccessible address space.  aclrtMapMem puts file pages there, aclrtUnmapMem
- * takes them away, so touching what is not mapped faults, as it does on a device.  In strict mode
- * the users' view stays inaccessible and a second range, `alias` bytes away, has the same pages.
+ * A reservation is inaccessible address space. aclrtMapMem maps pages of a file there and
+ * aclrtUnmapMem unmaps them, so touching an address that is not mapped faults, as on a device. In
+ * strict mode the user's addresses stay inaccessible, and a second range, `alias` bytes away, has
+ * the same pages for the simulator.
  *
  * V1  slots    slot i is not NULL  <=>  its granule belongs to a mapping, also a BUSY one
- * V2  uniform  all mappings of a reservation are of one device, and all its own or all imported
+ * V2  uniform  all mappings of a reservation are of one device; either all are of this process's memory,
+ *              or all of imported memory
  *
- * Thread rule: each reservation has a mutex for its slots, held over no system call but a change of
- * access: a mapping that the kernel works on is marked BUSY.  Reservations are type-stable. */
+ * Thread rule: each reservation has a mutex for its slots, which is not held during system calls,
+ * except for a change of access. While the kernel maps or unmaps, the mapping is marked BUSY
+ * instead. The memory of a Reservation is only ever used for another Reservation. */
 #ifndef SIM_VMM_H
 #define SIM_VMM_H
 
@@ -22,8 +25,8 @@ typedef struct Mapping {
     uintptr_t base;
     size_t bytes;
     MappingState state;
-    aclrtMemAccessFlags access;                /* of its own side */
-    aclrtMemAccessFlags host_access;           /* of the host, if it is a device's */
+    aclrtMemAccessFlags access;                /* access of the device (or host) that has the memory */
+    aclrtMemAccessFlags host_access;           /* access of the host, if the memory is a device's */
     aclrtMemAccessFlags peer_access[DEVICE_MAX]; /* of other devices */
 } Mapping;
 
@@ -31,29 +34,29 @@ typedef struct Reservation {
     pthread_mutex_t lock;
     uintptr_t base, end; /* equal: dead */
     ptrdiff_t alias;
-    Mapping **slots;     /* V1; one for each granule */
+    Mapping **slots;     /* one for each granule (V1) */
     size_t mappings;
-    int32_t device;      /* V2; of the mappings there are */
+    int32_t device;      /* the device of the mappings (V2) */
     bool imported;
-    Home *home;          /* mirrors the range in the device's file */
-    struct Reservation *unused; /* next dead one */
-    struct Reservation *all;    /* next one ever made */
+    Home *home;          /* the part of the device's file that corresponds to the range */
+    struct Reservation *unused; /* next reservation that is closed and may be used again */
+    struct Reservation *all;    /* next in the list of all reservations ever made */
 } Reservation;
 
-/* The reservation that the address is in, with its lock held; NULL if in none. */
+/* Returns the reservation that contains the address, with its lock held; NULL if there is none. */
 Reservation *reservation_lock(uintptr_t address);
-/* The one made last; the others follow by `all`. */
+/* Returns the reservation made last; `all` leads to the others. */
 Reservation *reservations_first(void);
 Mapping **slot_of(const Reservation *reservation, uintptr_t address);
-/* The mapping that begins there, if no other call is changing it; the reservation's lock is
- * held. */
+/* Returns the mapping that begins there; NULL if there is none, or another call is changing it.
+ * The reservation's lock is held. */
 Mapping *mapping_at(const Reservation *reservation, uintptr_t base);
-/* Puts a mapping's access into effect. */
+/* Sets the access of a mapping's pages. */
 bool mapping_protect(const Mapping *mapping, ptrdiff_t alias);
 int protection_of(aclrtMemAccessFlags access);
-/* Maps it where it says, or gives it and its reference back. */
+/* Maps a mapping at its address; if that fails, frees it and drops its reference. */
 aclError map_into(const char *function, Mapping *mapping);
-/* The message and code for a system call on mappings that failed just now. */
+/* Sets the message and returns the code for a system call on mappings that has just failed. */
 aclError kernel_refused(const char *function, const char *what, uintptr_t base);
 
 #endif

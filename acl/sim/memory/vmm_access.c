@@ -1,4 +1,4 @@
-/* Virtual memory: which devices may access a mapping, and from an address to its memory. */
+/* Virtual memory: which devices may access a mapping, and finding the memory behind an address. */
 #include "memory/vmm.h"
 
 #include "generated/exports.h"
@@ -12,7 +12,7 @@ static bool access_known(aclrtMemAccessFlags flags)
            flags == ACL_RT_MEM_ACCESS_FLAGS_READWRITE;
 }
 
-/* Where a mapping keeps what a location may do with it. */
+/* Returns the field that has a location's access to a mapping. */
 static aclrtMemAccessFlags *access_of(Mapping *mapping, const aclrtMemLocation *location)
 {
     bool host = location->type != ACL_MEM_LOCATION_TYPE_DEVICE;
@@ -149,8 +149,8 @@ aclError sim_aclrtMemRetainAllocationHandle(void *virPtr, aclrtDrvMemHandle *han
     return ACL_SUCCESS;
 }
 
-/* Maps what is at the source once more at the destination, block by block: the links that the
- * indices choose between are one and the same here. */
+/* Maps the memory at the source a second time at the destination, block by block. The indices
+ * choose between links; in the simulator all links are the same. */
 aclError sim_aclrtMemMapSelectedLink(void *virPtrDst, size_t size, void *virPtrSrc,
                                      uint32_t linkIdx)
 {

@@ -1,10 +1,11 @@
 /* Host functions: a stream's task that calls a function of the user.
  *
- * All streams of a device share one thread for them, as with the runtime: the stream's worker hands
- * the call over and waits until it returned.  So host functions of one device never overlap.
+ * As in the runtime, one thread for each device runs the host functions of all its streams: the
+ * stream's worker hands the call to that thread and waits until the function has returned. So two
+ * host functions of one device never run at the same time.
  *
- * When an interpreter goes down, its callbacks must not be called any more: callbacks are detached,
- * and those running are waited for.
+ * When an interpreter shuts down, its callbacks must not be called any more:
+ * acl_sim_callbacks_detach stops further calls and waits for the callbacks that are running.
  *
  * Thread rule: any thread; no lock is held while a user's function runs. */
 #include "streams/callback.h"
@@ -56,7 +57,8 @@ void callback_waits(Stream *stream, bool waits)
     }
 }
 
-/* A function that waits for its device's thread, which takes it out of the queue to begin it. */
+/* A call of a host function in the queue of its device's thread. That thread takes the call out
+ * of the queue when it begins it. */
 typedef struct HostCall {
     struct HostCall *next;
     Stream *stream;
@@ -98,7 +100,7 @@ static HostCall *call_take(HostThread *thread)
 {
     pthread_mutex_lock(&thread->lock);
     HostCall *call = thread->first;
-    if (call != NULL) { /* the last one may have been withdrawn */
+    if (call != NULL) { /* NULL if the last call was withdrawn */
         thread->first = call->next;
         atomic_fetch_sub(&thread->queued, 1);
         callback_waits(call->stream, true);
@@ -107,7 +109,7 @@ static HostCall *call_take(HostThread *thread)
     return call;
 }
 
-/* False if it has begun. */
+/* Takes the call out of the queue; false if the function has begun already. */
 static bool call_withdraw(HostThread *thread, const HostCall *call)
 {
     pthread_mutex_lock(&thread->lock);
@@ -134,7 +136,7 @@ static void *host_thread_work(void *argument)
         if (call == NULL) {
             continue;
         }
-        /* The stream may have been aborted, and its worker not have withdrawn it yet. */
+        /* The stream may have been aborted while its worker has not withdrawn this call yet. */
         if (!stream_is_dropping(call->stream) && callback_begin()) {
             stream_set_running(call->stream);
             call->function(call->argument);
@@ -143,12 +145,12 @@ static void *host_thread_work(void *argument)
         }
         order_release(call);
         atomic_store(&call->done, true);
-        park_wake(call); /* only its address: the call may not exist any more */
+        park_wake(call); /* only the address is used: the call may not exist any more */
     }
     return NULL;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static int host_thread_start(HostThread *thread)
 {
     if (thread->started) {
@@ -206,7 +208,8 @@ static aclError host_function_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* It is not known what the function waits for, nor what is ordered after it, before it returned. */
+/* For the order checker: what the function waits for, and what is ordered after it, is known only
+ * when it has returned. */
 static void host_function_touch(const void *payload, Touch *touch)
 {
     (void)payload;

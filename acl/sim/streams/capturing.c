@@ -1,4 +1,4 @@
-/* capturing.c: see capturing.h.  Without a capture nothing here leaves this room.
+/* capturing.c: see capturing.h. While no capture is open, nothing here calls the folder `graphs`.
  *
  * Thread rule: any thread. */
 #include "streams/capturing.h"

@@ -1,6 +1,8 @@
-/* capturing.h: what streams and events ask of graphs, in which a capture puts tasks instead of the queue.
+/* capturing.h: what streams and events call in the folder `graphs` during a capture, which puts
+ * tasks into a graph instead of the queue.
  *
- * The room `graphs`, which stands above this one, fills the table in as the library is loaded. */
+ * `graphs` is built on this folder and not the other way round, so it fills the table in when the
+ * library is loaded. */
 #ifndef SIM_CAPTURING_H
 #define SIM_CAPTURING_H
 
@@ -12,7 +14,7 @@ typedef struct Captures {
     /* Puts a task into the stream's graph; the stream's lock is held. */
     aclError (*push)(Stream *stream, struct Graph *graph, const TaskClass *sort, const void *payload,
                      size_t size);
-    /* Takes the place of the group's next task; the stream's lock is held. */
+    /* The task takes the place of the next task of the group; the stream's lock is held. */
     aclError (*replace)(struct TaskGroup *group, const TaskClass *sort, const void *payload,
                         size_t size);
     bool (*has_stream)(const Stream *stream);
@@ -20,7 +22,7 @@ typedef struct Captures {
     /* A record or wait inside a capture becomes an edge of the graph, not a task. */
     aclError (*record_event)(Stream *stream, struct Event *event);
     aclError (*wait_event)(Stream *stream, struct Event *event);
-    /* A capture of that stream can never be completed; it takes no tasks any more. */
+    /* The stream is ending: a capture of it can never be completed and takes no more tasks. */
     void (*stream_gone)(Stream *stream);
 } Captures;
 

@@ -1,7 +1,8 @@
-/* Contexts: one is current in each thread, and what a NULL stream means depends on it.
+/* Contexts: one is current in each thread, and a NULL stream means the default stream of that
+ * context.
  *
- * Thread rule: any thread; which context is current is the thread's own.  A context that another
- * thread destroyed counts as none. */
+ * Thread rule: any thread; each thread has its own current context. A context that another thread
+ * destroyed counts as no context. */
 #include "streams/device.h"
 #include "generated/exports.h"
 #include "base/refusal.h"
@@ -26,7 +27,7 @@ Context *context_current(void)
     return NULL;
 }
 
-/* A missing context is the thread's last error afterwards only if `remembered`. */
+/* If there is no current context, that becomes the thread's last error only if `remembered`. */
 static aclError context_find(Context **out, bool remembered)
 {
     static const char text[] = "no context is current in this thread, "
@@ -118,13 +119,13 @@ aclError sim_aclrtCreateContext(aclrtContext *context, int32_t deviceId)
     return ACL_SUCCESS;
 }
 
-/* The context is held. */
+/* The caller holds a reference on the context. */
 static aclError context_destroy(Context *context)
 {
     if (context->is_default) {
         return fail(ACL_ERROR_RT_CONTEXT_NULL, "a device's default context ends with the device");
     }
-    if (stream_running() == NULL) { /* a task would wait for itself */
+    if (stream_running() == NULL) { /* else the calling task would wait for itself */
         streams_drain(context);
     }
     if (!context_end(context)) {
@@ -173,7 +174,8 @@ aclError sim_aclrtCtxGetCurrentDefaultStream(aclrtStream *stream)
     return ACL_SUCCESS;
 }
 
-/* Without a context the runtime's own look-up leaves a message each time, and so does this. */
+/* Without a context the runtime's own look-up of the context leaves a message at each call, and
+ * so does this. */
 const char *sim_aclGetRecentErrMsg(void)
 {
     if (error_peek() == NULL && context_current() == NULL) {

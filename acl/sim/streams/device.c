@@ -1,8 +1,8 @@
-/* Devices: how often each is in use, its default context, waiting for it.
+/* Devices: the use count of each device, its default context, and synchronisation of a device.
  *
  * The count is the process's, not the thread's: every aclrtSetDevice adds one, every
- * aclrtResetDevice takes one, from whatever thread, and the last one ends the default context with
- * its streams. Contexts made by aclrtCreateContext outlive that.
+ * aclrtResetDevice takes one away, in any thread. When the count reaches 0, the default context
+ * ends with its streams. Contexts made by aclrtCreateContext remain.
  *
  * Thread rule: any thread; `lock` guards the counts and the default contexts.  It is not held while
  * a stream is waited for or a user's callback runs. */
@@ -17,7 +17,7 @@ typedef struct Device {
     uint32_t references;
     Context *context;
     _Atomic aclError lost;
-    atomic_ullong refusals; /* calls that were told so */
+    atomic_ullong refusals; /* calls that failed because the device is lost */
 } Device;
 
 FILE_LOCK(lock);
@@ -88,7 +88,7 @@ int32_t device_get_default(void)
     return atomic_load(&default_device);
 }
 
-/* The default context if there is one, with a reference more. */
+/* Returns the default context with one more reference, or NULL if there is none. */
 static Context *device_join(Device *self)
 {
     pthread_mutex_lock(&lock);
@@ -98,7 +98,8 @@ static Context *device_join(Device *self)
     return context;
 }
 
-/* Makes `made` the default context unless another thread was faster; the one in force. */
+/* Makes `made` the default context unless another thread has set one already. Returns the default
+ * context. */
 static Context *device_settle(Device *self, Context *made)
 {
     pthread_mutex_lock(&lock);
@@ -126,7 +127,8 @@ aclError device_retain(int32_t device, Context **context)
     return ACL_SUCCESS;
 }
 
-/* Takes one reference or all. With the last one the caller has to end the context. */
+/* Takes away one reference or all. If none is left, *last is the context that the caller must
+ * end. */
 static aclError device_release(int32_t device, bool all, Context **last)
 {
     TRY(device_check(device));

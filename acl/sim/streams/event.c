@@ -1,9 +1,11 @@
-/* Events: made, recorded, reset, waited for by streams.  (What the host asks: event_query.c.)
+/* Events: making, recording and resetting them, and streams that wait for them. (Queries and
+ * waits of the host: event_query.c.)
  *
- * Every record has a number.  An event is complete when the last record that was queued has been
- * reached.  A stream's wait is for the record that was the last one at the call, and for that one
- * only, even if the event is recorded again (in a graph: at the execution). An event made by
- * aclrtCreateEventWithFlag also has a flag, which a wait looks at when the stream reaches it.
+ * Every record has a number. An event is complete when the last record that was queued has been
+ * reached. A stream's wait is for one record only: the last one that was queued when the wait was
+ * called (in a graph: when the graph was executed). Recording the event again does not change it.
+ * An event made by aclrtCreateEventWithFlag also has a flag, which the wait reads when the stream
+ * reaches the wait.
  *
  * Thread rule: any thread.  Tasks hold the event, so that destroying it while a record is pending
  * is safe. */
@@ -110,7 +112,7 @@ static void record_unref(EventRecord *record)
     }
 }
 
-/* The event's last record is this one from now on (NULL: it was reached); the lock is held. */
+/* Sets the event's last record (NULL: the last record was reached); the lock is held. */
 static void last_set(Event *event, EventRecord *record)
 {
     EventRecord *before = event->last;
@@ -139,8 +141,8 @@ void event_unmark(EventMark *mark)
     mark->record = NULL;
 }
 
-/* A record ends: reached at that time, or (0) thrown away, which must not leave anybody waiting.  In
- * a graph it begins and ends here, with number 0. */
+/* Ends a record: it was reached at `time_ns`, or dropped (0). Waiting threads are woken in both
+ * cases. A record in a graph gets its number only here; its mark has number 0. */
 static void record_end(Event *event, const EventMark *mark, int64_t time_ns)
 {
     EventCounts *counts = &event->own;
@@ -242,10 +244,10 @@ aclError sim_aclrtDestroyEvent(aclrtEvent event)
 
 typedef struct EventTask {
     Event *event;
-    EventMark mark;     /* of a record: itself; of a wait: what it is for */
-    int64_t timeout_ns; /* of a wait; FOREVER */
-    bool in_graph;      /* one record, or the record to wait for, at each execution */
-    const Stream *on;   /* of a record, for the checker; else NULL */
+    EventMark mark;     /* for a record task: that record; for a wait task: the record to wait for */
+    int64_t timeout_ns; /* for a wait task; or FOREVER */
+    bool in_graph;      /* true in a graph: each execution makes a new record, or waits for the last one */
+    const Stream *on;   /* for a record task, the stream, for the checker; else NULL */
 } EventTask;
 
 static void record_leave(const EventTask *task)
@@ -329,7 +331,8 @@ static aclError record_submit(Event *event, Stream *stream, EventTask *task)
     return status;
 }
 
-/* Other processes take numbers of an IPC event, too: one whose record then fails counts as reached. */
+/* Other processes also take numbers of an IPC event, so a number cannot be taken back: a record
+ * that fails after it got one counts as reached. */
 static aclError record_queue_ipc(Event *event, Stream *stream)
 {
     EventTask task = {.event = event, .timeout_ns = FOREVER};
@@ -341,7 +344,7 @@ static aclError record_queue_ipc(Event *event, Stream *stream)
     return status;
 }
 
-/* The worker may be there at once; it then waits for the lock. */
+/* The lock is held while the task is queued: a worker that runs the task at once waits for it. */
 static aclError record_queue(Event *event, Stream *stream)
 {
     EventRecord *record = malloc(sizeof *record);
@@ -361,12 +364,12 @@ static aclError record_queue(Event *event, Stream *stream)
     }
     pthread_mutex_unlock(&event->lock);
     if (status != ACL_SUCCESS) {
-        free(record); /* the number is the next record's */
+        free(record); /* the next record gets the same number */
     }
     return status;
 }
 
-/* A graph cannot hold what other processes see. */
+/* Refuses IPC events: a graph cannot contain a record that other processes see. */
 static aclError capture_takes(const Event *event)
 {
     if (event->ipc != NULL) {
@@ -376,13 +379,15 @@ static aclError capture_takes(const Event *event)
     return ACL_SUCCESS;
 }
 
-/* An event at which a graph and work outside it meet: in a capture it is a task, not an edge. */
+/* True for an event that orders a graph with work outside it: in a capture its record is a task,
+ * not an edge. */
 static bool is_external(const Event *event)
 {
     return event->flags == ACL_EVENT_EXTERNAL;
 }
 
-/* An event is recorded either always for the graph's outside or never, and so with waiting. */
+/* Refuses a flag other than that of the first call: all records of one event must have the same
+ * flag, and so must all waits. */
 static aclError way_check(_Atomic uint32_t *way, uint32_t flag)
 {
     uint32_t first = 0;
@@ -413,7 +418,7 @@ aclError sim_aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     return resolved->ipc != NULL ? record_queue_ipc(resolved, on) : record_queue(resolved, on);
 }
 
-/* Records and waits that a graph does towards the world outside it. */
+/* Refuses events that cannot order a graph with work outside it. */
 static aclError external_check(const Event *event)
 {
     if (event->sort != EVENT_EX || event->flags != ACL_EVENT_SYNC) {
@@ -472,7 +477,7 @@ static void reset_describe(const void *payload, aclmdlRITaskParams *params)
     params->eventResetTaskParams.eventFlag = task->event->flags;
 }
 
-/* A wait behind the reset is let through by a later record. */
+/* For the order checker: a wait behind the reset is ordered after a later record. */
 static void reset_touch(const void *payload, Touch *touch)
 {
     (void)touch;
@@ -528,7 +533,8 @@ typedef struct Reached {
     bool wants_flag;
 } Reached;
 
-/* A flagged event's flag may have been cleared since, or never been set. */
+/* True if the record was reached and, for a flagged event, the flag is set. It may not be: the
+ * flag can have been cleared after the record. */
 static bool wait_is_over(const void *argument)
 {
     const Reached *wait = argument;
@@ -573,8 +579,9 @@ static aclError wait_run(Stream *stream, const void *payload)
     return expired ? ACL_ERROR_RT_WAIT_TIMEOUT : ACL_SUCCESS;
 }
 
-/* Without a record since the last reset, whichever comes lets a wait for the flag through; and what
- * other processes record is not known. */
+/* For the order checker. If nothing was recorded since the last reset, any later record can let a
+ * wait for the flag continue. Records of other processes are not known. In both cases the order
+ * is known only when the wait is over. */
 static void wait_touch(const void *payload, Touch *touch)
 {
     Event *event = ((const EventTask *)payload)->event;

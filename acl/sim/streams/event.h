@@ -1,4 +1,4 @@
-/* Events, as capture and IPC see them. */
+/* Events: the interface for captures and events between processes. */
 #ifndef SIM_EVENT_H
 #define SIM_EVENT_H
 
@@ -6,31 +6,33 @@
 #include "races/race.h"
 
 typedef enum EventSort {
-    EVENT_PLAIN,   /* aclrtCreateEvent: a wait wants a record before it */
-    EVENT_FLAGGED, /* WithFlag: a flag that records set, waits wait for, and resets clear */
-    EVENT_EX       /* ExWithFlag: a wait is for the record that was the last at the call */
+    EVENT_PLAIN,   /* aclrtCreateEvent: a wait is refused if nothing was recorded before it */
+    EVENT_FLAGGED, /* aclrtCreateEventWithFlag: records set a flag, waits wait for it, resets clear it */
+    EVENT_EX       /* aclrtCreateEventExWithFlag: a wait is for the record that was the last at the call */
 } EventSort;
 
-/* How far an event is.  An IPC event's lies in memory that processes share.  Records of several
- * streams are reached in any order: `done` answers for the last one only, never for those before. */
+/* The progress of an event. For an IPC event this lies in memory that processes share. Records on
+ * several streams are reached in any order: `done` tells only whether the last record was
+ * reached, not whether those before it were. */
 typedef struct EventCounts {
     _Atomic uint64_t recorded; /* number of the last record queued, 0: never recorded */
     _Atomic uint64_t done;     /* the highest number of a record that was reached */
-    _Atomic uint64_t stamped;  /* number of the record that `time_ns` is of */
+    _Atomic uint64_t stamped;  /* number of the record whose time is `time_ns` */
     _Atomic int64_t time_ns;
 } EventCounts;
 
-/* One record that is queued; held by its event while it is the last one, its task, and each wait. */
+/* One queued record. References are held by its task, by each wait for it, and by its event while
+ * it is the last record. */
 typedef struct EventRecord {
     _Atomic uint32_t users;
-    _Atomic bool reached; /* or thrown away */
+    _Atomic bool reached; /* or dropped */
 } EventRecord;
 
 /* The record that a wait is for. */
 typedef struct EventMark {
     EventRecord *record; /* NULL: nothing to wait for */
-    uint64_t number;     /* of an IPC event's record; 0: nothing to wait for */
-    uint32_t place;      /* where that is in its page */
+    uint64_t number;     /* for an IPC event: the record's number; 0: nothing to wait for */
+    uint32_t place;      /* index of that record in the event's shared page */
 } EventMark;
 
 typedef struct Event {
@@ -44,21 +46,21 @@ typedef struct Event {
     _Atomic uint32_t flag;          /* EVENT_FLAGGED: set by a record, cleared by a reset */
     _Atomic uint32_t waits;         /* wait tasks queued and not done */
     _Atomic uint64_t capture;       /* number of the capture that recorded it, 0: none */
-    uint32_t captured_lane;         /* where in that capture: stream, and how many steps of it; */
+    uint32_t captured_lane;         /* the stream's index in that capture, and how many steps the stream had; */
     uint32_t captured_steps;
-    size_t captured_tasks, captured_edges; /* how many the graph had.  The lock guards these, too */
-    _Atomic uint32_t record_way;    /* flag + 1 of the first record and wait: */
-    _Atomic uint32_t wait_way;      /* all others must be alike; 0: none yet */
+    size_t captured_tasks, captured_edges; /* size of the graph at that time. The lock guards these, too */
+    _Atomic uint32_t record_way;    /* flag + 1 of the first record, and of the first wait; */
+    _Atomic uint32_t wait_way;      /* later ones must have the same flag; 0: none yet */
     struct IpcEvent *ipc;           /* not NULL: its counts are shared (ipc_event.c) */
-    struct RaceBox *order;          /* the order checker's (race.h): place of the last record, */
-    struct RaceBox *flag_order;     /* EVENT_FLAGGED: the same, until a reset, */
-    struct RaceBox *flag_seen;      /* and of all that set the flag */
-    size_t captured_link;           /* its record in the capture */
+    struct RaceBox *order;          /* for the order checker (race.h): place of the last record; */
+    struct RaceBox *flag_order;     /* EVENT_FLAGGED: place of the last record since the last reset; */
+    struct RaceBox *flag_seen;      /* EVENT_FLAGGED: places of all records that set the flag */
+    size_t captured_link;           /* index of its record in the capture */
 } Event;
 
 enum { EVENT_IDS = 65536 };
 
-/* Another process may have recorded an IPC event, and may have died since. */
+/* Reads the event's counts. For an IPC event this first ends the records of processes that died. */
 EventCounts event_counts(Event *event);
 
 static inline bool event_is_recorded(Event *event)
@@ -73,30 +75,32 @@ static inline bool event_is_done(Event *event)
     return counts.done >= counts.recorded;
 }
 
-/* An event is held by each call that resolved it and by each task that refers to it. The last of
- * them frees what a destroyed event owns. */
+/* Drops one reference. Each call that resolved an event and each task that uses it hold one. The
+ * last drop frees what a destroyed event owns. */
 void event_release(Event *event);
 void event_unref(Event *const *event);
 #define EVENT_REF(name) Event *name __attribute__((cleanup(event_unref))) = NULL
-/* The live event of that handle, held; 107017 if it is none. */
+/* Gives the live event of that handle with a reference; 107017 if there is none. */
 aclError event_resolve(aclrtEvent handle, Event **event);
-/* For a task; the caller holds the event. */
+/* Takes a reference for a task; the caller has one already. */
 void event_use(Event *event);
-/* Nobody sees it before handle_show; event_discard gives back what was not shown. */
+/* Makes an event that no other thread can find before handle_show; event_discard frees one that
+ * was not shown. */
 aclError event_new(EventSort sort, uint32_t flags, Event **event);
 void event_discard(Event *event);
-/* The last record, to be waited for and let go of. */
+/* Returns the last record with a reference, to wait for; event_unmark drops the reference. */
 EventMark event_mark(Event *event);
 void event_unmark(EventMark *mark);
-/* Waits until that record is reached: inside a task of `stream`, or on the host (NULL).  False if
- * the deadline came first, or the stream is aborted. */
+/* Waits until that record is reached, inside a task of `stream` or on the host (NULL). False if
+ * the deadline passed first or the stream was aborted. */
 bool event_wait(Event *event, const EventMark *mark, Stream *stream, int64_t deadline_ns);
 
 /* ipc_event.c: gives the event a page that other processes can open. */
 aclError ipc_event_make(Event *event);
-/* The event is going: lets go of the page. */
+/* Unmaps the shared page of an event that ends. */
 void ipc_event_drop(Event *event);
-/* A new record's mark, and its end: reached at that time, or (0) thrown away. */
+/* ipc_event_open gives a new record its mark. ipc_event_close ends it: reached at that time, or
+ * dropped (0). */
 aclError ipc_event_open(Event *event, EventMark *mark);
 void ipc_event_close(Event *event, const EventMark *mark, int64_t time_ns);
 EventMark ipc_event_mark(Event *event);

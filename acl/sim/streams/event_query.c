@@ -1,15 +1,16 @@
-/* Events, as the host asks about them: queries, waiting, time.
+/* Events on the side of the host: queries, waits and times.
  *
- * The three queries differ in polarity: QueryEventStatus says COMPLETE = 1, the other two 0.  An
- * event that was never recorded is complete for them, but for QueryEventStatus on those that are
- * not Ex.  None of these calls needs a current context.
+ * The three queries use opposite numbers: for a complete event aclrtQueryEventStatus gives 1, the
+ * other two give 0. An event that was never recorded counts as complete, with one exception:
+ * aclrtQueryEventStatus calls it not ready unless it was made by aclrtCreateEventExWithFlag. None
+ * of these calls needs a current context.
  *
  * Thread rule: any thread; queries take no lock. */
 #include "streams/event.h"
 #include "streams/capturing.h"
 #include "generated/exports.h"
 
-/* What a graph and its outside meet at is not for the host's eyes. */
+/* Refuses queries of an event that orders a graph with work outside it. */
 static aclError external_check(const Event *event)
 {
     if (event->flags == ACL_EVENT_EXTERNAL) {
@@ -28,7 +29,7 @@ static aclError captured_check(const Event *event)
     return ACL_SUCCESS;
 }
 
-/* The host knows now that what is before the last record is done. */
+/* For the checkers: if `complete`, the host is now ordered after all work before the last record. */
 static void event_seen(const Event *event, bool complete)
 {
     if (complete) {
@@ -123,7 +124,8 @@ aclError sim_aclrtSynchronizeEventWithTimeout(aclrtEvent event, int32_t timeout)
     return event_synchronize(event, deadline_after_ms(timeout));
 }
 
-/* An event that was never recorded has no time, which is found before one that is pending. */
+/* Refuses an event that was never recorded, and so has no time. This is checked before a pending
+ * record is. */
 static aclError recorded_check(Event *event)
 {
     TRY(captured_check(event));
@@ -135,7 +137,7 @@ static aclError recorded_check(Event *event)
     return ACL_SUCCESS;
 }
 
-/* When the last record was reached. */
+/* Gives the time at which the last record was reached. */
 static aclError event_time(Event *event, int64_t *time_ns)
 {
     EventCounts counts = event_counts(event);

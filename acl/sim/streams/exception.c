@@ -1,4 +1,4 @@
-/* Exception callbacks: told when a task of a stream failed.
+/* Exception callbacks, which are called when a task of a stream failed.
  *
  * Thread rule: `lock` guards the list; callbacks run on the worker of the stream that failed,
  * outside the lock.  The information is valid during the call only. */
@@ -50,7 +50,7 @@ aclError sim_aclrtSetExceptionInfoCallback(aclrtExceptionInfoCallback callback)
     return ACL_SUCCESS;
 }
 
-/* Where the callback stands in the list, or its end; the lock is held. */
+/* Returns the callback's index in the list, or the list's length; the lock is held. */
 static size_t list_find(aclrtExceptionInfoCallback callback)
 {
     size_t at = 0;
@@ -119,7 +119,7 @@ uint32_t sim_aclrtGetErrorCodeFromExceptionInfo(const aclrtExceptionInfo *info)
     return info != NULL ? (uint32_t)info_of(info)->code : UINT32_MAX;
 }
 
-/* These two say a missing info as the getters above do: all bits set. */
+/* For a NULL info these two functions return all bits set, as the getters above do. */
 static aclError info_check(const aclrtExceptionInfo *info, const char *function)
 {
     return info != NULL ? ACL_SUCCESS : error_set(function, (aclError)UINT32_MAX, "info is NULL");

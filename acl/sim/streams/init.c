@@ -1,13 +1,14 @@
 /* aclInit and aclFinalize, their callbacks and the configuration file.
  *
- * Observed with the runtime: aclInit calls the callbacks of the model part, with a file also those
- * of the op executor, then of DVPP and the others, aclFinalize those of the compiler, the model part
- * and DVPP; an error of one is the result of the call, which then has not happened.  A callback that
- * is registered after aclInit is called at once, with the file's text.  A second aclInit gives
- * 100002 and counts for aclFinalizeReference only.  One process has one configuration: aclInit after
- * aclFinalize refuses a file whose text is not the first one's.
+ * Observed with the runtime: aclInit calls the callbacks of the model part. If it is given a
+ * file, it then calls those of the op executor, of DVPP and of the other parts. aclFinalize calls
+ * those of the compiler, the model part and DVPP. If a callback fails, its error is the result of
+ * the call, and the call has no effect. A callback that is registered after aclInit is called at
+ * once, with the file's text. A second aclInit gives 100002 and counts only for
+ * aclFinalizeReference. A process has one configuration: after aclFinalize, aclInit refuses a
+ * file whose text differs from that of the first one.
  *
- * Thread rule: `lock` guards the state, the texts and the callbacks; they run outside it. */
+ * Thread rule: `lock` guards the state, the texts and the callbacks; callbacks run outside it. */
 #include "base/checks.h"
 #include "base/json.h"
 #include "generated/exports.h"
@@ -23,7 +24,7 @@ enum { CONFIG_MAX = 10 << 20, NESTING_MAX = 10, VALUE_MAX = 32 };
 typedef struct Callback {
     struct Callback *next;
     aclRegisterCallbackType type;
-    aclInitCallbackFunc init; /* one of the two */
+    aclInitCallbackFunc init; /* either this or `finalize` is set, not both */
     aclFinalizeCallbackFunc finalize;
     void *argument;
 } Callback;
@@ -139,7 +140,7 @@ aclError sim_aclFinalizeCallbackUnRegister(aclRegisterCallbackType type,
     return callback_remove(&unwanted);
 }
 
-/* A copy of the `index`th callback of that type; false if there are fewer. */
+/* Copies the `index`th callback of that type; false if there are fewer. */
 static bool callback_get(aclRegisterCallbackType type, bool at_init, size_t index, Callback *out)
 {
     bool found = false;
@@ -179,7 +180,8 @@ static aclError callbacks_run_finalize(void)
 
 /* ---- the configuration file ------------------------------------------------------------------ */
 
-/* Objects or arrays nested deeper than the runtime reads; counted as it does, quotes or not. */
+/* True if objects or arrays are nested deeper than the runtime reads. Brackets inside quotes
+ * count, as in the runtime. */
 static bool text_is_deep(const char *text)
 {
     size_t objects = 0, arrays = 0;
@@ -195,7 +197,7 @@ static bool text_is_deep(const char *text)
     return false;
 }
 
-/* The file's text, to be freed. */
+/* Reads the file; the caller frees the text. */
 static aclError file_read(const char *path, char **text)
 {
     struct stat about;
@@ -217,14 +219,14 @@ static aclError file_read(const char *path, char **text)
     return ACL_SUCCESS;
 }
 
-/* 0, or digits that do not begin with 0. */
+/* True for "0", and for digits that do not begin with 0. */
 static bool is_plain_number(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
     return digits != 0 && text[digits] == '\0' && (text[0] != '0' || digits == 1);
 }
 
-/* {"defaultDevice": {"default_device": "1"}}: for threads that set none. */
+/* Reads {"defaultDevice": {"default_device": "1"}}: the device of threads that set none. */
 static aclError default_device_apply(const char *text)
 {
     static const char *const path[] = {"defaultDevice", "default_device", NULL};
@@ -242,7 +244,8 @@ static aclError default_device_apply(const char *text)
     return ACL_SUCCESS;
 }
 
-/* {"err_msg_mode": "0"} or "1": where messages are kept; the simulator keeps them by thread. */
+/* Reads {"err_msg_mode": "0"} or "1", which says where messages are kept; the simulator keeps
+ * them by thread. */
 static aclError error_mode_check(const char *text)
 {
     static const char *const path[] = {"err_msg_mode", NULL};
@@ -283,7 +286,7 @@ static aclError init_with_text(bool has_file, const char *text)
     return callbacks_run_init(ACL_REG_TYPE_OTHER, text);
 }
 
-/* `text` is a copy for this call, which the caller frees. */
+/* `*text` is a copy for this call; the caller frees it. */
 static aclError init_first(const char *path, char **text)
 {
     bool has_file = path != NULL && *path != '\0';
@@ -307,8 +310,8 @@ static aclError init_first(const char *path, char **text)
 
 /* ---- init and finalize ----------------------------------------------------------------------- */
 
-/* True if this call is not the first. Of several calls at the same time one is the first, and the
- * others wait for it.  (A callback of it may call aclInit itself.) */
+/* True if this call is not the first. If several threads call at the same time, one call is the
+ * first, and the others wait for it. (A callback of the first call may call aclInit itself.) */
 static bool init_again(void)
 {
     pthread_mutex_lock(&lock);
@@ -329,7 +332,7 @@ static bool init_again(void)
 aclError sim_aclInit(const char *configPath)
 {
     if (init_again()) {
-        return ACL_ERROR_REPEAT_INITIALIZE; /* no message: callers take it for success */
+        return ACL_ERROR_REPEAT_INITIALIZE; /* no message: callers treat this status as success */
     }
     char *text = NULL;
     aclError status = init_first(configPath, &text);

@@ -1,17 +1,17 @@
 /* ipc_event.c: events that several processes record and wait for.
 
    The counts of an IPC event lie in a page of memory with a file descriptor of its own (memfd).
-   The exported handle names the process and the descriptor; importing opens it through /proc, which
-   works as long as the exporting process lives, for processes of the same user.  The page is freed
-   with the last process that has it, also if a process dies.
+   The exported handle names the process and the descriptor; importing opens it through /proc,
+   which works as long as the exporting process lives, for processes of the same user. The page is
+   freed when no process has it any more, also if a process dies.
 
-   The page lists the records that are queued and not reached, each with its process.  A wait is for
-   one of them.  A record does not wake waiters in other processes, so waits look again every
-   millisecond or less. The records of a process that died are ended by the first process that
-   notices.
+   The page lists the records that are queued and not reached, each with its process. A wait is
+   for one of them. A record does not wake waiters in other processes, so a waiting thread looks
+   again at least once a millisecond. The records of a process that died are ended by the first
+   process that notices.
 
-   Thread rule: as for all events; the page's lock, which survives its holder, guards the list.  Only
-   the number at a place is read without it. */
+   Thread rule: as for all events; the page's lock guards the list and can be taken over if its
+   holder died. Only the number of an entry is read without it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ typedef struct OpenRecord {
 
 typedef struct SharedPage {
     uint64_t magic;
-    uint64_t token; /* tells this event from a later one with the same descriptor */
+    uint64_t token; /* differs from the token of a later event with the same descriptor */
     EventCounts counts;
     pthread_mutex_t lock;
     OpenRecord open[OPEN_RECORDS];
@@ -50,13 +50,13 @@ typedef struct SharedPage {
 
 struct IpcEvent {
     SharedPage *page;
-    int file;      /* -1: imported, the exporter has it */
+    int file;      /* -1: imported; the exporting process has the descriptor */
     int32_t owner; /* the process whose descriptor it is */
     int descriptor;
     _Atomic int64_t reaped_ns; /* when this process last looked for dead ones */
 };
 
-/* What the 64 bytes of a handle hold. */
+/* The content of a handle (64 bytes). */
 typedef struct ExportedEvent {
     uint64_t magic;
     uint64_t token;
@@ -66,7 +66,7 @@ typedef struct ExportedEvent {
 
 _Static_assert(sizeof(ExportedEvent) <= ACL_IPC_EVENT_HANDLE_SIZE, "fits in a handle");
 
-/* Maps the file and hangs it into the event. */
+/* Maps the file and attaches the page to the event. */
 static aclError page_attach(Event *event, int file, struct IpcEvent kept)
 {
     struct stat status;
@@ -127,7 +127,7 @@ aclError ipc_event_make(Event *event)
 void ipc_event_drop(Event *event)
 {
     struct IpcEvent *kept = event->ipc;
-    event->counts = &event->own; /* late readers of a dead handle stay inside it */
+    event->counts = &event->own; /* threads that still read a dead event then read valid memory */
     event->ipc = NULL;
     munmap(kept->page, sizeof(SharedPage));
     if (kept->file >= 0) {
@@ -138,7 +138,8 @@ void ipc_event_drop(Event *event)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* A process that died with the lock has changed at most one place, which is as good as before. */
+/* Takes the page's lock. A process that died with the lock has changed at most one entry, and
+   each state of an entry is valid. */
 static SharedPage *page_lock(const Event *event)
 {
     SharedPage *page = event->ipc->page;
@@ -254,7 +255,7 @@ static bool record_is_over(const void *argument)
            || atomic_load(&wait->page->open[wait->mark->place].number) != wait->mark->number;
 }
 
-/* Waits until `until_ns`: true if that was enough.  *aborted: the stream ends the wait. */
+/* Waits until `until_ns`; true if the wait is over by then. *aborted: the stream ends the wait. */
 static bool wait_slice(const SharedWait *wait, Event *event, Stream *stream, int64_t until_ns,
                        bool *aborted)
 {
@@ -308,7 +309,7 @@ aclError sim_aclrtIpcGetEventHandle(aclrtEvent event, aclrtIpcEventHandle *handl
     return ACL_SUCCESS;
 }
 
-/* Opens the exporter's descriptor, and looks whether it is still the same event's. */
+/* Opens the exporter's descriptor and checks that it still belongs to the same event. */
 static aclError page_open(const ExportedEvent *exported, Event *event)
 {
     char path[64];

@@ -128,7 +128,8 @@ static aclError notify_submit(Stream *stream, const TaskClass *sort, const Notif
     return status;
 }
 
-/* Records that have run come before the waits that they let through; other processes' too. */
+/* For the order checker: a wait is ordered after all records that have run and, if the notify is
+ * shared, after those of other processes. */
 static void record_order(Stream *stream, Notify *notify)
 {
     if (races_on()) {
@@ -173,7 +174,7 @@ static aclError record_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* Takes the bit if it is set, so that each record lets one wait through. */
+/* Clears the bit if it is set, so that each record lets one wait continue. */
 static bool bit_taken(const void *argument)
 {
     Notify *notify = ((const NotifyTask *)argument)->notify;
@@ -255,7 +256,7 @@ aclError sim_aclrtNotifyBatchReset(aclrtNotify *notifies, size_t num)
 {
     REQUIRE(notifies != NULL);
     REQUIRE_RT(num != 0);
-    for (size_t i = 0; i < num; i++) { /* those before the first invalid one are reset */
+    for (size_t i = 0; i < num; i++) { /* notifies before the first invalid one are reset */
         NOTIFY_REF(resolved);
         REQUIRE_RT(notifies[i] != NULL);
         TRY(notify_resolve(notifies[i], &resolved));
@@ -340,7 +341,8 @@ static bool value_fits(const NotifyTask *task, uint32_t value)
     }
 }
 
-/* A value that fits is cleared, if so asked, before any other change. */
+/* True if the value fits. If the wait asks for it, a value that fits is set to 0 in one atomic
+ * step. */
 static bool count_fits(const void *argument)
 {
     const NotifyTask *task = argument;

@@ -1,4 +1,4 @@
-/* Notifies, as their own files see them. */
+/* Notifies: the interface for their own files. */
 #ifndef SIM_NOTIFY_H
 #define SIM_NOTIFY_H
 
@@ -10,24 +10,25 @@ struct SharedNotify;
 typedef struct Notify {
     uint32_t id;
     int32_t device;
-    pthread_mutex_t lock;     /* of the value's place: held while it is changed or taken */
+    pthread_mutex_t lock;     /* held while the value is changed or taken, and while `value` is set */
     _Atomic uint32_t own_value;
-    _Atomic uint32_t *value;  /* own_value, or the shared one once it was exported or imported */
+    _Atomic uint32_t *value;  /* own_value, or the shared value if the notify was exported or imported */
     struct SharedNotify *_Atomic shared;
-    struct RaceBox *order;   /* the order checker's: place of all records */
+    struct RaceBox *order;   /* for the order checker: places of all records */
 } Notify;
 
-/* A notify is held by each call that resolved it and by each queued task. The last of them frees
- * what a destroyed notify owns. */
+/* Drops one reference. Each call that resolved a notify and each queued task that uses it hold
+ * one. The last drop frees what a destroyed notify owns. */
 void notify_unref(Notify *const *notify);
 #define NOTIFY_REF(name) Notify *name __attribute__((cleanup(notify_unref))) = NULL
-/* The live notify of that handle, held; 107017 if it is none. */
+/* Gives the live notify of that handle with a reference; 107017 if there is none. */
 aclError notify_resolve(const void *handle, Notify **notify);
-/* A notify of the current context's device. */
+/* Makes a notify on the current context's device. */
 aclError notify_create(void **out, HandleKind kind);
-/* The value changed: wakes the threads that wait for it, in other processes too. */
+/* Wakes the threads that wait for the value, in other processes too; called when the value has
+ * changed. */
 void notify_wake(Notify *notify);
-/* As stream_park. */
+/* Waits as stream_park does, for the notify's value. */
 bool notify_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
                  int64_t deadline_ns);
 void notify_unshare(Notify *notify);

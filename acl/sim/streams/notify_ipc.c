@@ -1,11 +1,12 @@
 /* Notifies between processes: the value moves into a file in memory that the key names.
  *
- * A key names process, descriptor and a random number; importers open the file through /proc, which
- * works as long as the exporter lives and has the notify, and keep their mapping.  A process that dies
- * leaves nothing behind.  Unless it was exported without the check, a process must have been named by
- * SetImportPid before it can import.  Waiters of other processes are woken by a futex on the value.
+ * A key names a process, its descriptor and a random number. Importers open the file through
+ * /proc, which works while the exporter lives and has the notify; then they keep their mapping.
+ * When a process dies, nothing of it remains. Unless it was exported without the check, a process
+ * must have been named by SetImportPid before it can import. Waiters of other processes are woken
+ * by a futex on the value.
  *
- * Thread rule: any thread; a notify is shared once, under its lock, and stays so. */
+ * Thread rule: any thread; a notify becomes shared once, under its lock, and stays shared. */
 #include "streams/notify.h"
 #include "generated/exports.h"
 #include "base/refusal.h"
@@ -27,11 +28,11 @@
 enum { KEY_BYTES = 65, PIDS_MAX = 64, LOOK_MS = 20 };
 static const char KEY_FORMAT[] = "acl-sim-notify-%d-%d-%016llx";
 
-/* What processes share. */
+/* The memory that processes share. */
 typedef struct SharedPart {
     _Atomic uint32_t value;
     uint32_t open_to_all;
-    _Atomic uint64_t token; /* 0 until the rest is there */
+    _Atomic uint64_t token; /* 0 until the other fields are set */
     _Atomic uint32_t pid_count;
     int32_t pids[PIDS_MAX];
 } SharedPart;
@@ -39,7 +40,7 @@ typedef struct SharedPart {
 typedef struct SharedNotify {
     SharedPart *part;
     char key[KEY_BYTES];
-    int file; /* -1: imported, the exporter has it */
+    int file; /* -1: imported; the exporting process has the file */
 } SharedNotify;
 
 static SharedPart *part_map(int file)
@@ -63,7 +64,7 @@ static void part_drop(SharedNotify *shared)
     free(shared);
 }
 
-/* The value moves; the notify's lock is held. */
+/* Moves the value to the shared memory; the notify's lock is held. */
 static void notify_share(Notify *notify, SharedNotify *shared)
 {
     notify->value = &shared->part->value;
@@ -88,7 +89,7 @@ void notify_wake(Notify *notify)
     park_wake(notify);
 }
 
-/* A wait in this process; it ends when the notify becomes one between processes, too. */
+/* A wait for a value in this process; it ends when the notify becomes shared. */
 typedef struct LocalWait {
     Notify *notify;
     ParkReady ready;
@@ -103,7 +104,7 @@ static bool local_is_over(const void *argument)
     return wait->reached || atomic_load(&wait->notify->shared) != NULL;
 }
 
-/* Looks again at least every LOOK_MS, so that an abort of the stream is seen. */
+/* Waits in slices of at most LOOK_MS, so that an abort of the stream is noticed. */
 static bool shared_park(Stream *stream, Notify *notify, ParkReady ready, const void *argument,
                         int64_t deadline_ns)
 {
@@ -176,7 +177,7 @@ aclError sim_aclrtNotifyGetExportKey(aclrtNotify notify, char *key, size_t len, 
         memcpy(key, shared->key, KEY_BYTES);
     }
     pthread_mutex_unlock(&resolved->lock);
-    park_wake(resolved); /* waiting threads continue at the place where other processes wake them */
+    park_wake(resolved); /* waiting threads then wait at the shared value, where other processes wake them */
     return shared != NULL ? ACL_SUCCESS
                           : fail(ACL_ERROR_RT_RESOURCE_ALLOC_FAIL,
                                  "no shared memory for the notify: %s", strerror(errno));
@@ -198,7 +199,7 @@ static bool import_is_allowed(const SharedPart *part)
     return false;
 }
 
-/* What the key names, mapped; NULL if there is no such notify (any more). */
+/* Maps the shared memory that the key names; NULL if that notify does not exist (any more). */
 static SharedNotify *part_import(const char *key)
 {
     int pid, descriptor;

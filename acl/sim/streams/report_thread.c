@@ -1,4 +1,4 @@
-/* Callbacks that a thread of the user's runs: subscribe, launch, process.
+/* Callbacks that run on a thread of the user: subscribe, launch, process.
  *
  * A thread subscribes streams; a launched callback is put into the thread's queue when the stream
  * gets there, and the thread runs it inside aclrtProcessReport.  aclrtSubscribeHostFunc does the
@@ -19,12 +19,12 @@ typedef struct ReportCall {
     Stream *stream;
     aclrtCallback function;
     void *argument;
-    _Atomic int users; /* the queue, and the task that waits */
+    _Atomic int users; /* held by the queue, and by the task that waits */
     _Atomic bool done;
-    bool blocks;       /* the task waits for it */
+    bool blocks;       /* the stream's task waits for the call */
 } ReportCall;
 
-/* A thread that subscribed; kept for good, as threads that do so are few. */
+/* A thread that subscribed. It is never freed, as few threads subscribe. */
 typedef struct Reporter {
     struct Reporter *next;
     uint64_t thread;
@@ -56,7 +56,7 @@ static void call_finish(ReportCall *call)
     call_release(call);
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static Reporter *reporter_find(uint64_t thread, Subscription sort)
 {
     Reporter *found = reporters;
@@ -86,8 +86,8 @@ bool report_subscribed(Stream *stream, Subscription sort)
     return subscribed;
 }
 
-/* The runtime itself serves a stream of host functions, which then takes no thread of the user's;
- * it looks only where a stream is named. */
+/* Refuses a stream that has run host functions: the runtime serves it itself, and no thread of
+ * the user can. This is checked only if a stream is named. */
 static aclError served_check(aclrtStream handle)
 {
     const Stream *stream = handle;
@@ -121,7 +121,7 @@ static aclError report_subscribe(uint64_t thread, aclrtStream handle, Subscripti
     return status;
 }
 
-/* Takes the stream's calls, or only that one, out of the queue; the lock is held. */
+/* Takes all calls of the stream, or only the call `only`, out of the queue; the lock is held. */
 static ReportCall *calls_withdraw(Reporter *reporter, const Stream *stream, const ReportCall *only)
 {
     ReportCall *taken = NULL;
@@ -206,7 +206,8 @@ static bool call_is_done(const void *argument)
     return atomic_load(&call->done);
 }
 
-/* False if no thread subscribes the stream any more. */
+/* Puts a call into the queue of the thread that subscribed the stream; false if there is none any
+ * more. */
 static bool call_queue(Stream *stream, Subscription sort, ReportCall *call)
 {
     pthread_mutex_lock(&lock);
@@ -227,7 +228,7 @@ static bool call_queue(Stream *stream, Subscription sort, ReportCall *call)
     return reporter != NULL;
 }
 
-/* Waits until it has run, or is not wanted any more and has not begun. */
+/* Waits until the call has run; ends early if the stream drops the call before it has begun. */
 static void call_wait(Stream *stream, Subscription sort, ReportCall *call)
 {
     ReportCall *withdrawn = NULL;
@@ -240,7 +241,7 @@ static void call_wait(Stream *stream, Subscription sort, ReportCall *call)
     }
     pthread_mutex_unlock(&lock);
     calls_finish(withdrawn);
-    park_wait(call, call_is_done, call, FOREVER); /* if the function runs, it cannot be withdrawn */
+    park_wait(call, call_is_done, call, FOREVER); /* the function runs already, so the call cannot be withdrawn */
 }
 
 static aclError report_run(Stream *stream, const void *payload)
@@ -346,7 +347,7 @@ static aclError report_process(int32_t timeout, Subscription sort, const char *f
     while (call == NULL && park_wait(reporter, calls_are_queued, reporter, deadline_ns)) {
         call = call_take(reporter);
         if (call != NULL && call->blocks && stream_is_dropping(call->stream)) {
-            call_finish(call); /* its stream was aborted */
+            call_finish(call); /* not called: its stream was aborted */
             call = NULL;
         }
     }

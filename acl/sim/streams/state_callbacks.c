@@ -1,7 +1,7 @@
 /* Callbacks on what happens to streams and devices, registered under names.
  *
- * A name that is taken gives 107000; a NULL callback takes the name out (and is accepted for a name
- * that was never registered).
+ * A name that is registered already gives 107000. A NULL callback removes the name, and is
+ * accepted for a name that was never registered.
  *
  * Thread rule: `lock` guards the lists.  Callbacks run on the thread that caused the change,
  * outside the lock, from a copy of the list. */
@@ -44,7 +44,8 @@ static Entry *entry_make(const char *name, Function function, void *argument)
     return made;
 }
 
-/* The link that holds the first entry whose name is not before `name`; the lock is held. */
+/* Returns the link to the first entry whose name is equal to `name` or sorted after it; the lock
+ * is held. */
 static Entry **entry_place(Registry *registry, const char *name)
 {
     Entry **link = &registry->first;
@@ -90,7 +91,7 @@ static aclError registry_add(Registry *registry, const char *name, Function func
     return ACL_SUCCESS;
 }
 
-/* A copy of the entries, to be freed; NULL if there are none. */
+/* Returns a copy of the entries, which the caller frees; NULL if there are none. */
 static Entry *registry_copy(const Registry *registry, size_t *count)
 {
     if (SIM_LIKELY(atomic_load(&registry->count) == 0)) {

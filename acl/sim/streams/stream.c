@@ -1,7 +1,8 @@
-/* Streams: made, found, fed, waited for, ended.  (The exported calls: stream_api.c.)
+/* Streams: making and finding them, submitting tasks, waiting, ending. (The exported calls:
+ * stream_api.c.)
  *
- * Thread rule: any thread.  A handle that another thread destroys meanwhile gives 107017, never a
- * fault: the memory of a dead stream stays readable (handle.c). */
+ * Thread rule: any thread. A handle that another thread destroys during the call gives 107017,
+ * never a fault: the memory of a dead stream stays readable (handle.c). */
 #include "base/checks.h"
 #include "races/race.h"
 #include "streams/capturing.h"
@@ -12,7 +13,7 @@
 static _Atomic uint32_t next_id;
 static _Thread_local uint32_t last_task_id;
 
-/* Nobody sees it yet. */
+/* Makes a stream that no other thread can find yet. */
 static aclError stream_prepare(Context *context, uint32_t priority, uint32_t flags, Stream **out)
 {
     Stream *stream = handle_prepare(HANDLE_STREAM, sizeof *stream);
@@ -37,8 +38,9 @@ aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream 
     return ACL_SUCCESS;
 }
 
-/* The second look follows the context once it has the stream: either the thread that ends the
- * context sees the stream, or this look sees the end. */
+/* Adds the stream to the context's streams, then checks again that the context is live: either
+ * the thread that ends the context finds the stream, or this check finds that the context has
+ * ended. */
 static aclError stream_enter(Stream *stream, Context *context)
 {
     handle_show_held(stream);
@@ -137,7 +139,7 @@ aclError stream_resolve(aclrtStream handle, Stream **stream)
     return ACL_SUCCESS;
 }
 
-/* Into the queue, or where a capture or an update wants it; the lock is held. */
+/* Puts a task into the queue, or into the graph of a capture or an update; the lock is held. */
 static aclError stream_put(Stream *stream, const TaskClass *sort, const void *payload, size_t size)
 {
     struct Graph *graph = atomic_load_explicit(&stream->graph, memory_order_relaxed);
@@ -178,7 +180,7 @@ static bool target_reached(const void *argument)
     return atomic_load(&target->stream->completed) >= target->count;
 }
 
-/* In slices: between them it looks for streams that wait for each other. */
+/* Waits in slices; between them the checker looks for streams that wait for each other. */
 static bool wait_checked(const Target *target, int64_t deadline_ns)
 {
     for (;;) {
@@ -207,7 +209,8 @@ bool stream_wait(const Stream *stream, int64_t deadline_ns)
     return reached;
 }
 
-/* The status of the first task that failed, which is forgotten unless the stream stops on failures. */
+/* Returns the status of the first task that failed. The status is then forgotten, unless the
+ * stream stops on failures. */
 static aclError failure_tell(Stream *stream)
 {
     char reason[REASON_BYTES];
@@ -219,7 +222,7 @@ static aclError failure_tell(Stream *stream)
     }
     pthread_mutex_unlock(&stream->lock);
     if (status == ACL_SUCCESS) {
-        return ACL_SUCCESS; /* another thread was told */
+        return ACL_SUCCESS; /* another thread took the status first */
     }
     return error_set("aclrtSynchronizeStream", status, "a task of stream %u failed%s%s", stream->id,
                      reason[0] != '\0' ? ": " : "", reason);
@@ -237,7 +240,7 @@ static aclError synchronize_held(Stream *stream, int64_t deadline_ns)
     return failure_tell(stream);
 }
 
-/* A stream that another thread destroys meanwhile has nothing left to wait for. */
+/* If another thread destroys the stream during the call, nothing is left to wait for. */
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns)
 {
     if ((stream->flags & STREAM_SELF_RUNNING) != 0 || !handle_hold(stream)) {
@@ -277,7 +280,7 @@ void streams_drain(const Context *context)
     }
 }
 
-/* Tasks before that number are dropped: the limit is only ever raised. */
+/* Drops the tasks before that number; the limit is only ever raised. */
 static void drop_before(Stream *stream, uint64_t number)
 {
     uint64_t limit = atomic_load(&stream->drop_until);
@@ -300,7 +303,8 @@ void stream_skip(Stream *stream)
     drop_before(stream, atomic_load(&stream->completed) + 1);
 }
 
-/* The task that waits, and no other: between the two looks at the number it was the running one. */
+/* Ends the wait of the running task only: `completed` is the same before and after `parked` is
+ * read, so the wait belongs to that task. */
 void stream_stop(Stream *stream)
 {
     uint64_t number;
@@ -320,7 +324,8 @@ static bool worker_is_gone_or_in_callback(const void *argument)
     return atomic_load(&stream->leavers) != 0 || atomic_load(&stream->in_callback);
 }
 
-/* Two threads need it: its worker and the one that ends it. The last of them frees the stream. */
+/* Called by the two threads that need the stream: its worker, and the thread that ends it. The
+ * second call frees the stream. */
 void stream_leave(Stream *stream)
 {
     bool last = atomic_exchange(&stream->leavers, 1) != 0;

@@ -1,4 +1,4 @@
-/* Streams, as the rooms see them. */
+/* Streams: the interface for other folders of the simulator. */
 #ifndef SIM_STREAM_H
 #define SIM_STREAM_H
 
@@ -8,20 +8,22 @@
 enum { TASK_INLINE = 96, QUEUE_TASKS = 32, STREAM_PRIORITIES = 8, STREAM_IDS = 2048 };
 enum { REASON_BYTES = 256 };
 
-/* Streams that a graph or another stream starts: waiting for one returns at once. */
+/* Flags of streams that a graph or another stream starts: waiting for such a stream returns at
+ * once. */
 #define STREAM_SELF_RUNNING \
     (ACL_STREAM_PERSISTENT | ACL_STREAM_DEVICE_USE_ONLY | ACL_STREAM_CPU_SCHEDULE)
 
 typedef struct Task {
     const TaskClass *sort;
-    void *far;     /* the payload if it is too big for `near`; malloc'ed */
+    void *far;     /* malloc'ed payload, if it is too big for `near` */
     uint32_t size; /* of the payload */
     uint32_t id;
-    uint32_t thread; /* thread that submitted it */
+    uint32_t thread; /* the thread that submitted it */
     _Alignas(16) unsigned char near[TASK_INLINE];
 } Task;
 
-/* A part of a stream's queue.  The submitter fills a slot, then publishes it by `submitted`. */
+/* A part of a stream's queue. The submitter fills a slot, then raises `submitted`, which makes
+ * the slot visible. */
 typedef struct TaskBlock {
     struct TaskBlock *next;
     Task tasks[QUEUE_TASKS];
@@ -39,60 +41,64 @@ struct Stream {
     uint32_t flags;
     _Atomic uint32_t priority;
 
-    /* Tasks put in, and tasks done or dropped: the queue is empty when they are equal. */
+    /* Numbers of tasks submitted, and of tasks done or dropped: the queue is empty when they are
+     * equal. */
     _Alignas(64) _Atomic uint64_t submitted;
     _Atomic uint64_t drop_until; /* tasks before this number are dropped */
     _Atomic bool closing;        /* the worker ends when the queue is empty */
-    pthread_mutex_t lock;        /* guards what submitters change */
+    pthread_mutex_t lock;        /* guards the fields that submitters change */
     TaskBlock *last;
     bool started;
     uint32_t next_task_id;
-    struct TaskGroup *group;    /* open in a capture */
-    struct TaskGroup *updating; /* not NULL: tasks replace its tasks */
-    char reason[REASON_BYTES];  /* what the first failed task said */
-    _Atomic(struct Graph *) graph; /* not NULL: tasks go into it; changed under the lock */
-    struct GraphPart *parts;       /* in graphs; guarded by graph_lanes.c's lock */
+    struct TaskGroup *group;    /* the open task group in a capture */
+    struct TaskGroup *updating; /* not NULL: new tasks replace the tasks of this group */
+    char reason[REASON_BYTES];  /* message of the first task that failed */
+    _Atomic(struct Graph *) graph; /* not NULL: tasks are put into this graph; changed under the lock */
+    struct GraphPart *parts;       /* the stream's parts in graphs; guarded by graph_lanes.c's lock */
 
     _Alignas(64) _Atomic uint64_t completed;
-    _Atomic aclError status;       /* of the first task that failed */
+    _Atomic aclError status;       /* status of the first task that failed */
     _Atomic bool in_callback;      /* the running task is in a user's function */
-    _Atomic int leavers;           /* threads done with it: the worker, and the one that ends it */
+    _Atomic int leavers;           /* threads that no longer need it: the worker, and the thread that ends it */
     _Atomic uintptr_t parked;      /* key that the running task waits on */
-    TaskBlock *first;              /* the worker's end of the queue */
-    struct RaceThread *race;       /* the order checker's, or NULL; guarded by its lock */
+    TaskBlock *first;              /* oldest part of the queue, which the worker reads */
+    struct RaceThread *race;       /* the order checker's record, or NULL; guarded by its lock */
 
     _Alignas(64) _Atomic uint64_t failure_mode;
-    struct Reporter *subscribers[SUBSCRIPTIONS]; /* whose threads run what; report_thread.c's lock */
-    atomic_bool host_functions; /* aclrtLaunchHostFunc was called: no subscription any more */
+    struct Reporter *subscribers[SUBSCRIPTIONS]; /* the subscribed thread of each kind; guarded by report_thread.c's
+                                                    lock */
+    atomic_bool host_functions; /* aclrtLaunchHostFunc was called: a thread can no longer subscribe the stream */
     _Atomic uint32_t overflow_switch;
     _Atomic uint32_t user_tag;
     _Atomic uint32_t cache_op_info;
 };
 
 typedef enum StreamEnd {
-    STREAM_END_DRAINED, /* after all its tasks */
-    STREAM_END_NOW      /* what is queued is dropped; only a running task is waited for */
+    STREAM_END_DRAINED, /* the stream ends when all its tasks are done */
+    STREAM_END_NOW      /* queued tasks are dropped; only a running task is waited for */
 } StreamEnd;
 
 aclError stream_new(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
-/* As stream_new, in a context that another thread may destroy: then the stream is destroyed with
- * it, or refused. It is held: for STREAM_REF. */
+/* Makes a stream as stream_new does, in a context that another thread may destroy: then the
+ * stream is refused, or destroyed with the context. The caller gets a reference, for STREAM_REF. */
 aclError stream_open(Context *context, uint32_t priority, uint32_t flags, Stream **stream);
-/* False if another thread ended it first. */
+/* Ends the stream; false if another thread did so first. */
 bool stream_end(Stream *stream, StreamEnd how);
-/* For the worker at its end, and for stream_end. */
+/* Called once by the worker at its end, and once by stream_end. */
 void stream_leave(Stream *stream);
-/* Drops what is queued. */
+/* Drops all queued tasks. */
 void stream_abort(Stream *stream);
-/* Ends the wait of the running task, if it is in one. */
+/* If the running task is in a wait, ends that wait. */
 void stream_stop(Stream *stream);
-/* Drops the running task, which does not end meanwhile, and nothing behind it. */
+/* Drops the running task, and no task behind it. The caller makes sure that the task does not end
+ * during the call. */
 void stream_skip(Stream *stream);
-/* Until what is queued now is done; false at the deadline. */
+/* Waits until the tasks that are queued now are done; false if the deadline passed first. */
 bool stream_wait(const Stream *stream, int64_t deadline_ns);
 /* Waits for all streams of a context. */
 aclError streams_synchronize(const Context *context, int64_t deadline_ns);
-/* Waits until all that they have queued is done, whatever came of it. */
+/* Waits until all queued tasks of the context's streams are done or dropped, and ignores
+ * failures. */
 void streams_drain(const Context *context);
 aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 
@@ -100,9 +106,10 @@ aclError stream_synchronize_until(Stream *stream, int64_t deadline_ns);
 uint32_t stream_last_task_id(void);
 
 /* worker.c */
-/* What stream_running says in this thread: for threads that run a stream's host functions. */
+/* Sets what stream_running returns in this thread: for threads that run a stream's host
+ * functions. */
 void stream_set_running(Stream *stream);
-/* Puts a copy of the task in; the lock is held. */
+/* Copies the task into the queue; the lock is held. */
 aclError queue_push(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
 aclError task_fill(Task *task, const TaskClass *sort, const void *payload, size_t size);
 void task_drop(Task *task);
@@ -112,14 +119,14 @@ static inline const void *task_payload(const Task *task)
 }
 
 /* report_thread.c */
-/* Gives up the stream's subscription. */
+/* Ends the stream's subscription. */
 void report_stream_gone(Stream *stream);
 
-/* 107000, not remembered as the last error, for a timeout below -1. */
+/* Refuses a timeout below -1 with 107000, which does not become the thread's last error. */
 aclError timeout_check_sign(int32_t timeout, const char *function);
 
 /* sysparam.c */
-/* How long a stream waits for an event, as aclrtSetOpWaitTimeout said; 0: for ever. */
+/* The limit for a stream's wait for an event, set by aclrtSetOpWaitTimeout; 0: for ever. */
 uint32_t op_wait_timeout_s(void);
 
 /* context.c, device.c */

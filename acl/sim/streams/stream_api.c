@@ -1,4 +1,4 @@
-/* Streams: the exported calls that make, ask, wait for and end them.
+/* Streams: the exported calls that make, query, synchronise and destroy them.
  *
  * Thread rule: any thread. */
 #include "streams/callback.h"
@@ -22,7 +22,8 @@ aclError timeout_check_sign(int32_t timeout, const char *function)
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Unknown flags are ignored; of the three that say what runs the stream only one may be set. */
+/* Unknown flags are ignored. Three flags say what runs the stream; at most one of them may be
+ * set. */
 static aclError flags_normalise(size_t flags, uint32_t *out)
 {
     uint32_t special = (uint32_t)flags & STREAM_SELF_RUNNING;
@@ -154,8 +155,8 @@ aclError sim_aclrtDestroyStreamForce(aclrtStream stream)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* For the calls that ask a stream how far it is: those of a stream that another runs need no
- * context, and `*stream` is NULL, as there is nothing to wait for. */
+/* Resolves a stream for the calls that query or synchronise it. A stream that another stream runs
+ * needs no context; then *stream is NULL, because there is nothing to wait for. */
 static aclError waitable_resolve(aclrtStream handle, Stream **stream)
 {
     STREAM_REF(named);

@@ -1,11 +1,12 @@
-/* Streams: what happens after a failure, attributes, stopping and aborting.
+/* Streams: what happens after a failure; attributes; stopping and aborting.
  *
  * Thread rule: any thread; the attributes are atomics of the stream. */
 #include "streams/capturing.h"
 #include "generated/exports.h"
 #include "streams/state_callbacks.h"
 
-/* Only bit 0 of the mode counts, and stopping on failure cannot be undone. */
+/* Sets whether the stream stops at a failure. Only bit 0 of the mode is used, and it cannot be
+ * cleared again. */
 static bool failure_mode_set(Stream *stream, uint64_t mode)
 {
     uint64_t stop = mode & ACL_STOP_ON_FAILURE;
@@ -97,7 +98,7 @@ aclError sim_aclrtGetStreamAttribute(aclrtStream stream, aclrtStreamAttr stmAttr
     }
 }
 
-/* Drops what is queued and ends a running wait; the stream can be used again. */
+/* Drops queued tasks and ends a running wait; the stream can be used again. */
 aclError sim_aclrtStreamAbort(aclrtStream stream)
 {
     STREAM_REF(resolved);
@@ -125,7 +126,8 @@ static int64_t abort_deadline(uint32_t timeout_ms)
     return timeout_ms == 0 ? FOREVER : now_ns() + (int64_t)timeout_ms * 1000000;
 }
 
-/* Drops what all streams of the device have queued, and waits (0: for ever) until they are idle. */
+/* Drops the queued tasks of all streams of the device, and waits (timeout 0: for ever) until the
+ * streams are idle. */
 aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
 {
     enum { TIMEOUT_MAX_MS = 36 * 60 * 1000 };
@@ -149,7 +151,7 @@ aclError sim_aclrtDeviceTaskAbort(int32_t deviceId, uint32_t timeout)
     return ACL_SUCCESS;
 }
 
-/* Takes the tasks out of a persistent stream, so that others can be put in. */
+/* Removes the tasks of a persistent stream, so that others can be submitted. */
 aclError sim_aclrtPersistentTaskClean(aclrtStream stream)
 {
     STREAM_REF(resolved);

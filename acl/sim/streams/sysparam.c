@@ -9,7 +9,7 @@
 
 enum { PARAMETERS = 4, PARAMETERS_OF_CONTEXT = 3, DETERMINISTIC_LEVELS = 4 };
 
-/* A context's slot is the value with its sign bit flipped, so that a new context's zero means
+/* A context's slot holds the value with its sign bit flipped; so the zero in a new context means
    "never set". */
 #define UNSET_FLIP INT64_MIN
 
@@ -63,13 +63,14 @@ aclError sim_aclrtCtxGetSysParamOpt(aclSysParamOpt opt, int64_t *value)
 
 /* ---- timeouts -------------------------------------------------------------------------------- */
 
-/* The scheduler counts in steps; a timeout is rounded up to a step and cut to the largest count. */
+/* The device's scheduler counts in steps: a timeout is rounded up to whole steps, and is at most
+   STEPS_MAX steps. */
 enum { STEP_US = 1048576, STEPS_MAX = 254 };
 
 static _Atomic uint64_t execute_timeout_us = (uint64_t)STEP_US * STEPS_MAX;
 static _Atomic uint32_t wait_timeout_s;
 
-/* 0 asks for the longest. */
+/* A timeout of 0 means the longest possible one. */
 static uint64_t timeout_rounded(uint64_t timeout_us)
 {
     const uint64_t most = (uint64_t)STEP_US * STEPS_MAX;
@@ -79,7 +80,7 @@ static uint64_t timeout_rounded(uint64_t timeout_us)
     return (timeout_us + STEP_US - 1) / STEP_US * STEP_US;
 }
 
-/* Setting needs no context, here and below; asking does. */
+/* Here and in the calls below, setting a timeout needs no context; reading it does. */
 static aclError execute_timeout_set(uint64_t timeout_us)
 {
     atomic_store(&execute_timeout_us, timeout_rounded(timeout_us));

@@ -1,9 +1,9 @@
-/* A stream's queue and the thread that works it off.
+/* A stream's queue, and the worker: the thread that runs the tasks in it.
  *
- * Submitters append under the stream's lock; the worker reads without it: a task is visible once
- * `submitted` counts it.  The thread is started by the first task, and ends with the stream.
+ * Submitters append under the stream's lock. The worker reads without it: a task is visible to it
+ * when `submitted` counts the task. The first task starts the thread, which ends with the stream.
  *
- * Thread rule: queue_push under stream->lock; the rest is the worker's. */
+ * Thread rule: queue_push under stream->lock; only the worker calls the other functions. */
 #include "streams/callback.h"
 #include "streams/exception.h"
 #include "races/race.h"
@@ -70,7 +70,7 @@ bool stream_is_dropping(const Stream *stream)
     return atomic_load(&stream->completed) < atomic_load(&stream->drop_until);
 }
 
-/* The first failure and its task's message are kept for the thread that waits for the stream. */
+/* Keeps the first failure and its task's message for the thread that waits for the stream. */
 static void failure_keep(Stream *stream, aclError status, const char *reason)
 {
     aclError none = ACL_SUCCESS;
@@ -204,7 +204,7 @@ typedef struct ParkInTask {
     const Stream *stream;
     ParkReady ready;
     const void *argument;
-    bool is_ready; /* at the last look: a look may take what it waits for */
+    bool is_ready; /* result of the last check; the check itself may take what it waits for (a notify's bit) */
 } ParkInTask;
 
 static bool ready_or_aborted(const void *argument)
