@@ -4,7 +4,7 @@
  * ACL_MODEL_STREAM_FLAG_HEAD, one after another; labels jump, aclrtActiveStream and
  * aclrtSwitchStream run another bound stream.  Outside such a graph these calls give 107005.
  *
- * Thread rule: building is one thread's affair per graph; the graph's lock guards the tasks. */
+ * Thread rule: one graph is built by one thread at a time; the graph's lock guards the tasks. */
 #include "graphs/build_graph.h"
 #include "generated/exports.h"
 #include "memory/memory.h"
@@ -31,7 +31,7 @@ typedef struct StreamSwitch {
     Stream *if_true;
 } StreamSwitch;
 
-/* Control tasks do nothing by themselves: lane_run interprets them. */
+/* A control task does nothing when it is run; lane_run reads it and acts on it. */
 static aclError control_run(Stream *stream, const void *payload)
 {
     (void)stream;
@@ -90,7 +90,8 @@ static aclError stream_run(const Graph *graph, Stream *on, const Stream *bound, 
     return ACL_ERROR_RT_STREAM_MODEL;
 }
 
-/* The position after the label that the value in memory chooses (the last one if it is too big). */
+/* Finds the position after the label that the value in memory selects (the last label if the
+ * value is too big). */
 static aclError label_find(const Graph *graph, const Stream *on, const LabelSwitch *jump,
                            uint32_t *lane, size_t *at)
 {
@@ -138,7 +139,7 @@ static bool condition_holds(aclrtCondition condition, int64_t left, int64_t righ
     }
 }
 
-/* The stream to run, or NULL. */
+/* *next becomes the stream to run, or NULL. */
 static aclError switch_decide(const Stream *on, const StreamSwitch *jump, const Stream **next)
 {
     int64_t left, right;
@@ -217,7 +218,7 @@ static aclError building_resolve(aclmdlRI modelRI, aclrtStream handle, Graph **g
     return ACL_SUCCESS;
 }
 
-/* Both locks are held. */
+/* The graph's and the stream's locks are held. */
 static aclError stream_bind_locked(Graph *graph, Stream *stream, bool is_head)
 {
     if (atomic_load(&graph->state) != GRAPH_BUILDING) {
@@ -303,7 +304,7 @@ aclError sim_aclmdlRIBuildEnd(aclmdlRI modelRI, void *reserve)
 
 /* ---- labels and switches --------------------------------------------------------------------- */
 
-/* 107005 unless the stream is bound to a graph that is being built. */
+/* Returns 107005 unless the stream is bound to a graph that is being built. */
 static aclError model_check(Stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
@@ -392,7 +393,7 @@ aclError sim_aclrtCreateLabelList(aclrtLabel *labels, size_t num, aclrtLabelList
     return ACL_SUCCESS;
 }
 
-/* Held for a task. */
+/* Finds a label list and takes a reference for a task. */
 static aclError list_resolve(aclrtLabelList handle, LabelList **list)
 {
     *list = handle;

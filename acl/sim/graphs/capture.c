@@ -1,12 +1,13 @@
 /* Capturing a stream: tasks go into a graph instead of the queue.
  *
- * Other streams join the capture by waiting for an event that was recorded in it, and have to be
- * joined back, the same way, before it ends.  While a capture in a mode that is not relaxed is
- * active, calls that block the host are refused (107030): in its own thread, and, if the mode is
- * global, in every thread that did not exchange its own mode.
+ * Another stream joins the capture by waiting for an event that was recorded in it. Before the
+ * capture ends, the first stream must wait for an event of each stream that joined. While a
+ * capture whose mode is not relaxed is active, calls that block the host are refused (107030) in
+ * the thread of the capture. If the mode is global, they are refused in all threads except those
+ * that exchanged their mode.
  *
- * Thread rule: which graph a stream feeds changes under the stream's lock.  An event's lock, which guards
- * where it was recorded, comes before a stream's. */
+ * Thread rule: a stream's lock guards the pointer to the graph that takes its tasks. An event's
+ * lock guards the place where it was recorded, and is taken before a stream's lock. */
 #include "graphs/capture.h"
 #include "generated/exports.h"
 
@@ -70,7 +71,8 @@ static aclError capture_push(Stream *stream, Graph *graph, const TaskClass *sort
     return status;
 }
 
-/* The event's and the graph's locks are held. */
+/* Stores in the event where in the graph it was recorded; the event's and the graph's locks are
+ * held. */
 static aclError event_note(Event *event, Graph *graph, Stream *stream)
 {
     uint32_t lane = graph_lane(graph, stream);
@@ -111,8 +113,8 @@ static bool graph_has_number(const Graph *graph, const void *number)
     return graph->number == *(const uint64_t *)number;
 }
 
-/* Notes that lane `to` waited for the event; false without memory.  The event's and the graph's locks
- * are held. */
+/* Adds the edge for lane `to`, which waits for the event; false without memory. The event's and
+ * the graph's locks are held. */
 static bool lane_join(Graph *graph, const Event *event, uint32_t to)
 {
     GraphLane *from = &graph->lanes[event->captured_lane];
@@ -130,7 +132,8 @@ static bool lane_join(Graph *graph, const Event *event, uint32_t to)
     return true;
 }
 
-/* What was noted of the event's record is that of the capture with its number: its lock is held. */
+/* Adds a wait of the stream to the capture in which the event was recorded. The event's lock is
+ * held, so the record cannot change. */
 static aclError wait_note(Stream *stream, Event *event)
 {
     GRAPH_REF(graph);
@@ -177,8 +180,8 @@ static aclError capture_wait_event(Stream *stream, Event *event)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-/* The stream's lane begins anew; what others did before is joined.  `from` is the state in which the
- * graph must be. */
+/* Opens a graph for a capture of the stream. The graph must be in the state `from`. If it has
+ * tasks already, the stream's lane continues after all of them. */
 static aclError graph_open(Graph *graph, Stream *stream, GraphState from, aclmdlRICaptureMode mode)
 {
     if (atomic_load(&graph->state) != from || graph->is_built
@@ -262,7 +265,7 @@ aclError sim_aclmdlRICaptureToModelRIBegin(aclrtStream stream, aclmdlRI modelRI,
     return capture_start(resolved, graph, GRAPH_READY, mode);
 }
 
-/* The graph's lock is held. */
+/* True if every other lane was waited for at its end; the graph's lock is held. */
 static bool lanes_are_joined(const Graph *graph)
 {
     for (uint32_t i = 0; i < graph->lane_count; i++) {
@@ -283,7 +286,7 @@ static bool capture_is_of(Graph *graph, const Stream *stream)
     return is;
 }
 
-/* It becomes a graph that can be executed, if it is as it should be. */
+/* Ends the capture: the graph can be executed if it is valid and all lanes are joined. */
 static bool capture_complete(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);

@@ -1,11 +1,13 @@
-/* Graphs: what a capture or a build recorded, executed as often as one likes.
+/* Graphs: tasks recorded by a capture or a build, which can be executed any number of times.
  *
- * The tasks are kept in the order in which they were recorded.  That order respects every edge
- * (an event is recorded before it is waited for), so an execution runs them one after another on
- * the stream that it was given to; its lanes take turns only where one would wait (graph_run.c).
+ * The tasks are kept in the order in which they were recorded. That order respects every edge (an
+ * event is recorded before it is waited for), so an execution runs them one after another on the
+ * stream that it was given to; it switches between lanes only if a task would have to wait
+ * (graph_run.c).
  *
- * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do not
- * change while an execution is queued.  Whoever follows a pointer to a graph holds it. */
+ * Thread rule: `graph->lock` guards the tasks while they are recorded; a ready graph's tasks do
+ * not change while an execution is queued. A function that uses a pointer to a graph holds a
+ * reference. */
 #include "graphs/build_graph.h"
 #include "generated/exports.h"
 
@@ -63,8 +65,8 @@ aclError graph_resolve(aclmdlRI handle, Graph **graph)
     return ACL_SUCCESS;
 }
 
-/* A part's handle dies before its graph's slot is given back: if it lives when the graph is held, that
- * is its graph. */
+/* Returns the graph of a part. A part's handle dies before its graph's slot is used again; so if
+ * the handle is live while a reference on the graph is held, the part belongs to that graph. */
 Graph *graph_of_part(const void *part, HandleKind kind)
 {
     if (!handle_follow(part, kind)) {
@@ -144,7 +146,7 @@ void graph_release(Graph *graph)
 
 /* ---- execution ------------------------------------------------------------------------------- */
 
-/* How long aclmdlRIDestroy waits for an execution, as the runtime does. */
+/* how long aclmdlRIDestroy waits for an execution; the same as in the runtime */
 enum { DESTROY_PATIENCE_MS = 10000 };
 
 static bool graph_is_still(const void *argument)
@@ -160,7 +162,7 @@ aclError graph_check_still(const Graph *graph)
     return ACL_SUCCESS;
 }
 
-/* The lock is held. */
+/* The caller holds the lock. */
 static aclError running_raise(Graph *graph)
 {
     if (atomic_load(&graph->state) != GRAPH_READY) {
@@ -178,7 +180,8 @@ aclError graph_begin(Graph *graph)
     return status;
 }
 
-/* The same by the handle, which another thread may have destroyed since it was followed. */
+/* Counts an execution of a graph given by its handle, which another thread may have destroyed
+ * after it was resolved. */
 static aclError handle_begin(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);
@@ -232,7 +235,7 @@ static void execution_leave(Graph *graph, const Execution *self)
     pthread_mutex_unlock(&graph->lock);
 }
 
-/* Graphs run others as branches, in the end perhaps themselves. */
+/* The depth is limited, because a graph can run other graphs as branches, and so even itself. */
 aclError graph_execute(Graph *graph, Stream *on)
 {
     enum { DEPTH_MAX = 64 };
@@ -296,7 +299,8 @@ aclError sim_aclmdlRIExecuteAsync(aclmdlRI modelRI, aclrtStream stream)
     return graph_submit(graph, on);
 }
 
-/* On a stream of its own, which ends with the call: at the timeout the rest is dropped. */
+/* Runs the graph on a stream made for this call, which ends with it. If the timeout passes, the
+ * tasks that have not run are dropped. */
 aclError sim_aclmdlRIExecute(aclmdlRI modelRI, int32_t timeout)
 {
     GRAPH_REF(graph);
@@ -333,7 +337,7 @@ static void callbacks_call(Graph *graph)
     }
 }
 
-/* After the end of its handle. */
+/* Called after the handle has ended. */
 static void graph_bury(Graph *graph)
 {
     (void)capture_leave(graph);
@@ -351,7 +355,8 @@ bool graph_end(Graph *graph)
     return true;
 }
 
-/* No execution begins between the look and the end. */
+/* Ends the handle if no execution is queued. The lock is held for both, so that no execution
+ * begins in between. */
 static aclError still_kill(Graph *graph)
 {
     pthread_mutex_lock(&graph->lock);
@@ -372,7 +377,7 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     if (atomic_load(&graph->state) == GRAPH_CAPTURING) {
         return fail(ACL_ERROR_RT_MODEL_CAPTURED, "modelRI %u is being captured", graph->id);
     }
-    if (stream_running() == NULL) { /* a task would wait for itself */
+    if (stream_running() == NULL) { /* else the calling task would wait for itself */
         park_wait(&graph->running, graph_is_still, graph, deadline_after_ms(DESTROY_PATIENCE_MS));
     }
     TRY(still_kill(graph));
@@ -380,13 +385,13 @@ aclError sim_aclmdlRIDestroy(aclmdlRI modelRI)
     return ACL_SUCCESS;
 }
 
-/* Ends the executions that are running, and nothing that is queued behind them. */
+/* Ends the executions that are running; work queued behind them is kept. */
 aclError sim_aclmdlRIAbort(aclmdlRI modelRI)
 {
     GRAPH_REF(graph);
     REQUIRE_RT(modelRI != NULL);
     TRY(graph_resolve(modelRI, &graph));
-    pthread_mutex_lock(&graph->lock); /* under it no execution ends, nor its stream */
+    pthread_mutex_lock(&graph->lock); /* while it is held, no execution and no stream of one ends */
     for (const Execution *e = graph->executions; e != NULL; e = e->other) {
         stream_skip(e->on);
     }

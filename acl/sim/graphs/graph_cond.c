@@ -1,11 +1,11 @@
 /* Conditional tasks of graphs: if, while and switch over other graphs.
  *
- * The condition is a number in device memory that kernels write; at the start of an execution it
- * gets its default value if the handle was made so.  The graphs that a conditional task runs are
- * held by it: it makes them, for the caller to capture into, but takes a graph of the caller's own
- * where it is given one.
+ * The condition is a number in device memory that kernels write; if its handle was made with the
+ * flag for it, the condition is set to its default value when an execution starts. A conditional
+ * task holds references on the graphs that it runs, its branches. It makes a branch, into which
+ * the caller captures, unless the caller passes a graph.
  *
- * Thread rule: as for graphs; the conditions of a graph live as long as it does. */
+ * Thread rule: as for graphs; the conditions of a graph end with the graph. */
 #include "graphs/capture.h"
 #include "generated/exports.h"
 #include "memory/memory.h"
@@ -17,8 +17,8 @@ typedef struct Condition {
     uint64_t *value; /* device memory */
     uint32_t initial;
     bool assigns;
-    _Atomic uint32_t users;  /* the graph, and each conditional task, also of other graphs */
-    struct Condition *other; /* of the same graph */
+    _Atomic uint32_t users;  /* references: the graph, and each conditional task, also of other graphs */
+    struct Condition *other; /* next condition of the same graph */
 } Condition;
 
 static void condition_release(Condition *condition)
@@ -29,7 +29,7 @@ static void condition_release(Condition *condition)
     }
 }
 
-/* Its memory went with the device's last reset, perhaps. */
+/* Sets the default value. The memory may have been freed by the device's last reset. */
 static void condition_assign(const Condition *condition)
 {
     void *at = memory_at(condition->value, sizeof(uint64_t), true);
@@ -38,7 +38,7 @@ static void condition_assign(const Condition *condition)
     }
 }
 
-/* Device memory is got and given back by the memory part's own entry points. */
+/* The condition's memory is allocated and freed by the simulator's own aclrtMalloc and aclrtFree. */
 aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchValue,
                                       aclmdlRICondHandleFlag flag, aclmdlRICondHandle *handle)
 {
@@ -70,7 +70,8 @@ aclError sim_aclmdlRICondHandleCreate(aclmdlRI modelRI, uint32_t defaultLaunchVa
     return ACL_SUCCESS;
 }
 
-/* Its graph is held, and so is the condition. */
+/* Gives the condition of a handle, and its graph with a reference, which keeps the condition
+ * valid. */
 static aclError condition_resolve(aclmdlRICondHandle handle, Graph **graph, Condition **condition)
 {
     *graph = graph_of_part(handle, HANDLE_COND);
@@ -92,7 +93,8 @@ aclError sim_aclmdlRICondHandleGetCondPtr(aclmdlRICondHandle handle, uint64_t **
     return ACL_SUCCESS;
 }
 
-/* Its memory went with the device's last reset, perhaps. */
+/* Reads the value. The memory may have been freed by the device's last reset; then the stream
+ * fails. */
 static aclError condition_value(const Condition *condition, const Stream *stream, uint64_t *value)
 {
     void *at;
@@ -130,11 +132,11 @@ typedef struct CondTask {
     Condition *condition;
     aclmdlRICondTaskType type;
     uint32_t count;
-    uint64_t made;    /* bit i: branch i was made with the task, and ends with it */
+    uint64_t made;    /* bit i: branch i was made with the task and ends with it */
     Graph **branches; /* each held */
 } CondTask;
 
-/* It counts as being executed, so that no call changes its tasks. */
+/* Runs a branch. It counts as an execution, so that no call changes the branch's tasks. */
 static aclError branch_run(Graph *branch, Stream *stream)
 {
     TRY(graph_begin(branch));
@@ -221,8 +223,8 @@ static aclError cond_check(const aclmdlRICondTaskParams *params)
     return ACL_SUCCESS;
 }
 
-/* True if a caller gives a graph of its own.  The array is for output: what else is in it means
- * nothing, and neither does what another conditional task put there. */
+/* True if the caller passes a graph of its own. The array is an output, too: any other content is
+ * ignored, and so are graphs that another conditional task wrote there. */
 static bool branch_is_given(aclmdlRI handle)
 {
     return handle_is(handle, HANDLE_MODEL_RI) && !((const Graph *)handle)->is_branch;
@@ -250,7 +252,7 @@ static aclError branch_take(CondTask *task, aclmdlRI handle, const Graph *parent
     return ACL_SUCCESS;
 }
 
-/* Makes or holds the branches; `adding` is held. */
+/* Takes a reference on each given branch and makes the others; `adding` is held. */
 static aclError branches_hold(CondTask *task, aclmdlRI *handles, const Graph *parent,
                               Context *context)
 {

@@ -1,10 +1,11 @@
-/* Which streams take part in a graph, which graphs a stream is part of, and which captures go on.
+/* Which streams take part in a graph, which graphs a stream is part of, and which captures are
+ * open.
  *
- * A graph has a lane for each of its streams, a stream a list of its parts in graphs, the youngest
- * graph first.  Either may go before the other.
+ * A graph has a lane for each of its streams. A stream has a list of its parts in graphs, the
+ * newest graph first. The graph and the stream can end in either order.
  *
- * Thread rule: a graph's lock guards its lanes; `lock` the lists of parts and of captures.  It is
- * taken last.  What is found under it is held before it is let go. */
+ * Thread rule: a graph's lock guards its lanes; `lock` guards the lists of parts and of captures,
+ * and is taken last. A graph found in a list gets a reference before `lock` is released. */
 #include "graphs/capture.h"
 #include "base/fork.h"
 
@@ -18,7 +19,7 @@ struct GraphPart {
 };
 
 FILE_LOCK(lock);
-static Graph *newest_capture; /* of the captures that are going on */
+static Graph *newest_capture; /* list of the open captures */
 
 void graphs_forked(void)
 {
@@ -28,7 +29,7 @@ void graphs_forked(void)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Into the stream's list, unless it is being destroyed; the lock is held. */
+/* Adds the part to the stream's list, unless the stream is being destroyed; the lock is held. */
 static void part_link(GraphPart *part, Stream *stream)
 {
     GraphPart *younger = NULL, *older = stream->parts;
@@ -151,13 +152,13 @@ static Stream *lane_stream(Graph *graph, uint32_t lane)
     return stream;
 }
 
-/* Streams that fed it queue their tasks again. */
+/* The streams whose tasks were put into the graph queue their tasks again. */
 void graph_unbind(Graph *graph)
 {
     Stream *stream;
     for (uint32_t i = 0; (stream = lane_stream(graph, i)) != NULL; i++) {
         if (!handle_hold(stream)) {
-            continue; /* it takes no tasks any more */
+            continue; /* the stream is destroyed and takes no more tasks */
         }
         pthread_mutex_lock(&stream->lock);
         if (atomic_load(&stream->graph) == graph) {

@@ -1,11 +1,12 @@
-/* Graphs whose lanes wait for each other by more than their capture's events.
+/* Graphs whose lanes wait for each other not only by the events of the capture.
  *
- * An execution runs the tasks in the order of their capture, which keeps every edge.  Where a task of
- * one lane would wait (for a notify, a value, an event from outside), what it waits for may be
- * recorded by another lane: then the lanes are run side by side from there on, on the one thread, each
- * as far as its edges and its waits allow.  A wait in a branch of a conditional task is not seen.
+ * An execution runs the tasks in the order of their capture, which keeps every edge. A task of
+ * one lane may have to wait for a notify, a value or an event from outside the graph, which a
+ * task of another lane will set. From such a task on, the lanes are run side by side on the one
+ * thread, each as far as its edges and its waits allow. Waits in branches of conditional tasks
+ * are not considered.
  *
- * Thread rule: the stream's worker; a graph that runs does not change. */
+ * Thread rule: the stream's worker; a graph does not change while it runs. */
 #include "graphs/capture.h"
 
 #include <stdlib.h>
@@ -15,12 +16,13 @@ enum { LOOK_NS = 200000 };
 typedef struct Progress {
     const Graph *graph;
     bool *done;    /* by task */
-    bool *met;     /* by edge: once true, for good */
-    bool *stopped; /* by lane, in one pass */
+    bool *met;     /* for each edge; once true, it stays true */
+    bool *stopped; /* for each lane, within one pass */
     size_t left;   /* tasks */
 } Progress;
 
-/* True if the lane's tasks before that one are done, and the edges that it had then are met. */
+/* True if the lane's tasks before `before` are done and its edges among the first `known` are
+ * met. */
 static bool lane_reached(Progress *progress, uint32_t lane, size_t before, size_t known)
 {
     const Graph *graph = progress->graph;
@@ -45,7 +47,7 @@ static bool task_may_run(Progress *progress, size_t index)
 {
     const Graph *graph = progress->graph;
     const GraphTask *task = graph->tasks[index];
-    size_t known = 0; /* edges are in the order of capture */
+    size_t known = 0; /* number of edges made before the task; they are in the order of the capture */
     while (known < graph->edge_count && graph->edges[known].at <= index) {
         known++;
     }
@@ -63,7 +65,7 @@ static aclError task_run(Progress *progress, Stream *stream, size_t index)
                           : task->task.sort->run(stream, task_payload(&task->task));
 }
 
-/* Runs what may run; *ran: whether anything did. */
+/* Runs each task that can run now, once through the list; *ran: true if there was one. */
 static aclError lanes_pass(Progress *progress, Stream *stream, bool *ran)
 {
     const Graph *graph = progress->graph;
@@ -85,7 +87,7 @@ static aclError lanes_pass(Progress *progress, Stream *stream, bool *ran)
     return ACL_SUCCESS;
 }
 
-/* The first task of the only lane that has any left, or `count`. */
+/* If only one lane has tasks left, returns the first of them; else `count`. */
 static size_t only_task(const Progress *progress)
 {
     const Graph *graph = progress->graph;
@@ -113,7 +115,7 @@ static aclError lanes_loop(Progress *progress, Stream *stream)
         TRY(lanes_pass(progress, stream, &ran));
         size_t only = ran ? progress->graph->count : only_task(progress);
         if (only != progress->graph->count) {
-            TRY(task_run(progress, stream, only)); /* it waits, with its time limit */
+            TRY(task_run(progress, stream, only)); /* the task waits itself, with its own time limit */
         } else if (!ran) {
             (void)stream_park(stream, progress, never, NULL, now_ns() + LOOK_NS);
         }

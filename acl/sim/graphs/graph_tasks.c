@@ -1,7 +1,7 @@
-/* Looking into graphs: their streams and tasks, changing a task's parameters, printing.
+/* Listing a graph's streams and tasks, changing a task's parameters, and printing.
  *
- * A task's handle lives as long as its graph.  Parameters are taken over at once; aclmdlRIUpdate
- * only checks that the graph may be changed.
+ * A task's handle lives as long as its graph. A parameter is changed at once; aclmdlRIUpdate only
+ * checks that the graph may be changed.
  *
  * Thread rule: the graph's lock; a graph with a queued execution is refused (107037). */
 #include "graphs/capture.h"
@@ -37,8 +37,8 @@ static aclError room_check(uint32_t have, uint32_t needed)
     return ACL_SUCCESS;
 }
 
-/* *numStreams is the array's length, and becomes the number of streams; without an array it only
- * becomes that. */
+/* On input *numStreams is the array's length, on output the number of streams. The array may be
+ * NULL. */
 aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t *numStreams)
 {
     GRAPH_REF(graph);
@@ -55,7 +55,7 @@ aclError sim_aclmdlRIGetStreams(aclmdlRI modelRI, aclrtStream *streams, uint32_t
     return streams != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
-/* The task's handle, made if need be; NULL without memory.  The graph's lock is held. */
+/* Returns the task's handle, made if needed; NULL without memory. The graph's lock is held. */
 static void *task_handle(Graph *graph, GraphTask *task)
 {
     if (task->handle == NULL) {
@@ -106,7 +106,7 @@ aclError sim_aclmdlRIGetTasksByStream(aclrtStream stream, aclmdlRITask *tasks, u
     return tasks != NULL ? room_check(room, count) : ACL_SUCCESS;
 }
 
-/* Under the lock, because an update may put another task there. */
+/* Reads the type under the lock, because an update may replace the task. */
 static aclmdlRITaskType task_type(Graph *graph, const GraphTask *task)
 {
     pthread_mutex_lock(&graph->lock);
@@ -219,7 +219,7 @@ aclError sim_aclmdlRIUpdate(aclmdlRI modelRI)
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* As JSON has it in quotes. */
+/* Prints the name as the inside of a JSON string. */
 static void name_print(const char *name, FILE *to)
 {
     for (; *name != '\0'; name++) {

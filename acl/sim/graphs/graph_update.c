@@ -1,7 +1,7 @@
 /* Task groups: tasks of a capture that can be replaced later by submitting others.
  *
- * Between aclmdlRICaptureTaskUpdateBegin and End, what is submitted to the stream replaces the
- * group's tasks one after another, each by one of its own sort.
+ * Between aclmdlRICaptureTaskUpdateBegin and End, tasks submitted to the stream replace the
+ * group's tasks one after another; each must be of the same kind as the task that it replaces.
  *
  * Thread rule: the stream's lock, then the graph's. */
 #include "graphs/capture.h"
@@ -14,9 +14,9 @@ typedef struct TaskGroup TaskGroup;
 struct TaskGroup {
     Graph *graph;
     uint32_t lane;
-    size_t first, end; /* positions in the graph */
+    size_t first, end; /* the group's first task in the graph, and the position behind its last */
     size_t next;       /* the task that the next submission replaces */
-    TaskGroup *other;  /* of the same graph */
+    TaskGroup *other;  /* next group of the same graph */
 };
 
 void groups_end(Graph *graph)
@@ -40,7 +40,7 @@ static aclError capturing_resolve(aclrtStream handle, Stream **stream, Graph **g
     return ACL_SUCCESS;
 }
 
-/* An open group is the stream's; it has no handle before its end. */
+/* Opens a group on the stream; it gets its handle when it is closed. */
 static bool group_open(Graph *graph, Stream *on, TaskGroup *group)
 {
     pthread_mutex_lock(&on->lock);
@@ -98,7 +98,8 @@ aclError sim_aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *handle)
     return ACL_SUCCESS;
 }
 
-/* Its graph is held as long as the stream updates it. */
+/* Lets the stream update the group. The stream has a reference on the graph until the update
+ * ends. */
 static bool group_enter(Stream *on, TaskGroup *group, Graph *graph)
 {
     pthread_mutex_lock(&on->lock);
@@ -141,7 +142,7 @@ aclError sim_aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp han
     return ACL_SUCCESS;
 }
 
-/* The next task of the group's stream, or NULL; the graph's lock is held. */
+/* Returns the next task of the group, or NULL; the graph's lock is held. */
 static GraphTask *group_next(TaskGroup *group)
 {
     while (group->next < group->end) {

@@ -1,10 +1,11 @@
 /* race_graph.c: the order inside captured graphs.
  *
- * A graph keeps its tasks, and beside them the records and waits of the capture, in their order.  An
- * execution is one operation: each lane begins after what is before the graph, tasks of different
- * lanes are ordered by the capture's events alone, and the graph ends with all lanes.  Executions of
- * one graph follow one another.  Built graphs have one lane, in the order of building; which tasks
- * of theirs run may be chosen at run time, and those graphs are not looked into.
+ * For the checker a graph keeps, besides its tasks, the records and waits of its capture in their
+ * order. An execution is one operation of its stream: each lane begins after the work before the
+ * execution, tasks of different lanes are ordered only by the events of the capture, and the
+ * execution ends when all lanes have ended. Executions of one graph follow one another. A built
+ * graph has one lane, in the order of building. If the tasks that run can be chosen at run time,
+ * the graph is not checked inside.
  *
  * Thread rule: the graph's lock guards its list; the clocks are under race_lock. */
 #include "graphs/capture.h"
@@ -17,9 +18,9 @@ typedef enum LinkKind { LINK_TASK, LINK_RECORD, LINK_WAIT } LinkKind;
 typedef struct RaceLink {
     LinkKind kind;
     uint32_t lane;
-    size_t task;          /* of the graph */
+    size_t task;          /* index in the graph */
     const RaceSite *site; /* LINK_TASK */
-    size_t record;        /* LINK_WAIT: the link that it waits for; LINK_RECORD: its own */
+    size_t record;        /* LINK_WAIT: index of the link that it waits for; LINK_RECORD: its own index */
 } RaceLink;
 
 typedef struct RaceGraph {
@@ -128,7 +129,7 @@ static void link_task(Touch *touch, const Graph *graph, const RaceLink *link)
     }
 }
 
-/* `boxes` has the place of each record of this execution. */
+/* Applies one link to the clocks. `boxes` has the place of each record of this execution. */
 static void link_touch(Touch *touch, const Graph *graph, const RaceLink *link, RaceBox **boxes)
 {
     switch (link->kind) {

@@ -1,7 +1,7 @@
 /* binary.c: loading binaries and finding their functions (aclrtBinary*, aclrtCreateBinary).
-
-   A host shared object is loaded from memory, each load apart from the others. Code of a device can
-   be loaded and looked up; whether it can be launched is kernel.c's business. */
+ *
+ * A shared object of the host is loaded from memory; two loads of the same file are independent.
+ * Device code can be loaded and its functions found; kernel.c decides whether it can be launched. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { MAGIC_CUBE = 0x43554245, MAGIC_VECTOR = 0x41415246, MAGIC_CPU = 0x41494343 };
 
-/* What aclrtCreateBinary was given; read when it is loaded. */
+/* The arguments of aclrtCreateBinary; the bytes are read when the binary is loaded. */
 typedef struct BinaryData {
     const void *bytes;
     size_t length;
@@ -41,9 +41,10 @@ void code_release(Code *code)
     }
 }
 
-/* A path to the open file that was never used before: dlopen takes a path that it knows for the
-   library it knows, and numbers of files come again. "/." and "/" lead nowhere and spell a number.
- */
+/* Makes a path to the open file that was never used before. For a path that it knows dlopen
+ * returns the library of the earlier call, and descriptor numbers are used again. So a number is
+ * written into the path, in bits: "/." is 1, "/" is 0; neither changes the file that the path
+ * names. */
 static void path_make(int fd, char *path, size_t room)
 {
     static _Atomic uint32_t count;
@@ -55,7 +56,7 @@ static void path_make(int fd, char *path, size_t room)
     (void)snprintf(path + used, room - used, "/%d", fd);
 }
 
-/* From a file in memory, so two loads never share a library. */
+/* Loads the library from a file in memory, so that two loads never share a library. */
 static aclError library_open(Code *code)
 {
     char path[128];
@@ -179,11 +180,11 @@ aclError sim_aclrtBinaryLoadFromData(const void *data, size_t length,
     REQUIRE_RT(length > 0);
     TRY(options_check(options, &cpu_mode));
     REQUIRE_RT(
-        cpu_mode == -1 || cpu_mode == 2); /* from data, only the bytes of a library make sense */
+        cpu_mode == -1 || cpu_mode == 2); /* data in memory can only be the bytes of a library */
     return binary_new(data, length, cpu_mode == 2, binHandle);
 }
 
-/* Of a file, the file itself says what it is. */
+/* Refuses options other than lazy loading: a file's content says what it is. */
 static aclError file_options_check(const aclrtBinaryLoadOptions *options)
 {
     for (size_t i = 0; options != NULL && i < options->numOpt; i++) {
@@ -294,8 +295,8 @@ void binary_unref(Binary *const *binary)
     }
 }
 
-/* A part dies before its binary's slot is given back: if it lives when a live binary is held, that is
- * its own. */
+/* Finds the binary of a part. A part's handle dies before its binary's slot is used again; so if
+ * the handle is live while a reference on the binary is held, the part belongs to that binary. */
 bool binary_of_part(const void *part, HandleKind kind, size_t offset, Binary **binary)
 {
     if (!handle_follow(part, kind)) {
@@ -412,7 +413,7 @@ aclError acl_sim_kernel_make(const char *name, KernelCode code, const uint32_t *
     return ACL_SUCCESS;
 }
 
-/* The key at the end of a kernel's name (name_12 has 12), 0 if there is none. */
+/* Returns the number at the end of a kernel's name (12 for "name_12"), 0 if there is none. */
 static uint64_t name_key(const char *name)
 {
     const char *last = strrchr(name, '_');
@@ -424,7 +425,8 @@ static uint64_t name_key(const char *name)
     return *end == '\0' ? (uint64_t)key : 0;
 }
 
-/* The function by name, or, if that is NULL, by key; made when first asked for. */
+/* Finds the function of that name or, if the name is NULL, of that key; it is made at the first
+ * request. */
 static aclError function_find(
     Binary *binary, const char *name, uint64_t key, aclrtFuncHandle *handle)
 {
@@ -504,7 +506,8 @@ aclError sim_aclrtBinaryGetDevAddress(
     return ACL_SUCCESS;
 }
 
-/* Of code that the host cannot run, a variable's memory is its bytes in the file. */
+/* In code that the host cannot run, a variable's memory is its bytes in the file, so they must
+ * lie inside the file. */
 static bool variable_fits(const Code *code, const ElfSymbol *symbol)
 {
     return code->kind == CODE_HOST

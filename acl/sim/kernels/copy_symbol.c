@@ -1,12 +1,13 @@
 /* copy_symbol.c: copies to and from device variables that a program names by their symbols.
 
-   A symbol is known once compiled-in device code was registered, which only programs made with the
-   vendor's compiler do: others are told that there is no such symbol, as by aclrtGetSymbolAddress.
+   A symbol is known when device code compiled into the program was registered. Only programs made
+   with the vendor's compiler do so. Other programs get the error that there is no such symbol, as
+   from aclrtGetSymbolAddress.
 
    Thread rule: no state; any thread. */
 #include "generated/exports.h"
 
-/* What `count` bytes at `offset` of a symbol are: 107000 unless they lie inside. */
+/* Finds the address of `count` bytes at `offset` of a symbol; 107000 unless they lie inside it. */
 static aclError symbol_part(
     const char *function, const void *symbol, size_t offset, size_t count, char **address)
 {

@@ -1,7 +1,7 @@
-/* kernel.c: launching kernels, and what functions tell about themselves.
+/* kernel.c: launching kernels, and attributes of functions.
 
-   The checks come in the runtime's order: the ACL layer's NULL checks (with the number of blocks
-   for WithConfig and WithArgsArray), the handles, then sizes and configuration. */
+   The checks are made in the runtime's order: the ACL layer's NULL checks (with the number of
+   blocks for WithConfig and WithArgsArray), the handles, then sizes and configuration. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 static bool attribute_valid(const aclrtLaunchKernelAttr *attr)
 {
     uint8_t low;
-    memcpy(&low, &attr->value, sizeof low); /* the small ones are read as one byte */
+    memcpy(&low, &attr->value, sizeof low); /* small values are read as one byte */
     switch ((int)attr->id) {
     case ACL_RT_LAUNCH_KERNEL_ATTR_SCHEM_MODE:
     case ACL_RT_LAUNCH_KERNEL_ATTR_BLOCK_TASK_PREFETCH:
@@ -73,7 +73,8 @@ static aclError config_read(const aclrtLaunchKernelCfg *cfg, int64_t *timeout)
 
 /* --- launching --- */
 
-/* Code that the host cannot run: refused, or taken as run (ACL_SIM_DEVICE_CODE=skip). */
+/* Code that the host cannot run is refused, or its launch does nothing
+   (ACL_SIM_DEVICE_CODE=skip). */
 static aclError code_check(const Function *function)
 {
     if (function->run != NULL || config.device_code == DEVICE_CODE_SKIP) {
@@ -85,7 +86,8 @@ static aclError code_check(const Function *function)
         function->name);
 }
 
-/* Queues a launch whose handles and configuration were checked; takes over `copy`. */
+/* Queues a launch whose handles and configuration are checked; takes over `copy`, also on
+   failure. */
 static aclError function_launch(const Function *function, Stream *stream, uint32_t blocks,
     void *args, void *copy, size_t size, int64_t timeout)
 {
@@ -117,7 +119,7 @@ static aclError device_launch(aclrtFuncHandle handle, uint32_t blocks, const voi
     TRY(function_require(handle, &binary));
     TRY(stream_check(stream_handle));
     REQUIRE_RT(blocks > 0);
-    REQUIRE_RT((uint32_t)size > 0); /* cut to 32 bits, as the runtime does */
+    REQUIRE_RT((uint32_t)size > 0); /* the size is cut to 32 bits, as in the runtime */
     TRY(config_read(cfg, &timeout));
     TRY(stream_resolve(stream_handle, &stream));
     return function_launch(
@@ -177,7 +179,7 @@ static aclError host_args_copy(
     const void *args, uint32_t size, const aclrtPlaceHolderInfo *array, size_t count, void **out)
 {
     char *copy =
-        calloc(1, (size_t)size + sizeof(uint64_t)); /* a pointer may begin at the last byte */
+        calloc(1, (size_t)size + sizeof(uint64_t)); /* 8 more bytes, because a pointer may begin at the last byte */
     if (copy == NULL) {
         return fail(
             ACL_ERROR_RT_MEMORY_ALLOCATION, "no host memory for %u bytes of arguments", size);
@@ -313,7 +315,7 @@ aclError sim_aclrtGetFunctionAddr(aclrtFuncHandle funcHandle, void **aicAddr, vo
     return ACL_SUCCESS;
 }
 
-/* The bytes of the code; 0 (not known) for functions that the program itself made. */
+/* Returns the bytes of the code; 0 (not known) for a function of the program itself. */
 static size_t function_size(const Function *function)
 {
     ElfSymbol symbol;

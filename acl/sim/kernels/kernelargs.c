@@ -1,40 +1,43 @@
 /* kernelargs.c: argument handles (aclrtKernelArgs*): a kernel's arguments put together one by one.
 
-   A handle belongs to the simulator, one for each thread, which aclrtKernelArgsInit empties and hands
-   out again; or it lies in the user's memory (InitByUserMem) and is known by its address. A placeholder is a pointer to a buffer that is filled before the launch and
-   travels with the arguments. One thread at a time uses a handle; it may be launched many times. */
+   There are two kinds of handle. Each thread has one handle of the simulator, which
+   aclrtKernelArgsInit empties and returns again. A handle of aclrtKernelArgsInitByUserMem stands
+   for memory of the user and is found by its address. A placeholder is a pointer to a buffer that
+   is filled before the launch and copied with the arguments. One thread at a time uses a handle;
+   it may be launched many times. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "generated/exports.h"
 #include "kernels/kernel.h"
 
-static const size_t HANDLE_BYTES = 96 + PARAMS_MAX * 48; /* what a user's handle memory must have */
+static const size_t HANDLE_BYTES = 96 + PARAMS_MAX * 48; /* the bytes that a user must provide for a handle */
 static const size_t ARGS_OVERHEAD = 64 + PARAMS_MAX * sizeof(uint64_t);
 
 typedef struct Param {
     struct Args *args;
     size_t offset, size;
     bool holds_place;
-    void *buffer;          /* of a placeholder, once asked for */
+    void *buffer;          /* of a placeholder: its buffer, if the program asked for it */
     size_t buffer_size;
 } Param;
 
 typedef struct Args {
-    struct Args *next;     /* of the same binary */
+    struct Args *next;     /* next arguments of the same binary */
     struct Args *next_user;
-    const void *user;      /* the user's memory that stands for it, or NULL */
-    const void *thread;    /* whose own handle it is (its `own`), or NULL */
+    const void *user;      /* the user's memory whose address is the handle, or NULL */
+    const void *thread;    /* the thread whose own handle this is (its `own`), or NULL */
     Binary *binary;
     Param *params;         /* PARAMS_MAX of them */
     int count;
     unsigned char *bytes;  /* ARGS_BYTES_MAX of them */
     size_t used, buffers;  /* bytes of arguments and of placeholders' buffers */
-    bool finalized, closed; /* closed: a buffer was given out, so the layout is fixed */
-    bool updating;          /* a parameter was changed: to be finalized again */
+    bool finalized, closed; /* closed: the program got a buffer, so the layout cannot change any more */
+    bool updating;          /* a parameter was changed, so it must be finalized again */
 } Args;
 
-static _Thread_local Args *own; /* may have died with its binary, and be another thread's now */
+static _Thread_local Args *own; /* check before use: it may have ended with its binary and belong to another thread
+                                   now */
 FILE_LOCK(users_lock);
 static Args *users;
 
@@ -47,7 +50,8 @@ size_t param_place(size_t used, size_t size)
     return (used + unit - 1) / unit * unit;
 }
 
-/* As long as their binary is held, so are the arguments; NULL if there are none of that handle. */
+/* Finds the arguments of a handle, and takes a reference on their binary, which keeps them valid;
+   NULL if there are none. */
 static Args *args_find(const void *handle, Binary **binary)
 {
     Args *args = (Args *)(uintptr_t)handle;
@@ -165,7 +169,7 @@ void args_binary_gone(Binary *binary)
     }
 }
 
-/* Empty, and from here on a function's of that binary. */
+/* Empties the arguments and makes them arguments of a function of that binary. */
 static void args_reset(Args *args, Binary *binary)
 {
     binary_unlink(args);
@@ -297,7 +301,7 @@ aclError sim_aclrtKernelArgsAppendPlaceHolder(
     return ACL_SUCCESS;
 }
 
-/* The parameter, if the handle is one of these arguments'. */
+/* Finds the parameter of a handle; refuses a handle of other arguments. */
 static aclError param_require(const Args *args, const void *handle, Param **param)
 {
     for (int i = 0; i < args->count; i++) {

@@ -1,11 +1,12 @@
-/* kernelrun.c: running a kernel's blocks on the stream's thread, and surviving it.
-
-   A fault inside a kernel, and the signal of its timer, come to one handler. If the thread is
-   inside a kernel the handler jumps out of it, and the stream gets an error; otherwise whatever was
-   installed before is called, so other programs' handlers keep working. The handler is there only
-   while a kernel runs: a program that puts its own in front of "the one before" at another time never
-   gets ours for that, so that the two do not call each other in a ring. What a kernel held when it
-   was left (a lock, an allocation) is lost: that is the price of not losing the process. */
+/* kernelrun.c: running a kernel's blocks on the stream's thread, and surviving its faults.
+ *
+ * One handler gets the signals of faults inside kernels and of the kernels' timers. If the thread
+ * is inside a kernel, the handler jumps out of the kernel, and the stream gets an error.
+ * Otherwise it calls the handler that was installed before, so that handlers of other programs
+ * keep working. The handler is installed only while a kernel runs. A program that installs its
+ * own handler at another time therefore does not find ours as "the previous handler", and so the
+ * two handlers do not call each other for ever. What a kernel held when it was left (a lock, an
+ * allocation) is lost; the alternative is to lose the process. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -22,7 +23,7 @@
 #include "races/race.h"
 #include "streams/exception.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("kernel launch", (code), __VA_ARGS__)
 
@@ -30,14 +31,16 @@ enum { SIGNALS = 5 };
 
 static const int fault_signals[SIGNALS - 1] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 static struct sigaction previous[SIGNALS];
-static struct sigaction oldest[SIGNALS]; /* where one that we had kept calls us as its own previous */
+static struct sigaction oldest[SIGNALS]; /* used if the handler in `previous` calls ours as its own previous one */
 FILE_LOCK(install_lock);
-static unsigned launches; /* kernels that run */
+static unsigned launches; /* kernels that are running */
 
 static _Thread_local sigjmp_buf way_out;
 static _Thread_local volatile sig_atomic_t inside;
-static _Thread_local const void *volatile passing; /* the context of the signal that is passed on */
-static _Thread_local unsigned char *signal_stack; /* a kernel may have overrun the normal one */
+static _Thread_local const void *volatile passing; /* context of the signal that is being passed to an earlier
+                                                      handler */
+static _Thread_local unsigned char *signal_stack; /* a stack for the handler: a kernel may have overrun the normal
+                                                     one */
 
 /* --- signals --- */
 
@@ -62,8 +65,9 @@ static void action_call(const struct sigaction *action, int number, siginfo_t *i
     }
 }
 
-/* A handler that was installed while a kernel ran has ours as its previous: the signal then comes
- * back to ours, which passes it to the handler that was there before both. */
+/* Passes a signal to the handler that was there before. A handler that was installed while a
+ * kernel ran has ours as its previous one and passes the signal back to ours; then it is passed
+ * to the handler that was there before both. */
 static void signal_pass(int number, siginfo_t *info, void *context)
 {
     bool again = passing == context;
@@ -96,7 +100,8 @@ static bool is_ours(const struct sigaction *action)
     return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_signal;
 }
 
-/* Others may have put theirs in place since the last launch, or since one that still runs. */
+/* Installs our handler if it is not the present one: other code may have installed one since the
+ * last launch, or during a launch that is still running. */
 static void handlers_install(void)
 {
     pthread_mutex_lock(&install_lock);
@@ -115,7 +120,7 @@ static void handlers_install(void)
     pthread_mutex_unlock(&install_lock);
 }
 
-/* The timer's handler stays: its signal may come late. */
+/* Removes our handlers, except the timer's: its signal may come late. */
 static void handlers_remove(void)
 {
     pthread_mutex_lock(&install_lock);
@@ -163,10 +168,10 @@ static void signals_unblock(sigset_t *before)
 typedef struct Work {
     const Launch *launch;
     int64_t deadline_ns;       /* 0: none */
-    _Atomic int signal;        /* the first that came; then no further block begins */
+    _Atomic int signal;        /* the first signal of a block; after it no further block begins */
 } Work;
 
-/* A timer whose signal comes to this thread alone. */
+/* Starts a timer whose signal is sent to this thread only. */
 static bool timer_start(int64_t left_ns, timer_t *timer)
 {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = timer_signal()};
@@ -190,7 +195,8 @@ static int block_run(const Launch *launch, uint32_t block)
     return number;
 }
 
-/* A function of the program itself: Python may be behind it, which must not be jumped out of. */
+/* Calls a function of the program itself without a jump back: it may run Python, which must not
+ * be jumped out of. */
 static void callback_run(const Launch *launch, uint32_t block)
 {
     if (callback_begin()) {
@@ -266,7 +272,7 @@ static aclError launch_run(Stream *stream, const void *payload)
     const Launch *launch = payload;
     Work work = {.launch = launch};
     if (launch->run == NULL) {
-        return ACL_SUCCESS; /* device code, which ACL_SIM_DEVICE_CODE=skip does not run */
+        return ACL_SUCCESS; /* device code with ACL_SIM_DEVICE_CODE=skip: not run */
     }
     if (launch->copy == NULL && !memory_reachable(launch->args, launch->args_size, false)) {
         return launch_fail(stream, launch, SIGSEGV);
@@ -309,7 +315,7 @@ static void launch_describe(const void *payload, aclmdlRITaskParams *params)
     params->kernelTaskParams.numBlocks = launch->blocks;
 }
 
-/* Takes the number of blocks and the arguments; the function does not change. */
+/* Changes the number of blocks and the arguments of a launch in a graph; the function remains. */
 static aclError launch_adopt(void *payload, const aclmdlRITaskParams *params)
 {
     Launch *launch = payload;
@@ -344,7 +350,7 @@ typedef struct KernelTouch {
 enum { KERNEL_TOUCHES = 256 };
 
 static KernelTouch declared[KERNEL_TOUCHES];
-static _Atomic uint32_t declared_count; /* entries below it do not change */
+static _Atomic uint32_t declared_count; /* entries below this index do not change any more */
 FILE_LOCK(declare_lock);
 
 aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t bytes, int writes)
@@ -363,7 +369,7 @@ aclError acl_sim_kernel_touches(const char *kernel, uint32_t offset, size_t byte
                             "%d arguments of kernels are declared already", KERNEL_TOUCHES);
 }
 
-/* False if nothing was declared for kernels of that name. */
+/* Notes the declared arguments; false if nothing was declared for kernels of that name. */
 static bool declared_touch(const Launch *launch, const char *kernel, Touch *touch)
 {
     bool found = false;
@@ -382,7 +388,8 @@ static bool declared_touch(const Launch *launch, const char *kernel, Touch *touc
     return found;
 }
 
-/* A function of the program itself may wait for anything, as a host function may. */
+/* A function of the program itself may wait for anything, as a host function may, so its order is
+ * known only when it has returned. */
 static void launch_touch(const void *payload, Touch *touch)
 {
     const Launch *launch = payload;

@@ -1,10 +1,10 @@
 /* aipp.c: aclmdlCreateAIPP and the setters: the parameters of dynamic preprocessing.
 
-   Each setter checks its ranges and, where there is a switch that is off, keeps nothing else, as
-   the runtime does.  What only makes sense together is checked when the set is given to a model
+   Each setter checks its ranges. If its switch is off, it stores nothing else, as the runtime
+   does. Conditions on several parameters are checked when the set is given to a model
    (aippmodel.c).
 
-   Thread rule: a set belongs to one thread at a time, as its user sees to. */
+   Thread rule: the user makes sure that only one thread at a time uses a set. */
 #include "models/aipp.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum {
     PADDING_MAX = 32,
     OUTPUT_WIDTH_MAX = 1080, /* of an image with padding */
     MEAN_MAX = 255,
-    MATRIX_MIN = -32677, /* so in the runtime */
+    MATRIX_MIN = -32677, /* the value that the runtime has */
     MATRIX_MAX = 32676,
 };
 
@@ -295,7 +295,7 @@ typedef struct Extent {
     int32_t width, height;
 } Extent;
 
-/* The size of an image after cropping and padding. */
+/* Returns the size of an image after cropping and padding. */
 static Extent output_extent(const aclmdlAIPP *set, const AippBatch *image)
 {
     Extent out = {set->head.width, set->head.height};

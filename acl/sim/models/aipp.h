@@ -7,7 +7,8 @@
 
 #include "base/core.h"
 
-/* The numbers of the image formats in that layout, which are not those of aclAippInputFormat. */
+/* The numbers of the image formats in the hardware's layout; they differ from those of
+   aclAippInputFormat. */
 typedef enum AippFormat {
     AIPP_FORMAT_NONE = 0,
     AIPP_YUV420SP = 1,
@@ -65,10 +66,11 @@ struct aclmdlAIPP {
     AippBatch *batches;
 };
 
-/* Bytes of a parameter set for a batch of that size; false on overflow. */
+/* Gives the bytes of a parameter set for a batch of that size; false on overflow. */
 bool aipp_bytes(uint64_t count, size_t *bytes);
 
-/* 100000 unless the set makes sense as a whole, as asked when it is given to a model. */
+/* Returns 100000 if parameters of the set contradict each other; called when the set is given to
+   a model. */
 aclError aipp_check(const aclmdlAIPP *set);
 
 #endif

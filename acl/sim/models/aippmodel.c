@@ -1,11 +1,11 @@
-/* aippmodel.c: AIPP of models: what an input is, and giving a set of parameters to a run.
+/* aippmodel.c: AIPP of models: the kind of an input, and passing a set of parameters to a run.
 
    The simulator's models are ONNX, which knows no preprocessing: no input of theirs is linked with
    AIPP, and the calls answer as the runtime does for such a model.  A model may take the parameters
    themselves, as an input called ascend_dynamic_aipp_data: aclmdlSetInputAIPP then checks the set
    and fills that input's buffer, in the layout that a device reads.
 
-   Thread rule: any thread; a data set belongs to one at a time. */
+   Thread rule: any thread; only one thread at a time uses a data set. */
 #include <string.h>
 
 #include "models/aipp.h"
@@ -14,7 +14,8 @@
 #include "memory/memory.h"
 #include "models/model.h"
 
-/* The model, with a reference, if it has an input of that number: 145003, else 100000. */
+/* Gives the model, with a reference, if it has an input of that number. 145003 without the model,
+   100000 without the input. */
 static aclError model_with_input(uint32_t id, size_t index, Model **model)
 {
     TRY(model_find(id, model));
@@ -49,7 +50,7 @@ aclError sim_aclmdlGetFirstAippInfo(uint32_t modelId, size_t index, aclAippInfo 
     return fail((aclError)ACL_ERROR_GE_AIPP_NOT_EXIST, "input %zu has no AIPP", index);
 }
 
-/* 100000 unless input `index` is the one that takes the parameters. */
+/* Returns 100000 unless input `index` is the one for the parameters. */
 static aclError input_check(const Model *model, size_t index)
 {
     const Net *net = &model->net;

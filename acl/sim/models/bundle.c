@@ -1,11 +1,13 @@
-/* bundle.c: several models in one file (aclmdlBundle...): a tar archive of ONNX files, in its order.
+/* bundle.c: several models in one file (aclmdlBundle...): a tar archive of ONNX files; the models
+   have the order of the archive.
 
    `tar cf both.om a.onnx b.onnx` makes one. A bundle's number is taken from those of models, so that
    neither can be taken for the other. Its models are loaded with it (aclmdlBundleLoad...) or one by
    one (aclmdlBundleInit..., aclmdlBundleLoadModel); the bundle unloads them, aclmdlUnload does not.
 
-   Lock rule: bundles_lock is a leaf: no model is loaded or unloaded under it. A call holds a
-   reference to its bundle instead, and what it loaded into one that is gone meanwhile it unloads. */
+   Lock rule: bundles_lock is a leaf: no model is loaded or unloaded while it is held. Instead a
+   call holds a reference to its bundle. If the bundle ends during the call, the call unloads the
+   models that it has loaded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +29,7 @@ typedef struct Archive {
     Member *members;
 } Archive;
 
-/* A number in octal digits, behind blanks; false if something else is there. */
+/* Reads a number in octal digits after spaces; false if there is another character. */
 static bool octal_read(const unsigned char *text, size_t room, size_t *value)
 {
     size_t at = 0, digits = 0;
@@ -40,7 +42,8 @@ static bool octal_read(const unsigned char *text, size_t room, size_t *value)
     return digits > 0 && (at == room || text[at] == ' ' || text[at] == '\0');
 }
 
-/* True if the block's sum is the one that it says, its own digits counted as blanks. */
+/* True if the block's checksum is the one that it states; the digits of the checksum are counted
+   as spaces. */
 static bool header_holds(const unsigned char *block)
 {
     enum { DIGITS = 8 };
@@ -65,7 +68,7 @@ static aclError archive_broken(const ModelFile *file, const char *what, size_t a
         file->path == NULL ? "the bundle" : file->path, what, at);
 }
 
-/* Writes down the regular files, if `members` is not NULL; counts them. */
+/* Counts the regular files, and lists them if `members` is not NULL. */
 static aclError archive_walk(const ModelFile *file, size_t *count, Member *members)
 {
     enum { SIZE_DIGITS = 12 };
@@ -136,12 +139,12 @@ typedef struct Loaded {
 typedef struct Bundle {
     struct Bundle *next;
     uint32_t id;
-    int users;          /* calls that hold it; guarded by bundles_lock, as what follows is */
+    int users;          /* calls that use it; guarded by bundles_lock, as are the fields below */
     bool gone;
     Loaded *loaded;     /* newest first */
     size_t count;
     Archive archive;    /* of `bytes` */
-    void *bytes;        /* a copy, of which models are loaded one by one; NULL = all were at once */
+    void *bytes;        /* copy of the file, for models that are loaded one by one; NULL if all were loaded at once */
 } Bundle;
 
 FILE_LOCK(bundles_lock);
@@ -177,7 +180,7 @@ static void loaded_unload(Loaded *loaded)
     }
 }
 
-/* The last call that holds a destroyed bundle frees it. */
+/* Drops a reference; the last one frees a destroyed bundle. */
 static void bundle_drop(Bundle *bundle)
 {
     pthread_mutex_lock(&bundles_lock);
@@ -190,7 +193,7 @@ static void bundle_drop(Bundle *bundle)
     }
 }
 
-/* No call finds it from now on; its models go. */
+/* Ends the bundle: no call finds it any more, and its models are unloaded. */
 static void bundle_end(Bundle *bundle)
 {
     pthread_mutex_lock(&bundles_lock);
@@ -236,7 +239,7 @@ static aclError member_load(
     return ACL_SUCCESS;
 }
 
-/* Loads all members; or keeps them, to be loaded later. */
+/* Loads all members (at_once), or keeps them to be loaded later. */
 static aclError bundle_fill(Bundle *bundle, const ModelFile *file, bool at_once)
 {
     Archive archive;
@@ -313,7 +316,7 @@ aclError sim_aclmdlBundleLoadFromMem(const void *model, size_t modelSize, uint32
     return bundle_open(&file, true, bundleId);
 }
 
-/* ONNX has no variables that models share, so any memory for them is enough. */
+/* Any memory for shared variables is accepted: ONNX has no variables that models share. */
 aclError sim_aclmdlBundleInitFromFile(
     const char *modelPath, void *varWeightPtr, size_t varWeightSize, uint32_t *bundleId)
 {

@@ -1,7 +1,8 @@
 /* dataset.c: aclmdlDataset: the buffers, and shapes, of a model's inputs or outputs.
 
-   Buffers that the user adds stay the user's. A description is copied, as GE does, and a run makes
-   one for an output that has none; both are freed with the dataset. One thread at a time. */
+   Buffers that the user adds are not freed with the dataset. A description is copied, as GE does,
+   and a run makes one for an output that has none; these are freed with the dataset. One thread
+   at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ aclmdlDataset *sim_aclmdlCreateDataset(void)
     return dataset;
 }
 
-/* A user may have destroyed what aclmdlGetDatasetTensorDesc gave. */
+/* Frees the description, unless the user has destroyed it already: aclmdlGetDatasetTensorDesc
+   gives it out. */
 static void desc_drop(DatasetEntry *entry)
 {
     if (handle_is(entry->desc, HANDLE_TENSOR_DESC)) {
@@ -69,7 +71,7 @@ aclDataBuffer *sim_aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t i
         : NULL;
 }
 
-/* NULL takes the description away. */
+/* NULL removes the description. */
 aclError sim_aclmdlSetDatasetTensorDesc(
     aclmdlDataset *dataset, aclTensorDesc *tensorDesc, size_t index)
 {

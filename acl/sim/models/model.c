@@ -12,9 +12,9 @@
 #include "profiling/subscription.h"
 
 FILE_LOCK(table_lock);
-static Model **table;     /* by number - 1; NULL = unloaded */
+static Model **table;     /* index: model number - 1; NULL = unloaded */
 static uint32_t table_count, table_room;
-static Model *newest;     /* of those that are loaded */
+static Model *newest;     /* list of the loaded models */
 static size_t loaded;     /* how many */
 static pthread_once_t listen_once = PTHREAD_ONCE_INIT;
 
@@ -23,7 +23,7 @@ static const size_t WORK_BYTES = 512;
 
 /* --- the table --- */
 
-/* The model of that number with a reference, or NULL. */
+/* Returns the model of that number with a reference, or NULL. */
 static Model *table_look(uint32_t id)
 {
     pthread_mutex_lock(&table_lock);
@@ -42,7 +42,7 @@ aclError model_find(uint32_t id, Model **model)
         : fail((aclError)ACL_ERROR_GE_EXEC_MODEL_ID_INVALID, "no model has the number %u", id);
 }
 
-/* Room for one more, under the lock; false without memory. */
+/* Makes room for one more entry; the lock is held. False without memory. */
 static bool table_widen(void)
 {
     if (table_count < table_room) {
@@ -85,7 +85,8 @@ static bool table_put(Model *model)
     return done;
 }
 
-/* The model, no longer in the table; NULL if there is none, or one of the other sort. */
+/* Removes the model from the table and returns it; NULL if there is none, or if `bundled`
+ * differs. */
 static Model *table_take(uint32_t id, bool bundled)
 {
     pthread_mutex_lock(&table_lock);
@@ -103,8 +104,8 @@ static Model *table_take(uint32_t id, bool bundled)
     return model;
 }
 
-/* All that are loaded, each with a reference, in memory of the caller's; NULL if there are none (or
- * there is no memory). */
+/* Returns all loaded models, each with a reference, in memory that the caller frees; NULL if
+ * there are none (or there is no memory). */
 static Model **table_all(size_t *count)
 {
     *count = 0;
@@ -334,7 +335,7 @@ aclError sim_aclmdlLoadFromMem(const void *model, size_t modelSize, uint32_t *mo
     return memory_load(model, modelSize, &(Memories){0}, modelId);
 }
 
-/* A run's memory comes from its allocator, so the work memory is only accepted. */
+/* The work memory is accepted and not used: a run's memory is from its allocator. */
 aclError sim_aclmdlLoadFromFileWithMem(const char *modelPath, uint32_t *modelId, void *workPtr,
     size_t workSize, void *weightPtr, size_t weightSize)
 {
@@ -356,7 +357,8 @@ aclError sim_aclmdlLoadFromMemWithMem(const void *model, size_t modelSize, uint3
     return memory_load(model, modelSize, &(Memories){weightPtr, weightSize}, modelId);
 }
 
-/* Blocks of a user's allocator go back now, on this thread; the rest with the last queued work. */
+/* Ends a model at its unload: blocks of a user's allocator are freed now, on this thread; the
+ * rest when the last queued work is done. */
 static void model_part(Model *model)
 {
     model_leftovers_give(model, NULL);
@@ -399,7 +401,7 @@ aclError model_sizes(const ModelFile *file, size_t *work, size_t *weight)
     aclError status = modelfile_parse(file, &net, gears, &ort);
     free(gears);
     if (status == ACL_SUCCESS) {
-        *work = WORK_BYTES; /* what a run takes is its allocator's; programs take this, so not 0 */
+        *work = WORK_BYTES; /* a run uses its allocator instead; not 0, because programs allocate this size */
         *weight = model_weight_bytes(&net);
         ort_free(ort);
         net_free(&net);
@@ -419,7 +421,7 @@ aclError sim_aclmdlQuerySize(const char *fileName, size_t *workSize, size_t *wei
     return status;
 }
 
-/* What a compiled model has besides, code and tasks, an ONNX file has not. */
+/* An ONNX file has no code and no tasks, as a compiled model has: their sizes are 0. */
 aclError sim_aclmdlQueryExeOMDesc(const char *fileName, aclmdlExeOMDesc *mdlPartitionSize)
 {
     ModelFile file;
@@ -470,7 +472,7 @@ aclError sim_aclmdlGetAttribute(uint32_t modelId, aclmdlAttr attr, aclmdlAttrVal
     return ACL_SUCCESS;
 }
 
-/* What a subscription asks; leaves a message if there is none. */
+/* True if the model exists, for a new subscription; leaves a message if it does not. */
 static bool model_exists(uint32_t id)
 {
     Model *model;

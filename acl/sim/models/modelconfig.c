@@ -29,7 +29,7 @@ aclError sim_aclmdlDestroyConfigHandle(aclmdlConfigHandle *handle)
     return ACL_SUCCESS;
 }
 
-/* The field of an option, and its size; NULL for an unknown option. */
+/* Returns the field of an option, and its size; NULL for an unknown option. */
 static void *option_place(aclmdlConfigHandle *handle, aclmdlConfigAttr attr, size_t *size)
 {
     *size = sizeof(void *);
@@ -66,7 +66,7 @@ aclError sim_aclmdlSetConfigOpt(
     REQUIRE(attrValue);
     void *place = option_place(handle, attr, &size);
     if (place == NULL && attr == ACL_MDL_WORKSPACE_MEM_OPTIMIZE) {
-        place = &ignored; /* how a compiled model would lay out its work memory */
+        place = &ignored; /* options on the layout of a compiled model's work memory are ignored */
     }
     if (place == NULL) {
         return fail(ACL_ERROR_INVALID_PARAM, "load option %d is not supported", (int)attr);
@@ -101,7 +101,8 @@ aclError sim_aclmdlLoadWithConfig(const aclmdlConfigHandle *handle, uint32_t *mo
     }
 }
 
-/* Of the options only the memory for weights: the bundle says where the model comes from. */
+/* Only the option for the weights' memory is used: the bundle says where the model is loaded
+   from. */
 aclError sim_aclmdlBundleLoadModelWithConfig(
     uint32_t bundleId, size_t index, aclmdlConfigHandle *handle, uint32_t *modelId)
 {

@@ -1,10 +1,11 @@
 /* modelcontrol.c: If, Loop and Scan: running their bodies within a run.
 
-   What a body computes comes from the run's own allocator, node by node, as everything else does.
-   Which branch, and whether another turn: the calling thread must know, so a condition that a
-   kernel computes is waited for. A value that a body hands out is shared, not copied: the block
-   goes back when its last user is queued. Scanned slices of the first axis are views. The outputs
-   that a Loop or a Scan collects are joined after its last turn. */
+   The values that a body computes are allocated by the run's own allocator, node by node, like
+   all other values. The calling thread must know which branch to run, and whether to run another
+   turn; so if a kernel computes the condition, the thread waits for it. A value that a body
+   returns is shared, not copied: its block is freed when its last user is queued. Slices that
+   Scan takes along the first axis are views. The outputs that a Loop or a Scan collects are
+   joined after its last turn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "models/modelrun.h"
 #include "streams/stream.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
@@ -82,17 +83,19 @@ static aclError if_run(Run *run, const NetNode *node)
 
 /* --- Loop and Scan --- */
 
-/* What is carried from turn to turn. */
+/* One run of a Loop or Scan node: the values carried from one turn (execution of the body) to the
+   next, and the collected outputs. */
 typedef struct Turns {
     Run *run;
     const NetNode *node;
     const Body *body;
-    int states, first_in, first_out; /* where the states stand among the body's inputs, outputs */
-    int first_given;                 /* and among the node's inputs */
-    int collected;                   /* outputs that are joined */
-    int64_t count, room;             /* turns so far, and that there is room for */
+    int states, first_in, first_out; /* number of carried values; index of the first among the body's inputs, and
+                                        outputs */
+    int first_given;                 /* index of the first carried value among the node's inputs */
+    int collected;                   /* number of collected outputs */
+    int64_t count, room;             /* turns run so far; turns for which `parts` has room */
     Slot *state;
-    Slot *parts;                     /* `collected` for each turn */
+    Slot *parts;                     /* the collected outputs, `collected` of them for each turn */
 } Turns;
 
 static aclError turns_start(Turns *turns)
@@ -146,7 +149,7 @@ static aclError parts_keep(Turns *turns)
     return ACL_SUCCESS;
 }
 
-/* One turn: the body's other inputs are in their slots. */
+/* Runs one turn; the body's other inputs are in their slots already. */
 static aclError turn_run(Turns *turns)
 {
     Run *run = turns->run;
@@ -170,7 +173,8 @@ static const Slot *part_at(const Turns *turns, int64_t turn, int k)
     return &turns->parts[turn * turns->collected + k];
 }
 
-/* The shape of what is collected; of no turns at all, from what the body declares. */
+/* Gives the shape of a collected output: that of its parts, or, without any turn, the one that
+   the body declares. */
 static aclError joined_shape(const Turns *turns, int k, Tensor *joined)
 {
     const NetValue *value =
@@ -253,7 +257,7 @@ static aclError join(const Turns *turns, int k, bool backwards)
     return ACL_SUCCESS;
 }
 
-/* Hands the states and what was collected to the node's outputs. */
+/* Makes the carried values and the collected outputs the node's outputs. */
 static aclError turns_deliver(const Turns *turns, const int64_t *directions)
 {
     const NetNode *node = turns->node;
@@ -275,7 +279,8 @@ static aclError turns_deliver(const Turns *turns, const int64_t *directions)
 
 enum { LOOP_TURNS_MAX = 1000000 };
 
-/* ACL_SIM_LOOP_TURNS: a body that says "once more" for ever must end some time. */
+/* Reads ACL_SIM_LOOP_TURNS, the most turns of one loop: it ends a body whose condition never
+   becomes false. */
 static int64_t loop_limit(void)
 {
     const char *text = setting("ACL_SIM_LOOP_TURNS");
@@ -337,7 +342,7 @@ static aclError loop_run(Run *run, const NetNode *node)
 
 /* --- Scan --- */
 
-/* The directions of the scanned inputs or of the collected outputs, 0 = forward. */
+/* Reads the directions of the scanned inputs or of the collected outputs, 0 = forward. */
 static void directions_read(const NetNode *node, const char *name, int count, int64_t *directions)
 {
     memset(directions, 0, (size_t)count * sizeof *directions);
@@ -350,7 +355,7 @@ static void directions_read(const NetNode *node, const char *name, int count, in
     }
 }
 
-/* A slice of the first axis, as a view of what is scanned. */
+/* Makes `to` a view of one slice of the first axis of `from`. */
 static void slice_view(Run *run, Slot *to, const Slot *from, int64_t index)
 {
     slot_share(run, to, from);

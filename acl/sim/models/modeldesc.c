@@ -1,9 +1,10 @@
-/* modeldesc.c: aclmdlDesc: what a model's inputs and outputs are called and look like.
+/* modeldesc.c: aclmdlDesc: names, types and shapes of a model's inputs and outputs.
 
-   A description is a copy: it does not keep its model loaded. Dynamic dimensions show as -1, and
-   the size of an input or output that has one is 0; of a model with gears, sizes and the outputs'
-   dimensions are those of the largest gear. A name longer than ACL allows is replaced by
-   one made from its place; aclmdlGetTensorRealName leads back. */
+   A description is a copy: it does not keep its model loaded. A dynamic dimension is given as -1,
+   and the size of an input or output with a dynamic dimension as 0. For a model with gears, the
+   sizes and the outputs' dimensions are those of the largest gear. A name longer than ACL allows
+   is replaced by a name made from the index of the input or output; aclmdlGetTensorRealName gives
+   the real name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,7 @@ static void end_shape(End *end, const Tensor *shape)
     end_grow(end, shape);
 }
 
-/* A model with gears needs memory for its largest one, and says its outputs' dimensions. */
+/* For a model with gears: sets the sizes for the largest gear, and the outputs' dimensions. */
 static void gears_measure(const Model *model, End *inputs, End *outputs)
 {
     for (int g = 0; g < model->gears.count; g++) {
@@ -95,7 +96,8 @@ static void gears_measure(const Model *model, End *inputs, End *outputs)
     }
 }
 
-/* Outputs whose shapes the file leaves open, of a model whose inputs it does not. */
+/* For a model whose inputs have fixed shapes: infers the shapes of outputs that the file does not
+   state. */
 static void outputs_complete(const Model *model, End *outputs)
 {
     Tensor *shapes = calloc((size_t)model->net.output_count + 1, sizeof *shapes);
@@ -229,7 +231,7 @@ size_t sim_aclmdlGetOutputSizeByIndex(aclmdlDesc *modelDesc, size_t index)
     return end == NULL ? 0 : end->bytes;
 }
 
-/* The name, or one made from the place if it is too long for the API's structs. */
+/* Gives the name, or one made from the index if it is too long for the API's structs. */
 static void name_short(const aclmdlDesc *desc, Side side, size_t index, char *name)
 {
     const End *end = end_at(desc, side, index);
@@ -268,8 +270,8 @@ aclError sim_aclmdlGetOutputDims(const aclmdlDesc *modelDesc, size_t index, aclm
     return dims_tell(modelDesc, OUTPUTS, index, dims);
 }
 
-/* What the model's next run is to give: the shape under the gear that was set last, else what its
-   newest run gave; before either, what aclmdlGetOutputDims says. */
+/* Gives the shape of an output in the model's next run: that under the gear set last; else that
+   of the newest run; before the first run, that of aclmdlGetOutputDims. */
 aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, aclmdlIODims *dims)
 {
     Model *model;
@@ -288,7 +290,8 @@ aclError sim_aclmdlGetCurOutputDims(const aclmdlDesc *modelDesc, size_t index, a
     return ACL_SUCCESS;
 }
 
-/* [1, -1] (no upper end) for a dynamic dimension, the dimension itself twice for a fixed one. */
+/* The range of a dynamic dimension is [1, -1] (no upper end); of a fixed one, the dimension
+   twice. */
 aclError sim_aclmdlGetInputDimsRange(
     const aclmdlDesc *modelDesc, size_t index, aclmdlIODimsRange *dimsRange)
 {
@@ -415,7 +418,7 @@ aclError sim_aclmdlGetInputDynamicGearCount(
 {
     REQUIRE(handle_is(modelDesc, HANDLE_MODEL_DESC));
     REQUIRE(gearCount);
-    (void)index; /* as documented it is -1: the gears are the whole model's */
+    (void)index; /* documented as always -1, because a gear is set for the whole model */
     const Gears *gears = modelDesc->gears;
     *gearCount = gears != NULL && gears->kind == GEARS_DIMS ? (size_t)gears->count : 0;
     return ACL_SUCCESS;

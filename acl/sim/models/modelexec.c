@@ -1,8 +1,8 @@
-/* modelexec.c: aclmdlExecute, ExecuteAsync and what belongs to a call of theirs.
+/* modelexec.c: aclmdlExecute, aclmdlExecuteAsync and the settings of one execution.
 
-   The allocator registered for the stream is looked up anew for each asynchronous run of a model of
-   dynamic shapes. Synchronous runs, models with gears, and the NULL stream never see a
-   registration: they use a default allocator. */
+   The allocator registered for the stream is looked up anew for each asynchronous run of a model
+   of dynamic shapes. Synchronous runs, models with gears, and the NULL stream do not use a
+   registered allocator but a default one. */
 #include "generated/exports.h"
 #include "models/model.h"
 #include "streams/stream.h"
@@ -54,7 +54,7 @@ static aclError run_async(
     return status;
 }
 
-/* A pool that no other synchronous run uses at the same time. */
+/* Returns a pool that no other synchronous run uses until pool_return. */
 static Pool *pool_borrow(Model *model)
 {
     pthread_mutex_lock(&model->lock);
@@ -75,7 +75,7 @@ static void pool_return(Model *model, Pool *pool)
     pool_free(pool);
 }
 
-/* On a stream of its own, which has drained before the call returns. */
+/* Runs the model on a stream made for this call; the call waits until the stream is done. */
 static aclError run_alone(
     Model *model, const aclmdlDataset *input, aclmdlDataset *output, int32_t timeout_ms)
 {
@@ -114,7 +114,7 @@ aclError sim_aclmdlExecute(uint32_t modelId, const aclmdlDataset *input, aclmdlD
     return run_sync(modelId, input, output, FOREVER);
 }
 
-/* The stream is only looked at: a synchronous run uses one of its own, as GE does. */
+/* The stream is only checked: a synchronous run uses a stream of its own, as in GE. */
 aclError sim_aclmdlExecuteV2(uint32_t modelId, const aclmdlDataset *input, aclmdlDataset *output,
     aclrtStream stream, const aclmdlExecConfigHandle *handle)
 {
@@ -187,7 +187,7 @@ aclError sim_aclmdlSetExecConfigOpt(aclmdlExecConfigHandle *handle, aclmdlExecCo
 
 /* --- gears --- */
 
-/* The gear's number, or -1. */
+/* Returns the gear's index, or -1. */
 static int gear_find(const Gears *gears, const int64_t *gear)
 {
     for (int g = 0; g < gears->count; g++) {
@@ -202,7 +202,8 @@ static int gear_find(const Gears *gears, const int64_t *gear)
     return -1;
 }
 
-/* What runs under other gears gave says nothing of the next one. */
+/* Sets the gear and forgets the output shapes of the newest run, which may differ under the new
+   gear. */
 static void gear_choose(Model *model, int gear)
 {
     pthread_mutex_lock(&model->lock);

@@ -1,4 +1,4 @@
-/* modelfile.c: opening a model, whatever its name: what the bytes are decides.
+/* modelfile.c: opening a model file; its kind is found from its bytes, not from its name.
 
    A model may say in its metadata (metadata_props) which gears it was made for, with the names of
    ATC's options: dynamic_batch_size "1,2,4", dynamic_image_size "224,224;448,448", dynamic_dims
@@ -16,7 +16,7 @@
 #include "models/ort.h"
 #include "base/proto.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlLoad", (code), __VA_ARGS__)
 
@@ -56,7 +56,7 @@ void modelfile_close(ModelFile *file)
 
 /* --- gears --- */
 
-/* "1,2;3,4": gears between semicolons; with `flat`, each number is a gear. */
+/* Parses gears separated by semicolons, as in "1,2;3,4"; with `flat`, each number is a gear. */
 static bool gears_parse(const char *text, bool flat, Gears *gears)
 {
     int values = 0;
@@ -128,8 +128,8 @@ static aclError gears_read(const ModelFile *file, Gears *gears)
     return ACL_SUCCESS;
 }
 
-/* The file lists the dynamic dimensions of each gear; the API wants all dimensions of all inputs.
- */
+/* The file lists only the dynamic dimensions of each gear; the API needs all dimensions of all
+   inputs. */
 static aclError gears_expand(const Net *net, Gears *gears)
 {
     for (int g = 0; gears->kind == GEARS_DIMS && g < gears->count; g++) {
@@ -154,7 +154,8 @@ static aclError gears_expand(const Net *net, Gears *gears)
     return ACL_SUCCESS;
 }
 
-/* ACL_SIM_ENGINE: "builtin" or "onnxruntime" alone, else the first and then the second. */
+/* Reads ACL_SIM_ENGINE: "builtin" or "onnxruntime" allows only that engine; by default both are
+   allowed, and the built-in one is tried first. */
 static bool engine_allowed(const char *name)
 {
     const char *asked = setting("ACL_SIM_ENGINE");

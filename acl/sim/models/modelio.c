@@ -1,15 +1,16 @@
-/* modelio.c: a run's inputs and outputs: the user's datasets against what the model declares.
+/* modelio.c: a run's inputs and outputs; checks the user's datasets against the shapes that the
+   model declares.
 
    Refused, by the input's name: a wrong number of inputs, a rank that the model does not have, a
-   dimension outside what it declares, a buffer too small for its shape.  Of a description only the
-   dimensions count, as with GE: programs fill in any data type and format. */
+   dimension outside what it declares, a buffer too small for its shape. Only the dimensions of a
+   description are used, as in GE, because programs write any data type and format into it. */
 #include <string.h>
 
 #include "tensors/databuffer.h"
 #include "models/modelrun.h"
 #include "generated/exports.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
@@ -162,7 +163,7 @@ aclError output_check(const Run *run, int output, size_t bytes)
               run->net->values[run->net->outputs[output]].name, bytes, buffer->size);
 }
 
-/* Tells the user the shape that came out. */
+/* Writes the shape of an output into its description. */
 static aclError output_describe(DatasetEntry *entry, const Tensor *tensor)
 {
     if (!handle_is(entry->desc, HANDLE_TENSOR_DESC)) {

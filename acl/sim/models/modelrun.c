@@ -1,10 +1,10 @@
 /* modelrun.c: the node loop: one run of a model, as GE does it.
 
-   On the calling thread, node by node: infer the outputs' shapes, take memory for outputs and
-   workspace, queue the kernel, give back the workspace and every input that had its last use.
-   "Given back" means that the last reader is queued, not that it is done. Nodes of shape arithmetic
-   run at once on the host; a node whose shapes depend on data on the device waits for the stream
-   first.
+   For each node the calling thread infers the outputs' shapes, allocates outputs and workspace,
+   queues the kernel, and frees the workspace and every input that no later node uses. An input is
+   freed when its last reader is queued, which may not have run yet. Nodes of shape arithmetic run
+   at once on the host; before a node whose shapes depend on data on the device, the thread waits
+   for the stream.
 
    A run that fails keeps its blocks until the next run of the model, or its unload, as GE does. */
 #include <limits.h>
@@ -16,7 +16,7 @@
 #include "memory/memory.h"
 #include "models/ort.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
@@ -179,7 +179,8 @@ void hold_leave(Run *run, Hold **hold)
     *hold = NULL;
 }
 
-/* Whatever blocks are still out: given back after a good run, kept after a failed one. */
+/* Handles the blocks that the run still has: frees them after a good run; after a failed run the
+   model keeps them. */
 static void run_finish(Run *run, bool good)
 {
     for (int v = 0; v < run->net->value_count; v++) {
@@ -194,7 +195,7 @@ aclError node_fail(const Run *run, const NetNode *node, aclError code, const cha
     return fail(code, "node %s (%s): %s", node_name(run->net, node), node->type, message);
 }
 
-/* Brings a host value to the device, for a kernel that reads it there. */
+/* Copies a host value to the device, for a kernel that reads it there. */
 static aclError slot_upload(Run *run, Slot *slot)
 {
     size_t bytes = (size_t)tensor_bytes(&slot->tensor);
@@ -216,7 +217,7 @@ static aclError value_missing(const Run *run, const NetNode *node, int input)
     return node_fail(run, node, (aclError)ACL_ERROR_GE_DYNAMIC_INPUT_ADDR_INVALID, message);
 }
 
-/* Where infer must see what a kernel computes the stream is waited for. */
+/* Waits for the stream if infer must read a value that a kernel computes. */
 static aclError values_wait(Run *run, const NetNode *node)
 {
     bool waited = false;
@@ -237,7 +238,8 @@ static aclError values_wait(Run *run, const NetNode *node)
     return ACL_SUCCESS;
 }
 
-/* The inputs as infer sees them: values where the host has them or may look at the device. */
+/* Makes views of the inputs for infer: `data` is the value on the host, or on the device if the
+   host can read it there. */
 static void inputs_view(const Run *run, const NetNode *node, Tensor *views, const Tensor **inputs)
 {
     for (int i = 0; i < node->input_count; i++) {
@@ -271,7 +273,7 @@ static aclError node_host(Run *run, const NetNode *node, NodeScratch *scratch)
     return ACL_SUCCESS;
 }
 
-/* Memory for one output: the user's buffer if it is an output of the model, else a block. */
+/* Takes memory for one output: the user's buffer if it is an output of the model, else a block. */
 aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor)
 {
     if (node->outputs[i] < 0) {
@@ -320,7 +322,7 @@ static void value_release(Run *run, const Body *body, int value, int index)
     }
 }
 
-/* Releases the values that the body owns; captured values are not. */
+/* Releases the values that the body owns, but not the captured values. */
 static void values_release(Run *run, const Body *body, int index)
 {
     const NetNode *node = &body->nodes[index];
@@ -378,7 +380,7 @@ static aclError node_device(Run *run, const NetNode *node, NodeScratch *scratch)
     return node_launch(run, node, scratch, &call);
 }
 
-/* Identity is the one operator of tensors that takes a sequence. */
+/* Identity is the only tensor operator that accepts a sequence. */
 static aclError sequence_pass(Run *run, const NetNode *node, const Slot *slot)
 {
     if (strcmp(node->type, "Identity") != 0) {

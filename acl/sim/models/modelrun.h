@@ -1,11 +1,11 @@
-/* modelrun.h: what the files of the node loop share (modelrun.c, modelcontrol.c,
+/* modelrun.h: the interface between the files of the node loop (modelrun.c, modelcontrol.c,
    modelsequence.c, modelio.c, modeltask.c). */
 #ifndef SIM_MODELRUN_H
 #define SIM_MODELRUN_H
 
 #include "models/model.h"
 
-/* A block that one or several values lie in. */
+/* A block in which one or several values lie. */
 typedef struct Hold {
     Block block;
     int users;
@@ -18,8 +18,8 @@ typedef struct Slot {
     Tensor tensor;      /* data is the device address, NULL while only the host has the value */
     const void *host;   /* the value on the host, NULL if only the device has it */
     Hold *hold;         /* the block behind tensor.data, NULL if it is not the run's */
-    Sequence *sequence; /* then it is not a tensor */
-    int output;         /* which output of the model it is, -1 none */
+    Sequence *sequence; /* not NULL: the value is a sequence and not a tensor */
+    int output;         /* index of the model's output that it is; -1 = none */
 } Slot;
 
 /* Host memory that queued kernels read: freed with the run. */
@@ -29,18 +29,18 @@ typedef struct Owned {
 } Owned;
 
 typedef struct Run {
-    _Atomic int references; /* the call's, and one per queued kernel */
+    _Atomic int references; /* references: the call, and each queued kernel */
     Model *model;
     const Net *net;
     Stream *stream;
     Source source;
     RunMode mode;
     Slot *slots;
-    DatasetEntry *outputs;  /* of the user's dataset; only during the call */
+    DatasetEntry *outputs;  /* the user's dataset; valid only during the call */
     Owned *owned;
 } Run;
 
-/* Arrays that each node of the run uses in turn. */
+/* Arrays that the nodes of a run use one after another. */
 typedef struct NodeScratch {
     Tensor *views, *outputs;
     const Tensor **inputs;
@@ -48,24 +48,25 @@ typedef struct NodeScratch {
 } NodeScratch;
 
 void run_release(Run *run);
-/* Host memory that the run frees in the end; freed at once if that cannot be remembered. */
+/* Makes the run free `data` at its end; if that cannot be stored, frees it at once and fails. */
 aclError run_own(Run *run, void *data);
 /* Makes `to` the same value as `from`; the memory behind it has one more user. */
 void slot_share(Run *run, Slot *to, const Slot *from);
-/* Gives up what is behind a slot; after a failure the model keeps the blocks. */
+/* Empties a slot and frees its block if it was the last user; after a failure the model keeps the
+   block. */
 void slot_drop(Run *run, Slot *slot, bool good);
 
-/* Makes a value as it is before a run: without a block, or a constant where the model has it. */
+/* Sets a value to its state before a run: empty, or a constant of the model. */
 void slot_reset(Run *run, int value);
 
-/* Memory for a value. hold_drop by the last of its users frees the block. */
+/* Allocates memory for a value. hold_drop by the last user frees the block. */
 aclError hold_take(Run *run, size_t bytes, Hold **hold);
 void hold_drop(Hold **hold);
-/* The end of one in a run that failed: the model keeps the block until its next run. */
+/* Ends a Hold of a run that failed: the model keeps the block until its next run. */
 void hold_leave(Run *run, Hold **hold);
 
-/* Memory for one output of a node, and its slot: the user's buffer if it is an output of the model,
-   else a block. */
+/* Takes memory for one output of a node and fills its slot: the user's buffer if it is an output
+   of the model, else a block. */
 aclError output_place(Run *run, const NetNode *node, int i, Tensor *tensor);
 
 /* Runs the nodes of a body in order; its outputs keep their blocks. */
@@ -75,15 +76,16 @@ aclError node_fail(const Run *run, const NetNode *node, aclError code, const cha
 
 /* --- modelcontrol.c --- */
 
-/* Runs an If, a Loop or a Scan: their bodies, as often as they say. */
+/* Runs an If, a Loop or a Scan, with as many executions of their bodies as their conditions ask
+   for. */
 aclError control_run(Run *run, const NetNode *node);
 
-/* The one number that a value is, and a value where the host can read it; both wait for the stream
-   if a kernel makes it. */
+/* number_read gives the single number in a value; value_look gives a value that the host can
+   read. Both wait for the stream if a kernel computes the value. */
 aclError number_read(Run *run, const NetNode *node, int value, int64_t *number);
 aclError value_look(Run *run, int value, Tensor *view);
 
-/* A host value that the run owns. */
+/* Makes a host copy of a value, which the run frees. */
 aclError host_copy(Run *run, const void *data, size_t bytes, const void **host);
 
 /* --- modelsequence.c --- */
@@ -94,14 +96,14 @@ void sequence_drop(Run *run, Sequence **sequence, bool good);
 
 /* --- modeltask.c --- */
 
-/* Queues one node's kernel; outputs have their addresses. */
+/* Queues one node's kernel; the outputs have their addresses already. */
 aclError node_submit(
     Run *run, const NetNode *node, const Tensor *outputs, void *workspace, size_t workspace_bytes);
 
 /* Queues a copy within the device, or from host memory that the run owns. */
 aclError run_copy(Run *run, void *to, const void *from, size_t bytes);
 
-/* The same for `rows` rows of `bytes`, each `pitch` after the one before. */
+/* Rows of `bytes` bytes to copy; each begins `pitch` bytes after the one before. */
 typedef struct Rows {
     size_t rows, bytes;
     char *to;
@@ -112,7 +114,7 @@ typedef struct Rows {
 
 aclError run_copy_rows(Run *run, const Rows *copy);
 
-/* True if the stream whose task this thread runs is being aborted or destroyed. */
+/* True if the stream whose task is running on this thread is being aborted or destroyed. */
 bool stream_interrupted(void);
 
 /* --- modelio.c --- */
@@ -120,10 +122,11 @@ bool stream_interrupted(void);
 aclError inputs_bind(Run *run, const aclmdlDataset *input);
 aclError outputs_bind(Run *run, aclmdlDataset *output);
 
-/* 145000 unless the user's buffer has room for an output. */
+/* Returns 145000 unless the user's buffer has room for an output. */
 aclError output_check(const Run *run, int output, size_t bytes);
 
-/* Queues copies for outputs that no kernel wrote in place, and describes all of them. */
+/* Queues copies for the outputs that no kernel wrote in place, and writes the descriptions of all
+   outputs. */
 aclError outputs_finish(Run *run);
 
 #endif

@@ -1,14 +1,14 @@
-/* modelsequence.c: ONNX's sequences of tensors, which TorchScript's lists become.
+/* modelsequence.c: ONNX's sequences of tensors, to which TorchScript's lists are converted.
 
    A sequence is a list on the host, held by the run. Its tensors are not copied; a tensor's block
    is freed when no sequence and no value uses it. A sequence never changes: an insertion makes a
-   new one that shares the items. Lengths and positions are the host's. */
+   new one that shares the items. Lengths and positions are computed on the host. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "models/modelrun.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
@@ -67,7 +67,7 @@ static aclError sequence_input(Run *run, const NetNode *node, const Sequence **s
     return *sequence != NULL ? ACL_SUCCESS : sequence_fail(run, node, "input 0 is not a sequence");
 }
 
-/* Hands a new sequence to output 0. */
+/* Makes a new sequence the node's output 0. */
 static aclError sequence_output(Run *run, const NetNode *node, Sequence *made)
 {
     Slot *slot = &run->slots[node->outputs[0]];
@@ -78,7 +78,8 @@ static aclError sequence_output(Run *run, const NetNode *node, Sequence *made)
     return ACL_SUCCESS;
 }
 
-/* The position that input `input` names, counted from the end if negative; `otherwise` without. */
+/* Gives the position that input `input` states (counted from the end if negative), or `otherwise`
+   without that input. */
 static aclError position_read(
     Run *run, const NetNode *node, int input, int64_t limit, int64_t otherwise, int64_t *position)
 {
@@ -158,7 +159,7 @@ static aclError length_run(Run *run, const NetNode *node)
 
 /* --- joining and splitting --- */
 
-/* The shape of the items joined along `axis`, which is a new one if `stack`. */
+/* Gives the shape of the items joined along `axis`, which is a new axis if `stack`. */
 static aclError joined_plan(
     const Run *run, const NetNode *node, const Sequence *from, bool stack, Tensor *joined,
     int *axis)
@@ -216,7 +217,8 @@ static aclError concat_run(Run *run, const NetNode *node)
     return ACL_SUCCESS;
 }
 
-/* How long the parts are along the axis: input 1 gives one length for all, or each part's. */
+/* Finds the lengths of the parts along the axis: input 1 states one length for all parts, or the
+   length of each. */
 static aclError split_plan(
     Run *run, const NetNode *node, int64_t length, int64_t *parts, int64_t *each, Tensor *lengths)
 {
@@ -239,7 +241,7 @@ static aclError split_plan(
     return ACL_SUCCESS;
 }
 
-/* One part, copied into a block of its own. */
+/* Copies one part into a block of its own. */
 static aclError part_copy(Run *run, const Slot *whole, int axis, int64_t first, Slot *part)
 {
     int64_t size = type_size(whole->tensor.type);

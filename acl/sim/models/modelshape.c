@@ -1,9 +1,10 @@
 /* modelshape.c: the shapes of a model's outputs, without running it.
 
-   A model whose input shapes are known (declared, or those of a gear) has outputs of known size, as
-   its .om has on a device: programs take that much memory for them.  Here the nodes are only asked
-   for their outputs' shapes; what is shape arithmetic is computed on the host.  A node that needs
-   the value of a tensor that only a kernel computes ends it, and so does control flow.
+   If a model's input shapes are known (declared, or those of a gear), its outputs have known
+   sizes, as those of its .om on a device: programs allocate them by these sizes. Here only the
+   outputs' shapes of each node are inferred; shape arithmetic is computed on the host. The
+   inference ends without result at control flow, and at a node that needs the value of a tensor
+   that only a kernel computes.
 
    The shapes under each gear are inferred once, at load.
 
@@ -16,15 +17,15 @@
 typedef struct Walk {
     const Model *model;
     Tensor *values;         /* data: the value, if the host knows it */
-    void **made;            /* host values that this walk computed, to free */
+    void **made;            /* host values that this inference computed, to be freed */
     int made_count;
     Tensor *outputs, *views;
     const Tensor **inputs;
     char message[OP_MESSAGE_ROOM];
 } Walk;
 
-/* True if the value of an input counts.  A host node that reads what a kernel computes (Shape) looks
-   at its shape only. */
+/* True if the node reads the value of the input. A host node that reads a tensor that a kernel
+   computes (Shape) uses only its shape. */
 static bool read_by_value(const Net *net, const NetNode *node, int i)
 {
     if (node->host) {

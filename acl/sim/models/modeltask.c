@@ -1,8 +1,9 @@
 /* modeltask.c: a node's kernel as a task of the stream.
 
-   The task holds shapes and addresses, and a reference to its run, which owns the host values that
-   it reads. It checks before it runs that its memory is still there: a block that was unmapped too
-   early is an error of the stream, as a page fault on a device is, not of the process. */
+   The task holds shapes and addresses, and a reference to its run, which owns the host values
+   that it reads. Before it runs, it checks that its memory can still be accessed: a block that
+   was unmapped too early makes the stream fail, as a page fault on a device does, and not the
+   process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "races/race.h"
 #include "profiling/subscription.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
@@ -23,7 +24,7 @@ typedef struct NodeTask {
     void *workspace;
     size_t workspace_bytes;
     unsigned threads;
-    Tensor tensors[];   /* inputs, then outputs; rank -1 = an input left out */
+    Tensor tensors[];   /* inputs, then outputs; rank -1 = an input that was left out */
 } NodeTask;
 
 typedef struct CopyTask {
@@ -46,7 +47,7 @@ static aclError memory_missing(
     return node_fail(run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
 }
 
-/* Each tensor's data as the simulator itself sees it. */
+/* Replaces each tensor's address by the address at which the simulator itself reaches the data. */
 static aclError tensors_map(const NodeTask *task, Tensor *tensors)
 {
     int inputs = task->node->input_count, count = inputs + task->node->output_count;
@@ -95,7 +96,7 @@ static aclError node_execute(const NodeTask *task, Tensor *tensors, const Tensor
                          : node_fail(task->run, node, ACL_ERROR_RT_AICORE_EXCEPTION, message);
 }
 
-/* Tells the model's subscription that the node ran. */
+/* Reports to the model's subscription that the node ran. */
 static void node_tell(const Stream *stream, const NodeTask *task, int64_t begin_ns)
 {
     subscription_tell(&(OpRun){

@@ -1,9 +1,9 @@
 /* ort.c: see ort.h.
-
-   One environment serves all models. Its allocator asks the run that the calling thread is in; a
-   thread that is in none (a session is being made: weights) gets host memory. With one thread per
-   operator, memory patterns and the arena off, each tensor of a run is one call of the allocator.
- */
+ *
+ * One environment serves all models. Its allocator uses the source of the run that the calling
+ * thread is in. A thread that is in no run (while it makes a session, for weights) gets host
+ * memory. With one thread per operator, and memory patterns and the arena switched off, each
+ * tensor of a run is one call of the allocator. */
 #include "models/ort.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include "models/ortapi.h"
 #include "profiling/subscription.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the function that the user called, not the function here that found the error. */
 #undef fail
 #define fail(code, ...) error_set("aclmdlExecute", (code), __VA_ARGS__)
 
@@ -26,7 +26,7 @@ struct OrtModel {
     OrtSession *session;
 };
 
-FILE_LOCK(open_lock); /* guards the library's fields below until it is open */
+FILE_LOCK(open_lock); /* guards the fields of the library below until it is open */
 static bool is_open;
 static OrtApi api;
 static OrtEnv *environment;
@@ -35,7 +35,7 @@ static char problem[256] = "";
 
 /* --- the allocator --- */
 
-/* A tensor that is out, by the address that ONNX Runtime knows. */
+/* The block of a live tensor, found by the address that ONNX Runtime got. */
 typedef struct Lent {
     struct Lent *next;
     void *address;
@@ -48,7 +48,7 @@ typedef struct Ledger {
     bool failed;
 } Ledger;
 
-static _Thread_local Ledger *current; /* of the run that this thread is in */
+static _Thread_local Ledger *current; /* the ledger of the run that this thread is in */
 
 static void *host_alloc(size_t size)
 {
@@ -56,7 +56,7 @@ static void *host_alloc(size_t size)
     return posix_memalign(&memory, 64, size == 0 ? 64 : size) == 0 ? memory : NULL;
 }
 
-/* False if the source gives none, or an address where nothing is. */
+/* False if the source returns no block, or a block whose address is not valid memory. */
 static bool lent_take(Lent *lent, size_t size)
 {
     if (source_take(current->source, tensor_padded(size), &lent->block) != ACL_SUCCESS) {
@@ -69,8 +69,8 @@ static bool lent_take(Lent *lent, size_t size)
     return lent->address != NULL;
 }
 
-/* ONNX Runtime does not survive a NULL from here. If the source has no memory, the run continues in
-   host memory to its end without asking again, and then fails. */
+/* ONNX Runtime crashes if this returns NULL. So if the source has no memory, the rest of the run
+ * gets host memory, without another call of the source, and then the run fails. */
 static void *on_alloc(OrtAllocator *self, size_t size)
 {
     (void)self;
@@ -126,15 +126,15 @@ static bool status_good(OrtStatus *status, char *reason, size_t room)
         return true;
     }
     (void)snprintf(reason, room, "%s", api.error_message(status));
-    for (char *at = reason; *at != '\0'; at++) { /* it quotes the file, whatever is in it */
+    for (char *at = reason; *at != '\0'; at++) { /* the text quotes the file, which may contain any bytes */
         *at = *at < ' ' || *at > '~' ? '?' : *at;
     }
     api.release_status(status);
     return false;
 }
 
-/* In the wheel beside our package: <site-packages>/onnxruntime/capi, from
- * <site-packages>/acl/sim/lib. */
+/* Opens the library of an onnxruntime wheel that is installed beside this package:
+ * <site-packages>/onnxruntime/capi, found from <site-packages>/acl/sim/lib. */
 static void *neighbour_open(void)
 {
     Dl_info own;
@@ -204,8 +204,8 @@ static bool engine_make(void)
             api.register_allocator(environment, &allocator), problem, sizeof problem);
 }
 
-/* Each model that wants it tries again until it succeeds: the library may be named between two
-   loads. */
+/* Opens the library. After a failure, each model that needs it tries again, because the library
+ * may be configured between two loads. */
 static bool engine_open(char *reason, size_t room)
 {
     pthread_mutex_lock(&open_lock);
@@ -383,7 +383,7 @@ static aclError output_write(int index, void *address, const void *data, size_t 
     return ACL_SUCCESS;
 }
 
-/* The destination of a result: the user's buffer, or, without one, host memory of the run. */
+/* Copies a result to the user's buffer or, if there is none, to host memory of the run. */
 static aclError output_take(Run *run, int index, OrtValue *value)
 {
     char reason[OP_MESSAGE_ROOM] = "";
@@ -430,7 +430,7 @@ static aclError session_run(
         return fail((aclError)ACL_ERROR_GE_INTERNAL_ERROR, "ONNX Runtime: %s", reason);
     }
     if (ledger->failed) {
-        return (aclError)ACL_ERROR_GE_MEMORY_ALLOCATION; /* its message was left when it happened */
+        return (aclError)ACL_ERROR_GE_MEMORY_ALLOCATION; /* the message was set when the allocation failed */
     }
     for (int i = 0; i < out->count; i++) {
         TRY(output_take(run, i, out->values[i]));
@@ -447,7 +447,8 @@ static void values_release(const Values *values)
     }
 }
 
-/* A subscription sees such a model as one operator: ONNX Runtime does not tell of single operators. */
+/* Reports the run to the model's subscription as one operator: ONNX Runtime does not report
+ * single operators. */
 static void session_tell(const Run *run, int64_t begin_ns)
 {
     subscription_tell(&(OpRun){

@@ -1,7 +1,8 @@
 /* ortapi.h: the part of ONNX Runtime's C API that ort.c uses.
 
-   The API is a table of functions that only ever grows; a function is known by its place in it.
-   Places and signatures are those of API version 16, which every library since 1.16 serves. */
+   The API is a table of functions to which later versions only add; a function is found by its
+   index. Indices and signatures are those of API version 16, which every library since 1.16
+   supports. */
 #ifndef SIM_ORTAPI_H
 #define SIM_ORTAPI_H
 
@@ -26,14 +27,14 @@ typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtTensorInfo OrtTensorInfo;
 
-/* What an allocator looks like to ONNX Runtime. */
+/* An allocator as ONNX Runtime sees it. */
 typedef struct OrtAllocator {
     uint32_t version;
     void *(*alloc)(struct OrtAllocator *self, size_t size);
     void (*free)(struct OrtAllocator *self, void *address);
     const OrtMemoryInfo *(*info)(const struct OrtAllocator *self);
     void *(*reserve)(struct OrtAllocator *self, size_t size);
-    void *later[4]; /* members of later versions; not looked at for ours */
+    void *later[4]; /* members of later versions; ONNX Runtime does not read them in this allocator */
 } OrtAllocator;
 
 typedef struct OrtApiBase {
