@@ -1,9 +1,11 @@
-/* checks.h: what the checker of programs (room `check`, ACL_SIM_CHECK=mem,order,...) is told by the rooms
- * below it.  It fills the table in as the library is loaded; whoever calls asks check_on first.
+/* checks.h: the functions by which other folders report to the checker of programs (folder
+ * `check`, ACL_SIM_CHECK=mem,order,...). The checker fills the table in when the library is
+ * loaded. Callers test check_on first.
  *
  * Cost when off: one relaxed load at each hook.
  *
- * Thread rule: any thread; the checker's locks are leaves, but for zones' own. */
+ * Thread rule: any thread; no lock except those of zones is taken while a lock of the checker is
+ * held. */
 #ifndef SIM_CHECKS_H
 #define SIM_CHECKS_H
 
@@ -31,40 +33,42 @@ struct ZoneView;
 typedef struct Checks {
     void (*handle_made)(const void *handle, HandleKind kind);
     void (*handle_gone)(const void *handle);
-    /* A call failed: were any of its arguments destroyed before? */
+    /* Called for a call that failed: checks whether one of its arguments was destroyed before. */
     void (*arguments)(const char *function, const char *names, va_list values);
-    /* What the order checker found. */
+    /* Reports a finding of the order checker. */
     void (*finding)(const struct RaceFinding *finding);
-    /* What a task touches, queued at the site; in the order that tasks have. */
+    /* Reports which bytes a task touches, and the place in the program that queued it; called in
+     * the order of the tasks. */
     void (*step)(const char *name, const struct RaceSite *site, const struct RaceBytes *bytes,
                  size_t count);
-    /* The call that the thread is in, or a task that it queues, touches bytes. */
+    /* Reports that the thread's call, or a task that it queues, touches bytes. */
     void (*access)(const char *argument, const void *address, size_t bytes, bool write);
-    /* Where a kernel was pointed to. */
+    /* Reports a pointer that a kernel was given. */
     void (*pointer)(const char *who, uintptr_t address);
     void (*record_queued)(const struct Event *event, const Stream *stream);
     void (*record_over)(const struct Event *event, const Stream *stream);
     void (*wait_begins)(const struct Event *event, Stream *stream);
     void (*wait_ends)(Stream *stream);
-    /* The host waits: reports streams that wait for each other, and lets their waits go. */
+    /* Called when the host waits: reports streams that wait for each other, and ends their waits. */
     void (*cycle)(const Stream *stream);
-    /* An object is destroyed while tasks that are queued hold it. */
+    /* Reports that an object is destroyed while queued tasks hold it. */
     void (*destroyed_in_use)(const void *handle, HandleKind kind);
-    /* The device's last reset ends its streams. */
+    /* The device's last reset has ended its streams. */
     void (*device_gone)(int32_t device);
     void (*finalized)(void);
-    /* `size` is what the call asked for.  What a model or an operator takes for itself counts as
-     * written, with all that it has. */
+    /* `size` is the number of bytes that the call asked for. A block that a model or an operator
+     * allocates for itself counts as written, over its whole length. */
     void (*block_made)(struct Arena *arena, uintptr_t address, size_t size);
-    /* Before it is given back: who frees it, and whether what lies behind it is whole. */
+    /* Called before a block is freed: notes the caller, and checks the bytes behind the block. */
     void (*block_freed)(struct Arena *arena, uintptr_t address, const struct ZoneView *view);
-    /* A held block, which is charged no more: zone_give comes later.  False: it has no record. */
+    /* Puts a held block, which is no longer charged, into quarantine; zone_give is called later.
+     * False if the checker has no record of it. */
     bool (*block_keep)(struct Arena *arena, uintptr_t address, const struct ZoneView *view);
-    /* Gives all that is kept back; true if there was any. */
+    /* Frees all blocks in quarantine; true if there were any. */
     bool (*quarantine_empty)(void);
-    /* A call that frees found no such block, or one of another sort. */
+    /* Reports that a call was to free an address that is not a block, or is one of another kind. */
     void (*free_refused)(const void *address);
-    /* What a call copies or (src NULL) sets itself. */
+    /* Reports bytes that a call itself copies or, if `src` is NULL, sets. */
     void (*host_step)(const void *dst, const void *src, size_t bytes);
 } Checks;
 

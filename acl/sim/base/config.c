@@ -1,8 +1,8 @@
-/* Configuration: what the ACL_SIM_* environment variables say, read once when the library loads.
+/* Configuration: the ACL_SIM_* environment variables, read once when the library is loaded.
  *
  * ACL_SIM_DEVICES       how many devices (2; 0 to 64)
- * ACL_SIM_MEMORY        device memory of each, "32G" (or "32GiB"; "32GB" is less); or of one after another, "32G,16G" (the last
- *                       one is repeated)
+ * ACL_SIM_MEMORY        device memory of each, "32G" (or "32GiB"; "32GB" is less); or a list for one device after
+ *                       another, "32G,16G" (the last one is repeated)
  * ACL_SIM_SOC           the name that aclrtGetSocName gives (Ascend910B1)
  * ACL_SIM_VERSION       of CANN (9.0.0)
  * ACL_SIM_STRICT        1: the host must not touch device memory outside copies
@@ -10,11 +10,11 @@
  * ACL_SIM_STRICT_ALLOCATORS  1: refuse to register with a function never set or on a dead stream
  * ACL_SIM_REUSE_HANDLES 1: a destroyed handle's value is given to the next object of its kind
  * ACL_SIM_SHARED        a file: processes that name the same one share the devices' capacity
- *                       (shared_capacity.c)
+ * (shared_capacity.c)
  * ACL_SIM_DEVICE_CODE   refuse (default) or skip: launching code that the host cannot run
  *
- * A value that makes no sense is reported by aclInit, which then fails; the default is used.
- * Thread rule: written before any thread of ours exists (or by the control door before aclInit). */
+ * For an invalid value the default is used, and aclInit reports it and fails. Thread rule:
+ * written before the simulator starts a thread (or by the control API before aclInit). */
 #include "base/checks.h"
 #include "base/core.h"
 #include "base/soc.h"
@@ -26,7 +26,7 @@
 
 Config config;
 
-/* What acl_sim_set put in place of the environment's variables. */
+/* Settings made by acl_sim_set, which replace the environment's variables. */
 enum { OVERRIDES = 16, OVERRIDE_NAME = 32, OVERRIDE_VALUE = 256 };
 static struct {
     char name[OVERRIDE_NAME];
@@ -69,7 +69,7 @@ bool size_parse(const char *text, size_t *bytes)
     unsigned long long number = strtoull(text, &end, 10);
     const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
     end += unit != NULL;
-    bool thousands = unit != NULL && strcmp(end, "B") == 0; /* 8GB; but 8G and 8GiB go by 1024 */
+    bool thousands = unit != NULL && strcmp(end, "B") == 0; /* 8GB counts in thousands; 8G and 8GiB count by 1024 */
     size_t factor = 1;
     for (const char *each = units; unit != NULL && each <= unit; each++) {
         factor *= thousands ? 1000 : 1024;
@@ -143,8 +143,8 @@ static void capacity_read(void)
     }
 }
 
-/* ASCEND_RT_VISIBLE_DEVICES: the process sees these devices only, as 0, 1 and so on. Those behind a
- * number that is repeated, or is no device's, are not seen. */
+/* ASCEND_RT_VISIBLE_DEVICES: the process can use only the listed devices, as 0, 1 and so on. The
+ * list ends at a number that is repeated or is not a device's. */
 static void visible_read(void)
 {
     const char *value = getenv("ASCEND_RT_VISIBLE_DEVICES");
@@ -196,7 +196,7 @@ static void soc_read(void)
     strcpy(config.soc, name);
 }
 
-/* All settings anew. */
+/* Reads all settings anew. */
 static void config_fill(void)
 {
     memset(&config, 0, sizeof config);

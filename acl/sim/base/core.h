@@ -1,10 +1,12 @@
-/* What the parts of the simulator share: errors, handles, the gate, the current context, streams.
+/* The interface that all parts of the simulator use: errors, handles, call hooks, the current
+ * context, streams.
  *
- * Each part has a .c file of its own and defines its entry points as `sim_NAME`; the generator puts
- * the exported `NAME` around it (exports.c), which counts the call and asks whether a fault is due.
+ * Each part has a .c file of its own and defines its entry points as `sim_NAME`; the generator
+ * writes the exported `NAME` (exports.c), which counts the call, asks whether a fault is due, and
+ * calls `sim_NAME`. These two steps are the gate of the function.
  *
- * Thread rule: everything here may be called from any thread.  No lock of the simulator is held
- * over a user's callback, nor while waiting for a stream. */
+ * Thread rule: everything here may be called from any thread. No lock of the simulator is held
+ * while a user's callback runs, or while waiting for a stream. */
 #ifndef SIM_CORE_H
 #define SIM_CORE_H
 
@@ -16,12 +18,12 @@
 
 #include "acl/acl.h"
 
-/* Visible outside its library: the control door, and what libacl_op_compiler.so needs. */
+/* Visible outside its library: the control API, and what libacl_op_compiler.so needs. */
 #define SIM_SHARED __attribute__((visibility("default")))
 #define SIM_LIKELY(x) __builtin_expect(!!(x), 1)
 
-/* A lock of a file.  A fork takes all of them, so that its child finds what they guard whole, and them
- * free (fork.c). */
+/* A lock of one file. A fork takes all these locks first, so that the data that they guard is
+ * consistent in the child, and the child can take them (fork.c). */
 #define FORK_TAKES(lock) \
     static pthread_mutex_t *const lock##_of_forks __attribute__((used, section("sim_locks"))) = &(lock)
 #define FILE_LOCK(lock)                                       \
@@ -40,34 +42,37 @@ _Noreturn void sim_panic(const char *what, const char *file, int line);
  * not remembered; the runtime's codes (107xxx, 207xxx, 507xxx) become the thread's last error. */
 aclError error_set(const char *function, aclError code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* As error_set, but the last error stays as it is (a negative timeout's 107000). */
+/* As error_set, but the thread's last error does not change (as for the 107000 of a negative
+ * timeout). */
 aclError error_set_quiet(const char *function, aclError code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 aclError error_argument(const char *function, aclError code, const char *condition)
     __attribute__((cold));
 
-/* What a gate does with a failed call: the newest message, if it is of this code and no gate had it
- * yet, becomes one of `function` and tells the arguments, for which see arguments_words.
- * ERROR_ANY: the call gives no code, but a NULL. */
+/* Called by a gate whose call failed. If the newest message has this status and no gate has
+ * signed it yet, it becomes a message of `function` and gets the arguments (see arguments_words).
+ * ERROR_ANY: the call returns no status, but NULL. */
 enum { ERROR_ANY = -0x7fffffff };
 void error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
 
-/* The thread's newest message without its head, "" if there is none; afterwards the thread has no
- * message. For the simulator's own threads, whose messages no program reads. */
+/* Gives the thread's newest message without its head, "" if there is none, and deletes all its
+ * messages. For the simulator's own threads, whose messages no program reads. */
 void error_take(char *text, size_t size);
 
-/* The thread's unread messages, which stay unread; NULL if there are none. */
+/* Returns the thread's unread messages, which remain unread; NULL if there are none. */
 const char *error_peek(void);
-/* The same messages, which count as read; valid until the thread reads again. */
+/* Returns the thread's unread messages, which then count as read; valid until the thread reads
+ * again. */
 const char *error_read(void);
 
-/* Leaves a message for aclGetRecentErrMsg, remembers the last error, and is `code` (which is
- * evaluated twice: the compiler then sees that it is not success). */
+/* Sets the thread's message and last error; its value is `code`. `code` is evaluated twice, so
+ * that the compiler sees that the value is not success. */
 #define fail(code, ...) (error_set(__func__, (code), __VA_ARGS__), (code))
 #define fail_quiet(code, ...) (error_set_quiet(__func__, (code), __VA_ARGS__), (code))
 
-/* A condition as text; one that is not a pointer is a number or a comparison. */
+/* The text of a condition. If the condition is not a pointer, " != 0" is added, also to
+ * comparisons (error_text.c). */
 enum { CLASS_POINTER = 5 };
 #define CONDITION(condition, text)                                                      \
     (__builtin_classify_type(condition) == CLASS_POINTER ? (text) : text " != 0")
@@ -149,38 +154,40 @@ typedef enum HandleKind {
     HANDLE_KINDS
 } HandleKind;
 
-/* Zeroed memory for an object of that kind, or NULL.  One size for each kind; 64-byte aligned. */
+/* Returns zeroed memory for an object of that kind, or NULL. All objects of a kind have one size;
+ * they are aligned to 64 bytes. */
 void *handle_new(HandleKind kind, size_t size);
-/* handle_new in two steps, for objects that handle_next must not find half made: they are not found
- * before handle_show.  handle_retire gives back what was not shown. */
+/* handle_new in two steps, for objects that handle_next must not find half made: handle_show
+ * makes an object known. handle_retire frees one that was not shown. */
 void *handle_prepare(HandleKind kind, size_t size);
 void handle_show(void *handle);
-/* As handle_show, and the caller holds the object. */
+/* As handle_show; the caller also gets a hold on the object. */
 void handle_show_held(void *handle);
 /* True if `handle` is a live object of that kind; safe for any bit pattern. */
 bool handle_is(const void *handle, HandleKind kind);
-/* Dead for handle_is from now on; the slot is not given out before handle_retire.  False if it was
- * dead already, so of two threads that destroy one object one wins. */
+/* From now on the object is dead for handle_is; its slot is not used again before handle_retire.
+ * False if it was dead already: if two threads destroy one object, only one call succeeds. */
 bool handle_kill(void *handle);
-/* Dead, and the slot may be given out again (much later). */
+/* Makes the object dead; its slot may be used again (much later). */
 void handle_retire(void *handle);
-/* As handle_is, and holds the slot: it is not given out again until handle_drop, even if another
- * thread destroys the object.  Whatever is read after handle_is alone may be another object's. */
+/* As handle_is, and holds the slot: it is not used again until handle_drop, even if another
+ * thread destroys the object. Without a hold, the data read after handle_is may belong to another
+ * object. */
 bool handle_follow(const void *handle, HandleKind kind);
-/* Holds the slot of an object that may be destroyed already; false if it is too late.  Only for what
- * was a handle once. */
+/* Holds the slot of an object that may be dead already; false if the slot may be used again. Only
+ * for addresses that were a handle once. */
 bool handle_hold(const void *handle);
-/* True if that was the last hold of an object that was killed and not retired. The caller then
- * frees what the object owns and retires it, if each user of such an object holds it (events,
- * notifies). */
+/* True if that was the last hold of an object that was killed and not retired. If all users of
+ * that kind of object hold it (events, notifies), the caller then frees what the object owns and
+ * retires it. */
 bool handle_drop(const void *handle);
-/* True if the host gave addresses for handles at all. */
+/* True if the host has provided address space for handles. */
 bool handles_possible(void);
 /* The live object of that kind after `after` (NULL: the first), or NULL at the end.  Another thread
  * may destroy it at any moment: only what its slot holds may be read. */
 void *handle_next(HandleKind kind, const void *after);
-/* As handle_next, but the object is held and `after`, which was held, is dropped. A caller that
- * leaves the walk early drops the last object. */
+/* As handle_next, but the result is held, and the hold on `after` is dropped. A caller that stops
+ * before the end drops the last object. */
 void *handle_next_held(HandleKind kind, const void *after);
 size_t handle_live(HandleKind kind);
 const char *handle_kind_name(HandleKind kind);
@@ -193,26 +200,27 @@ typedef enum DeviceCode { DEVICE_CODE_REFUSE, DEVICE_CODE_SKIP } DeviceCode;
 typedef struct Config {
     uint32_t devices;
     size_t capacity[DEVICE_MAX]; /* bytes of device memory */
-    int32_t card[DEVICE_MAX];    /* the device's number among those of the machine, of which this process may see some only */
-    char soc[64];                /* as aclrtGetSocName says it */
-    char version[32];            /* of CANN, "8.3.RC1" */
+    int32_t card[DEVICE_MAX];    /* the device's number on the machine; this process may use only some of the devices */
+    char soc[64];                /* the name that aclrtGetSocName returns */
+    char version[32];            /* the version of CANN, "8.3.RC1" */
     bool strict;                 /* the host must not touch device memory outside copies */
-    bool allocators;             /* whether aclrtAllocatorRegister works, if the SoC has it */
-    bool strict_allocators;      /* refuse what the runtime's allocator registry only survives */
+    bool allocators;             /* aclrtAllocatorRegister works, if the SoC has it */
+    bool strict_allocators;      /* refuse registrations that the runtime accepts but that cannot work */
     bool reuse_handles;          /* a dead handle's value is given to the next object of its kind */
-    DeviceCode device_code;      /* what launching code that the host cannot run does */
-    char problem[256];           /* what was wrong with an ACL_SIM_* variable; "" if nothing */
+    DeviceCode device_code;      /* the effect of launching code that the host cannot run */
+    char problem[256];           /* the error in an ACL_SIM_* variable; "" if there is none */
 } Config;
 
 extern Config config;
-/* The text of an ACL_SIM_* setting: what the control door said, else the environment's; or NULL. */
+/* Returns the text of an ACL_SIM_* setting: the value set by the control API, else the
+ * environment's; or NULL. */
 const char *setting(const char *name);
-/* How many cores a kernel may use: ACL_SIM_THREADS, 1 if it says nothing. */
+/* Returns how many cores a kernel may use: ACL_SIM_THREADS, or 1 without it. */
 unsigned kernel_threads(void);
-/* Sets it for this process and reads the configuration anew; 100000, with the old value back, if it
- * makes no sense.  Only while no device is in use. */
+/* Sets a setting for this process and reads the configuration anew. If the value is invalid,
+ * returns 100000 and restores the old value. Only while no device is in use. */
 aclError setting_change(const char *name, const char *value);
-/* "32G", "512M", "4096" in bytes; false if it is not a size. */
+/* Gives the bytes of a text such as "32G", "512M" or "4096"; false if it is not a size. */
 bool size_parse(const char *text, size_t *bytes);
 
 /* ---- the gate (call_hooks.c) ----------------------------------------------------------------------
@@ -252,7 +260,7 @@ SIM_SHARED aclError acl_sim_gate_enter(unsigned function);
 SIM_SHARED aclError acl_sim_gate_leave(unsigned function, aclError status);
 SIM_SHARED void acl_sim_error_sign(const char *function, aclError status, const char *names, ...)
     __attribute__((cold));
-/* What a function does that is exported only because programs link against its name. */
+/* The body of functions that are exported only so that programs can be linked: returns an error. */
 SIM_SHARED aclError acl_sim_unsupported(const char *function);
 
 /* ---- time and waiting (futex_wait.c) --------------------------------------------------------- */
@@ -260,14 +268,16 @@ int64_t now_ns(void); /* CLOCK_MONOTONIC */
 enum { FOREVER = -1 };
 
 typedef bool (*ParkReady)(const void *argument);
-/* Waits until ready(argument); false if `deadline_ns` (as now_ns counts; FOREVER: none) came first.
- * The thread that makes it ready stores atomically and then calls park_wake with that key. */
+/* Waits until ready(argument) is true; false if `deadline_ns` (a time of now_ns, or FOREVER)
+ * passed first. The thread that makes it true stores atomically and then calls park_wake with the
+ * same key. */
 bool park_wait(const void *key, ParkReady ready, const void *argument, int64_t deadline_ns);
 void park_wake(const void *key);
 
-/* For a program under ThreadSanitizer with a simulator that is not built for it: what a thread did
- * before order_release(key) comes before what another does after park_wait(key), or order_acquire,
- * says that it is ready.  Called before the store that makes it ready. */
+/* For a program under ThreadSanitizer with a simulator that is not built for it. Tells it that
+ * what a thread did before order_release(key) is ordered before what another thread does after
+ * park_wait(key) or order_acquire(key). Called before the store that makes the wait's condition
+ * true. */
 #ifndef __SANITIZE_THREAD__
 extern void __tsan_acquire(void *address) __attribute__((weak));
 extern void __tsan_release(void *address) __attribute__((weak));
@@ -287,7 +297,7 @@ static inline void order_release(const void *key)
 #define order_acquire(key) ((void)(key))
 #define order_release(key) ((void)(key))
 #endif
-/* A timeout as the API gives it (-1: none) as a deadline. */
+/* Converts a timeout of the API in ms (-1: none) to a deadline. */
 int64_t deadline_after_ms(int32_t timeout_ms);
 
 /* ---- devices and contexts (device.c, context.c) ---------------------------------------------- */
@@ -296,87 +306,94 @@ typedef struct Stream Stream;
 typedef struct Context {
     int32_t device;
     bool is_default;          /* made by aclrtSetDevice, destroyed by the last reset */
-    Stream *_Atomic default_stream; /* what NULL means while this context is current; NULL: destroyed */
-    uint64_t number;          /* never used twice */
+    Stream *_Atomic default_stream; /* the stream that NULL means while this context is current; NULL: destroyed */
+    uint64_t number;          /* unique number */
     _Atomic int64_t sys_params[8]; /* aclrtCtxSetSysParamOpt; misc */
 } Context;
 
-/* The thread's current context, or 107002. */
+/* Gives the thread's current context, or 107002. */
 aclError context_require(Context **context);
-/* As context_require, for calls that begin by asking which device is current: 107002 is an answer
- * then, not the thread's last error. */
+/* As context_require, for calls that first ask for the current device: here 107002 does not
+ * become the thread's last error. */
 aclError context_ask(Context **context);
-/* The thread's current context without an error: NULL if there is none. */
+/* Returns the thread's current context, NULL if there is none; sets no error. */
 Context *context_current(void);
-/* 107001 unless `device` is one of the configured ones. */
+/* Returns 107001 unless `device` is a configured device. */
 aclError device_check(int32_t device);
-/* How many times aclrtSetDevice was called and not reset, over all threads. */
+/* Returns the device's use count: calls of aclrtSetDevice in all threads, minus resets. */
 uint32_t device_references(int32_t device);
-/* Makes the device usable by later calls or lost (each gives `code`); 0 repairs it, which no reset
- * does. */
+/* Makes the device lost, so that later calls give `code`; 0 makes it usable again, which a reset
+ * does not do. */
 void device_set_lost(int32_t device, aclError code);
-/* How many calls were refused because it was lost. */
+/* Returns how many calls were refused because the device was lost. */
 uint64_t device_refusals(int32_t device);
 
-/* For calls that name a device instead of using the current one; numbers below 0 are the host. */
+/* Refuses calls for a lost device, for functions that name a device instead of using the current
+ * one; numbers below 0 mean the host. */
 aclError device_alive(const char *function, int32_t device);
 
 /* ---- streams and tasks (stream.c, worker.c) -------------------------------------------------- */
 struct Touch;
 
-/* What a task does.  One static object for each sort of task.
- * `run` works on the stream's thread, outside all locks; not ACL_SUCCESS is an error of the stream.
- * It must not change the payload: a captured task runs as often as its graph is executed.
- * `drop` (may be NULL) gives back what the payload owns; it is called exactly once, in the end,
- * whether the task ran or not.  Initialise the fields by name. */
+/* The functions of one kind of task; one static object for each kind. `run` is called on the
+ * stream's thread, without any lock; a status other than ACL_SUCCESS is an error of the stream.
+ * It must not change the payload, because a captured task runs once for each execution of its
+ * graph. `drop` (may be NULL) frees what the payload owns; it is called exactly once, at the end,
+ * whether the task ran or not. Initialise the fields by name. */
 typedef struct TaskClass {
     const char *name;
     aclError (*run)(Stream *stream, const void *payload);
     void (*drop)(void *payload);
-    aclmdlRITaskType type; /* as aclmdlRITaskGetType says it; 0 = DEFAULT */
-    /* For a captured task, both may be NULL: tells its parameters (the rest of `params` is 0), and
-     * takes others, which changes the payload. */
+    aclmdlRITaskType type; /* the type that aclmdlRITaskGetType returns; 0 = DEFAULT */
+    /* For a captured task; both may be NULL. `describe` writes its parameters (the rest of
+     * `params` is 0); `adopt` changes the payload to new parameters. */
     void (*describe)(const void *payload, aclmdlRITaskParams *params);
     aclError (*adopt)(void *payload, const aclmdlRITaskParams *params);
-    /* For the order checker (race.h): which bytes it touches, what it records or waits for; NULL:
-     * nothing.  Called when the task is queued, or a graph that has it. */
+    /* For the order checker (race.h): states which bytes the task touches, and what it records or
+     * waits for; NULL: nothing. Called when the task, or a graph with it, is queued. */
     void (*touch)(const void *payload, struct Touch *touch);
-    /* For a captured task, may be NULL: whether `run` would wait now for what another stream does. */
+    /* For a captured task, may be NULL: true if `run` would have to wait now for another stream. */
     bool (*waits)(const void *payload);
 } TaskClass;
 
-/* A variable for a stream that a call follows: its slot is held until the end of the block. */
+/* Drops a hold on a stream. STREAM_REF declares a variable that holds the stream's slot until the
+ * end of its scope. */
 void stream_unref(Stream *const *stream);
 #define STREAM_REF(name) Stream *name __attribute__((cleanup(stream_unref))) = NULL
-/* The live stream of that handle, held, in any context; 107017 if it is not a live stream. */
+/* Gives the live stream of that handle with a hold, whatever its context is; 107017 if there is
+ * none. */
 aclError stream_follow(aclrtStream handle, Stream **stream);
-/* For submission; held.  NULL is the current context's default stream (107002 without a context);
- * 107017 if it is not a live stream; 107003 for a stream of another context. */
+/* Gives a stream for submission, with a hold. NULL means the current context's default stream
+ * (107002 without a context). 107017 if it is not a live stream, 107003 if it belongs to another
+ * context. */
 aclError stream_resolve(aclrtStream handle, Stream **stream);
-/* The part of it that calls make before they look at sizes and flags, the rest comes after them:
- * 107017 for what is neither NULL nor a live stream. */
+/* The part of stream_resolve that calls do before they check sizes and flags: 107017 if the
+ * handle is neither NULL nor a live stream. */
 aclError stream_check(aclrtStream handle);
-/* For synchronise, query and settings: a stream of another context will do. */
+/* As stream_resolve, but also accepts a stream of another context: for synchronise, query and
+ * settings. */
 aclError stream_resolve_any(aclrtStream handle, Stream **stream);
-/* Puts a task at the end of the stream's queue (into its graph while it is captured).  The payload
- * is copied.  On failure nothing is queued and `drop` is not called. */
+/* Adds a task at the end of the stream's queue, or of its graph during a capture. The payload is
+ * copied. On failure nothing is queued and `drop` is not called. */
 aclError stream_submit(Stream *stream, const TaskClass *sort, const void *payload, size_t size);
-/* Waits for all that is queued now; 507046 at the timeout, else the stream's own error. */
+/* Waits for all work that is queued now; 507046 at the timeout, else the status of a task that
+ * failed. */
 aclError stream_synchronize(Stream *stream, int32_t timeout_ms);
-/* True if all that was queued is done: one relaxed look, no lock. */
+/* True if all queued work is done; costs one relaxed load and takes no lock. */
 bool stream_idle(const Stream *stream);
-/* Waits inside a task until ready(argument), as park_wait, but also ends, with false, when the
- * stream is aborted or destroyed. */
+/* Waits in a task until ready(argument) is true, as park_wait does. Also ends, with false, when
+ * the stream is aborted or destroyed. */
 bool stream_park(Stream *stream, const void *key, ParkReady ready, const void *argument,
                  int64_t deadline_ns);
-/* True if the stream's running task is to end: the stream was aborted or is being destroyed. */
+/* True if the stream's running task should end, because the stream was aborted or is being
+ * destroyed. */
 bool stream_is_dropping(const Stream *stream);
 int32_t stream_device(const Stream *stream);
 Context *stream_context(const Stream *stream);
 uint32_t stream_id(const Stream *stream);
 /* The stream whose task the calling thread is running, or NULL. */
 Stream *stream_running(void);
-/* 107030 if a capture in a mode that is not relaxed forbids a call that blocks. */
+/* Returns 107030 if a capture whose mode is not relaxed forbids a call that blocks. */
 aclError capture_forbids_sync(void);
 
 /* ---- user's callbacks (callback.c) ------------------------------------------------------------
@@ -386,9 +403,9 @@ bool callback_begin(void);
 void callback_end(void);
 
 /* ---- memory (memory.c) ---------------------------------------------------------------------- */
-/* The simulator's own pointer to the bytes (in strict mode device memory is elsewhere for it); NULL if
- * touching them would fault.  Asks what memory_reachable asks; nothing else leads to such a pointer but
- * memory_check and memory_for_task, which look as well. */
+/* Returns the address at which the simulator itself reaches the bytes (in strict mode it differs
+ * from the user's); NULL if touching them would fault, as memory_reachable checks it. Only this
+ * function, memory_check and memory_for_task give such addresses; all three check. */
 void *memory_at(const void *address, size_t bytes, bool write);
 
 #endif

@@ -1,9 +1,9 @@
 /* datatypes.c: half-precision conversion and element sizes.
 
-   Pure functions of their arguments: no state, no lock, no device.  The conversions are those of
-   the runtime's host code, not IEEE's: to float16, what is too large, infinite or not a number
-   becomes the largest finite value with the argument's sign; from float16, the exponent of
-   infinities and NaNs is taken as an ordinary one. */
+   Pure functions of their arguments: no state, no lock, no device. The conversions are those of
+   the runtime's host code, which differ from IEEE's. To float16: a value that is too large,
+   infinite or not a number becomes the largest finite value with the argument's sign. From
+   float16: the exponent of infinities and NaNs is treated as an ordinary exponent. */
 #include <math.h>
 #include <string.h>
 
@@ -61,12 +61,13 @@ aclFloat16 sim_aclFloatToFloat16(float value)
         magnitude = 0;
     }
     if (magnitude > HALF_LARGEST) {
-        magnitude = HALF_LARGEST; /* rounded up past the largest finite value */
+        magnitude = HALF_LARGEST; /* rounding has passed the largest finite value */
     }
     return (aclFloat16)(sign | magnitude);
 }
 
-/* Bytes per element; types narrower than a byte count as one, as the runtime has it. */
+/* Returns the bytes of one element; types narrower than a byte count as one byte, as in the
+   runtime. */
 size_t sim_aclDataTypeSize(aclDataType dataType)
 {
     switch (dataType) {

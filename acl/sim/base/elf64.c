@@ -51,7 +51,8 @@ static bool section_read(
     return section->sh_type == SHT_NOBITS || inside(length, section->sh_offset, section->sh_size);
 }
 
-/* The name. A table of strings ends with a zero, so each name in it ends inside. */
+/* Returns the name at `offset`. The table of strings ends with a zero byte, so each name ends
+   inside it. */
 static const char *name_at(const void *bytes, const Elf64_Shdr *strings, uint32_t offset)
 {
     const char *table = (const char *)bytes + strings->sh_offset;
@@ -74,7 +75,7 @@ static bool symbol_read(
     return true;
 }
 
-/* The next wanted symbol of one table. */
+/* Gives the next symbol of one table that is a defined global function or object. */
 static bool table_next(
     ElfSymbols *symbols, const Elf64_Shdr *table, const Elf64_Shdr *strings, ElfSymbol *out)
 {

@@ -1,12 +1,14 @@
 /* Status codes with a message: the thread's message text and its last error.
  *
- * Messages pile up, the newest in front, until they are read: that takes them all away.  Codes of
- * the ACL layer are returned but not remembered as the last error; those of the runtime are, and
- * success does not clear them.  A message's number (EH0008, EE1003) tells its layer and its kind.
+ * Messages are collected, the newest first, until the program reads them, which deletes them all.
+ * Codes of the ACL layer are returned but do not become the last error; codes of the runtime do,
+ * and success does not clear them. A message's number (EH0008, EE1003) tells its layer and its
+ * kind.
  *
- * Whoever finds a fault says what was expected; the gate that the call came through knows its name
- * and its arguments, and puts them to the newest message when the call fails (error_sign).  So a
- * message names what the user called, whatever part of the simulator found out.
+ * The function that finds an error writes what was expected. The gate of the call knows the
+ * function that the user called and its arguments, and adds them to the newest message when the
+ * call fails (error_sign). So a message names the function that the user called, whichever part
+ * of the simulator found the error.
  *
  * Thread rule: everything is thread-local. */
 #include "base/checks.h"
@@ -25,20 +27,20 @@ enum { TEXT_MAX = 4096, LINE_MAX_BYTES = 512, ARGUMENTS_MAX = 512, WORDS_MAX = 2
 
 typedef struct Messages {
     char text[TEXT_MAX];  /* all messages, newest first */
-    char shown[TEXT_MAX]; /* what aclGetRecentErrMsg last returned */
+    char shown[TEXT_MAX]; /* the text that aclGetRecentErrMsg returned last */
 } Messages;
 
-static _Thread_local Messages *messages; /* made by the first message */
+static _Thread_local Messages *messages; /* allocated with the first message */
 static _Thread_local aclError last;
-static _Thread_local aclError unsigned_code; /* of the newest message; 0 once a gate signed it */
+static _Thread_local aclError unsigned_code; /* status of the newest message; 0 if a gate has signed it */
 static pthread_key_t messages_key;
 
-/* For the first thread whose first message is made when the host has no memory for it: that message
-   may be the one that says so, for example that the system's limit of mappings is reached. */
+/* Used by the first thread that has no memory for its first message: that message may be the one
+ * about the lack of memory, for example about the system's limit of mappings. */
 static Messages spare;
 static atomic_bool spare_taken;
 
-/* At the thread's end; destructors that run after this one may still make calls that fail. */
+/* Runs at the thread's end. Destructors that run later may still make calls that fail. */
 static void messages_drop(void *given)
 {
     messages = NULL;
@@ -73,7 +75,7 @@ void sim_panic(const char *what, const char *file, int line)
     abort();
 }
 
-/* "sim_aclrtMalloc" is known to users as "aclrtMalloc". */
+/* Returns the name that users know: "aclrtMalloc" for "sim_aclrtMalloc". */
 static const char *public_name(const char *function)
 {
     return strncmp(function, "sim_", 4) == 0 ? function + 4 : function;
@@ -95,13 +97,14 @@ static void text_push(const char *line)
     all->text[length + kept] = '\0';
 }
 
-/* True if a code is one that the runtime remembers: 107xxx, 207xxx, 507xxx. */
+/* True if the code becomes the last error, as in the runtime: 107xxx, 207xxx, 507xxx. */
 static bool code_is_remembered(aclError code)
 {
     return code / 1000 % 100 == 7;
 }
 
-/* The number that the runtime gives messages of that code.  A NULL is its own kind in both layers. */
+/* Returns the number that the runtime gives to messages of that code. In both layers a NULL
+ * argument has a number of its own. */
 static const char *number_of(aclError code, bool null)
 {
     static const struct {
@@ -137,7 +140,7 @@ static void message_add(const char *function, aclError code, bool null, const ch
     unsigned_code = code;
 }
 
-/* True if a message says that a handle should live, and the arguments that it is NULL. */
+/* True if a message says that a handle is not live and the arguments show that it is NULL. */
 static bool null_was_meant(const char *message, const char *end, const char *arguments)
 {
     char given[LINE_MAX_BYTES];
@@ -152,7 +155,7 @@ static bool null_was_meant(const char *message, const char *end, const char *arg
     return found != NULL && (found == arguments || found[-1] == ' ');
 }
 
-/* Writes the newest message anew, as one of `function`, with its arguments. */
+/* Rewrites the newest message as one of `function`, with its arguments. */
 static void newest_sign(const char *function, const char *arguments)
 {
     char line[LINE_MAX_BYTES + ARGUMENTS_MAX + 64];

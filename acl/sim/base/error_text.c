@@ -1,10 +1,10 @@
 /* error_text.c: see error_text.h.
-
-   Argument checks are macros that know their condition as text of the program.  That text is mostly
-   arithmetic, which a reader understands. The rest (questions to the handle table, casts) is put in
-   words here, so that each check stays one line.
-
-   No state: any thread. */
+ *
+ * Argument checks are macros that have their condition as program text. Most conditions are
+ * arithmetic, which a reader understands. The others (calls that query the handle table, casts)
+ * are translated to words here, so that each check is one line.
+ *
+ * No state: any thread. */
 #include "base/error_text.h"
 
 #include <ctype.h>
@@ -18,7 +18,7 @@ typedef struct Text {
     size_t room;
 } Text;
 
-/* Appends and keeps the end; what does not fit is cut. */
+/* Appends text and ends it with a zero; text that does not fit is cut. */
 __attribute__((format(printf, 2, 3))) static void text_add(Text *text, const char *format, ...)
 {
     va_list values;
@@ -31,9 +31,9 @@ __attribute__((format(printf, 2, 3))) static void text_add(Text *text, const cha
     text->room -= used;
 }
 
-/* The words for a question about one argument.  The second argument of those with a kind names it,
- * after its first underscore; functions without words destroy a handle and are not part of the
- * question. */
+/* The words for a call that queries one argument. If the call has a kind as second argument, the
+ * words after its first underscore name the kind. Functions without words destroy a handle and
+ * are left out of the message. */
 static const struct Question {
     const char *name;
     const char *words;
@@ -52,7 +52,7 @@ static const struct Question {
     {"type_is_real", "is a type of real numbers", false},
 };
 
-/* "(unsigned)mode" as "mode": a cast says nothing to a user. */
+/* Skips a cast: "(unsigned)mode" becomes "mode", because a cast tells a user nothing. */
 static const char *cast_skip(const char *part)
 {
     static const char *const casts[] = {"(unsigned)", "(int)", "(size_t)", "(uint32_t)"};
@@ -65,7 +65,7 @@ static const char *cast_skip(const char *part)
     return part;
 }
 
-/* True if it is a name, or a path of them. */
+/* True if the text is a name, or a path such as config->path. */
 static bool part_is_name(const char *part, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -76,14 +76,15 @@ static bool part_is_name(const char *part, size_t length)
     return length > 0;
 }
 
-/* The length of the text without its ending; 0 if it ends otherwise. */
+/* Returns the length of the text before `ending`; 0 if it does not end so. */
 static size_t length_before(const char *text, const char *ending)
 {
     size_t length = strlen(text), end = strlen(ending);
     return length > end && strcmp(text + length - end, ending) == 0 ? length - end : 0;
 }
 
-/* A comparison is an int, so CONDITION has put " != 0" behind it; a bare name is a pointer. */
+/* True for a bare name, which is a pointer, and for "name != NULL". The latter is an int, so CONDITION
+ * has added " != 0" to it. */
 bool condition_is_pointer(const char *condition)
 {
     size_t compared = length_before(condition, " != NULL != 0");
@@ -100,7 +101,7 @@ static void kind_add(Text *text, const char *kind, size_t length)
     }
 }
 
-/* "handle_is(desc, HANDLE_TENSOR_DESC)"; false if the part is no question of the table. */
+/* Translates "handle_is(desc, HANDLE_TENSOR_DESC)"; false if the part is not in the table. */
 static bool question_add(Text *text, const char *part, size_t length)
 {
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
@@ -125,7 +126,7 @@ static bool question_add(Text *text, const char *part, size_t length)
     return false;
 }
 
-/* True if the part is a question that only destroys. */
+/* True if the part is a call that only destroys. */
 static bool part_is_silent(const char *part, size_t length)
 {
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
@@ -144,7 +145,7 @@ static bool ends_with(const char *part, size_t length, const char *tail)
     return length > size && strncmp(part + length - size, tail, size) == 0;
 }
 
-/* One part of a condition, between its && and ||. */
+/* Translates one part of a condition, between && and ||. */
 static void part_add(Text *text, const char *part, size_t length)
 {
     static const char *const nothing = " == NULL", *const something = " != NULL";
@@ -164,7 +165,7 @@ static void part_add(Text *text, const char *part, size_t length)
     }
 }
 
-/* Where the next && or || outside brackets is, or the end. */
+/* Returns the position of the next && or || outside brackets, or the end. */
 static const char *part_end(const char *at)
 {
     int depth = 0;
@@ -180,7 +181,8 @@ static const char *part_end(const char *at)
 
 void condition_words(const char *condition, char *text, size_t room)
 {
-    /* The checks add " != 0" to what is not a pointer. That is right for a bare number only. */
+    /* The checks add " != 0" to any condition that is not a pointer; here it is removed again,
+     * except after a bare number. */
     static const char number[] = " != 0";
     size_t whole = strlen(condition), tail = sizeof number - 1;
     Text out = {text, room};

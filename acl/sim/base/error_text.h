@@ -1,4 +1,4 @@
-/* error_text.h: what messages say: conditions in words, and the arguments of a call. */
+/* error_text.h: texts in messages: conditions in words, and the arguments of a call. */
 #ifndef SIM_ERROR_TEXT_H
 #define SIM_ERROR_TEXT_H
 
@@ -10,11 +10,12 @@
  * as a user reads it: "desc is a live tensor desc", "devPtr is not NULL", "size > 0". */
 void condition_words(const char *condition, char *text, size_t room);
 
-/* True if it asks only that a pointer is not NULL: "devPtr", "config->path", "stream != NULL". */
+/* True if the condition only asks that a pointer is not NULL: "devPtr", "config->path", "stream
+ * != NULL". */
 bool condition_is_pointer(const char *condition);
 
-/* Writes "devPtr=NULL, size=16" for names "devPtr:p size:u" and as many values: p is a pointer, u
- * an unsigned and i a signed 64-bit number, d a double. */
+/* Writes the arguments as "devPtr=NULL, size=16", from names such as "devPtr:p size:u" and their
+ * values: p is a pointer, u an unsigned and i a signed 64-bit number, d a double. */
 void arguments_words(const char *names, va_list values, char *text, size_t room);
 
 #endif

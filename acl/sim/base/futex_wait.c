@@ -1,11 +1,12 @@
-/* Waiting: until a condition that some other thread makes true holds, or a deadline passes.
+/* Waiting until another thread makes a condition true, or a deadline passes.
  *
- * Waiters are kept in buckets chosen by a key's address, as in a futex: the waiter puts itself in,
- * then looks; the waker makes the condition true, then looks for waiters.  One of the two sees the
- * other, because both sides put a sequentially consistent fence between their two steps.  A waker wakes
- * the waiters of its key only: threads that sleep for others cost nothing.
+ * Waiting threads are kept in buckets chosen by the address of a key, as in a futex. A waiting
+ * thread adds itself to a bucket and then checks the condition. A waking thread makes the
+ * condition true and then looks for waiting threads. At least one of the two sees the other's
+ * step, because both have a sequentially consistent fence between their two steps. Only the
+ * threads that wait for the key are woken.
  *
- * Thread rule: any thread.  A waker without waiters pays one fence and one load. */
+ * Thread rule: any thread. If no thread waits, waking costs one fence and one load. */
 #include "base/core.h"
 #include "base/fork.h"
 
@@ -18,7 +19,7 @@
 
 enum { BUCKET_BITS = 12, BUCKETS = 1 << BUCKET_BITS, SPINS_MIN = 16, SPINS_MAX = 1024 };
 
-/* A thread that waits; on its stack. */
+/* A waiting thread; lies on its stack. */
 typedef struct Waiter {
     const void *key;
     _Atomic uint32_t woken; /* a futex */
@@ -32,7 +33,7 @@ typedef struct Bucket {
 } Bucket;
 
 static Bucket buckets[BUCKETS];
-static _Thread_local int patience = 256; /* looks before sleeping: grows where looking helps */
+static _Thread_local int patience = 256; /* checks before sleeping; becomes larger when checking succeeds */
 
 __attribute__((constructor(102))) static void buckets_make(void)
 {
@@ -77,8 +78,9 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Looks for a while: what is waited for is often a task of a microsecond on another core.  Where
- * that does not pay (more threads than cores), the thread learns to sleep at once. */
+/* Checks repeatedly for a short time, because the condition is often set by a task of a
+ * microsecond on another core. If that does not succeed (more threads than cores), `patience`
+ * shrinks until the thread sleeps at once. */
 static bool spin_until(ParkReady ready, const void *argument)
 {
     for (int i = 0; i < patience; i++) {
@@ -92,7 +94,7 @@ static bool spin_until(ParkReady ready, const void *argument)
     return false;
 }
 
-/* ThreadSanitizer knows no fences; a change of an atomic is one for it. */
+/* ThreadSanitizer does not know fences; for it a change of an atomic is used. */
 static void fence(Bucket *bucket)
 {
 #ifdef __SANITIZE_THREAD__
@@ -147,7 +149,8 @@ static bool wait_until(const void *key, ParkReady ready, const void *argument, i
     bool done = false, in_time = true;
     waiter_enter(bucket, &waiter);
     for (;;) {
-        atomic_store(&waiter.woken, 0); /* before the look: a change after it wakes us */
+        atomic_store(&waiter.woken, 0); /* before the condition is checked: a change after the check wakes this
+                                           thread */
         done = ready(argument);
         if (done || !in_time) {
             break;
@@ -174,7 +177,7 @@ void park_wake(const void *key)
     if (atomic_load_explicit(&bucket->waiters, memory_order_relaxed) == 0) {
         return;
     }
-    pthread_mutex_lock(&bucket->lock); /* under it no waiter leaves and takes its futex away */
+    pthread_mutex_lock(&bucket->lock); /* while it is held, no waiting thread can leave and free its futex */
     for (Waiter *waiter = bucket->first; waiter != NULL; waiter = waiter->next) {
         if (waiter->key == key && atomic_exchange(&waiter->woken, 1) == 0) {
             syscall(SYS_futex, &waiter->woken, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);

@@ -1,14 +1,14 @@
-/* Handles: objects that users hold by address, checkable for any bit pattern.
+/* Handles: objects that users know by address; any bit pattern can be checked.
  *
- * One range of address space is reserved once, without access; each kind owns a part of it, which is
- * opened as it fills and cut into slots of one size, a power of two.  A slot is a header and the object.  Slots are never unmapped, so a late
- * reader of a dead object sees old bytes, never a fault.  A dead slot waits in a queue until
- * others of its kind, of a MiB together, died after it; with ACL_SIM_REUSE_HANDLES the slot that
- * died last is the next one to be given out.
+ * One range of address space is reserved once, without access; each kind has a part of it, which
+ * is made accessible as it fills, in slots of one size, a power of two. A slot has a header and
+ * the object. Slots are never unmapped, so a late read of a dead object gives old bytes and never
+ * a fault. A dead slot is in quarantine until slots of its kind with together one MiB have died
+ * after it. With ACL_SIM_REUSE_HANDLES the slot that died last is used next.
  *
- * Thread rule: any thread.  handle_is takes no lock.  A slot is given out again only when it was
- * retired and no call or task holds it. What the object owns besides its slot is counted by the
- * files of its kind. */
+ * Thread rule: any thread. handle_is takes no lock. A slot is used again only after it was
+ * retired, and when no call or task holds it. The files of each kind free what an object owns
+ * besides its slot. */
 #include "base/checks.h"
 #include "base/fork.h"
 #include "base/refusal.h"
@@ -20,13 +20,13 @@
 enum { HEADER = 64, QUARANTINE_BYTES = 1 << 20, OPENED_AT_ONCE = 1 << 20 };
 static const size_t SPAN = (size_t)1 << 30; /* address space of one kind */
 
-/* The low bits of a slot's word; above them is the number of holds. */
+/* The state in the low bits of a slot's word; the bits above count the holds. */
 enum SlotState { SLOT_HIDDEN, SLOT_LIVE, SLOT_KILLED, SLOT_RETIRED, SLOT_STATE = 3, SLOT_HOLD };
 
 typedef struct Slot {
     _Atomic uint32_t word;
     HandleKind kind;
-    struct Slot *next; /* in the kind's quarantine */
+    struct Slot *next; /* next in the kind's quarantine */
     char pad[HEADER - sizeof(int) - sizeof(HandleKind) - sizeof(void *)];
 } Slot;
 
@@ -34,11 +34,11 @@ _Static_assert(sizeof(Slot) == HEADER, "the object after the header is 64-byte a
 
 typedef struct Kind {
     pthread_mutex_t lock;
-    unsigned shift;        /* a slot, header included, has 2^shift bytes; fixed by the first one */
-    _Atomic size_t count;  /* slots ever given out; those below it have a header */
+    unsigned shift;        /* a slot has 2^shift bytes with its header; set by the first object of the kind */
+    _Atomic size_t count;  /* slots ever used; all slots below this index have a header */
     _Atomic size_t live;
-    size_t opened;         /* bytes of its part that can be used */
-    Slot *oldest, *newest; /* quarantine, oldest first */
+    size_t opened;         /* bytes of the kind's part that are accessible */
+    Slot *oldest, *newest; /* quarantine */
     size_t waiting;
 } Kind;
 
@@ -129,7 +129,7 @@ static Slot *slot_of(const void *handle)
     return (Slot *)((uintptr_t)handle - HEADER);
 }
 
-/* Makes the first `bytes` of a kind's part usable; the lock is held. */
+/* Makes the first `bytes` of a kind's part accessible; the lock is held. */
 static bool part_open(Kind *kind, HandleKind number, size_t bytes)
 {
     if (bytes > SPAN) {
@@ -146,7 +146,8 @@ static bool part_open(Kind *kind, HandleKind number, size_t bytes)
     return true;
 }
 
-/* The first quarantined slot once enough wait behind it, else a new one; the lock is held. */
+/* Returns the oldest slot in quarantine if enough slots are behind it, else a new one; the lock
+ * is held. */
 static Slot *slot_take(Kind *kind, HandleKind number)
 {
     size_t kept = config.reuse_handles ? 0 : QUARANTINE_BYTES;
@@ -235,7 +236,7 @@ bool handle_is(const void *handle, HandleKind number)
     return slot_is_live(slot_of(handle));
 }
 
-/* Changes the state; false if it was none of those in `from` (a set of bits). */
+/* Changes the state; false if the old state is not in the set of bits `from`. */
 static bool slot_change(Slot *slot, unsigned from, enum SlotState to, uint32_t *before)
 {
     uint32_t after;

@@ -1,6 +1,8 @@
-/* Just enough JSON to read a configuration file: checks a text, finds one scalar in it.
+/* The part of JSON that a configuration file needs: checking a text, and finding one scalar in
+ * it.
  *
- * A recursive descent that copies nothing; nesting is limited.  Escapes in keys are not decoded.
+ * A recursive-descent parser that copies nothing; the nesting depth is limited. Escapes in keys
+ * are not decoded.
  *
  * Thread rule: no state. */
 #include "base/json.h"
@@ -11,8 +13,8 @@ enum { DEPTH_MAX = 64 };
 
 typedef struct Reader {
     const char *at;
-    const char *const *path; /* what to look for at this depth; NULL: nothing */
-    const char *found;       /* start of the scalar that was looked for */
+    const char *const *path; /* the key to find at this depth; NULL: none */
+    const char *found;       /* start of the scalar that was found */
     size_t length;
     int depth;
 } Reader;

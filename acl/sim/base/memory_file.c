@@ -1,4 +1,4 @@
-/* memory_file.c: files that live in memory only, which several processes can map.
+/* memory_file.c: files without a disk, in memory, which several processes can map.
 
    No state: any thread. */
 #include "base/refusal.h"

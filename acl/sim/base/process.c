@@ -1,7 +1,7 @@
 /* Processes: see process.h.
  *
- * /proc/PID/stat tells state and start.  Without /proc a number that answers to a signal counts as
- * the same process. */
+ * State and start time are read from /proc/PID/stat. Without /proc, any process of that number
+ * counts as the same process. */
 #include "base/process.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { STAT_BYTES = 1024, FIELD_START = 22, FIELD_STATE = 3 };
 
-/* The process's state, a letter, and its start; false if the file does not exist. */
+/* Reads the process's state (a letter) and its start time; false if the file does not exist. */
 static bool stat_read(int32_t pid, char *state, uint64_t *start)
 {
     char path[32], text[STAT_BYTES];
@@ -26,7 +26,7 @@ static bool stat_read(int32_t pid, char *state, uint64_t *start)
     ssize_t length = read(file, text, sizeof text - 1);
     close(file);
     text[length > 0 ? length : 0] = '\0';
-    char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    char *at = strrchr(text, ')'); /* the name in parentheses before it may contain any character */
     for (int field = FIELD_STATE; at != NULL && field <= FIELD_START; field++) {
         at = strchr(at + 1, ' ');
         if (at != NULL && field == FIELD_STATE) {
@@ -42,7 +42,7 @@ Process process_self(void)
     static _Atomic int32_t known_pid;
     static _Atomic uint64_t known_start;
     Process self = {.pid = (int32_t)getpid()};
-    if (atomic_load(&known_pid) == self.pid) { /* a child of a fork reads its own */
+    if (atomic_load(&known_pid) == self.pid) { /* a forked child reads its own */
         self.start = atomic_load(&known_start);
         return self;
     }

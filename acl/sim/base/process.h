@@ -1,6 +1,6 @@
-/* A process by its number and the time of its start, because the number alone is used again.
+/* A process, identified by its number and its start time, because numbers are used again.
  *
- * Thread rule: any thread.  What is written here may lie in memory that processes share. */
+ * Thread rule: any thread. A Process may lie in memory that processes share. */
 #ifndef SIM_PROCESS_H
 #define SIM_PROCESS_H
 
@@ -9,12 +9,12 @@
 /* All zero: no process. */
 typedef struct Process {
     int32_t pid;
-    uint64_t start; /* in ticks since the machine's; 0: unknown */
+    uint64_t start; /* in ticks since the machine's start; 0: unknown */
 } Process;
 
 Process process_self(void);
-/* False for no process, for one that ended (a zombie, too), and if another process has its number
- * now. */
+/* False if there is no process, if it has ended (also as a zombie), or if its number now belongs
+ * to another process. */
 bool process_lives(Process process);
 
 #endif

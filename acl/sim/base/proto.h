@@ -27,14 +27,14 @@ typedef struct ProtoField {
 Proto proto_open(const void *bytes, size_t length);
 Proto proto_nested(const ProtoField *field);
 
-/* The next field; false at the end or when the bytes make no sense. */
+/* Gives the next field; false at the end, or if the bytes are malformed. */
 bool proto_next(Proto *proto, ProtoField *field);
 
-/* The next number of a packed list. */
+/* Gives the next number of a packed list. */
 bool proto_varint(Proto *proto, uint64_t *value);
 bool proto_fixed(Proto *proto, unsigned bytes, uint64_t *value);
 
-/* A number as a float, given its four bytes. */
+/* Returns the float whose four bytes are the low bytes of `bits`. */
 float proto_float(uint64_t bits);
 
 #endif

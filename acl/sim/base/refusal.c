@@ -1,10 +1,12 @@
-/* refusal.c: what the host's kernel refused, in words.
+/* refusal.c: messages about memory that the host's kernel refused.
 
    The simulator reserves far more addresses than it has memory for, and keeps devices in files in
-   memory.  A limit of addresses (ulimit -v), a memory checker or a sandbox refuses that.  It is told
-   as what it is: a device that is full, or too many objects, have messages of their own.
+   memory. A limit of addresses (ulimit -v), a memory checker or a sandbox can make the kernel
+   refuse that. Then a message of its own says so: it is neither a full device nor too many
+   objects.
 
-   Thread rule: one leaf mutex; of refusals at the same time the newest is told. */
+   Thread rule: one leaf mutex; if several calls are refused at the same time, the newest is
+   reported. */
 #include "base/refusal.h"
 
 #include <errno.h>

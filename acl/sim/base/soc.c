@@ -1,8 +1,8 @@
 /* soc.c: the table of chips.
 
-   The numbers are the published specifications (CANN's platform configuration of August 2026 and
-   the support tables of its documentation).  Two rows are there for what they lack: Ascend310B1
-   refuses to register an allocator, Ascend910A has no virtual memory. */
+   The numbers are from the published specifications (CANN's platform configuration of August 2026
+   and the support tables of its documentation). Two rows are included for testing missing
+   features: Ascend310B1 refuses to register an allocator, and Ascend910A has no virtual memory. */
 #include "base/soc.h"
 
 #include <string.h>

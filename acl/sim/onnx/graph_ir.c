@@ -54,7 +54,7 @@ void net_explain(Net *net, const char *format, ...)
     va_start(args, format);
     int length = vsnprintf(net->message, sizeof net->message, format, args);
     va_end(args);
-    if (length >= (int)sizeof net->message) { /* cut: perhaps inside a character */
+    if (length >= (int)sizeof net->message) { /* cut, perhaps inside a character */
         size_t end = sizeof net->message - 1;
         while (end > 0 && ((unsigned char)net->message[end - 1] & 0x80U) != 0) {
             end--;
@@ -97,7 +97,7 @@ static NetName *name_slot(const Net *net, const char *name, int scope)
     }
 }
 
-/* At most half full, so that a search ends. */
+/* Makes room: the table is at most half full, so that each search ends. */
 static bool names_widen(Net *net)
 {
     if (net->name_count * 2 < net->name_room) {

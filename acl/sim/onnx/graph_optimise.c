@@ -1,10 +1,10 @@
 /* graph_optimise.c: makes a graph ready for the node loop. See graph_ir.h.
 
-   Which nodes run on the host follows from the graph alone, not from shapes: a value is the host's
-   if it is a constant, the result of Shape or Size, a Loop's counter, or the result of a node all
-   of whose inputs are the host's. Nodes of constants only are computed once, here. What remains
-   goes to the device. A body is prepared when the node that it belongs to has its turn, so what it
-   captures is known to be constant or not. */
+   Which nodes run on the host depends only on the graph, not on shapes. A host value is a
+   constant, the result of Shape or Size, a Loop's counter, or the result of a node whose inputs
+   are all host values. A node whose inputs are all constants is computed once, here. The other
+   nodes run on the device. A body is prepared when its node is: then it is known which of the
+   values that it captures are constants. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static bool constant_scalar(
     return true;
 }
 
-/* The node Constant: its attribute is its output. */
+/* Replaces the node Constant: its attribute becomes its output's value. */
 static bool constant_node(Net *net, const NetNode *node)
 {
     for (int i = 0; i < node->attrs.count && node->output_count == 1; i++) {
@@ -60,7 +60,8 @@ static bool constant_node(Net *net, const NetNode *node)
 
 /* --- finding operators --- */
 
-/* Asked now, so that another engine may take a model with a variant that the row lacks. */
+/* Checked at load, so that another engine can run a model with a variant that this operator's row
+   does not have. */
 static bool kind_accept(Net *net, const NetNode *node)
 {
     char message[OP_MESSAGE_ROOM];
@@ -106,14 +107,15 @@ static bool producers_find(Net *net, const Body *body)
     return true;
 }
 
-/* The node of this body that computes a value; -1 if no node of it does. */
+/* Returns the node of this body that computes a value; -1 if none does. */
 static int producer_in(const Net *net, const Body *body, int value)
 {
     bool own = value >= 0 && net->values[value].owner == body->id;
     return own ? net->values[value].producer : -1;
 }
 
-/* Puts a value's producer on the stack, once; the nodes' `host` field serves as the mark. */
+/* Puts a value's producer on the stack, if it is not marked yet; the nodes' `host` field is the
+   mark. */
 static int mark(const Net *net, const Body *body, int value, int *stack, int depth)
 {
     int producer = producer_in(net, body, value);
@@ -124,7 +126,7 @@ static int mark(const Net *net, const Body *body, int value, int *stack, int dep
     return depth;
 }
 
-/* Marks what the outputs need. */
+/* Marks the nodes that the outputs need. */
 static bool needed_mark(Net *net, const Body *body)
 {
     int *stack = pile_take(
@@ -155,7 +157,8 @@ static bool node_ready(const NetNode *node, const bool *known)
     return true;
 }
 
-/* What the body has before any of its nodes runs: constants, its inputs, what it captures. */
+/* Marks the values that a body has before any of its nodes runs: constants, its inputs, captured
+   values. */
 static void known_mark(const Net *net, const Body *body, bool *known)
 {
     for (int v = body->first_value; v >= 0; v = net->values[v].sibling) {
@@ -169,7 +172,7 @@ static void known_mark(const Net *net, const Body *body, bool *known)
     }
 }
 
-/* Moves the nodes that can run to `ordered`; how many there are then. */
+/* Moves the nodes whose inputs are known to `ordered`; returns the number of nodes there. */
 static int nodes_pass(Body *body, NetNode *ordered, int count, bool *known)
 {
     for (int n = 0; n < body->node_count; n++) {
@@ -189,7 +192,8 @@ static int nodes_pass(Body *body, NetNode *ordered, int count, bool *known)
     return count;
 }
 
-/* Needed nodes in an order that has producers first, otherwise as in the file. */
+/* Puts the needed nodes in an order in which producers are first; otherwise the file's order is
+   kept. */
 static bool nodes_order(Net *net, Body *body)
 {
     NetNode *ordered = pile_take(&net->pile, ((size_t)body->node_count + 1) * sizeof *ordered);
@@ -281,7 +285,7 @@ static bool bodies_prepare(Net *net, const NetNode *node)
     return true;
 }
 
-/* One node in its turn; *kept says whether it remains. */
+/* Prepares one node; *kept says whether it remains. */
 static bool node_prepare(Net *net, NetNode *node, bool *kept)
 {
     *kept = false;
@@ -298,7 +302,7 @@ static bool node_prepare(Net *net, NetNode *node, bool *kept)
     return bodies_prepare(net, node);
 }
 
-/* Finds each node's row, computes nodes of constants, and drops them from the order. */
+/* Finds each node's row in the operator table; computes nodes of constants and removes them. */
 static bool nodes_fold(Net *net, Body *body)
 {
     int count = 0;
@@ -342,8 +346,9 @@ static void hosts_if(Net *net, const NetNode *node)
     }
 }
 
-/* A state is the host's if it is so at first and after a turn of the body, which may depend on the
-   other states: those that turn out not to be are dropped until nothing changes. */
+/* A carried value (state) is a host value if it is one at first and after each turn of the body,
+   which may depend on the other states. So states that turn out not to be host values are removed
+   until nothing changes. */
 static void hosts_states(Net *net, const NetNode *node, int inputs, int outputs, int states)
 {
     Body *body = node->bodies[0];
@@ -377,7 +382,7 @@ static void hosts_control(Net *net, const NetNode *node)
     } else if (node->control == CONTROL_IF) {
         hosts_if(net, node);
     } else if (node->control == CONTROL_LOOP) {
-        (void)host_set(net, body->inputs[0], true); /* the counter, and the condition */
+        (void)host_set(net, body->inputs[0], true); /* inputs 0 and 1: the counter, and the condition */
         (void)host_set(net, body->inputs[1], true);
         hosts_states(net, node, 2, 1, body->input_count - 2);
     } else {
@@ -389,7 +394,7 @@ static void hosts_control(Net *net, const NetNode *node)
     }
 }
 
-/* Sets `host` of the body's nodes and values, from that of its inputs and of what it captures. */
+/* Sets `host` of the body's nodes and values, from the inputs and the captured values. */
 static void hosts_find(Net *net, Body *body)
 {
     for (int v = body->first_value; v >= 0; v = net->values[v].sibling) {

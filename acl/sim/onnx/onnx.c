@@ -1,8 +1,8 @@
 /* onnx.c: reads an ONNX file into a Net. See graph_ir.h.
 
-   The bytes are untrusted: every length is checked by proto.c, every count against what the bytes
-   can hold. A subgraph becomes a body of the node that it belongs to. Refused, by name: sparse
-   tensors, and graphs nested deeper than any model has them. */
+   The bytes are untrusted: every length is checked by proto.c, and every count is compared with
+   the number of bytes there. A subgraph becomes a body of its node. Refused, with a message that
+   names them: sparse tensors, and graphs that are nested too deep. */
 #include <string.h>
 
 #include "onnx/onnxread.h"
@@ -62,7 +62,8 @@ static bool type_read(Net *net, Proto proto, NetValue *value)
     return !proto.broken;
 }
 
-/* A declaration of a value: `define` says that it is made here, not only looked at. */
+/* Reads the declaration of a value. `define`: the value belongs to this graph; else it is only
+   looked up. */
 static bool info_read(Reader *reader, const ProtoField *message, bool define, int *value)
 {
     Net *net = reader->net;
@@ -154,7 +155,7 @@ static bool graph_read(Reader *reader, Proto proto)
             return false;
         }
     }
-    int kept = 0; /* old files list initializers among the inputs */
+    int kept = 0; /* old files also list initializers as inputs */
     for (int i = 0; i < body->input_count; i++) {
         if (net->values[body->inputs[i]].constant == NULL) {
             body->inputs[kept++] = body->inputs[i];
@@ -164,7 +165,7 @@ static bool graph_read(Reader *reader, Proto proto)
     return !proto.broken || net_fail(net, "the graph is malformed");
 }
 
-/* Gives the innermost scope the names in the fields `number` of a message. */
+/* Defines the names in the fields `number` of a message in the innermost scope. */
 static bool names_define(Reader *reader, Proto proto, uint32_t number)
 {
     ProtoField field;
@@ -177,7 +178,7 @@ static bool names_define(Reader *reader, Proto proto, uint32_t number)
     return true;
 }
 
-/* A subgraph's own names, before anything in it is read: whatever else it names is from outside. */
+/* Defines a subgraph's own names before anything in it is read: any other name is from outside. */
 static bool names_register(Reader *reader, Proto proto)
 {
     ProtoField field;
@@ -270,7 +271,7 @@ bool onnx_recognise(const void *bytes, size_t length)
     return !proto.broken && version && graph;
 }
 
-/* Fields of the file outside the graph; they may follow it. */
+/* Reads the fields of the file outside the graph; they may be after the graph. */
 static bool surroundings_read(Reader *reader, Proto proto, ProtoField *graph)
 {
     ProtoField field;

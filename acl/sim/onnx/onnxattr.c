@@ -1,7 +1,7 @@
 /* onnxattr.c: the attributes of a node in an ONNX file.
 
-   Untrusted, as onnxtensor.c has it: what an attribute says of its kind counts only if the data of
-   that kind is there. */
+   The bytes are untrusted, as in onnxtensor.c: the kind that an attribute states is accepted only
+   if it has data of that kind. */
 #include <string.h>
 
 #include "onnx/onnxread.h"
@@ -12,7 +12,7 @@ typedef struct AttrRead {
     float *floats;
     const char **strings;
     int64_t int_count, float_count, string_count;
-    const char *reference;  /* to an attribute of the function that this is in */
+    const char *reference;  /* name of the attribute of the surrounding function to which it refers */
 } AttrRead;
 
 static bool int_sink(void *context, uint64_t value)
@@ -29,7 +29,7 @@ static bool float_sink(void *context, uint64_t value)
     return true;
 }
 
-/* How many numbers and strings there are, and room for them. */
+/* Counts the numbers and strings, and allocates memory for them. */
 static bool attr_measure(Net *net, Proto proto, AttrRead *read)
 {
     ProtoField field;
@@ -95,7 +95,7 @@ static AttrKind attr_kind(uint64_t type)
     return type < sizeof kinds / sizeof kinds[0] ? kinds[type] : ATTR_NONE;
 }
 
-/* What the function's use says for the attribute that this one refers to. */
+/* Gets the value that the function's use has for the attribute to which this one refers. */
 static bool attr_refer(const Reader *reader, const char *reference, Attr *attr)
 {
     for (int i = 0; reader->given != NULL && i < reader->given->count; i++) {
@@ -121,7 +121,7 @@ static void attr_finish(const AttrRead *read)
                                           : 0;
     if ((attr->kind == ATTR_TENSOR && attr->tensor.data == NULL)
         || (attr->kind == ATTR_GRAPH && attr->graph == NULL)) {
-        attr->kind = ATTR_NONE; /* said to be there, and is not */
+        attr->kind = ATTR_NONE; /* the attribute states this kind, but has no such data */
     }
 }
 

@@ -1,7 +1,9 @@
-/* onnxnode.c: the nodes of an ONNX graph, what their names mean, and functions of the model.
+/* onnxnode.c: the nodes of an ONNX graph, the values that their names stand for, and the
+   functions of the model.
 
-   A function is read again in place of each node that uses it, in a scope of names of its own; what
-   it is given and gives back stands in that scope under its formal names. */
+   For each node that uses a function, the function's nodes are read in place of the node, in a
+   scope of names of their own. In that scope the function's formal names stand for the inputs and
+   outputs of the use. */
 #include <string.h>
 
 #include "onnx/onnxread.h"
@@ -22,8 +24,8 @@ int scope_new(Reader *reader, int parent)
     return reader->scope_count++;
 }
 
-/* The value that a name means to a reader of it. One that nothing has said anything of belongs to
-   the outermost scope: the file may say it later. False without memory. */
+/* Finds the value of a name that is read. A name without a definition so far belongs to the
+   outermost scope, because the file may define it later. False without memory. */
 static bool name_use(Reader *reader, const char *name, int *value)
 {
     int outermost = reader->scope;
@@ -56,7 +58,7 @@ bool value_read(Reader *reader, const ProtoField *field, bool define, int *value
     const char *name;
     *value = -1;
     if (field->wire == 2 && field->length == 0) {
-        return true; /* an empty name: left out */
+        return true; /* an empty name means: left out */
     }
     if (!text_read(reader->net, field, &name)) {
         return false;
@@ -132,7 +134,7 @@ bool capture(Net *net, Body *body, int value)
     return true;
 }
 
-/* What a control node's bodies capture follows its own inputs. */
+/* Appends the values that a control node's bodies capture to the node's own inputs. */
 static bool captures_append(Net *net, NetNode *node)
 {
     size_t count = (size_t)node->input_count;
@@ -197,7 +199,7 @@ static bool scan_check(const NetNode *node)
         && node->output_count <= body->output_count;
 }
 
-/* Only the first axis is scanned and collected. */
+/* True if only the first axis is scanned and collected; other axes are refused. */
 static bool scan_axes_first(const NetNode *node)
 {
     for (int i = 0; i < node->attrs.count; i++) {
@@ -223,7 +225,7 @@ static bool inputs_given(const NetNode *node, int first)
     return true;
 }
 
-/* The operators on sequences; a node with another name has no row and is refused later. */
+/* Finds the operators on sequences. A node with another name has no row and is refused later. */
 static bool sequence_read(NetNode *node)
 {
     static const struct {
@@ -247,7 +249,7 @@ static bool sequence_read(NetNode *node)
     return true;
 }
 
-/* Takes apart what the node loop itself runs. */
+/* Reads the parts of a node that the node loop runs itself. */
 static bool control_read(Net *net, NetNode *node)
 {
     bool good = true;
@@ -346,7 +348,7 @@ static bool formals_bind(Reader *reader, const NetNode *node, Proto proto)
     return !proto.broken;
 }
 
-/* The attributes of the use, and the function's defaults for those that it does not give. */
+/* Collects the attributes of the use, and the function's defaults for the others. */
 static bool attrs_complete(Reader *reader, const NetNode *node, Proto proto, AttrList *list)
 {
     Proto again = proto;
@@ -368,7 +370,7 @@ static bool attrs_complete(Reader *reader, const NetNode *node, Proto proto, Att
         if (field.number != 11) {
             continue;
         }
-        /* Later ones with a name that is there already are never found. */
+        /* of attributes with the same name only the first is found */
         if (!attr_read(reader, &field, &attrs[list->count], &kept)) {
             return false;
         }

@@ -1,4 +1,4 @@
-/* onnxread.h: what the files that read ONNX share (onnx.c, onnxnode.c, onnxattr.c,
+/* onnxread.h: the interface between the files that read ONNX (onnx.c, onnxnode.c, onnxattr.c,
    onnxtensor.c). */
 #ifndef SIM_ONNXREAD_H
 #define SIM_ONNXREAD_H
@@ -6,9 +6,9 @@
 #include "onnx/graph_ir.h"
 #include "base/proto.h"
 
-enum { DEPTH_MAX = 16 }; /* graphs and functions within each other */
+enum { DEPTH_MAX = 16 }; /* most graphs and functions inside each other */
 
-/* A function that the model defines: read anew, in place of the node, wherever it is used. */
+/* A function that the model defines; its nodes are read anew, in place of the node, at each use. */
 typedef struct Function {
     const char *name;
     const char *domain;
@@ -17,14 +17,14 @@ typedef struct Function {
 
 typedef struct Reader {
     Net *net;
-    Body *body;             /* that nodes and values are added to */
-    int scope;              /* that names are looked up in first */
-    int *parents;           /* the scope around each scope, -1 = none */
+    Body *body;             /* the body to which nodes and values are added */
+    int scope;              /* the scope in which names are looked up first */
+    int *parents;           /* for each scope the one around it, -1 = none */
     int scope_count, scope_room;
     int body_count;
-    int depth;              /* of graphs and functions within each other */
+    int depth;              /* number of graphs and functions inside each other */
     int opset;
-    const AttrList *given;  /* within a function: the attributes of its use */
+    const AttrList *given;  /* inside a function: the attributes of its use */
     Function *functions;
     int function_count;
 } Reader;
@@ -34,7 +34,7 @@ typedef struct Reader {
 const char *text_take(Net *net, const ProtoField *field);
 bool text_read(Net *net, const ProtoField *field, const char **text);
 
-/* Counts the numbers of a field: a packed list, or one. `bytes` is 0 for varints. */
+/* Returns how many numbers a field has: a packed list, or one. `bytes` is 0 for varints. */
 int64_t numbers_count(const ProtoField *field, unsigned bytes);
 
 typedef bool (*NumberSink)(void *context, uint64_t value);
@@ -44,21 +44,23 @@ bool tensor_read(Net *net, const ProtoField *message, Tensor *tensor, const char
 
 /* --- onnxattr.c --- */
 
-/* Reads one attribute of a node; *kept is false for one that the function's use left out. */
+/* Reads one attribute of a node; *kept is false if it refers to an attribute that the function's
+   use does not have. */
 bool attr_read(Reader *reader, const ProtoField *message, Attr *attr, bool *kept);
 
 /* --- onnxnode.c --- */
 
-/* A scope inside `parent`, -1 = around which there is nothing; -1 without memory. */
+/* Makes a scope inside `parent` (-1 = no scope is around it); returns -1 without memory. */
 int scope_new(Reader *reader, int parent);
 
-/* The value that a name is given to in the innermost scope. */
+/* Gives a name a new value in the innermost scope. */
 bool name_define(Reader *reader, const char *name, int *value);
 
-/* The value of a name in a field: given to it, if `define`, else what it means there. */
+/* Finds the value of a name in a field: a new value of that name if `define`, else the one that
+   it stands for. */
 bool value_read(Reader *reader, const ProtoField *field, bool define, int *value);
 
-/* Remembers that a body reads a value of another. */
+/* Notes that a body reads a value of another body. */
 bool capture(Net *net, Body *body, int value);
 
 bool domain_plain(const char *domain);
@@ -66,10 +68,10 @@ bool node_read(Reader *reader, const ProtoField *message);
 
 /* --- onnx.c --- */
 
-/* Takes the operator set's version, if the message is about ONNX's own operators. */
+/* Reads the operator set's version, if the message is about ONNX's own operators. */
 bool opset_read(Reader *reader, const ProtoField *message);
 
-/* A subgraph, in a scope of its own; NULL with net->message. */
+/* Reads a subgraph, in a scope of its own; NULL with net->message. */
 Body *subgraph_read(Reader *reader, const ProtoField *message);
 
 #endif

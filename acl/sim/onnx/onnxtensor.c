@@ -1,8 +1,9 @@
 /* onnxtensor.c: text, numbers and tensors of an ONNX file.
 
-   The bytes are untrusted: every length is checked by proto.c, every count against what the bytes
-   can hold. Numbers of four bits become bytes. Refused, by name: string tensors, other types
-   without a byte of their own, external data outside the model's folder. */
+   The bytes are untrusted: every length is checked by proto.c, and every count is compared with
+   the number of bytes there. Numbers of four bits become bytes. Refused, with a message that
+   names them: string tensors, other types smaller than a byte, external data outside the model's
+   folder. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 enum { NAME_MAX_LENGTH = 1 << 16, ONNX_UINT4 = 21, ONNX_INT4 = 22 };
 
-/* The length of the UTF-8 sequence that begins here; 0 if none does. */
+/* Returns the length of the UTF-8 sequence that begins here; 0 if there is none. */
 static size_t utf8_length(const uint8_t *text, size_t left)
 {
     size_t length = text[0] < 0x80 ? 1
@@ -33,7 +34,7 @@ static size_t utf8_length(const uint8_t *text, size_t left)
     return length;
 }
 
-/* Names appear in messages, so bytes that are not printable text become question marks. */
+/* Replaces bytes that are not printable text by question marks, because names appear in messages. */
 static void text_clean(char *text, size_t length)
 {
     for (size_t i = 0; i < length;) {
@@ -104,10 +105,10 @@ typedef struct TensorRead {
     uint64_t offset, length;
     bool external;
     bool nibbles;               /* int4 or uint4: two in a byte, the first in its low half */
-    int64_t filled;             /* elements so far, from typed fields */
+    int64_t filled;             /* elements read so far from typed fields */
     const uint8_t *raw;
     size_t raw_length;
-    Proto typed;                /* the message again, for typed data once the shape is known */
+    Proto typed;                /* a second reader of the message, for typed data when the shape is known */
 } TensorRead;
 
 static bool dim_sink(void *context, uint64_t value)
@@ -189,7 +190,7 @@ static bool element_sink(void *context, uint64_t value)
         return false;
     }
     char *place = (char *)tensor->data + read->filled++ * type_size(tensor->type);
-    switch (type_size(tensor->type)) { /* little-endian stores of the low bytes */
+    switch (type_size(tensor->type)) { /* little-endian: stores the low bytes */
     case 1:
         *(uint8_t *)place = (uint8_t)value;
         break;
@@ -205,7 +206,7 @@ static bool element_sink(void *context, uint64_t value)
     return true;
 }
 
-/* A byte of two small numbers, as the typed fields and raw data have them. */
+/* Takes one byte with two small numbers, as in typed fields and raw data. */
 static bool nibbles_sink(void *context, uint64_t value)
 {
     TensorRead *read = context;
@@ -221,7 +222,7 @@ static bool nibbles_sink(void *context, uint64_t value)
     return true;
 }
 
-/* float_data, int32_data, int64_data, double_data, uint64_data: which one depends on the type. */
+/* Reads float_data, int32_data, int64_data, double_data or uint64_data; the type says which. */
 static bool typed_read(Net *net, TensorRead *read)
 {
     aclDataType type = read->tensor.type;
@@ -241,8 +242,8 @@ static bool typed_read(Net *net, TensorRead *read)
             (long long)tensor_count(&read->tensor));
 }
 
-/* Opens the file beside the model that a tensor's `bytes` are in; -1 with net->message. Only plain
-   names below the model's folder. */
+/* Opens the file with a tensor's external `bytes`; -1 with net->message. Accepts only plain names
+   below the model's folder. */
 static int external_open(Net *net, const TensorRead *read, int64_t bytes)
 {
     char path[4096];
@@ -296,10 +297,10 @@ static void nibbles_spread(TensorRead *read, const uint8_t *from, int64_t bytes)
     }
 }
 
-/* Brings the elements into their room; `packed` is how many bytes the file has for `bytes`. */
+/* Reads the elements into their memory; `packed` is the number of bytes in the file for `bytes`. */
 static bool data_fill(Net *net, TensorRead *read, int fd, int64_t bytes, int64_t packed)
 {
-    /* Four-bit numbers from a file are read into the end of their room, and spread from there. */
+    /* Four-bit numbers are read into the end of the memory and spread from there. */
     char *end = (char *)read->tensor.data + (bytes - packed);
     if (read->external && !external_load(net, read, fd, end, packed)) {
         return false;

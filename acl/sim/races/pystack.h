@@ -1,11 +1,11 @@
 /* pystack.h: the calling thread's Python stack as text, read without the interpreter's lock.
  *
- * A thread that is in a call of C keeps its frames as they are, whether it gave the lock back or not,
- * and what is read of them (a frame's code object, its file, name and table of lines) never changes.
- * No reference is taken and nothing is allocated.  Built against one version of Python, whose own
- * headers say how frames are laid out.
+ * While a thread is in a call of C, its frames do not change, whether it has released the
+ * interpreter's lock or not. The data read here (a frame's code object, its file, name and table
+ * of lines) never changes. No reference is taken and nothing is allocated. It is compiled for one
+ * version of Python, with that version's headers for the layout of frames.
  *
- * Thread rule: any thread; one without a Python state has no stack. */
+ * Thread rule: any thread; a thread without a Python state has no stack. */
 #ifndef SIM_PYSTACK_H
 #define SIM_PYSTACK_H
 
@@ -44,7 +44,7 @@ static PyStackFrame *pystack_next(PyStackFrame *frame)
     return frame->previous;
 }
 
-/* The frame's code, or NULL for one that stands between two runs of the interpreter. */
+/* Returns the frame's code, or NULL for a frame that lies between two runs of the interpreter. */
 static PyCodeObject *pystack_code(PyStackFrame *frame)
 {
 #if PY_VERSION_HEX >= 0x030e0000
@@ -88,7 +88,8 @@ static int pystack_line(PyStackFrame *frame, PyCodeObject *code)
 }
 #endif
 
-/* Appends a string; what is not ASCII is a question mark, as encoding would allocate. */
+/* Appends a string; each character that is not ASCII becomes a question mark, because encoding it
+ * would allocate. */
 static size_t pystack_append(char *text, size_t used, size_t size, PyObject *string)
 {
     Py_ssize_t length = PyUnicode_GET_LENGTH(string);

@@ -1,9 +1,10 @@
 /* race.c: the order checker's clocks: streams, boxes, and operations that are settled in order.
  *
- * An operation (a task, or all of a graph) is settled when it is queued: its stream's clock takes in
- * what the host has seen complete and what the task waits for, and its bytes are checked.  Where
- * what it comes after shows only at run time (a host function, a notify, a value), it and all behind
- * it in the stream are settled when it has run (R1).
+ * An operation is a task, or an execution of a graph. To settle it means: its stream's clock
+ * takes in the work that the host has seen complete and the work that the task waits for, and
+ * then the task's bytes are checked. An operation is settled when it is queued, if possible. If
+ * the work that it is ordered after is known only at run time (a host function, a notify, a
+ * value), the operation and all behind it in the stream are settled when it has run (R1).
  *
  * Thread rule: race_lock. */
 #include "base/checks.h"
@@ -22,9 +23,9 @@ FORK_TAKES(race_lock);
 Clock race_seen_clock;
 
 static uint64_t seen_version = 1;
-static uint64_t slot_tasks[SLOTS_MOST]; /* the number of each slot's last task */
+static uint64_t slot_tasks[SLOTS_MOST]; /* number of the last task of each slot */
 static uint32_t slot_count;
-static uint32_t retired[SLOTS_MOST];    /* slots to use again once the host saw all of them */
+static uint32_t retired[SLOTS_MOST];    /* slots that may be used again when the host has seen all of their tasks */
 static uint32_t retired_count;
 static RaceThread *threads;
 static RaceBox *elsewhere;
@@ -90,7 +91,8 @@ RaceBox **race_elsewhere(void)
 
 /* ---- threads ------------------------------------------------------------------------------------- */
 
-/* A slot that the host has seen to its end, or a new one; SLOTS_MOST without. */
+/* Returns a slot whose tasks the host has all seen complete, or a new one; SLOTS_MOST if there is
+ * none. */
 static uint32_t slot_take(void)
 {
     for (uint32_t i = 0; i < retired_count && i < RETIRED_LOOK; i++) {
@@ -175,8 +177,8 @@ static void step_settle(const RaceOp *op, const RaceStep *step)
     }
 }
 
-/* The clock of an operation that is settled at once takes in the host's, of others what the host had
- * seen when they were queued. */
+/* Settles an operation. If it had to wait for that, it takes in the host's clock from the time
+ * when it was queued; else the caller has taken in the present one. */
 static void op_settle(RaceOp *op)
 {
     RaceThread *thread = op->thread;
@@ -194,7 +196,7 @@ static void op_settle(RaceOp *op)
     }
 }
 
-/* True if all that it waits for is settled. */
+/* True if all work that the operation waits for is settled. */
 static bool op_is_ready(const RaceOp *op)
 {
     bool ready = !op->late;
@@ -216,7 +218,7 @@ static void op_pop(RaceThread *thread)
     op_free(op);
 }
 
-/* Settles what may be, in all threads, until nothing more can. */
+/* Settles operations of all threads until no further one can be settled. */
 static void all_settle(void)
 {
     for (bool more = true; more;) {
@@ -230,7 +232,8 @@ static void all_settle(void)
     }
 }
 
-/* The host's clock as it is now, in the thread's; for operations that are settled at once. */
+/* Takes the host's present clock into the thread's clock; for operations that are settled at
+ * once. */
 static void thread_catch_up(RaceThread *thread)
 {
     if (thread->host_version != seen_version) {
@@ -287,7 +290,7 @@ static void op_submit(RaceThread *thread, RaceOp *op)
     thread->last = op;
 }
 
-/* The stream's thread, made if need be; the lock is held. */
+/* Returns the stream's thread, made if needed; the lock is held. */
 static RaceThread *thread_of(Stream *stream)
 {
     if (stream->race == NULL) {
@@ -321,7 +324,7 @@ void race_submitted(Stream *stream, const TaskClass *sort, const void *payload)
 
 /* ---- the worker ---------------------------------------------------------------------------------- */
 
-/* The mark of the task that the stream runs, or NULL; the lock is held. */
+/* Returns the mark of the task that the stream is running, or NULL; the lock is held. */
 static RaceMark *mark_here(const Stream *stream)
 {
     RaceMark *mark = stream->race == NULL ? NULL : stream->race->mark;
@@ -329,7 +332,7 @@ static RaceMark *mark_here(const Stream *stream)
     return mark != NULL && mark->number == running ? mark : NULL;
 }
 
-/* The submitter counted what it queued before the worker could see the task. */
+/* `busy` is up to date here: the submitter raised it before the worker could see the task. */
 static bool worker_is_asked(const Stream *stream)
 {
     return stream->race != NULL && atomic_load(&stream->race->busy) != 0;
@@ -369,7 +372,8 @@ void race_ends(Stream *stream, uint64_t number)
     }
     if (thread != NULL && thread->first != NULL) {
         all_settle();
-        /* What has run and still waits waited for something else than was thought: no word on it. */
+        /* An operation that has run but is not settled has waited for other work than the checker
+         * assumed. It is settled without reports. */
         while (thread->first != NULL && thread->first->number <= number) {
             thread->first->silent = true;
             op_pop(thread);
@@ -450,7 +454,8 @@ void race_put_value(Stream *stream, const void *address)
     race_put(stream, value_box(address));
 }
 
-/* A copy or a kernel may have written it: then all work of that stream is ordered before. */
+/* A copy or a kernel of that slot may have written the value: then all work of its stream so far
+ * is ordered before. */
 static void writer_take(void *context, uint32_t slot)
 {
     for (const RaceThread *thread = threads; thread != NULL; thread = thread->next) {
@@ -539,7 +544,7 @@ void race_follow(Stream *stream, RaceBox *const *box)
     pthread_mutex_unlock(&race_lock);
 }
 
-/* Settles what is queued without a word on it; the lock is held. */
+/* Settles all queued operations without reports; the lock is held. */
 static void thread_flush(RaceThread *thread)
 {
     for (RaceMark *mark = thread->mark; mark != NULL; mark = mark->next) {
@@ -569,7 +574,8 @@ void race_stream_gone(Stream *stream)
     stream->race = NULL;
     if (thread != NULL) {
         thread_flush(thread);
-        host_join(&thread->clock); /* the thread that ends the stream waits for its worker */
+        host_join(&thread->clock); /* the thread that ends the stream waits for its worker, so it sees all work
+                                      complete */
     }
     while (thread != NULL && thread->mark != NULL) {
         RaceMark *next = thread->mark->next;

@@ -1,7 +1,7 @@
-/* race_bytes.c: which tasks used which bytes last.
+/* race_bytes.c: stores which tasks used which bytes last.
  *
- * Memory is looked at in pages of 2 MiB, each with a sorted array of cells: stretches of bytes that
- * the same tasks used.  A cell has the last write and what came after it (R2).
+ * Memory is divided into pages of 2 MiB. Each page has a sorted array of cells; a cell is a range
+ * of bytes that the same tasks used, and has the last write and the uses after it (R2).
  *
  * Thread rule: race_lock. */
 #include "races/race_inside.h"
@@ -17,7 +17,7 @@ typedef struct Use {
 } Use;
 
 typedef struct Cell {
-    uint32_t begin, end; /* in the page */
+    uint32_t begin, end; /* offsets in the page */
     Use *uses;
 } Cell;
 
@@ -119,7 +119,7 @@ static void cells_remove(Page *page, uint32_t from, uint32_t to)
     cell_count -= to - from;
 }
 
-/* The first cell that ends after the offset. */
+/* Returns the index of the first cell that ends after the offset. */
 static uint32_t cell_after(const Page *page, uint32_t offset)
 {
     uint32_t low = 0, high = page->count;
@@ -134,7 +134,7 @@ static uint32_t cell_after(const Page *page, uint32_t offset)
     return low;
 }
 
-/* [ cell ]  =>  [ cell ][ rest ]  if it lies across the offset. */
+/* Splits a cell that lies across the offset: [ cell ] => [ cell ][ rest ]. */
 static void cell_split(Page *page, uint32_t offset)
 {
     uint32_t at = cell_after(page, offset);
@@ -261,7 +261,7 @@ static void cell_check(const Page *page, const Cell *cell, const Access *access)
     }
 }
 
-/* Adds a use that is not a write, and removes the uses that it subsumes (R2). */
+/* Adds a use that is not a write, and removes uses for which it stands, too (R2). */
 static void cell_add(Cell *cell, const Access *access)
 {
     for (Use **link = &cell->uses; *link != NULL;) {
@@ -283,7 +283,7 @@ static void cell_add(Cell *cell, const Access *access)
     cell->uses = use_new(access->task, access->base, access->kind, cell->uses);
 }
 
-/* Checks and enters one page's part. */
+/* Checks and stores the part of an access that lies in one page. */
 static void page_access(Page *page, uint32_t begin, uint32_t end, const Access *access)
 {
     cell_split(page, begin);
@@ -320,7 +320,7 @@ static void page_host(Page *page, uint32_t begin, uint32_t end, const Access *ac
     }
 }
 
-/* The part of the range in the page that has its beginning. */
+/* Returns where the first page's part of the range ends. */
 static uint64_t part_end(uint64_t begin, uint64_t end)
 {
     uint64_t stop = ((begin >> PAGE_SHIFT) + 1) << PAGE_SHIFT;
@@ -358,7 +358,7 @@ void bytes_host(HostAct act, RaceTask *task, const Clock *clock, const RaceBytes
     }
 }
 
-/* Without the uses through that mapping. */
+/* Removes the uses that were made through that mapping. */
 static void cell_forget(Cell *cell, uintptr_t base)
 {
     for (Use **link = &cell->uses; *link != NULL;) {
@@ -402,7 +402,7 @@ void bytes_forget(const RaceBytes *bytes, uintptr_t base)
     }
 }
 
-/* Of the first page that the bytes are in: they are a word. */
+/* Only the first page of the bytes is searched, because they are one word. */
 void bytes_writers(const RaceBytes *bytes, void (*tell)(void *context, uint32_t slot),
                    void *context)
 {

@@ -1,5 +1,5 @@
-/* race_clock.h: vector clocks: for each slot (a stream, or a lane of a graph) how many of its tasks
-   come before.
+/* race_clock.h: vector clocks: for each slot (a stream, or a lane of a graph) the number of its
+   tasks that come before a point.
 
    Thread rule: the checker's lock. */
 #ifndef SIM_RACE_CLOCK_H
@@ -21,7 +21,7 @@ static inline uint64_t clock_get(const Clock *clock, uint32_t slot)
 /* False without memory. */
 bool clock_raise(Clock *clock, uint32_t slot, uint64_t to);
 bool clock_join(Clock *clock, const Clock *other);
-/* True if nothing of `other` is missing in the clock. */
+/* True if the clock covers all tasks that `other` covers. */
 bool clock_covers(const Clock *clock, const Clock *other);
 void clock_free(Clock *clock);
 

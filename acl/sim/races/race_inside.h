@@ -1,12 +1,12 @@
-/* race_inside.h: what the checker's own files share.
+/* race_inside.h: the interface between the order checker's own files.
  *
  * R1  extension  operations are settled in an order that extends the order they define: one that
- *                waits is settled after what it waits for
+ * waits is settled after what it waits for
  * R2  subsumed   a use is dropped from a cell only for one that is ordered after it and conflicts
- *                with whatever the dropped one would, or if the host has seen it complete
+ * with whatever the dropped one would, or if the host has seen it complete
  * R3  seen       what the host has seen complete is ordered before all that is queued later
  *
- * Thread rule: everything under race_lock, a leaf, unless it says otherwise. */
+ * Thread rule: everything is guarded by race_lock, a leaf lock, unless a comment says otherwise. */
 #ifndef SIM_RACE_INSIDE_H
 #define SIM_RACE_INSIDE_H
 
@@ -15,7 +15,8 @@
 
 enum { SITE_FRAMES = 12 };
 
-/* Where something was called from; interned, never freed. */
+/* A place in the program from which a function was called; one object for each place, never
+ * freed. */
 typedef struct RaceSite {
     struct RaceSite *next;
     uint64_t hash;
@@ -26,67 +27,67 @@ typedef struct RaceSite {
 
 typedef struct RaceTask {
     uint32_t refs;
-    uint32_t slot;     /* place in the clocks: its number `n` among the slot's tasks */
+    uint32_t slot;     /* the task's clock entry: it is number `n` of this slot's tasks */
     uint64_t n;
     const char *name;
     const RaceSite *site;
-    uint32_t stream;   /* id; UINT32_MAX: the host */
+    uint32_t stream;   /* the stream's id; UINT32_MAX: the host */
     int32_t device;
-    uint64_t number;   /* in its stream's queue */
+    uint64_t number;   /* number in its stream's queue */
 } RaceTask;
 
-/* Bytes by what backs them: physical memory and an offset in it, or NULL and an address. */
+/* A range of bytes: offsets in physical memory (`space`), or addresses if `space` is NULL. */
 typedef struct RaceBytes {
     const void *space;
     uint64_t begin, end;
-    uintptr_t base; /* address of offset 0, as the task knows it */
+    uintptr_t base; /* address of offset 0 in the mapping that the task used */
     TouchKind kind;
 } RaceBytes;
 
 struct RaceBox {
     uint32_t refs;
-    bool reached; /* the clock is known */
+    bool reached; /* the record was settled, so the clock is known */
     Clock clock;
 };
 
 struct RaceOp;
 
-/* A task that the worker will ask about when it runs. */
+/* A task for which the worker calls the checker when it runs. */
 typedef struct RaceMark {
     struct RaceMark *next;
     uint64_t number;
-    struct RaceOp *op; /* not settled before it ran; else NULL */
+    struct RaceOp *op; /* the operation, if it is settled only when it has run; else NULL */
     RaceBox *place;
 } RaceMark;
 
 /* A stream, or a lane of a graph. */
 typedef struct RaceThread {
     uint32_t slot;
-    uint64_t host_version; /* of the host's clock when it was last joined */
-    Clock clock;           /* of what is settled */
-    struct RaceOp *first, *last; /* queued, not settled */
+    uint64_t host_version; /* version of the host's clock that was joined last */
+    Clock clock;           /* clock after the operations that are settled */
+    struct RaceOp *first, *last; /* operations that are queued and not settled */
     RaceMark *mark, *last_mark;
-    _Atomic uint32_t busy; /* how many of both there are: 0, and its worker has nothing to tell */
+    _Atomic uint32_t busy; /* number of marks and of queued operations; if 0, the worker need not call the checker */
     struct RaceThread *next, *previous; /* of all */
 } RaceThread;
 
-/* One task, record or wait, in its thread. */
+/* One task, record or wait of an operation. */
 typedef struct RaceStep {
     RaceThread *thread;
     RaceTask *task;
-    RaceBox *after; /* comes after that, or NULL */
-    RaceBox *place; /* becomes its place, or NULL */
-    bool inner;     /* `after` is a place of the same graph */
+    RaceBox *after; /* the step is ordered after this place; or NULL */
+    RaceBox *place; /* the step sets this place; or NULL */
+    bool inner;     /* `after` is a place in the same graph */
     size_t first, count; /* its bytes */
 } RaceStep;
 
-/* What was put into a stream's queue at once: a task, or a graph. */
+/* An operation: a task or a graph that was put into a stream's queue. */
 typedef struct RaceOp {
     struct RaceOp *next;
     RaceThread *thread;
     uint64_t number;
     bool late, marked, choice, silent, is_graph;
-    Clock host; /* what the host had seen when it was queued, for work settled later */
+    Clock host; /* what the host had seen complete when it was queued; only if it is settled later */
     RaceStep *steps;
     size_t step_count, step_room;
     RaceBytes *bytes;
@@ -95,19 +96,19 @@ typedef struct RaceOp {
 
 struct Touch {
     RaceOp *op;
-    RaceThread *thread; /* of the next step */
+    RaceThread *thread; /* thread of the next step */
     const char *name;
     const RaceSite *site;
     uint32_t stream;
     int32_t device;
     uint64_t number;
-    size_t step; /* open one + 1; 0: none */
+    size_t step; /* index + 1 of the step being built; 0: none */
 };
 
 extern pthread_mutex_t race_lock;
 extern Clock race_seen_clock;
 
-/* Out of memory, or too many streams: checking ends, with a message. */
+/* Ends checking with a message: out of memory, or too many streams. */
 void race_give_up(const char *why);
 
 /* race.c */
@@ -121,12 +122,13 @@ RaceThread *threads_first(void);
 /* race_touch.c; without the lock */
 RaceStep *touch_step(Touch *touch);
 typedef void (*RaceEmit)(void *context, const RaceBytes *bytes);
-/* What the checker asks of the room `memory`, which stands above this one and fills the table in as the
- * library is loaded. */
+/* The functions that the checker needs of the folder `memory`. That folder is built on this one,
+ * so it fills the table in when the library is loaded. */
 typedef struct RaceMemory {
-    /* Tells the pieces of memory behind the addresses. */
+    /* Gives the pieces of memory behind the addresses. */
     void (*resolve)(const void *address, size_t bytes, TouchKind kind, RaceEmit emit, void *context);
-    /* How many bytes a kernel that is given the pointer may use; 0: it is not of the simulator's. */
+    /* Returns how many bytes a kernel that gets the pointer may use; 0 if the simulator does not
+     * know the pointer. */
     size_t (*reach)(uintptr_t pointer);
 } RaceMemory;
 extern RaceMemory race_memory;
@@ -136,10 +138,11 @@ void op_free(RaceOp *op);
 /* race_bytes.c */
 bool kinds_conflict(TouchKind one, TouchKind other);
 void bytes_access(RaceTask *task, const Clock *clock, const RaceBytes *bytes);
-/* Tells of uses that the clock does not cover; `base` 0: of any mapping. */
+/* What the host does. bytes_host reports uses that the clock does not cover; `base` 0: through
+ * any mapping. */
 typedef enum HostAct { HOST_TOUCHES, HOST_FREES, HOST_UNMAPS } HostAct;
 void bytes_host(HostAct act, RaceTask *task, const Clock *clock, const RaceBytes *bytes);
-/* The slots of those that may have written the bytes. */
+/* Gives the slots of the tasks that may have written the bytes. */
 void bytes_writers(const RaceBytes *bytes, void (*tell)(void *context, uint32_t slot),
                    void *context);
 void bytes_forget(const RaceBytes *bytes, uintptr_t base);
@@ -147,25 +150,25 @@ void bytes_space_gone(const void *space, uint64_t bytes);
 
 /* race_site.c */
 const RaceSite *site_here(void);
-/* The text of a site, one line for each frame; malloc'ed. */
+/* Returns the text of a site, one line for each frame; malloc'ed. */
 char *site_text(const RaceSite *site);
 
 /* race_report.c */
-/* What is known of the memory at the address: a tag of its owner; false if nothing. */
+/* Gives the tag of the owner of the memory at the address; false if there is none. */
 bool race_tag(uintptr_t address, char *text, size_t size);
 
 typedef struct RaceFinding {
     HostAct act;
-    bool is_host; /* `second` is the host's act, else a task */
+    bool is_host; /* `second` is an act of the host; else it is a task */
     const RaceTask *first, *second;
     TouchKind first_kind, second_kind;
     uintptr_t begin, end;
-    bool queued; /* the first is still queued behind something */
+    bool queued; /* the first task is still queued behind work that has not run */
 } RaceFinding;
 void race_report(const RaceFinding *finding);
-/* Whether findings are left out just now. */
+/* True while findings are not reported. */
 bool races_muted(void);
-/* In words: what was found, what an access does, and what the second one did. */
+/* Return, in words: the finding, an access, and the second access. */
 const char *race_act_words(const RaceFinding *finding);
 const char *race_kind_word(TouchKind kind);
 const char *race_does_word(const RaceFinding *finding);

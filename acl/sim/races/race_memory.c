@@ -1,4 +1,4 @@
-/* race_memory.c: what the host does to memory: its own copies, frees, unmaps.
+/* race_memory.c: checks what the host does to memory: its own copies, frees and unmaps.
  *
  * Thread rule: any thread; see race.h. */
 #include "races/race_inside.h"
@@ -8,7 +8,7 @@ typedef struct HostLook {
     RaceTask task;
 } HostLook;
 
-/* Tasks that are queued behind something that has not run: the clocks do not know them yet. */
+/* Checks tasks that are queued behind work that has not run: the clocks do not have them yet. */
 static void queued_check(HostLook *look, const RaceOp *op, const RaceBytes *bytes)
 {
     for (size_t s = 0; s < op->step_count; s++) {

@@ -1,10 +1,10 @@
-/* race_report.c: findings: told once each, on standard error and as lines of JSON.
+/* race_report.c: reports each finding once, on standard error and as a line of JSON.
  *
- * ACL_SIM_RACES=1 begins with the process; ACL_SIM_RACES_JSON=FILE gets one JSON object a line, as
- * each is found ('-': no file; nothing on standard error but them); ACL_SIM_RACES_FAIL=1: a process
- * with findings that would end with 0 ends with 1.
+ * ACL_SIM_RACES=1 starts the checker with the process. ACL_SIM_RACES_JSON=FILE: each finding is
+ * appended to the file as one line of JSON ('-': the lines are written to standard error, and
+ * nothing else is). ACL_SIM_RACES_FAIL=1: a process with findings ends with 1 instead of 0.
  *
- * Thread rule: race_lock; the door's functions take it. */
+ * Thread rule: race_lock; the functions of the control API take it. */
 #include "base/checks.h"
 #include "races/race_inside.h"
 
@@ -29,7 +29,7 @@ static Told findings[FINDINGS_MOST];
 static uint64_t finding_count;
 static atomic_bool is_muted;
 static int exit_status;
-static pid_t home; /* the process that loaded the library; a fork does not report */
+static pid_t home; /* the process that loaded the library; a forked child does not report */
 
 /* ---- words --------------------------------------------------------------------------------------- */
 
@@ -163,7 +163,7 @@ static char *finding_json(const RaceFinding *finding)
     return text;
 }
 
-/* A line in one write, so that several processes may share the file. */
+/* Appends a line with one write, so that several processes can use one file. */
 static void json_append(const char *json)
 {
     const char *path = getenv("ACL_SIM_RACES_JSON");
@@ -186,7 +186,7 @@ bool races_muted(void)
     return atomic_load(&is_muted);
 }
 
-/* The finding with the same two places that was already told, or NULL. */
+/* Returns the earlier finding at the same two places, or NULL. */
 static Told *told_find(const RaceFinding *finding)
 {
     for (uint64_t i = 0; i < finding_count; i++) {
@@ -218,7 +218,7 @@ void race_report(const RaceFinding *given)
     }
     RaceTask second = *given->second;
     if (strncmp(second.name, "sim_", 4) == 0) {
-        second.name += 4; /* a function here, which has its call's name */
+        second.name += 4; /* skips "sim_": a function of the simulator, named after the call */
     }
     RaceFinding finding = *given;
     finding.second = &second;
@@ -277,14 +277,15 @@ static void on_end(int status, void *nothing)
     exit_status = status;
 }
 
-/* Another thread may have held the lock; in the child there is none. */
+/* In the child, the lock may have been held by a thread that does not exist there. */
 static void on_fork_child(void)
 {
     atomic_store(&race_active, false);
     pthread_mutex_init(&race_lock, NULL);
 }
 
-/* on_end is called at the exit, also if the program has closed the library by then. */
+/* Keeps the library loaded: on_end runs at exit, also if the program has closed the library by
+ * then. */
 static void library_keep(void)
 {
     Dl_info info;

@@ -1,6 +1,8 @@
-/* race_site.c: where a task was queued: the C stack, and Python's if there is an interpreter.
+/* race_site.c: the places where tasks are queued: the C stack, and the Python stack if there is
+ * an interpreter.
  *
- * Each different place is kept once, for ever: reports are told apart by them.
+ * Each different place is stored once and never freed; two findings are the same if their places
+ * are.
  *
  * Thread rule: any thread; a lock of its own guards the table. */
 #include "races/race_inside.h"
@@ -90,7 +92,7 @@ static const RaceSite *site_intern(void *const *at, int depth, const char *pytho
     return site;
 }
 
-/* First and last address of this library, from the linker. */
+/* First and last address of this library, set by the linker. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
 
@@ -110,7 +112,7 @@ const RaceSite *site_here(void)
     }
     int depth = backtrace(at, DEEP), first = 0;
     while (first < SANITIZERS && first < depth && !is_ours(at[first])) {
-        first++; /* a sanitizer's own backtrace */
+        first++; /* skips the frame of a sanitizer's own backtrace */
     }
     first = first == SANITIZERS ? 0 : first;
     while (first < depth && is_ours(at[first])) {

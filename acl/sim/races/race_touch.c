@@ -1,4 +1,4 @@
-/* race_touch.c: what a task says of itself becomes an operation: steps and the bytes of each.
+/* race_touch.c: builds an operation from what a task states: its steps, and the bytes of each.
  *
  * Thread rule: an operation belongs to the thread that builds it until it is submitted; the boxes of
  * events are exchanged under race_lock. */
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MOST = 4096 }; /* of a copy; what is beyond is not looked at */
+enum { ROWS_MOST = 4096 }; /* rows of a copy that are checked; further rows are not */
 
 RaceMemory race_memory;
 
@@ -43,7 +43,7 @@ RaceStep *touch_step(Touch *touch)
     return step;
 }
 
-/* The step that is being built, with a task. */
+/* Returns the step being built, with a task. */
 static RaceStep *step_here(Touch *touch)
 {
     RaceStep *step = touch->step != 0 ? &touch->op->steps[touch->step - 1] : touch_step(touch);
@@ -148,7 +148,7 @@ void touch_pointers(Touch *touch, const void *words, size_t bytes)
 
 /* ---- order --------------------------------------------------------------------------------------- */
 
-/* A step without a task, so that what follows is another one. */
+/* Adds a step without a task, so that the next bytes belong to another step. */
 static RaceStep *order_step(Touch *touch)
 {
     RaceStep *step = touch_step(touch);
