@@ -35,7 +35,7 @@ from acl.core._tally cimport (
 
 cdef extern from *:
     """
-    /* The innermost of the thread's open scopes of tags; another module's code gets its address. */
+    /* The thread's innermost open TagScope; other modules get the address of this variable. */
     static _Thread_local void *thread_scope;
     static void **thread_scope_place(void) { return &thread_scope; }
     static uint64_t strays;
@@ -56,12 +56,12 @@ cdef Zone zone
 cdef enum:
     CACHE_BYTES = 524288        # CACHE_UNITS << UNIT_SHIFT
     LIVE_LOOKED = 4096          # most descriptors that one search for a live block examines
-    COLD_AGE = 128               # a size last fitted more fits ago than this is seldom asked for
+    COLD_AGE = 128               # a small size without a fit among the last 128 is seldom asked for
     FLUSHED_MOST = 1024         # cached blocks moved to the bins before the bins are tried again
     ORDERED_MOST = 4096         # an arena with more descriptors is not put in order
     STAYS = 16384               # a block still live after this many allocations is long-lived
     STAYERS = 64                # further live blocks marked long-lived in the same step
-    FLUSHES_APART = 16          # after a vain flush, 1/16 of the arena's blocks fit before the next
+    FLUSHES_APART = 16          # between vain flushes: fits for 1/16 of the arena's descriptors
     MEDIUM_UNITS = 128          # 64 KiB: smaller blocks never lie among the large ones
 
 
@@ -81,7 +81,7 @@ cdef inline void leave(Arena *arena) noexcept nogil:
 
 cdef inline void block_hand_out_below(Arena *arena, Block *block, size_t size, uint16_t tag,
                                       size_t live, uint32_t flags) noexcept nogil:
-    """Count a block as live; `live` is the sum with it.  Leaves `live_peak` alone (I7, I12)."""
+    """Count a block as live; `live` is the arena's sum with it.  The caller keeps `live_peak`."""
     cdef size_t requested = arena.requested + size
     block_word(block)[0] = <uint32_t> BLOCK_LIVE | flags << 8 | <uint32_t> tag << 16
     block.requested = size
@@ -131,7 +131,7 @@ cdef inline uint32_t count_fit(Arena *arena, size_t units, uint32_t kind) noexce
 
 cdef Block *hand_out_peak(Arena *arena, Block *block, size_t size, uint16_t tag,
                           uint32_t flags) noexcept nogil:
-    """Hand out a block that makes a new peak, and leave by the bias; hits or fits are counted."""
+    """Hand out a block that makes a new peak, and unlock.  The caller counted the hit or fit."""
     cdef bint due
     block_hand_out(arena, block, size, tag, flags)
     due = peak_due(arena)
@@ -161,7 +161,10 @@ cdef inline void cache_push(Arena *arena, Block *block, size_t size) noexcept no
 
 
 cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept nogil:
-    """Cut a block that is on no list to `size`; release it and return NULL without a descriptor."""
+    """Cut a block that is on no list to `size`.
+
+    If there is no descriptor for the rest, release the block and return NULL.
+    """
     cdef Block *rest
     if block.size == size:
         return block
@@ -169,7 +172,7 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
     if rest == NULL:
         block_release(arena, block)
         return NULL
-    block.state = BLOCK_LIVE                    # so that the rest is not joined to it
+    block.state = BLOCK_LIVE                    # so that `block_release` does not join the rest
     block_cut(block, rest, size)
     block_release(arena, rest)
     return block
@@ -177,7 +180,7 @@ cdef inline Block *block_fit(Arena *arena, Block *block, size_t size) noexcept n
 
 cdef inline void free_cut_in(Bins *bins, Block *block, Block *rest, size_t size,
                              uint32_t kind) noexcept nogil:
-    """Take the lower part of a FREE block, which stays on no list; the rest is FREE."""
+    """Cut a FREE block: its lower `size` bytes are on no list; the rest is FREE and in a bin."""
     cdef size_t more = block.size - size
     block_cut(block, rest, size)
     bin_swap_in(bins, block, rest, more, kind)  # the rest's upper neighbour is not free (I2)
@@ -205,7 +208,7 @@ cdef Block *bins_take(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Allocate a small block by best fit.  The owner is in by the bias, and leaves by it."""
+    """Allocate a small block by best fit.  The owner has entered the biased lock; this unlocks."""
     cdef size_t units = size_units(size)
     cdef Block *block = bins_take_in(arena, units, RANGE_SMALL)
     cdef uint32_t flags
@@ -223,7 +226,7 @@ cdef Block *alloc_fit_small(Arena *arena, size_t size, uint16_t tag) noexcept no
 
 cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t size,
                               size_t units) noexcept nogil:
-    """Cut a large block out of a free one and hand it out; the caller saw a spare descriptor."""
+    """Cut a large block out of a free one and hand it out.  A spare descriptor must exist."""
     cdef size_t bytes = units << UNIT_SHIFT
     cdef size_t live = arena.live + bytes
     cdef Block *rest
@@ -243,9 +246,9 @@ cdef inline Block *large_give(Arena *arena, Block *block, uint32_t index, size_t
 
 
 cdef Block *alloc_fit_large(Arena *arena, size_t size, size_t units) noexcept nogil:
-    """Allocate a large block without a tag for the owner; the cache holds no large ones.
+    """Allocate a large block without a tag for the owner; the cache holds no large blocks.
 
-    All calls are in tail position: what is rare, and what loops, has functions of its own.
+    All calls are in tail position, so rare paths and loops are in functions of their own.
     """
     cdef uint32_t index = bin_of_wide(units)
     cdef Block *block
@@ -310,10 +313,10 @@ cdef inline Block *alloc_fast(Arena *arena, size_t size, uint16_t tag) noexcept 
 
 
 cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
-    """Take a block of 64 to 512 KiB from the large ranges, when the small ones have no place.
+    """Take a block of 64 to 512 KiB from the large ranges, if the small ranges have no place.
 
-    A small live peak cannot afford partly used pages of both kinds.  Smaller blocks stay out of the
-    large ranges, as each of them could keep a page from being free.
+    If the live peak is small, partly used pages of both kinds are a large share of it.  Smaller
+    blocks stay out of the large ranges, as each of them could keep a page from being free.
     """
     if units < MEDIUM_UNITS or units > CACHE_UNITS:
         return NULL
@@ -321,7 +324,7 @@ cdef Block *bins_take_medium(Arena *arena, size_t units) noexcept nogil:
 
 
 cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
-    """True if the last flush found no place for a block, and few blocks were taken since."""
+    """True if the last flush found no place for a block, and the bins served few blocks since."""
     cdef uint64_t blocks = arena.slab_used // sizeof(Block)
     return (arena.vain_flush != 0
             and arena.counters.fits - arena.vain_flush < blocks // FLUSHES_APART)
@@ -330,8 +333,8 @@ cdef bint flushed_in_vain(Arena *arena) noexcept nogil:
 cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
     """Under the lock: allocate without a driver call, or return NULL.
 
-    Tries the cache, the bins, the bins after a flush of the cache, and recalls.  If all fail, it
-    may leave the place for the block in `window`.
+    Tries the cache, the bins, the bins after a flush of the cache, and recalls.  If all fail,
+    `window` may hold the place that was found for the block, for `alloc_climb`.
     """
     cdef size_t units = size_units(size)
     cdef Block *block
@@ -339,7 +342,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
     cdef uint32_t flushed = FLUSHED_MOST
     window.first = NULL
     if size >> MAX_SIZE_BITS != 0:
-        return NULL                             # no bin is for such sizes
+        return NULL                             # there is no bin for 2**46 bytes or more
     if units <= CACHE_UNITS:
         block = cache_pop(arena, units)
         if block != NULL:
@@ -364,7 +367,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
         return block
     block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
     if block == NULL and arena.shadows > 0 and cache_flush_some(arena, FLUSHED_MOST) != 0:
-        # A climb would flush too, but then view those pages elsewhere instead of recalling them.
+        # `alloc_climb` would flush too, but map those pages a second time instead of a recall.
         block = bins_take(arena, units)
         if block == NULL:
             block = pages_recall(arena, units << UNIT_SHIFT, kind_of(units), window)
@@ -380,7 +383,7 @@ cdef Block *alloc_warm(Arena *arena, size_t size, uint16_t tag, Window *window) 
 
 
 cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window) noexcept nogil:
-    """Allocate from waiting blocks or by the ladder.  The lock is open during driver calls."""
+    """Allocate from WAITING blocks or by the fallback steps.  Opens the lock over driver calls."""
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef Block *block = NULL
     cdef uint64_t began = slow_begin()
@@ -392,11 +395,11 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
     arena.climbing += 1
     if size >> MAX_SIZE_BITS == 0:
         if arena.waiting != NULL:
-            window.first = NULL                 # the lock opens: the place may be taken
+            window.first = NULL                 # the lock opens now, and others may take the place
             block = alloc_waiting(arena, bytes, False)
         if block == NULL:
             block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
-            if block == NULL and virtual and arena.pool.no_virtual:     # the driver just said so
+            if block == NULL and virtual and arena.pool.no_virtual:     # found out by that call
                 block = pages_obtain(arena, bytes, kind_of(bytes >> UNIT_SHIFT), window)
             if block != NULL:
                 block = block_fit(arena, block, bytes)
@@ -415,7 +418,7 @@ cdef Block *alloc_climb(Arena *arena, size_t size, uint16_t tag, Window *window)
 
 
 cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
-    """Choose a live block whose free asks whether the iteration is over, if there is none."""
+    """Make `block` the sentinel, if there is none or the present one has become long-lived."""
     cdef uint64_t now = arena_allocs(arena)
     cdef Block *before = arena.wired
     if before != NULL and now - arena.wired_at < STAYS:
@@ -429,7 +432,7 @@ cdef void block_wire(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Block *alloc_waiting(Arena *arena, size_t bytes, bint sync) noexcept nogil:
-    """Take a block that other streams have released; with `sync`, wait for their work first."""
+    """Take a block that was WAITING for other streams; with `sync`, wait for their work first."""
     cdef Block *block
     cdef bint released
     lock_drop(&arena.lock)
@@ -463,7 +466,7 @@ cdef uint16_t tag_of_thread(Pool *pool) noexcept nogil:
 
 
 cdef Block *alloc_refused(Arena *arena) noexcept nogil:
-    """Count an allocation that is refused before it climbs the ladder.  Returns NULL."""
+    """Count an allocation that is refused before any fallback step.  Return NULL."""
     lock_take(&arena.lock)
     arena.counters.slow += 1
     arena.counters.failures += 1
@@ -472,7 +475,7 @@ cdef Block *alloc_refused(Arena *arena) noexcept nogil:
 
 
 cdef Block *alloc_captured(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
-    """Without locks, in an arena with a mode: allocate from it, or from the capture's arena."""
+    """Without locks, if the arena has mode bits: allocate from it, or from its capture's arena."""
     cdef Arena *capture
     cdef uint32_t mode = count_read(&arena.mode)
     if mode & (ARENA_FORKED | ARENA_CLOSED):
@@ -527,7 +530,7 @@ cdef Block *alloc_in(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
     climbed = block == NULL
     if climbed:
         block = alloc_climb(arena, size, tag, &window)
-    due = peak_due(arena) or climbed            # streams together may have a peak that none has
+    due = peak_due(arena) or climbed            # all streams together may have a new peak
     leave(arena)
     if due:
         peak_note(arena, climbed)
@@ -584,7 +587,7 @@ cdef Block *arena_try(Arena *arena, size_t size, uint16_t tag) noexcept nogil:
 cdef inline bint is_descriptor(Arena *arena, Block *block) noexcept nogil:
     """True if a pointer, which may be any bits, is to a descriptor of this arena."""
     cdef size_t offset = <size_t> (<char *> block - arena.slab)
-    # Rotated, an offset that is no multiple of 64 becomes larger than any descriptor's number.
+    # Rotated, an offset that is not a multiple of 64 is larger than any descriptor's number.
     return core_likely((offset >> 6 | offset << 58) < arena.slab_blocks)
 
 
@@ -598,7 +601,7 @@ cdef inline void block_count_back(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
-    """Free a block that is too large for the cache, as the owner, who leaves by the bias."""
+    """Free a block that is too large for the cache, as the owner, and unlock."""
     if DEBUG_LEVEL >= 1:
         free_stamp(arena, block)
     arena.live -= block.size
@@ -609,7 +612,7 @@ cdef bint free_fit(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef bint free_odd(Arena *arena, Block *block) noexcept nogil:
-    """Free a block that has a tag or is cold, as the owner; anything else goes to `free_slow`."""
+    """Free a block that has a tag or is BLOCK_COLD, as the owner; pass others to `free_slow`."""
     if (is_descriptor(arena, block) and block.state == BLOCK_LIVE
             and block.flags & ~<uint32_t> BLOCK_COLD == 0):             # an enum
         block_count_back(arena, block)
@@ -681,19 +684,19 @@ cdef bint free_slow(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void round_look(Arena *arena) noexcept nogil:
-    """The wired block was freed: end the iteration if only long-lived blocks are live."""
+    """The sentinel was freed: end the iteration if only long-lived blocks are live."""
     cdef Block *block
     arena.wired = NULL
     if arena.live == arena.staying:
         round_end(arena)
         return
     block = live_find(arena)
-    if block != NULL:                           # else the next slow allocation wires its block
+    if block != NULL:                           # else the next slow allocation is the sentinel
         block_wire(arena, block)
 
 
 cdef void stayers_mark(Arena *arena) noexcept nogil:
-    """Mark up to STAYERS further live blocks as long-lived, as the wired block was."""
+    """Mark up to STAYERS further live blocks as long-lived."""
     cdef uint32_t _count
     cdef Block *block
     for _count in range(<uint32_t> STAYERS):
@@ -706,7 +709,7 @@ cdef void stayers_mark(Arena *arena) noexcept nogil:
 
 cdef void round_end(Arena *arena) noexcept nogil:
     """Put free memory in order, so that the next iteration's requests go to the same places."""
-    if (arena.counters.steals != 0              # else pages never move, and any order will do
+    if (arena.counters.steals != 0              # if no page ever moved, any order will do
             and arena.slab_used <= ORDERED_MOST * sizeof(Block)):
         cache_flush(arena)
         pages_home(arena)
@@ -734,7 +737,8 @@ cdef bint arena_free(Arena *arena, Block *block) noexcept nogil:
 
 
 # --- what ACL is given --------------------------------------------------------------------------
-# An offset that is no multiple of the slot's size becomes, rotated, larger than any slot's number.
+# Both checks rotate the offset: if it is not a multiple of the slot's size, the result is larger
+# than any slot's number.
 
 cdef inline bint zone_has_arena(const void *allocator) noexcept nogil:
     cdef size_t offset = <size_t> (<const char *> allocator - zone.arenas)
@@ -786,5 +790,5 @@ cdef void *on_get_addr(aclrtAllocatorBlock block) noexcept nogil:
     cdef void *addr
     if not zone_has_block(block):
         return stray_add()
-    addr = (<Block *> block).addr               # NULL: never used, or its pool is gone
+    addr = (<Block *> block).addr               # NULL: never used, or its pool was destroyed
     return addr if core_likely(addr != NULL) else stray_add()

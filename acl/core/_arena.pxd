@@ -1,4 +1,4 @@
-"""Pools and arenas: their making, their end, what is done to them as a whole: `_arena.pyx`."""
+"""Make, find, trim and destroy pools and arenas.  See `_arena.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -7,51 +7,57 @@ from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtStream
 
 cdef void driver_bind(Driver *driver) noexcept nogil            # the functions of the ACL library
 
-# A pool without arenas; `driver` NULL stands for the library's.  NULL without host memory.
+# Makes a pool without arenas.  `driver` NULL: the ACL library.  Returns NULL without host memory.
 cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcept nogil
-# Gives everything back and frees the pool.  False, and it stays, while blocks are live or ACL has
-# the address of an arena.
+# Gives all memory back and frees the pool.  False, and the pool is kept, if blocks are live, if
+# pages could not be given back, or if ACL has the address of an arena.
 cdef bint pool_destroy(Pool *pool) noexcept nogil
 cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil
-# The pool could not be destroyed, and no Python object speaks for it any more.
+# Marks a pool that could not be destroyed and whose Python Pool was deleted.
 cdef void pool_orphan(Pool *pool) noexcept nogil
-# Such pools, without live blocks by now, up to `most`: they are the caller's from then on.
+# Finds up to `most` pools that `pool_orphan` has marked and that have no live blocks now.  Returns
+# how many.  The caller owns them from then on.
 cdef uint32_t pools_dropped(Pool **found, uint32_t most) noexcept nogil
-# Pools of a device without a Python object; how many there are, of which up to `most` are told.
-# They stay until `pools_release`.
+# Finds up to `most` pools of a device that no Python Pool owns.  Returns how many there are in all.
+# No pool is destroyed until `pools_release`.
 cdef uint32_t pools_orphaned(int device, Pool **found, uint32_t most) noexcept nogil
 cdef void pools_release() noexcept nogil
 
-# The arena of a stream, NULL if there is none; and one that is made if there is none, `known` is
-# where the stream lives, or NULL.  NULL stands for the default stream of the current context.
+# Return the arena of a stream.  If there is none, `arena_find` returns NULL, and the others make
+# one.  A NULL stream is the default stream of the current context.  `known` is the context of the
+# stream, or NULL if the caller does not know it.
 cdef Arena *arena_find(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil
 cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
                           aclrtContext known) noexcept nogil
-# Offers an arena that no work has used, with its pages, to the next stream without one.
+# Lets the next stream without an arena take this one with its pages.  No work may have used it.
 cdef void arena_offer(Arena *arena) noexcept nogil
 cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
                       aclrtContext context) noexcept nogil
-# Whether an arena's stream is this one: it has not ended, has this handle and, as the default
-# stream, is that of this context.
+# True if the arena is of this stream: the stream has not ended, the handles are equal and, for the
+# default stream, also the contexts.
 cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil
-# A stream is about to be destroyed: from here on nobody finds, asks or waits for it by its handle.
+# Called when a stream is about to be destroyed.  Afterwards no thread finds the stream's arena or
+# makes a driver call with the stream's handle.
 cdef void stream_end(aclrtStream stream) noexcept nogil
-# The status of a failed task of a stream that a pool's wait was told of, once; 0: there is none.
+# Returns the error of a failed task of the stream that a wait of a pool has seen, and forgets it; 0
+# if there is none.
 cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil
 
-# ACL asks this arena for its stream from here on, and no other one of any pool.
+# Notes that ACL has this arena's callbacks for the stream from now on, and no other arena's.
 cdef void arena_serves(Arena *arena) noexcept nogil
-# The pool that has an arena at an address, NULL if none has; any bits will do.
+# Returns the pool that has an arena at an address, or NULL.  The address may be any bits.
 cdef Pool *pool_with(const void *arena) noexcept nogil
 
 # Sets and clears bits of `arena.mode`.
 cdef void arena_set_mode(Arena *arena, uint32_t set, uint32_t clear) noexcept nogil
 
-# Gives free pages to the driver until `to` bytes are reserved: those of idle streams, and with
-# `wait` those of all; says how many bytes went.  Arenas that do not donate keep theirs, unless
-# `drained` says that nothing that was freed early is still to be launched.
+# Gives free pages to the driver until only `to` bytes are reserved.  Takes the pages of idle
+# streams; with `wait`, it waits for the other streams and takes theirs too.  Returns how many bytes
+# were given.  Arenas that do not donate keep their pages, unless `drained`: then all work that uses
+# freed blocks has been launched.
 cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept nogil
-# One tick of decay: what no allocation has needed since the last tick goes, from idle streams.
+# One decay step: gives pages of idle streams to the driver that no allocation has needed since the
+# last step.  Returns how many bytes.
 cdef size_t pool_decay(Pool *pool) noexcept nogil
 cdef void pool_reset_peaks(Pool *pool) noexcept nogil

@@ -1,9 +1,9 @@
-"""Pools and arenas: their making, their end, and what is done to them as a whole.
+"""Make, find, trim and destroy pools and arenas.
 
-Arenas are only ever added to a pool, so its list is read without a lock.  An arena outlives its
+Arenas are never removed from a pool, so its list is read without a lock.  An arena outlives its
 registration, its stream and the interpreter, as its blocks may be freed at any time.  A pool is
-destroyed only when no block is live; if it is dropped earlier, that is tried again when another
-pool is made, trimmed or dropped.
+destroyed only if no block is live.  If its owner drops it earlier, the pool is destroyed later,
+when another pool is made, trimmed or dropped.
 
 After a fork the child must not touch the device: every arena refuses there (ARENA_FORKED).
 """
@@ -50,11 +50,11 @@ cdef extern from "<pthread.h>" nogil:
                        void (*child)() noexcept nogil)
 
 cdef enum:
-    UNSETTLED_MOST = 64         # this many arenas of streams that ended at work are waited for
+    UNSETTLED_MOST = 64         # with this many arenas of streams that ended busy, wait for them
 
-cdef SpinLock pools_lock        # an arena's lock may be taken under it, as under a pool's
+cdef SpinLock pools_lock        # an arena's lock may be taken while this one is held
 cdef Pool *pools = NULL
-cdef uint32_t readers = 0       # threads that look at orphans: none is destroyed meanwhile
+cdef uint32_t readers = 0       # threads that read orphan pools; while > 0 no orphan is destroyed
 cdef bint fork_watched = False
 cdef bint streams_watched = False
 
@@ -110,7 +110,7 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
     cdef Use *use
     while link[0] != NULL:
         use = link[0]
-        if use.stream == stream and settled:    # nothing there is to be waited for
+        if use.stream == stream and settled:    # this Use has nothing to wait for
             link[0] = use.next
             free(use)
         else:
@@ -120,10 +120,10 @@ cdef void uses_end(Arena *arena, Use **link, aclrtStream stream, bint settled) n
 
 
 cdef bint arena_end(Arena *arena, aclrtStream stream, bint settled, bint *in_hand) noexcept nogil:
-    """Note in an arena that a stream ends.  True if ACL has its callbacks for that stream.
+    """Note in an arena that a stream ends.  True if ACL has the arena's callbacks for the stream.
 
-    Sets `in_hand` if a thread of ours may be in a driver call with the stream: a later one sees
-    what is noted here, and makes none.
+    Sets `in_hand` if a thread may be in a driver call of the pool with the stream.  Threads that
+    come later see the note and make no such call.
     """
     cdef bint registered = False
     cdef uint32_t bed
@@ -148,7 +148,7 @@ cdef inline bint arena_in_hand(Arena *arena, aclrtStream stream) noexcept nogil:
 
 
 cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
-    """True if a thread of ours may be in a driver call with a stream that ends."""
+    """True if a thread may be in a driver call of some pool with a stream that ends."""
     cdef Pool *pool
     cdef Arena *arena
     cdef uint32_t index
@@ -167,7 +167,7 @@ cdef bint stream_in_hand(aclrtStream stream) noexcept nogil:
 
 
 cdef void stream_end(aclrtStream stream) noexcept nogil:
-    # ACL's registry keeps its entry, and a new stream with the same handle would inherit it.
+    # ACL would keep the stream's allocator, and use it for a new stream with the same handle.
     cdef Pool *pool
     cdef uint32_t index
     cdef bint registered = False
@@ -211,7 +211,7 @@ cdef aclError stream_fault_take(aclrtStream stream) noexcept nogil:
 
 
 cdef void on_graph_end(void *graph) noexcept nogil:
-    """Note that a captured graph is being destroyed.  ACL calls this, so it does no more."""
+    """Note that a captured graph is being destroyed.  It only notes that, as ACL is the caller."""
     cdef Pool *pool
     cdef uint32_t index
     spin_enter(&pools_lock)
@@ -230,7 +230,7 @@ cdef aclError graph_watch(aclmdlRI graph) noexcept nogil:
 
 
 cdef void streams_watch() noexcept nogil:
-    """Ask ACL, once in a process, to tell of streams' ends; else `pool.unregister` must be used."""
+    """Ask ACL, once in a process, to report streams' ends; else users call `pool.unregister`."""
     global streams_watched
     spin_enter(&pools_lock)
     if streams_watched:
@@ -239,7 +239,7 @@ cdef void streams_watch() noexcept nogil:
     streams_watched = True
     spin_leave(&pools_lock)
     if _libacl.libacl_has(b"aclrtRegStreamStateCallback"):
-        # status: if ACL refuses, `pool.unregister` is what is left, as with one that cannot tell
+        # status: if ACL refuses, users call `pool.unregister`, as with an ACL without this function
         _libacl.aclrtRegStreamStateCallback(b"aclpool", on_stream_state, NULL)  # status: see above
 
 
@@ -279,7 +279,7 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
     if driver == NULL:
         driver_bind(&pool.source.driver)
         streams_watch()
-        pool.orphan = True                      # until a Python object speaks for it
+        pool.orphan = True                      # until a Python Pool owns it
     else:
         pool.source.driver = driver[0]
     pool.source.prop.handleType = ACL_MEM_HANDLE_TYPE_NONE
@@ -293,9 +293,9 @@ cdef Pool *pool_create(const PoolOptions *options, const Driver *driver) noexcep
 
 
 cdef void arena_close(Arena *arena, bint told) noexcept nogil:
-    """Close an arena that no other thread uses; `told`: ACL or C code may still call with it.
+    """Close an arena that no other thread uses.  Give all but its first page or two to the system.
 
-    Such calls are refused.  Its memory goes back to the system, but for a page or two.
+    If `told`, ACL or C code may still call with the arena's address; such calls are refused.
     """
     cdef size_t page = <size_t> sysconf(_SC_PAGESIZE)           # positive
     cdef size_t low = (<size_t> &arena.cache[0] + page - 1) // page * page
@@ -339,13 +339,13 @@ cdef Arena *arena_make(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef bint arena_is_of(Arena *arena, aclrtStream stream, aclrtContext context) noexcept nogil:
-    # `by_device` first: an arena that was inherited meanwhile has its new stream then.
+    # Read `by_device` first: once it is 0 again, `stream` is already the new stream.
     return (not count_read(&arena.by_device) and arena.stream == stream
             and (stream != NULL or arena_context(arena) == context))
 
 
 cdef aclrtContext default_home(Pool *pool, aclrtStream stream, uint32_t role) noexcept nogil:
-    """Return the context whose default stream is meant; a framework has one for each device."""
+    """Return the context of a default stream; for a framework this is always the pool's context."""
     if stream != NULL:
         return NULL
     return pool.context if role == ROLE_FRAMEWORK else stream_home(pool, NULL, NULL)
@@ -409,7 +409,7 @@ cdef void arena_name_like(Pool *pool, Arena *arena) noexcept nogil:
 
 
 cdef Arena *arena_place(Pool *pool, Arena *arena) noexcept nogil:
-    """Add an arena to the pool's.  Return its stream's, new or old, or NULL: there is no room."""
+    """Add an arena to the pool, if its stream has none.  Return the stream's arena, or NULL."""
     cdef Arena *other = NULL
     spin_enter(&pool.lock)
     if arena.role != ROLE_CAPTURE:
@@ -447,9 +447,9 @@ cdef Arena *arena_add(Pool *pool, aclrtStream stream, uint32_t role,
 
 cdef Arena *arena_inherit(Pool *pool, aclrtStream stream, uint32_t role,
                           aclrtContext context) noexcept nogil:
-    """Give a new stream the arena of one that is gone, with all its work and all its blocks.
+    """Give a new stream the arena of a stream that was destroyed and has no work and blocks left.
 
-    A default stream inherits only preallocated pages, as each context has one of its own.
+    A default stream inherits only preallocated pages, as each context has its own default stream.
     """
     cdef uint32_t index
     cdef Arena *arena
@@ -485,9 +485,9 @@ cdef void arena_offer(Arena *arena) noexcept nogil:
 
 
 cdef bint arenas_settle(Pool *pool) noexcept nogil:
-    """Wait for the work of streams that ended before it was complete, if there are many of them.
+    """Wait for streams that ended before their work was complete, if there are UNSETTLED_MOST.
 
-    Nothing else tells when that work is complete.  True if it is.
+    Only a wait can tell when such work is complete.  Return True if all of it is.
     """
     cdef uint32_t index, count = 0
     cdef Arena *arena
@@ -506,7 +506,7 @@ cdef bint arenas_settle(Pool *pool) noexcept nogil:
 
 
 cdef void owners_mark(Pool *pool) noexcept nogil:
-    """Under the pool's lock: mark the owners of arenas whose graph exists, or has live blocks."""
+    """Under the pool's lock: mark owners of captures' arenas with a graph or with live blocks."""
     cdef uint32_t index
     cdef Arena *arena
     for index in range(count_read(&pool.arena_count)):
@@ -518,7 +518,7 @@ cdef void owners_mark(Pool *pool) noexcept nogil:
 
 
 cdef inline bint arena_vacant(Arena *arena, aclrtStream stream, uint32_t role) noexcept nogil:
-    """True if an arena's stream is gone, with all its work, blocks and graphs."""
+    """True if the arena's stream was destroyed and has no work, blocks or graphs left."""
     return (arena.by_device and arena.settled and arena.role == role
             and arena.live == 0 and arena.climbing == 0 and arena.waiting == NULL
             and arena.polling == 0 and (stream != NULL or arena.offered) and not arena.owns)
@@ -543,9 +543,9 @@ cdef Arena *pool_arena_in(Pool *pool, aclrtStream stream, uint32_t role,
 
 
 cdef void owner_rules(Arena *arena) noexcept nogil:
-    """Under the lock: an arena with a mode has no owner, so that every caller looks at the mode.
+    """Under the lock: allow no owner while mode bits are set, so that each caller reads the mode.
 
-    A tagged one has, where the thread has no scope open: it opens none without stepping down.
+    Except ARENA_TAGGED: a thread without open scopes may own it, and steps down to open a scope.
     """
     arena.lock.pinned = arena.mode & ~<uint32_t> ARENA_TAGGED != 0       # an enum
     if arena.mode & ARENA_TAGGED:
@@ -616,7 +616,7 @@ cdef size_t pool_trim(Pool *pool, size_t to, bint wait, bint drained) noexcept n
 
 
 cdef uint64_t arena_idle_pages(Arena *arena) noexcept nogil:
-    """Return the pages that the arena has not needed since the last tick; begin the next tick."""
+    """Return the pages that the arena has not needed since the last decay step; begin the next."""
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t needed
     lock_take(&arena.lock)
@@ -677,7 +677,7 @@ cdef uint64_t pool_live_bytes(Pool *pool) noexcept nogil:
 
 
 cdef void range_clear(Arena *arena, Range *span) noexcept nogil:
-    """Unmap the views that the driver refused to unmap before."""
+    """Unmap all views that a range still has: the driver refused to unmap them before."""
     cdef uint32_t page
     for page in range(span.pages):
         if span.views[page] != NULL:
@@ -706,12 +706,12 @@ cdef void arena_free_all(Arena *arena) noexcept nogil:
 
 
 cdef bint pool_empty(Pool *pool) noexcept nogil:
-    """Give all pages back; false if some stay, as a stream is at work or a block waits."""
+    """Give all pages to the driver.  False if memory is left: of busy streams or kept blocks."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         arena_set_mode(pool.arenas[index], ARENA_CLOSED, 0)
         lock_take(&pool.arenas[index].lock)
-        naps_let_go(pool.arenas[index])         # a graph's
+        naps_let_go(pool.arenas[index])         # blocks of a graph that were freed asleep
         lock_drop(&pool.arenas[index].lock)
         pages_donate(pool.arenas[index], ~<uint64_t> 0, True)
     source_shrink(pool, 0)
@@ -719,7 +719,7 @@ cdef bint pool_empty(Pool *pool) noexcept nogil:
 
 
 cdef bint pool_registered(Pool *pool) noexcept nogil:
-    """True if ACL has the address of one of the pool's arenas, and may call with it."""
+    """True if ACL has the callbacks of one of the pool's arenas and may call them."""
     cdef uint32_t index
     for index in range(count_read(&pool.arena_count)):
         if pool.arenas[index].registered:
@@ -734,7 +734,7 @@ cdef bint pool_destroy(Pool *pool) noexcept nogil:
     cdef bint empty
     if pool_live_bytes(pool) != 0:
         return False
-    context_enter(pool, pool.context, &before)  # the last reference may go in any thread
+    context_enter(pool, pool.context, &before)  # any thread may drop the last reference
     empty = pool_empty(pool) and not pool_registered(pool)
     if empty:
         pools_remove(pool)

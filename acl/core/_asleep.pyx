@@ -1,19 +1,19 @@
 """Blocks that sleep: live, at their addresses, without memory.
 
-A sleeping block is LIVE with BLOCK_ASLEEP, and has a `Nap` that says where its bytes are kept.  A
-page sleeps when no awake block uses any of it: it is unmapped, and its frame goes back to the
-driver.  Its free parts become VOID: neither a hole, nor to be allocated until the page wakes (I15).
+A sleeping block is LIVE with BLOCK_ASLEEP, and has a `Nap` that says where its bytes are kept.  If
+no awake block uses a page, the page sleeps: it is unmapped, and its frame is given to the driver.
+The free parts of a sleeping page are VOID: not holes, and not allocated until it wakes (I15).
 
-A *turn* puts blocks to sleep or wakes them (`turn_begin` to `turn_end`); a pool has one at a time.
-During the whole turn the free parts of these blocks' pages are VOID.  So no work is queued there
-between the moment when the streams were seen complete and the unmapping.  A block that is freed
-during the turn is MOVING until its end.  A block that is freed in its sleep is let go at once: its
-whole sleeping pages become holes, pages with memory become free, the rest is VOID.  A graph's block
-stays MOVING instead, with its Nap, and wakes with the others, as the graph has its addresses.
+A sleep batch (`Turn`) puts blocks to sleep or wakes them, from `turn_begin` to `turn_end`.  A pool
+has at most one.  During the whole batch the free parts of its blocks' pages are VOID.  So no work
+is queued there between the wait for the streams and the unmapping.  A block that is freed during
+its batch is MOVING until the end.  If a block is freed while asleep, its sleeping pages become
+holes, its pages with memory become free, and parts of shared sleeping pages become VOID.  A block
+of a graph stays MOVING with its Nap instead and wakes with the others, as the graph uses it.
 
 No lock is held over a driver call.  Segments do not sleep, as they cannot be unmapped page by page;
-nor do guarded blocks, whose edges are checked when they are freed.  `_sleep.pyx` makes the copies;
-here they are only given back (`naps_reclaim`).
+nor do guarded blocks, whose guard bytes are checked at the free.  `_sleep.pyx` makes the copies;
+`naps_reclaim` here frees them.
 """
 
 from libc.stdint cimport uintptr_t
@@ -166,7 +166,7 @@ cdef bint turn_take(Turn *turn, Block *block, bint waking) noexcept nogil:
     cdef Nap *nap
     if waking and block.state == BLOCK_MOVING:
         nap = nap_find(turn.arena, block)
-        if nap != NULL and not nap.busy:        # a graph's
+        if nap != NULL and not nap.busy:        # freed while asleep, and kept for a graph
             turn_add(turn, nap)
         return True
     if block.state != BLOCK_LIVE or not may_turn(block, waking):
@@ -198,7 +198,7 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
     turn.bytes = 0
     lock_take(&arena.lock)
     if not waking:
-        cache_flush(arena)                      # so that what is free in a page can go with it
+        cache_flush(arena)                      # cached blocks would keep their pages awake
     if turn.only != NULL:
         good = range_of(arena, turn.only).segment or turn_take(turn, turn.only, waking)
     for index in range(0 if turn.only != NULL else arena.range_count):
@@ -216,7 +216,7 @@ cdef bint turn_begin(Turn *turn, uint64_t tags, bint waking) noexcept nogil:
 # --- pages --------------------------------------------------------------------------------------
 
 cdef inline bint sleeps(Arena *arena, Block *block) noexcept nogil:
-    """True if a block's memory is not needed: it is asleep, or in this turn and freed since."""
+    """True if a block needs no memory: it is asleep, or was freed while it had a Nap."""
     if block.state == BLOCK_LIVE:
         return block.flags & BLOCK_ASLEEP != 0
     return block.state == BLOCK_MOVING and nap_find(arena, block) != NULL
@@ -239,13 +239,13 @@ cdef void page_wake(Arena *arena, Range *span, Block *block, uint32_t page) noex
         after = block.next
         if block.state == BLOCK_VOID:
             if after != NULL and after.state == BLOCK_FREE:
-                after = after.next              # it is joined
+                after = after.next              # `block_release` joins this one to `block`
             block_release(arena, block)
         block = after
 
 
 cdef bint page_asleep(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:
-    """Under the lock: true if no part of a page is needed: all is VOID, asleep, or freed."""
+    """Under the lock: true if all blocks in a page are VOID, asleep, or freed with a Nap."""
     cdef char *low = span.base + page * arena.pool.options.granule
     block = page_first(span, block, low)
     while block != NULL and block.addr < low + arena.pool.options.granule:
@@ -272,7 +272,7 @@ cdef void page_claim(Arena *arena, Range *span, Block *block, uint32_t page) noe
             block = piece_detach(arena, block, low if block.addr < low else block.addr,
                                  high if block_end(block) > high else block_end(block))
             if block == NULL:
-                return                          # without descriptors the page stays
+                return                          # without descriptors the page keeps its memory
             block.state = BLOCK_VOID
             block.flags = 0
         block = block.next
@@ -282,7 +282,7 @@ ctypedef void (*PageVisit)(Arena *, Range *, Block *, uint32_t) noexcept nogil
 
 
 cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
-    """Under the lock: visit each page with memory of each block in hand."""
+    """Under the lock: visit each page with memory of each block of the batch."""
     cdef Arena *arena = turn.arena
     cdef Nap *nap = turn.first
     cdef Range *span
@@ -299,15 +299,15 @@ cdef void turn_pages(Turn *turn, PageVisit visit) noexcept nogil:
 
 
 cdef inline bint frame_may_leave(Arena *arena, Frame *frame) noexcept nogil:
-    """False if an old mapping keeps the memory, or a graph has it at other addresses too.
+    """False if an old mapping keeps the memory, or if a graph uses it at other addresses too.
 
-    A wake maps a new frame at the sleeping block's address only, and the graph needs them all.
+    A wake maps a new frame only at the sleeping block's address, but the graph needs all of them.
     """
     return frame.stale == 0 and (frame.views.next == NULL or not graph_keeps(arena))
 
 
 cdef Frame **block_leave(Arena *arena, Block *block, Frame **last) noexcept nogil:
-    """Under the lock: doom the frames of those pages of a block that no awake block uses."""
+    """Under the lock: retire the mappings of those pages of a block that no awake block uses."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
     cdef uint32_t page = page_floor(span, block.addr, granule)
@@ -367,7 +367,7 @@ cdef bint turn_unmap(Turn *turn) noexcept nogil:
 
 
 cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
-    """Give the first frame of a list to the driver, or to the spare ones if that is refused.
+    """Give the first frame of a list to the driver, or to the spare ones if the driver refuses.
 
     Return the next frame.
     """
@@ -377,7 +377,7 @@ cdef Frame *frame_give(Pool *pool, Frame *frame) noexcept nogil:
 
 
 cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogil:
-    """Without locks: get frames: spare ones, the driver's, then free pages of other arenas."""
+    """Without locks: get frames: spare ones, new ones, then free pages of the pool's arenas."""
     cdef Pool *pool = arena.pool
     cdef Arena *other
     cdef Frame *frame
@@ -403,7 +403,7 @@ cdef bint frames_find(Arena *arena, uint64_t want, Frame **frames) noexcept nogi
 
 
 cdef bint views_make(Turn *turn, View **first, uint64_t *count) noexcept nogil:
-    """Under the lock: make a view, in order, for each page of the turn that has no memory."""
+    """Under the lock: make a view, in address order, for each page of the batch without memory."""
     cdef Arena *arena = turn.arena
     cdef size_t granule = arena.pool.options.granule
     cdef View **last = first
@@ -448,7 +448,7 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
         if good:
             record_note(arena, EVENT_MAP, arena.ranges[view.range].base
                         + view.page * pool.options.granule, pool.options.granule, RUNG_DRIVER)
-            view.frame = frames                 # in hand: `views_hold` makes it so
+            view.frame = frames                 # noted here; `views_hold` makes the view active
             view = view.next
             frames = frames.next
     lock_take(&arena.lock)
@@ -460,7 +460,7 @@ cdef bint turn_map(Turn *turn) noexcept nogil:
 
 
 cdef void views_hold(Turn *turn, View *views) noexcept nogil:
-    """Under the lock: let the mapped views hold their frames; drop the other views."""
+    """Under the lock: make the mapped views active; free those that were not mapped."""
     cdef Arena *arena = turn.arena
     cdef Frame *frame
     cdef View *view
@@ -477,7 +477,7 @@ cdef void views_hold(Turn *turn, View *views) noexcept nogil:
         turn.pages += 1
 
 
-# --- the end of a turn --------------------------------------------------------------------------
+# --- the end of a batch -------------------------------------------------------------------------
 
 cdef bint block_backed(Arena *arena, Block *block) noexcept nogil:
     cdef size_t granule = arena.pool.options.granule
@@ -496,13 +496,13 @@ cdef inline bint graph_keeps(Arena *arena) noexcept nogil:
 
 
 cdef void freed_end(Turn *turn, Nap *nap, bint asleep) noexcept nogil:
-    """Complete the free of a block that was freed during its turn; may unlock."""
+    """Complete the free of a block that was freed during its batch; may unlock."""
     cdef Arena *arena = turn.arena
     cdef Block *block = nap.block
     if asleep and graph_keeps(arena):
-        return                                  # until it wakes
+        return                                  # the graph keeps it until it wakes
     nap_end(arena, nap)
-    if asleep or turn.waking:                   # its work was complete, and no more could come
+    if asleep or turn.waking:                   # its work is complete, and none was queued since
         uses_drop(arena, block)
         block_let_go(arena, block)
         return
@@ -544,7 +544,7 @@ cdef void turn_end(Turn *turn, bint asleep, bint partly) noexcept nogil:
 # --- frees --------------------------------------------------------------------------------------
 
 cdef void uses_drop(Arena *arena, Block *block) noexcept nogil:
-    """Drop the Uses of a block that slept: the device was synchronised, and no use came since."""
+    """Drop the Uses of a block that slept: the device was synchronised, and no use began since."""
     cdef Use **link = &arena.uses[use_bed(block)] if arena.uses != NULL else NULL
     cdef Use *use
     while link != NULL and link[0] != NULL:
@@ -590,9 +590,9 @@ cdef void naps_let_go(Arena *arena) noexcept nogil:
 
 
 cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
-    """Free a MOVING block of which some pages may sleep: cut it where their kind changes.
+    """Free a MOVING block of which some pages may sleep: cut it where the kind of page changes.
 
-    Without a descriptor for a cut, the rest stays MOVING for good.
+    If there is no descriptor for a cut, the rest stays MOVING for ever.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, block)
@@ -620,10 +620,10 @@ cdef void block_let_go(Arena *arena, Block *block) noexcept nogil:
         kind = page_kind(arena, span, block, page)
 
 
-cdef enum:                      # the kind of a page of a block that is let go
-    PAGE_THERE                  # it has memory
-    PAGE_ASLEEP                 # it sleeps, and lies in this block as a whole
-    PAGE_SHARED                 # it sleeps, and other blocks lie in it too
+cdef enum:                      # the kinds of pages of a block that `block_let_go` frees
+    PAGE_THERE                  # the page has memory
+    PAGE_ASLEEP                 # the page sleeps, and lies in this block as a whole
+    PAGE_SHARED                 # the page sleeps, and other blocks lie in it too
 
 
 cdef uint32_t page_kind(Arena *arena, Range *span, Block *block, uint32_t page) noexcept nogil:

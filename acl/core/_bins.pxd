@@ -1,8 +1,8 @@
-"""Free space: size classes, bins, and the surgery that cuts and joins blocks.
+"""Free space: the bins by size, and the functions that cut and join blocks.
 
-All of it is bounded in time, runs under the arena's lock and knows nothing of drivers.  Sizes are
-in units of 512 bytes where a name says so.  Classes are two-level, as in TLSF: below 32 units each
-size has its own bin, above there are 32 bins for each power of two.
+All functions run under the arena's lock and make no driver call.  Names with `units` count 512
+bytes each.  As in TLSF, the bins have two levels: each size below 32 units has its own bin; above,
+there are 32 bins for each power of two.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -25,30 +25,31 @@ cdef extern from *:
     #define core_likely(condition) __builtin_expect(!!(condition), 1)
     #define core_prefetch(address) __builtin_prefetch(address, 1)
     """
-    uint32_t bit_lowest(uint64_t word) nogil        # neither accepts 0
+    uint32_t bit_lowest(uint64_t word) nogil        # `word` must not be 0, here and in bit_highest
     uint32_t bit_highest(uint64_t word) nogil
     bint core_likely(bint condition) nogil
     void core_prefetch(const void *address) nogil
 
 cdef enum:
-    BIN_DEPTH = 8               # blocks looked at in a bin before the next bin is asked
+    BIN_DEPTH = 8               # most blocks of a bin that a search examines
     KIND_WORDS = 18             # BINS >> MAP_SHIFT
 
-cdef void bins_start(Bins *bins) noexcept nogil          # all lists empty
-# Addresses of an arena, zeros but for its lock and its mode, ARENA_CLOSED; NULL: no host memory.
+cdef void bins_start(Bins *bins) noexcept nogil          # makes all lists empty
+# Returns an arena's memory; only its lock and its mode, ARENA_CLOSED, are set, all else is 0.
+# NULL: no host memory.
 cdef Arena *arena_open() noexcept nogil
-cdef void arena_return(Arena *arena) noexcept nogil      # its address is another one's later
-cdef bint slab_open(Arena *arena) noexcept nogil        # addresses for descriptors
-cdef void slab_close(Arena *arena) noexcept nogil       # they stay readable, for late calls
-cdef Block *slab_take(Arena *arena) noexcept nogil       # NULL: the host has no memory left
-# Moves all of the cache into the bins, or at most so many blocks.  Both return how many blocks.
+cdef void arena_return(Arena *arena) noexcept nogil      # a later arena may have its address
+cdef bint slab_open(Arena *arena) noexcept nogil        # gives the arena a slab of descriptors
+cdef void slab_close(Arena *arena) noexcept nogil       # the slab stays readable, for late calls
+cdef Block *slab_take(Arena *arena) noexcept nogil       # a new descriptor; NULL: no host memory
+# Move all cached blocks into the bins, or at most `most` of them.  Return how many were moved.
 cdef uint32_t cache_flush(Arena *arena) noexcept nogil
 cdef uint32_t cache_flush_some(Arena *arena, uint32_t most) noexcept nogil
 cdef void bins_sort(Arena *arena) noexcept nogil         # each list by address, lowest first
 
 
 cdef inline size_t size_units(size_t size) noexcept nogil:
-    """Units for so many bytes; 0 bytes are 1, and no size overflows."""
+    """Return the units that hold `size` bytes: at least 1.  No size overflows."""
     return ((size - (size != 0)) >> UNIT_SHIFT) + 1
 
 
@@ -57,15 +58,15 @@ cdef inline uint32_t bin_of(size_t units) noexcept nogil:
 
 
 cdef inline uint32_t bin_of_wide(size_t units) noexcept nogil:
-    """The same for 32 units and more: the place of the highest bit, and the five bits after it."""
+    """Return the bin for 32 units or more: the number of the highest bit, then the next 5 bits."""
     cdef uint32_t shift = bit_highest(units) - BIN_SHIFT
     return (shift << BIN_SHIFT) + <uint32_t> (units >> shift)           # fits: six bits
 
 
 cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
-    """The bin of so many bytes, a multiple of the unit.
+    """Return the bin for `size` bytes, a multiple of the unit.
 
-    Each allocation waits for the bin that the free before it found: this is as short as it gets.
+    Kept short: the next allocation cannot continue until the bin of the last free is known.
     """
     cdef uint32_t shift
     if size < 32 << UNIT_SHIFT:
@@ -75,8 +76,8 @@ cdef inline uint32_t bin_of_bytes(size_t size) noexcept nogil:
 
 
 cdef inline Block *links_block(Links *links) noexcept nogil:
-    """The block that the links are in; for a list's head, a stand-in of which only they exist."""
-    cdef Block *there = <Block *> links         # any address serves to ask how far in they lie
+    """Return the block around the links; for a list's head, a block with only `links` valid."""
+    cdef Block *there = <Block *> links         # only used to compute the offset of `links`
     return <Block *> (<char *> links - (<char *> &there.links - <char *> there))
 
 
@@ -97,11 +98,11 @@ cdef inline uint32_t block_kind(Block *block) noexcept nogil:
     return block.bin >= BINS
 
 
-# The ones that end in _in are for callers that know the kind: the compiler then folds it away.
+# Functions that end in _in are for callers that know the kind: it is a constant for the compiler.
 
 cdef inline void bin_insert_sized(Bins *bins, Block *block, size_t size,
                                   uint32_t kind) noexcept nogil:
-    """The size once more, in a register: to read it back would make the next operation wait."""
+    """Insert a block; `size` is `block.size`, passed in a register to save the wait for a load."""
     cdef uint32_t index = kind * BINS + bin_of_bytes(size)
     block.state = BLOCK_FREE
     block.bin = <uint16_t> index                                        # fits: below 2 BINS
@@ -115,9 +116,9 @@ cdef inline void bin_insert_in(Bins *bins, Block *block, uint32_t kind) noexcept
 
 
 cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept nogil:
-    # Without branches: whether a bin becomes empty cannot be predicted.
+    # No branches: the processor cannot predict whether a bin becomes empty.
     cdef uint32_t index = block.bin
-    cdef bint last = block.links.next == block.links.prev               # then both are the head
+    cdef bint last = block.links.next == block.links.prev               # true if both are the head
     cdef uint64_t map = bins.maps[index >> MAP_SHIFT] & ~(<uint64_t> last << (index & 63))
     links_remove(block)
     bins.maps[index >> MAP_SHIFT] = map
@@ -126,7 +127,7 @@ cdef inline void bin_remove_in(Bins *bins, Block *block, uint32_t kind) noexcept
 
 cdef inline void bin_swap_in(Bins *bins, Block *out, Block *block, size_t size,
                              uint32_t kind) noexcept nogil:
-    """Take `out` from its bin, and put `block`, which may be the same, in that of its new size."""
+    """Remove `out` from its bin; insert `block`, which may be `out`, by its new size."""
     bin_remove_in(bins, out, kind)
     block.size = size
     bin_insert_sized(bins, block, size, kind)
@@ -141,7 +142,7 @@ cdef inline void bin_remove(Bins *bins, Block *block) noexcept nogil:
 
 
 cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
-    """The smallest of the first few blocks that are large enough, or NULL."""
+    """Return the smallest block that is large enough, of the first BIN_DEPTH in a bin, or NULL."""
     cdef Block *best = NULL
     cdef Block *block = head.next
     cdef size_t best_size = ~<size_t> 0
@@ -157,7 +158,7 @@ cdef inline Block *bin_best(Links *head, size_t size) noexcept nogil:
 
 
 cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
-    """The last one that came into the first bin above this one; NULL if all of them are empty."""
+    """Return the newest block of the first non-empty bin above this one; NULL if all are empty."""
     cdef uint32_t word = index >> MAP_SHIFT
     cdef uint64_t *maps = &bins.maps[kind * KIND_WORDS]
     cdef uint64_t bits = maps[word] >> (index & 63) >> 1
@@ -171,9 +172,9 @@ cdef inline Block *bins_above(Bins *bins, uint32_t index, uint32_t kind) noexcep
 
 
 cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept nogil:
-    """A free block of at least so many units: near the smallest there is; NULL if there is none.
+    """Return a free block of at least `units` units, nearly the smallest; NULL if there is none.
 
-    No size has more than MAX_SIZE_BITS bits, so that its bin is one of the kind's.
+    No size has more than MAX_SIZE_BITS bits, so `index` is below BINS.
     """
     cdef uint32_t index = bin_of(units)
     cdef Block *found = NULL
@@ -183,7 +184,7 @@ cdef inline Block *bins_find(Bins *bins, size_t units, uint32_t kind) noexcept n
 
 
 cdef inline uint32_t bins_after(Bins *bins, uint32_t index, uint32_t kind) noexcept nogil:
-    """The first bin of a kind, from `index` on, that is not empty; BINS if there is none."""
+    """Return the first non-empty bin of a kind from `index` on; BINS if there is none."""
     cdef uint32_t word = index >> MAP_SHIFT
     cdef uint64_t map
     if index >= BINS:
@@ -212,22 +213,25 @@ cdef inline void block_drop(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef inline uint32_t use_bed(Block *block) noexcept nogil:
-    """In which list of `arena.uses` the Uses of a block are."""
+    """Return the index in `arena.uses` of the list that has the Uses of a block."""
     return <uint32_t> ((<size_t> block >> 6) % USE_BEDS)        # fits: below USE_BEDS
 
 
 cdef inline uint64_t guest_bit(aclrtStream stream) noexcept nogil:
-    """The bit of a stream in `arena.guests`; several streams have the same one."""
+    """Return the bit of a stream in `arena.guests`; several streams may share a bit."""
     return <uint64_t> 1 << ((<size_t> stream >> 4) * <size_t> 0x9E3779B97F4A7C15 >> 58)
 
 
 cdef inline Use *queue_after(Arena *arena, Use *oldest) noexcept nogil:
-    """The oldest Use of the next queue; NULL after the last, if `arena.waiting` was the first."""
+    """Return the oldest Use of the next queue; NULL after the last.
+
+    The first queue of such a loop is that of `arena.waiting`.
+    """
     return oldest.after if oldest.after != arena.waiting else NULL
 
 
 cdef inline uint32_t *block_word(Block *block) noexcept nogil:
-    """State, flags and tag in one store, or in one compare: state is the lowest byte."""
+    """Return state, flags and tag as one word, for one store or compare; state is its low byte."""
     return <uint32_t *> &block.state
 
 
@@ -264,8 +268,8 @@ cdef inline void block_link(Block *block, Block *upper) noexcept nogil:
 cdef inline void block_release_in(Arena *arena, Block *block, uint32_t kind) noexcept nogil:
     """Make a mapped block FREE: join it with its free neighbours and put it in a bin (I2, I3).
 
-    One neighbour after the other: whether they are free cannot be predicted, and what was done
-    about the first then stands while it turns out what the second is.
+    The neighbours are handled one after the other.  The processor cannot predict whether they are
+    free; this way a wrong guess about the second does not undo the work for the first.
     """
     cdef Bins *bins = &arena.bins
     cdef Block *upper = block.next

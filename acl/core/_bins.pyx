@@ -1,9 +1,9 @@
-"""The zone of arenas and descriptors, and the cache's flush.
+"""The zone of arenas and descriptors, and the flush of the cache.
 
-Arenas lie in one reserved stretch of host addresses, slabs of descriptors in another.  So a
-subtraction and a compare tell whether a pointer that comes from outside may be followed, whatever
-it is: within the zone each slot that was ever an arena is readable and has a lock, and each slab
-that was ever open is readable.  A slab is opened for writing piece by piece.
+All arenas lie in one reserved range of host addresses, all slabs of descriptors in another.  So a
+subtraction and a compare tell whether a pointer from outside may be followed, even if its bits are
+random: each slot that was ever an arena is readable and has a lock, and each slab that was ever
+open is readable.  A slab is made writable in steps, each as large as all before it.
 
 Runs under the arena's lock; no GIL, no driver.
 """
@@ -26,25 +26,25 @@ cdef extern from *:
     #define ZONE_SLABS 32768
     #endif
     """
-    size_t ZONE_SLABS           # of all arenas that exist at a time
+    size_t ZONE_SLABS           # most slabs, and so most arenas at one time
 
 cdef enum:
     SLAB_SHIFT = 30             # 2^24 descriptors
-    SLAB_FIRST = 1 << 16        # bytes
-    SLAB_ARENAS = 32            # slots for arenas, for each slab: some stay when their slab is free
+    SLAB_FIRST = 1 << 16        # bytes of a slab that are writable at first
+    SLAB_ARENAS = 32            # arena slots for each slab: closed arenas may keep their slots
 
-cdef SpinLock zone_lock         # guards all below, and the zone but for reading
-cdef size_t zone_slabs = 0      # room for so many
+cdef SpinLock zone_lock         # guards the variables below, and writes to the zone
+cdef size_t zone_slabs = 0      # slabs that fit into the reserved addresses
 cdef size_t slabs_used = 0
 cdef size_t arenas_used = 0
-cdef Block *slabs_free = NULL   # the first descriptor of each, by their links; `size`: bytes ready
-cdef Arena *arenas_free = NULL  # by their slabs
+cdef Block *slabs_free = NULL   # list by `links.next` of first descriptors; `size`: writable bytes
+cdef Arena *arenas_free = NULL  # list of arenas, linked by `slab`
 
 
 # --- the zone -----------------------------------------------------------------------------------
 
 cdef bint zone_open() noexcept nogil:
-    """Under its lock: reserve all addresses once, or half of them, and so on."""
+    """Under the zone's lock: reserve its addresses once; if that fails, half as many, and so on."""
     global zone_slabs
     cdef Zone *zone = core_zone()
     cdef size_t slabs = ZONE_SLABS
@@ -74,7 +74,8 @@ cdef Arena *arena_open() noexcept nogil:
         lock_start(&arena.lock)
     elif zone_open() and arenas_used < zone_slabs * SLAB_ARENAS:
         arena = <Arena *> (zone.arenas + (arenas_used << ARENA_SHIFT))
-        # The whole slot: so all slots are one mapping, of which the system allows only so many.
+        # Make the whole slot writable, so that neighbouring slots are one mapping of the kernel,
+        # which limits the number of mappings.
         if mprotect(arena, <size_t> 1 << ARENA_SHIFT, PROT_READ | PROT_WRITE) == 0:
             lock_start(&arena.lock)
             arena.mode = ARENA_CLOSED
@@ -121,13 +122,13 @@ cdef bint slab_open(Arena *arena) noexcept nogil:
 
 
 cdef void slab_close(Arena *arena) noexcept nogil:
-    # What were descriptors reads as zeros: a late `getAddr` gets NULL, or that of a later block.
+    # The old descriptors read as zeros, so a late `getAddr` gets NULL, or a later block's address.
     global slabs_free
     cdef Block *first = <Block *> arena.slab
     if first == NULL:
         return
     arena.slab = NULL
-    arena.slab_used = arena.slab_blocks = 0     # no pointer is to a block of it
+    arena.slab_used = arena.slab_blocks = 0     # `is_descriptor` is false for every pointer
     arena.spare = NULL
     madvise(first, arena.slab_ready, MADV_DONTNEED)
     spin_enter(&zone_lock)
@@ -197,7 +198,7 @@ cdef void bins_sort(Arena *arena) noexcept nogil:
         block = arena.ranges[index].first
         while block.next != NULL:
             block = block.next
-        while block != NULL:                    # lists grow at their heads
+        while block != NULL:                    # highest first: `bin_insert` inserts at the head
             if block.state == BLOCK_FREE:
                 bin_remove(&arena.bins, block)
                 bin_insert(&arena.bins, block)

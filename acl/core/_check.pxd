@@ -1,4 +1,4 @@
-"""The checker of the invariants, and the report on memory that could not be had."""
+"""The checker of the invariants, and the report of a failed allocation."""
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
@@ -11,22 +11,24 @@ cdef extern from *:
     #endif
     """
     enum:
-        # 0: nothing is compiled in; 2: `arena_check` after each mutation; 3: all pages of it
+        # 0: no check is compiled in; 1: I14 is checked; 2: also `arena_check` after each operation
         DEBUG_LEVEL "ACL_POOL_DEBUG"
 
-# The number of the first invariant that is broken, 0 if none is.  The first is called with the
-# lock held, the second without locks while nothing else uses the pool.
+# Return the number of the first invariant that is broken, or 0.  `arena_check` is called with the
+# lock held; `pool_check` without locks, while no other thread uses the pool.
 cdef uint32_t arena_check(Arena *arena) noexcept nogil
 cdef uint32_t pool_check(Pool *pool) noexcept nogil
 
-# Debug builds: notes a free on each page of a block; ends the process if a page leaves that was
-# freed, or a shadow that held its frame, since the arena's stream was last seen complete (I14).
+# Debug builds: `free_stamp` notes a free on each page of a block.  The other two end the process if
+# memory is unmapped too early (I14): a page with a free, or a shadow that held its frame, since the
+# arena's stream was last seen complete.
 cdef void free_stamp(Arena *arena, Block *block) noexcept nogil
 cdef void page_enforce(Arena *arena, Range *span, uint32_t page) noexcept nogil
 cdef void shadow_enforce(Arena *arena, View *view) noexcept nogil
 
-# Ends the process, with the number, if `arena_check` finds one.
+# Ends the process if `arena_check` finds a broken invariant; prints its number.
 cdef void arena_enforce(Arena *arena) noexcept nogil
 
-# Keeps a report for `pool.last_oom()`, with what `attempt_read` says.  Without locks.
+# Without locks: keeps a report for `pool.last_oom()`, with the thread's `Attempt`.  Returns its
+# number.
 cdef uint64_t oom_note(Arena *arena, size_t size, uint16_t tag) noexcept nogil

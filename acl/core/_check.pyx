@@ -1,8 +1,8 @@
-"""The checker of the invariants, and the report on memory that could not be had.
+"""The checker of the invariants, and the report of a failed allocation.
 
 `arena_check` walks every block of every range, then every list, and compares the sums.  It runs
-under the arena's lock and changes nothing.  It checks less of pages with MOVING blocks, and of the
-waiting lists while a poll or a free is under way: another thread may be changing them.
+under the arena's lock and changes nothing.  It skips some checks of pages with MOVING blocks, and
+of the lists of waiting Uses during a poll or a free: another thread may be changing them.
 """
 
 from libc.stdint cimport uint16_t, uint64_t
@@ -58,16 +58,16 @@ cdef uint32_t block_check(Arena *arena, Range *span, Block *block) noexcept nogi
 
 cdef bint view_check(Arena *arena, View *view, Range *span, uint64_t page,
                      Sums *sums) noexcept nogil:
-    """Check I13 for one view: its place, and that its frame's list has it once, and the holder."""
+    """Check I13 for one view: its page; its frame's list has it once, and has the holder."""
     cdef View *other
     cdef uint32_t found = 0
     cdef bint held = False
     if view.range != span.index or view.page != page:
         return False
-    if view.frame == NULL:                      # in hand, or barred
+    if view.frame == NULL:                      # a thread unmaps it, or the driver refused that
         return view.mapped == NULL or (view.mapped.holder != NULL and view.mapped.stale > 0)
     if view.frame.stamp > arena.search:
-        return False                            # of another arena's search
+        return False                            # a number from another arena's search
     other = view.frame.views
     while other != NULL:
         if other.frame != view.frame or arena.ranges[other.range].views[other.page] != other:
@@ -234,7 +234,7 @@ cdef uint32_t sums_check(Arena *arena, Sums *sums) noexcept nogil:
         if (arena.tag_live[tag] != sums.tag_live[tag]
                 or arena.tag_blocks[tag] != sums.tag_blocks[tag]):
             return 7
-    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0:       # else some pages and shadows were not seen
+    if sums.blocks[<uint32_t> BLOCK_MOVING] == 0:       # MOVING blocks' pages were not counted
         if arena.pages != sums.pages:
             return 8
         if arena.shadows != sums.shadows:
@@ -331,7 +331,7 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
     cdef Block *block
     memset(hold, 0, sizeof(OomHold))
     lock_take(&arena.lock)
-    cache_flush(arena)                          # so that what is free is seen in one piece
+    cache_flush(arena)                          # so that neighbouring free blocks are joined
     hold.stream = arena.stream
     hold.role = arena.role
     hold.donates = pages_may_leave(arena, False)
@@ -356,7 +356,7 @@ cdef void arena_hold(Arena *arena, OomHold *hold, OomReport *report) noexcept no
 
 
 cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
-    """Insert an arena among those that hold the most; the first place is the failed arena's."""
+    """Insert an arena into `report.holds`, ordered by `reserved`; the failed arena stays first."""
     cdef uint32_t place = report.hold_count
     if place == HOLDS:
         place -= 1
@@ -371,7 +371,7 @@ cdef void hold_keep(OomReport *report, const OomHold *hold) noexcept nogil:
 
 
 cdef size_t bytes_missing(Arena *arena, size_t size) noexcept nogil:
-    """Return the bytes of memory that the best place for a block lacks."""
+    """Return the bytes of memory that are missing at the best place for a block."""
     cdef size_t granule = arena.pool.options.granule
     cdef size_t bytes = size_units(size) << UNIT_SHIFT
     cdef uint32_t kind = RANGE_SMALL if bytes >> UNIT_SHIFT <= CACHE_UNITS else RANGE_LARGE

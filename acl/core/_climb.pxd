@@ -1,13 +1,14 @@
-"""The ladder that a slow allocation climbs for the pages of its window.  See `_climb.pyx`."""
+"""The fallback steps by which a slow allocation gets pages for its window.  See `_climb.pyx`."""
 
 from libc.stdint cimport uint32_t
 
 from acl._core cimport Arena, Block
 from acl.core._place cimport Window
 
-# Called with the arena's lock held.  Both give a MOVING block, on no list, at least `size` long and
-# wholly mapped; or NULL.  The first makes no driver call and keeps the lock; the second unlocks
-# over driver calls and returns with the lock held.  `window` is what the first has found and left
-# to the second: who opens the lock in between sets its `first` to NULL, which stands for nothing.
+# Called with the arena's lock held.  Both return a MOVING block, on no list, at least `size` long
+# and wholly mapped; or NULL.  `pages_recall` makes no driver call and keeps the lock.
+# `pages_obtain` opens the lock over driver calls and returns with it held.  If `pages_recall`
+# finds a window but cannot fill it, it leaves the window for `pages_obtain` in `window`.  A caller
+# that opens the lock in between must set `window.first` to NULL, which means that there is none.
 cdef Block *pages_recall(Arena *arena, size_t size, uint32_t kind, Window *window) noexcept nogil
 cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *window) noexcept nogil

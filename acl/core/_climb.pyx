@@ -1,23 +1,24 @@
-"""The ladder that a slow allocation climbs for the pages of its window.
+"""The fallback steps by which a slow allocation gets pages for its window.
 
-`frames_gather` tries these rungs in order, and counts which one was needed:
+`frames_gather` tries these steps in order, until no page is missing:
 
-1. spare frames of the source;
-2. the driver, for up to 1 % more, if the arena's allocations have borrowed pages often;
-3. a second place for the arena's own free pages, if shapes repeat or frees come early;
-4. the driver, while reserved stays close to the live peak;
-5. free pages of arenas whose streams are idle, in bulk, if this arena had more in its last turns;
-6. its own free pages: moved if its stream is idle, else at a second place, else moved after a wait;
-7. free pages of arenas whose streams are idle; if the pool is far larger than its joint peak, also
-   those of arenas at work, after a wait;
-8. the driver, up to the limit;
-9. free pages of arenas at work, after a wait; last, a second place for pages in the cache.
+1. spare frames of the page source;
+2. new frames from the driver, up to 1 % more, if the arena's allocations have moved pages often;
+3. second mappings of the arena's own free pages, if shapes repeat or frees come before launches;
+4. new frames, while `reserved` stays close to the live peak;
+5. free pages of arenas with idle streams, in bulk, if this arena had more in its last bursts;
+6. the arena's own free pages: moved if its stream is idle, else mapped a second time, else moved
+   after a wait for the stream;
+7. free pages of arenas with idle streams; if the pool would far exceed its joint peak, also those
+   of arenas with busy streams, after a wait;
+8. new frames, up to the limit;
+9. free pages of arenas with busy streams, after a wait; then second mappings of cached pages.
 
-Before a page that held data is unmapped its stream is synchronised (I14).  That wait has a timeout,
-as the caller may hold Python's GIL while a Python callback is queued on the stream.  If it expires,
-the pages stay and the next rung is tried.  A stream under capture is never synchronised.
+Before a page that held data is unmapped, its stream is synchronised (I14).  That wait has a
+timeout, as the caller may hold Python's GIL while a Python callback is queued on the stream.  If it
+expires, the pages are kept and the next step is tried.  A stream under capture is never waited for.
 
-Refuses: to unmap pages of arenas that do not donate, or while moving is switched off.
+Pages of arenas that do not donate are never unmapped, nor any page if the option `steal` is off.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -46,27 +47,27 @@ from acl.core._record cimport record_note
 from acl.core._tally cimport arena_allocs, tally_look
 from acl.core._turns cimport turn_begin, turn_end, turn_lacks, turn_refill, turn_take
 
-cdef enum:                      # of reserved over the live peak, in thousandths
-    GROW_ALWAYS = 1018          # up to this, growing is better than moving pages
-    GROW_JOINT = 1090           # likewise, over the joint peak of several streams
-    GROW_WAITING = 1095         # over the joint peak; above, a wait for others beats growing
+cdef enum:                      # bounds for `reserved`, in thousandths of a peak
+    GROW_ALWAYS = 1018          # of the live peak: below, growing is better than moving pages
+    GROW_JOINT = 1090           # of the streams' joint peak: below, growing is better than moving
+    GROW_WAITING = 1095         # of the joint peak: above, waiting for a stream beats growing
 
 cdef enum:
     SEGMENT_PAGES = 8           # smallest segment of large blocks
     SHARING_MS = 20             # longest wait for other streams before the pool grows far
     FEW_PAGES = 8               # a pool with fewer pages grows before anything moves
-    BORROWS_FEW = 32            # fewer borrowing allocations say nothing about their rate
-    BORROWS_OFTEN = 100         # if one allocation in 100 borrows, second places are not used again
-    PRICE_BORROWS = 8           # borrowing allocations that pay for growth close to the live peak
-    PRICE_PAGES = 256           # a smaller live peak is priced as one of 256 pages
-    PRICE_DOUBLINGS = 32        # the price is never doubled more often
+    BORROWS_FEW = 32            # from fewer page moves `borrows_often` computes no rate
+    BORROWS_OFTEN = 100         # 1 move in 100 allocations: second mappings would not be used again
+    PRICE_BORROWS = 8           # page moves after which the pool grows, close to its live peak
+    PRICE_PAGES = 256           # `growth_price` counts a smaller live peak as 256 pages
+    PRICE_DOUBLINGS = 32        # most doublings of PRICE_BORROWS in `growth_price`
     VIEWS_MOST = 16             # most shadows of an arena, for each of its pages
     VIEWS_FEW = 8192            # an arena may have this many shadows in any case
-    REFUSALS_MANY = 3           # refusals to map a page twice, until views are given up
-    MUCH_OF_DEVICE = 16         # a request is large from 1/16 of the device on
+    REFUSALS_MANY = 3           # after 3 refusals to map a page twice, the arena stops trying
+    MUCH_OF_DEVICE = 16         # a request of 1/16 of the device's memory or more is large
 
 
-# --- the ladder ---------------------------------------------------------------------------------
+# --- the fallback steps -------------------------------------------------------------------------
 
 cdef void take_spare(Climb *climb) noexcept nogil:
     cdef Frame *frame
@@ -89,16 +90,16 @@ cdef void take_driver(Climb *climb, uint64_t pages, uint32_t rung) noexcept nogi
 
 
 cdef inline bint borrows_often(Arena *arena) noexcept nogil:
-    """True if one allocation in 100 has borrowed pages since the arena last paid for growth."""
+    """True if over 1 % of the allocations have moved pages since `growth_paid` last allowed."""
     return (arena.borrows >= BORROWS_FEW and arena.borrows * <uint64_t> BORROWS_OFTEN      # enums
             > arena_allocs(arena) - arena.grown_at)
 
 
 cdef void views_allow(Climb *climb) noexcept nogil:
-    """Under the lock: decide whether the arena's free pages may get a second place, and if it pays.
+    """Under the lock: decide if free pages may be mapped a second time, and if that is worth it.
 
-    It pays if an iteration of the arena has ended, as the next one uses the place again.  It does
-    not if many allocations borrow pages: then their shapes do not repeat.
+    It is worth it if an iteration of the arena has ended, as the next one reuses the mapping.  It
+    is not if many allocations move pages, as then their shapes do not repeat.
     """
     cdef Arena *arena = climb.arena
     climb.repeats = arena.emptied != 0 and not borrows_often(arena)
@@ -129,9 +130,9 @@ cdef void take_own(Climb *climb, bint wait) noexcept nogil:
 
 
 cdef inline size_t few_bytes(Pool *pool) noexcept nogil:
-    """Return the bytes up to which the pool grows before anything moves: a page for each stream.
+    """Return the bytes up to which the pool grows before a page moves: a page for each stream.
 
-    With less, streams that need less than a page would take one page from each other for ever.
+    With fewer, streams that need less than a page would take one page from each other for ever.
     """
     return max(count_read(&pool.arena_count), <uint32_t> FEW_PAGES) * pool.options.granule
 
@@ -141,10 +142,10 @@ cdef inline size_t permille(size_t bytes, size_t part) noexcept nogil:
 
 
 cdef void peaks_read(Climb *climb) noexcept nogil:
-    """The sum of the arenas' own peaks, and the peak of their sum, as `turn_begin` saw them."""
+    """Set `own`, the sum of the arenas' peaks, and `joint`, the peak of their sum, in the climb."""
     cdef Pool *pool = climb.arena.pool
     cdef Source *source = &pool.source
-    cdef size_t asleep                          # no memory is wanted for it
+    cdef size_t asleep                          # bytes that need no memory now
     cdef size_t own, joint
     spin_enter(&source.lock)
     climb.live = climb.size + source.shares.requested
@@ -161,7 +162,7 @@ cdef void peaks_read(Climb *climb) noexcept nogil:
 
 
 cdef void joint_note(Climb *climb) noexcept nogil:
-    """Update the joint peak: the allocation is served, and its bytes count from now on."""
+    """Update the joint peak by the bytes of this allocation, which has succeeded."""
     cdef Source *source = &climb.arena.pool.source
     spin_enter(&source.lock)
     source.joint_peak = max(source.joint_peak, climb.live)
@@ -169,20 +170,20 @@ cdef void joint_note(Climb *climb) noexcept nogil:
 
 
 cdef uint64_t growth_allowed(Climb *climb) noexcept nogil:
-    """Return how many pages the driver may add before any is taken from elsewhere."""
+    """Return how many new frames the driver may be asked for before a page is moved."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
-    # Streams that work in turn share pages, so that the joint peak counts too.
+    # Streams that work in turn share pages, so the joint peak is a limit too.
     cdef size_t cap = min(permille(climb.own, GROW_ALWAYS), permille(climb.joint, GROW_JOINT))
     return pages if need <= max(cap, few_bytes(climb.arena.pool)) else 0
 
 
 cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
-    """Return how many allocations must have borrowed pages before the driver adds some instead.
+    """Return how many allocations must have moved pages before the pool grows instead.
 
-    The price doubles with each 1 % that the pool exceeds its live peak.  So a load that borrows for
-    ever grows until it stops, and only one that borrows much may waste much.
+    The number doubles with each 1 % by which the pool exceeds its live peak.  So the pool grows
+    until pages rarely move, and wastes much memory only if they would move very often.
     """
     cdef Pool *pool = climb.arena.pool
     cdef size_t granule = pool.options.granule
@@ -190,14 +191,14 @@ cdef uint64_t growth_price(Climb *climb, uint64_t pages) noexcept nogil:
     cdef size_t excess = need - min(need, climb.joint)
     cdef size_t least = PRICE_PAGES * granule
     cdef size_t part
-    if count_read(&pool.arena_count) > 1:       # pages that one stream borrows, others borrow back
+    if count_read(&pool.arena_count) > 1:       # streams take the same pages back from each other
         least += least - min(climb.joint, least)
     part = max(climb.joint, least) // 100
     return <uint64_t> PRICE_BORROWS << min(excess // part, <size_t> PRICE_DOUBLINGS)       # enums
 
 
 cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
-    """Return how many pages the driver may add because allocations keep borrowing pages."""
+    """Return how many new frames the driver may be asked for because pages move too often."""
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
     cdef uint64_t pages = min(climb.missing - climb.found, climb.own // 100 // granule + 1)
@@ -206,14 +207,14 @@ cdef uint64_t growth_paid(Climb *climb) noexcept nogil:
     if arena.borrows < price:
         pages = 0
     else:
-        arena.borrows = 0       # other pages may still move for the rest of the window
+        arena.borrows = 0       # the rest of the window may still be filled by moving pages
         arena.grown_at = arena_allocs(arena)
     lock_drop(&arena.lock)
     return pages
 
 
 cdef bint growth_waits(Climb *climb) noexcept nogil:
-    """True if the pool would exceed its joint peak so far that a wait for others is cheaper."""
+    """True if the pool would far exceed its joint peak, so that a wait for a stream is better."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef uint64_t pages = climb.missing - climb.found
     cdef size_t need = stale_read(&climb.arena.pool.source.reserved) + pages * granule
@@ -221,7 +222,7 @@ cdef bint growth_waits(Climb *climb) noexcept nogil:
 
 
 cdef void frames_gather(Climb *climb) noexcept nogil:
-    """Climb the ladder until there is a frame for each missing page of the window."""
+    """Try the fallback steps until there is a frame for each missing page of the window."""
     cdef Pool *pool = climb.arena.pool
     cdef void *graph = NULL
     cdef uint64_t before
@@ -229,9 +230,10 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
     if climb.found < climb.missing:
         peaks_read(climb)
         take_driver(climb, growth_paid(climb), RUNG_GROW)
-    # If shapes repeat, a second place saves the next iteration its calls; but not if streams work
-    # in turn, as the page then leaves with all its places.  If frees come early, pages cannot move.
-    # In all other cases pages move, as the second place would not be used again.
+    # If shapes repeat, a second mapping saves the next iteration its driver calls; but not if
+    # streams work in turn, as the page then leaves the arena and loses all its mappings.  If frees
+    # come before launches, pages cannot move.  In all other cases pages move, as the second mapping
+    # would not be used again.
     if climb.found < climb.missing and (
             (climb.repeats and not turn_lacks(climb)) or not pages_may_leave(climb.arena, False)
             or pool.options.views == VIEWS_ALWAYS):
@@ -263,10 +265,10 @@ cdef void frames_gather(Climb *climb) noexcept nogil:
 
 
 cdef bint could_fit(Pool *pool, size_t bytes) noexcept nogil:
-    """True if limit and device could hold `bytes` more, if all that is not live were free.
+    """True if `bytes` would fit below the limit and on the device beside the live blocks.
 
-    The device is asked only for large requests: without asking, the pool would take all of its free
-    memory page by page before the request fails.
+    Only for large requests the driver is asked for the device's free memory.  Without that, the
+    pool would take all of it page by page before the request fails.
     """
     cdef size_t limit = pool.options.limit
     cdef size_t device = pool.options.device_bytes
@@ -294,7 +296,7 @@ cdef void climb_start(Climb *climb, Arena *arena, size_t size) noexcept nogil:
 
 
 cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
-    """Find the best window, even one with old views to unmap; wait for the stream if need be."""
+    """Find the best window, even if old views must be unmapped there; wait for the stream first."""
     cdef void *graph = NULL
     cdef bint ready
     cdef Window window = window_find(arena, size, kind, DEMAND_ANY)
@@ -308,9 +310,9 @@ cdef Window window_old(Arena *arena, size_t size, uint32_t kind) noexcept nogil:
 
 
 cdef Window window_choose(Arena *arena, size_t size, uint32_t kind, Window window) noexcept nogil:
-    """Find the best window without old views; one with old views only if there is no other.
+    """Find the best window without old views to unmap; if there is none, one with old views.
 
-    A better window with old views would save a page, but cost a wait in each iteration.
+    A window with old views may need a page less, but costs a wait in each iteration.
     """
     if window.first == NULL:
         window = window_find(arena, size, kind, DEMAND_PLAIN)
@@ -327,7 +329,7 @@ cdef Window window_open(Arena *arena, size_t size, uint32_t kind, Window window)
 
 
 cdef bint window_fill(Climb *climb) noexcept nogil:
-    """Bring frames and map them, unlocked meanwhile.  False if pages are missing afterwards."""
+    """Get frames and map them; opens the lock.  False if pages are missing afterwards."""
     cdef Arena *arena = climb.arena
     cdef Pool *pool = arena.pool
     cdef size_t reserved
@@ -350,19 +352,22 @@ cdef bint window_fill(Climb *climb) noexcept nogil:
     while climb.frames != NULL:
         frame = climb.frames
         climb.frames = frame.next
-        if frame.holder == NULL:                # the others are still mapped at their old places
+        if frame.holder == NULL:                # frames with a holder are the arena's own
             frame.next = vain
             vain = frame
     source_put(pool, vain)
     if not done:
-        source_shrink(pool, reserved)           # give back what was taken in vain
+        source_shrink(pool, reserved)           # give new frames back, as they are not needed
     lock_take(&arena.lock)
     arena.borrows += climb.rung != RUNG_GROW and climb.rung != RUNG_DRIVER
     return done
 
 
 cdef Block *window_take(Climb *climb, Window *window) noexcept nogil:
-    """Under the lock: claim, recall and fill a window.  Return a MOVING block, or undo it: NULL."""
+    """Under the lock: claim, recall and fill a window.
+
+    Return it as a MOVING block.  If that fails, put the window back and return NULL.
+    """
     cdef bint done
     if not window_claim(climb, window):
         return NULL
@@ -413,7 +418,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
             return block
         if refused or not climb.refused:
             return NULL
-        refused = True                          # try again without second places
+        refused = True                          # try again without second mappings
         arena.refusals += 1
     return NULL
 
@@ -421,7 +426,7 @@ cdef Block *pages_obtain(Arena *arena, size_t size, uint32_t kind, Window *windo
 # --- without virtual memory ---------------------------------------------------------------------
 
 cdef void *segment_climb(Arena *arena, size_t bytes, uint32_t *rung) noexcept nogil:
-    """The ladder for segments: the driver, and again after giving it free segments back."""
+    """Allocate a segment: from the driver, and again after free segments were given back to it."""
     cdef Pool *pool = arena.pool
     cdef uint64_t pages = bytes // pool.options.granule
     cdef uint32_t index

@@ -1,4 +1,4 @@
-"""Every driver call that the allocator makes, counted, and the books of the source of frames.
+"""Every driver call that the allocator makes, counted, and the accounting of the page source.
 
 None of these may be called with a lock held.
 """
@@ -11,82 +11,89 @@ from acl.bind.generated._libacl cimport aclError, aclrtContext, aclrtEvent, aclr
 
 
 cdef inline aclrtContext arena_context(Arena *arena) noexcept nogil:
-    """Where its stream lives, or NULL until that is known: another thread may find it out."""
+    """Return the context of the arena's stream; NULL if no thread has found it yet."""
     return <aclrtContext> pointer_read(<void **> &arena.context)
 
 
-# What this thread's slow allocation has met so far, for the report if it fails.
+# The `Attempt` of this thread's slow allocation, for the report if it fails.
 cdef void attempt_begin() noexcept nogil
 cdef void attempt_try(uint32_t rung) noexcept nogil
 cdef void attempt_stop(uint32_t stop) noexcept nogil     # Stop bits
 cdef void attempt_read(Attempt *attempt) noexcept nogil
 
-# Called without locks when a pool may not grow (`Refusal`).  `pool/_refusals` hands it in; while it
-# is NULL nobody is told.
+# Called without locks when a pool was not allowed to grow; `kind` is a Refusal.  `pool/_refusals`
+# sets it; while it is NULL, no call is made.
 cdef void (*on_refused)(Pool *pool, uint32_t kind, size_t bytes) noexcept nogil
 
-cdef Frame *frame_make(Pool *pool) noexcept nogil           # NULL: limit, headroom or no memory
+# Asks the driver for a new frame.  NULL: the limit, the headroom or the driver forbids it.
+cdef Frame *frame_make(Pool *pool) noexcept nogil
 cdef bint frame_return(Pool *pool, Frame *frame) noexcept nogil
 cdef bint frame_map(Pool *pool, char *addr, Frame *frame) noexcept nogil
 cdef bint page_unmap(Pool *pool, char *addr) noexcept nogil                 # false: refused
 
-cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # keeps them as spare
-cdef Frame *source_take(Pool *pool) noexcept nogil                  # a spare one, or NULL
-cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil     # spare ones to the driver
+cdef void source_put(Pool *pool, Frame *frames) noexcept nogil      # adds a list of spare frames
+cdef Frame *source_take(Pool *pool) noexcept nogil                  # takes a spare frame, or NULL
+# Gives spare frames to the driver until only `to` bytes are reserved.  Returns how many bytes.
+cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil
 
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil
 cdef void range_unreserve(Pool *pool, void *base) noexcept nogil
-cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil  # NULL as for a frame
+cdef void *segment_malloc(Pool *pool, size_t bytes) noexcept nogil  # NULL: as in `frame_make`
 cdef bint segment_free(Pool *pool, void *base, size_t bytes) noexcept nogil
 
 cdef size_t device_room(Pool *pool) noexcept nogil          # bytes free on the device, 0: unknown
 
 # The context that is current in this thread; NULL if none is, or if the driver has none.
 cdef aclrtContext context_here(Pool *pool) noexcept nogil
-# Makes a context current, unless it is, or is NULL; `before` is for `context_leave`.
+# Makes a context current, unless it is current already or NULL.  Sets `before` for `context_leave`.
 cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *before) noexcept nogil
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil
 
-# All waits until `waits_end`, of this thread, together: as long as one wait may take.
+# Until `waits_end`, all waits of this thread together take no longer than one wait may.
 cdef void waits_begin(Pool *pool) noexcept nogil
 cdef void waits_end() noexcept nogil
-# From here on waits take so long together at most; returns what `waits_restore` is given.
+# Limits all waits of this thread together to `most_ms` from now on.  Returns the old limit, for
+# `waits_restore`.
 cdef uint64_t waits_shorten(uint32_t most_ms) noexcept nogil
 cdef void waits_restore(uint64_t until) noexcept nogil
 
-# Where a stream lives: `known`, if that is not NULL, or found by asking.  For the default stream
-# the current context, or the pool's.  NULL: nobody knows.
+# Returns the context of a stream: `known` if it is not NULL; for the default stream the current
+# context, or the pool's if none is current; else it is found by a query in these two contexts.
+# NULL: it was not found.
 cdef aclrtContext stream_home(Pool *pool, aclrtStream stream, aclrtContext known) noexcept nogil
-# Around a driver call with the arena's stream: its end waits for that.  False: it has ended.
+# Called around a driver call with the arena's stream: `stream_end` waits for `stream_let`.  False:
+# the stream has ended, and there must be no call.
 cdef bint stream_hold(Arena *arena) noexcept nogil
 cdef void stream_let(Arena *arena) noexcept nogil
 
-# Whether any wait of a pool's was told of a failed task (`arena.fault`), in this process.
+# True if any wait of a pool in this process has found a failed task (`arena.fault`).
 cdef bint faults_seen() noexcept nogil
-cdef bint stream_idle(Arena *arena) noexcept nogil          # nothing in flight, right now
+cdef bint stream_idle(Arena *arena) noexcept nogil          # true if no work is queued or running
 cdef bint stream_wait(Arena *arena) noexcept nogil          # false: expired, refused or captured
-# A new moment of the pool's clock; and when a context was last known to be complete.
+# `moment_begin` numbers a new wait.  `place_rested` returns the number of the last successful wait
+# for a context, 0 if there was none.
 cdef uint64_t moment_begin(Pool *pool) noexcept nogil
 cdef uint64_t place_rested(Pool *pool, aclrtContext context) noexcept nogil
-# All work of every context that the pool knows: its own, the current one, those of arenas and Uses.
-# The first failure; contexts that were waited for are noted all the same.
+# Waits for all work of every context that the pool knows: its own, the current one, and those of
+# arenas and Uses.  Returns the first error; successful waits for other contexts are noted anyway.
 cdef aclError device_sync(Pool *pool) noexcept nogil
 cdef bint device_wait(Pool *pool) noexcept nogil
-# The same for what the WAITING blocks of one arena still wait for.
+# As `device_sync`, only for the contexts that WAITING blocks of one arena wait for.
 cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil
-# Whether a stream is being captured, and into what: as far as the driver says, or with its status.
+# `capture_status` tells in `active` and `graph` whether a stream is being captured, and returns the
+# driver's status.  `stream_captured` returns `active`, which is false if the driver fails.
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil
-# Has `released` set for a capture's arena when its graph is destroyed.
+# Asks ACL to report when the graph is destroyed; its arenas are `released` then.
 cdef void graph_watched(Pool *pool, void *graph) noexcept nogil
 
-# A thread that has no context gets the pool's: the runtime answers it nothing about streams.
+# Makes the pool's context current if the thread has none: it could not query streams without one.
 cdef void context_lend(Pool *pool) noexcept nogil
 
-# An event behind what is queued on a stream of that context, or of the pool's, which is told then.
-# NULL: none, as where the stream is captured.  The thread's own context may be another device's: a
-# finalizer runs in any thread.
+# Records an event after all work that is queued on a stream.  The stream is in `context`, or if not
+# there, in the pool's, to which `context` is then set.  NULL: no event, for example under capture.
+# The thread's current context may be of another device, as a finalizer runs in any thread.
 cdef aclrtEvent event_mark(Pool *pool, aclrtStream stream, aclrtContext *context) noexcept nogil
 cdef bint event_done(Pool *pool, aclrtEvent event) noexcept nogil
 cdef aclError event_ask(Pool *pool, aclrtEvent event, bint *done) noexcept nogil

@@ -1,7 +1,7 @@
-"""Every driver call that the allocator makes, counted, and the books of the source of frames.
+"""Every driver call that the allocator makes, counted, and the accounting of the page source.
 
-Bytes are counted as reserved before the driver is asked for them, so that two threads cannot pass
-the limit together (I11).  The source's lock guards the books and is never held over a call.
+Bytes are counted as reserved before the driver is asked for them, so that two threads together
+cannot exceed the limit (I11).  The source's lock guards the counts and is never held over a call.
 """
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -32,7 +32,7 @@ from acl.core._lock cimport (
 from acl.core._record cimport record_note, record_ticks
 
 cdef extern from "Python.h" nogil:
-    int PyGILState_Check()      # whether this very thread holds the GIL; touches no object
+    int PyGILState_Check()      # 1 if the calling thread holds the GIL; uses no Python object
 
 cdef extern from *:
     """
@@ -47,10 +47,10 @@ cdef extern from *:
 cdef extern from "core/record.h" nogil:
     uint64_t clock_monotonic_ns()
 
-cdef uint32_t faults = 0        # 1 once a wait was told of a failed task
+cdef uint32_t faults = 0        # 1 once a wait has found a failed task
 
 cdef enum:
-    TASKS_FIRST = 507001        # codes of failed tasks; those of a failing driver come after them
+    TASKS_FIRST = 507001        # error codes of failed tasks: TASKS_FIRST up to TASKS_END - 1
     TASKS_END = 507800
     GIL_WAIT_MS = 200           # longest wait with the GIL held
     NS_IN_MS = 1000000
@@ -99,7 +99,7 @@ cdef aclError counted(Pool *pool, uint32_t call, aclError status) noexcept nogil
             refusal = True
             if status == ACL_ERROR_RT_FEATURE_NOT_SUPPORT and call != CALL_MALLOC and (
                     call != CALL_MAP or source.calls[call] == source.failed[call]):
-                pool.no_virtual = True          # segments then; not for a refused second view
+                pool.no_virtual = True          # use segments; a refused second view is no reason
         elif call == CALL_SYNC:
             attempt_stop(STOP_SYNC)
     spin_leave(&source.lock)
@@ -128,7 +128,7 @@ cdef bint source_claim(Pool *pool, size_t bytes) noexcept nogil:
 
 
 cdef void source_answer(Pool *pool, size_t bytes, bint given) noexcept nogil:
-    """The driver has answered a claim: only what it gave can be a new peak."""
+    """Complete a claim: keep the bytes if `given`, which may make a new peak; else undo it."""
     cdef Source *source = &pool.source
     spin_enter(&source.lock)
     source.claimed -= bytes
@@ -149,7 +149,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
     cdef size_t room = 0, total = 0
     cdef aclrtContext before
     cdef aclError status
-    context_enter(pool, pool.context, &before)  # or in whatever device is current
+    context_enter(pool, pool.context, &before)  # if that fails, ask about the current device
     status = counted(pool, CALL_MEM_INFO,
                      pool.source.driver.mem_info(pool.options.info_attr, &room, &total))
     context_leave(pool, before)
@@ -157,7 +157,7 @@ cdef size_t device_room(Pool *pool) noexcept nogil:
 
 
 cdef bint headroom_left(Pool *pool, size_t bytes) noexcept nogil:
-    """Whether the device keeps its headroom; asked only where the pool has one."""
+    """True if the device keeps the pool's headroom.  Asks the driver only if the option is set."""
     cdef size_t headroom = pool.options.headroom
     cdef size_t room
     if headroom == 0:
@@ -246,7 +246,7 @@ cdef size_t source_shrink(Pool *pool, size_t to) noexcept nogil:
 
 
 cdef void *range_reserve(Pool *pool, size_t *bytes, size_t least) noexcept nogil:
-    """Reserve `bytes` of addresses, or half of it, and so on down to `least`."""
+    """Reserve `bytes` of addresses; if that fails, half as many, and so on down to `least`."""
     cdef size_t granule = pool.options.granule
     cdef void *base = NULL
     cdef aclError status
@@ -319,12 +319,12 @@ cdef aclError context_enter(Pool *pool, aclrtContext context, aclrtContext *befo
 
 cdef void context_leave(Pool *pool, aclrtContext before) noexcept nogil:
     if before != NULL:
-        pool.source.driver.context_set(before)  # status: it was current just now
+        pool.source.driver.context_set(before)  # status: `before` was current a moment ago
 
 
 cdef void context_lend(Pool *pool) noexcept nogil:
     if pool.context != NULL and context_here(pool) == NULL:
-        pool.source.driver.context_set(pool.context)  # status: the driver's calls tell
+        pool.source.driver.context_set(pool.context)  # status: if this fails, the next calls fail
 
 
 cdef inline bint context_gone(aclError status) noexcept nogil:
@@ -335,7 +335,10 @@ cdef inline bint context_gone(aclError status) noexcept nogil:
 # --- order --------------------------------------------------------------------------------------
 
 cdef int32_t wait_limit_ms(Pool *pool) noexcept nogil:
-    """Return the longest wait: short if the caller holds the GIL, as a callback may need it."""
+    """Return the longest time for a wait; it is short if this thread holds the GIL.
+
+    A Python callback that is queued on the stream may need the GIL.
+    """
     cdef int32_t timeout_ms = pool.options.sync_timeout_ms
     if PyGILState_Check() and (timeout_ms < 0 or timeout_ms > GIL_WAIT_MS):
         return GIL_WAIT_MS
@@ -432,14 +435,14 @@ cdef bint faults_seen() noexcept nogil:
 
 
 cdef void fault_keep(Arena *arena, aclError status) noexcept nogil:
-    """Keep the error of a failed task: the driver reports it to one wait, and this one was ours."""
+    """Keep the error of a failed task, as the driver reports it only to this wait of the pool."""
     if TASKS_FIRST <= status < TASKS_END and status != ACL_ERROR_RT_STREAM_SYNC_TIMEOUT:
         arena.fault = status
         count_publish(&faults, 1)
 
 
 cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil:
-    """Query or await the stream in the current context; one under capture never completes."""
+    """Query the stream or wait for it, in the current context.  Not complete if under capture."""
     cdef Pool *pool = arena.pool
     cdef aclrtStreamStatus state = ACL_STREAM_STATUS_NOT_READY
     cdef int32_t timeout_ms = 0
@@ -462,7 +465,7 @@ cdef aclError stream_ask(Arena *arena, bint wait, bint *complete) noexcept nogil
 
 
 cdef bint stream_complete(Arena *arena, bint wait) noexcept nogil:
-    """As `stream_ask`, in the stream's own context, or in the current one if that is not known."""
+    """As `stream_ask`, in the stream's own context, or in the current one if it is not known."""
     cdef Pool *pool = arena.pool
     cdef aclrtContext home = arena_context(arena)
     cdef aclrtContext before
@@ -502,7 +505,7 @@ cdef bint stream_wait(Arena *arena) noexcept nogil:
     return complete
 
 
-# --- contexts that are waited for ---------------------------------------------------------------
+# --- waiting for contexts -----------------------------------------------------------------------
 
 cdef struct Contexts:
     aclrtContext[64] found
@@ -511,7 +514,7 @@ cdef struct Contexts:
 
 
 cdef void contexts_add(Pool *pool, Contexts *contexts, aclrtContext context) noexcept nogil:
-    """Add a context once.  NULL stands for one only if the driver has no contexts."""
+    """Add a context once.  NULL is added only if the driver has no contexts."""
     cdef uint32_t index
     if context == NULL and pool.source.driver.context_get != NULL:
         return
@@ -565,7 +568,7 @@ cdef uint64_t place_rested(Pool *pool, aclrtContext context) noexcept nogil:
 
 
 cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept nogil:
-    """The place that was seen complete the longest ago is given up for a new one."""
+    """Note a successful wait for a context.  A full table drops the entry with the oldest wait."""
     cdef Source *source = &pool.source
     cdef Place *place = NULL
     cdef uint32_t index
@@ -590,7 +593,7 @@ cdef void place_note(Pool *pool, aclrtContext context, uint64_t moment) noexcept
 
 
 cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
-    """In the context: whether a stream of an arena is captured there; then nothing may wait."""
+    """True if a stream of an arena in the current `context` is captured: no wait is allowed."""
     cdef uint32_t index
     cdef Arena *arena
     cdef void *graph = NULL
@@ -604,7 +607,7 @@ cdef bint context_captured(Pool *pool, aclrtContext context) noexcept nogil:
 
 
 cdef aclError context_sync(Pool *pool, aclrtContext context) noexcept nogil:
-    """Wait for all work of a context, and note that; the runtime's call waits for no other one."""
+    """Wait for all work of a context, and note that.  The driver's call covers one context only."""
     cdef uint64_t moment = moment_begin(pool)
     cdef int32_t timeout_ms = wait_ms(pool)
     cdef aclrtContext before
@@ -654,9 +657,9 @@ cdef bint device_wait(Pool *pool) noexcept nogil:
 
 
 cdef bint arena_device_wait(Arena *arena) noexcept nogil:
-    """For the work of a stream that is gone."""
+    """Wait for the whole context of a stream that was destroyed."""
     if arena_context(arena) == NULL and arena.pool.source.driver.context_get != NULL:
-        return False                            # nobody knows where it was
+        return False                            # the stream's context was never found
     return context_sync(arena.pool, arena_context(arena)) == ACL_SUCCESS
 
 
@@ -676,7 +679,7 @@ cdef aclError waiting_contexts_sync(Arena *arena) noexcept nogil:
 
 cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
                              bint *active) noexcept nogil:
-    """Whether a stream is being captured, and into what; a library that cannot capture says no."""
+    """Ask whether a stream is captured, and into which graph; no if ACL cannot capture."""
     cdef aclmdlRICaptureStatus state = ACL_MODEL_RI_CAPTURE_STATUS_NONE
     cdef aclmdlRI handle = NULL
     cdef aclError status = counted(
@@ -690,24 +693,24 @@ cdef aclError capture_status(Pool *pool, aclrtStream stream, void **graph,
 
 
 cdef bint stream_captured(Pool *pool, aclrtStream stream, void **graph) noexcept nogil:
-    """As far as the driver says."""
+    """True if the driver says that the stream is captured; false if the call fails."""
     cdef bint active
     capture_status(pool, stream, graph, &active)
     return active
 
 
 cdef void graph_watched(Pool *pool, void *graph) noexcept nogil:
-    """Ask to be told when a graph is destroyed; if ACL refuses, its arena is kept."""
+    """Ask ACL to report when a graph is destroyed; if ACL refuses, the graph's arena is kept."""
     counted(pool, CALL_CAPTURE_INFO, pool.source.driver.graph_watch(graph))
 
 
 cdef aclError event_record(Pool *pool, aclrtStream stream, aclrtEvent *event) noexcept nogil:
-    """In the current context."""
+    """Record an event on a stream of the current context; NULL in `event` if that fails."""
     cdef Source *source = &pool.source
     cdef aclError status = ACL_SUCCESS
     cdef void *graph = NULL
     event[0] = NULL
-    if stream_captured(pool, stream, &graph):   # the event would be the graph's
+    if stream_captured(pool, stream, &graph):   # the event would become part of the graph
         return ACL_ERROR_RT_STREAM_CAPTURED
     spin_enter(&source.lock)
     if source.event_count > 0:

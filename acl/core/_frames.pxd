@@ -1,4 +1,4 @@
-"""Views of frames: where each is mapped, and which of its views holds it.  See `_frames.pyx`.
+"""Views: at which addresses a frame is mapped, and which view is active.  See `_frames.pyx`.
 
 All of it runs under the arena's lock and makes no driver call.
 """
@@ -8,23 +8,24 @@ from libc.stdint cimport uint32_t
 from acl._core cimport Arena, Frame, Range, View
 
 cdef View *view_make(Range *span, uint32_t page) noexcept nogil     # without locks; NULL: no memory
-cdef void view_drop(Arena *arena, View *view) noexcept nogil    # of a page that is unmapped
+cdef void view_drop(Arena *arena, View *view) noexcept nogil    # after its page was unmapped
 
-# The view holds its frame from now on, and the one that did is a shadow.
+# Makes a view the holder of its frame; the former holder becomes a shadow.
 cdef void view_hold(Arena *arena, View *view, Frame *frame) noexcept nogil
-# Takes a shadow from its frame: its page must be unmapped before it is used again, and before the
-# frame leaves the arena.
+# Retires a shadow: its page must be unmapped before the page is used again, and before the frame
+# leaves the arena.
 cdef void view_doom(Arena *arena, View *view) noexcept nogil
-# Takes all views from their frame.  Returns them as a list, the holder first.
+# Retires all views of a frame.  Returns them as a list, the holder first.
 cdef View *views_doom(Arena *arena, Frame *frame) noexcept nogil
 # Undoes `views_doom`, for the list in frame.views.
 cdef void views_restore(Arena *arena, Frame *frame) noexcept nogil
 
-cdef uint32_t pages_free(Arena *arena) noexcept nogil   # counts wholly free ones, segments apart
+# Counts the wholly free pages, without those of segments.
+cdef uint32_t pages_free(Arena *arena) noexcept nogil
 # Begins a search: stamps the frames of wholly free pages, and notes the FREE block around each.
-# With `away`, also lists the frames among them whose holder is not their home.
+# With `away`, also lists those of them whose holder is not their `home`.
 cdef void frames_stamp(Arena *arena, Frame **away) noexcept nogil
-cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each home
+cdef void homes_stamp(Arena *arena) noexcept nogil      # notes the HOLE block around each `home`
 
 
 cdef inline bint page_backed(Range *span, uint32_t page) noexcept nogil:

@@ -1,14 +1,14 @@
-"""Views of frames: where each is mapped, and which of its views holds it.
+"""Views: at which addresses a frame is mapped, and which of its views is active.
 
 A driver lets one physical handle be mapped at several addresses at once.  So if a free page is
-needed elsewhere in its arena, it is not unmapped: its frame is mapped at the other place too, and
-that view holds it from then on.  The old place counts as missing, but its view stays mapped as a
-shadow.  When the frame is free again, a later allocation takes it back by bookkeeping alone (a
-recall).
+needed elsewhere in its arena, it is not unmapped: its frame is mapped at the new address too, and
+the new view becomes its holder.  The old page counts as missing, but its view stays mapped, as a
+shadow.  When the frame is free again, a later allocation can make the old view the holder again
+without a driver call (a recall).
 
-Reuse through another address is as safe as reuse of the same one: both are in the order of the
-arena's stream (I10).  A shadow must not be unmapped while work may still run that was queued when
-it held its frame (I14).  No frame is ever viewed in two arenas (I13).
+Reuse through another address is as safe as through the same one: the arena's stream orders both
+(I10).  A shadow must not be unmapped while work may still run that was queued when the shadow held
+its frame (I14).  All views of a frame lie in one arena (I13).
 
 Thread rule: all under the arena's lock; no driver calls.
 """
@@ -185,7 +185,7 @@ cdef void homes_stamp(Arena *arena) noexcept nogil:
 
 
 cdef void hole_stamp(Arena *arena, Block *hole) noexcept nogil:
-    """Note in the frames whose home lies in a HOLE block which block that is."""
+    """Set `Frame.hole` of all frames whose `home` lies in a HOLE block."""
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span = range_of(arena, hole)
     cdef uint32_t page = page_floor(span, hole.addr, granule)

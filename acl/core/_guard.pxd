@@ -1,4 +1,4 @@
-"""The callbacks of a stream whose blocks are guarded, all or samples; see `_guard.pyx`."""
+"""The callbacks of a stream of which all blocks, or samples, are guarded.  See `_guard.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -20,25 +20,26 @@ cdef enum Found:
     FOUND_FOREIGN
     FOUNDS
 
-# `pool/_findings` hands these in, which `_registry` imports before any guard is opened.  Called
-# without locks, from any thread.  The first notes that a block was handed out or freed, under the
-# thread's stacks, and gives the note's number; the second tells of an error: `last` is the number
-# of the block's last note that matters, or 0 for its newest.
+# `pool/_findings` sets these functions; `_registry` imports it before any guard is opened.  They
+# are called without locks, from any thread.  `on_happened` notes that a block was handed out or
+# freed, with the thread's stacks, and returns the number of the note.  `on_found` reports an error;
+# `last` is the number of the block's newest note to be shown, or 0 for the newest of all.
 cdef uint64_t (*on_happened)(Arena *arena, Block *block, size_t size, bint freed) noexcept nogil
 cdef void (*on_found)(Found kind, Arena *arena, Block *block, uint64_t last) noexcept nogil
 
-# Whether `guard_open` has run, and the guard is not closed.  Whether this allocation is the one in
-# so many: it must be GUARD_BYTES larger, which `guard_set` fills; if the stream takes no work, it
-# is an ordinary one.  `guard_free` takes it back, `guard_drop` without a look.
+# `guard_ready`: true from `guard_open` to `guard_close`.
+# `guard_turn`: true if this allocation is to be guarded, which is one in `guard_every`.  Its block
+# must be GUARD_BYTES larger, and `guard_set` fills these bytes.
+# `guard_free` frees such a block; `guard_drop` frees it without a check.
 cdef bint guard_ready(Arena *arena) noexcept nogil
 cdef bint guard_turn(Arena *arena, size_t size) noexcept nogil
 cdef void guard_set(Arena *arena, Block *block, size_t size) noexcept nogil
 cdef void guard_drop(Arena *arena, Block *block) noexcept nogil
 
-# Before the stream is registered: each `every`-th block is guarded.  False without memory for it.
+# Called before the stream is registered: guard each `every`-th block.  False without host memory.
 cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil
-# Free what is held back, and look at it as far as that is complete, or, with `wait`, after a wait
-# for the stream; how many blocks those were.
+# Frees all blocks in quarantine.  Checks those whose copies are complete; with `wait` it waits for
+# the stream and checks all.  Returns how many blocks were freed.
 cdef uint64_t guard_flush(Arena *arena, bint wait) noexcept nogil
-# After the stream was unregistered: flushes; blocks that come back later are not looked at.
+# Called after the stream was unregistered: flushes.  Blocks that are freed later are not checked.
 cdef void guard_close(Arena *arena) noexcept nogil

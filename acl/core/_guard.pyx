@@ -1,19 +1,20 @@
-"""Callbacks that look for memory errors of the pool's users, registered instead of the fast ones.
+"""Callbacks that detect memory errors of the pool's users; they replace the fast callbacks.
 
-Every n-th block is guarded: guard bytes follow it, and when it is freed it is filled and held back
-for a while.  All of that is work on the block's own stream, and so is the check: the bytes are
-copied to pinned memory in the stream's order, and read once an event behind the copy is complete.
-This finds an overflow past a block's end, a write to a freed block, a double free, and the free of
-a pointer that is not a block of the stream.  Findings go to `_findings`; the program goes on.
+Each n-th block of a stream is guarded.  Guard bytes follow it; when it is freed, it is filled with
+a known value and kept in quarantine for a while.  The fills are work on the block's own stream, and
+so is the check: the bytes are copied to pinned memory in the stream's order, and the host reads
+them once an event after the copy is complete.  This detects an overflow past a block's end, a write
+to a freed block, a double free, and the free of a pointer that is not a block of the stream.
+Findings are reported to `_findings`; the program continues.
 
-If every block is guarded, each free waits for its stream, and errors are reported at once.  Samples
-wait for nothing: an error is reported some sampled frees later, or at the end.  A block that is not
-sampled costs one decrement and one test of its flags.
+If all blocks are guarded, each free waits for its stream, and errors are reported at once.  If only
+some are, no free waits: an error is reported a few guarded frees later, or at the end.  A block
+that is not guarded costs one decrement and one test of its flags.
 
-Any thread may call; there is no GIL and no Python object here.  The statistics count guard bytes as
-requested.  Not guarded are streams under capture, as their work may not be waited for, and streams
-that are gone.  If two threads free guarded blocks of one stream at the same time, one of the blocks
-is freed unchecked.
+Any thread may call; this module uses no GIL and no Python object.  The statistics count guard bytes
+as requested.  Streams under capture are not guarded, as they cannot be waited for, nor are streams
+that were destroyed.  If two threads free guarded blocks of one stream at the same time, one of the
+blocks is freed unchecked.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -39,31 +40,33 @@ cdef extern from "core/lock.h" nogil:
 cdef enum:
     GUARD_VALUE = 0xA7
     FREED_VALUE = 0xDD
-    LOOK_BYTES = 4096           # a freed block is filled and checked up to here
+    LOOK_BYTES = 4096           # at most this many bytes of a freed block are filled and checked
     SLOTS = 64                  # most freed blocks whose check is not complete
-    HELD = 32                   # most of these that are held back
+    HELD = 32                   # most blocks in quarantine; the other slots await a check
 
-cdef struct Slot:               # a guarded block that was freed
-    Block *block                # after it has left, only its name in reports
-    uint64_t freed              # number of its note
-    aclrtEvent event            # behind the last copy; NULL: only a wait for the stream tells
-    size_t look                 # bytes of `after`, once they are copied
+# A guarded block that its user has freed.  It is in quarantine until `oldest_leaves` frees it; its
+# slot is kept until `oldest_settles` has checked the copies.
+cdef struct Slot:
+    Block *block                # in quarantine; later only a name in reports
+    uint64_t freed              # number of the note of its free (`on_happened`)
+    aclrtEvent event            # recorded after the last copy; NULL: the stream must be waited for
+    size_t look                 # bytes that are copied to `after`
     bint checked                # the guard bytes have been checked
     bint filled                 # the fill of the freed block was queued
-    uint8_t *before             # pinned: the guard bytes at the free
-    uint8_t *after              # pinned: what the block held when it left
+    uint8_t *before             # pinned: a copy of the guard bytes at the user's free
+    uint8_t *after              # pinned: a copy of the block's bytes at the end of its quarantine
 
-cdef struct Guard:              # of one arena; under `busy`, which is only ever tried
+cdef struct Guard:              # of one arena; a thread that finds `busy` taken does not wait
     SpinLock busy
     bint waits                  # each free waits for its stream, and checks at once
-    uint64_t pushed             # slots by their number: settled <= left <= pushed
-    uint64_t left
-    uint64_t settled
+    uint64_t pushed             # slots used so far; slots are numbered from 0
+    uint64_t left               # slots below this number have left quarantine; left <= pushed
+    uint64_t settled            # slots below this number are checked and free; settled <= left
     uint8_t *pinned
     Slot[SLOTS] slots
 
 
-# --- looking ------------------------------------------------------------------------------------
+# --- checking -----------------------------------------------------------------------------------
 
 cdef inline Guard *guard_of(Arena *arena) noexcept nogil:
     return <Guard *> arena.guard
@@ -121,7 +124,7 @@ cdef void slot_check(Arena *arena, Slot *slot) noexcept nogil:
 
 
 cdef void slot_settle(Arena *arena, Slot *slot) noexcept nogil:
-    """Check the fill of a block that has left; all its copies are complete."""
+    """Check the bytes of a block that has left quarantine; all its copies are complete."""
     slot_check(arena, slot)
     if not filled(slot.after, slot.look, FREED_VALUE):
         on_found(FOUND_USE_AFTER_FREE, arena, slot.block, slot.freed)
@@ -133,10 +136,10 @@ cdef bint slot_ready(Arena *arena, Slot *slot, bint wait) noexcept nogil:
     return wait and stream_wait(arena)
 
 
-# --- holding back -------------------------------------------------------------------------------
+# --- quarantine ---------------------------------------------------------------------------------
 
 cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
-    """Mark a guarded block as held; false if another free of it was first."""
+    """Mark a guarded block as in quarantine; false if another free of it was first."""
     cdef bint first
     lock_take(&arena.lock)
     first = (block.state == BLOCK_LIVE
@@ -148,7 +151,10 @@ cdef bint block_hold(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
-    """Queue a copy of the block's bytes, then free it: later work of the stream may use it."""
+    """Let the oldest block leave quarantine: queue a copy of its bytes, then free it.
+
+    The copy is queued before any work that uses the memory next.
+    """
     cdef Slot *slot = slot_at(guard, guard.left)
     slot.look = look_size(slot.block)
     if not slot.filled or not copy_out(arena, slot, slot.after, slot.block.addr, slot.look):
@@ -157,14 +163,14 @@ cdef void oldest_leaves(Arena *arena, Guard *guard) noexcept nogil:
         slot_settle(arena, slot)
         slot.look = 0
     guard.left += 1
-    arena_free(arena, slot.block)               # held until that very moment
+    arena_free(arena, slot.block)               # last: until here it was BLOCK_HELD
 
 
 cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
-    """End the oldest slot.  False, and nothing is changed, if that needs a wait and may not."""
+    """Check and free the oldest slot.  False, with no change, if it is not ready and not `wait`."""
     cdef Slot *slot = slot_at(guard, guard.settled)
     cdef bint ready
-    if not guard.waits:                         # else it was looked at when it left
+    if not guard.waits:                         # else `oldest_leaves` has checked it
         ready = slot_ready(arena, slot, wait)
         if slot.event != NULL and not ready and not wait:
             return False
@@ -176,7 +182,7 @@ cdef bint oldest_settles(Arena *arena, Guard *guard, bint wait) noexcept nogil:
 
 
 cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
-    """Check what is complete by now; queries two events at most."""
+    """Check the oldest slots if their copies are complete; queries two events at most."""
     cdef uint64_t number = guard.left
     if guard.settled < guard.left:
         oldest_settles(arena, guard, False)
@@ -187,9 +193,9 @@ cdef void guard_poll(Arena *arena, Guard *guard) noexcept nogil:
 
 
 cdef bint hold(Arena *arena, Guard *guard, Block *block) noexcept nogil:
-    """Check the guard bytes of a freed block, fill it, and hold it back for a while.
+    """Put a freed block into quarantine: queue a copy of its guard bytes, and fill it.
 
-    False, and it is not checked, if all slots wait for work that is still queued.
+    False, and the block is not checked, if all slots wait for work that is still queued.
     """
     cdef Slot *slot
     cdef size_t size = user_size(block)
@@ -234,7 +240,7 @@ cdef bint guard_open(Arena *arena, uint32_t every) noexcept nogil:
         guard = <Guard *> calloc(1, sizeof(Guard))
     if guard == NULL:
         return False
-    arena.guard = guard                         # until the arena goes
+    arena.guard = guard                         # freed with the arena
     guard.waits = every == 1
     if guard.pinned != NULL:
         return True
@@ -262,7 +268,7 @@ cdef void guard_close(Arena *arena) noexcept nogil:
 # --- callbacks ----------------------------------------------------------------------------------
 
 cdef bint captured(Arena *arena) noexcept nogil:
-    """True if the stream takes no work of ours: it is under capture, or gone."""
+    """True if the pool may queue no work on the stream: it is under capture or was destroyed."""
     cdef void *graph = NULL
     if arena.by_device:
         return True
@@ -316,7 +322,7 @@ cdef void *guard_alloc_advise(aclrtAllocator allocator, size_t size,
 
 cdef void free_plain(Arena *arena, Block *block, bint ours) noexcept nogil:
     """Free a block that is not guarded, or refuse what is not a block."""
-    # A capture's block lies in another slab; an arena whose pool is gone reports nothing.
+    # A capture's block lies in another slab; an arena whose pool was destroyed reports nothing.
     if not arena_free(arena, block) and arena.pool != NULL:
         on_found(FOUND_DOUBLE_FREE if ours else FOUND_FOREIGN, arena, block, 0)
 

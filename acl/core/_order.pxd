@@ -1,4 +1,4 @@
-"""What a stream's own order does not cover: other streams, model unloads, captured graphs."""
+"""Uses of memory that a stream's own order does not cover.  See `_order.pyx`."""
 
 from libc.stdint cimport uint64_t
 
@@ -8,53 +8,58 @@ from acl.bind.generated._libacl cimport (
     aclError, aclmdlRI, aclmdlRICaptureStatus, aclrtContext, aclrtStream,
 )
 
-# A live block is used on another stream too: freeing it will wait for what is queued there.  The
-# second is told where that stream lives.
+# Note that a live block is used on another stream too: its free will wait for the work queued
+# there.  False: it is not a live block, or there is no host memory.  `context` is that stream's
+# context, or NULL if the caller does not know it.
 cdef bint block_share(Arena *arena, Block *block, aclrtStream stream) noexcept nogil
 cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
                          aclrtContext context) noexcept nogil
 
-# A block that is not live any more, off all lists, waits for its users and, while a model is
-# unloaded, for its whole context.  Called with the lock held; unlocks over the driver calls.
+# Defers the free of a block that is on no list and not counted as live: it is WAITING until the
+# other streams that use it are done and, if a model is being unloaded, until all work of the
+# context is.  Called with the lock held; opens it over driver calls.
 cdef void block_park(Arena *arena, Block *block) noexcept nogil
 
-# Release the blocks that wait for nothing any more; without locks.  How many those were.
+# Without locks: frees the WAITING blocks whose work is complete.  Returns how many.
 cdef uint64_t waiting_poll(Arena *arena) noexcept nogil
-# The same, but at most some streams at work are asked: the others at the next call.
+# As `waiting_poll`, but stops after GLANCED_MOST busy streams; the next call asks the others.
 cdef uint64_t waiting_glance(Arena *arena) noexcept nogil
-# The same after a wait for what the arena's blocks still wait for.
+# As `waiting_poll`, after a wait for all contexts that the arena's WAITING blocks wait for.
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil
 # Synchronises the device and releases every waiting block of the pool; false if the wait failed.
 # Those of a framework's arenas only with `drained`, which also empties the framework's queue.
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil
-# Whether something waits that no event will release, only a sync of the device.
+# True if a block is WAITING that no event will release, only a sync of the device.
 cdef bint waiting_blindly(Pool *pool) noexcept nogil
-# `waiting_sync` if anything waits: before the pool goes.
+# Called before a pool is destroyed: `waiting_sync`, if any block is WAITING.
 cdef void waiting_end(Pool *pool) noexcept nogil
 
-# Destroys a pool that nobody speaks for any more, or leaves it to `pools_retry`, where blocks are
-# live, a stream is at work or ACL has an arena's address.
+# Destroys a pool whose owner has dropped it, and retries earlier ones.  If blocks are live, memory
+# cannot be given back, or ACL has an arena's address, the pool is left to `pools_retry`.
 cdef void pool_drop(Pool *pool) noexcept nogil
-# Destroys the pools that were left so and can go by now.
+# Destroys the pools that earlier calls could not destroy, if it is possible now.
 cdef void pools_retry() noexcept nogil
 
-# From here on, allocations on the arena's stream are private to a capture, until the end.
+# From `capture_begin` to `capture_end`, allocations on the arena's stream are made in an arena that
+# belongs to the capture.  `capture_begin` returns it, or NULL.
 cdef Arena *capture_begin(Arena *arena) noexcept nogil
 cdef void capture_end(Arena *arena) noexcept nogil
 
 
 cdef inline Arena *capture_of(Arena *arena) noexcept nogil:
-    """The arena of the capture under way, or NULL; with no lock."""
+    """Without locks: return the arena of the capture under way, or NULL."""
     return <Arena *> pointer_read(<void **> &arena.capture)
 
 
-# `aclmdlRICaptureGetInfo`; a chip without graphs is asked once in the process, and says no.
+# As `aclmdlRICaptureGetInfo`.  If the chip has no graphs, it is called only once in a process, and
+# the answer is "not captured".
 cdef aclError capture_ask(
     aclrtStream stream, aclmdlRICaptureStatus *state, aclmdlRI *graph) noexcept nogil
-# Whether the stream is being captured, asked of the driver; begins and ends captures accordingly.
-# False: it is captured, and there is no arena for that.
+# Asks the driver whether the stream is being captured, and calls `capture_begin` or `capture_end`
+# accordingly.  False: it is or may be captured, and there is no arena for the capture.
 cdef bint capture_look(Arena *arena) noexcept nogil
-# The graph is gone: its blocks are ordinary memory again.  How many pages went to the source.
+# Called once the graph is destroyed: its blocks are ordinary memory again.  Returns how many pages
+# were given to the source.
 cdef uint64_t capture_release(Arena *capture) noexcept nogil
-# The capture's arena that a block belongs to, or NULL.
+# Returns the arena of a capture on this arena's stream to which the block belongs, or NULL.
 cdef Arena *capture_owner(Arena *arena, Block *block) noexcept nogil

@@ -1,14 +1,15 @@
-"""What a stream's own order does not cover: other streams, model unloads, captured graphs.
+"""Uses of memory that a stream's own order does not cover.
 
-A freed block may be handed out again at once to later work of its own stream (I10).  Three kinds
-of blocks may not:
+A freed block is usually handed out again at once, to later work of its own stream (I10).  For three
+kinds of blocks that would be wrong:
 
-- A block that other streams use (`block_share`).  At its free an event is recorded on each of them,
-  and it is WAITING until all are complete.  The events are polled when memory is short.
+- A block that other streams use too (`block_share`).  At its free an event is recorded on each of
+  them, and the block is WAITING until all events are complete.  They are polled when an allocation
+  finds no memory.
 - A block that is freed while a model is unloaded, as the model's auxiliary streams may still use
   it.  It waits for all work of its stream's context, by a Use that is `whole`.
-- A block handed out during a capture, as the graph has its address.  Each capture has an arena of
-  its own, which gives no page away until the graph is gone.
+- A block that was handed out during a capture, as the graph uses its address.  Each capture has an
+  arena of its own, which gives no page away until the graph is destroyed.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -40,7 +41,7 @@ from acl.core._pages cimport pages_donate, pages_may_leave
 
 
 cdef enum:
-    GLANCED_MOST = 16           # queues at work that a slow allocation asks
+    GLANCED_MOST = 16           # `waiting_glance` stops after this many queues with work left
 
 
 # --- shared blocks ------------------------------------------------------------------------------
@@ -54,14 +55,14 @@ cdef bint block_share_in(Arena *arena, Block *block, aclrtStream stream,
     cdef Use *use
     cdef Use **beds = NULL
     if <size_t> (<char *> block - arena.slab) >= stale_read(&arena.slab_used):
-        arena = capture_owner(arena, block)     # a block of a capture's arena, or foreign
+        arena = capture_owner(arena, block)     # NULL: not a block of this stream
         if arena == NULL:
             return False
     use = use_make(block, stream)
     if use == NULL:
         return False
     if arena.role == ROLE_FRAMEWORK:
-        use.context = arena.pool.context        # its queue's marks tell, wherever the stream lives
+        use.context = arena.pool.context        # not needed: the queue's markers tell its end
     else:
         use.context = stream_home(arena.pool, stream, context)
     if arena_is_of(arena, stream, use.context):
@@ -112,7 +113,7 @@ cdef Use *uses_take(Arena *arena, Block *block) noexcept nogil:
 
 
 cdef Use *use_whole(Arena *arena, Block *block) noexcept nogil:
-    """Make a Use that is over once all work of the arena's context was waited for."""
+    """Make a Use that ends with a wait for all work of the arena's context."""
     cdef Use *use = use_make(block, arena.stream)
     if use != NULL:
         use.context = arena_context(arena)
@@ -129,25 +130,25 @@ cdef void block_park(Arena *arena, Block *block) noexcept nogil:
     if arena.mode & (ARENA_UNLOADING | ARENA_FORKED):
         use = use_whole(arena, block)
         if use == NULL:
-            block.state = BLOCK_MOVING          # for good: the host has no memory to remember it
+            block.state = BLOCK_MOVING          # lost for ever: no host memory for its Use
         else:
             use.next = uses
             uses = use
-    elif uses == NULL:                          # their streams have ended, complete
+    elif uses == NULL:                          # the other streams ended with their work complete
         block_release(arena, block)
         return
     block.requested = 0
     use = uses
-    while use != NULL:                      # count all before one of them can be over
+    while use != NULL:                      # count all Uses before any of them can end
         block.requested += 1
         use.moment = <uint64_t> stale_read(<size_t *> &pool.source.moment)
         use = use.next
-    arena.polling += 1                      # until all are in a queue, no list has them
+    arena.polling += 1                      # these Uses are on no list until `waiting_add`
     arena.marking += 1
     while uses != NULL:
         use = uses
         uses = uses.next
-        # If frees come early, an event tells nothing: the work may not be queued yet.
+        # If frees come before launches, an event proves nothing: the work may not be queued yet.
         if not (use.whole or use.ended or arena.early or arena.mode & ARENA_FORKED):
             lock_drop(&arena.lock)
             use.event = event_mark(pool, use.stream, &use.context)
@@ -163,7 +164,7 @@ cdef inline uint32_t wait_bed(Use *use) noexcept nogil:
 
 
 cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
-    """Return the link to the oldest Use that waits for the same stream; to NULL if none does."""
+    """Return the link to the oldest Use that waits for the same as `use`; it is NULL if none."""
     cdef Use **link = &arena.wait_beds[wait_bed(use)]
     while link[0] != NULL and not (link[0].stream == use.stream and link[0].blind == use.blind
                                    and link[0].context == use.context):
@@ -172,7 +173,7 @@ cdef Use **queue_find(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
-    """Put a new queue of one Use into the ring, to be asked last."""
+    """Put a new queue of one Use into the ring of queues, as the last to be polled."""
     cdef Use *first = arena.waiting
     arena.queues += 1
     use.last = use
@@ -189,7 +190,7 @@ cdef void queue_begin(Arena *arena, Use *use) noexcept nogil:
 cdef void waiting_add(Arena *arena, Use *use) noexcept nogil:
     """Under the lock: add a Use to the queue of its stream, as the youngest."""
     cdef Use **link
-    cdef bint marked = arena.role == ROLE_FRAMEWORK     # at the first miss after the free
+    cdef bint marked = arena.role == ROLE_FRAMEWORK     # `queue_mark` sets its marker later
     use.blind = use.whole or use.ended or (use.event == NULL and not marked)
     use.next = NULL
     link = queue_find(arena, use)
@@ -216,7 +217,7 @@ cdef void queue_step(Arena *arena, Use *use, Use *then) noexcept nogil:
 
 
 cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
-    """Under the lock: take the oldest Use out of its queue; return the next one, or NULL."""
+    """Under the lock: take the oldest Use out of its queue; return the queue's next Use or NULL."""
     cdef Use **link = queue_find(arena, use)
     cdef Use *then = use.next
     if then != NULL:
@@ -235,7 +236,7 @@ cdef Use *waiting_drop(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """End the oldest Use of a queue, and release its block if that was the block's last.
+    """End the oldest Use of a queue, and free its block if that was the block's last Use.
 
     Return the next Use of the queue, or NULL.
     """
@@ -258,10 +259,10 @@ cdef Use *use_over(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
-    """Without locks: true if all work is complete for which a Use waits.
+    """Without locks: true if the work that a Use waits for is complete.
 
-    That is so if its context was waited for since the free, or if its event is complete.  An event
-    that could not be recorded or queried is never complete.
+    It is complete if there was a wait for its context since the free, or if its event is complete.
+    An event that could not be recorded or queried is never complete.
     """
     cdef Pool *pool = arena.pool
     cdef bint silent
@@ -273,7 +274,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
         return True
     if use.event != NULL:
         silent = event_ask(pool, use.event, &done) != ACL_SUCCESS
-        if silent != use.silent:                # only the thread with the queue in hand writes it
+        if silent != use.silent:                # only the thread that set `asked` writes `silent`
             lock_take(&arena.lock)
             use.silent = silent
             lock_drop(&arena.lock)
@@ -281,7 +282,7 @@ cdef bint use_complete(Arena *arena, Use *use) noexcept nogil:
 
 
 cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
-    """Return the oldest Use of a queue that needs a mark; `marked`, unless NULL, has its now."""
+    """Return the oldest Use of a queue without a marker; `marked` is the Use that just got one."""
     cdef Use *use
     lock_take(&arena.lock)
     if marked != NULL:
@@ -292,7 +293,7 @@ cdef Use *queue_unmarked(Arena *arena, Use *oldest, Use *marked) noexcept nogil:
 
 
 cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
-    """Without locks: set marks for a framework's Uses; true if one needed a mark."""
+    """Without locks: set markers in a framework's queue for its Uses; true if one needed it."""
     cdef Pool *pool = arena.pool
     cdef Use *first = queue_unmarked(arena, oldest, NULL)
     cdef Use *use = first
@@ -305,14 +306,14 @@ cdef bint queue_mark(Arena *arena, Use *oldest) noexcept nogil:
 
 
 cdef Use *queue_settle(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """Without locks: end a queue's Uses, oldest first, until one is not complete; return that."""
+    """Without locks: end a queue's Uses, oldest first.  Return the first incomplete one or NULL."""
     while use != NULL and use_complete(arena, use):
         use = use_over(arena, use, released)
     return use
 
 
 cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
-    """End what is complete in a queue that this thread has in hand; true if nothing is left."""
+    """End the complete Uses of a queue that this thread has taken; true if no Use is left."""
     use = queue_settle(arena, use, released)
     if use != NULL and arena.role == ROLE_FRAMEWORK and queue_mark(arena, use):
         use = queue_settle(arena, use, released)
@@ -325,7 +326,7 @@ cdef bint queue_poll(Arena *arena, Use *use, uint64_t *released) noexcept nogil:
 
 
 cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
-    """Take the next queue that no other thread has in hand; NULL after `left` queues."""
+    """Take the next queue that no other thread has taken; NULL after `left` queues."""
     cdef Use *use = NULL
     lock_take(&arena.lock)
     while use == NULL and left[0] > 0 and arena.waiting != NULL:
@@ -339,7 +340,7 @@ cdef Use *queue_take(Arena *arena, uint32_t *left) noexcept nogil:
 
 
 cdef uint64_t queues_poll(Arena *arena, uint32_t most) noexcept nogil:
-    """Ask the queues in turn, until `most` were found at work; return how many blocks are free."""
+    """Poll the queues, until `most` of them had work left; return how many blocks were freed."""
     cdef uint64_t released = 0
     cdef uint32_t left
     cdef Use *use
@@ -368,12 +369,12 @@ cdef uint64_t waiting_glance(Arena *arena) noexcept nogil:
 
 
 cdef uint64_t waiting_wait(Arena *arena) noexcept nogil:
-    waiting_contexts_sync(arena)                # those that did not expire are noted
+    waiting_contexts_sync(arena)                # status: successful waits are noted
     return waiting_poll(arena)
 
 
 cdef bint waiting_sync(Pool *pool, bint drained) noexcept nogil:
-    # A framework's blocks stay unless its queue is drained: their last use may not be launched yet.
+    # Unless `drained`, a framework's blocks stay WAITING: their last use may not be launched yet.
     cdef uint64_t moment = moment_begin(pool)
     cdef uint32_t index
     cdef bint done = not drained or pool.drain == NULL or pool.drain(pool)
@@ -437,9 +438,10 @@ cdef void pools_retry() noexcept nogil:
 # --- captures -----------------------------------------------------------------------------------
 
 cdef Arena *capture_spare(Arena *arena) noexcept nogil:
-    """Take a capture's arena whose graph is gone and whose blocks are free; NULL: there is none.
+    """Take a capture's arena whose graph was destroyed and whose blocks are free; NULL: none.
 
-    That of another stream must have no page, as nothing orders the two; it is this one's then.
+    An arena of another stream is taken only if it has no pages, as no order covers work on both
+    streams.  This stream's arena becomes its owner.
     """
     cdef Pool *pool = arena.pool
     cdef uint32_t index
@@ -452,7 +454,7 @@ cdef Arena *capture_spare(Arena *arena) noexcept nogil:
                 and (other.owner == arena or (
                     other.pages == 0 and other.climbing == 0 and other.waiting == NULL
                     and other.polling == 0))):
-            other.released = False              # nobody else's from here on
+            other.released = False              # no other thread can take it now
             other.owner = arena
             other.early = arena.early
             other.stream = arena.stream
@@ -520,7 +522,7 @@ cdef aclError capture_ask(
         return status
     count_publish(&graphs_missing, 1)
     if first and before == ACL_SUCCESS:
-        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: it is our question's, nobody's error
+        aclrtGetLastError(ACL_RT_THREAD_LEVEL)  # status: clears the error that this query has set
     return ACL_SUCCESS
 
 
@@ -530,7 +532,7 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     cdef aclError status = capture_status(arena.pool, arena.stream, &graph, &active)
     cdef Arena *capture
     if status != ACL_SUCCESS and arena.stream != NULL and not count_read(&arena.by_device):
-        return False                            # what is taken might be the graph's
+        return False                            # a block might become part of a graph
     if not active:
         if capture_of(arena) != NULL:
             capture_end(arena)
@@ -538,14 +540,14 @@ cdef bint capture_look(Arena *arena) noexcept nogil:
     capture = capture_of(arena)
     if capture != NULL and (capture.released or (
             capture.graph != NULL and capture.graph != graph)):
-        capture_end(arena)                      # another capture began since we last looked
+        capture_end(arena)                      # another capture began since the last call
         capture = NULL
     if capture == NULL:
         capture = capture_begin(arena)
     if capture != NULL and capture.graph != graph:
         capture.graph = graph
         if arena.pool.source.driver.graph_watch != NULL:
-            graph_watched(arena.pool, graph)    # nobody else will say when it is gone
+            graph_watched(arena.pool, graph)    # there is no other way to learn of its end
     return capture != NULL
 
 

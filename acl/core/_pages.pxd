@@ -1,4 +1,4 @@
-"""Windows that are claimed and filled, and pages that leave their places.  See `_pages.pyx`."""
+"""Claim and fill windows, and take free pages from their addresses.  See `_pages.pyx`."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -11,36 +11,36 @@ from acl.core._place cimport Window
 cdef struct Climb:              # a slow allocation under way
     Arena *arena
     size_t size
-    Block *first                # the claimed window: MOVING blocks, first to last
+    Block *first                # the claimed window: the MOVING blocks from `first` to `last`
     Block *last
-    Block *pieces               # MOVING blocks of this arena that its frames leave
+    Block *pieces               # MOVING blocks of this arena whose frames get a new view
     View *stale                 # views in the window that must be unmapped
-    View *cleared               # views of it that have been unmapped
-    View *made                  # new views
+    View *cleared               # views in the window that have been unmapped
+    View *made                  # new views in the window
     Frame *mapped               # the frames of `made`, in the same order
-    Frame *frames               # frames that the ladder has brought and that are not mapped yet
-    uint64_t missing            # pages to map
-    uint64_t found              # frames that the ladder has brought
-    uint64_t held               # pages of the arena when it began
-    uint64_t share              # pages of the arena at the peaks of its last turns
-    Arena *near[12]             # other arenas that it looks at: those that climbed last, a few more
+    Frame *frames               # frames that the steps have brought and that are not mapped yet
+    uint64_t missing            # pages of the window that have no memory
+    uint64_t found              # frames that the steps have brought
+    uint64_t held               # pages of the arena when the allocation began
+    uint64_t share              # pages that the arena needed at the peaks of its last bursts
+    Arena *near[12]             # other arenas to look at: of recent slow allocations, a few more
     uint32_t near_count
-    uint64_t others             # allocations of `near` from their bins when it began
-    bint at_once                # streams work at once, not in turn: each keeps what it has
-    size_t live                 # bytes asked for in all arenas, with this request; 0: not known
+    uint64_t others             # `counters.fits` of all `near` when the allocation began
+    bint at_once                # streams are concurrent: each arena keeps its pages
+    size_t live                 # bytes requested in all arenas, with this request; 0: not known
     size_t own                  # bytes: the sum of the arenas' own peaks
     size_t joint                # bytes: the peak of the arenas' sum, as far as seen
-    uint32_t rung               # the last rung that brought something
-    bint views                  # free pages of the arena may be mapped at a second place
-    bint moves                  # pages may be unmapped for it
-    bint repeats                # iterations end, and few allocations borrow: shapes may repeat
-    bint refused                # the driver refused to map a page for the second time
+    uint32_t rung               # the last Rung that brought a frame
+    bint views                  # free pages of the arena may be mapped a second time
+    bint moves                  # pages may be unmapped for this allocation
+    bint repeats                # shapes may repeat: iterations end, and few allocations move pages
+    bint refused                # the driver refused to map a page a second time
 
 cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
     """True if pages of the arena may be unmapped once its stream was seen complete (I14).
 
-    False while a graph has their addresses.  If frees come before launches, only `drained` permits
-    it: all queued work is launched then.
+    False while a graph uses their addresses.  If frees come before launches, true only if
+    `drained`: then all queued work has been launched.
     """
     if arena.role == ROLE_CAPTURE and not arena.released:
         return False
@@ -48,7 +48,7 @@ cdef inline bint pages_may_leave(Arena *arena, bint drained) noexcept nogil:
                            or (arena.owner != NULL and arena.owner.role == ROLE_FRAMEWORK))
 
 
-# Adds frames that a rung has brought.
+# Adds frames that a fallback step has brought.
 cdef void climb_add(Climb *climb, Frame *frames, uint64_t pages, uint32_t rung) noexcept nogil
 
 # Under the arena's lock.
@@ -59,7 +59,7 @@ cdef void window_unclaim(Climb *climb) noexcept nogil
 cdef bint window_recall(Climb *climb) noexcept nogil    # false: the host has no memory
 cdef void window_settle(Climb *climb) noexcept nogil
 cdef void pages_home(Arena *arena) noexcept nogil
-cdef Block *window_join(Climb *climb) noexcept nogil    # one MOVING block of the window
+cdef Block *window_join(Climb *climb) noexcept nogil    # returns the window as one MOVING block
 
 # Without locks.
 cdef void views_retry(Arena *arena) noexcept nogil
@@ -71,6 +71,7 @@ cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil
 cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
                              Frame **frames) noexcept nogil
 
-# Whole free pages of an arena to the source, segments to the driver; at most `want` pages.  Without
-# locks.  With `wait` the arena's stream is synchronised first; without, it gives only if idle.
+# Without locks: gives up to `want` whole free pages of an arena to the source, and free segments to
+# the driver.  Returns how many pages.  With `wait` it waits for the arena's stream first; without,
+# it gives nothing if the stream is busy.
 cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogil

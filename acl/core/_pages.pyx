@@ -1,10 +1,11 @@
-"""Windows that a slow allocation claims and fills, and pages that leave their places.
+"""Claim and fill windows, and take free pages from their addresses.
 
-An allocation claims its window (`_place`) as MOVING blocks, which no other thread touches.  Then
-`window_recall` recalls what the window's shadows can give, `_climb` brings frames for the rest, and
-`window_map` maps them.  Free pages leave their place in two ways: they get another view in the same
-arena, without a wait (`pages_view`), or they are unmapped for good after their stream was seen
-complete (`pages_move_out`, I14).  No lock is held over a driver call.
+A slow allocation claims its window (`_place`) as MOVING blocks, which no other thread touches.
+Then `window_recall` makes the window's shadows active where their frames are free, `_climb` gets
+frames for the other pages, and `window_map` maps them.  A free page can be used elsewhere in two
+ways: its frame gets another view in the same arena, without a wait (`pages_view`), or it is
+unmapped after its stream was seen complete (`pages_move_out`, I14).  No lock is held over a driver
+call.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -97,7 +98,7 @@ cdef void piece_release(Arena *arena, Block *block) noexcept nogil:
 cdef void piece_settle(Arena *arena, Block *block) noexcept nogil:
     """Put a MOVING block back: as FREE where its pages are backed, as HOLE where they are missing.
 
-    Without a descriptor for a cut, the rest stays MOVING for good, as parts of it have no memory.
+    If there is no descriptor for a cut, the rest stays MOVING for ever.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef char *addr = page_next(arena, block, block.addr)
@@ -168,7 +169,7 @@ cdef void window_unclaim(Climb *climb) noexcept nogil:
 
 cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
                      Block *block) noexcept nogil:
-    """Return how many shadows from `page` on have frames in neighbouring pages of a FREE block."""
+    """Return how many shadows from `page` on have frames whose pages adjoin in a FREE block."""
     cdef Arena *arena = climb.arena
     cdef View *holder = span.views[page].frame.holder
     cdef Range *home = arena.ranges[holder.range]
@@ -186,9 +187,9 @@ cdef uint32_t run_of(Climb *climb, Range *span, uint32_t page, uint32_t end,
 
 
 cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """Recall a row of neighbouring frames to `page` and those after it.
+    """Make the shadows of `page` and of the next pages active, for frames whose pages adjoin.
 
-    Return how many there were; 0 without descriptors.
+    Return how many pages; 0 if there is no descriptor.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -196,7 +197,7 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
     cdef char *addr = arena.ranges[frame.holder.range].base + frame.holder.page * granule
     cdef Block *block = frame.block
     cdef uint32_t length, index
-    while block_end(block) <= addr:             # it was cut since the search
+    while block_end(block) <= addr:             # the block was cut since the search
         block = block.next
     length = run_of(climb, span, page, end, block)
     block = piece_detach(arena, block, addr, addr + length * granule)
@@ -214,9 +215,9 @@ cdef uint32_t run_recall(Climb *climb, Range *span, uint32_t page, uint32_t end)
 
 
 cdef bint window_recall(Climb *climb) noexcept nogil:
-    """Let the window's shadows hold their frames if those are free.  Doom its other shadows.
+    """Make the window's shadows active if their frames are free; retire its other shadows.
 
-    Counts the pages that are still missing.  False without descriptors.
+    Counts the pages that are still missing.  False if there is no descriptor.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -227,14 +228,14 @@ cdef bint window_recall(Climb *climb) noexcept nogil:
     cdef View *view
     climb.missing = 0
     if arena.shadows > 0:
-        frames_stamp(arena, NULL)               # again: the window's own pages left the bins
+        frames_stamp(arena, NULL)               # again: the window's own pages are not free now
     while page < end:
         view = span.views[page]
         length = 1
         if view == NULL:
             climb.missing += 1
         elif view.frame.holder == view:
-            pass                                # backed: of a free block
+            pass                                # backed: the page was in a FREE block
         elif view.frame.stamp == arena.search:
             length = run_recall(climb, span, page, end)
             if length == 0:
@@ -303,7 +304,7 @@ cdef bint window_map(Climb *climb) noexcept nogil:
 
 
 cdef void window_mark(Climb *climb) noexcept nogil:
-    """Note where the window's holes began and how long they were, for `hole_offer`."""
+    """Note at which pages the window's holes began and how long they were, for `hole_offer`."""
     cdef size_t granule = climb.arena.pool.options.granule
     cdef Range *span = range_of(climb.arena, climb.first)
     cdef Block *block = climb.first
@@ -359,7 +360,7 @@ cdef void views_retry(Arena *arena) noexcept nogil:
 
 
 cdef void window_settle(Climb *climb) noexcept nogil:
-    """Under the lock: let new views hold their frames, and make holes of the places they left."""
+    """Under the lock: make the new views active, and their frames' old addresses holes."""
     cdef Arena *arena = climb.arena
     cdef View *view
     cdef Frame *frame
@@ -389,7 +390,7 @@ cdef Block *window_join(Climb *climb) noexcept nogil:
     return block
 
 
-# --- pages out ----------------------------------------------------------------------------------
+# --- taking pages out of an arena ---------------------------------------------------------------
 
 cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
                            uint64_t *taken) noexcept nogil:
@@ -416,7 +417,7 @@ cdef Block *piece_of_pages(Arena *arena, Block *block, uint64_t want,
 
 
 cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept nogil:
-    """Under the lock: detach up to `want` whole free pages, smallest blocks first, to a list."""
+    """Under the lock: detach up to `want` whole free pages into a list, smallest blocks first."""
     cdef Bins *bins = &arena.bins
     cdef uint32_t kind, index
     cdef uint64_t taken = 0
@@ -441,9 +442,9 @@ cdef uint64_t pages_detach(Arena *arena, uint64_t want, Block **pieces) noexcept
 
 
 cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept nogil:
-    """Under the lock, after the stream was seen complete: doom all views of detached frames.
+    """Under the lock, after the stream was seen complete: retire all views of detached frames.
 
-    A frame with an old mapping that is not unmapped yet stays: that mapping keeps its memory.
+    A frame is left out if it has an old view to unmap, as that mapping would keep its memory.
     """
     cdef size_t granule = arena.pool.options.granule
     cdef Range *span
@@ -467,9 +468,9 @@ cdef void pieces_leave(Arena *arena, Block *pieces, Frame **leaving) noexcept no
 
 
 cdef bint frame_leave(Arena *arena, Frame *frame, View **cleared) noexcept nogil:
-    """Without locks: unmap a frame's doomed views, the holder last.
+    """Without locks: unmap a frame's retired views, the holder last; shadows are tried twice.
 
-    False if the driver refuses: a shadow is tried twice.  The frame keeps the views that are left.
+    False if the driver refuses one.  The frame keeps the views that are left.
     """
     cdef View *holder = frame.views
     cdef View *view = holder.next
@@ -516,7 +517,7 @@ cdef void segments_free(Arena *arena, Block *pieces) noexcept nogil:
 
 
 cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
-    """Under the lock: put detached pieces back; return the pages of segments that were freed."""
+    """Under the lock: put detached blocks back; return the pages of segments that were freed."""
     cdef Block *after
     cdef uint64_t pages = 0
     while pieces != NULL:
@@ -531,7 +532,7 @@ cdef uint64_t pieces_settle(Arena *arena, Block *pieces) noexcept nogil:
 
 
 cdef bint arena_rest(Arena *arena, bint wait) noexcept nogil:
-    """Without locks: true if the stream is complete, now or after a wait; notes it (I14)."""
+    """Without locks: true if the stream is idle, now or after a wait; notes that (I14)."""
     cdef uint64_t moment
     cdef bint ready
     lock_take(&arena.lock)
@@ -561,7 +562,7 @@ cdef uint64_t pages_move_out(Arena *arena, uint64_t want, bint wait, bint own,
     pages = pages_detach(arena, want, &pieces)
     if pages < want and cache_flush(arena) != 0:
         pages_detach(arena, want - pages, &pieces)
-    # Waiting blocks, and those that a climb has claimed, may become free without any free.
+    # WAITING blocks, and blocks of slow allocations, may become FREE without a call of a free.
     vain = pieces == NULL and arena.waiting == NULL and arena.polling + arena.climbing == 0
     arena.vain_live = arena.live if vain else 0
     arena.vain_fits = arena.counters.fits
@@ -599,9 +600,9 @@ cdef uint64_t pages_donate(Arena *arena, uint64_t want, bint wait) noexcept nogi
 
 
 cdef uint64_t pages_view(Climb *climb, uint64_t want, bint flush) noexcept nogil:
-    """Without locks: add the frames of whole free pages to the climb's; return how many.
+    """Without locks: add the frames of whole free pages to `climb.frames`; return how many.
 
-    Their places stay detached, in `climb.pieces`, until the frames are mapped elsewhere.
+    Their blocks stay MOVING, in `climb.pieces`, until the frames are mapped elsewhere.
     """
     cdef Arena *arena = climb.arena
     cdef size_t granule = arena.pool.options.granule
@@ -666,7 +667,10 @@ cdef void run_home(Arena *arena, Frame *frame, uint32_t length, Block **pieces) 
 
 
 cdef void pages_home(Arena *arena) noexcept nogil:
-    """Under the lock: let the home of each free frame hold it again, by bookkeeping alone."""
+    """Under the lock: make the first mapping of each free frame active again, if it is in a hole.
+
+    This needs no driver call.
+    """
     cdef Frame *away = NULL
     cdef Frame *last
     cdef Block *pieces = NULL

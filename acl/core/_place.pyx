@@ -1,15 +1,16 @@
-"""Ranges, and the choice of a place for a block that fits nowhere in mapped space.
+"""Address ranges, and the search for a place for a block that no free block fits.
 
-A window is a run of FREE and HOLE blocks, cut to the length of the request.  The best window takes
-the fewest fresh pages, that is missing or wholly free ones.  Partly used pages cost nothing: large
-blocks could hardly use the rest of them.  A page where another frame's view must be unmapped first
-counts twice, unless it saves physical memory.  Among equals the fewest missing pages win, then a
-place before the tail of its range, then the lowest address.
+A window is a run of FREE and HOLE blocks, cut to the length of the request.  The best window needs
+the least new memory for the arena; then the fewest fresh pages, which are pages without memory or
+wholly free.  Partly used pages are not counted, as large blocks could hardly use the rest of them.
+A page where another frame's view must be unmapped first counts twice.  Among equal windows the one
+with the fewest pages without memory is chosen, then one before the last hole of its range, then the
+lowest address.
 
-The choice depends on what is live and free, not on which recalls are possible.  So the same
-requests in the same state choose the same addresses, and find their views there the second time.
+The choice depends on which blocks are live and free, not on which recalls are possible.  So the
+same requests in the same state choose the same addresses, and find their views there again.
 
-When a range is full, its arena gets another one.
+When all ranges of an arena are full, it reserves another one.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -29,15 +30,15 @@ cdef struct Search:
     Arena *arena
     size_t size
     uint32_t demand
-    uint32_t free               # wholly free pages of the arena
-    bint stamped                # their frames have this search's number
+    uint32_t free               # number of wholly free pages of the arena
+    bint stamped                # the frames of these pages have this search's number
     Window best
 
 cdef enum:
     RUN_LENGTH = 64             # most blocks that a window covers
     SMALL_SHARE = 16            # ranges of small blocks have 1/16 of the addresses
-    FULL_ARENAS = 16            # in a pool with more arenas new ranges have fewer addresses
-    RANGE_LEAST = 1 << 30       # but at least this, or what the user wants if that is less
+    FULL_ARENAS = 16            # in a pool with more arenas, new ranges are smaller
+    RANGE_LEAST = 1 << 30       # least bytes of a range then; less if `virtual_bytes` is less
 
 
 cdef size_t range_wish(Pool *pool) noexcept nogil:
@@ -123,7 +124,7 @@ cdef bint ranges_grow(Arena *arena) noexcept nogil:
 
 cdef Block *range_add(Arena *arena, uint32_t kind, char *base, size_t bytes,
                       bint segment) noexcept nogil:
-    """Add a range of one block: a hole, or the MOVING block of a segment.  NULL: no room."""
+    """Add a range that is one block: a hole, or a MOVING block for a segment.  NULL: no memory."""
     cdef uint32_t index = 0
     cdef Range *span
     cdef Block *block
@@ -190,7 +191,7 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
     cdef Arena *arena = search.arena
     cdef View *holder = frame.holder
     if not search.stamped:
-        frames_stamp(arena, NULL)               # only when needed: it visits each free frame
+        frames_stamp(arena, NULL)               # done late, as it visits each free frame
         search.stamped = True
     if (frame.stamp != arena.search or frame.mark == arena.window
             or (holder.range == span.index and low <= holder.page < high)):
@@ -201,7 +202,10 @@ cdef inline bint page_recalls(Search *search, Range *span, Frame *frame, uint32_
 
 cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page, uint32_t end,
                      uint32_t low, uint32_t high) noexcept nogil:
-    """Add what a hole's pages [page, end) cost the window [low, high); false if one is barred."""
+    """Add the calls for a hole's pages [page, end) to the price of the window [low, high).
+
+    False if one of the pages cannot be used now.
+    """
     cdef Arena *arena = search.arena
     cdef View *view
     while page < end:
@@ -210,7 +214,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
         if view == NULL:
             window.missing += 1
         elif view.frame == NULL:
-            return False                        # being unmapped, or the driver refused that
+            return False                        # a thread unmaps it, or the driver refused that
         elif not page_recalls(search, span, view.frame, low, high):
             window.missing += 1
             window.stale += 1
@@ -219,7 +223,7 @@ cdef bint hole_price(Search *search, Window *window, Range *span, uint32_t page,
 
 
 cdef bint window_price(Search *search, Window *window, char *end) noexcept nogil:
-    """Count the driver calls that the window would need; false if it is not allowed."""
+    """Count the driver calls that the window would need; false if the search may not return it."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, window.first)
     cdef uint32_t low = page_floor(span, window.start, granule)
@@ -295,7 +299,7 @@ cdef void window_down(Search *search, Block *block) noexcept nogil:
     cdef uint32_t length = 0
     cdef Window window
     if block.next == NULL and block.state == BLOCK_HOLE:
-        return                                  # never at the far end of the range
+        return                                  # a window never ends at the end of the last hole
     if <size_t> (end - span.base) < search.size:
         return
     window.start = end - search.size
@@ -327,7 +331,7 @@ cdef void window_inside(Search *search, Block *hole, uint32_t page, uint32_t pag
 
 
 cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nogil:
-    """Return the first page from `page` on where a window has started; `end` or more if none."""
+    """Return the first page from `page` on with a bit in `marks`; `end` or more if none."""
     cdef uint32_t word = page >> 6
     cdef uint64_t marks
     if page >= end:
@@ -342,7 +346,7 @@ cdef uint32_t start_after(Range *span, uint32_t page, uint32_t end) noexcept nog
 
 
 cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
-    """Offer the windows of a hole that were filled before, and its never mapped addresses."""
+    """Offer windows at pages of a hole where an earlier one began, and at its unused addresses."""
     cdef size_t granule = search.arena.pool.options.granule
     cdef Range *span = range_of(search.arena, hole)
     cdef uint32_t pages = <uint32_t> ((search.size + granule - 1) // granule)
@@ -360,13 +364,13 @@ cdef void hole_offer(Search *search, Block *hole) noexcept nogil:
 
 
 cdef bint leads_run(Block *hole) noexcept nogil:
-    """True if this is the lowest hole of its run of FREE and HOLE blocks."""
+    """True if `hole` is the lowest hole of its run of FREE and HOLE blocks."""
     cdef Block *block = hole.prev
     return not is_space(block) or block.state != BLOCK_FREE or not is_space(block.prev)
 
 
 cdef Window window_find(Arena *arena, size_t size, uint32_t kind, uint32_t demand) noexcept nogil:
-    """Return the best window.  Each run that is long enough has a hole: the bins had no block."""
+    """Return the best window.  It visits holes only, as no FREE block alone was large enough."""
     cdef Search search
     cdef Block *stop = links_block(&arena.bins.holes[kind])
     cdef Block *hole = stop.links.next

@@ -1,51 +1,55 @@
-"""Events of a pool, noted while somebody asks for them: `_record.pyx`."""
+"""Events of a pool, noted while it is recorded.  See `_record.pyx`."""
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from acl._core cimport Arena, Block, Pool
 from acl.core._events cimport Event
 
-# Before the arena's lock is taken: what must not be done under it.
+# Called before the arena's lock is taken: notes the thread's C stack, if C stacks are wanted.
 cdef void record_enter(Arena *arena) noexcept nogil
-# Under the lock of an arena that is recorded.
+# Both under the lock of an arena that is recorded.
 cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks) noexcept nogil
 cdef void record_free(Arena *arena, Block *block) noexcept nogil
-# The same for pages that are backed from now on, or not any more; asks if the arena is recorded.
+# Under the lock of any arena: notes, if it is recorded, that pages were backed or ceased to be.
 cdef void record_pages(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                        uint64_t detail) noexcept nogil
-# A block that stays where it is.
+# Under the lock of any arena: notes, if it is recorded, an event of a block, such as EVENT_SLEEP.
 cdef void record_block(Arena *arena, uint32_t kind, Block *block, uint64_t detail) noexcept nogil
-# Without locks, for any arena: they ask whether it is recorded.
+# Without locks, for any arena: these note an event if the arena is recorded.
 cdef void record_note(Arena *arena, uint32_t kind, char *addr, uint64_t size,
                       uint64_t detail) noexcept nogil
 cdef void record_oom(Arena *arena, size_t size, uint16_t tag, uint64_t number) noexcept nogil
 cdef void record_pool(Pool *pool, uint32_t kind, uint64_t size, uint64_t detail) noexcept nogil
 
-# Live blocks and mapped pages, by address: their number, of which the first `room` are written;
-# `head` is how many events lie before that moment.
+# Takes a snapshot: an event for each live block and, with `pages`, each run of mapped pages of a
+# range.  Writes the first `room` events and returns how many there are.  `head` gets the number of
+# events that were recorded before the snapshot.
 cdef uint64_t arena_survey(Arena *arena, Event *out, uint64_t room, bint pages,
                            uint64_t *head) noexcept nogil
-# The events from `first` to before `end`, fewer if they are gone: the number of the first.
+# Copies the events from number `first` up to `end` - 1, without those that were overwritten.
+# Returns the number of the first event that was copied.
 cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) noexcept nogil
 cdef void ring_drop(Arena *arena) noexcept nogil
-# Makes the arena's ring before its first event, with memory behind its share, as one of so many;
-# without locks.  Nothing if `capacity` is 0.
+# Without locks: makes the arena's ring before its first event.  READY_BYTES / `rings` of it get
+# memory at once.  Does nothing if `capacity` is 0.
 cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept nogil
-# How many events the ring has seen.
+# Returns how many events were ever written to the ring.
 cdef uint64_t ring_head(Arena *arena) noexcept nogil
-# Of a block that was just handed out: so much of it is not what the user asked for.
+# Notes for a block that was just handed out that `extra` of its bytes are not for the user.
 cdef void block_own(Block *block, size_t extra) noexcept nogil
-# Sees every live block: what is not seen or born later than a time is younger.  Says how many.
+# Marks each live block that is neither BORN nor SEEN as SEEN at `ticks`.  Returns the number of
+# live blocks.
 cdef uint64_t pool_see(Pool *pool, uint64_t ticks) noexcept nogil
 
-cdef void record_trims(bint trims) noexcept nogil      # this thread, from here on, or no more
+# Sets whether pages that this thread unmaps are trimmed, and not used elsewhere.
+cdef void record_trims(bint trims) noexcept nogil
 cdef uint64_t record_ticks() noexcept nogil
 cdef uint64_t record_ns(uint64_t ticks) noexcept nogil           # CLOCK_MONOTONIC
-# The Python stack of this thread's call into C; 0: none.
+# Sets the Python stack of this thread's call into C; 0: none.
 cdef void record_call(uint32_t stack) noexcept nogil
 cdef bint record_native_open() noexcept nogil
-# The numbers of the thread's stacks: of Python's last call into C, and of C; 0 without one.  Not
-# under an arena's lock.
+# Returns the numbers of the thread's Python stack, as set by `record_call`, and of its C stack; 0
+# if there is none.  Not under an arena's lock.
 cdef void record_stacks_here(uint32_t *python, uint32_t *native) noexcept nogil
 cdef uint32_t record_native(uint32_t number, void **frames) noexcept nogil
 cdef uint64_t record_native_lost() noexcept nogil

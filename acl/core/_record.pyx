@@ -1,14 +1,15 @@
-"""Events of a pool: a ring for each arena, and births in the live blocks.
+"""Events of a pool: a ring for each arena, and the time and stacks of each live block.
 
-A recorded arena has a mode that keeps it off its fast path, so an arena that is not recorded pays
-nothing.  Its ring is written under the arena's lock, which an allocation takes anyway.  So streams
-share nothing, one block's events are in their order, nothing waits, and no event is half written.
-A ring overwrites its oldest event.  Readers copy it in short sections under the same lock.
+A recorded arena has a mode bit that keeps it off its fast path, so other arenas are not slowed.
+Its ring is written under its lock, which an allocation takes anyway.  So streams share no data,
+the events of one block are in order, and no event is half written.  A new event overwrites the
+oldest one of a full ring.  Readers copy the ring in short sections under the same lock.
 
 A block that is handed out during a recording is BORN: its links, which no list uses while it is
 live, hold the time and the stacks.  `pool_see` marks the other live blocks as SEEN, with a time.  A
-block that is freed and handed out again loses both, so that "younger than a mark" is exact without
-tracking.  `block_own` stores in the links how many bytes a block has beyond what its user wanted.
+block that is freed and handed out again loses both marks.  So whether a block is younger than a
+mark is known exactly even if allocations were not tracked.  `block_own` stores in the links how
+many bytes a block has beyond what its user asked for.
 
 Thread rule: any thread, no GIL, no Python object.  Nothing here calls the driver or waits.
 """
@@ -57,13 +58,13 @@ if sizeof(Event) != 64 or sizeof(Birth) != 16:
 
 cdef enum:
     SLICE = 256                 # events that are copied in one section under the lock
-    READY_BYTES = 64 << 20      # a pool's rings together have this memory before the first event
+    READY_BYTES = 64 << 20      # all rings of a pool together get this memory before any event
 
 ticks_start()
 
 
 cdef void on_fork() noexcept nogil:
-    spin_enter(&native_lock)                    # no other thread is in the middle of a change then
+    spin_enter(&native_lock)                    # so that no other thread changes the table
 
 
 cdef void on_forked() noexcept nogil:
@@ -82,9 +83,9 @@ cdef inline bint owned(Block *block) noexcept nogil:
 
 
 cdef void block_own(Block *block, size_t extra) noexcept nogil:
-    # Without the lock: it is one word, and a thread that marks the block meanwhile looks for it.
+    # No lock is needed: it is one word, and `block_see` in another thread reads it.
     if block.flags & (BLOCK_BORN | BLOCK_SEEN):
-        block_birth(block).extra = <uint32_t> extra             # some bytes, as below
+        block_birth(block).extra = <uint32_t> extra             # fits: a few bytes
     else:
         block_birth(block).time = <uint64_t> OWNED << 48 | extra
 
@@ -123,7 +124,7 @@ cdef void ring_ready(Arena *arena, uint64_t capacity, uint32_t rings) noexcept n
         return
     ring = ring_new(capacity)
     if ring == NULL:
-        return                                  # the first event tries again
+        return                                  # `ring_next` tries again at the first event
     pages_ready(ring.events, min(bytes, capacity * sizeof(Event)))
     lock_take(&arena.lock)
     if arena.ring == NULL:
@@ -142,7 +143,7 @@ cdef uint64_t ring_head(Arena *arena) noexcept nogil:
 
 
 cdef inline Event *ring_next(Arena *arena) noexcept nogil:
-    """Under the lock: the place of the next event; NULL if none are kept."""
+    """Under the lock: return the slot of the next event; NULL if no events are kept."""
     cdef Ring *ring = arena.ring
     cdef Event *event
     if ring == NULL:
@@ -174,7 +175,7 @@ cdef uint64_t ring_copy(Arena *arena, Event *out, uint64_t first, uint64_t end) 
         if ring == NULL or end > ring.head:
             lock_drop(&arena.lock)
             return end
-        if ring.head - at > ring.capacity:      # overwritten meanwhile: begin again, later
+        if ring.head - at > ring.capacity:      # overwritten: begin again at the oldest event
             start = at = ring.head - ring.capacity
         stop = min(at + SLICE, end)
         while at < stop:
@@ -202,7 +203,7 @@ cdef void record_alloc(Arena *arena, Block *block, uint32_t path, uint64_t ticks
     cdef Birth *birth = block_birth(block)
     cdef Event *event = ring_next(arena)
     birth.time = ticks_now()
-    birth.stack = <uint16_t> here.stack                 # fits, as does the next: see `Birth`
+    birth.stack = <uint16_t> here.stack                 # both stack numbers fit: see `Birth`
     birth.native = <uint16_t> here.native
     birth.extra = 0
     block.flags |= BLOCK_BORN
@@ -329,7 +330,7 @@ cdef inline void survey_pages(char *start, char *end, Event *event) noexcept nog
 cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
     while block != NULL:
-        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # freed, for its user
+        if block.state == BLOCK_LIVE and not block.flags & BLOCK_HELD:      # HELD: freed by user
             if count < room:
                 survey_block(arena, block, &out[count])
             count += 1
@@ -338,7 +339,7 @@ cdef uint64_t blocks_survey(Arena *arena, Block *block, Event *out, uint64_t roo
 
 
 cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t count) noexcept nogil:
-    """Survey the mapped memory of a range by its holes, which is valid if nothing sleeps."""
+    """Note the mapped memory of a range by its holes; only for ranges in which no block sleeps."""
     cdef char *start = NULL
     while block != NULL:
         if block.state != BLOCK_HOLE and start == NULL:
@@ -354,7 +355,7 @@ cdef uint64_t holes_survey(Block *block, Event *out, uint64_t room, uint64_t cou
 
 cdef uint64_t backed_survey(Arena *arena, Range *span, Event *out, uint64_t room,
                             uint64_t count) noexcept nogil:
-    """Survey the mapped memory of a range page by page, for ranges where some blocks sleep."""
+    """Note the mapped memory of a range page by page, for ranges in which blocks may sleep."""
     cdef size_t granule = arena.pool.options.granule
     cdef char *start = NULL
     cdef char *end
