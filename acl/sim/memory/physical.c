@@ -505,7 +505,7 @@ static aclError physical_new(const char *function, size_t size, const aclrtPhysi
                          books_free(device), config.capacity[device]);
     }
     Physical *memory = physical_blank();
-    *handle = memory == NULL ? NULL : physical_handle(memory);
+    *handle = NULL;
     if (memory == NULL) {
         books_give(device, BOOK_PHYSICAL, page, size);
     } else {
@@ -513,6 +513,7 @@ static aclError physical_new(const char *function, size_t size, const aclrtPhysi
         memory->device = device;
         memory->bytes = size;
         memory->prop = *prop;
+        *handle = physical_handle(memory); /* last: another thread may use a handle that it had */
         if (*handle == NULL) {
             physical_unref(memory);
         }

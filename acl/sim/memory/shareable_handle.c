@@ -130,20 +130,27 @@ static aclError import(const char *function, uint64_t token, int32_t device,
     int fd;
     TRY(share_import(function, token, SHARE_PHYSICAL, &entry, &fd));
     Physical *memory = physical_blank();
-    PhysicalHandle *made = memory == NULL ? NULL : physical_handle(memory);
-    if (made == NULL) {
+    PhysicalHandle *made = NULL;
+    if (memory == NULL) {
         share_import_gone(entry, fd);
         close(fd);
+    } else {
+        memory->imported = memory->placed = true;
+        memory->share = entry;
+        memory->fd = fd;
+        memory->offset = entry->offset;
+        memory->bytes = (size_t)entry->bytes;
+        memory->page = (PageKind)entry->page;
+        memory->prop = entry->prop;
+        memory->device = entry->device == BOOK_HOST ? BOOK_HOST : device;
+        made = physical_handle(memory); /* last: another thread may use a handle that it had */
+        if (made == NULL) {
+            physical_unref(memory);
+        }
+    }
+    if (made == NULL) {
         return error_set(function, ACL_ERROR_RT_RESOURCE_ALLOC_FAIL, "no handle left");
     }
-    memory->imported = memory->placed = true;
-    memory->share = entry;
-    memory->fd = fd;
-    memory->offset = entry->offset;
-    memory->bytes = (size_t)entry->bytes;
-    memory->page = (PageKind)entry->page;
-    memory->prop = entry->prop;
-    memory->device = entry->device == BOOK_HOST ? BOOK_HOST : device;
     *handle = (aclrtDrvMemHandle)made;
     return ACL_SUCCESS;
 }
