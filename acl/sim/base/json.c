@@ -1,5 +1,5 @@
-/* The part of JSON that a configuration file needs: checking a text, and finding one scalar in
- * it.
+/* The part of JSON that configuration files and reports need: checking a text, finding one scalar
+ * in it, and writing a string.
  *
  * A recursive-descent parser that copies nothing; the nesting depth is limited. Escapes in keys
  * are not decoded.
@@ -204,4 +204,20 @@ JsonSort json_find(const char *text, const char *const *path, char *out, size_t 
     memcpy(out, reader.found, reader.length);
     out[reader.length] = '\0';
     return reader.found > text && reader.found[-1] == '"' ? JSON_STRING : JSON_BARE;
+}
+
+void json_print(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') {
+            fprintf(file, "\\%c", c);
+        } else if (c < 0x20) {
+            fprintf(file, "\\u%04x", c);
+        } else {
+            fputc(c, file);
+        }
+    }
+    fputc('"', file);
 }

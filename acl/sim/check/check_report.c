@@ -6,6 +6,7 @@
  * finds the lines of C frames, leaves out what a suppression fits, and sums up.
  *
  * Thread rule: one lock, a leaf. */
+#include "base/json.h"
 #include "check/checker.h"
 #include "generated/exports.h"
 #include "races/race_inside.h"
@@ -97,30 +98,8 @@ static void text_write(FILE *file, const CheckReport *report)
     }
     for (size_t i = 0; i < report->places; i++) {
         fprintf(file, "    %s\n", report->place[i].what);
-        char *text = site_text(report->place[i].site);
-        for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
-            if (*line != '\0') {
-                fprintf(file, "      at %s\n", line);
-            }
-        }
-        free(text);
+        site_print(file, report->place[i].site);
     }
-}
-
-static void json_text(FILE *file, const char *text)
-{
-    fputc('"', file);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') {
-            fprintf(file, "\\%c", c);
-        } else if (c < 0x20) {
-            fprintf(file, "\\u%04x", c);
-        } else {
-            fputc(c, file);
-        }
-    }
-    fputc('"', file);
 }
 
 /* Where it is in which file, for addr2line. */
@@ -129,7 +108,7 @@ static void json_frame(FILE *file, const void *address, const char *separator)
     Dl_info info;
     bool known = dladdr(address, &info) != 0 && info.dli_fname != NULL;
     fprintf(file, "%s[", separator);
-    json_text(file, known ? info.dli_fname : "");
+    json_print(file, known ? info.dli_fname : "");
     fprintf(file, ", %zu, %zu]", known ? (size_t)((uintptr_t)address - (uintptr_t)info.dli_fbase) : 0,
             (size_t)(uintptr_t)address);
 }
@@ -137,19 +116,10 @@ static void json_frame(FILE *file, const void *address, const char *separator)
 static void json_place(FILE *file, const char *what, const RaceSite *site)
 {
     fputs("{\"what\": ", file);
-    json_text(file, what);
-    fputs(", \"stack\": [", file);
-    char *text = site_text(site);
-    const char *separator = "";
-    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
-        if (*line != '\0') {
-            fputs(separator, file);
-            json_text(file, line);
-            separator = ", ";
-        }
-    }
-    free(text);
-    fputs("], \"frames\": [", file);
+    json_print(file, what);
+    fputs(", \"stack\": ", file);
+    site_print_json(file, site);
+    fputs(", \"frames\": [", file);
     for (int i = 0; site != NULL && i < site->depth; i++) {
         json_frame(file, site->at[i], i == 0 ? "" : ", ");
     }
@@ -160,7 +130,7 @@ static void json_write(FILE *file, const CheckReport *report)
 {
     fprintf(file, "{\"rule\": \"%s\", \"tool\": \"%s\", \"process\": %d, \"message\": ",
             report->rule, tool_name(report->tool), (int)getpid());
-    json_text(file, report->message);
+    json_print(file, report->message);
     if (report->address != 0) {
         fprintf(file, ", \"address\": \"%p\", \"bytes\": %zu", (void *)report->address,
                 report->bytes);

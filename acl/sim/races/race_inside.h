@@ -13,6 +13,8 @@
 #include "races/race.h"
 #include "races/race_clock.h"
 
+#include <stdio.h>
+
 enum { SITE_FRAMES = 12 };
 
 /* A place in the program from which a function was called; one object for each place, never
@@ -150,8 +152,10 @@ void bytes_space_gone(const void *space, uint64_t bytes);
 
 /* race_site.c */
 const RaceSite *site_here(void);
-/* Returns the text of a site, one line for each frame; malloc'ed. */
-char *site_text(const RaceSite *site);
+/* Writes the frames of a site, each in a line of its own. */
+void site_print(FILE *file, const RaceSite *site);
+/* Writes the frames of a site as an array of JSON. */
+void site_print_json(FILE *file, const RaceSite *site);
 
 /* race_report.c */
 /* Gives the tag of the owner of the memory at the address; false if there is none. */

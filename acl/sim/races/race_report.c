@@ -6,6 +6,7 @@
  *
  * Thread rule: race_lock; the functions of the control API take it. */
 #include "base/checks.h"
+#include "base/json.h"
 #include "races/race_inside.h"
 
 #include <dlfcn.h>
@@ -55,17 +56,6 @@ static const char *act_name(const RaceFinding *finding)
                                                              : "unmapped";
 }
 
-static void site_write(FILE *file, const RaceSite *site)
-{
-    char *text = site_text(site);
-    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
-        if (*line != '\0') {
-            fprintf(file, "      at %s\n", line);
-        }
-    }
-    free(text);
-}
-
 static void task_write(FILE *file, const RaceTask *task, const char *does, const char *state)
 {
     if (task->stream == UINT32_MAX) {
@@ -74,7 +64,7 @@ static void task_write(FILE *file, const RaceTask *task, const char *does, const
         fprintf(file, "    %s: task %llu of stream %u on device %d, %s%s, queued\n", task->name,
                 (unsigned long long)task->number, task->stream, task->device, does, state);
     }
-    site_write(file, task->site);
+    site_print(file, task->site);
 }
 
 const char *race_does_word(const RaceFinding *finding)
@@ -99,43 +89,18 @@ static void finding_write(FILE *file, const RaceFinding *finding, uint64_t numbe
 
 /* ---- JSON ---------------------------------------------------------------------------------------- */
 
-static void json_text(FILE *file, const char *text)
-{
-    fputc('"', file);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') {
-            fprintf(file, "\\%c", c);
-        } else if (c < 0x20) {
-            fprintf(file, "\\u%04x", c);
-        } else {
-            fputc(c, file);
-        }
-    }
-    fputc('"', file);
-}
-
 static void json_task(FILE *file, const char *name, const RaceTask *task, const char *access)
 {
     fprintf(file, ", \"%s\": {\"name\": ", name);
-    json_text(file, task->name);
+    json_print(file, task->name);
     fprintf(file, ", \"access\": \"%s\"", access);
     if (task->stream != UINT32_MAX) {
         fprintf(file, ", \"stream\": %u, \"device\": %d, \"task\": %llu", task->stream,
                 task->device, (unsigned long long)task->number);
     }
-    fputs(", \"queued_at\": [", file);
-    char *text = site_text(task->site);
-    const char *separator = "";
-    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
-        if (*line != '\0') {
-            fputs(separator, file);
-            json_text(file, line);
-            separator = ", ";
-        }
-    }
-    free(text);
-    fputs("]}", file);
+    fputs(", \"queued_at\": ", file);
+    site_print_json(file, task->site);
+    fputs("}", file);
 }
 
 static char *finding_json(const RaceFinding *finding)
@@ -151,7 +116,7 @@ static char *finding_json(const RaceFinding *finding)
             (void *)finding->begin, (size_t)(finding->end - finding->begin));
     if (race_tag(finding->begin, tag, sizeof tag)) {
         fputs(", \"tag\": ", file);
-        json_text(file, tag);
+        json_print(file, tag);
     }
     json_task(file, "first", finding->first, accesses[finding->first_kind]);
     const char *second = !finding->is_host || finding->act == HOST_TOUCHES

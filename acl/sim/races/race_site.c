@@ -5,6 +5,7 @@
  * are.
  *
  * Thread rule: any thread; a lock of its own guards the table. */
+#include "base/json.h"
 #include "races/race_inside.h"
 
 #include <dlfcn.h>
@@ -137,7 +138,8 @@ static void frame_text(const void *address, char *text, size_t size)
              (size_t)((uintptr_t)address - (uintptr_t)from), file);
 }
 
-char *site_text(const RaceSite *site)
+/* Returns one line for each frame; malloc'ed. */
+static char *site_text(const RaceSite *site)
 {
     if (site == NULL) {
         return NULL;
@@ -154,4 +156,31 @@ char *site_text(const RaceSite *site)
         used += more > 0 && (size_t)more < TEXT_MOST - used ? (size_t)more : 0;
     }
     return text;
+}
+
+void site_print(FILE *file, const RaceSite *site)
+{
+    char *text = site_text(site);
+    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
+        if (*line != '\0') {
+            fprintf(file, "      at %s\n", line);
+        }
+    }
+    free(text);
+}
+
+void site_print_json(FILE *file, const RaceSite *site)
+{
+    char *text = site_text(site);
+    const char *separator = "";
+    fputc('[', file);
+    for (char *rest = text, *line; line = strsep(&rest, "\n"), line != NULL;) {
+        if (*line != '\0') {
+            fputs(separator, file);
+            json_print(file, line);
+            separator = ", ";
+        }
+    }
+    fputc(']', file);
+    free(text);
 }
