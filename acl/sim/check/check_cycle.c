@@ -170,21 +170,16 @@ static void cycle_tell(const Cycle *cycle)
 
 void check_cycle(const Stream *stream)
 {
-    static Cycle cycle; /* guarded by the lock */
+    Cycle cycle;
     pthread_mutex_lock(&cycle_lock);
     cycle_take(stream, &cycle);
-    Cycle *copy = cycle.count == 0 ? NULL : malloc(sizeof *copy);
-    if (copy != NULL) {
-        *copy = cycle;
-    }
     pthread_mutex_unlock(&cycle_lock);
-    if (copy == NULL) {
+    if (cycle.count == 0) {
         return;
     }
-    cycle_tell(copy);
-    for (size_t i = 0; i < copy->count; i++) {
-        stream_stop(copy->streams[i]);
-        handle_drop(copy->streams[i]);
+    cycle_tell(&cycle);
+    for (size_t i = 0; i < cycle.count; i++) {
+        stream_stop(cycle.streams[i]);
+        handle_drop(cycle.streams[i]);
     }
-    free(copy);
 }
