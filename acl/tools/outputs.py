@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["check_output", "check_plot"]
+from acl.inside._text import write_replaced
+
+__all__ = ["check_output", "check_plot", "write_text"]
 
 
 def check_output(option: str, file: str | None) -> None:
@@ -43,3 +46,14 @@ def check_plot(option: str, file: str) -> None:
     if not file.endswith(".svg"):
         raise ValueError(f"{option}: expected a file ending in .svg, got {file!r}")
     check_output(option, file)
+
+
+def write_text(file: str, text: str) -> None:
+    """Write a text to a file, which is replaced whole, or to standard output if `file` is ``-``."""
+    if file != "-":
+        write_replaced(file, text)
+    elif hasattr(sys.stdout, "buffer"):         # UTF-8, whatever the terminal takes: pages say that they are
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+    else:
+        sys.stdout.write(text)

@@ -24,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, TextIO
 
-from acl.tools.outputs import check_output
+from acl.tools.outputs import check_output, write_text
 
 __all__ = ["RULES", "TOOLS", "add_arguments", "look", "run"]
 
@@ -296,15 +296,6 @@ def run(path: str, line: list[str], env: dict[str, str], options: argparse.Names
 def write(options: argparse.Namespace, reports: list[Report]) -> None:
     """The files that were asked for."""
     if options.report is not None:
-        put(options.report, {"reports": reports})
+        write_text(options.report, json.dumps({"reports": reports}, indent=2) + "\n")
     if options.sarif is not None:
-        put(options.sarif, sarif(reports))
-
-
-def put(path: str, document: dict[str, Any]) -> None:
-    """A document to a file, or `-`: standard output."""
-    text = json.dumps(document, indent=2) + "\n"
-    if path == "-":
-        sys.stdout.write(text)
-    else:
-        Path(path).write_text(text)
+        write_text(options.sarif, json.dumps(sarif(reports), indent=2) + "\n")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acl.inside._text import write_replaced
+from acl.tools.outputs import check_output, check_plot, write_text
 
 if TYPE_CHECKING:
     from acl.tools.view.history import History
@@ -73,8 +73,6 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     ValueError
         Naming the argument, what was expected and what came.
     """
-    from acl.tools.outputs import check_output, check_plot
-
     for file in arguments.plot:
         check_plot("--plot", file)
     if arguments.output is None and not arguments.plot and arguments.json is None and arguments.trace is None:
@@ -121,17 +119,6 @@ def read_history(arguments: argparse.Namespace, progress: Progress) -> History:
     if arguments.title:
         history.name = arguments.title
     return history
-
-
-def write_text(file: str, text: str) -> None:
-    """To a file, or to standard output."""
-    if file != "-":
-        write_replaced(file, text)
-    elif hasattr(sys.stdout, "buffer"):         # UTF-8, as the page says of itself, whatever the terminal takes
-        sys.stdout.flush()
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-    else:
-        sys.stdout.write(text)
 
 
 def write_outputs(arguments: argparse.Namespace, history: History, progress: Progress) -> None:
