@@ -1,8 +1,11 @@
 /* A pipeline, built with ThreadSanitizer against a simulator that is not: what passes between the program
- * and the streams' threads is ordered by calls only.  With an argument it is wrong: it waits for no copy.
- * test_check.py runs it. */
+ * and the streams' threads is ordered by calls only.  With an argument it is wrong: it reads what a copy has
+ * written, and knows from relaxed atomics alone that it may, which order nothing.  No call of ACL lies between
+ * the copy and the read, as the lock of one could order them by chance.  test_check.py runs it. */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 
@@ -10,6 +13,25 @@ enum { BYTES = 4096, TURNS = 50 };
 
 static char *host, *back;
 static int calls;
+static atomic_int queued, copied; /* turns; in the wrong program */
+
+static void turn_wait(const atomic_int *turns, int turn)
+{
+    while (atomic_load_explicit(turns, memory_order_relaxed) <= turn) {
+        usleep(100);
+    }
+}
+
+static void until_queued(void *turn)
+{
+    turn_wait(&queued, *(const int *)turn);
+}
+
+static void tell_copied(void *nothing)
+{
+    (void)nothing;
+    atomic_fetch_add_explicit(&copied, 1, memory_order_relaxed);
+}
 
 static void count(void *nothing)
 {
@@ -34,12 +56,18 @@ int main(int count_of, char **arguments)
     OK(aclrtMallocHost((void **)&back, BYTES));
     for (int turn = 0; turn < TURNS; turn++) {
         memset(host, turn, BYTES);
+        if (!waits) {
+            OK(aclrtLaunchHostFunc(one, until_queued, &turn));
+        }
         OK(aclrtLaunchHostFunc(one, count, NULL));
         OK(aclrtMemcpyAsync(memory, BYTES, host, BYTES, ACL_MEMCPY_HOST_TO_DEVICE, one));
         OK(aclrtRecordEvent(event, one));
         OK(aclrtStreamWaitEvent(two, event));
         OK(aclrtMemcpyAsync(back, BYTES, memory, BYTES, ACL_MEMCPY_DEVICE_TO_HOST, two));
         if (!waits) {
+            OK(aclrtLaunchHostFunc(two, tell_copied, NULL));
+            atomic_fetch_add_explicit(&queued, 1, memory_order_relaxed);
+            turn_wait(&copied, turn);
             printf("%s %d\n", arguments[1], back[0]);
             OK(aclrtSynchronizeDevice());
             continue;
