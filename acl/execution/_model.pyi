@@ -18,6 +18,10 @@ class Model:
     def __init__(
         self, source: str | os.PathLike[str] | bytes, device: int | Device = 0, *, name: str | None = None
     ) -> None: ...
+    @staticmethod
+    def instances(
+        source: str | os.PathLike[str] | bytes, count: int, device: int | Device = 0, *, name: str | None = None
+    ) -> list[Model]: ...
     @property
     def device(self) -> int: ...
     @property

@@ -25,19 +25,15 @@ from acl.runtime._device cimport (
 from acl.bind._error cimport check, made_check
 from acl.runtime._later cimport end_soon
 from acl.bind.generated._libacl cimport (
-    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_FORMAT_ND, ACL_SUCCESS,
-    aclCreateDataBuffer, aclCreateTensorDesc, aclDataBuffer, aclDataType, aclDestroyDataBuffer,
-    aclDestroyTensorDesc, aclError, aclGetDataBufferAddr, aclGetTensorDescDimV2,
-    aclGetTensorDescNumDims, aclGetTensorDescType, aclTensorDesc, aclmdlAddDatasetBuffer,
-    aclmdlCreateDataset,
-    aclmdlCreateDesc, aclmdlDataset, aclmdlDesc, aclmdlDestroyDataset, aclmdlDestroyDesc,
-    aclmdlExecute, aclmdlExecuteAsync, aclmdlGetDatasetBuffer, aclmdlGetDatasetTensorDesc,
+    ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_SUCCESS, aclError, aclGetDataBufferAddr, aclmdlCreateDesc,
+    aclmdlDesc, aclmdlDestroyDesc, aclmdlExecute, aclmdlExecuteAsync, aclmdlGetDatasetBuffer,
     aclmdlGetDesc, aclmdlGetInputDataType, aclmdlGetInputDims, aclmdlGetInputNameByIndex,
     aclmdlGetNumInputs, aclmdlGetNumOutputs, aclmdlGetOutputDataType, aclmdlGetOutputDims,
-    aclmdlGetOutputNameByIndex, aclmdlIODims, aclmdlLoadFromFile, aclmdlLoadFromMem,
-    aclmdlSetDatasetTensorDesc, aclmdlUnload, aclrtContext, aclrtFree, aclrtGetCurrentContext,
-    aclrtGetDevice, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream,
+    aclmdlGetOutputNameByIndex, aclmdlIODims, aclmdlLoadFromFile, aclmdlLoadFromFileWithMem,
+    aclmdlLoadFromMem, aclmdlLoadFromMemWithMem, aclmdlUnload, aclrtContext, aclrtFree,
+    aclrtGetCurrentContext, aclrtGetDevice, aclrtSetCurrentContext, aclrtSetDevice, aclrtStream,
 )
+from acl.execution._dataset cimport Dataset, dataset_of, dataset_of_buffers
 from acl._core cimport TagScope
 from acl.pool._pool cimport Pool
 from acl.pool._refusals cimport books
@@ -58,87 +54,9 @@ from acl.pool._registry import pool_of
 from acl.execution._run import Run
 from acl.execution._staging import Staging
 from acl.runtime._tensor import DTYPE_CODES, DTYPE_NAMES, TensorInfo, dtype_name
+from acl.execution._weights import weights_memory
 
 __all__ = ["Model"]
-
-
-# ---- datasets -----------------------------------------------------------------------------------
-
-cdef void dataset_free(aclmdlDataset *dataset, size_t count) noexcept nogil:
-    """The dataset, its data buffers, and the descriptions that are ours; not the memory."""
-    cdef size_t i
-    if dataset is NULL:
-        return
-    for i in range(count):
-        aclDestroyDataBuffer(aclmdlGetDatasetBuffer(dataset, i))
-    aclmdlDestroyDataset(dataset)
-
-
-@cython.final
-cdef class Dataset:
-    """An `aclmdlDataset` with buffers, and for inputs their shapes; freed with the object."""
-
-    cdef aclmdlDataset *raw
-    cdef size_t count
-    cdef list descs                 # addresses of the tensor descriptions
-
-    def __cinit__(self):
-        self.descs = []
-        self.raw = aclmdlCreateDataset()
-        made_check(self.raw, "aclmdlCreateDataset")
-
-    def __dealloc__(self):
-        cdef size_t desc
-        dataset_free(self.raw, self.count)
-        for desc in self.descs:
-            aclDestroyTensorDesc(<aclTensorDesc *> desc)
-
-    cdef int add(self, void *address, size_t size) except -1:
-        cdef aclDataBuffer *buffer = aclCreateDataBuffer(address, size)
-        made_check(buffer, "aclCreateDataBuffer")
-        cdef aclError status = aclmdlAddDatasetBuffer(self.raw, buffer)
-        if status != ACL_SUCCESS:
-            aclDestroyDataBuffer(buffer)
-        check(status, "aclmdlAddDatasetBuffer")
-        self.count += 1
-        return 0
-
-    cdef int describe(self, size_t index, int dtype, tuple shape) except -1:
-        cdef int64_t[128] dims
-        cdef int i
-        if len(shape) > 128:
-            raise ValueError(f"an array has at most 128 dimensions here, not {len(shape)}")
-        for i in range(<int> len(shape)):
-            dims[i] = shape[i]
-        cdef aclTensorDesc *desc = aclCreateTensorDesc(
-            <aclDataType> dtype, <int> len(shape), dims, ACL_FORMAT_ND)
-        made_check(desc, "aclCreateTensorDesc")
-        self.descs.append(<size_t> desc)
-        check(aclmdlSetDatasetTensorDesc(self.raw, desc, index), "aclmdlSetDatasetTensorDesc")
-        return 0
-
-    cdef tuple shape(self, size_t index):
-        """The shape that a run left for an output; None if it left none."""
-        cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
-        cdef int64_t dim
-        cdef size_t i
-        if desc is NULL:
-            return None
-        found = []
-        for i in range(aclGetTensorDescNumDims(desc)):
-            check(aclGetTensorDescDimV2(desc, i, &dim), "aclGetTensorDescDimV2")
-            found.append(dim)
-        return tuple(found)
-
-    cdef str dtype(self, size_t index):
-        """The element type that a run left for an output."""
-        cdef aclTensorDesc *desc = aclmdlGetDatasetTensorDesc(self.raw, index)
-        if desc is NULL:
-            raise ValueError(f"the model does not tell the element type of output {index}")
-        return DTYPE_NAMES[<int> aclGetTensorDescType(desc)]
-
-    cdef tuple shapes(self):
-        return tuple([self.shape(i) for i in range(self.count)])
 
 
 # ---- what a model says of itself ----------------------------------------------------------------
@@ -207,6 +125,7 @@ cdef class ModelEnd(WorkEnd):
     cdef int device
     cdef bint loaded
     cdef object content
+    cdef object weights
 
     cdef int finish(self) except -1:
         if self.loaded:
@@ -258,6 +177,7 @@ cdef class Model:
     cdef object extents
     cdef object staging
     cdef object content             # the bytes that the model was loaded from
+    cdef object weights             # Buffer that instances share; None if the runtime has its own
     cdef Stream own                 # of the calls that name no stream; made by the first
     cdef object used                # works of its runs (see `_work`)
     cdef set pools                  # what served them: blocks come back at the unload
@@ -299,16 +219,61 @@ cdef class Model:
         self.staging = Staging()
         return 0
 
+    @staticmethod
+    def instances(source, int count, device=0, *, name=None):
+        """Load several instances of one model, which share the memory of its weights.
+
+        ACL forbids two runs of one model at the same time: with an instance for each stream they
+        can run beside each other.  Each has weights of its own if ACL tells no size of the weights.
+
+        Parameters
+        ----------
+        source, device, name
+            As for a `Model`.
+        count : int
+            How many, at least 1.
+
+        Returns
+        -------
+        list of Model
+            The weights are freed with the last of them.
+        """
+        cdef Model one
+        cdef list made = []
+        if count < 1:
+            raise ValueError(f"count must be at least 1, not {count}")
+        content = source if is_path(source) else content_of(source, "a model's")
+        weights = weights_memory(content, device)
+        try:
+            for _ in range(count):
+                one = Model.__new__(Model)
+                one.weights = weights
+                one.__init__(content, device, name=name)
+                made.append(one)
+        except BaseException:
+            for one in made:
+                one.close()
+            raise
+        return made
+
     cdef int load(self, object source) except -1:
         cdef const char *path
         cdef const char *data
         cdef size_t size
         cdef aclError status
+        cdef void *memory = NULL
+        cdef size_t room = 0
+        if self.weights is not None:
+            memory = (<Buffer> self.weights).address
+            room = (<Buffer> self.weights).size
         if is_path(source):
             name = c_path(source, "source")
             path = name
             with nogil:
-                status = aclmdlLoadFromFile(path, &self.number)
+                if memory is NULL:
+                    status = aclmdlLoadFromFile(path, &self.number)
+                else:
+                    status = aclmdlLoadFromFileWithMem(path, &self.number, NULL, 0, memory, room)
             check(status, "aclmdlLoadFromFile")
         else:
             self.content = content_of(source, "a model's")
@@ -317,7 +282,11 @@ cdef class Model:
             if size == 0:
                 raise ValueError("source must be a model's content, not empty bytes")
             with nogil:
-                status = aclmdlLoadFromMem(data, size, &self.number)
+                if memory is NULL:
+                    status = aclmdlLoadFromMem(data, size, &self.number)
+                else:
+                    status = aclmdlLoadFromMemWithMem(
+                        data, size, &self.number, NULL, 0, memory, room)
             check(status, "aclmdlLoadFromMem")
         self.loaded = True
         alive_add(1)
@@ -334,6 +303,7 @@ cdef class Model:
         end.loaded = self.loaded
         end.works = self.used
         end.content = self.content
+        end.weights = self.weights
         end_soon(end)
 
     cdef int open_check(self) except -1:
@@ -706,6 +676,7 @@ cdef class Model:
                 self.leave_note(pool, False)
         check(status, "aclmdlUnload")
         self.loaded = False
+        self.weights = None
         self.pools.clear()
         alive_add(-1)
         self.staging.close()
@@ -765,19 +736,3 @@ cdef Buffer output_memory(Buffer given, size_t size, object info, Stream stream)
         raise input_error(
             f"out for {info.name!r} must have {size} bytes for this run, not {given.size}")
     return given.view()
-
-
-cdef Dataset dataset_of(list arrays, tuple infos):
-    cdef Dataset dataset = Dataset()
-    cdef size_t i
-    for i, (array, info) in enumerate(zip(arrays, infos)):
-        dataset.add((<Buffer> array.buffer).address, array.nbytes)
-        dataset.describe(i, DTYPE_CODES[info.dtype], array.shape)
-    return dataset
-
-
-cdef Dataset dataset_of_buffers(list buffers):
-    cdef Dataset dataset = Dataset()
-    for buffer in buffers:
-        dataset.add((<Buffer> buffer).address, (<Buffer> buffer).size)
-    return dataset
