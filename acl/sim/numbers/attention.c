@@ -47,7 +47,7 @@ void heads_join(const Attend *attend, const Heads *past, const Heads *fresh, int
     }
 }
 
-/* The keys that a query may see whatever the mask says: [first, last). */
+/* Computes the keys [first, last) that a query may see before the mask is applied. */
 static void keys_seen(const Attend *a, int64_t batch, int64_t query, int64_t *first, int64_t *last)
 {
     int64_t keys = a->past + a->fresh, length = keys;

@@ -17,36 +17,36 @@ typedef struct Heads {
     int64_t batch, head, row;
 } Heads;
 
-/* What the scores are written out as, if they are. */
+/* At which stage of the computation the scores are written to the output `scores`. */
 enum { SCORES_RAW, SCORES_CAPPED, SCORES_BIASED, SCORES_SOFTMAX };
 
 typedef struct Attend {
     int64_t batches, heads, kv_heads;
     int64_t queries, size, value_size;
-    int64_t past, fresh;        /* keys before those of this call, and of this call */
+    int64_t past, fresh;        /* keys kept from earlier calls, and keys that this call adds */
     Heads q, k, v, past_k, past_v, out;
     bool wide;                  /* float64 arithmetic */
-    double scale, softcap;      /* a cap of 0 is none */
+    double scale, softcap;      /* a softcap of 0 means that scores are not capped */
     bool causal;                /* query i sees keys up to offset + i */
-    int64_t left, right;        /* a window about offset + i; -1 = open */
-    Heads mask;                 /* as broadcast; bool: which keys are seen; numbers are added */
-    int64_t mask_column;        /* 0 or 1 */
+    int64_t left, right;        /* query i sees this many keys before and after offset + i; -1: all */
+    Heads mask;                 /* broadcast; a bool mask says which keys are seen, numbers are added */
+    int64_t mask_column;        /* stride of the mask along the keys: 0 or 1 */
     int64_t mask_keys;          /* keys after these are not seen, if there is a mask */
     const Tensor *lengths;      /* keys that count, one for each batch; NULL = all */
-    int64_t lengths_extra;      /* what to add to each of them */
+    int64_t lengths_extra;      /* added to each number of `lengths` */
     int64_t offset;
     bool offset_by_length;      /* offset = length - queries instead */
     Heads scores;               /* NULL data = not wanted */
     int scores_are;
 } Attend;
 
-/* Heads of a tensor [batch, head, row, c], or of one [batch, row, head * c]. */
+/* Describes the heads of a tensor of shape [batch, head, row, c] or [batch, row, head * c]. */
 Heads heads_of(const Tensor *tensor, int64_t heads);
 
 int64_t attend_workspace(const Attend *attend);
 void attend_run(const Attend *attend, void *workspace, unsigned threads);
 
-/* Writes the keys or values of a call after those before it, as [batch, head, row, size]. */
+/* Writes the keys or values of this call behind those of earlier calls, as [batch, head, row, size]. */
 void heads_join(const Attend *attend, const Heads *past, const Heads *fresh, int64_t size,
     const Heads *to);
 

@@ -84,7 +84,7 @@ static void NAME(scores_put)(
     }
 }
 
-/* Adds the mask in [first, last); whether any key there is seen at all. */
+/* Adds the mask to the scores in [first, last). Returns true if at least one of these keys is seen. */
 static bool NAME(mask_add)(const Attend *a, const char *mask, int64_t first, int64_t last, REAL *scores)
 {
     Tensor row = {.type = a->mask.type, .data = (void *)(uintptr_t)mask};

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The operand's stride along each of the output's dimensions. */
+/* Computes the operand's stride along each dimension of the output. */
 static void strides_fill(int64_t *strides, const Tensor *out, const Tensor *operand)
 {
     int64_t step = 1;

@@ -21,7 +21,7 @@ typedef struct Spread {
 
 void spread_plan(Spread *spread, const Tensor *out, const Tensor *const *operands, int count);
 
-/* The offsets, in elements, at which the operands' parts of a row begin. */
+/* Computes where in each operand row `row` begins, in elements. */
 void spread_offsets(const Spread *spread, int64_t row, int64_t *offsets);
 
 #endif

@@ -159,10 +159,10 @@ typedef struct Block {
     int64_t column_first, columns;
     const float *b_packed;
     float *a_packed;       /* one panel for each part */
-    int64_t parts;         /* part i does the strips i, i + parts, i + 2 parts, ... */
+    int64_t parts;         /* threads; thread i computes the strips i, i + parts, i + 2 * parts, ... */
 } Block;
 
-/* The kernel works on whole tiles: a tile at the edge goes through a small copy. */
+/* The kernel works on whole tiles. A tile at the edge of C is computed in a small buffer and copied. */
 static void tile_edge(const Block *block, const float *a, const float *b, float *c, int64_t rows,
     int64_t columns)
 {
@@ -233,7 +233,7 @@ static void rows_axpy(const Gemm *gemm, int64_t row, float *scratch)
     }
 }
 
-/* The sum of products of two lines of float32, in lanes. */
+/* Returns the dot product of two lines of float32, summed in vector lanes. */
 INLINED float line_dot(const float *a, const float *b, int64_t n)
 {
     float lanes[16] = {0}, sum = 0.0F;
@@ -260,7 +260,8 @@ WIDE static void column_add(const Gemm *gemm, const float *a, const float *b, in
     }
 }
 
-/* Few columns fill no tile: each, packed in parts, is multiplied with the rows of A as they lie. */
+/* For a C with few columns, which would not fill a tile: each column of B is packed, part by part, and
+   multiplied with the unpacked rows of A. */
 static bool columns_dot(const Gemm *gemm, float *scratch)
 {
     if (gemm->n > ROWS_FEW || gemm->a_column != 1 || gemm->a_type != ACL_FLOAT) {
@@ -278,7 +279,7 @@ static bool columns_dot(const Gemm *gemm, float *scratch)
     return true;
 }
 
-/* B lies transposed: each number of C is the product of two lines. */
+/* For a transposed B, whose columns are contiguous: each number of C is one dot product. */
 static bool rows_dot(const Gemm *gemm)
 {
     if (gemm->b_row != 1 || gemm->a_column != 1 || gemm->a_type != ACL_FLOAT

@@ -20,7 +20,7 @@ typedef struct Gemm {
     float alpha, beta;
 } Gemm;
 
-/* Bytes of scratch memory that gemm_run wants for this size, on however many threads. */
+/* Returns the bytes of scratch memory that gemm_run needs for this size, with any number of threads. */
 int64_t gemm_scratch(int64_t m, int64_t n, int64_t k);
 
 void gemm_run(const Gemm *gemm, void *scratch, unsigned threads);

@@ -35,7 +35,7 @@ void parallel_for(unsigned threads, int64_t count, void (*body)(void *context, i
     Crew crew = {.body = body, .context = context, .count = count};
     while (started + 1 < threads && started + 1 < count && started < THREADS_MAX) {
         if (pthread_create(&ids[started], NULL, crew_work, &crew) != 0) {
-            break; /* fewer threads, same result */
+            break; /* the threads that were started do all of the work */
         }
         started++;
     }

@@ -4,22 +4,23 @@
 
 #include "numbers/tensor.h"
 
-/* One product after the shapes are settled. */
+/* A matrix product whose shapes are known and fit. */
 typedef struct Product {
     int64_t m, n, k;
     bool a_transposed, b_transposed;
     int64_t batches;
-    Tensor batch_shape;             /* broadcast leading dimensions */
-    Tensor a_batch, b_batch;        /* the operands' own */
+    Tensor batch_shape;             /* the leading dimensions of the result, after broadcasting */
+    Tensor a_batch, b_batch;        /* the leading dimensions of each operand, before broadcasting */
 } Product;
 
-/* Fills in the rest from the two transpositions; false if the shapes do not multiply. */
+/* Fills in the other fields from the shapes and from `a_transposed` and `b_transposed`. Returns false if the
+   shapes cannot be multiplied. */
 bool product_plan(const Tensor *a, const Tensor *b, Product *product);
 
 /* Gives `out` the result's shape. */
 void product_shape(const Product *product, const Tensor *a, const Tensor *b, Tensor *out);
 
-/* A batch of one matrix B multiplies all rows of A at once: one product instead of many. */
+/* If B is a single matrix, the rows of all matrices of A are multiplied in one product. */
 void product_flatten(Product *product, const Tensor *a);
 
 #endif

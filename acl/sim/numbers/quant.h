@@ -9,22 +9,23 @@
 /* The range of int8, uint8, int16 or uint16; false for other types. */
 bool quant_limits(aclDataType type, int32_t *low, int32_t *high);
 
-/* int8 or uint8, the types whose products are exact here. */
+/* True for int8 and uint8, the types of which quant.c computes exact products. */
 static inline bool quant_is_byte(aclDataType type)
 {
     return type == ACL_INT8 || type == ACL_UINT8;
 }
 
-/* The nearest even integer to `value`, plus `zero`, kept within [low, high]. */
+/* Rounds `value` (halves to even), adds `zero`, and limits the result to [low, high]. */
 static inline int32_t quant_round(float value, int32_t zero, int32_t low, int32_t high)
 {
     float least = (float)(low - zero), most = (float)(high - zero);
     float bounded = !(value > least) ? least : value < most ? value : most; /* NaN is the least */
-    /* Adding 1.5 * 2^23 rounds to an integer, to the even one of two. */
+    /* Adding 1.5 * 2^23 rounds to the nearest integer, and halves to the even one. */
     return (int32_t)((bounded + 12582912.0F) - 12582912.0F) + zero;
 }
 
-/* A scale or zero point for one filter, row or column: the only one if there is one, 0 for NULL. */
+/* Returns the scale or zero point of one filter, row or column. A tensor with one element serves all of
+   them; NULL stands for 0. */
 double quant_parameter(const Tensor *tensor, int64_t line);
 
 /* C[m x n] = A[m x k] * B[k x n], exactly: A and B are row-major floats that hold integers of at

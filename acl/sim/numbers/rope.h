@@ -1,4 +1,4 @@
-/* rope.h: turning the pairs of a row by the angles of its place. */
+/* rope.h: rotary position embedding: rotates pairs of numbers of a row by angles of the row's position. */
 #ifndef SIM_ROPE_H
 #define SIM_ROPE_H
 
@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 typedef struct Rotary {
-    int64_t size;       /* of a row */
-    int64_t half;       /* pairs that are turned, from the row's start */
-    bool interleaved;   /* pairs are neighbours, else `half` apart */
-    const float *cosine, *sine; /* `half` numbers for each place */
+    int64_t size;       /* elements of a row */
+    int64_t half;       /* rotated pairs, from the row's start; the rest of the row is copied */
+    bool interleaved;   /* the two numbers of a pair are neighbours; otherwise they are `half` apart */
+    const float *cosine, *sine; /* `half` numbers for each position */
 } Rotary;
 
 void rotary_row(const Rotary *rotary, int64_t place, const float *in, float *out);

@@ -12,7 +12,7 @@ void strides_of(const Tensor *tensor, int64_t *strides)
     }
 }
 
-/* Drops dimensions of one and joins neighbours that are one run on both sides. */
+/* Removes dimensions of size 1, and merges neighbouring dimensions that are contiguous in source and target. */
 static Strided box_merge(const Strided *box)
 {
     Strided merged = {0};

@@ -12,9 +12,9 @@
 /* --- data types --- */
 
 typedef struct TypeRow {
-    const char *name;       /* NULL: a type that the library lacks */
+    const char *name;       /* NULL: the simulator does not support the type */
     int64_t size;           /* bytes of an element */
-    aclDataType compute;    /* what arithmetic is done in */
+    aclDataType compute;    /* the type in which arithmetic is done */
     bool is_float;
 } TypeRow;
 
@@ -131,7 +131,7 @@ uint16_t bfloat_from_float(float value)
 
 /* --- shapes --- */
 
-/* Numbers that an attribute gives may be of any size: a product that no int64_t holds is INT64_MAX. */
+/* Returns the product of the dimensions, or INT64_MAX if it does not fit: a model may name any dimensions. */
 int64_t dims_count(const int64_t *dims, int rank)
 {
     int64_t count = 1;
@@ -271,13 +271,13 @@ double tensor_get_real(const Tensor *tensor, int64_t index)
         return true; \
     } while (0)
 
-/* A float as an integer of 32 bits; what does not fit becomes the smallest, as on x86. */
+/* Converts a float to int32_t. A value that does not fit becomes INT32_MIN, as on x86. */
 #define INT_OF_FLOAT(V) ((V) >= -0x1p31F && (V) < 0x1p31F ? (int32_t)(V) : INT32_MIN)
 
 #if defined(__x86_64__) && !defined(SIM_DEBUG)
 #include <immintrin.h>
 
-/* Eight at a time, where the processor can; how many are done. */
+/* Convert eight elements at a time, if the processor can. Return how many were converted. */
 __attribute__((target("avx,f16c"))) static int64_t halves_widen(
     float *to, const uint16_t *from, int64_t count)
 {
@@ -302,7 +302,7 @@ __attribute__((target("avx,f16c"))) static int64_t halves_narrow(
 
 static bool halves_are_fast(void)
 {
-    return __builtin_cpu_supports("avx2") != 0; /* which came after f16c; clang 14 has no name for that */;
+    return __builtin_cpu_supports("avx2") != 0; /* implies f16c, for which clang 14 has no name */;
 }
 #else
 static bool halves_are_fast(void)
@@ -323,7 +323,7 @@ static int64_t halves_narrow(uint16_t *to, const float *from, int64_t count)
 }
 #endif
 
-/* float16 and float32, both ways, contiguous; how many are done. */
+/* Converts contiguous float16 to float32 or back. Returns how many elements were converted. */
 static int64_t convert_halves(void *to, aclDataType to_type, const void *from,
     aclDataType from_type, int64_t stride, int64_t count)
 {
@@ -335,7 +335,7 @@ static int64_t convert_halves(void *to, aclDataType to_type, const void *from,
                                                             : 0;
 }
 
-/* The pairs worth a loop of their own; false for the others. */
+/* Converts the pairs of types that have a loop of their own; returns false for the others. */
 WIDE static bool convert_fast(void *to, aclDataType to_type, const void *from, aclDataType from_type,
     int64_t stride, int64_t count)
 {
@@ -489,7 +489,7 @@ static void copy_strided(void *to, const void *from, int64_t size, int64_t strid
         memcpy(to, from, (size_t)(size * count));
         return;
     }
-    if (stride == 0) { /* one element, then twice as many as there are, and so on */
+    if (stride == 0) { /* convert one element, then double the converted part by copying it */
         memcpy(to, from, (size_t)size);
         for (int64_t done = 1; done < count; done *= 2) {
             int64_t more = done < count - done ? done : count - done;

@@ -19,7 +19,7 @@ typedef struct Tensor {
     int rank;
     int64_t dims[TENSOR_RANK_MAX];
     void *data;
-    bool narrow;    /* made from numbers of four bits: its type holds more than they do */
+    bool narrow;    /* its 8-bit elements hold numbers of an ONNX type of four bits */
 } Tensor;
 
 /* --- data types --- */
@@ -29,7 +29,7 @@ const char *type_name(aclDataType type);
 bool type_is_float(aclDataType type);       /* float16, bfloat16, float32, float64 */
 bool type_is_integer(aclDataType type);     /* signed and unsigned, not bool */
 
-/* The type behind one of ONNX's numbers; ACL_DT_UNDEFINED if there is none. */
+/* Returns the type for a number of ONNX's TensorProto.DataType; ACL_DT_UNDEFINED if there is none. */
 aclDataType type_from_onnx(int64_t number);
 
 /* The type that arithmetic on `type` is done in: float, double, int32_t, int64_t or
@@ -47,15 +47,15 @@ int64_t dims_count(const int64_t *dims, int rank);
 int64_t tensor_count(const Tensor *tensor);
 int64_t tensor_bytes(const Tensor *tensor);
 
-/* False if a dimension is negative or the size in bytes passes 2^47. */
+/* Returns false if a dimension is negative or the size in bytes exceeds 2^47. */
 bool tensor_fits(const Tensor *tensor);
 bool tensor_same_shape(const Tensor *a, const Tensor *b);
 void tensor_shape_copy(Tensor *to, const Tensor *from);
 
-/* The shape of two operands under NumPy's broadcasting; false if they do not go together. */
+/* Computes the shape of two operands after NumPy's broadcasting. Returns false if they cannot be broadcast. */
 bool dims_broadcast(const Tensor *a, const Tensor *b, Tensor *out);
 
-/* An axis counted from the end made positive; -1 if it is outside [-rank, rank). */
+/* Returns the axis counted from the front, also for a negative one; -1 if it is outside [-rank, rank). */
 int axis_normal(int64_t axis, int rank);
 
 /* Writes a shape as [2, 3, 4] and returns `text`. */

@@ -22,7 +22,7 @@
 
 /* ISO mode forbids fusing a multiplication with an addition, which halves the speed; here and in
    what includes this, as functions of other options are not inlined. */
-#ifndef __clang__ /* which fuses anyway */
+#ifndef __clang__ /* clang fuses without being told */
 #pragma GCC optimize("fp-contract=fast")
 #endif
 
@@ -44,7 +44,7 @@ INLINED float exp_fast(float x)
     float n = shifted - 12582912.0F;
     float r = y - n * 0.693359375F;
     r -= n * -2.12194440e-4F;
-    float p = 1.9841270e-4F; /* Taylor terms: |r| is at most ln(2) / 2 */
+    float p = 1.9841270e-4F; /* Taylor series of exp; |r| is at most ln(2) / 2 */
     p = p * r + 1.3888889e-3F;
     p = p * r + 8.3333333e-3F;
     p = p * r + 4.1666667e-2F;
@@ -53,7 +53,7 @@ INLINED float exp_fast(float x)
     p = p * r + 1.0F;
     p = p * r + 1.0F;
     int32_t k = (int32_t)(n == n ? n : 0.0F);
-    int32_t half = k / 2; /* 2^k in two factors: k = 128 and the subnormals do not fit one */
+    int32_t half = k / 2; /* 2^k as two factors, because for k = 128 and for subnormals it is not a float */
     float value = p * power_of_two(half) * power_of_two(k - half);
     return x != x ? x : value;
 }
@@ -66,7 +66,7 @@ INLINED float sigmoid_fast(float x)
 INLINED float tanh_fast(float x)
 {
     float s = x * x;
-    float p = -8.8632355e-3F; /* odd Taylor series near zero, where the other form cancels */
+    float p = -8.8632355e-3F; /* odd Taylor series: near zero the other formula loses digits */
     p = p * s + 2.1869488e-2F;
     p = p * s - 5.3968254e-2F;
     p = p * s + 1.3333333e-1F;
@@ -113,16 +113,16 @@ INLINED float mish_fast(float x)
 
 /* --- angles, by Taylor series in double: cut where what is left out is below 2^-32 --- */
 
-/* The largest angle of which the turns are taken off exactly enough. */
+/* The largest angle from which multiples of pi / 2 are subtracted with enough precision. */
 #define ANGLE_MAX 0x1p20F
 
-/* sin(x), and with one quarter of a turn more cos(x), for |x| up to ANGLE_MAX. */
+/* sin(x + quarters * pi / 2) for |x| up to ANGLE_MAX; one quarter gives cos(x). */
 INLINED float sine_fast(float angle, int64_t quarters)
 {
     double x = (double)angle;
     double shifted = x * 0x1.45f306dc9c883p-1 + 0x1.8p52; /* 2 / pi; rounds to an integer */
     double n = shifted - 0x1.8p52;
-    double r = x - n * 0x1.921fb5p0; /* pi / 2 in two parts; the product of the first is exact */
+    double r = x - n * 0x1.921fb5p0; /* pi / 2 as the sum of two numbers; n times the first is exact */
     r -= n * 0x1.110b4611a6263p-26;
     double s = r * r;
     double odd = -1.0 / 39916800.0;
@@ -148,7 +148,7 @@ INLINED float sine_fast(float angle, int64_t quarters)
 INLINED float atan_fast(float angle)
 {
     double a = fabs((double)angle);
-    bool middle = a > 0.4142135623730951, far = a > 2.414213562373095; /* of pi / 8, 3 pi / 8 */
+    bool middle = a > 0.4142135623730951, far = a > 2.414213562373095; /* tan(pi / 8), tan(3 pi / 8) */
     double above = far ? -1.0 : middle ? a - 1.0 : a;
     double below = far ? a : middle ? a + 1.0 : 1.0;
     double base = far ? 1.5707963267948966 : middle ? 0.7853981633974483 : 0.0;
@@ -168,7 +168,7 @@ INLINED float atan_fast(float angle)
     return (float)copysign(base + t * p, (double)angle);
 }
 
-/* Beyond a half by way of the half angle. */
+/* Returns asin(x); uses the half-angle formula if |x| > 1/2. */
 INLINED double asin_wide(double x)
 {
     double a = fabs(x);
