@@ -51,11 +51,11 @@ def _is_loaded(name: str) -> bool:
 
 def _folder(package: Path) -> Path:
     """The laid-out folder for this simulator and this MindSpore, made if it is not there."""
-    from acl.sim import cann_layout
+    from acl.sim import cann_layout, cann_mindspore
 
     library = Path(sim.library_dir(), "libascendcl.so")
     parts = [importlib.metadata.version("mindspore"), str(library), str(library.stat().st_mtime_ns),
-             Path(cann_layout.__file__).read_text()]
+             *(Path(module.__file__ or "").read_text() for module in (cann_layout, cann_mindspore))]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = cache / "aclpool" / f"cann-{key}"

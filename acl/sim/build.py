@@ -34,11 +34,10 @@ if os.environ.get("ACLPOOL_STRICT"):        # in CI: another compiler's warnings
 ALWAYS = ["-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-pthread", "-MMD", *WARNINGS]
 
 #: Libraries with nothing in them: programs name them, but need no symbol of theirs.
-COMPANIONS = ["libhccl.so", "libge_runner.so", "libgraph.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so",
-              "libmsprofiler.so", "libnnopbase.so"]
+COMPANIONS = ["libhccl.so", "libge_runner.so", "libgraph.so", "libnnopbase.so"]
 
 #: Libraries whose functions are in libascendcl.so: a look-up in them finds it there.
-LEADING = ["libprofapi.so", "libacl_rt_impl.so"]
+LEADING = ["libprofapi.so", "libacl_rt_impl.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libmsprofiler.so"]
 
 #: The name by which CANN's examples link the runtime: all of libascendcl.so under a second name.
 SECOND_NAME = "libacl_rt.so"

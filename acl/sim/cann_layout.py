@@ -1,10 +1,12 @@
-"""The simulator's libraries in a folder of CANN's shape: `.../latest/lib64`.
+"""The simulator in a folder of CANN's shape, so that programs build and run as they do with a toolkit.
 
-MindSpore derives where CANN is from the path of `libascendcl.so`, opens its companions there by path,
-and is linked against C++ functions of the graph engine.  `lay_out` makes such a folder: links to our
-libraries; companions that lead to `libascendcl.so`, so that a look-up in them finds its functions; and a
-`libge_runner.so` with a stub for each function that the installed MindSpore misses.  A stub does nothing
-and returns 0: enough to load, and for memory, copies, streams; graphs cannot be compiled.
+`lay_out` makes `DIR/latest` with the headers, the libraries that public projects name on their link lines,
+`set_env.sh` and `bin/setenv.bash`, version files, a CMake package (`find_package(AscendCL)`) and a file for
+pkg-config.  What other releases name otherwise (`x86_64-linux`, `runtime`, `acllib`) is links to these.
+
+`libascendcl.so` and `libacl_op_compiler.so` are links to the package's own: a process that loads them by
+two paths has one simulator.  A library whose functions are in `libascendcl.so` has their names, so that
+programs link against it alone, and the loader takes the functions from there.
 
 Needs gcc and g++ (`CC`, `CXX`) and `nm` and `readelf`, which come with them.
 """
@@ -12,128 +14,205 @@ Needs gcc and g++ (`CC`, `CXX`) and `nm` and `readelf`, which come with them.
 from __future__ import annotations
 
 import os
+import platform
 import re
+import shlex
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from acl.sim import library_dir
+from acl.sim import cann_mindspore, configuration, library_dir
 
-__all__ = ["lay_out", "missing_symbols"]
+__all__ = ["MARK", "lay_out"]
 
-#: Libraries that programs name: empty but for the way to `libascendcl.so`.
-_COMPANIONS = (
-    "libgraph.so", "libhccl.so", "libmsprofiler.so", "libacl_tdt_channel.so", "libacl_tdt_queue.so", "libruntime.so",
-    "libnnopbase.so", "libascend_hal.so", "libplatform.so", "libc_sec.so",
+#: The file in `latest` by which a folder is known to be ours.
+MARK = "aclpool-simulator"
+
+#: Libraries of the runtime, with the header that declares their functions.
+_RUNTIME = {
+    "libacl_mdl.so": "acl_mdl.h", "libacl_op_executor.so": "acl_op.h", "libacl_cblas.so": "ops/acl_cblas.h",
+    "libacl_tdt_channel.so": "acl_tdt.h", "libacl_tdt_queue.so": "acl_tdt_queue.h", "libmsprofiler.so": "acl_prof.h",
+    "libruntime.so": "acl_rt.h",
+}
+#: Libraries that programs name and need no function of; a look-up in them finds libascendcl.so's.
+_NAMED = (
+    "libacl_dvpp.so", "libacl_dvpp_mpi.so", "libacl_retr.so", "libalog.so", "libascend_hal.so", "libascendalog.so",
+    "libc_sec.so", "liberror_manager.so", "libge_common.so", "libge_compiler.so", "libge_runner.so", "libgraph.so",
+    "libgraph_base.so", "libhccl.so", "libmmpa.so", "libnnopbase.so", "libplatform.so", "libregister.so",
+    "libtiling_api.so", "libunified_dlog.so",
 )
-#: Where MindSpore's own libraries start from.
-_ROOTS = ("libmindspore_ascend.so.2", "libmindspore_graph_ir.so", "libhccl_plugin.so")
-
-#: HcclSetConfig is looked up by name, and its absence ends MindSpore's start.
-_HCCL = "int HcclSetConfig(int config, void *value) { (void)config, (void)value; return 0; }\n"
-
-#: The one function that has to return an object: a table of texts, in the old ABI of std::string.
-_STATUS = """
-#define _GLIBCXX_USE_CXX11_ABI 0
-#include <cstdint>
-#include <map>
-#include <string>
-namespace ge {
-class StatusFactory {
-public:
-    static StatusFactory *Instance();
-    std::map<uint32_t, std::string> texts;
-};
-StatusFactory *StatusFactory::Instance() {
-    static StatusFactory factory;
-    return &factory;
+#: Under `latest`: another name for a folder of it.
+_LINKS = {
+    "lib64/stub": ".", "acllib": ".", "runtime/include": "../include", "runtime/lib64": "../lib64",
+    "compiler/include": "../include", "compiler/lib64": "../lib64", "fwkacllib": ".",
+    "tools/tikcpp": "../tikcpp", "compiler/tikcpp": "../tikcpp",
 }
-}
+_LINKS_OF_MACHINE = {"include": "../include", "lib64": "../lib64", "devlib": "../lib64", "tikcpp": "../tikcpp"}
+
+_SET_ENV = """# The simulator of AscendCL in CANN's place: `. {shown}/set_env.sh`
+export ASCEND_TOOLKIT_HOME={home}
+export ASCEND_HOME_PATH="$ASCEND_TOOLKIT_HOME"
+export ASCEND_INSTALL_PATH="$ASCEND_TOOLKIT_HOME"
+export ASCEND_OPP_PATH="$ASCEND_TOOLKIT_HOME/opp"
+export ASCENDC_CMAKE_DIR="$ASCEND_TOOLKIT_HOME/tikcpp/ascendc_kernel_cmake"
+export LD_LIBRARY_PATH="$ASCEND_TOOLKIT_HOME/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
+export CMAKE_PREFIX_PATH="$ASCEND_TOOLKIT_HOME${{CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}}"
+export PKG_CONFIG_PATH="$ASCEND_TOOLKIT_HOME/lib64/pkgconfig${{PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}}"
+export ACL_BACKEND=sim
 """
-_STATUS_SYMBOL = "_ZN2ge13StatusFactory8InstanceEv"
+
+_CMAKE = """# find_package(AscendCL): the targets AscendCL::ascendcl and AscendCL::acl_op_compiler.
+get_filename_component(AscendCL_ROOT_DIR "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+set(AscendCL_INCLUDE_DIRS "${AscendCL_ROOT_DIR}/include")
+set(AscendCL_LIBRARY_DIRS "${AscendCL_ROOT_DIR}/lib64")
+foreach(library ascendcl acl_op_compiler)
+  if(NOT TARGET AscendCL::${library})
+    add_library(AscendCL::${library} SHARED IMPORTED)
+    set_target_properties(AscendCL::${library} PROPERTIES
+      IMPORTED_LOCATION "${AscendCL_LIBRARY_DIRS}/lib${library}.so"
+      INTERFACE_INCLUDE_DIRECTORIES "${AscendCL_INCLUDE_DIRS}")
+  endif()
+endforeach()
+set_property(TARGET AscendCL::acl_op_compiler PROPERTY INTERFACE_LINK_LIBRARIES AscendCL::ascendcl)
+set(AscendCL_LIBRARIES AscendCL::ascendcl)
+"""
+
+_CMAKE_VERSION = """set(PACKAGE_VERSION "{numbers}")
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()
+"""
+
+_PKG_CONFIG = """prefix=${{pcfiledir}}/../..
+libdir=${{prefix}}/lib64
+includedir=${{prefix}}/include
+
+Name: ascendcl
+Description: AscendCL, on the simulator
+Version: {numbers}
+Libs: -L${{libdir}} -lascendcl
+Cflags: -I${{includedir}}
+"""
+
+#: Projects include it also where they have no kernel; one that has is told what is missing.
+_ASCENDC = """# Device code needs CANN's compiler; the simulator brings none.
+function(ascendc_library target)
+  message(FATAL_ERROR "ascendc_library(${target}): the simulator has no compiler for device code")
+endfunction()
+function(ascendc_fatbin_library target)
+  message(FATAL_ERROR "ascendc_fatbin_library(${target}): the simulator has no compiler for device code")
+endfunction()
+function(ascendc_include_directories)
+endfunction()
+function(ascendc_compile_definitions)
+endfunction()
+function(ascendc_compile_options)
+endfunction()
+"""
 
 
-def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise OSError(f"{' '.join(command)[:200]}: {done.stderr.strip()[-1000:]}")
-    return done.stdout
+def _exported() -> list[str]:
+    """The names of the functions of libascendcl.so."""
+    listed = cann_mindspore.output("nm", "-D", "--defined-only", str(Path(library_dir(), "libascendcl.so")))
+    return [line.split()[-1] for line in listed.splitlines() if " T " in line]
 
 
-def _symbols(library: Path, which: str) -> Iterable[tuple[str, str]]:
-    """(kind, name with its version) of a library's dynamic symbols."""
-    for line in _output("nm", "-D", f"--{which}-only", str(library)).splitlines():
-        words = line.split()
-        yield words[-2], words[-1]
+def _declared(include: Path, header: str, exported: list[str]) -> list[str]:
+    """The functions of one of the runtime's libraries."""
+    words = set(re.findall(r"\w+", (include / "acl" / header).read_text()))
+    return [name for name in exported if name in words]
 
 
-def _closure(folder: Path) -> tuple[list[Path], set[str]]:
-    """MindSpore's libraries for the device, and the names of libraries that are not its own."""
-    own = {path.name: path for path in folder.rglob("*.so*") if path.is_file() and "gpu" not in path.name}
-    todo, found, foreign = list(_ROOTS), {}, set()
-    while todo:
-        name = todo.pop()
-        if name in found:
-            continue
-        if name not in own:
-            foreign.add(name)
-            continue
-        found[name] = own[name]
-        todo += re.findall(r"\(NEEDED\).*\[(.*)\]", _output("readelf", "-d", str(own[name])))
-    return list(found.values()), foreign
+def _link(target: Path, source: str, rest: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "source.s" if source.startswith(".") else "source.c")
+        file.write_text(source)
+        cann_mindspore.output(os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-o", str(target), str(file),
+                              f"-Wl,-soname,{target.name}", *rest)
 
 
-def missing_symbols(mindspore: str | os.PathLike[str]) -> list[str]:
-    """What MindSpore's libraries for the device want and nobody has.
-
-    Parameters
-    ----------
-    mindspore : path
-        The folder of the installed package.
-    """
-    libraries, foreign = _closure(Path(mindspore) / "lib")
-    compiler = os.environ.get("CC", "gcc")
-    system = [Path(_output(compiler, f"-print-file-name={name}").strip()) for name in sorted(foreign)]
-    known = [*libraries, *Path(library_dir()).glob("*.so"), *(path for path in system if path.is_absolute())]
-    there = {name.split("@")[0] for library in known for _, name in _symbols(library, "defined")}
-    wanted = {name for library in libraries for kind, name in _symbols(library, "undefined") if kind == "U"}
-    return sorted(name for name in wanted - there if "@" not in name and not name.startswith(("Py", "_Py")))
+def _filter(target: Path, names: list[str]) -> None:
+    """A library with these names, whose functions the loader finds in libascendcl.so."""
+    lines = [f".globl {name}\n.type {name}, @function\n{name}:" for name in names]
+    source = ".text\n" + "\n".join(lines) + '\n.byte 0\n.section .note.GNU-stack,"",%progbits\n'
+    _link(target, source, ["-Wl,-F,libascendcl.so", "-Wl,-rpath,$ORIGIN"])
 
 
-def _stubs(names: list[str]) -> str:
-    """C source: an empty function for each name, zeros for what is data (tables of virtual functions)."""
-    lines = []
-    for number, name in enumerate(names):
-        if name.startswith("_ZT"):
-            lines.append(f'char data_{number}[4096] __asm__("{name}");')
-        elif name != _STATUS_SYMBOL:
-            lines.append(
-                f'void *stub_{number}(void) __asm__("{name}");\nvoid *stub_{number}(void) {{ return 0; }}'
-            )
-    return "\n".join(lines) + "\n"
+def _libraries(latest: Path, mindspore: str | os.PathLike[str] | None) -> None:
+    """Fill `lib64`."""
+    libraries = latest / "lib64"
+    libraries.mkdir()
+    for library in Path(library_dir()).glob("*.so"):
+        if library.name not in _NAMED and library.name not in _RUNTIME:
+            (libraries / library.name).symlink_to(library)
+    exported = _exported()
+    lead = ["-Wl,--no-as-needed", f"-L{libraries}", "-lascendcl", "-Wl,-rpath,$ORIGIN"]
+
+    def make(name: str) -> None:
+        target = libraries / name
+        if name in _RUNTIME:
+            _filter(target, _declared(latest / "include", _RUNTIME[name], exported))
+        elif name == "libge_runner.so" and mindspore is not None:
+            cann_mindspore.graph_engine(target, mindspore, [f"-Wl,-soname,{name}", *lead])
+        else:
+            _link(target, cann_mindspore.HCCL if name == "libhccl.so" else "typedef int nothing;\n", lead)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(make, [*_RUNTIME, *_NAMED]))
 
 
-def _link(compiler: str, target: Path, sources: Iterable[Path]) -> None:
-    done = subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(target), *map(str, sources), f"-Wl,-soname,{target.name}",
-         "-Wl,--no-as-needed", f"-L{target.parent}", "-lascendcl"],
-        capture_output=True, text=True,
-    )
-    if done.returncode != 0:
-        raise OSError(f"{compiler} could not make {target.name}: {done.stderr.strip()[-1000:]}")
+def _texts(latest: Path, version: str) -> dict[str, str]:
+    """The text files under `latest`, by their names."""
+    machine = platform.machine()
+    matched = re.match(r"[\d.]*\d", version)
+    numbers = matched[0] if matched else "0"
+    set_env = _SET_ENV.format(shown=latest, home=shlex.quote(str(latest)))
+    info = f"Version={version}\nversion_dir={version}\ntimestamp=\n"
+    install = (f"package_name=Ascend-cann-toolkit\nversion={version}\ninnerversion=simulator\n"
+               f"arch={machine}\nos=linux\npath={latest}\n")
+    parts = ("runtime", "compiler", "opp", "toolkit")
+    return {
+        MARK: "Made by `aclpool sim folder`, which replaces this folder.\n",
+        "set_env.sh": set_env,
+        "bin/setenv.bash": set_env,
+        "version.cfg": f"[TOOLKIT]\nversion={version}\nruntime_running_version=[{version}]\n",
+        "version.info": info,
+        **{f"{part}/version.info": info for part in parts},
+        f"{machine}-linux/ascend_toolkit_install.info": install,
+        "ascend_toolkit_install.info": install,
+        "lib/cmake/AscendCL/AscendCLConfig.cmake": _CMAKE,
+        "lib/cmake/AscendCL/AscendCLConfigVersion.cmake": _CMAKE_VERSION.format(numbers=numbers),
+        "lib64/pkgconfig/ascendcl.pc": _PKG_CONFIG.format(numbers=numbers),
+        "tikcpp/ascendc_kernel_cmake/ascendc.cmake": _ASCENDC,
+    }
 
 
-def lay_out(folder: str | os.PathLike[str], mindspore: str | os.PathLike[str] | None = None) -> Path:
-    """Make the folder; what stands there is replaced.
+def _symlink(link: Path, target: str) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_symlink() or not link.exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+
+
+def lay_out(
+    folder: str | os.PathLike[str], mindspore: str | os.PathLike[str] | None = None, version: str | None = None
+) -> Path:
+    """Make `latest` in the folder; one that was made before is replaced.
 
     Parameters
     ----------
     folder : path
-        `latest/lib64` is made in it.
+        `latest`, and links to what is in it, are made there.
     mindspore : path, optional
         The folder of an installed MindSpore, for which the graph engine's stubs are made.
+    version : str, optional
+        The version of CANN in the version files; by default the one that the simulator reports.
 
     Returns
     -------
@@ -143,27 +222,25 @@ def lay_out(folder: str | os.PathLike[str], mindspore: str | os.PathLike[str] | 
     Raises
     ------
     OSError
-        Without a compiler, or if it refuses.
+        Without a compiler, if it refuses, or if a `latest` is there that this function has not made.
     """
-    libraries = Path(folder).resolve() / "latest" / "lib64"
-    if libraries.exists():
-        shutil.rmtree(libraries)
-    libraries.mkdir(parents=True)
-    for library in Path(library_dir()).glob("*.so"):
-        if library.name not in _COMPANIONS and (mindspore is None or library.name != "libge_runner.so"):
-            (libraries / library.name).symlink_to(library)
-    c, cpp = os.environ.get("CC", "gcc"), os.environ.get("CXX", "g++")
-    with tempfile.TemporaryDirectory() as scratch:
-        empty, hccl = Path(scratch, "empty.c"), Path(scratch, "hccl.c")
-        empty.write_text("typedef int nothing;\n")
-        hccl.write_text(_HCCL)
-        for name in _COMPANIONS:
-            _link(c, libraries / name, [hccl if name == "libhccl.so" else empty])
-        if mindspore is not None:
-            stubs, status = Path(scratch, "stubs.c"), Path(scratch, "status.cpp")
-            stubs.write_text(_stubs(missing_symbols(mindspore)))
-            status.write_text(_STATUS)
-            made = Path(scratch, "stubs.o")
-            _output(c, "-c", "-fPIC", "-w", str(stubs), "-o", str(made))
-            _link(cpp, libraries / "libge_runner.so", [made, status])
-    return libraries
+    top = Path(folder).resolve()
+    latest = top / "latest"
+    if latest.is_symlink() or (latest.exists() and not (latest / MARK).exists()):
+        raise FileExistsError(f"{latest} was not made by aclpool sim folder: remove it, or name another folder")
+    if latest.exists():
+        shutil.rmtree(latest)
+    latest.mkdir(parents=True)
+    (latest / MARK).touch()         # from here on the folder may be replaced, also if something below fails
+    (latest / "include").symlink_to(Path(library_dir()).parents[1] / "include")
+    _libraries(latest, mindspore)
+    for name, text in _texts(latest, version or configuration()["cann"]).items():
+        file = latest / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    of_machine = {f"{platform.machine()}-linux/{name}": target for name, target in _LINKS_OF_MACHINE.items()}
+    for name, target in {**_LINKS, **of_machine}.items():
+        _symlink(latest / name, target)
+    for name in ("include", "lib64", "bin", "set_env.sh", "opp", "tikcpp"):
+        _symlink(top / name, f"latest/{name}")
+    return latest / "lib64"

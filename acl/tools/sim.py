@@ -147,7 +147,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def folder(options: argparse.Namespace) -> int:
-    """Lay out the simulator's libraries as CANN's are."""
+    """Lay out the simulator as CANN's toolkit is."""
     from acl.sim.cann_layout import lay_out
 
     mindspore = None
@@ -158,7 +158,7 @@ def folder(options: argparse.Namespace) -> int:
             return 2
         mindspore = Path(found.origin).parent
     try:
-        made = lay_out(options.folder, mindspore)
+        made = lay_out(options.folder, mindspore, options.cann)
     except OSError as error:
         print(f"aclpool sim folder: {error}", file=sys.stderr)
         return 1
@@ -191,8 +191,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_arguments(verb, without=("json", "races", "strict"))
     sim_check.add_arguments(verb)
     verb.set_defaults(run=check, json=None, races=False, strict=False)
-    verb = verbs.add_parser("folder", help="lay the libraries out as CANN's are, for programs that look at the path")
-    verb.add_argument("folder", metavar="DIR", help="latest/lib64 is made in it")
+    verb = verbs.add_parser("folder", help="make a tree like CANN's toolkit, for projects that build against one")
+    verb.add_argument("folder", metavar="DIR", help="DIR/latest is made: include, lib64, set_env.sh, a CMake package")
+    verb.add_argument("--cann", metavar="VERSION", help="the version of CANN in the version files")
     verb.add_argument("--mindspore", action="store_true", help="with what the installed MindSpore is linked against")
     verb.set_defaults(run=folder)
 
