@@ -38,7 +38,7 @@ double attr_float(const OpCall *call, const char *name, double otherwise)
 {
     const Attr *attr = attr_find(call, name);
     if (attr == NULL || (attr->kind != ATTR_INT && attr->kind != ATTR_FLOAT)) {
-        return (double)(float)otherwise; /* as an attribute would have it */
+        return (double)(float)otherwise; /* attributes are float32: round the default likewise */
     }
     return attr->kind == ATTR_INT ? (double)attr->i : attr->f;
 }

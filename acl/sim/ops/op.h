@@ -53,7 +53,7 @@ typedef struct OpKind OpKind;
 typedef struct OpCall {
     const OpKind *kind;
     const AttrList *attrs;
-    int opset;               /* of the ONNX operator set; 0 for ACL operators */
+    int opset;               /* version of the ONNX operator set; 0 for ACL operators */
     unsigned threads;        /* how many cores the call may use, at least 1 */
     int input_count;
     int output_count;
@@ -71,47 +71,49 @@ struct OpKind {
     int inputs_min;
     int inputs_max;
     int outputs_max;
-    unsigned value_inputs;                   /* bit i: infer needs the value of input i */
+    unsigned value_inputs;                   /* bit i: infer reads the values of input i */
     bool (*infer)(OpCall *call);
     int64_t (*workspace)(const OpCall *call); /* NULL = none */
     bool (*run)(const OpCall *call);
-    int variant;                             /* which of a family; its meaning is the family's */
+    int variant;                             /* which operator of its file's family; each file has its own numbers */
     unsigned flags;
 };
 
 enum {
     OP_VIEW = 1,       /* output 0 is input 0 under another shape: a caller may share the memory */
-    OP_IN_PLACE = 4,   /* output 0 is input 0's memory, described as its caller likes */
-    OP_STRIDED = 8,    /* inputs 0 and 4 are followed by a view of them: size, stride, offset */
+    OP_IN_PLACE = 4,   /* output 0 uses input 0's memory; the caller sets its type and shape */
+    OP_STRIDED = 8,    /* the three inputs after 0 and after 4 describe a view of it: size, stride, offset */
     OP_DATA_SIZED = 2, /* infer needs all values: the outputs' sizes depend on them */
 };
 
-/* The row for a name in a domain, or NULL. */
+/* Returns the operator of this name and domain, or NULL. */
 const OpKind *op_find(const char *name, OpDomain domain);
 
-/* True if the row has what a node asks for, as far as the numbers of inputs and outputs and the
-   attributes tell; false with a message. A node that passes may still be refused by op_infer. */
+/* Checks the numbers of inputs and outputs, and the attributes. Returns false and writes a message if the
+   operator does not support them. A node that passes may still be refused by op_infer. */
 bool op_accept(const OpCall *call);
 
-/* True if op_infer looks at the values of an input, not at its shape alone. */
+/* True if op_infer reads the values of this input, and not only its shape. */
 bool op_infer_reads(const OpKind *kind, int input);
 
 /* True if the operator has these attributes, each of the right kind; false with a message. */
 bool form_accept(const OpCall *call);
 
-/* True if no input is left out that may not be, and those of one value have one. */
+/* Returns false and writes a message if a required input is missing, or if an input that must hold one value
+   holds another number of them. */
 bool form_check_inputs(const OpCall *call);
 
-/* Fills outputs' types and shapes; false with a message in call->message. */
+/* Fills in the types and shapes of the outputs. Returns false and writes call->message if it cannot. */
 bool op_infer(OpCall *call);
 int64_t op_workspace(const OpCall *call);
 
-/* How many elements of an input, from its beginning on, the view that follows it reaches: the others
-   need not be there. -1 = all of them count. */
+/* Returns how many elements of the input, from its beginning, its view can reach; later elements need not
+   exist. Returns -1 if the input has no view, so that all elements are needed. */
 int64_t op_reach(const OpCall *call, int input);
 bool op_run(const OpCall *call);
 
-/* Puts the reason into call->message; op_fail is false besides, and the compiler knows it. */
+/* Writes the reason into call->message. The macro op_fail does the same and has the value false, which the
+   compiler can see. */
 void op_explain(const OpCall *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #define op_fail(...) (op_explain(__VA_ARGS__), false)
 
@@ -122,21 +124,21 @@ int64_t attr_int(const OpCall *call, const char *name, int64_t otherwise);
 double attr_float(const OpCall *call, const char *name, double otherwise);
 const char *attr_string(const OpCall *call, const char *name, const char *otherwise);
 
-/* The i-th input, NULL if it was left out; -1 is one that the operator has not. */
+/* Returns input i; NULL if it was left out, or if i is -1 (the operator has no such input). */
 static inline const Tensor *op_input(const OpCall *call, int i)
 {
     return i >= 0 && i < call->input_count ? call->inputs[i] : NULL;
 }
 
-/* The most steps that one call may take where attributes alone say how many: a minute or so. */
+/* Limit of the steps of one call whose number of steps depends on attributes: about a minute. */
 #define OP_STEPS_MAX 0x1p36
-/* And where nothing can interrupt it, on the host: a second or so. */
+/* The same limit for a call on the host, which nothing can interrupt: about a second. */
 #define OP_STEPS_HOST 0x1p30
 
-/* False with a message if the call would take more steps than that. */
+/* Returns false and writes a message if `steps` exceeds the call's limit of work. */
 bool op_affords(const OpCall *call, double steps);
 
-/* False with a message if the call is to end early; for loops whose length attributes give. */
+/* Returns false and writes a message if the call was interrupted. Long loops ask it from time to time. */
 bool op_goes_on(const OpCall *call);
 
 /* A list of integers that some opsets pass as an attribute and others as an input. */

@@ -48,7 +48,7 @@ static bool view_read(const OpCall *call, int first, const Tensor *within, View 
             (long long)high, (long long)tensor_count(within));
 }
 
-/* From the beginning of its tensor to behind the last element of a view. */
+/* Returns how many elements of its tensor a view reaches: the highest offset that it uses, plus one. */
 static int64_t view_reach(const OpCall *call, int first, const Tensor *within)
 {
     View view;
@@ -238,7 +238,7 @@ static bool fill_run(const OpCall *call)
     return true;
 }
 
-/* Walks input and mask together; writes what is chosen if out is not NULL, and counts it. */
+/* Returns the number of elements that the mask selects, and writes them to `out` unless it is NULL. */
 static int64_t selected(const OpCall *call, char *out)
 {
     Spread spread;

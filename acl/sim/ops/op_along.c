@@ -1,5 +1,4 @@
-/* op_along.c: operators that go along one axis and remember what came before: ArgMax and ArgMin,
-   CumSum.
+/* op_along.c: operators that walk along one axis with a running result: ArgMax, ArgMin and CumSum.
 
    A tensor is [outer, length, inner]. Rows of `inner` elements are taken one after another, so the
    input is read in order whatever the axis; with an inner of one the line itself is read in
@@ -80,8 +79,8 @@ static bool arg_infer(OpCall *call)
         || (last && (X) <= (A) && (X) >= (A)))
 #define ARG_WHOLE(X, A) ((largest ? (X) > (A) : (X) < (A)) || (last && (X) == (A)))
 
-/* A row of elements number `index` of their lines against the best so far, and a run of one
-   line. */
+/* Two loops: the first compares one row, which holds element `index` of each line, with the best element of
+   each line so far; the second goes through one line. */
 #define ARG_LOOPS(NAME, T, BEFORE) \
     WIDE static void arg_rows_##NAME( \
         const T *x, T *best, int64_t *place, int64_t index, int64_t n, bool largest, bool last) \
@@ -168,7 +167,7 @@ static bool cumsum_infer(OpCall *call)
     return op_same(call, 0);
 }
 
-/* Rows: each element is added to its own sum. A run: to the one sum, in the order of the line. */
+/* Two loops: the first adds each element of a row to the sum of its line; the second adds up one line. */
 #define SUM_LOOPS(NAME, T) \
     WIDE static void sum_rows_##NAME(T *x, T *sum, int64_t n, bool exclusive) \
     { \

@@ -191,7 +191,7 @@ typedef struct Operand {
     int64_t stride;
 } Operand;
 
-/* One row whose types are not the ones arithmetic is done in: blocks are converted to and fro. */
+/* Computes one row of a type that has no loop: converts it, block by block, to `compute` and back. */
 static void row_converted(Loop loop, aclDataType compute, const Operand *a, const Operand *b,
     char *out, aclDataType out_type, bool tests, int64_t count)
 {
@@ -207,7 +207,7 @@ static void row_converted(Loop loop, aclDataType compute, const Operand *a, cons
     }
 }
 
-/* The type that both operands can be computed in. */
+/* Returns the type in which both operands can be computed. */
 static aclDataType pair_compute(int variant, const Tensor *a, const Tensor *b)
 {
     if (variant == POW && a->type != b->type) {

@@ -14,19 +14,19 @@ enum { TILE = 16 };
 
 enum { INPUT_A, INPUT_B, INPUT_C, INPUT_ALPHA, INPUT_BETA };
 
-/* How the elements of a matrix lie: `width` 0 is row by row, else tiles of 16 rows and that many
-   columns, one column of tiles after another.  Swapped: rows and columns change places. */
+/* The layout of a matrix in memory. With `width` 0 its rows follow each other. Otherwise it consists of tiles of
+   16 rows and `width` columns, one column of tiles after another. `swapped`: the matrix is transposed. */
 typedef struct Layout {
     bool swapped;
     int64_t width;
     int64_t pitch; /* elements of a row, or tiles in a column of tiles */
-    int64_t rows, columns; /* that there is room for */
+    int64_t rows, columns; /* size of the memory, including padding */
 } Layout;
 
 typedef struct Plan {
     int64_t m, n, k;
     Layout a, b, c;
-    bool whole; /* sums of int8, not of float16 */
+    bool whole; /* the operands are int8, not float16 */
 } Plan;
 
 static int64_t layout_at(const Layout *layout, int64_t row, int64_t column)
@@ -63,7 +63,7 @@ static bool layout_holds(const Layout *layout, int64_t rows, int64_t columns)
         && layout->columns == (columns + column_unit - 1) / column_unit * column_unit;
 }
 
-/* The four combinations of types that the operator has. */
+/* True for the four combinations of types that the operator supports. */
 static bool types_known(const Tensor *a, const Tensor *b, const Tensor *c)
 {
     bool half = a->type == ACL_FLOAT16 && (c->type == ACL_FLOAT16 || c->type == ACL_FLOAT);
@@ -135,7 +135,7 @@ static int64_t room_round(int64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* int8 wants B row by row; float16 takes any strides. */
+/* True if a matrix must be copied into rows first: one in tiles, or a transposed one of int8. */
 static bool must_unpack(const Plan *plan, const Layout *layout)
 {
     return layout->width != 0 || (plan->whole && layout->swapped);
@@ -159,7 +159,7 @@ static int64_t blas_workspace(const OpCall *call)
     return plan_make(call, &plan) ? room_plan(&plan).total : 0;
 }
 
-/* The matrix row by row, at `to` if it does not lie so already; its layout becomes that. */
+/* Returns the matrix in rows, and changes `layout` accordingly. It is copied to `to` if its layout is another. */
 static const void *unpacked(
     const Plan *plan, const Tensor *from, Layout *layout, int64_t rows, int64_t columns, char *to)
 {
@@ -185,7 +185,7 @@ typedef struct Whole {
     uint32_t *sums;
 } Whole;
 
-/* One row of sums; they wrap, as the cube unit's do. */
+/* Computes one row of integer products. The sums wrap, as those of the cube unit do. */
 static void whole_row(void *context, int64_t row)
 {
     const Whole *whole = context;
@@ -246,7 +246,7 @@ static void real_finish(const OpCall *call, const Plan *plan, const void *sums)
     }
 }
 
-/* What lies between the matrix's edge and that of its tiles is zero. */
+/* Fills the part of the tiles outside of the matrix with zeros. */
 static void padding_clear(const OpCall *call, const Plan *plan)
 {
     const Tensor *out = &call->outputs[0];

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ONNX's numbers of data types, in the order of the file format. */
+/* The type for each number of ONNX's TensorProto.DataType. */
 static const aclDataType onnx_types[] = {
     [1] = ACL_FLOAT, [2] = ACL_UINT8, [3] = ACL_INT8, [4] = ACL_UINT16, [5] = ACL_INT16,
     [6] = ACL_INT32, [7] = ACL_INT64, [8] = ACL_STRING, [9] = ACL_BOOL, [10] = ACL_FLOAT16,
@@ -52,7 +52,7 @@ static bool copy_infer(OpCall *call)
     return op_same(call, 0);
 }
 
-/* In inference everything is kept. */
+/* Dropout copies its input, because inference drops nothing; the mask is all true. */
 static bool dropout_infer(OpCall *call)
 {
     const Tensor *ratio = op_input(call, 1), *training = op_input(call, 2);

@@ -1,10 +1,9 @@
 /* op_einsum.c: Einsum of one to three operands.
 
-   Each letter is a dimension with a stride in every operand and in the output, and so is each
-   dimension under an ellipsis, whose letters are digits, counted from the right. A letter that
-   an operand has twice is its diagonal: the strides add up. Two operands of small floats become
-   products of matrices (gemm.h), as they lie or packed first; all else is a loop over
-   everything. */
+   Each letter is a dimension with a stride in every operand and in the output. The dimensions under an
+   ellipsis are named by digits, counted from the right. A letter that an operand has twice means its
+   diagonal: the strides are added. Two operands of float32, float16 or bfloat16 become products of
+   matrices (gemm.h), in place or after packing. Everything else is a loop over all dimensions. */
 #include "numbers/exact.h"
 #include "numbers/gemm.h"
 #include "ops/op.h"
@@ -41,7 +40,7 @@ static int letter_find(Sum *sum, char name)
     return sum->letters++;
 }
 
-/* Writes a term with digits for its ellipsis, `hidden` dimensions; false if it is malformed. */
+/* Writes the term with its ellipsis replaced by `hidden` digits. Returns false if the term is malformed. */
 static bool term_expand(const char *term, int hidden, char *text, size_t room)
 {
     size_t used = 0;
@@ -63,7 +62,8 @@ static bool term_expand(const char *term, int hidden, char *text, size_t room)
     return true;
 }
 
-/* What is under an ellipsis is broadcast; letters must agree. */
+/* Merges a dimension of one operand into a letter's length. Dimensions under an ellipsis are broadcast;
+   lengths of a letter must be equal. */
 static bool letter_join(
     const OpCall *call, Sum *sum, int operand, char name, int64_t length, int64_t stride)
 {
@@ -104,7 +104,8 @@ static bool operand_read(const OpCall *call, Sum *sum, int operand, const char *
     return true;
 }
 
-/* Without "->": the ellipsis, then the letters that occur once, in alphabetical order. */
+/* Computes the output term if the equation has no "->": the ellipsis, then all letters that occur once, in
+   alphabetical order. */
 static void output_guess(const char *terms, char *output)
 {
     int used = strstr(terms, "...") == NULL ? 0 : 3;
@@ -248,7 +249,7 @@ static Role role_of(const Sum *sum, int letter)
 }
 
 typedef struct Packed {
-    int64_t count[ROLES];          /* of places, by role */
+    int64_t count[ROLES];          /* elements along the dimensions of each role */
     char *a, *b, *out;
     float *c;
     void *scratch;
@@ -287,7 +288,7 @@ static Packed pair_plan(const OpCall *call, const Sum *sum, char *base)
     return p;
 }
 
-/* A copy between operand `operand` and a row-major tensor of three roles, either way. */
+/* Copies between an operand and a row-major tensor with the dimensions of three roles; `pack` says which way. */
 static void pair_copy(const Sum *sum, const Role *order, int operand, bool pack, void *to,
     const void *from, int64_t size)
 {
@@ -395,7 +396,7 @@ static void product_run(const OpCall *call, const Sum *sum, const Roles *roles)
 
 /* --- the general sum --- */
 
-/* Of integers as uint64_t: they wrap, and are exact. */
+/* A sum. Sums of integers are uint64_t, which wrap and are exact in the low bits. */
 typedef union Number {
     double real;
     uint64_t whole;
@@ -441,7 +442,7 @@ WIDE static Number block_sum(const Block *x, int64_t n, bool real)
     return total;
 }
 
-/* The products of `n` places, the operands' `step` apart. */
+/* Multiplies the operands at `n` positions, which are `step` apart in each operand. */
 static void block_products(const OpCall *call, const int64_t *at, const int64_t (*step)[LETTERS],
     int letter, int64_t n, Block *products)
 {
@@ -458,7 +459,7 @@ static void block_products(const OpCall *call, const int64_t *at, const int64_t 
     }
 }
 
-/* The first letter from `letter` on that is not kept; as many as there are if none is. */
+/* Returns the first letter from `letter` on that is summed over; the number of letters if there is none. */
 static int letter_next(const Sum *sum, int letter)
 {
     while (letter < sum->letters && sum->kept[letter]) {
@@ -467,13 +468,13 @@ static int letter_next(const Sum *sum, int letter)
     return letter;
 }
 
-/* The sum over the letters from `letter` on that are not kept, of which `last` is the last; -1 =
-   all are kept. */
+/* Returns the sum over the summed letters from `letter` on. `last` is the last of them, or -1 if there is
+   none. */
 static Number place_sum(
     const OpCall *call, const Sum *sum, const int64_t *base, int letter, int last)
 {
     bool real = type_is_float(call->outputs[0].type);
-    Number total = {.whole = 0}, more; /* which is 0.0 too */
+    Number total = {.whole = 0}, more; /* all bits zero: 0 as an integer and as a double */
     Block products;
     int64_t at[OPERANDS], step = letter >= last ? BLOCK : 1;
     int64_t length = last < 0 ? 1 : sum->length[letter];
@@ -498,7 +499,8 @@ static Number place_sum(
     return total;
 }
 
-/* One operand of which nothing is summed: its elements in another order. */
+/* Handles an equation of one operand without a sum by copying its elements in the new order. Returns false for
+   other equations. */
 static bool einsum_moves(const OpCall *call, const Sum *sum)
 {
     Strided box = {.rank = sum->letters};

@@ -144,7 +144,7 @@ static bool eye_run(const OpCall *call)
 
 /* --- Range --- */
 
-/* How many numbers there are from `start` to before `limit`, `delta` apart; wraps nowhere. */
+/* Returns the length of the range from `start` to `limit` (excluded) in steps of `delta`, without overflow. */
 static uint64_t whole_count(int64_t start, int64_t limit, int64_t delta)
 {
     if (delta > 0 ? limit <= start : limit >= start) {
@@ -349,7 +349,7 @@ static bool where_run(const OpCall *call)
 
 /* --- Pad --- */
 
-/* Sums of these do not overflow. */
+/* Largest pad that is accepted, so that sums of pads and dimensions do not overflow. */
 #define PAD_MAX ((int64_t)1 << 47)
 
 typedef struct Pads {
@@ -375,14 +375,14 @@ static bool pads_read(const OpCall *call, Pads *pads)
         if (d < 0) {
             return op_fail(call, "axes: entry %d is outside the rank %d of input 0", i, in->rank);
         }
-        bool pairs = call->kind->domain == OP_ACL; /* [before, after] for each axis */
+        bool pairs = call->kind->domain == OP_ACL; /* ACL lists [before, after] for each axis */
         pads->before[d] = list.values[pairs ? 2 * i : i];
         pads->after[d] = list.values[pairs ? 2 * i + 1 : (int)count + i];
     }
     return true;
 }
 
-/* What a mode does, by its first letter; 0 = there is no such mode. */
+/* Returns the first letter of the mode, which identifies it; 0 if the mode is unknown. */
 static char pad_mode(const OpCall *call)
 {
     static const char *const modes[] = {"constant", "edge", "reflect", "wrap"};
@@ -395,7 +395,7 @@ static char pad_mode(const OpCall *call)
     return 0;
 }
 
-/* How much of a dimension is left once negative pads have cut it. */
+/* Returns the length of a dimension after negative pads have cut it. */
 static int64_t pad_kept(const Pads *pads, int d, int64_t length)
 {
     int64_t before = pads->before[d] < 0 ? pads->before[d] : 0;
@@ -430,7 +430,7 @@ static bool pad_infer(OpCall *call)
     return true;
 }
 
-/* The input place of an output place along one axis; -1 = the constant. */
+/* Returns the input index for an output index along one axis; -1 if the output is the constant there. */
 static int64_t pad_source(const Pads *pads, int d, int64_t at, int64_t length, char mode)
 {
     int64_t first = pads->before[d] < 0 ? -pads->before[d] : 0;
@@ -476,7 +476,7 @@ static bool pad_run(const OpCall *call)
             from += source * strides[d];
             rest /= out->dims[d];
         }
-        int64_t run = 1; /* what follows in the input follows in the output, to the row's end */
+        int64_t run = 1; /* elements that are contiguous in input and output, up to the end of the row */
         if (inside && last >= 0) {
             int64_t place = i % out->dims[last] - (pads.before[last] > 0 ? pads.before[last] : 0);
             int64_t kept = pad_kept(&pads, last, in->dims[last]);

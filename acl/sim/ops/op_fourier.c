@@ -19,15 +19,15 @@ static Complex product(Complex a, Complex b)
     return (Complex){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 
-enum { LONG_FACTOR = 4096 }; /* terms of a sum; before a longer one, look whether to go on */
+enum { LONG_FACTOR = 4096 }; /* a sum of more terms asks first whether the call was interrupted */
 
 /* Tables and memory for one length. */
 typedef struct Fourier {
     int64_t length;
     bool inverse;
-    Complex *turns;         /* the powers of the first root */
+    Complex *turns;         /* the `length` roots of unity */
     Complex *in, *out, *few;
-    const OpCall *call;     /* may be interrupted */
+    const OpCall *call;     /* asked whether it was interrupted */
 } Fourier;
 
 static int64_t factor_of(int64_t n)
@@ -51,7 +51,8 @@ static bool fourier_affords(const OpCall *call, int64_t lines, int64_t length)
     return op_affords(call, (double)lines * (double)length * factors);
 }
 
-/* The transform of 2m numbers from those of every second one, and of the others behind it. */
+/* Combines the transform of the even-numbered elements and, behind it, that of the odd-numbered ones into the
+   transform of all 2m elements. */
 static void halves_join(const Complex *turns, int64_t gap, Complex *out, int64_t m)
 {
     for (int64_t k = 0; k < m; k++) {
@@ -61,7 +62,7 @@ static void halves_join(const Complex *turns, int64_t gap, Complex *out, int64_t
     }
 }
 
-/* The transform of n numbers, `step` apart, from those of its parts: n is length / gap. */
+/* Transforms n = length / gap numbers, which are `step` apart, by combining the transforms of their parts. */
 static void transform(const Fourier *f, const Complex *in, int64_t step, Complex *out, int64_t n)
 {
     if (n == 1) {
@@ -133,10 +134,10 @@ static void real_put(const Tensor *out, int64_t at, double value)
 
 typedef struct Plan {
     int axis;
-    int64_t parts;          /* of the input: 1 or 2 */
-    int64_t given;          /* numbers along the axis of the input */
-    int64_t length;         /* of the transform */
-    int64_t kept;           /* numbers along the axis of the output */
+    int64_t parts;          /* numbers for each input element: 1 is real, 2 complex */
+    int64_t given;          /* elements of the input along the axis */
+    int64_t length;         /* elements that are transformed: the input, cut or filled with zeros */
+    int64_t kept;           /* elements of the output along the axis */
     int64_t out_parts;
     bool inverse, onesided;
 } Plan;
@@ -158,7 +159,7 @@ static bool dft_plan(const OpCall *call, Plan *plan)
     plan->inverse = attr_int(call, "inverse", 0) != 0;
     plan->onesided = attr_int(call, "onesided", 0) != 0;
     plan->given = in->dims[plan->axis];
-    bool half = plan->inverse && plan->onesided; /* the other half is its mirror; the result real */
+    bool half = plan->inverse && plan->onesided; /* half a spectrum: mirror it; the result is real */
     plan->length = length != NULL ? tensor_get_int(length, 0)
         : half                    ? 2 * (plan->given - 1)
                                   : plan->given;
@@ -195,7 +196,7 @@ static int64_t dft_workspace(const OpCall *call)
     return dft_plan(call, &plan) ? fourier_bytes(plan.length) : 0;
 }
 
-/* Numbers along the axis, cut or filled with zeros; for half a spectrum, its mirror behind it. */
+/* Loads one line along the axis, cut or filled with zeros. Behind half a spectrum it appends the mirror image. */
 static void line_load(const Plan *plan, const Fourier *f, const Tensor *in, int64_t base,
     int64_t inner)
 {

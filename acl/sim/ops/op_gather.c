@@ -121,11 +121,11 @@ static bool pick_infer(OpCall *call)
     return true;
 }
 
-/* Where in the data the index at place `at` of the index tensor points. `row` is kept from call to
-   call: the places go up by one. */
+/* Returns the offset in the data for element `at` of the index tensor. `row` keeps its state between calls,
+   because `at` grows by one from call to call. */
 typedef struct ElementRow {
     int64_t strides[TENSOR_RANK_MAX];
-    int64_t base;       /* of the row, without the axis */
+    int64_t base;       /* offset of the row, without the indexed axis */
     int axis, last;
 } ElementRow;
 
@@ -162,7 +162,7 @@ static bool element_place(const OpCall *call, ElementRow *row, int64_t at, int64
     return true;
 }
 
-/* A part of a row of indices, those of one axis of `length`: counted from the front, or refused. */
+/* Makes negative indices of an axis with `length` elements positive. Returns false if one is out of range. */
 WIDE static bool places_count(int64_t *index, int64_t n, int64_t length)
 {
     int64_t outside = 0;
@@ -179,7 +179,7 @@ WIDE static bool places_count(int64_t *index, int64_t n, int64_t length)
     } \
     break
 
-/* Element i lies at index[i] * stride + i * step. */
+/* Copies `n` elements; element i is at index[i] * stride + i * step. */
 static void places_pick(void *to, const void *from, const int64_t *index, int64_t n,
     int64_t stride, int64_t step, int64_t size)
 {
@@ -205,7 +205,7 @@ static bool pick_run(const OpCall *call)
             const char *from = (const char *)indices->data + (at + i) * type_size(indices->type);
             convert(index, ACL_INT64, from, indices->type, 1, n);
             bool inside = places_count(index, n, in->dims[row.axis]);
-            for (int64_t j = i; !inside && j < i + n; j++) { /* says which one is not */
+            for (int64_t j = i; !inside && j < i + n; j++) { /* find the index that is out of range */
                 if (!element_place(call, &row, at + j, &place)) {
                     return false;
                 }
@@ -335,11 +335,11 @@ static bool put_run(const OpCall *call)
 /* --- GatherND, ScatterND: the last dimension of the indices is a place --- */
 
 typedef struct Places {
-    int64_t batch;     /* leading dimensions that go together */
+    int64_t batch;     /* product of the leading dimensions that data and indices share */
     int batch_dims;
-    int depth;         /* dimensions that one place names */
-    int64_t count;     /* places in one batch */
-    int64_t run;       /* elements behind one place */
+    int depth;         /* numbers that form one index */
+    int64_t count;     /* indices in one batch */
+    int64_t run;       /* contiguous elements that one index selects */
     int64_t span;      /* elements of the data in one batch */
 } Places;
 

@@ -104,7 +104,7 @@ void product_flatten(Product *p, const Tensor *a)
     }
 }
 
-/* The call's product with its flags. */
+/* Plans the product of the call's operands, with its flags for transposition. */
 static bool call_plan(const OpCall *call, Product *p)
 {
     const Tensor *a = call->inputs[0], *b = call->inputs[1];
@@ -198,7 +198,8 @@ static void one_product(const OpCall *call, const Product *p, const Tensor *a, c
     }
 }
 
-/* alpha * sum + beta * bias. Factors that are whole keep integers exact. */
+/* Makes output element `at` alpha times itself plus beta * bias. If the type is an integer, and alpha and beta
+   are whole numbers, this is exact. */
 static void element_join(
     const Tensor *out, int64_t at, double alpha, double beta, const Tensor *bias, int64_t from)
 {

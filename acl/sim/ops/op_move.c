@@ -18,7 +18,7 @@ static bool permutation_read(const OpCall *call, IntList *order)
         return false;
     }
     if (permute && order->count < 0) {
-        order->count = 1; /* its own default: the first dimension alone */
+        order->count = 1; /* the default of this operator: the first dimension alone */
         order->values[0] = 0;
     }
     bool seen[TENSOR_RANK_MAX] = {false};
@@ -81,7 +81,7 @@ enum { SLICE, SLICE_SIZES, SLICE_STRIDED };
 
 typedef struct Cut {
     int64_t start[TENSOR_RANK_MAX], step[TENSOR_RANK_MAX], count[TENSOR_RANK_MAX];
-    bool gone[TENSOR_RANK_MAX];   /* a dimension that StridedSlice drops */
+    bool gone[TENSOR_RANK_MAX];   /* dimensions that StridedSlice removes */
 } Cut;
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high)
@@ -89,7 +89,7 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* One axis with Python's rules for negative and distant bounds. */
+/* Sets the slice of one axis by Python's rules for bounds that are negative or out of range. */
 static void cut_axis(Cut *cut, int axis, int64_t length, int64_t start, int64_t end, int64_t step)
 {
     start = start < 0 ? start + length : start;
@@ -100,7 +100,7 @@ static void cut_axis(Cut *cut, int axis, int64_t length, int64_t start, int64_t 
     int64_t stride = step > 0 ? step : -step;
     cut->start[axis] = start;
     cut->count[axis] = span <= 0 || length == 0 ? 0 : (span - 1) / stride + 1;
-    cut->step[axis] = cut->count[axis] > 1 ? step : 1; /* of one element the step says nothing */
+    cut->step[axis] = cut->count[axis] > 1 ? step : 1; /* for one element the step does not matter */
 }
 
 static void cut_whole(const Tensor *in, Cut *cut)
@@ -163,7 +163,7 @@ static bool sizes_plan(const OpCall *call, Cut *cut)
     return true;
 }
 
-/* ACL's StridedSlice: bit i of a mask is about axis i. Ellipses and new axes are refused. */
+/* ACL's StridedSlice: bit i of each mask concerns axis i. Ellipses and new axes are refused. */
 static bool strided_plan(const OpCall *call, Cut *cut)
 {
     IntList begin, end, steps;
@@ -425,7 +425,7 @@ static bool tile_infer(OpCall *call)
     return true;
 }
 
-/* Each dimension becomes two: which copy, and where in it. */
+/* Copies with two dimensions for each one of the input: the number of the copy, and the index within it. */
 static bool tile_run(const OpCall *call)
 {
     int64_t in_strides[TENSOR_RANK_MAX], out_strides[TENSOR_RANK_MAX];

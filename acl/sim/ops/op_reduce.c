@@ -1,8 +1,8 @@
 /* op_reduce.c: sums, means, extremes and norms along axes.
 
-   Each dimension is kept or reduced. If the last one is reduced, each output element folds runs of
-   the input; if it is kept, a row of output elements takes up one row of the input after another.
-   Either way the input is read in order, in blocks of the type that is computed in: double for the
+   Each dimension is kept or reduced. If the last one is reduced, each output element combines runs of
+   the input. If it is kept, one input row after another is combined into a row of output elements.
+   Either way the input is read in order, in blocks that are converted to the type of the computation: double for the
    float types, int64_t or uint64_t for integers. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
@@ -99,7 +99,7 @@ static void walks_make(const Tensor *in, const bool *reduced, Walk *kept, Walk *
             continue;
         }
         if (last >= 0 && walk->strides[last] == stride[d + 1] * in->dims[d]) {
-            walk->dims[last] *= in->dims[d]; /* one run with its neighbour */
+            walk->dims[last] *= in->dims[d]; /* contiguous with its neighbour: merge them */
             walk->strides[last] = stride[d + 1];
         } else {
             walk->dims[walk->rank] = in->dims[d];
@@ -108,7 +108,7 @@ static void walks_make(const Tensor *in, const bool *reduced, Walk *kept, Walk *
     }
 }
 
-/* The offset of place `index` of the first `rank` dimensions. */
+/* Returns the offset of position `index` in the first `rank` dimensions. */
 static int64_t walk_offset(const Walk *walk, int rank, int64_t index)
 {
     int64_t offset = 0;
@@ -119,7 +119,7 @@ static int64_t walk_offset(const Walk *walk, int rank, int64_t index)
     return offset;
 }
 
-/* The length of the walk's last dimension, and how many times it is walked. */
+/* Returns the length of the walk's last dimension; `times` becomes the number of such runs. */
 static int64_t walk_run(const Walk *walk, int64_t *times)
 {
     int64_t run = walk->rank == 0 ? 1 : walk->dims[walk->rank - 1];
@@ -133,7 +133,7 @@ enum { BLOCK = 512, LANES = 32 };
 
 static double real_larger(double a, double b)
 {
-    return b > a || isnan(b) ? b : a; /* beside a NaN, nothing is larger */
+    return b > a || isnan(b) ? b : a; /* the result is NaN if one operand is */
 }
 
 static double real_smaller(double a, double b)
@@ -141,8 +141,8 @@ static double real_smaller(double a, double b)
     return b < a || isnan(b) ? b : a;
 }
 
-/* For each variant a row of `T` taken up into a row, and a run into one number. X is the element,
-   S what is subtracted before exp, and A what there is so far. */
+/* Two loops for each variant: one combines a row into a row of results, the other a run into one number. X is
+   the element, S is subtracted before exp, and A is the result so far. */
 #define FOLD_ROW(EXPRESSION) \
     for (int64_t i = 0; i < n; i++) { \
         FOLD_TYPE X = x[i], A = to[i], S = shift[i]; \
@@ -206,7 +206,7 @@ WIDE static void rows_real(
     }
 }
 
-/* The largest of sign * x and `so_far`; NaN if one of them is. */
+/* Returns the largest of `so_far` and all sign * x; NaN if one of them is. */
 WIDE static double run_extreme(double so_far, double sign, const double *x, int64_t n)
 {
     double lanes[LANES], best = so_far;
@@ -248,7 +248,7 @@ WIDE static double run_real(int variant, double A, double S, const double *x, in
 }
 #undef FOLD_TYPE
 
-/* Integers wrap. Those of 64 bits without a sign need their own order, and nothing else. */
+/* The loops for integers, which wrap. uint64_t differs from int64_t only in comparisons. */
 #define WHOLE_FOLDS(NAME, T, ABSOLUTE) \
     WIDE static void rows_##NAME(int variant, T *to, const T *shift, const T *x, int64_t n) \
     { \
@@ -298,7 +298,7 @@ typedef struct Job {
     Walk kept, gone;
 } Job;
 
-/* Logarithms and roots are real, whatever the type. */
+/* Returns the type of the computation: double for variants with logarithms or roots, also of integers. */
 static aclDataType compute_of(int variant, aclDataType type)
 {
     bool real = variant == LOGSUM || variant == LOGSUMEXP || variant == L2;
@@ -318,7 +318,7 @@ static int64_t type_bound(aclDataType type, bool largest)
     return largest ? top : is_signed ? -top - 1 : 0;
 }
 
-/* What folding nothing gives. */
+/* Sets `n` results to the value of an empty reduction. */
 static void block_begin(const Job *job, int variant, Block *block, int64_t n)
 {
     bool extreme = variant == MAX || variant == MIN || variant == ALL || variant == ANY;
@@ -365,7 +365,7 @@ static void block_run(const Job *job, int variant, Block *to, const Block *shift
     }
 }
 
-/* What the folded numbers become, written to the output from place `at` on. */
+/* Finishes `n` results (division, root or logarithm) and writes them to the output from element `at` on. */
 static void block_end(const Job *job, Block *block, const Block *shift, int64_t at, int64_t n)
 {
     double count = (double)job->gone.count;
@@ -388,7 +388,7 @@ static void block_end(const Job *job, Block *block, const Block *shift, int64_t 
 
 /* --- the last dimension is reduced: runs of the input --- */
 
-/* Folds the runs of `n` output elements from `first` on. */
+/* Computes `n` output elements from `first` on, each from runs of the input. */
 static void runs_fold(
     const Job *job, int variant, int64_t first, int64_t n, Block *to, const Block *shift)
 {
@@ -415,14 +415,15 @@ static void runs_fold(
 
 /* --- the last dimension is kept: rows of the input --- */
 
-/* Folds `n` neighbouring output elements, whose first has its numbers from `base` on. */
+/* Computes `n` neighbouring output elements from rows of the input. The first element's input begins at
+   `base`. */
 static void rows_fold(
     const Job *job, int variant, int64_t base, int64_t n, Block *to, const Block *shift)
 {
     Block x;
     int64_t times, run = walk_run(&job->gone, &times);
     int64_t stride = job->gone.rank == 0 ? 0 : job->gone.strides[job->gone.rank - 1];
-    int64_t rows = stride == n && n > 0 ? BLOCK / n : 1; /* read together */
+    int64_t rows = stride == n && n > 0 ? BLOCK / n : 1; /* rows that are converted together */
     for (int64_t t = 0; t < times; t++) {
         int64_t at = base + walk_offset(&job->gone, job->gone.rank - 1, t);
         for (int64_t r = 0; r < run; r += rows) {

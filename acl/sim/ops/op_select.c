@@ -1,7 +1,7 @@
 /* op_select.c: TopK, and the operators whose output size depends on data: NonZero, Compress,
    NonMaxSuppression.
 
-   For the latter infer does the work of counting; run repeats it and writes. */
+   For operators whose output size depends on data, infer counts; run repeats the work and writes. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number as a key that says where it stands among those of its type, the best highest. */
+/* An element's key: keys compare as unsigned integers in the order of the elements, the best has the highest. */
 typedef struct Ranked {
     uint64_t key;
     int64_t index;
@@ -24,7 +24,7 @@ static bool ranks_before(const Ranked *a, const Ranked *b)
     return a->key != b->key ? a->key > b->key : a->index < b->index;
 }
 
-/* NaN is more than everything; both zeros are one. */
+/* Returns the key of a number. NaN ranks above everything; -0 and +0 have the same key. */
 INLINED uint64_t real_key(double value)
 {
     uint64_t bits;
@@ -40,7 +40,7 @@ WIDE static void keys_of_reals(uint64_t *keys, const double *values, int64_t n)
     }
 }
 
-/* The keys of up to BLOCK elements, `stride` apart. */
+/* Computes the keys of up to BLOCK elements that are `stride` apart. */
 static void keys_load(
     const Tensor *in, int64_t at, int64_t stride, int64_t n, bool largest, uint64_t *keys)
 {
@@ -93,13 +93,13 @@ static void line_rank(const Tensor *in, int64_t base, int64_t step, int64_t leng
             }
         }
         for (; i < n; i++) {
-            if (keys[i] > heap[0].key) { /* of equal ones the first is the best */
+            if (keys[i] > heap[0].key) { /* not >=: of equal elements the first is kept */
                 heap[0] = (Ranked){keys[i], first + i};
                 heap_sink(heap, k, 0);
             }
         }
     }
-    for (int64_t count = k; count > 1; count--) { /* the worst to the end, again and again */
+    for (int64_t count = k; count > 1; count--) { /* heap sort: move the worst element to the end */
         Ranked worst = heap[0];
         heap[0] = heap[count - 1];
         heap[count - 1] = worst;
@@ -176,7 +176,8 @@ static bool topk_run(const OpCall *call)
 
 /* --- NonZero --- */
 
-/* ONNX has a row for each dimension; ACL, without its attribute transpose, one for each place. */
+/* True if the output has one row for each dimension, as ONNX's has. ACL's has one row for each element, unless
+   its attribute `transpose` is set. */
 static bool nonzero_rows(const OpCall *call)
 {
     return call->kind->domain == OP_ACL && attr_int(call, "transpose", 0) == 0;
@@ -237,14 +238,14 @@ static Box box_at(const Tensor *boxes, int64_t at, bool centered)
     return (Box){fmin(v[0], v[2]), fmin(v[1], v[3]), fmax(v[0], v[2]), fmax(v[1], v[3])};
 }
 
-/* The boxes of one class that survive, and what an overlap with them is computed from. */
+/* The selected boxes of one class, stored so that overlaps with them are computed in one loop. */
 typedef struct Survivors {
     int64_t count;
     int64_t *index;
     double *y1, *x1, *y2, *x2, *area;
 } Survivors;
 
-/* True if the overlap with any of them, both over either, passes `limit`. */
+/* True if the intersection over union with any selected box exceeds `limit`. */
 WIDE static bool survivors_cover(const Survivors *s, const Box *box, double limit)
 {
     enum { PART = 64 };
@@ -299,7 +300,7 @@ static int ranked_compare(const void *a, const void *b)
     return ranks_before(a, b) ? -1 : 1;
 }
 
-/* The boxes of one class that survive, best first. */
+/* Selects the boxes of one class, in the order of their scores. */
 static void class_suppress(const OpCall *call, const Suppression *s, int64_t batch, int64_t row,
     Ranked *ranked, Survivors *kept)
 {
@@ -321,8 +322,8 @@ static void class_suppress(const OpCall *call, const Suppression *s, int64_t bat
     }
 }
 
-/* Writes [batch, class, box] triples where out is not NULL; returns their number, -1 without
- * memory. */
+/* Returns the number of selected boxes, or -1 if there is no host memory. Writes them as [batch, class, box]
+   unless `out` is NULL. */
 static int64_t boxes_suppress(const OpCall *call, int64_t *out)
 {
     const Tensor *scores = call->inputs[1];

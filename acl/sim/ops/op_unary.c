@@ -1,7 +1,7 @@
-/* op_unary.c: operators that map each element by itself.
+/* op_unary.c: operators that compute each output element from one input element.
 
-   float16 and bfloat16 pass through blocks of float32; integers have loops where ONNX defines the
-   operator for them. Up to three parameters (alpha, beta and the like) reach every loop. */
+   float16 and bfloat16 are converted to float32, block by block. Integers have loops if ONNX defines the
+   operator for them. Each loop gets up to three parameters, such as alpha and beta. */
 #include "ops/op.h"
 #include "numbers/vmath.h"
 
@@ -32,7 +32,7 @@ typedef void (*Loop)(const void *in, void *out, int64_t n, const double *by);
     LOOP(NAME##_f32, float, float, SINGLE) \
     LOOP(NAME##_f64, double, double, TWICE)
 
-/* Integers of 64 bits have no parameters: theirs would not survive as doubles. */
+/* Loops for 64-bit integers. They have no parameters, because a double cannot hold all of them. */
 #define WHOLE_LOOP(NAME, T, EXPRESSION) \
     WIDE static void NAME(const void *pin, void *pout, int64_t n, const double *by) \
     { \
@@ -136,7 +136,7 @@ WIDE static void small_sines(const float *in, float *out, int64_t n, int64_t qua
     }
 }
 
-/* Where a block has large angles, those are libm's. */
+/* Computes the sine of each angle; blocks with large angles use libm. */
 static void sines(const float *in, float *out, int64_t count, int64_t quarters,
     float (*exact)(float))
 {
@@ -164,7 +164,7 @@ static void cos_f32(const void *in, void *out, int64_t n, const double *by)
     sines(in, out, n, 1, cosf);
 }
 
-/* Bounds of 64 bits do not survive as doubles: those of integers are carried in the bits. */
+/* Clip for 64-bit integers. A double cannot hold all bounds, so it carries the bits of the integer instead. */
 #define CLIP_WHOLE(NAME, T) \
     WIDE static void NAME(const void *pin, void *pout, int64_t n, const double *by) \
     { \
@@ -186,7 +186,7 @@ typedef struct Family {
     int accepts;
     bool tests;            /* the output is bool */
     const char *p_name, *q_name, *r_name;
-    double p, q, r;        /* where the attributes are absent */
+    double p, q, r;        /* defaults of the attributes */
 } Family;
 
 enum {

@@ -1,8 +1,8 @@
-/* opform.c: what each operator knows of what a caller may give it: the names of its attributes,
-   the inputs that hold exactly one value, and those that have one type.
+/* opform.c: what each operator accepts: its attributes, the inputs that must hold exactly one value, and the
+   sets of inputs that must have the same type.
 
-   An attribute that is not listed is refused: a result without it would be wrong and look right.
-   Names that begin with an underscore are frameworks' notes to a compiler and change no result.
+   An attribute that is not listed is refused, because ignoring it could give a wrong result without a word.
+   Names that begin with an underscore are hints of frameworks to a compiler; they do not change the result.
 
    A list has NAME:KIND for each attribute. Kinds: i an integer, f a number, s a string, t a tensor,
    and I, F, S lists of them. NAME:KIND=VALUE: only that value is supported. */
@@ -26,7 +26,7 @@ static const Form forms[] = {
     {"And", OP_ONNX, "broadcast:i", 0, {3}},
     {"ArgMax", OP_ONNX, "axis:i keepdims:i select_last_index:i", 0, {0}},
     {"ArgMaxD", OP_ACL, "dimension:i", 0, {0}},
-    {"ArgMaxV2", OP_ACL, "dtype:i keep_dims:i", 2, {0}}, /* keep_dims is torch_npu's */
+    {"ArgMaxV2", OP_ACL, "dtype:i keep_dims:i", 2, {0}}, /* torch_npu sets keep_dims */
     {"ArgMaxWithValue", OP_ACL, "dimension:i keep_dims:i", 0, {0}},
     {"ArgMin", OP_ONNX, "axis:i keepdims:i select_last_index:i", 0, {0}},
     {"ArgMinD", OP_ACL, "dimension:i", 0, {0}},
@@ -263,7 +263,8 @@ static int form_compare(const void *key, const void *item)
     return kind->domain < form->domain ? -1 : 1;
 }
 
-/* A row for both domains has ONNX's form in a model, and ACL's in a single operator's call. */
+/* Finds the row of the call's operator. For an operator of both domains: ONNX's row in a model, ACL's row in the
+   call of a single operator. */
 static const Form *form_find(const OpCall *call)
 {
     OpKind key = *call->kind;
@@ -273,7 +274,7 @@ static const Form *form_find(const OpCall *call)
     return bsearch(&key, forms, sizeof forms / sizeof forms[0], sizeof forms[0], form_compare);
 }
 
-/* Where the list says what kind the attribute has; NULL if it is not there. */
+/* Returns where the list names the kind of an attribute; NULL if the attribute is not listed. */
 static const char *kind_find(const char *list, const char *name)
 {
     size_t length = strlen(name);
