@@ -1,8 +1,8 @@
 /* oprecord.c: records of operators' runs, and aclprofGetOp...: reading them.
 
-   A record goes through a pipe and so has one size; the names stay here under its number.  As in
-   the runtime a name can be fetched once, after which it is forgotten; a name that is not fetched
-   is forgotten after NAMES_KEPT newer ones.
+   Records are written to a pipe, so they have a fixed size; the names are kept here, under the record's number.
+   As in the runtime, a name can be fetched once and is then dropped.  A name that is not fetched is dropped
+   after NAMES_KEPT newer ones.
 
    Thread rule: the names are under one leaf mutex; records are the reader's own. */
 #include "profiling/oprecord.h"
@@ -18,14 +18,14 @@ typedef enum NameSort { NAME_TYPE, NAME_OWN, NAME_SORTS } NameSort;
 
 typedef struct Names {
     uint64_t number;
-    char *text[NAME_SORTS]; /* NULL: fetched, or there was no memory */
+    char *text[NAME_SORTS]; /* NULL: already fetched, or there was no host memory */
 } Names;
 
 FILE_LOCK(lock);
 static Names *names; /* a ring, by number */
 static uint64_t last_number;
 
-/* FNV-1a. */
+/* Returns the FNV-1a hash of the record's fields. */
 static uint32_t record_sign(const OpRecord *record)
 {
     uint32_t hash = 0x811c9dc5u;
@@ -36,7 +36,7 @@ static uint32_t record_sign(const OpRecord *record)
     return hash;
 }
 
-/* Keeps both names under a new number, in place of the oldest ones. */
+/* Stores both names under a new number, and drops the oldest names. Returns the number. */
 static uint64_t names_keep(const char *type, const char *name)
 {
     pthread_mutex_lock(&lock);
@@ -76,7 +76,7 @@ aclError sim_aclprofGetOpDescSize(size_t *opDescSize)
     return ACL_SUCCESS;
 }
 
-/* 100000 unless the bytes are whole records, all of them ours. */
+/* Returns 100000 unless the bytes are whole records that the simulator wrote. */
 static aclError records_check(const char *function, const void *data, size_t length)
 {
     if (data == NULL) {
@@ -119,7 +119,7 @@ aclError sim_aclprofGetOpNum(const void *opInfo, size_t opInfoLen, uint32_t *opN
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Where the name of a record lies, or NULL; the mutex is held. */
+/* Returns where the name of a record is stored, or NULL. The caller holds the mutex. */
 static char **name_find(const OpRecord *record, NameSort sort)
 {
     Names *place = names == NULL ? NULL : &names[record->number % NAMES_KEPT];
@@ -149,8 +149,8 @@ static aclError name_length(const char *function, const void *data, size_t lengt
     return ACL_SUCCESS;
 }
 
-/* Copies and forgets the name.  A buffer as long as the name without its end cuts the last letter,
- * as in the runtime; a shorter one is refused, and the name is kept. */
+/* Copies the name and drops it.  As in the runtime, a buffer without room for the terminating zero loses the
+   last letter.  A shorter buffer is refused, and the name is kept. */
 static aclError name_take(const char *function, const void *data, size_t length, uint32_t index,
     NameSort sort, char *to, size_t room)
 {
@@ -242,7 +242,7 @@ aclprofSubscribeOpFlag sim_aclprofGetOpFlag(const void *opInfo, size_t opInfoLen
     return (aclprofSubscribeOpFlag)record.flag;
 }
 
-/* The one attribute there is belongs to threads of an operator, and no run here has such. */
+/* The only attribute concerns the threads of an operator, which the simulator does not have. */
 const char *sim_aclprofGetOpAttriValue(
     const void *opInfo, size_t opInfoLen, uint32_t index, aclprofSubscribeOpAttri attri)
 {

@@ -1,12 +1,11 @@
-/* profapi.c: what frameworks link against beside the API: CANN's profiling hooks and four old
+/* profapi.c: functions outside of the API that frameworks link against: CANN's profiling hooks and four old
    runtime calls.
 
    In CANN these come from libraries that libascendcl.so depends on, so a program that binds all its
-   symbols at load needs them here.  The hooks accept what they are told and keep nothing, as with
-   profiling off; the runtime calls have successors in the API (aclrtBinaryLoadFromData,
-   aclrtLaunchKernel) and are refused.
+   symbols at load needs them here.  The hooks accept all arguments and record nothing, as if profiling were
+   off.  The runtime calls are refused; the API has successors (aclrtBinaryLoadFromData, aclrtLaunchKernel).
 
-   The declarations are this file's: no header of the API has them.  No state. */
+   No header of the API declares these functions, so this file does.  It has no state. */
 #include <string.h>
 #include <time.h>
 
@@ -26,7 +25,7 @@ SIM_SHARED int32_t rtGetC2cCtrlAddr(uint64_t *address, uint32_t *length);
 SIM_SHARED int32_t rtKernelLaunch(const void *stub, uint32_t blocks, void *arguments,
     uint32_t size, void *memory, void *stream);
 
-/* Equal texts have equal numbers, within a run and across runs. */
+/* Returns the same number for the same text, in each run of a program. */
 uint64_t MsprofGetHashId(const char *hashInfo, size_t length)
 {
     uint64_t hash = 0xcbf29ce484222325u;

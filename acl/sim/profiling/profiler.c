@@ -20,10 +20,10 @@
 
 enum {
     PATH_MAX_LENGTH = 4096,
-    TEXT_MAX = 128, /* with the end */
+    TEXT_MAX = 128, /* including the terminating zero */
     PUSHED_MAX = 64,
     RECORDS_MAX = 1 << 20,
-    FAILED = -1, /* as the marking functions say it */
+    FAILED = -1, /* what marking functions return on failure */
     OBJECT_SIZE = 448,
 };
 
@@ -36,7 +36,7 @@ enum {
 
 typedef enum Sort { SORT_CONFIG = 1, SORT_STAMP, SORT_STEP } Sort;
 
-/* What each object begins with; the number is not used twice. */
+/* The first member of each object of this file. No number is used twice. */
 typedef struct Head {
     Sort sort;
     uint32_t number;
@@ -44,7 +44,7 @@ typedef struct Head {
 
 struct aclprofConfig {
     Head head;
-    uint32_t started; /* in which profile; 0: in none */
+    uint32_t started; /* the profile in which it was started; 0: none */
     uint32_t count;
     uint32_t devices[DEVICE_MAX];
     uint64_t switches;
@@ -57,7 +57,7 @@ struct aclprofStepInfo {
 
 typedef struct Stamp {
     Head head;
-    bool started; /* by aclprofRangeStart; under the mutex */
+    bool started; /* aclprofRangeStart was called; protected by the mutex */
     int64_t begin_ns;
     char text[TEXT_MAX];
 } Stamp;
@@ -66,7 +66,7 @@ _Static_assert(sizeof(struct aclprofConfig) <= OBJECT_SIZE, "one size for all");
 _Static_assert(sizeof(struct aclprofStepInfo) <= OBJECT_SIZE, "one size for all");
 _Static_assert(sizeof(Stamp) <= OBJECT_SIZE, "one size for all");
 
-/* What is written: from begin to end, on a thread of the host or on a stream. */
+/* One line of the trace: a period of time on a host thread or on a stream. */
 typedef struct Record {
     char text[TEXT_MAX];
     const char *sort;
@@ -125,7 +125,7 @@ static bool is_marking(void)
     return is;
 }
 
-/* Keeps a record; false if there is no memory, or a million of them. */
+/* Stores a record. Returns false if there is no host memory, or if a million records are stored. */
 static bool record_add(Record record)
 {
     pthread_mutex_lock(&lock);
@@ -154,7 +154,7 @@ static Record record_of(const char *text, const char *sort, int64_t begin_ns)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* As a JSON string needs it: no quotes, no control characters. */
+/* Replaces quotes and control characters, which a JSON string cannot contain as they are. */
 static void text_clean(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -237,7 +237,7 @@ aclError sim_aclprofFinalize(void)
     return status;
 }
 
-/* Each device once, and all of them there. */
+/* True if all devices exist and none is named twice. */
 static bool devices_sound(const uint32_t *devices, uint32_t count)
 {
     bool seen[DEVICE_MAX] = {false};
@@ -377,7 +377,7 @@ static aclError mark_submit(aclrtStream handle, const char *text, size_t length,
     return stream_submit(stream, &mark_task, &mark, sizeof mark);
 }
 
-/* On the host at once, and on the stream when the stream reaches it. */
+/* The mark gets a time on the host now, and one on the stream when the stream reaches it. */
 aclError sim_aclprofMarkEx(const char *msg, size_t msgLen, aclrtStream stream)
 {
     if (!is_marking() || msg == NULL || stream == NULL || msgLen == 0 || msgLen >= TEXT_MAX ||
@@ -423,7 +423,7 @@ static _Thread_local uint32_t pushed_count;
 static _Thread_local int64_t tensors_begin_ns[PUSHED_MAX];
 static _Thread_local uint32_t tensors_count;
 
-/* -1 unless marks are on and the condition holds. */
+/* Returns -1 from the function unless marks are recorded and the condition is true. */
 #define NEED(condition)                                                                           \
     do {                                                                                          \
         if (!is_marking() || !(condition)) {                                                      \
@@ -501,7 +501,7 @@ aclError sim_aclprofRangeStart(void *stamp, uint32_t *rangeId)
     return ACL_SUCCESS;
 }
 
-/* From any thread. */
+/* Any thread may call it, not only the one that started the range. */
 aclError sim_aclprofRangeStop(uint32_t rangeId)
 {
     Stamp *found = NULL;
@@ -519,7 +519,7 @@ aclError sim_aclprofRangeStop(uint32_t rangeId)
     return stamp_record(found, "range", found->begin_ns);
 }
 
-/* What the tensors of an operator are; only the time is kept. */
+/* The attributes describe an operator's tensors. Only the times are recorded. */
 aclError sim_aclprofRangePushEx(aclprofEventAttributes *attr)
 {
     NEED(attr != NULL && attr->version == ACL_PROF_EVENT_ATTR_VERSION);

@@ -1,10 +1,10 @@
-/* subscription.c: aclprofModelSubscribe: a program's pipe gets a record of each operator that runs.
+/* subscription.c: aclprofModelSubscribe: writes a record of each operator that runs to the program's pipe.
 
    A kernel's own thread only queues the record; a thread of the subscription writes to the pipe, so
    that a slow reader delays no stream. A program that does not read loses the records beyond
-   QUEUE_MAX. Unsubscribing writes what is queued, as long as the pipe is read, and closes the write
-   end, as the runtime does: that is how a reader learns that there is no more.  It works for a
-   model that is unloaded already.
+   QUEUE_MAX. Unsubscribing writes the queued records as long as the pipe is read. Then it closes the write
+   end, as the runtime does, by which the reader learns that there are no more records.  A model that is
+   already unloaded can be unsubscribed, too.
 
    Thread rule: the list and the queues are under one leaf mutex; no thread writes to a pipe under
    it. */
@@ -26,7 +26,7 @@ enum { QUEUE_MAX = 200000, POLL_MS = 50, PATIENCE_MS = 2000 };
 struct aclprofSubscribeConfig {
     bool times;
     aclprofAicoreMetrics metrics;
-    const int *fd; /* the user's: where the number of the write end stands */
+    const int *fd; /* the user's variable with the file descriptor of the write end */
 };
 
 typedef struct Subscription {
@@ -35,7 +35,7 @@ typedef struct Subscription {
     int fd;
     pthread_t writer;
     pthread_cond_t stirred;
-    OpRecord *queue; /* a ring of `room` */
+    OpRecord *queue; /* ring buffer of `room` records */
     size_t first, count, room;
     bool ending;
 } Subscription;
@@ -74,7 +74,7 @@ aclError sim_aclprofDestroySubscribeConfig(const aclprofSubscribeConfig *profSub
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Waits for records and takes at most `most`; 0 at the end. */
+/* Waits for records and takes at most `most`. Returns their number; 0 if the subscription ended. */
 static size_t records_take(Subscription *self, OpRecord *records, size_t most)
 {
     pthread_mutex_lock(&lock);
@@ -99,8 +99,8 @@ static bool subscription_ending(Subscription *self)
     return ending;
 }
 
-/* Waits for room in the pipe: false if the pipe has no reader, or if it is not read and no thread
-   waits. */
+/* Waits for room in the pipe. Returns false if the pipe has no reader, or if nobody reads while the subscription
+   ends. */
 static bool pipe_wait(Subscription *self)
 {
     int patience_ms = PATIENCE_MS;
@@ -118,7 +118,7 @@ static bool pipe_wait(Subscription *self)
     return false;
 }
 
-/* A pipe with room has it for these few bytes, so the write is whole and does not wait. */
+/* A pipe that poll reports as writable has room for these few bytes, so the write is complete and does not wait. */
 static bool records_write(Subscription *self, const OpRecord *records, size_t count)
 {
     const char *bytes = (const char *)records;
@@ -149,7 +149,7 @@ static void *writer_main(void *argument)
     return NULL;
 }
 
-/* Signals are the program's; without a reader SIGPIPE would end it. */
+/* The thread blocks all signals. The program handles them, and SIGPIPE of a pipe without a reader would end it. */
 static bool writer_start(Subscription *self)
 {
     sigset_t all, old;
@@ -162,7 +162,7 @@ static bool writer_start(Subscription *self)
 
 /* ---- queueing -------------------------------------------------------------------------------- */
 
-/* Room for one more; false at the limit or without memory.  The mutex is held. */
+/* Makes room for one more record. Returns false at the limit or without host memory. The caller holds the mutex. */
 static bool queue_grow(Subscription *self)
 {
     if (self->count < self->room) {
@@ -229,7 +229,7 @@ static void subscription_free(Subscription *self)
     free(self);
 }
 
-/* Enters it; 148046 if the model has one. */
+/* Adds the subscription to the list. Returns 148046 if the model has one already. */
 static aclError subscription_enter(Subscription *self)
 {
     pthread_mutex_lock(&lock);

@@ -5,7 +5,7 @@
 #include "acl/acl_prof.h"
 #include "base/core.h"
 
-/* One run of an operator, as a kernel tells it. */
+/* One run of an operator, as the kernel reports it. */
 typedef struct OpRun {
     uint32_t model;
     const char *type, *name;
@@ -15,19 +15,19 @@ typedef struct OpRun {
 } OpRun;
 
 extern atomic_uint subscription_count;
-/* True if a model has that number; models/model.c sets it as the library is loaded. */
+/* Returns true if a model has this id. models/model.c sets the pointer when the library is loaded. */
 extern bool (*subscription_model_exists)(uint32_t id);
 
-/* True if a model has a subscription: then each kernel that is done is told. */
+/* True if any model has a subscription, so that kernels must report their runs. */
 static inline bool subscription_any(void)
 {
     return atomic_load_explicit(&subscription_count, memory_order_relaxed) != 0;
 }
 
-/* Tells the run to the model's subscription; never waits for a reader. */
+/* Reports the run to the model's subscription. Never waits for a reader. */
 void subscription_tell(const OpRun *run);
 
-/* profiler.c: true if aclprofInit was called. A subscription and aclprofInit exclude each other. */
+/* In profiler.c: true if aclprofInit was called. A subscription and aclprofInit exclude each other. */
 bool profiler_initialised(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* mbuf.c: shared buffers (aclrtMbuf): reference-counted data, a small user area, chains.
 
-   A buffer is a handle on data that copies of the handle share.  A chain is a list that starts at a
-   head; its members are freed with the head.
+   A buffer is a handle of data; copies of the handle share the data.  A chain is a list of buffers, which are
+   freed with its head.
 
-   Thread rule: reference counts are atomic.  A chain, and a buffer's length and user area, belong
-   to one thread at a time. */
+   Thread rule: reference counts are atomic.  A chain, and a buffer's length and user area, are used by one
+   thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 
 enum { USER_AREA = 96, CHAIN_MAX = 128 };
 
-/* What the copies of a handle share. */
+/* The data that all copies of a handle share. */
 typedef struct MbufData {
     atomic_uint references;
     size_t size;
@@ -23,9 +23,9 @@ typedef struct MbufData {
 
 typedef struct Mbuf {
     MbufData *data;
-    size_t length; /* of the data in use; at most the size */
+    size_t length; /* bytes in use, at most the size of the data */
     struct Mbuf *next;
-    struct Mbuf *head; /* of the chain it is in, itself if it is alone */
+    struct Mbuf *head; /* the first buffer of its chain; itself if it is in none */
 } Mbuf;
 
 static Mbuf *mbuf_new(MbufData *data)
@@ -44,7 +44,7 @@ static void data_release(MbufData *data)
     }
 }
 
-/* An ordinary check of the argument: NULL and what is not a live buffer are both 100000. */
+/* Returns 100000 from the function if the argument is NULL or not a live buffer. */
 #define REQUIRE_MBUF(argument) REQUIRE((argument) != NULL && handle_is((argument), HANDLE_MBUF))
 
 aclError sim_aclrtAllocBuf(aclrtMbuf *buf, size_t size)

@@ -1,7 +1,7 @@
-/* tdt.c: the queues of tdt.h: bounded, waited for with timeouts, joined by routes.
+/* tdt.c: bounded queues with timeouts, and routes between them. See tdt.h.
 
-   Queues live in one process.  This transport is on no hot path, so one lock and one condition do
-   for all of them.  Numbers of queues are not used twice. */
+   A queue belongs to one process.  Its speed does not matter, so one lock and one condition variable serve all
+   queues.  No queue number is used twice. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,7 +38,7 @@ __attribute__((constructor(105))) static void condition_start(void)
     pthread_condattr_destroy(&attributes);
 }
 
-/* False at the deadline. */
+/* Waits for a change of any queue. Returns false at the deadline. */
 static bool change_wait(int64_t deadline_ns)
 {
     if (deadline_ns == FOREVER) {
@@ -88,7 +88,7 @@ static size_t route_at(uint32_t source, uint32_t target)
     return at;
 }
 
-/* True if a message in `from` can reach `to`.  There are no rings, so this ends. */
+/* True if routes lead from `from` to `to`.  Routes form no cycle, so the recursion ends. */
 static bool route_leads(uint32_t from, uint32_t to)
 {
     if (from == to) {
@@ -102,7 +102,7 @@ static bool route_leads(uint32_t from, uint32_t to)
     return false;
 }
 
-/* How many queues the source's messages go to; 0 if one of them has no room. */
+/* Returns the number of queues to which the source is routed; 0 if one of them is full. */
 static size_t route_room(const Queue *source)
 {
     size_t targets = 0;
@@ -133,7 +133,7 @@ static void route_move(Queue *source, size_t targets)
     }
 }
 
-/* Moves all that can move. */
+/* Moves messages along all routes until none can be moved. */
 static void routes_run(void)
 {
     bool moved = route_count > 0;
@@ -346,7 +346,7 @@ aclError tdt_queue_grant(uint32_t id, uint32_t permission)
     return queue != NULL ? ACL_SUCCESS : ACL_ERROR_RT_PARAM_INVALID;
 }
 
-/* What was granted; all to the process that made it, until then. */
+/* Tells the granted permissions. Before any grant, the process that made the queue has all of them. */
 aclError tdt_queue_permission(uint32_t id, uint32_t *permission)
 {
     pthread_mutex_lock(&lock);

@@ -1,10 +1,10 @@
-/* tdt_channel.c: acltdtChannel: datasets of tensors through a named queue.
+/* tdt_channel.c: acltdtChannel: sends datasets of tensors through a named queue.
 
-   A dataset that the user fills holds the user's items; one that was received owns its items and
-   their data until it is destroyed, receives again, or the user destroys an item.  The simulator
-   has nothing on the device's side of a channel, so what is sent is received from the same channel.
+   A dataset that the user fills refers to the user's items.  A dataset that was received owns its items and
+   their data until it is destroyed or receives again, or the user destroys an item.  In the simulator no device
+   reads the channel, so what is sent can be received from the same channel.
 
-   Thread rule: channels may be used from any thread; a dataset and its items by one at a time. */
+   Thread rule: any thread may use a channel. A dataset and its items are used by one thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ struct acltdtDataItem {
     size_t size;
     int64_t *dims;
     size_t dim_count;
-    acltdtDataset *owner; /* whose received item it is, or NULL */
+    acltdtDataset *owner; /* the received dataset that owns the item, or NULL */
 };
 
 struct acltdtDataset {
@@ -212,7 +212,7 @@ size_t sim_acltdtGetDatasetSize(const acltdtDataset *dataset)
     return tdt_is(dataset, TDT_DATASET) ? dataset->count : 0;
 }
 
-/* Only what a device prints has a name. */
+/* Only datasets that a device prints have a name; the simulator has none of these. */
 const char *sim_acltdtGetDatasetName(const acltdtDataset *dataset)
 {
     return tdt_is(dataset, TDT_DATASET) ? "" : NULL;
@@ -220,7 +220,7 @@ const char *sim_acltdtGetDatasetName(const acltdtDataset *dataset)
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-/* A message in the queue: a dataset that owns copies of the items that were sent. */
+/* Frees a message of the queue: a dataset that owns copies of the sent items. */
 static void message_drop(void *message)
 {
     acltdtDataset *dataset = message;
@@ -291,8 +291,7 @@ aclError sim_acltdtQueryChannelSize(const acltdtChannelHandle *handle, size_t *s
     return tdt_queue_count(handle->queue, size);
 }
 
-/* A copy of an item with data of its own; NULL without host memory, or if the item's memory was
-   freed. */
+/* Copies an item with its data. Returns NULL if there is no host memory, or if the item's memory was freed. */
 static acltdtDataItem *item_copy(const acltdtDataItem *item, acltdtDataset *owner)
 {
     const void *from = memory_at(item->data, item->size, false);

@@ -1,6 +1,6 @@
 /* tdt_queue.c: acltdtQueue: queues of shared buffers, their attributes and routes.
 
-   A queue belongs to the process that made it: other processes can be granted nothing. */
+   A queue belongs to the process that made it; no other process can be granted access. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct acltdtQueueRoute) <= TDT_OBJECT_SIZE, "one size for
 _Static_assert(sizeof(struct acltdtQueueRouteList) <= TDT_OBJECT_SIZE, "one size for all");
 _Static_assert(sizeof(struct acltdtQueueRouteQueryInfo) <= TDT_OBJECT_SIZE, "one size for all");
 
-/* A status of tdt.h with the message that goes with it. */
+/* Returns a status of tdt.h, after writing its message. */
 static aclError queue_status(const char *function, uint32_t id, aclError status)
 {
     if (status == ACL_SUCCESS) {
@@ -77,8 +77,8 @@ aclError sim_acltdtDestroyQueueAttr(const acltdtQueueAttr *attr)
     return ACL_SUCCESS;
 }
 
-/* The parameter is a pointer to the name.  CANN's own examples also pass the name itself, with its
-   size: that is taken too, as no pointer is that long. */
+/* The parameter is a pointer to the name.  CANN's examples also pass the name itself, with its size. That is
+   accepted if the size is greater than that of a pointer. */
 static const char *name_parameter(size_t len, const void *param)
 {
     const char *name = NULL;
@@ -109,7 +109,7 @@ aclError sim_acltdtSetQueueAttr(acltdtQueueAttr *attr, acltdtQueueAttrType type,
     return ACL_SUCCESS;
 }
 
-/* Copies a parameter out; 100000 if the caller's room is too small. */
+/* Copies a parameter to the caller's buffer. Returns 100000 if the buffer is too small. */
 static aclError parameter_out(const char *function, const void *value, size_t size, size_t len,
                               size_t *written, void *param)
 {
@@ -174,7 +174,7 @@ aclError sim_acltdtDestroyQueue(uint32_t qid)
     return queue_status(__func__, qid, tdt_queue_delete(qid));
 }
 
-/* The buffer is the queue's from now on.  A full queue is 500001 here, not 207014. */
+/* The queue takes over the buffer.  Here a full queue is 500001, not 207014. */
 aclError sim_acltdtEnqueue(uint32_t qid, acltdtBuf buf, int32_t timeout)
 {
     REQUIRE(buf != NULL && handle_is(buf, HANDLE_MBUF));
@@ -229,7 +229,7 @@ aclError sim_acltdtEnqueueData(uint32_t qid, const void *data, size_t dataSize,
     return status;
 }
 
-/* What acltdtDequeueData has room for, and what the message needs. */
+/* The room of acltdtDequeueData's caller, and the size of the message. */
 typedef struct Room {
     size_t bytes;
     size_t needed;
@@ -379,7 +379,7 @@ size_t sim_acltdtGetQueueRouteNum(const acltdtQueueRouteList *routeList)
     return tdt_is(routeList, TDT_ROUTE_LIST) ? routeList->count : 0;
 }
 
-/* All routes are tried; the status of each says what became of it. */
+/* Tries all routes, and sets the status of each. */
 aclError sim_acltdtBindQueueRoutes(acltdtQueueRouteList *qRouteList)
 {
     Context *context;
@@ -468,7 +468,7 @@ static void query_visit(uint32_t source, uint32_t target, void *argument)
     query->full = query->full || !list_add(query->found, route);
 }
 
-/* No bound route is abnormal: what cannot be bound is refused. */
+/* Never reports an abnormal route, because a route that cannot work is refused when it is bound. */
 aclError sim_acltdtQueryQueueRoutes(const acltdtQueueRouteQueryInfo *queryInfo,
     acltdtQueueRouteList *qRouteList)
 {

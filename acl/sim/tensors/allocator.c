@@ -1,14 +1,13 @@
 /* allocator.c: the registry of users' allocators (aclrtAllocator*).
 
-   A descriptor collects five pointers; registering copies them into a map keyed by the raw stream
-   handle.  As in the runtime, nothing here needs a device or a context, the handle is not
-   looked at, and destroying a stream or resetting a device leaves its entry behind.
+   A descriptor collects five pointers.  Registering copies them into a map whose key is the raw stream
+   handle.  As in the runtime, no call needs a device or a context, the handle is not checked, and an entry
+   remains when its stream is destroyed or the device is reset.
 
-   Registering asks for alloc, free and getAddrFromBlock.  Two traps of the runtime stay traps here,
-   but loud ones.  allocAdvise may be missing and is called all the same: here that leads to a
-   function that says so and aborts.  An entry outlives its stream.  With the strict allocator mode
-   on, both are refused: registering without allocAdvise (100000), and registering on or asking
-   about a stream that is not alive (107017).
+   Registering requires alloc, free and getAddrFromBlock.  The runtime has two traps, which exist here too.
+   First, allocAdvise may be missing, but is called: here the call prints a message and aborts.  Second, an
+   entry outlives its stream.  The strict allocator mode refuses both: registering without allocAdvise
+   (100000), and registering or looking up a stream that is not alive (107017).
 
    Thread rule: one mutex around the map, a leaf lock; it is never held over a user's function
    (nothing here calls one).  A descriptor belongs to the thread that fills it. */
@@ -136,8 +135,8 @@ aclError sim_aclrtAllocatorSetGetAddrFromBlockFuncToDesc(aclrtAllocatorDesc allo
     return ACL_SUCCESS;
 }
 
-/* The function that was never set and that registering asks for, or NULL; the advice may be left
-   out unless the mode is strict. */
+/* Returns the name of a required function that was not set, or NULL.  allocAdvise is required in the strict mode
+   only. */
 static const char *function_missing(const Allocator *allocator)
 {
     return allocator->alloc == NULL     ? "alloc"
@@ -147,7 +146,7 @@ static const char *function_missing(const Allocator *allocator)
                                                                            : NULL;
 }
 
-/* What only the strict mode refuses. */
+/* Returns the status of the checks that only the strict mode makes. */
 static aclError strict_check(aclrtStream stream, const char *function)
 {
     if (!handle_is(stream, HANDLE_STREAM)) {

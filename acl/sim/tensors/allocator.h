@@ -16,11 +16,11 @@ typedef struct Allocator {
 } Allocator;
 
 typedef struct Registration {
-    aclrtAllocatorDesc descriptor; /* as it was when registered; perhaps destroyed since */
+    aclrtAllocatorDesc descriptor; /* the user's descriptor, which may have been destroyed since */
     Allocator allocator;
 } Registration;
 
-/* Copies the registration of that stream handle; false if there is none.  NULL has none. */
+/* Copies the registration of a stream handle.  Returns false if there is none; NULL never has one. */
 bool allocator_find(aclrtStream stream, Registration *registration);
 
 #endif

@@ -21,7 +21,7 @@ aclError sim_aclDestroyDataBuffer(const aclDataBuffer *dataBuffer)
 {
     REQUIRE(dataBuffer);
     REQUIRE(handle_is(dataBuffer, HANDLE_DATA_BUFFER));
-    /* The header's const is the caller's promise, not ours: the slot is the simulator's. */
+    /* The cast removes the const of CANN's header: the simulator made the object and may change it. */
     handle_retire((void *)(uintptr_t)dataBuffer);
     return ACL_SUCCESS;
 }

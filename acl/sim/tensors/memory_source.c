@@ -7,7 +7,7 @@
 #include "generated/exports.h"
 #include "streams/stream.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the call that the user made, not the internal function that failed. */
 #undef fail
 #define fail(code, ...) error_set("memory for a run", (code), __VA_ARGS__)
 
@@ -45,7 +45,7 @@ typedef struct Span {
 } Span;
 
 struct Pool {
-    pthread_mutex_t lock; /* of the list; a leaf */
+    pthread_mutex_t lock; /* protects the list; no other lock is taken under it */
     Span *idle;
 };
 
@@ -77,7 +77,7 @@ void pool_free(Pool *pool)
     }
 }
 
-/* The smallest idle span of at least `size` bytes and at most twice that. */
+/* Returns the smallest idle span of `size` to 2 * `size` bytes, or NULL. */
 static Span *pool_search(Pool *pool, size_t size)
 {
     Span **best = NULL;
@@ -117,7 +117,7 @@ static Span *pool_take(Pool *pool, size_t size)
     }
     /* Out of memory: idle spans may still be in use by queued work, so wait, give them back, and
        try once more, as GE's own allocator does. */
-    streams_drain(context_current()); /* their failures are their streams' */
+    streams_drain(context_current()); /* a failure of a stream is not an error of this call */
     pthread_mutex_lock(&pool->lock);
     Span *idle = pool->idle;
     pool->idle = NULL;

@@ -1,10 +1,9 @@
-/* opfailure.c: aclmdlCreateAndGetOpDesc: which operator of a model a failed task was.
+/* opfailure.c: aclmdlCreateAndGetOpDesc: which operator of a model the failed task belongs to.
 
-   What exception callbacks ask with the numbers that they are told.  The newest FAILURES_KEPT
+   Exception callbacks ask this with the device, stream and task that they are given.  The newest FAILURES_KEPT
    failures are kept, so that a program may also ask after the callback.
 
-   Thread rule: a note belongs to its thread until it is settled; the list is under one leaf
-   mutex. */
+   Thread rule: a note belongs to its thread until it is entered into the list, which has one leaf mutex. */
 #include "tensors/opfailure.h"
 
 #include <stdlib.h>
@@ -49,7 +48,7 @@ void opfailure_note(const char *name, const Tensor *tensors, int inputs, int out
     memcpy(noted.tensors, tensors, count * sizeof *tensors);
 }
 
-/* The task that the note was of; on the same thread. */
+/* Enters this thread's note into the list, with the numbers of its task. */
 static void opfailure_settle(int32_t device, uint32_t stream, uint32_t task)
 {
     if (noted.name == NULL) {
@@ -74,7 +73,8 @@ __attribute__((constructor(104))) static void failures_watch(void)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* A copy of the failure, to be freed; false if none has those numbers, or without memory. */
+/* Copies the failure with these numbers; the caller frees the copy.  Returns false if there is none, or no host
+   memory. */
 static bool failure_find(uint32_t device, uint32_t stream, uint32_t task, Failure *out)
 {
     const Failure *found = NULL;
@@ -98,7 +98,7 @@ static bool failure_find(uint32_t device, uint32_t stream, uint32_t task, Failur
     return found != NULL && out->name != NULL && out->tensors != NULL;
 }
 
-/* Descriptions in a row, the first of which stands for all; NULL for none, or without memory. */
+/* Returns the first of a list of descriptions, one for each tensor; NULL if count is 0 or host memory is out. */
 static aclTensorDesc *row_new(const Tensor *tensors, int count)
 {
     aclTensorDesc *first = NULL;

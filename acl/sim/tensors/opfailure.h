@@ -5,7 +5,7 @@
 #include "base/core.h"
 #include "numbers/tensor.h"
 
-/* A kernel's task says before it returns its error which operator it was; the tensors are inputs,
- * then outputs, rank -1: left out. */
+/* A kernel's task calls this before it returns an error, to name its operator.  `tensors` has the inputs, then the
+   outputs; rank -1 means that one was left out. */
 void opfailure_note(const char *name, const Tensor *tensors, int inputs, int outputs);
 #endif

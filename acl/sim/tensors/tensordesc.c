@@ -1,8 +1,7 @@
 /* tensordesc.c: aclTensorDesc: the type, shape and layout of a tensor, without its memory.
 
-   Storage and origin shapes are kept and told, but computation uses the shape alone: every tensor
-   of the simulator is row-major, whatever its format says. A description belongs to one thread at a
-   time. */
+   Storage and origin shapes are stored and returned, but computation uses the shape alone: every tensor of the
+   simulator is row-major, whatever its format. A description is used by one thread at a time. */
 #include "tensors/tensordesc.h"
 
 #include <stdlib.h>
@@ -104,7 +103,7 @@ static bool rank_unknown(const aclTensorDesc *desc)
     return desc->dims.count > 0 && dims_list(&desc->dims)[0] == DIM_UNKNOWN_RANK;
 }
 
-/* 0 if a dimension is not known, or the product does not fit. */
+/* Returns 0 if a dimension is unknown, or if the product does not fit a size_t. */
 size_t sim_aclGetTensorDescElementCount(const aclTensorDesc *desc)
 {
     size_t count = 1;
@@ -248,7 +247,7 @@ aclError sim_aclSetTensorStorageShape(aclTensorDesc *desc, int numDims, const in
     return list_put(&desc->storage, numDims, dims);
 }
 
-/* As in CANN, this is the shape in storage: the description's own shape stays. */
+/* As in CANN, this sets the storage shape; the description's shape is unchanged. */
 aclError sim_aclSetTensorShape(aclTensorDesc *desc, int numDims, const int64_t *dims)
 {
     REQUIRE_SHAPE;

@@ -1,7 +1,7 @@
-/* tensorformat.c: what a tensor's description becomes in another layout, and its range of values.
+/* tensorformat.c: descriptions of a tensor in another layout, and value ranges.
 
-   Only descriptions: the simulator's tensors all lie row by row.  A description belongs to one
-   thread at a time. */
+   Only descriptions change: all tensors of the simulator are row-major.  A description is used by one thread at
+   a time. */
 #include "generated/exports.h"
 #include "tensors/tensordesc.h"
 
@@ -12,7 +12,7 @@ static int64_t blocks(int64_t count, int64_t width)
     return (count + width - 1) / width;
 }
 
-/* The four dimensions in the order N, C, H, W; false for another layout. */
+/* Reads the four dimensions in the order N, C, H, W. Returns false if the layout is not NCHW or NHWC. */
 static bool image_read(const aclTensorDesc *desc, int64_t image[RANK])
 {
     const int64_t *dims = dims_list(&desc->dims);
@@ -27,7 +27,7 @@ static bool image_read(const aclTensorDesc *desc, int64_t image[RANK])
     return true;
 }
 
-/* Rows and columns of the last two dimensions in blocks; 0 for one dimension. */
+/* Divides the last two dimensions into blocks. Returns the new number of dimensions; 0 if there is only one. */
 static int matrix_blocks(const aclTensorDesc *desc, int64_t *to)
 {
     const int64_t *from = dims_list(&desc->dims);
@@ -46,7 +46,7 @@ static int matrix_blocks(const aclTensorDesc *desc, int64_t *to)
     return count + 2;
 }
 
-/* The shape in the other layout; 0 if the simulator does not know the way. */
+/* Computes the shape in another layout. Returns its rank; 0 if the conversion is not supported. */
 static int format_shape(const aclTensorDesc *desc, aclFormat format, int64_t *to)
 {
     int64_t image[RANK];
@@ -92,8 +92,7 @@ aclError sim_aclTransTensorDescFormat(
     return ACL_SUCCESS;
 }
 
-/* Where the values of a tensor lie, pair by pair: for compilers of operators, which there are none
- * of here, so that the check is all. */
+/* The ranges are hints for compilers of operators. The simulator has none, so it only checks the arguments. */
 aclError sim_aclSetTensorValueRange(
     aclTensorDesc *desc, size_t valueCount, int64_t valueRange[][ACL_TENSOR_VALUE_RANGE_NUM])
 {
@@ -102,7 +101,7 @@ aclError sim_aclSetTensorValueRange(
     return ACL_SUCCESS;
 }
 
-/* aclmdlCreateAndGetOpDesc makes several in a row; aclCreateTensorDesc makes one, the first. */
+/* aclmdlCreateAndGetOpDesc makes a list of descriptions; one of aclCreateTensorDesc is a list of its own. */
 aclTensorDesc *sim_aclGetTensorDescByIndex(aclTensorDesc *desc, size_t index)
 {
     aclTensorDesc *found = handle_is(desc, HANDLE_TENSOR_DESC) ? desc : NULL;
