@@ -1,4 +1,4 @@
-/* conv.h: what plain and quantised convolutions share: their plan, and the unfolded input. */
+/* conv.h: the plan of a convolution and the unfolding of its input, for plain and quantised convolutions. */
 #ifndef SIM_CONV_H
 #define SIM_CONV_H
 
@@ -13,16 +13,16 @@ typedef struct Conv {
     int64_t tile;                   /* positions unfolded at a time */
 } Conv;
 
-/* The plan for input 0 and a weight [filters, channels of a group, kernel...]; types aside. */
+/* Plans a convolution of input 0 with a weight [filters, channels of a group, kernel...]. Does not check types. */
 bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv);
 
-/* The three steps of Conv, for what goes on from its result. */
+/* The three steps of Conv, for operators that compute something from its result. */
 bool conv_infer(OpCall *call);
 int64_t conv_workspace(const OpCall *call);
 bool conv_run(const OpCall *call);
 
-/* The unfolded matrix, `depth` rows of `count` places from place `first` (whole output rows), of
-   one group of one image. What lies in the padding is zero. */
+/* Writes the unfolded matrix of one group of one image: `depth` rows, and `count` output positions from `first`
+   on, which must be whole output rows. Positions in the padding are zero. */
 void conv_unfold(const Conv *conv, const void *image, aclDataType type, int64_t first,
     int64_t count, float *columns);
 

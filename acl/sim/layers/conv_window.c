@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Products of three of these, and of two with a dimension, do not overflow. */
+/* Largest stride, dilation, pad or kernel dimension. Products of three such numbers, or of two and a dimension,
+   do not overflow. */
 enum { WINDOW_MAX = 1 << 20 };
 
 static bool list_read(const OpCall *call, const char *name, int64_t otherwise, int from, int count,
@@ -64,7 +65,8 @@ static bool base_read(const OpCall *call, const int64_t *kernel, Window *w)
     return true;
 }
 
-/* SAME_UPPER and SAME_LOWER: as many outputs as steps fit, the odd pad at the end or the start. */
+/* Sets the pads of SAME_UPPER and SAME_LOWER: one output for each stride of the input. If the total is odd, the
+   additional pad is at the end (upper) or at the start. */
 static void pads_same(Window *w, int d, bool upper)
 {
     int64_t steps = (w->in[d] + w->stride[d] - 1) / w->stride[d];
@@ -111,7 +113,7 @@ bool window_plan(const OpCall *call, const int64_t *kernel, Window *w)
         }
         w->out[d] = (room + (ceiling ? w->stride[d] - 1 : 0)) / w->stride[d] + 1;
         if (ceiling && (w->out[d] - 1) * w->stride[d] >= w->in[d] + w->pad_begin[d]) {
-            w->out[d]--; /* a window may not begin in the padding at the end */
+            w->out[d]--; /* no window may begin in the padding at the end */
         }
     }
     w->out_plane = dims_count(w->out, SPATIAL);

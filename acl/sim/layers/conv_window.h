@@ -10,7 +10,7 @@
 enum { SPATIAL = 3 };
 
 typedef struct Window {
-    int spatial;                    /* as the tensor has them, 1 to 3 */
+    int spatial;                    /* spatial dimensions of the tensor, 1 to 3 */
     int64_t batch, channels;
     int64_t in[SPATIAL], kernel[SPATIAL], out[SPATIAL];
     int64_t stride[SPATIAL], dilation[SPATIAL], pad_begin[SPATIAL], pad_end[SPATIAL];
@@ -20,14 +20,14 @@ typedef struct Window {
 /* Reads strides, dilations, pads, auto_pad and ceil_mode; `kernel` holds the kernel's dims. */
 bool window_plan(const OpCall *call, const int64_t *kernel, Window *window);
 
-/* The same for a transposed convolution, whose `out` is the larger side. */
+/* Like window_plan, for a transposed convolution, whose output is the larger side. */
 bool window_plan_transposed(const OpCall *call, const int64_t *kernel, Window *window);
 
-/* Gives the call's output 0 the type of input 0, `channels` and the window's output dims. */
+/* Sets the shape of output 0 to the batch, `channels` and the window's output dimensions, and its type to that
+   of input 0. */
 void window_shape(const OpCall *call, const Window *window, int64_t channels);
 
-/* The range of steps [*first, *last) of one dimension for which step * stride + offset is in [0,
- * size). */
+/* Computes the range [*first, *last) of steps for which step * stride + offset is in [0, size). */
 void window_steps(
     int64_t steps, int64_t stride, int64_t offset, int64_t size, int64_t *first, int64_t *last);
 

@@ -53,7 +53,7 @@ WIDE static REAL NAME(line_max)(const REAL *in, int64_t n)
     return best;
 }
 
-/* The sum of squares of what is left once `mean` is taken off; with `square` false, of itself. */
+/* Returns the sum of (x - mean)^2, or, if `square` is false, of x - mean. */
 WIDE static REAL NAME(line_fold)(const REAL *in, REAL mean, bool square, int64_t n)
 {
     REAL lanes[16] = {0};
@@ -112,7 +112,7 @@ static void NAME(line_lp)(const REAL *in, REAL *out, int64_t n, int64_t p)
     }
 }
 
-/* Up to STORE_BLOCK lines side by side, their elements `inner` apart. */
+/* Computes the softmax of up to STORE_BLOCK neighbouring lines, whose elements are `inner` apart. */
 WIDE static void NAME(lines_softmax)(
     const REAL *in, REAL *out, int64_t length, int64_t inner, int64_t n, bool logarithm)
 {
@@ -144,7 +144,7 @@ WIDE static void NAME(lines_softmax)(
     }
 }
 
-/* Lines that lie side by side in tensors of REAL. */
+/* Computes the softmax of interleaved lines in a tensor of REAL. */
 static void NAME(softmax_across)(const OpCall *call, const Lines *lines)
 {
     const REAL *in = call->inputs[0]->data;
@@ -183,7 +183,7 @@ static void NAME(softmax_lines_run)(const OpCall *call, const Lines *lines)
     }
 }
 
-/* Scale and bias, ones and zeros where they are left out. */
+/* Loads scale and bias. One that was left out becomes ones, or zeros. */
 static void NAME(affine_load)(
     const OpCall *call, int scale, int bias, int64_t length, REAL *gamma, REAL *beta)
 {
@@ -219,7 +219,7 @@ static void NAME(layer_lines_run)(const OpCall *call, const Lines *lines)
     bool acl = call->kind->domain == OP_ACL, plain = call->kind->variant != 0;
     REAL epsilon = (REAL)attr_float(call, "epsilon", acl ? 1e-7 : 1e-5);
     NAME(affine_load)(call, 1, 2, n, gamma, beta);
-    for (int64_t line = 0; line < lines->outer && n == 0; line++) { /* the mean of nothing */
+    for (int64_t line = 0; line < lines->outer && n == 0; line++) { /* the mean of an empty line is NaN */
         NAME(output_put)(call, 1, line, (REAL)NAN);
         NAME(output_put)(call, 2, line, (REAL)NAN);
     }
@@ -257,7 +257,7 @@ WIDE static void NAME(line_batch)(const REAL *in, const REAL *means, const REAL 
     }
 }
 
-/* Instance and group normalisation: the numbers of a line are its own. */
+/* Instance and group normalisation: each line has a mean and a variance of its own. */
 static void NAME(channel_lines_run)(const OpCall *call, const Lines *lines, int64_t plane)
 {
     int64_t n = lines->length, channels = call->inputs[0]->dims[1];
@@ -278,7 +278,7 @@ static void NAME(channel_lines_run)(const OpCall *call, const Lines *lines, int6
     }
 }
 
-/* Batch normalisation: a line is all channels of an image; its numbers are spread over it. */
+/* Batch normalisation: a line has all channels of an image, and each channel has its scale and shift. */
 static void NAME(batch_lines_run)(const OpCall *call, const Lines *lines, int64_t plane)
 {
     int64_t n = lines->length, channels = call->inputs[0]->dims[1];

@@ -1,8 +1,8 @@
-/* op_attention.c: Attention and RotaryEmbedding of ONNX's own operators, and TensorScatter.
+/* op_attention.c: ONNX's operators Attention and TensorScatter.
 
-   Attention follows the operator sets from 24 on also for 23, as corrected there: a cap comes
-   before the mask, and what is causal counts from the keys of the past. Arithmetic is float32, for
-   float64 float64. */
+   For operator set 23, too, Attention follows the rules of set 24, which corrected it: the softcap is applied
+   before the mask, and a causal query counts from the past keys on. Arithmetic is float32; for float64 it is
+   float64. */
 #include "numbers/attention.h"
 #include "ops/op.h"
 
@@ -41,7 +41,7 @@ static bool inputs_look(const OpCall *call)
     return true;
 }
 
-/* The numbers of heads, and the sizes of their rows. */
+/* Computes the numbers of heads and the sizes of their rows. */
 static bool heads_plan(const OpCall *call, Attend *a)
 {
     const Tensor *q = call->inputs[Q], *k = call->inputs[K], *v = call->inputs[V];
@@ -87,7 +87,7 @@ static bool past_plan(const OpCall *call, Attend *a)
     return true;
 }
 
-/* The mask's strides under broadcasting to [batch, head, query, key]; its keys may be fewer. */
+/* Computes the mask's strides after broadcasting to [batch, head, query, key]. It may have fewer keys. */
 static bool mask_plan(const OpCall *call, Attend *a)
 {
     const Tensor *mask = op_input(call, MASK);
@@ -221,7 +221,7 @@ static bool attention_run(const OpCall *call)
 /* --- TensorScatter: an update is written into a cache, at a place for each batch --- */
 
 typedef struct Cache {
-    int64_t outer, batch, length, fresh, run; /* `outer` rows in all, `batch` of them in each */
+    int64_t outer, batch, length, fresh, run; /* `outer` rows in all, `batch` of them for each batch */
 } Cache;
 
 static bool cache_plan(const OpCall *call, Cache *c)

@@ -1,10 +1,8 @@
-/* op_attention_ms.c: attention as ONNX Runtime's optimiser writes it: Attention, MultiHeadAttention and
-   GroupQueryAttention of com.microsoft.
+/* op_attention_ms.c: Attention and MultiHeadAttention of com.microsoft, which ONNX Runtime's optimiser makes.
 
-   They differ in where queries, keys and values come from: one product with a matrix of weights,
-   three tensors with a bias, or tensors with fewer heads of keys, turned by their places and put
-   into a cache. What is masked gets a large negative number added, as there. Refused at load:
-   caches that are one buffer with what is past, sinks, quantised caches, and beams. */
+   Attention computes queries, keys and values by a product with a matrix of weights; MultiHeadAttention gets
+   three tensors and a bias. Masked scores get a large negative number added, as in ONNX Runtime. Refused
+   at load: caches that share a buffer with the past keys, sinks, quantised caches, and beams. */
 #include "numbers/attention.h"
 #include "numbers/gemm.h"
 #include "ops/op.h"
@@ -15,7 +13,7 @@
 
 enum { PROJECTED, MULTI };
 
-/* Where inputs stand, by variant; -1 = there is none. */
+/* The numbers of the inputs, by variant; -1 means that the variant has no such input. */
 static const struct Places {
     int bias, mask, add, past, past_v;
 } places[] = {
@@ -25,10 +23,10 @@ static const struct Places {
 
 typedef struct Plan {
     Attend attend;
-    int64_t sizes[3];           /* of the rows of queries, keys and values: all heads together */
-    bool copied;                /* queries, keys and values are made in the workspace */
+    int64_t sizes[3];           /* elements of a row of queries, keys and values, with all heads */
+    bool copied;                /* queries, keys and values are computed in the workspace */
     const Tensor *bias, *mask, *add, *past, *past_v;
-    int64_t mask_heads;         /* of the mask that is made in the workspace; 0 = none */
+    int64_t mask_heads;         /* heads of the mask in the workspace; 0: there is none */
 } Plan;
 
 static bool shape_fail(const OpCall *call, int input, const char *expected)
@@ -98,7 +96,7 @@ static bool projected_plan(const OpCall *call, Plan *plan)
     return true;
 }
 
-/* Key and value as tensors of three or four dimensions, or the key packed with the value. */
+/* Plans keys and values: tensors of three or four dimensions, or one tensor that packs both. */
 static bool keys_plan(const OpCall *call, Plan *plan)
 {
     Attend *a = &plan->attend;
@@ -141,7 +139,7 @@ static bool past_plan(const OpCall *call, Plan *plan)
 {
     Attend *a = &plan->attend;
     const struct Places *at = &places[call->kind->variant];
-    bool both = at->past_v < 0; /* one tensor [2, batch, head, row, size] */
+    bool both = at->past_v < 0; /* past keys and values are one tensor [2, batch, head, row, size] */
     plan->past = op_input(call, at->past);
     plan->past_v = op_input(call, at->past_v);
     if (plan->past == NULL) {
@@ -158,8 +156,8 @@ static bool past_plan(const OpCall *call, Plan *plan)
     return fits || shape_fail(call, at->past, "what is past, [batch, head, row, size]");
 }
 
-/* Padding is [batch], [batch, key] or [batch, query, key]; `add` may be one for all batches and
-   heads. */
+/* Plans the masks. The padding mask is [batch], [batch, key] or [batch, query, key]; the tensor that is added to
+   the scores may have size 1 for batches and heads. */
 static bool masks_plan(const OpCall *call, Plan *plan)
 {
     const Attend *a = &plan->attend;
@@ -253,7 +251,7 @@ static bool heads_infer(OpCall *call)
 typedef struct Carved {
     float *rows[3];             /* queries, keys, values */
     float *mask, *bias;
-    char *scratch;              /* of the first product, then of attend_run */
+    char *scratch;              /* used by the first product, then by attend_run */
     int64_t bytes;
 } Carved;
 
@@ -296,7 +294,7 @@ static int64_t heads_workspace(const OpCall *call)
 
 /* --- where the heads lie --- */
 
-/* Queries, keys or values by a product with their columns of the weights. */
+/* Computes queries, keys or values: the product of the input with their columns of the weights. */
 static void rows_project(const OpCall *call, const Plan *plan, int which, const Carved *carved)
 {
     const Tensor *in = call->inputs[0], *weights = call->inputs[1];
@@ -327,7 +325,7 @@ static void bias_add(const Plan *plan, int which, int64_t rows, const Carved *ca
     }
 }
 
-/* Heads of a packed tensor [batch, row, head, parts, size]. */
+/* Describes the heads of one part of a packed tensor [batch, row, head, parts, size]. */
 static Heads heads_packed(const Tensor *tensor, int part)
 {
     const int64_t *dims = tensor->dims;
@@ -347,7 +345,7 @@ static Heads heads_given(const OpCall *call, const Plan *plan, int which)
     return heads_of(call->inputs[which], plan->attend.heads);
 }
 
-/* The rows as float32 in the workspace, with the bias. */
+/* Copies the rows as float32 to the workspace and adds the bias. */
 static Heads heads_copied(const OpCall *call, const Plan *plan, int which, const Carved *carved)
 {
     const Attend *a = &plan->attend;
@@ -368,14 +366,14 @@ static Heads heads_copied(const OpCall *call, const Plan *plan, int which, const
         }
     }
     bool done = which > 0 && call->kind->variant == MULTI && op_input(call, 1) != NULL
-        && call->inputs[1]->rank == 4; /* heads made beforehand have theirs */
+        && call->inputs[1]->rank == 4; /* keys that come as heads include their bias already */
     if (!done) {
         bias_add(plan, which, a->batches * rows, carved);
     }
     return to;
 }
 
-/* What is added to one score. */
+/* Returns the number that the masks add to one score. */
 static float mask_value(const Plan *plan, int64_t batch, int64_t head, int64_t query, int64_t key,
     float filter)
 {
@@ -418,7 +416,7 @@ static void mask_make(const OpCall *call, Plan *plan, float *to)
 
 /* --- running --- */
 
-/* The part of a tensor [2, batch, head, row, size], or a tensor of four dimensions. */
+/* Describes one half of a tensor [2, batch, head, row, size], or a whole tensor of four dimensions. */
 static Heads half_of(const Tensor *tensor, int part)
 {
     Tensor half = *tensor;
@@ -430,7 +428,7 @@ static Heads half_of(const Tensor *tensor, int part)
     return heads_of(&half, 0);
 }
 
-/* Writes keys or values with those before them, in the output's type. */
+/* Writes past and present keys or values to the output, in its type. */
 static void present_put(
     const Attend *a, const Heads *past, const Heads *fresh, int64_t size, const Heads *to)
 {

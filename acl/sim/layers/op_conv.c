@@ -48,7 +48,7 @@ bool conv_measure(const OpCall *call, const Tensor *weight, Conv *conv)
     conv->depth = conv->in_group * conv->w.kernel_plane;
     int64_t tile = conv->depth == 0 ? 1 : COLUMNS_MAX / conv->depth;
     int64_t row = conv->w.out[2];
-    tile = tile < row ? row : tile / row * row; /* whole rows */
+    tile = tile < row ? row : tile / row * row; /* a multiple of whole output rows */
     conv->tile = tile > conv->w.out_plane ? conv->w.out_plane : tile;
     return true;
 }
@@ -83,7 +83,7 @@ static bool conv_depthwise(const Conv *conv)
     return conv->in_group == 1 && conv->out_group <= 2;
 }
 
-/* A kernel of one that visits every place: the input is the unfolded matrix already. */
+/* True for a 1x1 kernel without stride and pads: the input itself is the unfolded matrix. */
 static bool conv_pointwise(const Window *w)
 {
     return w->kernel_plane == 1 && w->in_plane == w->out_plane && w->stride[0] == 1
@@ -172,7 +172,7 @@ typedef struct Part {
     const char *image;    /* the group's channels */
     const char *weight;
     char *out;
-    int64_t filter;       /* the group's first */
+    int64_t filter;       /* the first filter of the group */
 } Part;
 
 static void tile_multiply(
@@ -212,7 +212,7 @@ static void tile_multiply(
     }
 }
 
-/* One channel with its own kernel: each tap adds a shifted copy of the plane. */
+/* Computes one channel of a depthwise convolution: each kernel element adds a shifted copy of the plane. */
 static void depthwise_plane(const OpCall *call, const Conv *conv, const Part *part, int64_t f)
 {
     const Window *w = &conv->w;
@@ -260,7 +260,7 @@ static void part_run(const OpCall *call, const Conv *conv, const Part *part)
     }
 }
 
-/* Each group of each image by itself; `weights` is how many a group has. */
+/* Runs the convolution for each group of each image. `weights` is the number of weights of a group. */
 static void parts_run(const OpCall *call, const Conv *conv, int64_t weights,
                       void (*run)(const OpCall *call, const Conv *conv, const Part *part))
 {
@@ -330,7 +330,7 @@ static int64_t transposed_workspace(const OpCall *call)
         + gemm_scratch(conv.depth, conv.w.in_plane, conv.in_group);
 }
 
-/* Adds one row of products, over all input places, into the output plane. */
+/* Adds one row of products, which has one for each input position, to the output plane. */
 static void tap_fold(const Window *w, const float *products, const int64_t *tap, float *plane)
 {
     int64_t offset = tap[2] * w->dilation[2] - w->pad_begin[2], first, last;

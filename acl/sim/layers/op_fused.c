@@ -1,5 +1,4 @@
-/* op_fused.c: what ONNX Runtime's optimiser makes of activations and normalisations in
-   transformers.
+/* op_fused.c: fused activations and normalisations, which ONNX Runtime's optimiser makes for transformers.
 
    Operators of the domain com.microsoft: Gelu in its forms with a bias, sums with a
    normalisation after them, and the embeddings at a model's start. All work on rows of float32
@@ -27,7 +26,7 @@ static int64_t row_count(const Tensor *tensor)
     return tensor->rank == 0 ? 1 : dims_count(tensor->dims, tensor->rank - 1);
 }
 
-/* A vector as long as a row; the input may be left out. */
+/* Checks that an input is a vector of `length` elements, or was left out. */
 static bool vector_check(const OpCall *call, int input, int64_t length)
 {
     char text[128];
@@ -114,8 +113,8 @@ static bool gelu_run(const OpCall *call)
 typedef struct Norm {
     const float *gamma, *beta; /* beta NULL = none */
     float epsilon;
-    bool plain;                /* the mean is not taken off */
-    float mean, scale;         /* of the newest row */
+    bool plain;                /* the mean is not subtracted */
+    float mean, scale;         /* results for the last row */
 } Norm;
 
 static void row_norm(Norm *norm, const float *in, int64_t length, float *out)
@@ -136,13 +135,14 @@ static void row_norm(Norm *norm, const float *in, int64_t length, float *out)
     }
 }
 
-/* Inputs after the first two: scale, beta (not for the plain kind), bias. */
+/* Returns the number of the input with the bias. The inputs after the first two are scale, beta (not for the
+   plain kind) and bias. */
 static int skip_bias(const OpCall *call)
 {
     return call->kind->variant != 0 ? 3 : 4;
 }
 
-/* The last dimensions of the first, and ones before them: repeated for what is before. */
+/* True if `skip` has the last dimensions of `in`, with ones before them, so that it is repeated. */
 static bool skip_repeats(const Tensor *in, const Tensor *skip)
 {
     bool ones = false;
@@ -282,7 +282,7 @@ static int64_t embed_workspace(const OpCall *call)
     return 4 * call->inputs[WORD_TABLE]->dims[1] * (int64_t)sizeof(float);
 }
 
-/* Adds a row of a table; false if there is no such row. */
+/* Adds row `index` of a table to `row`. Returns false if the table has no such row. */
 static bool table_add(const OpCall *call, int table, int64_t index, float *row, float *scratch)
 {
     const Tensor *rows = op_input(call, table);
@@ -298,7 +298,7 @@ static bool table_add(const OpCall *call, int table, int64_t index, float *row, 
     return true;
 }
 
-/* How many of a batch's words count, from the mask. */
+/* Writes the number of words of each batch that the mask keeps. */
 static void mask_count(const OpCall *call)
 {
     const Tensor *words = call->inputs[WORDS], *mask = op_input(call, MASK);

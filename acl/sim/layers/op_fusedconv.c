@@ -1,6 +1,6 @@
-/* op_fusedconv.c: FusedConv of com.microsoft: a convolution, a sum if it has one, an activation.
+/* op_fusedconv.c: FusedConv of com.microsoft: a convolution, an optional sum, and an activation.
 
-   What the activation is stands in attributes; one that is not known here is refused at load. */
+   Attributes name the activation. An unknown one is refused when the model is loaded. */
 #include "layers/conv.h"
 #include "ops/op.h"
 #include "numbers/vmath.h"

@@ -1,8 +1,8 @@
-/* op_gqa.c: GroupQueryAttention of com.microsoft: heads that share keys, turned by their places,
-   and a cache of keys and values with a length of its own for each batch.
+/* op_gqa.c: GroupQueryAttention of com.microsoft: several query heads share a key head; rows may be rotated by
+   their position; the cache of keys and values has its own length for each batch.
 
-   The cache comes out as long as it came in, or as the longest batch; rows of no batch are zero.
-   What is refused at load stands with heads_accept (op_attention_ms.c). */
+   The cache that is returned is as long as the given one, or as the longest batch; unused rows are zero.
+   op_attention_ms.c (heads_accept) says what is refused when the model is loaded. */
 #include "numbers/attention.h"
 #include "ops/op.h"
 #include "numbers/rope.h"
@@ -14,11 +14,11 @@ enum { Q, K, V, PAST_K, PAST_V, LENGTHS, TOTAL, COSINE, SINE, PLACES, ADD };
 
 typedef struct Plan {
     Attend attend;
-    int64_t cache;              /* rows of the cache that comes in, and of that which comes out */
+    int64_t cache;              /* rows of the given cache and of the returned one */
     int64_t present;
-    bool packed;                /* keys and values stand in input 0 */
+    bool packed;                /* input 0 has queries, keys and values */
     bool first;                 /* the call has all keys, there are no earlier ones */
-    Rotary rotary;              /* half 0 = rows are not turned */
+    Rotary rotary;              /* half 0: rows are not rotated */
     int64_t table;              /* rows in the tables of cosines and sines */
 } Plan;
 
@@ -184,7 +184,7 @@ static int64_t group_workspace(const OpCall *call)
 
 /* --- running --- */
 
-/* How many rows of a batch's cache were there before this call. */
+/* Returns how many rows of a batch's cache were filled before this call. */
 static int64_t past_rows(const OpCall *call, const Plan *plan, int64_t batch)
 {
     int64_t before = plan->first ? 0
@@ -192,7 +192,7 @@ static int64_t past_rows(const OpCall *call, const Plan *plan, int64_t batch)
     return before;
 }
 
-/* One head's row of input, turned if it is to be; false if the table has no such place. */
+/* Loads one row of a head, and rotates it if needed. Returns false if the tables have no such position. */
 static bool row_turn(const OpCall *call, const Plan *plan, const Carved *carved, const char *from,
     int64_t batch, int64_t row, bool turned, float *to)
 {
@@ -213,7 +213,7 @@ static bool row_turn(const OpCall *call, const Plan *plan, const Carved *carved,
     return true;
 }
 
-/* Where a head's row is: 0 = queries, 1 = keys, 2 = values. */
+/* Returns the address of a head's row of queries (0), keys (1) or values (2). */
 static const char *row_from(
     const OpCall *call, const Plan *plan, int which, int64_t batch, int64_t head, int64_t row)
 {
@@ -237,7 +237,7 @@ static bool queries_load(const OpCall *call, const Plan *plan, const Carved *car
     return true;
 }
 
-/* The cache with this call's rows in it, as float32. */
+/* Loads the cache with the rows of this call as float32. */
 static bool cache_load(
     const OpCall *call, const Plan *plan, const Carved *carved, int which, float *to)
 {

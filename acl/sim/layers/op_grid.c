@@ -1,6 +1,6 @@
-/* op_grid.c: sampling a picture at places that other tensors name: GridSample and RoiAlign.
+/* op_grid.c: samples an image at positions that another tensor names: GridSample and RoiAlign.
 
-   For each place the pixels that count and their weights are found once and used for all channels.
+   The pixels of a position and their weights are computed once and used for all channels.
    GridSample has two spatial dimensions here; three are refused. */
 #include "ops/op.h"
 
@@ -9,7 +9,7 @@
 
 enum { NEAREST, LINEAR, CUBIC, PIXELS_MAX = 16 };
 
-/* The pixels behind one sample: places in a plane with weights. */
+/* The pixels of one sample: offsets in a plane, with weights. */
 typedef struct Sample {
     int count;
     int64_t at[PIXELS_MAX];
@@ -112,9 +112,8 @@ static double reflected(double x, double low, double high)
     return (x < low) == even ? low + rest : high - rest;
 }
 
-/* A coordinate of [-1, 1] as a place in pixels, brought inside as the padding says. The pixels of
-   a cubic are brought inside one by one instead (pixel_of), as torch, where the operator comes
-   from, does. */
+/* Converts a coordinate in [-1, 1] to a position in pixels, moved inside by the padding mode. For the cubic mode
+   each pixel is moved inside on its own instead (pixel_of), as in torch, where the operator comes from. */
 static double place_of(const Grid *grid, int axis, double normal)
 {
     double size = (double)grid->size[axis], x = normal;
@@ -130,7 +129,7 @@ static double place_of(const Grid *grid, int axis, double normal)
     return x;
 }
 
-/* A whole place along an axis, brought inside; -1 = outside, where zeros are. */
+/* Maps a pixel index into [0, size) by the padding mode; -1 if it reads as zero. */
 static int64_t pixel_of(const Grid *grid, int axis, int64_t at)
 {
     int64_t size = grid->size[axis];
@@ -236,7 +235,7 @@ static bool roi_infer(OpCall *call)
 
 typedef struct Roi {
     double start[2], bin[2];    /* y, x */
-    int64_t grid[2];            /* samples in a bin */
+    int64_t grid[2];            /* samples in a bin, along y and x */
     int64_t image;
 } Roi;
 
@@ -262,7 +261,7 @@ static Roi roi_read(const OpCall *call, int64_t index)
     return roi;
 }
 
-/* The four pixels around a place; none if it is outside by more than one. */
+/* Finds the four pixels around a position; none if it is outside by more than one pixel. */
 static void roi_sample(const Tensor *in, double y, double x, Sample *sample)
 {
     int64_t height = in->dims[2], width = in->dims[3];
@@ -284,7 +283,7 @@ static void roi_sample(const Tensor *in, double y, double x, Sample *sample)
     };
 }
 
-/* ONNX Runtime's maximum: of the weighted pixels, not of the samples. */
+/* Returns the maximum as ONNX Runtime computes it: over the weighted pixels, not over the samples. */
 static double sample_largest(
     const Tensor *in, int64_t plane, const Sample *sample, double largest)
 {
@@ -321,7 +320,8 @@ static bool bin_value(const OpCall *call, const Roi *roi, int64_t channel, const
 
 enum { SAMPLES_MAX = 64 };
 
-/* The average of each channel in one bin of few samples: where they lie is found once for all. */
+/* Computes the average of each channel in one bin with few samples, whose pixels are found once for all
+   channels. */
 static void bin_average(const OpCall *call, const Roi *roi, int64_t r, const int64_t *bin)
 {
     Sample samples[SAMPLES_MAX];

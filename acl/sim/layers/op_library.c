@@ -1,6 +1,6 @@
 /* op_library.c: the list of all operators, finding one, and the steps of a call. See op.h.
 
-   It stands above the rooms `ops` and `layers`, whose tables it names. */
+   It includes the tables of the rooms `ops` and `layers`, so no file of these may include it. */
 #include "ops/op.h"
 
 #include <stdio.h>

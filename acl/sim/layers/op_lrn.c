@@ -1,5 +1,5 @@
-/* op_lrn.c: sums over neighbourhoods that are neither a convolution nor a maximum: LRN, LpPool and
-   its global form, and Col2Im, the fold that undoes an unfolding. */
+/* op_lrn.c: operators that sum over neighbourhoods: LRN, LpPool, GlobalLpPool, and Col2Im, which adds unfolded
+   columns into an image. */
 #include "numbers/vmath.h"
 #include "layers/conv_window.h"
 
@@ -46,7 +46,7 @@ typedef struct Response {
     double scale, beta, bias;
 } Response;
 
-/* The usual power of three quarters is that of two roots. */
+/* Divides by a power of the sums. For the usual exponent 3/4 it takes two square roots instead of pow. */
 WIDE static void response_divide(const Response *r, const double *sums, double *x, int64_t n)
 {
     if (r->beta >= 0.75 && r->beta <= 0.75) {
@@ -61,7 +61,7 @@ WIDE static void response_divide(const Response *r, const double *sums, double *
     }
 }
 
-/* `n` elements of one channel, `at` the first: their neighbours lie a plane apart each. */
+/* Computes `n` elements of one channel from `at` on. Their neighbours are one plane apart. */
 static void lrn_block(const OpCall *call, const Response *r, int64_t channel, int64_t at, int64_t n)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];
@@ -129,7 +129,7 @@ static bool lp_infer(OpCall *call)
     return true;
 }
 
-/* The norm of what one output place sees of the input; the padding adds nothing. */
+/* Returns the norm of the inputs in the window of one output element, without the padding. */
 static double lp_norm(const OpCall *call, const Window *w, int64_t i)
 {
     int64_t p = attr_int(call, "p", 2), out = i % w->out_plane;
@@ -172,7 +172,7 @@ static bool lp_run(const OpCall *call)
 
 /* --- Col2Im: columns are added where they were taken from --- */
 
-/* The window that unfolds the image; the columns are its output places. */
+/* Plans the window that would unfold the image: each column belongs to one output position. */
 static bool fold_plan(OpCall *call, Tensor *image, Window *w)
 {
     IntList sizes, block;
@@ -213,7 +213,7 @@ static bool fold_infer(OpCall *call)
     } \
     break
 
-/* A run of one row of columns, added to a row of the image. */
+/* Adds part of one row of columns to a row of the image. */
 static void run_add(aclDataType type, void *to, const void *from, int64_t stride, int64_t n)
 {
     const Tensor row = {.type = type, .data = to};
@@ -229,7 +229,7 @@ static void run_add(aclDataType type, void *to, const void *from, int64_t stride
     }
 }
 
-/* One row of the input, which has the element under one step of the kernel at each place. */
+/* Adds one row of the input to the image. The row belongs to one kernel element and has all positions. */
 static void columns_add(const Tensor *out, const Window *w, int64_t row, const char *columns)
 {
     int64_t step = row % w->kernel_plane, size = type_size(out->type);

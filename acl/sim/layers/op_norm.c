@@ -31,7 +31,7 @@ static Lines lines_along(const Tensor *tensor, int axis)
     } \
     break
 
-/* Writes `n` elements `stride` apart. */
+/* Copies `n` contiguous elements to places that are `stride` apart. */
 static void elements_spread(void *to, int64_t stride, const void *from, int64_t size, int64_t n)
 {
     switch (size) {
@@ -72,7 +72,7 @@ static int64_t real_size(const OpCall *call)
 
 /* --- Softmax, LogSoftmax, LpNormalization --- */
 
-/* Before operator set 13 a softmax runs over all dimensions from the axis on, which is 1. */
+/* True before operator set 13, where a softmax covers all dimensions from the axis on, by default from 1. */
 static bool softmax_flat(const OpCall *call)
 {
     return call->opset > 0 && call->opset < 13 && call->kind->variant != LP;
@@ -264,7 +264,7 @@ static bool channel_run(const OpCall *call)
 
 /* --- Hardmax: one at the first largest element of each line, zero elsewhere --- */
 
-/* Before operator set 13 over all dimensions from the axis on, which is 1. */
+/* Returns the axis of Hardmax. Before operator set 13 it covers all dimensions from there on; the default is 1. */
 static int hardmax_axis(const OpCall *call)
 {
     return axis_normal(attr_int(call, "axis", call->opset < 13 ? 1 : -1), call->inputs[0]->rank);

@@ -1,9 +1,8 @@
 /* op_pool.c: MaxPool and AveragePool, and their global forms.
 
-   A plane is computed as float, or as double for float64 (pool_planes.h), a row of output places at
-   a time: each step of the kernel is taken up by the whole row. Where the kernel is wider than the
-   row, and where the places of the largest are wanted, each output place goes through its own
-   window instead. */
+   Arithmetic is float, or double for float64 (pool_planes.h). A row of output elements is computed at a time:
+   each kernel element is combined into the whole row. If the kernel is wider than the row, or the indices of
+   the maxima are wanted, each output element goes through its own window instead. */
 #include "numbers/vmath.h"
 #include "layers/conv_window.h"
 
@@ -60,7 +59,7 @@ static int64_t pool_workspace(const OpCall *call)
     return pool_plan(call, &w) ? (2 * w.out[2] + w.in[2] + (direct ? 0 : w.in_plane)) * size : 0;
 }
 
-/* The part of the window at one output place that lies inside the input, in steps of the kernel. */
+/* The part of an output element's window that is inside the input, as ranges of kernel indices. */
 typedef struct Reach {
     int64_t start[SPATIAL], first[SPATIAL], last[SPATIAL];
 } Reach;
@@ -72,7 +71,7 @@ static void reach_dimension(const Window *w, int d, int64_t at, Reach *reach)
         &reach->last[d]);
 }
 
-/* At the first place of an output row. */
+/* Returns the reach of the output element `place`. */
 static Reach reach_at(const Window *w, int64_t place)
 {
     Reach reach;
@@ -82,8 +81,8 @@ static Reach reach_at(const Window *w, int64_t place)
     return reach;
 }
 
-/* How many places an average sees along a dimension: those inside the input, or with the padding
-   that was asked for. */
+/* Returns how many elements an average counts along a dimension: those inside the input, or with `padded` also
+   those in the padding. */
 static int64_t reach_size(const Window *w, const Reach *r, int d, bool padded)
 {
     int64_t first = r->first[d], last = r->last[d];
@@ -94,7 +93,7 @@ static int64_t reach_size(const Window *w, const Reach *r, int d, bool padded)
     return last - first;
 }
 
-/* A place in a plane, counted with the first axis fastest instead of the last. */
+/* Converts an index in a plane from row-major to column-major order. */
 static int64_t column_major(const Window *w, int64_t at)
 {
     int64_t x = at % w->in[2], y = at / w->in[2] % w->in[1], z = at / w->in[2] / w->in[1];

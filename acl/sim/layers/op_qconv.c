@@ -1,15 +1,15 @@
-/* op_qconv.c: convolutions of quantised numbers: ConvInteger and QLinearConv.
+/* op_qconv.c: convolutions of quantised tensors: ConvInteger and QLinearConv.
 
-   Input and weights lose their zero points first; so padding, which is zero then, stands for the
-   input's zero point, as ONNX has it. The rest is the plain convolution's unfolded matrix and an
-   exact product (quant.h). The workspace holds all of these for one group of one image. */
+   First the zero points are subtracted from input and weights; so padding, which is zero then, means the
+   input's zero point, as ONNX demands. Then the input is unfolded as for Conv, and an exact product (quant.h)
+   is computed. The workspace holds all of this for one group of one image. */
 #include "layers/conv.h"
 #include "numbers/gemm.h"
 #include "numbers/quant.h"
 
 enum { INTEGER, QLINEAR };
 
-/* Where things stand among the inputs; -1 = nowhere. */
+/* The numbers of the inputs, by operator; -1 means that the operator has no such input. */
 typedef struct Places {
     int weight, x_zero, w_zero, x_scale, w_scale, y_scale, y_zero, bias;
 } Places;
@@ -31,7 +31,7 @@ static bool plan(const OpCall *call, Conv *conv)
     return conv_measure(call, weight, conv);
 }
 
-/* A parameter is one number or, where `filters` is more than 1, one for each filter. */
+/* Checks a parameter: one number or, if `filters` is more than 1, also one for each filter. */
 static bool parameter_check(const OpCall *call, int place, int64_t filters, aclDataType type)
 {
     const Tensor *given = op_input(call, place);
@@ -126,7 +126,7 @@ static void numbers_load(
     }
 }
 
-/* One filter's sums for `count` places. */
+/* Writes one filter's sums for `count` output positions. */
 static void sums_store(
     const OpCall *call, int64_t filter, const int32_t *sums, int64_t count, char *out)
 {

@@ -1,7 +1,7 @@
 /* op_quant.c: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 
-   A scale and a zero point belong to the whole tensor, to each place of one axis, or to blocks of
-   one axis. Rounding is to the nearest even, results saturate. The arithmetic is float32. */
+   There is a scale and a zero point for the whole tensor, for each index of one axis, or for each block of one
+   axis. Halves are rounded to even, results saturate. The arithmetic is float32. */
 #include "ops/op.h"
 #include "numbers/quant.h"
 #include "numbers/vmath.h"
@@ -97,7 +97,7 @@ typedef struct Parameters {
     int32_t zero[BLOCK];
 } Parameters;
 
-/* Those of `count` elements, from `first`, `step` apart. */
+/* Loads the parameters of `count` elements, from parameter `first` on in steps of `step`. */
 static void parameters_load(
     const OpCall *call, int64_t first, int64_t step, int64_t count, Parameters *to)
 {
@@ -135,7 +135,7 @@ static void quantize_line(const OpCall *call, int64_t at, int64_t count, const P
     convert((char *)out->data + at * type_size(out->type), out->type, made, ACL_INT32, 1, count);
 }
 
-/* Differences of numbers of 32 bits are exact in double. */
+/* Dequantises int32. The differences are computed in double, where they are exact. */
 WIDE static void numbers_dequantize(
     const int32_t *values, const Parameters *with, int64_t count, float *made)
 {
@@ -279,7 +279,7 @@ static bool dynamic_infer(OpCall *call)
     return true;
 }
 
-/* The least and the largest with what is there already; NaN counts for nothing. */
+/* Extends the range [*low, *high] to cover the numbers; NaN is ignored. */
 WIDE static void numbers_bound(const float *in, int64_t count, float *low, float *high)
 {
     enum { LANES = 16 };

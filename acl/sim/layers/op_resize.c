@@ -1,7 +1,7 @@
-/* op_resize.c: Resize (nearest, linear, cubic), Upsample's heirs, DepthToSpace and SpaceToDepth.
+/* op_resize.c: Resize and Upsample (nearest, linear, cubic), DepthToSpace and SpaceToDepth.
 
-   Resizing is separable: each axis has, for every output place, a few source places with weights
-   ("taps"), computed once per call. The last three dimensions may change size; those before them
+   Resizing is separable: for each output index of an axis there are a few input indices with weights
+   ("taps"), computed once for each call. The last three dimensions may change size; those before them
    are planes. Antialiasing and cropping are refused. */
 #include "ops/op.h"
 #include "numbers/strided.h"
@@ -24,7 +24,7 @@ typedef struct Resize {
 
 enum { RESIZE, UPSAMPLE };
 
-/* Upsample, and Resize before operator set 11: no region, and places that are not centred. */
+/* True for Upsample, and for Resize before operator set 11: they have no region and do not centre pixels. */
 static bool resize_old(const OpCall *call)
 {
     return call->kind->variant == UPSAMPLE || call->opset < 11;
@@ -80,7 +80,7 @@ static bool target_check(const OpCall *call, const Resize *resize)
     return true;
 }
 
-/* The first Upsample has its scales in an attribute. */
+/* Returns the scale of dimension i. The oldest Upsample has the scales in an attribute. */
 static double scale_at(const OpCall *call, int64_t i)
 {
     const Tensor *scales = op_input(call, resize_old(call) ? 1 : 2);
@@ -236,10 +236,10 @@ static void taps_fill(const OpCall *call, const Resize *resize, int d, Tap *taps
 typedef struct Plane {
     int64_t in[AXES], out[AXES];
     const Tap *taps[AXES];
-    int count[AXES];    /* taps that matter along each axis */
+    int count[AXES];    /* taps with a weight along each axis */
 } Plane;
 
-/* The rows of the input that an output row is made of, weighted, as one row of doubles. */
+/* Computes the weighted sum of the input rows that an output row depends on, as one row of doubles. */
 static void rows_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *z, const Tap *y,
     double *sum, double *load)
 {
@@ -258,8 +258,8 @@ static void rows_sum(const Plane *p, const Tensor *in, int64_t base, const Tap *
     }
 }
 
-/* What an integer type makes of a weighted sum: rounding errors are not what truncates it, and it
-   does not wrap. */
+/* Converts a weighted sum to an integer: truncates, but not because of rounding errors, and limits the result to
+   [low, high]. */
 static double whole_of(double value, double low, double high)
 {
     double near = rint(value);
@@ -320,7 +320,7 @@ static void plane_run(
         char *place = (char *)out->data + to * size;
         if (nearest) {
             int64_t from = base + (z->index[0] * p->in[1] + y->index[0]) * p->in[2];
-            if (from == before) { /* the same row of the input once more */
+            if (from == before) { /* the same input row as for the last output row */
                 memcpy(place, place - p->out[2] * size, (size_t)(p->out[2] * size));
             } else {
                 row_pick(p, (const char *)in->data + from * size, place, size);
@@ -391,8 +391,7 @@ static bool blocks_infer(OpCall *call)
     return true;
 }
 
-/* Both are one box: [n, block y, block x, channel, y, x], from the deep side to the wide or back.
- */
+/* Both operators copy a box [n, block y, block x, channel, y, x], in one direction or the other. */
 static bool blocks_run(const OpCall *call)
 {
     const Tensor *in = call->inputs[0], *out = &call->outputs[0];

@@ -1,7 +1,7 @@
 /* op_rnn.c: LSTM, GRU and RNN with ONNX's layouts and default activations.
 
-   The products of all time steps with the input weights are one matrix product; each step then adds
-   the product with the state. State is kept in float32 whatever the tensors' type. */
+   The products of all time steps with the input weights are one matrix product. Each step then adds the
+   product with the state. The state is float32, whatever the tensors' type. */
 #include "numbers/gemm.h"
 #include "ops/op.h"
 #include "numbers/vmath.h"
@@ -114,7 +114,7 @@ static bool net_infer(OpCall *call)
     return true;
 }
 
-/* The workspace, in floats: input products, state products, h, c, bias, then gemm's scratch. */
+/* The parts of the workspace, in floats: products of inputs and of the state, h, c, bias, scratch of gemm. */
 typedef struct Room {
     float *inputs, *state, *h, *c, *bias, *scratch;
 } Room;
@@ -198,7 +198,7 @@ static void bias_load(const OpCall *call, const Net *net, int64_t direction, flo
     convert(bias, ACL_FLOAT, from, given == NULL ? ACL_FLOAT : given->type, given != NULL, count);
 }
 
-/* True if an RNN's activation is Relu in that direction; anything else is tanh. */
+/* True if an RNN's activation in this direction is Relu; otherwise it is tanh. */
 static bool direction_relu(const OpCall *call, int64_t direction)
 {
     const Attr *attr = attr_find(call, "activations");
@@ -206,8 +206,8 @@ static bool direction_relu(const OpCall *call, int64_t direction)
         && direction < attr->count && strcmp(attr->strings[direction], "Relu") == 0;
 }
 
-/* One row of one step. x and s are the products with the input and the state, in gate order; w
-   and r the biases of each. */
+/* One row of one step. x and s are the products of the input and of the state, in the order of the gates; w and r
+   are their biases. */
 typedef struct Row {
     int64_t n;
     const float *x, *s, *w, *r;
@@ -220,7 +220,7 @@ INLINED float row_gate(const Row *row, int64_t gate, int64_t j)
     return row->x[at] + row->s[at] + row->w[at] + row->r[at];
 }
 
-/* Gates: i o f c. */
+/* One step of an LSTM, with the gates in the order i, o, f, c. */
 WIDE static void lstm_step(const Row *row)
 {
     float *restrict h = row->h, *restrict c = row->c;
@@ -235,7 +235,8 @@ WIDE static void lstm_step(const Row *row)
     }
 }
 
-/* Gates: z r h. With late reset the state's product is reset, else c holds it. */
+/* One step of a GRU, with the gates in the order z, r, h. A late reset applies to the state's product; without it
+   c holds the product of the state after the reset. */
 WIDE static void gru_step(const Row *row, bool late)
 {
     float *restrict h = row->h;
@@ -280,7 +281,7 @@ static void gru_reset(
     const Tensor *r = call->inputs[2];
     const float *wb = room->bias, *rb = room->bias + wide;
     for (int64_t b = 0; b < net->batch; b++) {
-        float *reset = room->state + b * wide + 2 * n; /* the third gate's product is not wanted */
+        float *reset = room->state + b * wide + 2 * n; /* in the place of the third gate's product, which is unused */
         for (int64_t j = 0; j < n; j++) {
             float gate =
                 x[b * wide + n + j] + room->state[b * wide + n + j] + wb[n + j] + rb[n + j];

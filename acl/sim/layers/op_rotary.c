@@ -1,8 +1,8 @@
-/* op_rotary.c: RotaryEmbedding, of ONNX and of com.microsoft: pairs of a row are turned by an angle
-   that its place has.
+/* op_rotary.c: RotaryEmbedding of ONNX and of com.microsoft: rotates pairs of a row's numbers by angles that
+   depend on the row's position.
 
-   The two differ in the order of inputs and in how places are given; tables of cosines and sines
-   are rows of half the part that is turned. */
+   The two differ in the order of inputs and in how positions are given. The tables of cosines and sines have one
+   number for each pair. */
 #include "ops/op.h"
 #include "numbers/rope.h"
 
@@ -23,7 +23,7 @@ void rotary_row(const Rotary *rotary, int64_t place, const float *in, float *out
     }
 }
 
-/* As above in double; the tables are double too. */
+/* Like rotary_row, in double, with tables of double. */
 static void rotary_row_wide(const Rotary *rotary, const double *cosine, const double *sine,
     int64_t place, const double *in, double *out)
 {
@@ -43,9 +43,9 @@ typedef struct Plan {
     Rotary rotary;
     const Tensor *places, *cosine, *sine;
     int64_t batches, heads, rows;
-    bool heads_first;           /* [batch, head, row, size], else [batch, row, head * size] */
-    bool by_place;              /* tables have a row for each place, else for each row */
-    bool first_place;           /* `places` is one number: where the first row is */
+    bool heads_first;           /* [batch, head, row, size]; otherwise [batch, row, head * size] */
+    bool by_place;              /* the tables have a row for each position; otherwise for each row of a batch */
+    bool first_place;           /* `places` is one number, the position of the first row */
     int64_t table;              /* rows in each table */
 } Plan;
 
@@ -67,7 +67,7 @@ static bool shape_plan(const OpCall *call, Plan *plan)
     plan->batches = in->dims[0];
     plan->rows = in->dims[plan->heads_first ? 2 : 1];
     turned = attr_int(call, "rotary_embedding_dim", 0);
-    if (!plan->heads_first && heads == 0) { /* the table tells the size of a head */
+    if (!plan->heads_first && heads == 0) { /* the tables determine the size of a head */
         size = turned > 0 ? 0 : 2 * plan->cosine->dims[plan->cosine->rank - 1];
         heads = size == 0 ? 0 : in->dims[2] / size;
     }
@@ -130,7 +130,7 @@ static int64_t rotary_workspace(const OpCall *call)
     return (2 * plan.rotary.size + 2 * plan.rotary.half * plan.table) * (int64_t)sizeof(double);
 }
 
-/* The row of the table of angles for a row of a batch; -1 with a message if there is none. */
+/* Returns the row of the tables for a row of a batch. Returns -1 and writes a message if there is none. */
 static int64_t place_of(const OpCall *call, const Plan *plan, int64_t batch, int64_t row)
 {
     int64_t at = batch * plan->rows + row;

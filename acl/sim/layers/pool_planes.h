@@ -1,7 +1,7 @@
 /* pool_planes.h: the arithmetic of op_pool.c on planes of REAL, included once for float and once for
    double. Wanted: REAL, REAL_TYPE (its aclDataType), NAME(x). No guard: that is the point. */
 
-/* A NaN stays. */
+/* Returns the larger number; NaN if one of them is. */
 static REAL NAME(larger)(REAL so_far, REAL x)
 {
     return x > so_far || isnan(x) ? x : so_far;
@@ -16,7 +16,7 @@ WIDE static bool NAME(any_nan)(const REAL *x, int64_t n)
     return found != 0;
 }
 
-/* The largest, or the sum, of a run of a plane's row. */
+/* Combines part of a row into `value`: the maximum if `largest`, else the sum. */
 WIDE static REAL NAME(run_fold)(const REAL *x, int64_t n, bool largest, REAL value)
 {
     enum { LANES = 32 };
@@ -47,7 +47,7 @@ WIDE static REAL NAME(run_fold)(const REAL *x, int64_t n, bool largest, REAL val
     return value;
 }
 
-/* What one output place sees, folded; *where is the place of the largest. */
+/* Returns the maximum or the sum over one window. *where becomes the index of the maximum. */
 static REAL NAME(reach_fold)(
     const Window *w, const Reach *r, const REAL *plane, bool largest, int64_t *where)
 {
@@ -79,8 +79,7 @@ static REAL NAME(reach_fold)(
     return value;
 }
 
-/* One step of the kernel along a row: each output place takes up its element, which is not NaN if
-   the largest is looked for. */
+/* Combines one kernel element into a row of output elements. For a maximum, the input has no NaN. */
 INLINED void NAME(row_take)(REAL *sum, const REAL *from, int64_t stride, int64_t n, bool largest)
 {
     if (largest && stride == 1) {
@@ -110,8 +109,8 @@ INLINED void NAME(row_take)(REAL *sum, const REAL *from, int64_t stride, int64_t
     }
 }
 
-/* A row of output places, folded into `sum`: first the rows of the input that it sees into one,
-   `seen`, then the steps along it. */
+/* Computes a row of output elements in `sum`: combines the input rows of the window into one row, `seen`, then the
+   kernel elements along it. */
 WIDE static void NAME(row_fold)(
     const Window *w, const Reach *r, const REAL *plane, bool largest, REAL *seen, REAL *sum)
 {
@@ -139,7 +138,7 @@ WIDE static void NAME(row_fold)(
     }
 }
 
-/* An average sees at least one place: the empty window's sum is divided by one. */
+/* Divides the sums by the number of elements; by 1 if the window is empty. */
 WIDE static void NAME(row_divide)(REAL *row, const REAL *sizes, REAL size, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -148,7 +147,7 @@ WIDE static void NAME(row_divide)(REAL *row, const REAL *sizes, REAL size, int64
     }
 }
 
-/* All of a plane is one window. */
+/* Returns the maximum or the sum of a whole plane. */
 static REAL NAME(plane_fold)(const Window *w, const REAL *plane, bool largest)
 {
     REAL value = NAME(run_fold)(plane, w->in_plane, largest, largest ? -(REAL)INFINITY : 0);
