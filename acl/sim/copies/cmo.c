@@ -1,7 +1,7 @@
 /* Cache operations on device memory.
  *
- * The simulator's devices have no caches, so such a task does nothing but fail if its memory was
- * unmapped. A stream runs its tasks in order, so a barrier is always met. */
+ * The simulator's devices have no caches, so such a task only fails if its memory was unmapped. A stream
+ * runs its tasks in order, so a barrier never waits. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 
@@ -58,7 +58,7 @@ aclError sim_aclrtCmoAsyncWithBarrier(void *src, size_t size, aclrtCmoType cmoTy
                                       uint32_t barrierId, aclrtStream stream)
 {
     REQUIRE(src);
-    (void)barrierId; /* what it names is done when a later task of the stream runs */
+    (void)barrierId; /* the tasks of this barrier are complete when a later task of the stream runs */
     STREAM_REF(queue);
     TRY(stream_resolve(stream, &queue));
     REQUIRE_RT(size > 0);

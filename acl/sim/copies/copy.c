@@ -1,8 +1,8 @@
-/* Copies of one piece, and the task that all copies share.
+/* Contiguous copies, and the task that all kinds of copies use.
  *
- * A copy that would leave an allocation, or touch unmapped pages, is refused with the driver's
- * 107000 when it is asked for; if pages are unmapped while the copy waits in its stream, the stream
- * fails with 507013.  Synchronous copies run on the caller's thread and wait for no stream. */
+ * A call whose copy would exceed an allocation, or touch unmapped pages, returns the driver's 107000. If pages
+ * are unmapped while the copy waits in its stream, the stream fails with 507013.  Synchronous copies run on the
+ * caller's thread and wait for no stream. */
 #include "copies/copy.h"
 
 #include "check/checker.h"
@@ -15,8 +15,8 @@
 
 typedef struct CopyTask {
     Copy copy;
-    void *staged; /* the source, if it is ours */
-    CheckWatch *watch; /* the checker's of the source, or NULL */
+    void *staged; /* the copy of the source's bytes that the task reads and frees, or NULL */
+    CheckWatch *watch; /* the checker's watch on the source, or NULL */
 } CopyTask;
 
 bool copy_span(size_t pitch, size_t width, size_t height, size_t *span)
@@ -116,8 +116,8 @@ void copy_now(const char *function, const Copy *copy, const CopyEnds *ends)
     rows_move(copy, ends->dst.inner, ends->src.inner);
 }
 
-/* Waits for the stream and copies on this thread.  Memory that was checked before the wait may have
-   been freed. */
+/* Waits for the stream, then copies on this thread.  Checks the memory again, because it may have been freed
+   during the wait. */
 static aclError copy_in_step(const char *function, Stream *stream, const Copy *copy)
 {
     TRY(capture_check_stream(stream));
@@ -197,7 +197,7 @@ aclError sim_aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t coun
     return ACL_SUCCESS;
 }
 
-/* One of an address's three sorts: what the direction of a copy hangs on. */
+/* Where an address points. It decides the direction of a copy. */
 typedef enum Side { SIDE_DEVICE, SIDE_HOST, SIDE_UNKNOWN, SIDES } Side;
 
 static Side side_of(MemoryKind kind)
@@ -205,15 +205,15 @@ static Side side_of(MemoryKind kind)
     return kind == MEMORY_UNKNOWN ? SIDE_UNKNOWN : memory_is_pinned(kind) ? SIDE_HOST : SIDE_DEVICE;
 }
 
-/* What an asynchronous copy takes the given kind for, by what its source and destination are: known
- * addresses decide alone; one that the runtime does not know allows the kinds it could fit.  Kind
- * ACL_MEMCPY_INNER_DEVICE_TO_DEVICE stands for a kind that does not fit. */
+/* Returns the kind that an asynchronous copy really has.  If both addresses are known, they decide alone.  An
+ * address that the runtime does not know allows each kind that it could fit.  The result
+ * ACL_MEMCPY_INNER_DEVICE_TO_DEVICE means that `kind` does not fit. */
 static aclrtMemcpyKind kind_revised(Side src, Side dst, aclrtMemcpyKind kind)
 {
     enum { H2H = 1, H2D = 2, D2H = 4, D2D = 8 };
     static const struct {
         aclrtMemcpyKind usual;
-        unsigned allowed; /* 0: `usual`, whatever was asked for */
+        unsigned allowed; /* set of kinds; 0: the kind is always `usual` */
     } rules[SIDES][SIDES] = {
         [SIDE_HOST][SIDE_DEVICE] = {ACL_MEMCPY_HOST_TO_DEVICE, 0},
         [SIDE_DEVICE][SIDE_HOST] = {ACL_MEMCPY_DEVICE_TO_HOST, 0},

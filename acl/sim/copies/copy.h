@@ -1,35 +1,34 @@
-/* Copies, as the files of their several forms share them. */
+/* The copy task and its checks, for the files of this room. */
 #ifndef SIM_COPY_H
 #define SIM_COPY_H
 
 #include "memory/memory.h"
 
-/* One row or more of bytes to move. */
+/* The bytes that a copy moves: one or more rows. */
 typedef struct Copy {
     void *dst;
     const void *src;
     size_t dst_pitch, src_pitch;
-    size_t width, height; /* height 1: the pitches mean nothing */
+    size_t width, height; /* bytes, rows; with one row the pitches are ignored */
 } Copy;
 
-/* What a copy's two ends are. */
+/* What the source and the destination of a copy are. */
 typedef struct CopyEnds {
     Seen dst, src;
 } CopyEnds;
 
-/* Bytes from an end's first to its last; false on overflow. */
+/* Computes the bytes from the first to the last one of `height` rows. Returns false on overflow. */
 bool copy_span(size_t pitch, size_t width, size_t height, size_t *span);
-/* 107000 unless both ends may be touched throughout. */
+/* Returns 107000 unless all bytes of source and destination are accessible. Fills in `ends`. */
 aclError copy_check(const char *function, const Copy *copy, CopyEnds *ends);
-/* Moves the bytes in a task; 507013 if an end is not there (any more). */
+/* Moves the bytes, in a task. Returns 507013 if source or destination is not accessible any more. */
 aclError copy_move(Stream *stream, const Copy *copy);
-/* Moves them for the host itself, in the calling thread, after copy_check. */
+/* Moves the bytes on the calling thread. The caller has called copy_check. */
 void copy_now(const char *function, const Copy *copy, const CopyEnds *ends);
-/* As a task of the stream.  If an end is host memory that is neither pinned nor registered, waits
- * for the stream and copies at once, as the runtime does. */
+/* Queues the copy on the stream.  If an end is host memory that is neither pinned nor registered, waits for the
+ * stream and copies at once, as the runtime does. */
 aclError copy_submit(const char *function, Stream *stream, const Copy *copy, const CopyEnds *ends);
-/* As copy_submit, but the source's bytes are copied now, so that the caller may change them at
-   once. */
+/* Like copy_submit, but saves the source's bytes first, so that the caller may change them immediately. */
 aclError copy_submit_staged(Stream *stream, const Copy *copy, const CopyEnds *ends);
 
 #endif

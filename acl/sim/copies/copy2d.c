@@ -1,10 +1,10 @@
-/* Copies of rows: a rectangle of bytes between two pitches. */
+/* Two-dimensional copies: rows of bytes, with a pitch (bytes from row to row) for source and destination. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 
 enum { WIDTH_MAX = 5000000, HEIGHT_MAX = 5 << 20 };
 
-/* The runtime's own limits, after the ACL layer's checks. */
+/* Checks the limits of the runtime layer. The ACL layer's checks come before. */
 static aclError extent_check(const char *function, const Copy *copy)
 {
     if (copy->width > WIDTH_MAX || copy->height > HEIGHT_MAX) {

@@ -1,7 +1,7 @@
 /* Batches of copies between the host and devices.
  *
- * Each copy is held against the attributes that apply to it; the first that does not fit is named
- * by *failIndex.  All sizes 0 is success before any other check. */
+ * Each copy must fit the attributes that apply to it; *failIndex becomes the number of the first that does not.
+ * If all sizes are 0, the call succeeds before any other check. */
 #include "copies/copy.h"
 #include "generated/exports.h"
 
@@ -14,7 +14,7 @@ typedef struct Batch {
     aclrtMemcpyBatchAttr *attrs;
     size_t *attr_indexes;
     size_t attr_count;
-    size_t *fail_index; /* NULL: V2 does not tell */
+    size_t *fail_index; /* NULL in V2, which does not return it */
 } Batch;
 
 static bool batch_is_empty(const Batch *batch)
@@ -64,7 +64,7 @@ static aclError batch_check(const char *function, const Batch *batch)
     return ACL_SUCCESS;
 }
 
-/* attrs[k] is for the copies from attrsIndexes[k] on. */
+/* Checks the attributes: attrs[k] applies to the copies from attrsIndexes[k] on. */
 static aclError attributes_check(const char *function, const Batch *batch)
 {
     bool valid = batch->attr_count > 0 && batch->attr_count <= batch->count &&
@@ -81,7 +81,7 @@ static aclError attributes_check(const char *function, const Batch *batch)
     return ACL_SUCCESS;
 }
 
-/* True if the address is where the attribute says; `on_device` tells which side that is. */
+/* True if the address is where the attribute says. `on_device` becomes true if that is a device. */
 static bool location_fits(const aclrtMemLocation *stated, const void *address, bool *on_device)
 {
     Memory memory;

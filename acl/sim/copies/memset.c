@@ -1,4 +1,4 @@
-/* Setting memory: bytes and 32-bit words, at once or as a task. */
+/* Sets memory to a byte or to a 32-bit word, immediately or as a task. */
 #include "check/checker.h"
 #include "copies/copy.h"
 #include "generated/exports.h"
@@ -10,7 +10,7 @@ typedef struct FillTask {
     void *address;
     size_t bytes;
     uint32_t value;
-    bool words; /* of 32 bits, else bytes */
+    bool words; /* the value is a 32-bit word; otherwise a byte */
 } FillTask;
 
 static void fill(const FillTask *task, void *inner)
@@ -87,7 +87,7 @@ aclError sim_aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size
     return stream_submit(queue, &fill_class, &task, sizeof task);
 }
 
-/* The product may wrap: what wraps into memSize is the runtime layer's to refuse. */
+/* words * 4 may overflow. If the result is at most memSize, the runtime layer refuses the call. */
 static aclError words_check(const char *function, void *ptr, size_t memSize, size_t words)
 {
     if (ptr == NULL) {

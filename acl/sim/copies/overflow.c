@@ -1,4 +1,4 @@
-/* overflow.c: what a device does with numbers that are too large, and whether that happened.
+/* overflow.c: the overflow mode of devices, and the overflow status.
 
    The simulator's operators follow IEEE arithmetic and do not watch for overflow: the status reads
    "none" (64 zero bytes), in stream order, and a reset is a task that does nothing.
@@ -14,9 +14,9 @@
 
 enum { STATUS_SIZE = 64 };
 
-/* Kept plus one; 0: the chip's own mode. */
+/* The mode plus one; 0: the chip's default mode. */
 static _Atomic int32_t device_modes[DEVICE_MAX];
-static _Atomic int32_t process_mode; /* of devices for which it was never set */
+static _Atomic int32_t process_mode; /* the mode of devices for which none was set */
 
 static aclrtFloatOverflowMode chip_mode(void)
 {
@@ -26,7 +26,8 @@ static aclrtFloatOverflowMode chip_mode(void)
 
 aclError sim_aclrtSetDeviceSatMode(aclrtFloatOverflowMode mode)
 {
-    /* MindSpore sets it before its first device, and takes a failure as the end. */
+    /* Without a context the mode is set for the process: MindSpore does so before it uses a device, and gives up
+       if the call fails. */
     Context *context = context_current();
     REQUIRE_RT((unsigned)mode < ACL_RT_OVERFLOW_MODE_UNDEF);
     if (mode == ACL_RT_OVERFLOW_MODE_INFNAN && !soc_current()->has_inf_nan) {

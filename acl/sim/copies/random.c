@@ -1,9 +1,9 @@
 /* random.c: aclrtRandomNumAsync, random numbers made by the device in stream order.
 
-   The generator is Philox 4x32 with 10 rounds, keyed by the seed.  The 16 bytes of device memory
-   that the user calls the counter are its counter: they are read when the task runs and moved on by
-   what was used, so the same seed and counter give the same numbers, and repeated calls go on from
-   there.  The numbers differ from a chip's; their distributions do not.
+   The generator is Philox 4x32 with 10 rounds; the seed is its key.  The user's 16 bytes of device memory are its
+   counter.  A task reads it when it runs, and adds the number of blocks that it used.  So the same seed and
+   counter give the same numbers, and the next call continues the sequence.  The numbers differ from those of a
+   chip, but have the same distributions.
 
    A task refers to the user's memory until it has run.  No state here, no lock. */
 #include <math.h>
@@ -20,7 +20,7 @@ typedef struct Generator {
     uint32_t key[2];
     uint32_t counter[WORDS];
     uint32_t words[WORDS];
-    unsigned used; /* of `words` */
+    unsigned used; /* how many of `words` were used */
 } Generator;
 
 static void philox(const uint32_t counter[WORDS], const uint32_t key[2], uint32_t out[WORDS])
@@ -58,7 +58,7 @@ static uint64_t draw_long(Generator *generator)
     return low | (uint64_t)draw(generator) << 32;
 }
 
-/* In [0, 1). */
+/* Returns a random number in [0, 1). */
 static double draw_unit(Generator *generator)
 {
     return (double)(draw_long(generator) >> 11) * 0x1p-53;
@@ -72,7 +72,7 @@ static double draw_normal(Generator *generator)
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-/* A parameter's bytes in place, where they are in device memory. */
+/* If a parameter is in device memory, replaces its address by its value. */
 static aclError parameter_fetch(const Stream *stream, aclrtRandomParaInfo *parameter, size_t size)
 {
     void *address, *at;
@@ -149,7 +149,7 @@ static void uniform_reals(Generator *generator, const aclrtRandomNumTaskInfo *in
     }
 }
 
-/* In [min, max); all `min` if that is empty. */
+/* Writes integers in [min, max); all are `min` if the range is empty. */
 static void uniform_integers(Generator *generator, const aclrtRandomNumTaskInfo *info, void *out,
     uint64_t count)
 {
@@ -177,7 +177,8 @@ static void uniform_integers(Generator *generator, const aclrtRandomNumTaskInfo 
     }
 }
 
-/* The truncated form draws again what lies two standard deviations or more away. */
+/* Writes normally distributed numbers. The truncated form replaces numbers that are two standard deviations or
+   more away. */
 static void normal_reals(Generator *generator, const aclrtRandomNumTaskInfo *info, void *out,
     uint64_t count)
 {
@@ -195,7 +196,7 @@ static void normal_reals(Generator *generator, const aclrtRandomNumTaskInfo *inf
     }
 }
 
-/* One bit per number, set for what is kept: with the probability 1 - ratio. */
+/* Writes one bit for each number. It is set, which means "kept", with the probability 1 - ratio. */
 static void dropout_bits(Generator *generator, const aclrtRandomNumTaskInfo *info, void *out,
     uint64_t count)
 {
@@ -218,13 +219,13 @@ static size_t result_bytes(const aclrtRandomNumTaskInfo *info, uint64_t count)
     return count * sim_aclDataTypeSize(info->dataType);
 }
 
-/* All parameters in place. */
+/* Replaces the addresses of all parameters in device memory by their values. */
 static aclError parameters_fetch(const Stream *stream, aclrtRandomNumTaskInfo *info)
 {
     size_t size = sim_aclDataTypeSize(info->dataType);
     aclrtRandomNumFuncParaInfo *function = &info->randomNumFuncParaInfo;
     bool one = function->funcType == ACL_RT_RANDOM_NUM_FUNC_TYPE_DROPOUT_BITMASK;
-    aclrtUniformDisInfo *pair = &function->paramInfo.uniformDisInfo; /* the others begin alike */
+    aclrtUniformDisInfo *pair = &function->paramInfo.uniformDisInfo; /* the other structs have the same layout */
     TRY(parameter_fetch(stream, &info->randomNum, info->randomNum.size == 4 ? 4 : 8));
     TRY(parameter_fetch(stream, &info->randomSeed, info->randomSeed.size == 4 ? 4 : 8));
     TRY(parameter_fetch(stream, &pair->min, size));
@@ -310,7 +311,7 @@ aclError sim_aclrtRandomNumAsync(const aclrtRandomNumTaskInfo *taskInfo, const a
     return stream_submit(resolved, &random_task, taskInfo, sizeof *taskInfo);
 }
 
-/* Changing a task that is queued already is for chips whose scheduler reads it from memory. */
+/* Refused: only chips whose scheduler reads tasks from memory can change a task that is queued. */
 aclError sim_aclrtTaskUpdateAsync(aclrtStream taskStream, uint32_t taskId,
     aclrtTaskUpdateInfo *info, aclrtStream execStream)
 {

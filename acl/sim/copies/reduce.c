@@ -19,7 +19,7 @@ typedef struct ReduceTask {
      : (kind) == ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX ? ((a) > (b) ? (a) : (b))             \
                                                   : ((a) < (b) ? (a) : (b)))
 
-/* A sum is computed unsigned, where wrapping is defined. */
+/* Sums are computed with unsigned integers, for which C defines overflow. */
 #define REDUCE_INTEGERS(name, type, unsigned_type)                                      \
     static void name(void *dst, const void *src, size_t count, aclrtReduceKind kind)    \
     {                                                                                   \
@@ -69,7 +69,7 @@ static void reduce_bfloat(void *dst, const void *src, size_t count, aclrtReduceK
     }
 }
 
-/* The types that the runtime knows; `run` is NULL for those that the engine cannot reduce. */
+/* A type that the runtime accepts; `run` is NULL if the copy engine cannot reduce it. */
 typedef struct ReduceType {
     aclDataType type;
     size_t bytes;

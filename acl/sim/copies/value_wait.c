@@ -1,8 +1,7 @@
-/* Values in device memory that a stream writes, or waits for.
+/* Tasks that write a value in device memory, or wait until it fits a condition.
  *
- * A wait looks at the memory again and again, because anything may change it: another stream's
- * write or copy, or the host.  A write of a stream wakes the waiters at once; other changes are
- * seen within a millisecond.
+ * A wait polls the memory, because another stream's write, a copy or the host may change it.  A write task
+ * wakes the waiting tasks immediately; other changes are seen within a millisecond.
  *
  * Thread rule: the values are accessed as atomics. */
 #include "memory/memory.h"
@@ -13,7 +12,7 @@
 enum { LOOK_NS = 1000000 };
 
 typedef struct ValueTask {
-    uint64_t *address; /* the user's; looked up when the task runs */
+    uint64_t *address; /* as the user gave it; translated when the task runs */
     uint64_t value;
     uint32_t flag;
 } ValueTask;
@@ -40,14 +39,15 @@ static aclError write_run(Stream *stream, const void *payload)
     return ACL_SUCCESS;
 }
 
-/* A task that waits: its memory may be unmapped during the wait. */
+/* A waiting task. Its memory may be unmapped during the wait. */
 typedef struct ValueWait {
     const Stream *stream;
     const ValueTask *task;
     aclError status;
 } ValueWait;
 
-/* Copies into the value are plain writes, as a device's are: that race is the program's to have. */
+/* Reads the value. A copy into it is a plain write, as on a device, so ThreadSanitizer would report a race that
+   the program is allowed to have. */
 __attribute__((noinline, no_sanitize("thread"))) static uint64_t value_look(const void *at)
 {
     return atomic_load((const _Atomic uint64_t *)at);
@@ -62,7 +62,7 @@ static bool value_fits(uint64_t value, const ValueTask *task)
         return (value & task->value) != 0;
     case ACL_STREAM_WAIT_VALUE_NOR:
         return ~(value | task->value) != 0;
-    default: /* greater or equal, and the counter may wrap round */
+    default: /* greater or equal, also after the counter overflowed */
         return (int64_t)(value - task->value) >= 0;
     }
 }

@@ -1,8 +1,7 @@
-/* blas.c: aclblas: products of matrices, as the operator GEMM of the library (op_blas.c).
+/* blas.c: aclblas: matrix products, computed by the library's operator GEMM (op_blas.c).
 
-   As in CANN, all of them come down to aclblasGemmEx, and a product with a vector is one with a
-   matrix of one column.  Matrices lie on the device; alpha and beta too, or on the host, where
-   they are read before the call returns.
+   As in CANN, all functions call aclblasGemmEx, and a vector is a matrix of one column.  Matrices are in device
+   memory.  So are alpha and beta, or they are in host memory and are read before the call returns.
 
    Thread rule: no state; any thread. */
 #include "tensors/databuffer.h"
@@ -12,7 +11,7 @@
 
 enum { GEMM_INPUTS = 5, TILE = 16, TILE_WIDE = 32, LEADING = -1 };
 
-/* What a call says of its three matrices. */
+/* The sizes, types and layouts of a call's three matrices. */
 typedef struct Form {
     aclTransType trans_a, trans_b, trans_c;
     int m, n, k;
@@ -20,7 +19,7 @@ typedef struct Form {
     aclComputeType compute;
 } Form;
 
-/* The descriptions that go with it: A, B, C, alpha and beta. */
+/* Descriptions and buffers of A, B, C, alpha and beta. */
 typedef struct Ends {
     aclTensorDesc *descs[GEMM_INPUTS];
     aclopAttr *attr;
@@ -50,7 +49,7 @@ static aclError form_check(const char *function, const Form *form)
     return ACL_SUCCESS;
 }
 
-/* As when no operator is found for these types, which on a device is found out by its absence. */
+/* Returns the status for types without an operator. A device finds out when it looks for the operator. */
 static aclError types_check(const char *function, const Form *form)
 {
     bool half = form->type_a == ACL_FLOAT16 &&
@@ -73,7 +72,7 @@ static int64_t tiles(int64_t count, int64_t width)
     return (count + width - 1) / width;
 }
 
-/* A matrix as its flag says: row by row, transposed, or in tiles of 16 rows (FRACTAL_NZ). */
+/* Describes a matrix as its flag says: row-major, transposed, or in tiles of 16 rows (FRACTAL_NZ). */
 static aclTensorDesc *matrix_new(aclDataType type, aclTransType trans, int64_t rows,
     int64_t columns)
 {
@@ -87,7 +86,7 @@ static aclTensorDesc *matrix_new(aclDataType type, aclTransType trans, int64_t r
     return tensordesc_new(type, 2, plain, ACL_FORMAT_ND);
 }
 
-/* In tiles a B of int8 is FRACTAL_Z: the rows and columns of each tile change places. */
+/* Describes B. A B of int8 in tiles is FRACTAL_Z, whose tiles are transposed. */
 static aclTensorDesc *b_new(const Form *form)
 {
     if (form->trans_b == ACL_TRANS_NZ && form->type_b == ACL_INT8) {
@@ -129,7 +128,7 @@ static aclError ends_new(const Form *form, Ends *ends)
 
 /* ---- the two calls that all come down to ----------------------------------------------------- */
 
-/* A factor on the host is read now; one on the device when the stream reaches the product. */
+/* Describes alpha or beta. A factor in host memory is read now, one in device memory when the product runs. */
 static void factor_place(aclTensorDesc *desc, const void *factor)
 {
     Memory memory;
@@ -232,7 +231,7 @@ aclError sim_aclblasCreateHandleForS8gemm(aclTransType transA, aclTransType tran
         transA, transB, transC, m, n, k, ACL_INT8, ACL_INT8, ACL_INT32, type, handle);
 }
 
-/* A has m rows and n columns; x and y are columns. */
+/* A has m rows and n columns; x and y are column vectors. */
 aclError sim_aclblasGemvEx(aclTransType transA, int m, int n, const void *alpha, const void *a,
     int lda, aclDataType dataTypeA, const void *x, int incx, aclDataType dataTypeX,
     const void *beta, void *y, int incy, aclDataType dataTypeY, aclComputeType type,

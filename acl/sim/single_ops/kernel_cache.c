@@ -1,10 +1,10 @@
 /* kernel_cache.c: see kernel_cache.h.
 
-   A hash table by form, with a list by use through it: finding costs the same for any number of
-   kernels, and at aclopSetMaxOpQueueNum's limit the longest unused are removed.  Without a limit
-   all are kept, as the runtime does for choices of aclopUpdateParams.
+   A hash table by form, and a list in the order of use: a lookup costs the same for any number of kernels, and
+   beyond the limit of aclopSetMaxOpQueueNum the least recently used kernels are removed.  Without a limit all
+   are kept, as the runtime keeps those that aclopUpdateParams chose.
 
-   Lock: a leaf, over table and list. */
+   One leaf lock protects the table and the list. */
 #include "single_ops/kernel_cache.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static uint64_t hash_add(uint64_t hash, uint64_t value)
     return (hash ^ value) * 0x100000001b3u;
 }
 
-/* Attributes only count by their number: forms that differ in nothing else are few. */
+/* Hashes a form. Of the attributes only their number counts, because few forms differ in attributes alone. */
 static uint64_t form_hash(const Form *form)
 {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -108,7 +108,7 @@ static void use_link(Choice *choice)
     newest = choice;
 }
 
-/* False without memory for a first table; a table that cannot grow still serves. */
+/* Enlarges the table. Returns false only if there is no table at all; one that cannot grow is still used. */
 static bool table_grow(void)
 {
     if (choice_count < bucket_count) {
@@ -139,7 +139,7 @@ static Choice *table_find(const Form *form, uint64_t hash)
     return choice;
 }
 
-/* Takes the kernel out of the table and puts it on the caller's list. */
+/* Moves the kernel from the table to the caller's list. */
 static void choice_remove(Choice *choice, Choice **removed)
 {
     Choice **link = bucket_of(choice->hash);
@@ -223,7 +223,7 @@ aclError choice_find(const Form *form, Choice *out)
                                form->type);
 }
 
-/* How many are kept from the next choice on. */
+/* The limit takes effect with the next kernel that is chosen. */
 aclError sim_aclopSetMaxOpQueueNum(uint64_t maxOpNum)
 {
     REQUIRE(maxOpNum > 0);

@@ -1,5 +1,5 @@
-/* kernel_cache.h: which kernel was chosen for a form of call: an operator with its tensors' types and
-   shapes and its attributes. */
+/* kernel_cache.h: the kernel that was chosen for each form of a call: an operator, the types and shapes of its
+   tensors, and its attributes. */
 #ifndef SIM_KERNEL_CACHE_H
 #define SIM_KERNEL_CACHE_H
 
@@ -15,7 +15,7 @@ struct aclopKernelDesc {
     int workspace_count;
 };
 
-/* What a call is recognised by. */
+/* The key of the cache. */
 typedef struct Form {
     const char *type;
     int input_count, output_count;
@@ -25,7 +25,7 @@ typedef struct Form {
 
 typedef struct Choice {
     struct Choice *next;          /* in its bucket */
-    struct Choice *newer, *older; /* by use */
+    struct Choice *newer, *older; /* neighbours in the order of use */
     uint64_t hash;
     char *type;
     int input_count, output_count;
@@ -37,11 +37,12 @@ typedef struct Choice {
 void launch_clear(struct aclopKernelDesc *launch);
 void choice_free(Choice *choice);
 
-/* Keeps it, in place of an older one of the same form; then the longest unused kernels are removed
-   until the limit is kept. False without memory: the caller keeps the kernel. */
+/* Stores the kernel, and removes an older one of the same form and the least recently used ones beyond the limit.
+   Returns false if there is no host memory; the kernel then still belongs to the caller. */
 bool choice_keep(Choice *choice);
 
-/* A copy of type and launch, so that no lock is held while they are used; 100024 if none. */
+/* Copies type and launch of the kernel for a form, so that no lock is held while they are used. Returns 100024
+   if there is none. */
 aclError choice_find(const Form *form, Choice *out);
 
 #endif

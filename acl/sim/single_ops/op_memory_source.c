@@ -1,9 +1,9 @@
-/* op_memory_source.c: where the memory of single operators comes from, stream by stream.
+/* op_memory_source.c: the device memory of single operators, for each stream.
 
-   As in GE, an operator on a stream without a registered allocator makes a default one, which then
-   serves the stream for good, even if an allocator is registered later. It goes with the stream:
-   its last task gives the memory back, after the work that uses it. Lock: a leaf, over the list
-   only; a stream's workspace has one of its own, which is not held while the stream is waited for. */
+   As in GE, the first operator on a stream without a registered allocator makes a default one, which serves the
+   stream from then on, even if an allocator is registered later. It is freed with the stream: the stream's last
+   task frees the memory, after the work that uses it. A leaf lock protects the list. Each stream's workspace has
+   a lock of its own, which is not held during a wait for the stream. */
 #include <stdlib.h>
 
 #include "generated/exports.h"
@@ -13,8 +13,8 @@
 struct StreamMemory {
     struct StreamMemory *next;
     const Stream *stream;
-    Pool *pool;             /* NULL: none was needed yet */
-    pthread_mutex_t in_use; /* guards the workspace until a kernel with it is queued */
+    Pool *pool;             /* the default allocator; NULL until it is needed */
+    pthread_mutex_t in_use; /* held from the choice of the workspace until the kernel that uses it is queued */
     void *workspace;
     size_t workspace_bytes;
 };
@@ -67,7 +67,7 @@ static void listen_start(void)
 
 /* --- looking up --- */
 
-/* The stream's entry, made if there is none; the lock is held. */
+/* Returns the stream's entry, and makes it if there is none. The caller holds the lock. */
 static StreamMemory *entry_get(const Stream *stream)
 {
     StreamMemory *entry = list;
@@ -120,7 +120,8 @@ aclError opsource_choose(Stream *stream, aclrtStream handle, Source *source)
     return ACL_SUCCESS;
 }
 
-/* Locks the entry once its workspace is large enough, or may be freed: queued kernels use it. */
+/* Locks the entry when its workspace is large enough. To enlarge it, waits for the stream first, because queued
+   kernels use the old one. */
 static aclError workspace_settle(StreamMemory *entry, Stream *stream, size_t bytes)
 {
     bool waited = false;
@@ -133,7 +134,7 @@ static aclError workspace_settle(StreamMemory *entry, Stream *stream, size_t byt
         pthread_mutex_lock(&entry->in_use);
     }
     if (races_on() && waited) {
-        race_saw_stream(stream); /* is idle: other threads queued work in between */
+        race_saw_stream(stream); /* the stream is idle, also if other threads queued work meanwhile */
     }
     return ACL_SUCCESS;
 }

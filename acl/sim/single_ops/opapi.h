@@ -1,4 +1,4 @@
-/* opapi.h: what the files behind ACL's single-operator calls share. */
+/* opapi.h: declarations that the files of this room share. */
 #ifndef SIM_OPAPI_H
 #define SIM_OPAPI_H
 
@@ -7,17 +7,17 @@
 #include "tensors/memory_source.h"
 #include "tensors/tensordesc.h"
 
-/* Attributes as they were when a call was made: shared, never changed. */
+/* The attributes of a call. Sets are shared by reference and never changed. */
 typedef struct AttrSet {
     _Atomic int references;
     AttrList list;
     Attr *items;
 } AttrSet;
 
-/* The set behind a user's handle (NULL = none), with a reference; 100000 for what is no handle. */
+/* Returns a reference to the set of a user's handle; NULL has no set. Returns 100000 if `attr` is not a handle. */
 aclError attrs_take(const aclopAttr *attr, AttrSet **set);
 void attrs_release(AttrSet *set);
-/* A handle of its own with the same attributes; NULL for NULL or without memory. */
+/* Returns a new handle with the same attributes; NULL if `attr` is NULL or there is no host memory. */
 aclopAttr *opattr_copy(const aclopAttr *attr);
 bool attrs_equal(const AttrSet *a, const AttrSet *b);
 
@@ -37,13 +37,12 @@ aclError op_execute(
 
 /* --- op_memory_source.c --- */
 
-/* Where an operator's memory comes from: the stream's allocator, or, once it had to make one, its
-   default allocator for the rest of the stream's life. */
+/* Chooses the memory source of a stream's operators: the registered allocator; or, once there was none, the
+   stream's default allocator for the rest of its life. */
 aclError opsource_choose(Stream *stream, aclrtStream handle, Source *source);
 
-/* The one block that serves the workspaces of the user's kernels on a stream; it only grows.  It is
-   the calling thread's until opsource_workspace_leave, so that no other thread lets it grow before
-   the kernel is queued. */
+/* Locks the block that holds the workspaces of the user's kernels on a stream; it only grows.  Other threads cannot
+   enlarge it until opsource_workspace_leave, so that the kernel can be queued. */
 typedef struct StreamMemory StreamMemory;
 aclError opsource_workspace_take(
     Stream *stream, size_t bytes, StreamMemory **memory, void **address);

@@ -1,7 +1,7 @@
 /* opattr.c: aclopAttr: an operator's attributes.
 
-   A handle points at a set that calls in flight may share; setting an attribute while they do makes
-   a new set first. One thread at a time changes a handle. */
+   A handle points at a set. If queued calls share the set, setting an attribute copies it first. A handle is
+   changed by one thread at a time. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static const char *const *strings_copy(const char *const *from, int64_t count)
     return (const char *const *)copy;
 }
 
-/* A copy that owns everything it points at; its name is NULL without memory. */
+/* Returns a copy that owns all memory it points at; its name is NULL if there is no host memory. */
 static Attr attr_copy(const Attr *from)
 {
     Attr copy = {.kind = from->kind, .i = from->i, .f = from->f, .count = from->count};
@@ -82,7 +82,7 @@ static AttrSet *set_new(void)
     return set;
 }
 
-/* Puts an attribute that the set takes over in, in place of one of the same name. */
+/* Adds an attribute, or replaces the one of the same name. The set takes over the attribute's memory. */
 static bool set_put(AttrSet *set, const Attr *attr)
 {
     for (int i = 0; i < set->list.count; i++) {
@@ -102,7 +102,7 @@ static bool set_put(AttrSet *set, const Attr *attr)
     return true;
 }
 
-/* The handle's set, for this handle alone. */
+/* Returns the handle's set after making sure that no call shares it. */
 static AttrSet *set_own(aclopAttr *attr)
 {
     if (atomic_load(&attr->set->references) == 1) {
@@ -318,7 +318,7 @@ aclError sim_aclopSetAttrListString(
         .strings = numValues == 0 ? &none : (const char *const *)values});
 }
 
-/* Lists of lists are kept as one list: no operator here tells them apart. */
+/* A list of lists is stored as one list, because no operator of the simulator distinguishes them. */
 aclError sim_aclopSetAttrListListInt(aclopAttr *attr, const char *attrName, int numLists,
     const int *numValues, const int64_t *const values[])
 {

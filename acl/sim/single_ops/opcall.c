@@ -1,4 +1,4 @@
-/* opcall.c: the exported calls for single operators, and handles of operators. */
+/* opcall.c: the API functions for single operators, and operator handles. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -239,7 +239,7 @@ void sim_aclopDestroyHandle(aclopHandle *handle)
     handle_retire(handle);
 }
 
-/* The attributes that a handle keeps are shared with the user's until one of them changes. */
+/* Fills in an operator handle. It shares the attributes with the user's handle until that changes. */
 static aclError handle_fill(
     aclopHandle *handle, const aclTensorDesc *const *in, const aclTensorDesc *const *out)
 {
@@ -312,8 +312,8 @@ aclError sim_aclopExecWithHandle(aclopHandle *handle, int numInputs,
 
 /* --- settings --- */
 
-/* Offline operators are looked for there; the simulator has its own, so the folder must only exist.
- */
+/* On a device, compiled operators are searched in this folder. The simulator has its own and only checks that the
+   folder exists. */
 aclError sim_aclopSetModelDir(const char *modelDir)
 {
     struct stat about;

@@ -1,9 +1,9 @@
-/* opexec.c: running single operators of the library on a stream.
+/* opexec.c: runs single operators of the library on a stream.
 
-   On the calling thread: read the descriptions, infer the outputs' shapes, take the workspace from
-   the stream's memory, queue the kernel, give the workspace back. Inputs whose values are needed to
-   infer come from the description's constant, from host memory if the description says that the
-   buffer is there, or, after waiting for the stream, from the device. */
+   On the calling thread: read the descriptions, infer the shapes of the outputs, allocate the workspace from the
+   stream's memory, queue the kernel, free the workspace. If inference needs the values of an input, they are
+   read from the description's constant, from host memory if the description says so, or, after a wait for the
+   stream, from the device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +14,14 @@
 #include "single_ops/opapi.h"
 #include "races/race.h"
 
-/* Messages name the call that a user made, not the function here that found out. */
+/* Messages name the call that the user made, not the internal function that failed. */
 #undef fail
 #define fail(code, ...) error_set("aclopExecute", (code), __VA_ARGS__)
 
 typedef struct OpTask {
     const OpKind *kind;
     AttrSet *attrs;
-    void *values;           /* malloc'ed copies of inputs that lay on the host */
+    void *values;           /* copies of inputs in host memory; freed with the task */
     void *workspace;
     size_t workspace_bytes;
     unsigned threads;
@@ -58,7 +58,7 @@ static aclError tensors_map(
     return ACL_SUCCESS;
 }
 
-/* Inputs left out at the end are not there. An operator of any number of inputs has none to spare. */
+/* Does not count inputs that were left out at the end, unless the operator takes any number of inputs. */
 static void inputs_trim(OpCall *call)
 {
     while (call->kind->inputs_max != OP_INPUTS_ALL && call->input_count > 0
@@ -153,7 +153,7 @@ static aclError input_read(const OpEnds *ends, int i, Tensor *tensor)
     REQUIRE(handle_is(desc, HANDLE_TENSOR_DESC));
     REQUIRE(handle_is(buffer, HANDLE_DATA_BUFFER));
     (void)snprintf(what, sizeof what, "input %d", i);
-    if (desc->type == ACL_DT_UNDEFINED) { /* how callers leave an optional input out */
+    if (desc->type == ACL_DT_UNDEFINED) { /* callers leave out an optional input in this way */
         *tensor = (Tensor){.rank = -1};
         return ACL_SUCCESS;
     }
@@ -174,7 +174,7 @@ static bool value_is_hosts(const aclTensorDesc *desc)
     return desc->constant != NULL || desc_on_host(desc);
 }
 
-/* A constant's values are the description's own copy; others are the caller's. */
+/* Copies an input's values: from the description's constant, or from the caller's memory. */
 static aclError value_copy(const OpEnds *ends, int i, void *place, const Tensor *tensor)
 {
     size_t bytes = (size_t)tensor_bytes(tensor);
@@ -190,7 +190,7 @@ static aclError value_copy(const OpEnds *ends, int i, void *place, const Tensor 
     return ACL_SUCCESS;
 }
 
-/* Copies what lies on the host: the caller may change it once the call has returned. */
+/* Copies inputs in host memory, because the caller may change them after the call. */
 static aclError values_copy(const OpEnds *ends, OpTask *task)
 {
     size_t total = 0, used = 0;
@@ -243,7 +243,7 @@ static aclError values_wait(
 
 /* --- outputs --- */
 
-/* Inferred shape against the described one: unknown dimensions take the inferred value. */
+/* Compares the inferred shape with the described one. Unknown dimensions get the inferred value. */
 static aclError output_settle(
     const OpKind *kind, const OpEnds *ends, int i, bool in_place, Tensor *tensor)
 {
@@ -255,7 +255,7 @@ static aclError output_settle(
     Tensor asked = {
         .type = desc->type, .rank = desc->dims.count > TENSOR_RANK_MAX ? 0 : desc->dims.count};
     memcpy(asked.dims, dims_list(&desc->dims), (size_t)asked.rank * sizeof asked.dims[0]);
-    bool open = in_place || (kind->flags & OP_DATA_SIZED) != 0; /* as large as it may become */
+    bool open = in_place || (kind->flags & OP_DATA_SIZED) != 0; /* the described shape may be larger */
     for (int d = 0; d < asked.rank; d++) {
         open = open || asked.dims[d] < 0;
     }
@@ -279,7 +279,7 @@ static aclError output_settle(
 
 /* --- the call --- */
 
-/* True if output 0 is input 0, and is given as that. */
+/* True if the operator writes output 0 into input 0, and the caller gave the same memory for both. */
 static bool runs_in_place(const OpKind *kind, const OpEnds *ends)
 {
     return (kind->flags & OP_IN_PLACE) != 0 && ends->output_count > 0
@@ -288,8 +288,8 @@ static bool runs_in_place(const OpKind *kind, const OpEnds *ends)
         && ends->outputs[0]->address == ends->inputs[0]->address;
 }
 
-/* Frameworks describe a view by its whole storage, at the address where the view begins: the memory
-   behind the view's end may not exist. */
+/* Limits inputs to the elements that their views reach. Frameworks describe a view by the size of its whole
+   storage, but by the address where the view begins; memory behind the view's end may not exist. */
 static void reach_narrow(const OpCall *call, OpTask *task, bool in_place)
 {
     const OpKind *kind = task->kind;

@@ -1,10 +1,10 @@
-/* opkernel.c: operators of the user's own: a compile function that chooses a kernel for shapes.
+/* opkernel.c: the user's own operators, with a compile function that chooses a kernel for the shapes.
 
-   aclopUpdateParams calls the function registered for the type, with a new description of a launch
-   that is valid during that call only; what it set is kept for these inputs, outputs and
-   attributes (kernel_cache.c). aclopExecuteV2 then launches the kernel with its arguments in order:
-   inputs, outputs, workspaces (all addresses), then the function's own bytes. Lock: over the lists,
-   not over user's functions. */
+   aclopUpdateParams calls the compile function of the operator type with a new description of a launch, which is
+   valid during that call only. What the function sets is kept for these inputs, outputs and attributes
+   (kernel_cache.c). aclopExecuteV2 then launches the kernel. Its arguments are the addresses of inputs, outputs
+   and workspaces, then the bytes that the compile function gave. The lock protects the lists and is not held
+   while a user's function runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +123,7 @@ static void kernel_free(UserKernel *kernel)
     free(kernel);
 }
 
-/* Null if there is no memory. */
+/* Returns NULL if there is no host memory. */
 static UserKernel *kernel_new(
     const char *type, const char *id, aclrtBinHandle binary, aclrtFuncHandle function)
 {
@@ -175,7 +175,7 @@ static aclError kernel_load(
     return status;
 }
 
-/* The bytes are copied, so they are given back at once. */
+/* Copies the kernel's bytes and calls the deallocator of the caller's bytes immediately. */
 aclError sim_aclopCreateKernel(const char *opType, const char *kernelId, const char *kernelName,
     void *binData, int binSize, aclopEngineType enginetype, aclDataDeallocator deallocator)
 {
@@ -221,7 +221,7 @@ aclError sim_aclopSetKernelArgs(aclopKernelDesc *kernelDesc, const char *kernelI
     return ACL_SUCCESS;
 }
 
-/* Appends: called twice, the second list follows the first. */
+/* Appends to the sizes that earlier calls set. */
 aclError sim_aclopSetKernelWorkspaceSizes(
     aclopKernelDesc *kernelDesc, int numWorkspaces, size_t *workspaceSizes)
 {
@@ -322,7 +322,7 @@ aclError sim_aclopUpdateParams(const char *opType, int numInputs,
 
 /* --- launching --- */
 
-/* CANN adds each rounded size twice, so the workspaces lie apart. */
+/* Places the workspaces. CANN adds each rounded size twice, which leaves a gap behind each workspace. */
 static aclError workspaces_place(
     const struct aclopKernelDesc *launch, Stream *stream, void **addresses, StreamMemory **memory)
 {
